@@ -1,5 +1,7 @@
 """The bidirectional language model: encoder of characters or word ids, and stacked LSTM."""
 
+import hashlib
+import json
 import os
 import warnings
 from collections.abc import Sequence
@@ -305,3 +307,13 @@ def _make_joined_lstm(options: LstmOptions, state: Weights | None, requires_grad
     else:
         load_state(made, state, "_elmo_lstm")
     return made
+
+
+def model_digest(model: BiLM) -> str:
+    """Return the SHA-256 of a biLM's options and weights."""
+    digest = hashlib.sha256(json.dumps(model.options.to_dict(), sort_keys=True).encode())
+    for name, tensor in sorted(model.checkpoint_state().items()):
+        values = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
+        digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

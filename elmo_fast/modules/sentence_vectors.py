@@ -1,6 +1,7 @@
 """Sentences to vectors: the one loop under ElmoEmbedder, TokenVectors, `embed`, neighbours, pictures and the tasks."""
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Any, NamedTuple
@@ -9,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elmo_fast import memory
 from elmo_fast.devices import received, sent
-from elmo_fast.modules.batch_memory import that_fit
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.memory import size
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, chosen_layers, layer_numbers
-from elmo_fast.modules.long_sentences import long_activations
 from elmo_fast.text import SentenceBatch, batches
 from elmo_fast.threads import AtOnce, Beside, ahead
 
@@ -22,6 +24,7 @@ WINDOW = 16  # batches whose sentences are sorted by length together
 BATCH_SIZE = 64
 # Of a GPU without carried state: enough rows that a step of an LSTM's time loop keeps it busy.
 GPU_BATCH_SIZE, GPU_TOKENS = 1024, 16_384
+UNASKED_BYTES = 1 << 26  # a smaller batch runs without asking how much memory is left
 GROUP = 2  # threads that run a batch together: one for each direction
 
 
@@ -225,3 +228,68 @@ def _to_host(layers: list[Tensor]) -> Callable[[], list[Array]]:
         return functools.partial(list, [layer.float().numpy() for layer in layers])
     copied = received(torch.stack(layers).float())  # one copy for all of them
     return lambda: list(copied().numpy())
+
+
+def that_fit(
+    bilm: BiLM, batches: Iterable[SentenceBatch], stretch: int | None, at_once: int, name: Callable[[int], str]
+) -> Iterator[SentenceBatch]:
+    """The batches, each after a check.
+
+    stretch: how many tokens of a sentence run at a time, None: all; at_once: how many batches run at a time; name: what
+    the error calls the sentence of an index. Raises ElmoFastError, naming the longest sentence, for a batch that
+    plainly does not fit into the memory left; not asked up to what an earlier batch took, whose memory is used again.
+    """
+    passed: float = UNASKED_BYTES if next(bilm.parameters()).device.type == "cpu" else math.inf
+    for batch in batches:
+        lengths = list(map(len, batch.sentences))
+        longest = max(lengths)
+        needed = at_once * batch_bytes(bilm, len(lengths), longest if stretch is None else min(longest, stretch))
+        free = memory.available() if needed > passed else None
+        if free is not None and needed > free:
+            also = f", {at_once} of which run at once," if at_once > 1 else ""
+            raise ElmoFastError(
+                f"{name(batch.indices[lengths.index(longest)])} has {longest} tokens, and a batch of {len(lengths)} "
+                f"sentences as long{also} takes about {size(needed // at_once)} of memory where {size(free)} are left "
+                "to this process; give max_tokens or a smaller batch_size, or split the sentence"
+            )
+        passed = max(passed, needed)
+        yield batch
+
+
+def batch_bytes(bilm: BiLM, sentences: int, tokens: int) -> int:
+    """About how many bytes a batch takes while so many tokens of each sentence run at a time."""
+    lstm = bilm.options.lstm
+    # Gates, cells and projections of two directions of one layer, and all layers.
+    per_token = 2 * (5 * lstm.dim + lstm.projection_dim) + 4 * (lstm.n_layers + 1) * lstm.projection_dim
+    return 4 * sentences * (tokens + 2) * per_token
+
+
+@torch.no_grad()
+def long_activations(bilm: BiLM, ids: Tensor, stretch: int) -> list[Tensor]:
+    """All layers of one sentence, equal to the BiLM's, in the memory of `stretch` tokens (and of the result).
+
+    The directions are independent, so each carries its own state from stretch to stretch: the forward one from the
+    start of the sentence, the backward one from its end.
+
+    Args:
+        bilm: one that runs in stretches; its carried state is neither used nor changed.
+        ids: of one sentence, as from the BiLM's batch_to_ids: [T, C] int64, or [T] of a model of word ids.
+        stretch: how many tokens run at a time, 1 or more.
+
+    Returns: L+1 tensors [T, 2D], lowest first.
+    """
+    lstm, encoder = bilm._separate_lstm, bilm.encoder
+    markers = encoder.markers.to(ids)
+    whole = torch.cat([markers[:1], ids, markers[1:]])
+    words = torch.cat([encoder.encode(part) for part in whole.split(stretch)])
+    count, width = words.shape
+    layers = words.new_empty(lstm.num_layers, 2, count, width)
+    state = None
+    for start in range(0, count, stretch):
+        stop = min(start + stretch, count)
+        ahead, back = slice(start, stop), slice(count - stop, count - start)
+        outputs, state = lstm.run_layers(words[None, ahead], words[None, back], None, state)
+        for layer, output in zip(layers, outputs, strict=True):
+            layer[0, ahead], layer[1, back] = output[0, 0], output[1, 0]
+    joined = [torch.cat([words, words], dim=-1), *(torch.cat([layer[0], layer[1]], dim=-1) for layer in layers)]
+    return [layer[1:-1] for layer in joined]

@@ -17,10 +17,10 @@ class WordCache:
     """At most `size` word vectors; the least recently used is dropped first. Exact, since a vector depends on its word
     alone.
 
-    It is cleared when a parameter has changed: another tensor, another version counter, another value at one of up to 64
-    positions spread over each (the counter misses writes through `.data`), or, where other tensors hold a parameter's
-    memory or it has no counter, another digest of all its values. A copy or a pickle of the cache is empty. Several
-    threads may share one cache.
+    It is cleared when a parameter has changed: another tensor, another version counter, another value at one of up to
+    64 positions spread over each (the counter misses writes through `.data`), or, where other tensors hold a
+    parameter's memory or it has no counter, another digest of all its values. A copy or a pickle of the cache is empty.
+    Several threads may share one cache.
     """
 
     def __init__(self, size: int) -> None:

@@ -7,8 +7,8 @@ not trained; the C++ cache (csrc/common/packed.h) hashes all others whole. On a 
 fused optimizers are made to count, and copies of a weight whose storage is shared are written at every use.
 """
 
-import itertools
 import hashlib
+import itertools
 import os
 import threading
 import weakref

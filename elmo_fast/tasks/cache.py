@@ -17,7 +17,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.files import only_one
 from elmo_fast.modules import BiLM, WordEncoder
-from elmo_fast.modules.model_digest import model_digest
+from elmo_fast.modules.bilm import model_digest
 from elmo_fast.modules.sentence_vectors import LayerBatch, run_batches
 from elmo_fast.progress import Progress
 from elmo_fast.tasks.formats import Example

@@ -14,8 +14,8 @@ from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
 from elmo_fast.fields import parsed
 from elmo_fast.files import sha256_of
 from elmo_fast.modules import BiLM, ElmoEmbedder
+from elmo_fast.modules.bilm import model_digest
 from elmo_fast.modules.layers import Layers, layer_numbers
-from elmo_fast.modules.model_digest import model_digest
 from elmo_fast.modules.sentence_vectors import embed_batch, embed_batches
 from elmo_fast.progress import Progress
 from elmo_fast.static.neighbours import Nearest, nearest

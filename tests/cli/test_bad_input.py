@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from elmo_fast.cli.main import main
-from elmo_fast.modules import batch_memory
+from elmo_fast.modules import sentence_vectors
 from elmo_fast.text import survey
 from tests.cli.test_help import parser_of
 from tests.command_line import elmo_fast
@@ -77,8 +77,8 @@ def test_a_line_of_a_megabyte_and_a_word_of_ten_thousand_bytes_are_embedded(run,
 
 
 def test_a_batch_that_cannot_fit_into_memory_names_its_longest_line(text, toy, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(batch_memory, "UNASKED_BYTES", 0)
-    monkeypatch.setattr(batch_memory.memory, "available", lambda: 1000)
+    monkeypatch.setattr(sentence_vectors, "UNASKED_BYTES", 0)
+    monkeypatch.setattr(sentence_vectors.memory, "available", lambda: 1000)
     words = ["embed", text, str(tmp_path / "out"), "--top", "--options-file", toy[0], "--weight-file", toy[1]]
     assert main(words) == 2
     error = capsys.readouterr().err
