@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "common/column_sums.h"
+#include "common/sums.h"
 
 namespace elmo_fast::sampled_rows {
 void check_samples(

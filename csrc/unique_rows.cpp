@@ -1,5 +1,4 @@
 // unique_rows: distinct rows in the order of their first occurrence, by hashing with an exact comparison on every hit.
-
 #include <bit>
 #include <cstring>
 #include <vector>

@@ -1,6 +1,5 @@
 // alias_sample: Vose's pairing of a law, and draws from its table. Bit for bit those of the reference: every step on a double is one IEEE
 // operation, with no product that a compiler could join to a sum.
-
 #include <algorithm>
 #include <numeric>
 #include <vector>

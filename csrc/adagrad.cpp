@@ -1,14 +1,92 @@
-// adagrad_ and adagrad_rows_: gradient, sum and weight in one pass, the clip's factor applied on the way. Memory bounds it: 20 bytes for
-// each float32 weight.
-
+// The numbers of many tensors in pieces of one size: what threads share out, whatever their number.
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
-#include "adagrad/pieces.h"
 #include "common/checks.h"
+#include "common/parallel.h"
 #include "common/simd.h"
+#include "common/tensor.h"
 
 namespace elmo_fast::adagrad {
 namespace {
+
+constexpr int64_t kPiece = 16384;
+
+struct Piece {
+  int64_t tensor, first, last;
+};
+
+std::vector<Piece> pieces_of(TensorList tensors) {
+  std::vector<Piece> pieces;
+  for (int64_t i = 0; i < static_cast<int64_t>(tensors.size()); ++i)
+    for (int64_t first = 0; first < tensors[i].numel(); first += kPiece)
+      pieces.push_back({i, first, std::min(first + kPiece, tensors[i].numel())});
+  return pieces;
+}
+
+// f(i, pieces[i]) of every piece, in parallel.
+template <typename F>
+void each_piece(const std::vector<Piece>& pieces, const F& f) {
+  parallel_for(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i, pieces[i]);
+  });
+}
+
+// square_norm: squares are summed in double, piece by piece, and the pieces in their order: the same bits on any number of threads.
+
+constexpr int64_t kLanes = 32;             // sums side by side: a chain of additions waits for each one
+constexpr int64_t kStretch = kLanes * 64;  // numbers of a partial sum: squares have one sign, and a long chain rounds them one way
+
+template <typename T>
+ELMO_MULTIVERSION double squares_of(const T* values, int64_t n) {
+  double lanes[kLanes] = {};
+  for (int64_t first = 0; first < n; first += kStretch) {
+    const int64_t last = std::min(first + kStretch, n);
+    double partial[kLanes] = {};
+    int64_t i = first;
+    for (; i + kLanes <= last; i += kLanes)
+      for (int64_t j = 0; j < kLanes; ++j) partial[j] += static_cast<double>(values[i + j]) * static_cast<double>(values[i + j]);
+    for (; i < last; ++i) partial[i % kLanes] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+    for (int64_t j = 0; j < kLanes; ++j) lanes[j] += partial[j];
+  }
+  double sum = 0.0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+template <typename T>
+double sum_of_squares(const std::vector<Tensor>& tensors) {
+  const auto pieces = pieces_of(tensors);
+  std::vector<double> sums(pieces.size());
+  each_piece(pieces, [&](int64_t i, const Piece& piece) {
+    sums[i] = squares_of<T>(tensors[piece.tensor].template const_data_ptr<T>() + piece.first, piece.last - piece.first);
+  });
+  double total = 0.0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+Tensor square_norm(TensorList given) {
+  const Arguments check("square_norm");
+  check.need(!given.empty(), "tensors must hold at least one tensor; got none");
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const auto name = text_of("tensors[", i, "]");
+    check.floating(name, given[i], given[i].sizes());
+    check.tensor(name, given[i], given[0].scalar_type(), given[i].sizes());
+    tensors.push_back(given[i].contiguous());
+  }
+  const Tensor norm = empty({}, given[0].options());
+  if (given[0].scalar_type() == kDouble)
+    *norm.mutable_data_ptr<double>() = sum_of_squares<double>(tensors);
+  else
+    *norm.mutable_data_ptr<float>() = static_cast<float>(sum_of_squares<float>(tensors));  // too large: infinity
+  return norm;
+}
+
+// adagrad_ and adagrad_rows_: gradient, sum and weight in one pass, the clip's factor applied on the way. Memory bounds it: 20 bytes for
+// each float32 weight.
 
 constexpr int64_t kAhead = 4;  // rows of a table that are fetched before they are updated: they lie anywhere
 
@@ -126,6 +204,7 @@ void adagrad_rows_(
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
+  m.impl("square_norm", ELMO_BOX(square_norm));
   m.impl("adagrad_", ELMO_BOX(adagrad_));
   m.impl("adagrad_rows_", ELMO_BOX(adagrad_rows_));
 }

@@ -1,0 +1,306 @@
+// hierarchical_softmax and its tree. Forward: a row's path from the root, one product of D at each node; the slopes are what backward needs.
+// Floor: reading N · length rows of D, of which those near the root stay in cache.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "common/checks.h"
+#include "common/operand.h"
+#include "common/parallel.h"
+#include "common/simd.h"
+
+namespace elmo_fast {
+namespace {
+
+// Raises unless these are hidden [N, D], targets [N], inner nodes' rows [n, D], and the paths first [V + 1], nodes [steps] of a tree.
+void check_paths(
+    const Arguments& check, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& first,
+    const Tensor& nodes) {
+  check.floating("hidden", hidden, {kAny, kAny});
+  check.tensor("targets", targets, kLong, {hidden.size(0)});
+  check.tensor("weight", weight, hidden.scalar_type(), {kAny, hidden.size(1)});
+  check.tensor("first", first, kLong, {kAny});
+  check.tensor("nodes", nodes, kLong, {kAny});
+  check.need(first.numel() > 0, "first must have V + 1 places; got none");
+}
+
+enum class Rounding { None, BFloat16, Float16 };
+
+Rounding rounding_of(Operand operand) {
+  if (is_exact(operand)) return Rounding::None;
+  return is_float16(operand) ? Rounding::Float16 : Rounding::BFloat16;
+}
+
+// x rounded as the products take it, contiguous; itself where nothing is rounded.
+Tensor rounded_rows(const Tensor& x, Rounding rounding) {
+  const Tensor rows = x.contiguous();
+  if (rounding == Rounding::None) return rows;
+  return rows.to(rounding == Rounding::Float16 ? kHalf : kBFloat16).to(rows.scalar_type());
+}
+
+// A table whose rows are contiguous, `stride` elements apart; a copy where they are not.
+struct Table {
+  explicit Table(const Tensor& weight) : rows(weight.size(1) < 2 || weight.stride(1) == 1 ? weight : weight.contiguous()) {}
+  template <typename T>
+  const T* row(int64_t node) const {
+    return rows.const_data_ptr<T>() + node * rows.stride(0);
+  }
+  Tensor rows;
+};
+
+template <Rounding R>
+ELMO_INLINE float rounded(float x) {
+  return R == Rounding::None ? x : R == Rounding::BFloat16 ? bfloat16_value(x) : float16_value(x);
+}
+template <Rounding R>
+ELMO_INLINE double rounded(double x) {
+  return x;
+}
+
+// 64 chains of sums: vectors of any width, and D/64 roundings of each.
+template <typename T, Rounding R>
+ELMO_MULTIVERSION T dot_loop(const T* x, const T* w, int64_t n) {
+  T lanes[64] = {};
+  int64_t i = 0;
+  for (; i + 64 <= n; i += 64)
+    for (int j = 0; j < 64; ++j) lanes[j] += x[i + j] * rounded<R>(w[i + j]);
+  T sum = 0;
+  for (; i < n; ++i) sum += x[i] * rounded<R>(w[i]);
+  for (int width = 32; width > 0; width /= 2)
+    for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
+  return sum + lanes[0];
+}
+
+template <typename T, Rounding R>
+ELMO_MULTIVERSION void add_loop(T* y, T a, const T* w, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] += a * rounded<R>(w[i]);
+}
+
+// sum_i x[i] round(w[i]), operands rounded while they are read, so that no copy of the table is made.
+template <typename T>
+T dot(const T* x, const T* w, int64_t n, Rounding rounding) {
+  if (rounding == Rounding::None) return dot_loop<T, Rounding::None>(x, w, n);
+  return rounding == Rounding::BFloat16 ? dot_loop<T, Rounding::BFloat16>(x, w, n) : dot_loop<T, Rounding::Float16>(x, w, n);
+}
+
+// y += a round(w)
+template <typename T>
+void add_scaled(T* y, T a, const T* w, int64_t n, Rounding rounding) {
+  if (rounding == Rounding::None)
+    add_loop<T, Rounding::None>(y, a, w, n);
+  else if (rounding == Rounding::BFloat16)
+    add_loop<T, Rounding::BFloat16>(y, a, w, n);
+  else
+    add_loop<T, Rounding::Float16>(y, a, w, n);
+}
+
+// hierarchical_softmax forward: a row's path from the root, one product of D at each node; the slopes are what backward needs.
+// Floor: reading N · length rows of D, of which those near the root stay in cache.
+
+struct Paths {
+  const int64_t *first, *nodes;
+  const uint8_t* codes;
+  int64_t words, steps, count, longest;  // words of the tree, steps of all paths, inner nodes, most steps of a path
+};
+
+// The loss of the row h[size] whose word is `target`; slopes[longest] <- d loss / d score of each step, zero past the path.
+template <typename T>
+T path_loss(const Paths& paths, int64_t target, const T* h, int64_t size, const Table& table, const T* bias, Rounding rounding, T* slopes) {
+  ELMO_CHECK_INDEX(target >= 0 && target < paths.words, "hierarchical_softmax: target ", target, " is no word of the tree's ", paths.words);
+  const int64_t begin = paths.first[target], length = paths.first[target + 1] - begin;
+  ELMO_CHECK_INDEX(
+      begin >= 0 && length >= 0 && length <= std::min(paths.longest, paths.steps - begin), "hierarchical_softmax: the path of word ",
+      target, " has ", length, " steps");
+  T loss = 0;
+  for (int64_t j = 0; j < length; ++j) {
+    const int64_t node = paths.nodes[begin + j];
+    ELMO_CHECK_INDEX(node >= 0 && node < paths.count, "hierarchical_softmax: node ", node, " of a tree with ", paths.count, " inner nodes");
+    const T sign = paths.codes[begin + j] == 0 ? T(1) : T(-1);
+    const T score = sign * (dot<T>(h, table.row<T>(node), size, rounding) + bias[node]);
+    const T e = std::exp(-std::abs(score));
+    loss += (score < 0 ? -score : T(0)) + std::log1p(e);
+    slopes[j] = -sign * (score < 0 ? T(1) : e) / (T(1) + e);
+  }
+  for (int64_t j = length; j < paths.longest; ++j) slopes[j] = 0;
+  return loss;
+}
+
+std::tuple<Tensor, Tensor> hierarchical_softmax_forward(
+    const Tensor& hidden, const Tensor& targets_any, const Tensor& weight, const Tensor& bias_any,
+    const Tensor& first_any, const Tensor& nodes_any, const Tensor& codes_any, int64_t longest,
+    const Name& precision, bool sparse) {
+  const Arguments check("hierarchical_softmax");
+  check_paths(check, hidden, targets_any, weight, first_any, nodes_any);
+  check.tensor("bias", bias_any, hidden.scalar_type(), {weight.size(0)});
+  check.tensor("codes", codes_any, kByte, nodes_any.sizes());
+  check.need(longest >= 0, "longest must be at least 0; got ", longest);
+  const Rounding rounding = rounding_of(resolve_operand(precision, hidden.scalar_type()));
+  const Tensor x = rounded_rows(hidden, rounding), bias = bias_any.contiguous(), targets = targets_any.contiguous();
+  const Tensor first = first_any.contiguous(), nodes = nodes_any.contiguous(), codes = codes_any.contiguous();
+  const Table table(weight);
+  const int64_t count = x.size(0), size = x.size(1);
+  const Paths paths{
+      first.const_data_ptr<int64_t>(), nodes.const_data_ptr<int64_t>(), codes.const_data_ptr<uint8_t>(),
+      first.numel() - 1, nodes.numel(), weight.size(0), longest};
+  Tensor losses = empty({count}, x.options()), slopes = empty({count, longest}, x.options());
+  const auto* target = targets.const_data_ptr<int64_t>();
+  ELMO_DISPATCH_FLOATING(x.scalar_type(), [&] {
+    const auto* h = x.const_data_ptr<scalar_t>();
+    const auto* b = bias.const_data_ptr<scalar_t>();
+    auto* loss = losses.mutable_data_ptr<scalar_t>();
+    auto* slope = slopes.mutable_data_ptr<scalar_t>();
+    parallel_for(count, 8, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        loss[i] = path_loss<scalar_t>(paths, target[i], h + i * size, size, table, b, rounding, slope + i * longest);
+    });
+  });
+  return {losses, slopes};
+}
+
+// hierarchical_softmax backward: a row's gradient from the nodes on its path, a node's from the rows that passed it, in their order.
+
+struct Step {
+  int64_t node, place;  // place: row * longest + step, where its slope lies
+};
+
+// All steps of the batch, row by row; raises where one leaves the tree.
+std::vector<Step> steps_of(const Tensor& targets, const Tensor& first, const Tensor& nodes, int64_t longest, int64_t limit) {
+  const auto *target = targets.const_data_ptr<int64_t>(), *path = first.const_data_ptr<int64_t>(), *node = nodes.const_data_ptr<int64_t>();
+  std::vector<Step> steps;
+  for (int64_t i = 0; i < targets.numel(); ++i) {
+    ELMO_CHECK_INDEX(target[i] >= 0 && target[i] < first.numel() - 1, "hierarchical_softmax_backward: target ", target[i], " is no word");
+    const int64_t begin = path[target[i]], end = path[target[i] + 1];
+    ELMO_CHECK_INDEX(
+        begin >= 0 && end <= nodes.numel() && end - begin <= longest, "hierarchical_softmax_backward: the path of word ", target[i],
+        " leaves the tree");
+    for (int64_t j = begin; j < end; ++j) {
+      ELMO_CHECK_INDEX(node[j] >= 0 && node[j] < limit, "hierarchical_softmax_backward: node ", node[j], " of ", limit);
+      steps.push_back({node[j], i * longest + j - begin});
+    }
+  }
+  return steps;
+}
+
+// Sorted by node, those of one node in the order of rows: a radix sort by digits of 11 bits.
+std::vector<Step> by_node(std::vector<Step> steps, int64_t limit) {
+  constexpr int kBits = 11;
+  std::vector<Step> sorted(steps.size());
+  for (int shift = 0; (limit - 1) >> shift > 0; shift += kBits) {
+    std::array<int64_t, (1 << kBits) + 1> begin{};
+    const auto digit = [&](const Step& step) { return step.node >> shift & ((1 << kBits) - 1); };
+    for (const Step& step : steps) ++begin[digit(step) + 1];
+    for (size_t d = 1; d < begin.size(); ++d) begin[d] += begin[d - 1];
+    for (const Step& step : steps) sorted[begin[digit(step)]++] = step;
+    steps.swap(sorted);
+  }
+  return steps;
+}
+
+// Where each distinct node's steps begin, and where the last end.
+std::vector<int64_t> groups_of(const std::vector<Step>& steps) {
+  std::vector<int64_t> begin;
+  for (size_t i = 0; i < steps.size(); ++i)
+    if (i == 0 || steps[i].node != steps[i - 1].node) begin.push_back(static_cast<int64_t>(i));
+  begin.push_back(static_cast<int64_t>(steps.size()));
+  return begin;
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
+    const Tensor& grad, const Tensor& hidden, const Tensor& targets_any, const Tensor& weight,
+    const Tensor& slopes, const Tensor& first_any, const Tensor& nodes_any, const Name& precision, bool sparse) {
+  const Arguments check("hierarchical_softmax_backward");
+  check_paths(check, hidden, targets_any, weight, first_any, nodes_any);
+  check.tensor("grad", grad, hidden.scalar_type(), {hidden.size(0)});
+  check.tensor("slopes", slopes, hidden.scalar_type(), {hidden.size(0), kAny});
+  const Rounding rounding = rounding_of(resolve_operand(precision, hidden.scalar_type()));
+  const Tensor x = rounded_rows(hidden, rounding), targets = targets_any.contiguous();
+  const Tensor first = first_any.contiguous(), nodes = nodes_any.contiguous();
+  const Tensor weighted = slopes.mul(grad.unsqueeze(1)).contiguous();  // of each step, times g
+  const Table table(weight);
+  const int64_t count = x.size(0), size = x.size(1), longest = slopes.size(1);
+  const auto *target = targets.const_data_ptr<int64_t>(), *path = first.const_data_ptr<int64_t>();
+  const auto* node = nodes.const_data_ptr<int64_t>();
+  const std::vector<Step> steps = by_node(steps_of(targets, first, nodes, longest, weight.size(0)), weight.size(0));
+  const std::vector<int64_t> groups = groups_of(steps);
+  const auto distinct = static_cast<int64_t>(groups.size()) - 1;
+  Tensor d_hidden = zeros({count, size}, x.options()), ids = empty({sparse ? distinct : 0}, first.options());
+  Tensor d_rows = zeros({sparse ? distinct : weight.size(0), size}, x.options());
+  Tensor d_offsets = zeros({d_rows.size(0)}, x.options());
+  ELMO_DISPATCH_FLOATING(x.scalar_type(), [&] {
+    const auto *h = x.const_data_ptr<scalar_t>(), *slope = weighted.const_data_ptr<scalar_t>();
+    auto *dh = d_hidden.mutable_data_ptr<scalar_t>(), *dw = d_rows.mutable_data_ptr<scalar_t>(), *db = d_offsets.mutable_data_ptr<scalar_t>();
+    parallel_for(count, 8, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        for (int64_t j = path[target[i]]; j < path[target[i] + 1]; ++j)
+          add_scaled<scalar_t>(
+              dh + i * size, slope[i * longest + j - path[target[i]]], table.row<scalar_t>(node[j]), size, rounding);
+    });
+    parallel_for(distinct, 8, [&](int64_t begin, int64_t end) {
+      for (int64_t group = begin; group < end; ++group) {
+        const int64_t row = sparse ? group : steps[groups[group]].node;
+        if (sparse) ids.mutable_data_ptr<int64_t>()[group] = steps[groups[group]].node;
+        for (int64_t k = groups[group]; k < groups[group + 1]; ++k) {
+          const int64_t place = steps[k].place;
+          add_scaled<scalar_t>(dw + row * size, slope[place], h + place / longest * size, size, Rounding::None);
+          db[row] += slope[place];
+        }
+      }
+    });
+  });
+  return {d_hidden, ids, d_rows, d_offsets};
+}
+
+// Huffman's tree by two queues: the words by rising count, and the joined trees, which come in rising order by themselves.
+
+std::tuple<Tensor, Tensor, Tensor> huffman_tree(const Tensor& counts_any, const Tensor& order_any) {
+  const Arguments check("huffman_tree");
+  check.tensor("counts", counts_any, kLong, {kAny});
+  check.need(counts_any.numel() > 0, "counts must hold at least one word; got none");
+  check.tensor("order", order_any, kLong, counts_any.sizes());
+  check.ids("order", order_any, counts_any.numel());
+  const Tensor counts = counts_any.contiguous(), order = order_any.contiguous();
+  const int64_t words = counts.numel(), all = 2 * words - 1;
+  const auto* count = counts.const_data_ptr<int64_t>();
+  const auto* word_at = order.const_data_ptr<int64_t>();
+  std::vector<int64_t> weight(all), parent(all), depth(all);
+  std::vector<uint8_t> code(all);
+  for (int64_t i = 0; i < words; ++i) weight[i] = count[word_at[i]];
+  int64_t word = 0, joined = words;
+  for (int64_t tree = words; tree < all; ++tree) {
+    for (uint8_t side = 0; side < 2; ++side) {
+      // Of equals the word, so that the longest path stays short.
+      const bool leaf = word < words && (joined == tree || weight[word] <= weight[joined]);
+      const int64_t taken = leaf ? word++ : joined++;
+      weight[tree] += weight[taken];
+      parent[taken] = tree;
+      code[taken] = side;
+    }
+  }
+  for (int64_t i = all - 2; i >= 0; --i) depth[i] = depth[parent[i]] + 1;
+  Tensor first = zeros({words + 1}, counts.options());
+  auto* begin = first.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < words; ++i) begin[word_at[i] + 1] = depth[i];
+  for (int64_t k = 0; k < words; ++k) begin[k + 1] += begin[k];
+  Tensor nodes = empty({begin[words]}, counts.options()), codes = empty({begin[words]}, counts.options().dtype(kByte));
+  auto* node = nodes.mutable_data_ptr<int64_t>();
+  auto* step_code = codes.mutable_data_ptr<uint8_t>();
+  for (int64_t i = 0; i < words; ++i) {
+    int64_t at = i;
+    for (int64_t step = begin[word_at[i] + 1] - 1; step >= begin[word_at[i]]; --step, at = parent[at]) {
+      node[step] = parent[at] - words;
+      step_code[step] = code[at];
+    }
+  }
+  return {first, nodes, codes};
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
+  m.impl("hierarchical_softmax", ELMO_BOX(hierarchical_softmax_forward));
+  m.impl("hierarchical_softmax_backward", ELMO_BOX(hierarchical_softmax_backward));
+  m.impl("huffman_tree", ELMO_BOX(huffman_tree));
+}
+
+}  // namespace elmo_fast

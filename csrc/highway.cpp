@@ -1,0 +1,256 @@
+// highway. Forward: a block of 64 columns holds the transforms and gates of 32 units, so that each tile of a product is turned into the
+// layer's output, and into the next product's operands, while it lies in the first-level cache.
+#include <algorithm>
+#include <memory>
+
+#include "common/checks.h"
+#include "common/sums.h"
+#include "common/packed.h"
+#include "common/parallel.h"
+#include "common/simd.h"
+
+namespace elmo_fast::highway {
+namespace {
+
+constexpr int64_t kUnits = 32;  // units of a layer whose transform and gate share one block of 64 columns
+constexpr int64_t kRows = 64;   // rows of one product
+constexpr int64_t kStrip = 512; // rows that stay in the second-level cache while every block of the weight passes by
+
+// Raises unless these are rows [N, W], layers [2W, W] and a projection [D, W] of one dtype.
+void check_layers(const Arguments& check, const Tensor& x, TensorList weights, const std::optional<Tensor>& projection_weight) {
+  check.floating("x", x, {kAny, kAny});
+  check.tensors("weights", weights, x.scalar_type(), {2 * x.size(1), x.size(1)});
+  check.tensor("projection_weight", projection_weight, x.scalar_type(), {kAny, x.size(1)});
+}
+
+// weight [2W, W] as right operand [W, 2W], its columns in blocks of 32 transforms and the same 32 units' gates.
+std::shared_ptr<const Packed> packed_layer(const Tensor& weight, Operand operand, const Caching& caching, size_t layer) {
+  return packed_of(weight, "highway", operand, caching, layer, [&] {
+    const int64_t width = weight.size(1);
+    std::vector<int64_t> columns;
+    for (int64_t first = 0; first < width; first += kUnits)
+      for (int64_t half = 0; half < 2; ++half)
+        for (int64_t unit = first; unit < first + kUnits; ++unit) columns.push_back(unit < width ? half * width + unit : -1);
+    return pack(weight.t(), operand, columns);
+  });
+}
+
+// highway forward: a block of 64 columns holds the transforms and gates of 32 units, so that each tile of a product is turned into
+// the layer's output, and into the next product's operands, while it lies in the first-level cache.
+
+// One layer's arrays; `transform` and `gate` are null unless backward will want them.
+template <typename T>
+struct Layer {
+  const T *x, *bias;
+  T *y, *transform, *gate;
+  int64_t width;
+};
+
+// Row `row` of units first..first+n from its tile row: 32 transforms, then 32 gates; `bias` likewise.
+template <typename T>
+ELMO_MULTIVERSION void mix(const Layer<T>& l, const T* __restrict tile, const T* __restrict bias, int64_t row, int64_t first, int64_t n) {
+  T transform[kUnits], gate[kUnits];
+  for (int64_t j = 0; j < kUnits; ++j) {
+    const T p = tile[j] + bias[j];
+    transform[j] = p < T(0) ? T(0) : p;
+    gate[j] = sigmoid_of(tile[kUnits + j] + bias[kUnits + j]);
+  }
+  const T* x = l.x + row * l.width + first;
+  T* __restrict y = l.y + row * l.width + first;
+  for (int64_t j = 0; j < n; ++j) y[j] = gate[j] * x[j] + (T(1) - gate[j]) * transform[j];
+  if (l.transform == nullptr) return;
+  std::copy_n(transform, n, l.transform + row * l.width + first);
+  std::copy_n(gate, n, l.gate + row * l.width + first);
+}
+
+// One layer on `rows` rows: y from x and, where operands differ from values, y's operands in `next`.
+template <typename T>
+void run_layer(const Layer<T>& l, const Packed& w, const char* operands, char* next, int64_t rows) {
+  const int64_t depth = row_width(w.k, w.operand), size = element_size(w.operand), strips = (rows + kStrip - 1) / kStrip;
+  parallel_for(strips * w.blocks(), 1, [&](int64_t begin, int64_t end) {
+    alignas(64) T tile[kRows * kBlock], bias[kBlock];
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t strip = task / w.blocks() * kStrip, strip_end = std::min(rows, strip + kStrip);
+      const int64_t block = task % w.blocks(), first = block * kUnits, units = std::min(kUnits, l.width - first);
+      std::fill_n(bias, kBlock, T(0));
+      std::copy_n(l.bias + first, units, bias);
+      std::copy_n(l.bias + l.width + first, units, bias + kUnits);
+      for (int64_t row = strip; row < strip_end; row += kRows) {
+        const int64_t m = std::min(kRows, strip_end - row);
+        multiply_block<T>(w, block, operands + row * depth * size, depth, m, tile, kBlock, false);
+        for (int64_t i = 0; i < m; ++i) {
+          mix(l, tile + i * kBlock, bias, row + i, first, units);
+          if (next != nullptr)
+            to_operands(l.y + (row + i) * l.width + first, next + ((row + i) * depth + first) * size, units, w.operand);
+        }
+      }
+    }
+    release_kernels(w);
+  });
+}
+
+// All layers on x, whose operands are replaced by those of the result. A layer's parts go into `saved` [layers, 3, N, W] when
+// backward will want them.
+template <typename T>
+Tensor run_layers(
+    Tensor x, TensorList weights, TensorList biases, Operand operand, const Caching& caching, const Tensor& saved, Tensor& operands) {
+  const bool save = saved.dim() == 4, rounds = !is_exact(operand) && !needs_whole_rows(operand);
+  auto next = rounds ? zeros_like(operands) : Tensor();
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const auto bias = biases[i].contiguous();
+    const auto part = [&](int64_t which) { return saved.select(0, static_cast<int64_t>(i)).select(0, which); };
+    const auto y = save ? part(2) : empty_like(x);
+    const Layer<T> layer{
+        x.template const_data_ptr<T>(),
+        bias.template const_data_ptr<T>(),
+        y.template mutable_data_ptr<T>(),
+        save ? part(0).template mutable_data_ptr<T>() : nullptr,
+        save ? part(1).template mutable_data_ptr<T>() : nullptr,
+        x.size(1)};
+    run_layer(
+        layer, *packed_layer(weights[i], operand, caching, i), static_cast<const char*>(operands.const_data_ptr()),
+        rounds ? static_cast<char*>(next.mutable_data_ptr()) : nullptr, x.size(0));
+    if (needs_whole_rows(operand))
+      operands = to_operand_rows(y, operand);
+    else if (rounds)
+      std::swap(operands, next);
+    else
+      operands = y;
+    x = y;
+  }
+  return x;
+}
+
+template <typename T>
+std::tuple<Tensor, Tensor> forward(
+    const Tensor& input, TensorList weights, TensorList biases, const std::optional<Tensor>& projection_weight,
+    const std::optional<Tensor>& projection_bias, Operand operand, bool save, const Caching& caching) {
+  const auto x = input.contiguous();
+  const int64_t rows = x.size(0), width = x.size(1), layers = static_cast<int64_t>(weights.size());
+  auto saved = save ? empty({layers, 3, rows, width}, x.options()) : empty({0}, x.options());
+  auto operands = to_operand_rows(x, operand);
+  const auto last = run_layers<T>(x, weights, biases, operand, caching, saved, operands);
+  if (!projection_weight.has_value()) return {save || layers == 0 ? last.clone() : last, saved};
+  const auto w =
+      packed_of(*projection_weight, "forward", operand, caching, weights.size(), [&] { return pack(projection_weight->t(), operand); });
+  const auto bias = projection_bias.has_value() ? projection_bias->contiguous() : Tensor();
+  auto y = empty({rows, w->n}, x.options());
+  multiply<T>(
+      *w, operands.const_data_ptr(), operands.size(1), rows, y.template mutable_data_ptr<T>(), w->n, false,
+      bias.defined() ? bias.template const_data_ptr<T>() : nullptr);
+  return {y, saved};
+}
+
+std::tuple<Tensor, Tensor> highway(
+    const Tensor& x, TensorList weights, TensorList biases, const std::optional<Tensor>& projection_weight,
+    const std::optional<Tensor>& projection_bias, const Name& precision, bool save, std::vector<int64_t> stamps) {
+  const Arguments check("highway");
+  check_layers(check, x, weights, projection_weight);
+  check.need(biases.size() == weights.size(), "biases must be one per layer, ", weights.size(), "; got ", biases.size());
+  check.tensors("biases", biases, x.scalar_type(), {2 * x.size(1)});
+  if (projection_weight.has_value()) check.tensor("projection_bias", projection_bias, x.scalar_type(), {projection_weight->size(0)});
+  const Operand operand = resolve_operand(precision, x.scalar_type(), !save);
+  const auto of = operand == Operand::Float64 ? &forward<double> : &forward<float>;
+  return of(x, weights, biases, projection_weight, projection_bias, operand, save, {std::move(stamps), save});
+}
+
+// highway backward: one fused loop per layer gives the gradients of its products; four kinds of product do the rest.
+
+// n units of one row: dy -> d_products (transform, then gate) and the part of dx that the gate carries.
+template <typename T>
+ELMO_MULTIVERSION void unmix(
+    const T* __restrict dy, const T* __restrict x, const T* __restrict transform, const T* __restrict gate, T* __restrict d_transform,
+    T* __restrict d_gate, T* __restrict dx, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) {
+    d_transform[j] = transform[j] <= T(0) ? T(0) : dy[j] * (T(1) - gate[j]);
+    d_gate[j] = dy[j] * (x[j] - transform[j]) * gate[j] * (T(1) - gate[j]);
+    dx[j] = dy[j] * gate[j];
+  }
+}
+
+Tensor column_sums(const Tensor& x) {
+  const auto sums = zeros({x.size(1)}, x.options().dtype(kDouble));
+  add_column_sums(x, {}, sums);
+  return sums.to(x.scalar_type());
+}
+
+// d [N, n] · weight [n, k], added to dx [N, k].
+template <typename T>
+void add_input_gradient(const Tensor& d, const Tensor& weight, Operand operand, const Tensor& dx, bool accumulate) {
+  const auto operands = to_operand_rows(d, operand);
+  const auto w = pack(weight, operand);
+  multiply<T>(
+      w, operands.const_data_ptr(), operands.size(1), d.size(0), dx.template mutable_data_ptr<T>(), w.n, accumulate);
+}
+
+template <typename T>
+std::tuple<Tensor, Tensor> layer_gradients(
+    const Tensor& dy, const Tensor& x, const Tensor& saved, const Tensor& weight, Operand operand, bool need_x) {
+  const int64_t rows = x.size(0), width = x.size(1);
+  const auto d_products = empty({rows, 2 * width}, x.options()), dx = empty_like(x);
+  const T *from = dy.template const_data_ptr<T>(), *input = x.template const_data_ptr<T>();
+  const T *transform = saved.template const_data_ptr<T>(), *gate = transform + rows * width;
+  T *products = d_products.template mutable_data_ptr<T>(), *carried = dx.template mutable_data_ptr<T>();
+  parallel_for(rows, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      unmix(
+          from + i * width, input + i * width, transform + i * width, gate + i * width, products + 2 * i * width,
+          products + (2 * i + 1) * width, carried + i * width, width);
+  });
+  if (need_x) add_input_gradient<T>(d_products, weight, operand, dx, true);
+  return {d_products, dx};
+}
+
+using Gradients = std::tuple<Tensor, std::vector<Tensor>, std::vector<Tensor>, Tensor, Tensor>;
+
+template <typename T>
+Gradients backward(
+    const Tensor& grad, const Tensor& input, const Tensor& saved, TensorList weights,
+    const std::optional<Tensor>& projection_weight, Operand operand, bool need_x, bool need_weights) {
+  const auto x = input.contiguous();
+  const int64_t layers = static_cast<int64_t>(weights.size());
+  const auto input_of = [&](int64_t layer) { return layer == 0 ? x : saved.select(0, layer - 1).select(0, 2); };
+  const auto none = [&] { return empty({0}, x.options()); };  // three tensors: outputs of an op may not alias
+  const std::vector<Tensor> each(need_weights ? layers : 0);
+  Gradients g{none(), each, each, none(), none()};
+  auto& [dx, d_weights, d_biases, d_projection, d_projection_bias] = g;
+  Tensor dy = grad.contiguous();
+  if (projection_weight.has_value()) {
+    const auto d = dy;
+    if (need_weights) d_projection = matmul(d.t(), input_of(layers), operand), d_projection_bias = column_sums(d);
+    if (layers == 0 && !need_x) return g;
+    dy = empty_like(x);
+    add_input_gradient<T>(d, *projection_weight, operand, dy, false);
+  }
+  for (int64_t layer = layers - 1; layer >= 0; --layer) {
+    const auto [d_products, carried] = layer_gradients<T>(
+        dy, input_of(layer), saved.select(0, layer), weights[layer], operand, layer > 0 || need_x);
+    if (need_weights) d_weights[layer] = matmul(d_products.t(), input_of(layer), operand), d_biases[layer] = column_sums(d_products);
+    dy = carried;
+  }
+  if (need_x) dx = dy.is_same(grad) ? dy.clone() : dy;
+  return g;
+}
+
+Gradients highway_backward(
+    const Tensor& grad, const Tensor& x, const Tensor& saved, TensorList weights,
+    const std::optional<Tensor>& projection_weight, const Name& precision, bool need_x, bool need_weights) {
+  const Arguments check("highway_backward");
+  check_layers(check, x, weights, projection_weight);
+  check.need(saved.dim() == 4, "the forward pass was told to save nothing");
+  check.tensor("saved", saved, x.scalar_type(), {static_cast<int64_t>(weights.size()), 3, x.size(0), x.size(1)});
+  check.contiguous("saved", saved);
+  check.tensor("grad", grad, x.scalar_type(), {x.size(0), projection_weight.has_value() ? projection_weight->size(0) : x.size(1)});
+  const Operand operand = resolve_operand(precision, x.scalar_type());
+  return operand == Operand::Float64 ? backward<double>(grad, x, saved, weights, projection_weight, operand, need_x, need_weights)
+                                     : backward<float>(grad, x, saved, weights, projection_weight, operand, need_x, need_weights);
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
+  m.impl("highway", ELMO_BOX(highway));
+  m.impl("highway_backward", ELMO_BOX(highway_backward));
+}
+
+}  // namespace elmo_fast::highway
