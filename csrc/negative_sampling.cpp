@@ -106,29 +106,17 @@ std::tuple<Tensor, Tensor, Tensor> negative_sampling_forward(
     bool count_hits, const Name& precision, int64_t chunk_bytes, bool keep) {
   check_samples(Arguments("negative_sampling"), hidden_any, rows, offsets, ids_any, chunk_bytes);
   const Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous();
-  const int64_t count = hidden.size(0), samples = rows.size(0) - count;
-  const Operand operand = resolve_operand(precision, hidden.scalar_type());
-  const int64_t step = rows_per_chunk(count, samples, hidden.element_size(), chunk_bytes);
-  const bool kept = keep && count <= step;
+  const int64_t count = hidden.size(0);
   Tensor losses = empty({count}, hidden.options()), d_true = empty({count}, hidden.options());
-  Tensor slopes = empty({kept ? count : 0, samples}, hidden.options());
-  if (count == 0) return {losses, d_true, slopes};
-  const Tensor true_rows = rounded_values(rows.narrow(0, 0, count), operand);
-  const Tensor true_scores = rounded_values(hidden, operand).mul(true_rows).sum(1).add_(offsets.narrow(0, 0, count));
-  const Tensor sample_offsets = offsets.narrow(0, count, samples).contiguous();
-  const RightOperand sample_rows(rows.narrow(0, count, samples).t(), operand);
-  const AccidentalHits hits(ids.const_data_ptr<int64_t>() + count, samples);
-  const Tensor scratch = kept ? slopes : empty({step, samples}, hidden.options());
-  for (int64_t i = 0; i < count; i += step) {
-    const int64_t n = std::min(step, count - i);
-    const Tensor scores = scratch.narrow(0, 0, n);
-    sample_rows.multiply(hidden.narrow(0, i, n), scores, false, sample_offsets);
+  const AccidentalHits hits(ids.const_data_ptr<int64_t>() + count, rows.size(0) - count);
+  const auto finish = [&](int64_t i, const Tensor& scores, const Tensor& true_scores, bool keeps) {
     ELMO_DISPATCH_FLOATING(hidden.scalar_type(), [&] {
       finish_rows<scalar_t>(
-          scores, true_scores.narrow(0, i, n), ids.const_data_ptr<int64_t>() + i, count_hits ? nullptr : &hits,
-          static_cast<scalar_t>(share), kept, losses.narrow(0, i, n), d_true.narrow(0, i, n));
+          scores, true_scores, ids.const_data_ptr<int64_t>() + i, count_hits ? nullptr : &hits, static_cast<scalar_t>(share), keeps,
+          losses.narrow(0, i, scores.size(0)), d_true.narrow(0, i, scores.size(0)));
     });
-  }
+  };
+  Tensor slopes = logits_of_samples(hidden, rows, offsets, precision, chunk_bytes, keep, finish);
   return {losses, d_true, slopes};
 }
 

@@ -43,29 +43,17 @@ std::tuple<Tensor, Tensor, Tensor> sampled_softmax_forward(
     const Name& precision, int64_t chunk_bytes, bool keep) {
   check_samples(Arguments("sampled_softmax"), hidden_any, rows, offsets, ids_any, chunk_bytes);
   const Tensor hidden = hidden_any.contiguous(), ids = ids_any.contiguous();
-  const int64_t count = hidden.size(0), samples = rows.size(0) - count;
-  const Operand operand = resolve_operand(precision, hidden.scalar_type());
-  const int64_t step = rows_per_chunk(count, samples, hidden.element_size(), chunk_bytes);
-  const bool kept = keep && count <= step;
+  const int64_t count = hidden.size(0);
   Tensor losses = empty({count}, hidden.options()), log_sums = empty({count, 2}, hidden.options());
-  Tensor probabilities = empty({kept ? count : 0, samples}, hidden.options());
-  if (count == 0) return {losses, log_sums, probabilities};
-  const Tensor true_rows = rounded_values(rows.narrow(0, 0, count), operand);
-  const Tensor true_logits = rounded_values(hidden, operand).mul(true_rows).sum(1).add_(offsets.narrow(0, 0, count));
-  const Tensor sample_offsets = offsets.narrow(0, count, samples).contiguous();
-  const RightOperand sample_rows(rows.narrow(0, count, samples).t(), operand);
-  const AccidentalHits hits(ids.const_data_ptr<int64_t>() + count, samples);
-  const Tensor scratch = kept ? probabilities : empty({step, samples}, hidden.options());
-  for (int64_t i = 0; i < count; i += step) {
-    const int64_t n = std::min(step, count - i);
-    const Tensor logits = scratch.narrow(0, 0, n);
-    sample_rows.multiply(hidden.narrow(0, i, n), logits, false, sample_offsets);
+  const AccidentalHits hits(ids.const_data_ptr<int64_t>() + count, rows.size(0) - count);
+  const auto finish = [&](int64_t i, const Tensor& logits, const Tensor& true_logits, bool keeps) {
     ELMO_DISPATCH_FLOATING(hidden.scalar_type(), [&] {
       finish_rows<scalar_t>(
-          logits, true_logits.narrow(0, i, n), ids.const_data_ptr<int64_t>() + i, hits, kept, losses.mutable_data_ptr<scalar_t>() + i,
+          logits, true_logits, ids.const_data_ptr<int64_t>() + i, hits, keeps, losses.mutable_data_ptr<scalar_t>() + i,
           log_sums.mutable_data_ptr<scalar_t>() + 2 * i);
     });
-  }
+  };
+  Tensor probabilities = logits_of_samples(hidden, rows, offsets, precision, chunk_bytes, keep, finish);
   return {losses, log_sums, probabilities};
 }
 

@@ -68,6 +68,11 @@ double scale_of(const Tensor& grad) {
   return std::isfinite(largest) && largest > 0 ? std::exp2(std::ceil(std::log2(largest))) : 1.0;
 }
 
+// How many rows of S logits fit into the bound; at least one.
+int64_t rows_per_chunk(int64_t rows, int64_t samples, int64_t item_bytes, int64_t chunk_bytes) {
+  return std::max<int64_t>(1, std::min(rows, chunk_bytes / std::max<int64_t>(1, samples * item_bytes)));
+}
+
 // Probabilities reach below float16's normal numbers (6e-5); times 2^14 they use its range, and 1 still fits.
 constexpr double kLift = 16384.0;
 
@@ -94,6 +99,29 @@ void Gradients::finish(
     const Tensor& d_rows) const {
   d_hidden.mul_(g.div(lift_).unsqueeze(1)).add_(d_true.unsqueeze(1).mul(true_rows));
   if (!is_exact(operand_)) d_rows.copy_(d_rows.mul(scale_ / lift_));
+}
+
+Tensor logits_of_samples(
+    const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const std::string& precision, int64_t chunk_bytes, bool keep,
+    const std::function<void(int64_t, const Tensor&, const Tensor&, bool)>& finish) {
+  const int64_t count = hidden.size(0), samples = rows.size(0) - count;
+  const Operand operand = resolve_operand(precision, hidden.scalar_type());
+  const int64_t step = rows_per_chunk(count, samples, hidden.element_size(), chunk_bytes);
+  const bool keeps = keep && count <= step;
+  const Tensor kept = empty({keeps ? count : 0, samples}, hidden.options());
+  if (count == 0) return kept;
+  const Tensor true_rows = rounded_values(rows.narrow(0, 0, count), operand);
+  const Tensor true_logits = rounded_values(hidden, operand).mul(true_rows).sum(1).add_(offsets.narrow(0, 0, count));
+  const Tensor sample_offsets = offsets.narrow(0, count, samples).contiguous();
+  const RightOperand sample_rows(rows.narrow(0, count, samples).t(), operand);
+  const Tensor scratch = keeps ? kept : empty({step, samples}, hidden.options());
+  for (int64_t i = 0; i < count; i += step) {
+    const int64_t n = std::min(step, count - i);
+    const Tensor logits = scratch.narrow(0, 0, n);
+    sample_rows.multiply(hidden.narrow(0, i, n), logits, false, sample_offsets);
+    finish(i, logits, true_logits.narrow(0, i, n), keeps);
+  }
+  return kept;
 }
 
 std::tuple<Tensor, Tensor, Tensor> gradients_of_samples(

@@ -22,11 +22,6 @@ void check_saved(
     const Arguments& check, const Tensor& hidden, const Tensor& rows,
     std::initializer_list<std::pair<const char*, Tensor>> of_rows, const char* name, const Tensor& kept);
 
-// How many rows of S logits fit into the bound; at least one.
-inline int64_t rows_per_chunk(int64_t rows, int64_t samples, int64_t item_bytes, int64_t chunk_bytes) {
-  return std::max<int64_t>(1, std::min(rows, chunk_bytes / std::max<int64_t>(1, samples * item_bytes)));
-}
-
 // A right operand used for several products. Exact operands go to torch's product: both sides are used for one step only, so
 // packing a float32 table would cost a pass over it for nothing. Rounded ones are packed, as torch would round the result too.
 class RightOperand {
@@ -65,6 +60,12 @@ class Gradients {
   Operand operand_;
   double lift_ = 1.0, scale_ = 1.0;
 };
+
+// The logits of N rows and S samples, chunk by chunk: finish(first row, logits [n, S], true_logits [n], keeps) makes losses of them and, where
+// all N rows fit into the bound and `keep`, what backward wants in their place. Returns that, [N, S], else [0, S].
+Tensor logits_of_samples(
+    const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const std::string& precision, int64_t chunk_bytes, bool keep,
+    const std::function<void(int64_t, const Tensor&, const Tensor&, bool)>& finish);
 
 // The gradients of N targets' and S samples' rows, offsets and of hidden: d_hidden [N, D], d_rows [N + S, D], d_offsets [N + S].
 // g [N]: what multiplies p; d_true [N]: the slopes to the targets. `kept`: p [N, S], or [0, S]: then logits are computed again and

@@ -13,12 +13,6 @@
 namespace elmo_fast {
 namespace {
 
-ScalarType type_of(AtenTensorHandle tensor) {
-  int32_t type = 0;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor, &type));
-  return torch::stable::detail::to<ScalarType>(torch::stable::detail::from(type));
-}
-
 int32_t number_of(ScalarType type) { return torch::stable::detail::to<int32_t>(torch::stable::detail::from(type)); }
 
 std::vector<int64_t> contiguous_strides(IntArrayRef sizes) {
@@ -61,8 +55,7 @@ int64_t size_of(ScalarType dtype) {
   }
 }
 
-Tensor::Tensor(AtenTensorHandle owned)
-    : handle_(owned, [](AtenTensorHandle tensor) { aoti_torch_delete_tensor_object(tensor); }), type_(type_of(owned)) {
+Tensor::Tensor(AtenTensorHandle owned) : torch::stable::Tensor(owned), type_(torch::stable::Tensor::scalar_type()) {
   int64_t *sizes = nullptr, *strides = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(owned, &dim_));
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(owned, &sizes));
@@ -70,53 +63,17 @@ Tensor::Tensor(AtenTensorHandle owned)
   sizes_ = sizes, strides_ = strides;
 }
 
-int64_t Tensor::numel() const {
-  int64_t n = 1;
-  for (int64_t d = 0; d < dim_; ++d) n *= sizes_[d];
-  return n;
-}
-
-bool Tensor::is_contiguous() const {
-  bool contiguous = false;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_is_contiguous(handle(), &contiguous));
-  return contiguous;
-}
-
-int64_t Tensor::storage_offset() const {
-  int64_t offset = 0;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(handle(), &offset));
-  return offset;
-}
-
-int64_t Tensor::storage_bytes() const {
-  int64_t bytes = 0;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(handle(), &bytes));
-  return bytes;
-}
-
 Options Tensor::options() const {
   Options options{type_};
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(handle(), &options.device_type));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(handle(), &options.device_index));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(get(), &options.device_type));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(get(), &options.device_index));
   return options;
-}
-
-const void* Tensor::const_data_ptr() const {
-  const void* data = nullptr;
-  TORCH_ERROR_CODE_CHECK(torch_get_const_data_ptr(handle(), &data));
-  return data;
-}
-
-void* Tensor::mutable_data_ptr() const {
-  void* data = nullptr;
-  TORCH_ERROR_CODE_CHECK(torch_get_mutable_data_ptr(handle(), &data));
-  return data;
 }
 
 Tensor Tensor::viewed(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, int64_t offset) const {
   AtenTensorHandle view = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch__reinterpret_tensor(
-      handle(), static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), offset, &view));
+      get(), static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), offset, &view));
   return Tensor(view);
 }
 
@@ -179,12 +136,12 @@ const Tensor& Tensor::zero_() const {
   if (is_contiguous() && !is_cuda())
     std::memset(mutable_data_ptr(), 0, nbytes());
   else
-    TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(handle()));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(get()));
   return *this;
 }
 
 const Tensor& Tensor::copy_(const Tensor& source) const {
-  TORCH_ERROR_CODE_CHECK(aoti_torch_copy_(handle(), source.handle(), false));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_copy_(get(), source.get(), false));
   return *this;
 }
 
@@ -197,7 +154,7 @@ const Tensor& Tensor::add_(const Tensor& other) const { return copy_(add(*this, 
 
 Tensor add(const Tensor& a, const Tensor& b) {
   AtenTensorHandle sum = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_aten_subtract_Tensor(a.handle(), b.handle(), -1.0, &sum));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_aten_subtract_Tensor(a.get(), b.get(), -1.0, &sum));
   return Tensor(sum);
 }
 
@@ -225,7 +182,7 @@ Tensor zeros(IntArrayRef sizes, const Options& options) { return Tensor(empty(si
 
 Tensor filled(IntArrayRef sizes, double value, const Options& options) {
   const Tensor tensor = empty(sizes, options);
-  TORCH_ERROR_CODE_CHECK(aoti_torch_aten_fill__Scalar(tensor.handle(), value));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_aten_fill__Scalar(tensor.get(), value));
   return tensor;
 }
 
@@ -244,10 +201,10 @@ Tensor neg(const Tensor& x) { return call("aten::neg", "", x); }
 Tensor tanh_backward(const Tensor& grad, const Tensor& output) { return call("aten::tanh_backward", "", grad, output); }
 
 void mm_out(const Tensor& out, const Tensor& a, const Tensor& b) {
-  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(out.handle(), a.handle(), b.handle()));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(out.get(), a.get(), b.get()));
 }
 void addmm_out(const Tensor& out, const Tensor& bias, const Tensor& a, const Tensor& b) {
-  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(out.handle(), bias.handle(), a.handle(), b.handle(), 1.0, 1.0));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(out.get(), bias.get(), a.get(), b.get(), 1.0, 1.0));
 }
 
 int64_t version_of(const Tensor& tensor) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
 
 #include <cstdint>
@@ -60,43 +61,22 @@ struct Options {
   Options dtype(ScalarType other) const { return {other, device_type, device_index}; }
 };
 
-// A tensor, shared by its copies; made without an argument it is undefined.
-class Tensor {
+// torch's own, with what its stable ABI lacks: sizes and strides without a call for each, and views. Made without an argument it is undefined.
+class Tensor : public torch::stable::Tensor {
  public:
   Tensor() = default;
   explicit Tensor(AtenTensorHandle owned);
 
-  AtenTensorHandle handle() const { return handle_.get(); }
-  bool defined() const { return handle_ != nullptr; }
-  bool is_same(const Tensor& other) const { return handle_ == other.handle_; }
-
+  bool is_same(const Tensor& other) const { return get() == other.get(); }
   int64_t dim() const { return dim_; }
   int64_t size(int64_t d) const { return sizes_[d < 0 ? d + dim_ : d]; }
   int64_t stride(int64_t d) const { return strides_[d < 0 ? d + dim_ : d]; }
   IntArrayRef sizes() const { return {sizes_, static_cast<size_t>(dim_)}; }
   IntArrayRef strides() const { return {strides_, static_cast<size_t>(dim_)}; }
-  int64_t numel() const;
-  bool is_contiguous() const;
-  int64_t storage_offset() const;
-  int64_t storage_bytes() const;
   ScalarType scalar_type() const { return type_; }
   int64_t element_size() const { return size_of(type_); }
   int64_t nbytes() const { return numel() * element_size(); }
   Options options() const;
-  bool is_cuda() const { return options().device_type == aoti_torch_device_type_cuda(); }
-
-  const void* const_data_ptr() const;
-  void* mutable_data_ptr() const;
-  template <typename T>
-  const T* const_data_ptr() const {
-    need_type(torch::headeronly::CppTypeToScalarType<T>::value);
-    return static_cast<const T*>(const_data_ptr());
-  }
-  template <typename T>
-  T* mutable_data_ptr() const {
-    need_type(torch::headeronly::CppTypeToScalarType<T>::value);
-    return static_cast<T*>(mutable_data_ptr());
-  }
 
   // Views.
   Tensor operator[](int64_t index) const { return select(0, index); }
@@ -128,12 +108,8 @@ class Tensor {
   Tensor sum() const;
 
  private:
-  void need_type(ScalarType wanted) const {
-    ELMO_CHECK(type_ == wanted, "elmo_fast: a tensor of ", type_, " was read as ", wanted);
-  }
   Tensor viewed(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, int64_t offset) const;
 
-  std::shared_ptr<AtenTensorOpaque> handle_;
   int64_t dim_ = 0;
   const int64_t *sizes_ = nullptr, *strides_ = nullptr;  // torch's own, which last as long as the tensor
   ScalarType type_ = kFloat;
@@ -198,7 +174,7 @@ template <>
 struct FromImpl<elmo_fast::Tensor> {
   static StableIValue call(const elmo_fast::Tensor& tensor, uint64_t, bool) {
     AtenTensorHandle shared = nullptr;
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensor.handle(), &shared));
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensor.get(), &shared));
     return torch::stable::detail::from(shared);
   }
 };
