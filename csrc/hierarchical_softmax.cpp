@@ -32,13 +32,6 @@ Rounding rounding_of(Operand operand) {
   return is_float16(operand) ? Rounding::Float16 : Rounding::BFloat16;
 }
 
-// x rounded as the products take it, contiguous; itself where nothing is rounded.
-Tensor rounded_rows(const Tensor& x, Rounding rounding) {
-  const Tensor rows = x.contiguous();
-  if (rounding == Rounding::None) return rows;
-  return rows.to(rounding == Rounding::Float16 ? kHalf : kBFloat16).to(rows.scalar_type());
-}
-
 // A table whose rows are contiguous, `stride` elements apart; a copy where they are not.
 struct Table {
   explicit Table(const Tensor& weight) : rows(weight.size(1) < 2 || weight.stride(1) == 1 ? weight : weight.contiguous()) {}
@@ -135,8 +128,9 @@ std::tuple<Tensor, Tensor> hierarchical_softmax_forward(
   check.tensor("bias", bias_any, hidden.scalar_type(), {weight.size(0)});
   check.tensor("codes", codes_any, kByte, nodes_any.sizes());
   check.need(longest >= 0, "longest must be at least 0; got ", longest);
-  const Rounding rounding = rounding_of(resolve_operand(precision, hidden.scalar_type()));
-  const Tensor x = rounded_rows(hidden, rounding), bias = bias_any.contiguous(), targets = targets_any.contiguous();
+  const Operand operand = resolve_operand(precision, hidden.scalar_type());
+  const Rounding rounding = rounding_of(operand);
+  const Tensor x = rounded_values(hidden.contiguous(), operand), bias = bias_any.contiguous(), targets = targets_any.contiguous();
   const Tensor first = first_any.contiguous(), nodes = nodes_any.contiguous(), codes = codes_any.contiguous();
   const Table table(weight);
   const int64_t count = x.size(0), size = x.size(1);
@@ -213,8 +207,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
   check_paths(check, hidden, targets_any, weight, first_any, nodes_any);
   check.tensor("grad", grad, hidden.scalar_type(), {hidden.size(0)});
   check.tensor("slopes", slopes, hidden.scalar_type(), {hidden.size(0), kAny});
-  const Rounding rounding = rounding_of(resolve_operand(precision, hidden.scalar_type()));
-  const Tensor x = rounded_rows(hidden, rounding), targets = targets_any.contiguous();
+  const Operand operand = resolve_operand(precision, hidden.scalar_type());
+  const Rounding rounding = rounding_of(operand);
+  const Tensor x = rounded_values(hidden.contiguous(), operand), targets = targets_any.contiguous();
   const Tensor first = first_any.contiguous(), nodes = nodes_any.contiguous();
   const Tensor weighted = slopes.mul(grad.unsqueeze(1)).contiguous();  // of each step, times g
   const Table table(weight);

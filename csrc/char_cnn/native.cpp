@@ -94,12 +94,6 @@ void check_words(const Arguments& check, const Tensor& ids, const Tensor& embedd
         ", the slots of ids; got ", weight.size(2));
 }
 
-// Numbers rounded to `precision`, kept in the tensor's own dtype.
-Tensor rounded_values(const Tensor& x, std::string_view precision) {
-  if (precision == "float32") return x;
-  return x.to(precision == "bfloat16" ? kBFloat16 : kHalf).to(x.scalar_type());
-}
-
 // char_cnn forward: words sorted by length, 32 side by side. The windows at one position of 32 words are the rows of a product
 // whose stride is a word, so the convolution needs no copies; the maximum over positions runs in a tile and is written once.
 
@@ -410,15 +404,15 @@ ELMO_MULTIVERSION void add_embedding_gradients(
 }
 
 // [n, E, width] -> rounded, [n, width, E].
-Tensor filter_rows(const Tensor& weight, std::string_view precision) {
-  return rounded_values(weight.permute({0, 2, 1}).contiguous(), precision);
+Tensor filter_rows(const Tensor& weight, Operand operand) {
+  return rounded_values(weight.permute({0, 2, 1}).contiguous(), operand);
 }
 
 template <typename T>
-Tensor embedding_gradient(const Pass<T>& p, const Tensor& embedding, TensorList weights, std::string_view precision) {
+Tensor embedding_gradient(const Pass<T>& p, const Tensor& embedding, TensorList weights, Operand operand) {
   const auto widths = widths_of(weights);
   std::vector<Tensor> filters;
-  for (const auto& weight : weights) filters.push_back(filter_rows(weight, precision));
+  for (const auto& weight : weights) filters.push_back(filter_rows(weight, operand));
   const auto partial = zeros({kGroups, embedding.size(0), embedding.size(1)}, embedding.options().dtype(kDouble));
   double* sums = partial.mutable_data_ptr<double>();
   parallel_for(kGroups, 1, [&](int64_t begin, int64_t end) {
@@ -458,8 +452,8 @@ using Gradients = std::tuple<Tensor, std::vector<Tensor>, std::vector<Tensor>>;
 template <typename T>
 Gradients backward(
     const Tensor& gradient, const Tensor& winners, const Tensor& ids, const Tensor& embedding, TensorList weights,
-    std::string_view precision, bool need_embedding, bool need_weights) {
-  const auto table = rounded_values(embedding.contiguous(), precision);
+    Operand operand, bool need_embedding, bool need_weights) {
+  const auto table = rounded_values(embedding.contiguous(), operand);
   const Pass<T> p{
       read_words(ids, embedding.size(0)),
       embedding.size(1),
@@ -468,7 +462,7 @@ Gradients backward(
       winners.const_data_ptr<int16_t>(),
       table.template const_data_ptr<T>()};
   Gradients result{empty({0}, embedding.options()), {}, {}};
-  if (need_embedding) std::get<0>(result) = embedding_gradient(p, embedding, weights, precision);
+  if (need_embedding) std::get<0>(result) = embedding_gradient(p, embedding, weights, operand);
   if (need_weights) weight_gradients(p, weights, std::get<1>(result), std::get<2>(result));
   return result;
 }
@@ -504,11 +498,11 @@ Gradients char_cnn_backward(
     const Tensor& grad, const Tensor& features, const Tensor& winners, const Tensor& ids, const Tensor& embedding,
     TensorList weights, bool tanh, const Name& precision, bool need_embedding, bool need_weights) {
   check(grad, features, winners, ids, embedding, weights);
-  resolve_operand(precision, embedding.scalar_type());
+  const Operand operand = resolve_operand(precision, embedding.scalar_type());
   const auto gradient = (tanh ? tanh_backward(grad, features) : relu_backward(grad, features)).contiguous();
   return embedding.scalar_type() == kDouble
-             ? backward<double>(gradient, winners, ids, embedding, weights, precision, need_embedding, need_weights)
-             : backward<float>(gradient, winners, ids, embedding, weights, precision, need_embedding, need_weights);
+             ? backward<double>(gradient, winners, ids, embedding, weights, operand, need_embedding, need_weights)
+             : backward<float>(gradient, winners, ids, embedding, weights, operand, need_embedding, need_weights);
 }
 
 }  // namespace

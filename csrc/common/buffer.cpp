@@ -31,18 +31,10 @@ Pool& pool() {
   return *one;
 }
 
-std::mutex& guard() {
-  static auto* mutex = [] {
-    hold_in_forks<guard>();
-    return new std::mutex();
-  }();
-  return *mutex;
-}
-
 // The smallest idle block that holds `bytes` and wastes at most a quarter, or nothing.
 Memory take(int64_t bytes) {
   auto& p = pool();
-  const std::lock_guard<std::mutex> lock(guard());
+  const std::lock_guard<std::mutex> lock(guard_of<Pool>());
   auto best = p.idle.end();
   for (auto it = p.idle.begin(); it != p.idle.end(); ++it)
     if (it->bytes >= bytes && it->bytes <= bytes + bytes / 4 && (best == p.idle.end() || it->bytes < best->bytes)) best = it;
@@ -71,7 +63,7 @@ void drop_until(Pool& p, int64_t most) {
 
 void give_back(const Memory& memory) {
   auto& p = pool();
-  const std::lock_guard<std::mutex> lock(guard());
+  const std::lock_guard<std::mutex> lock(guard_of<Pool>());
   p.idle.push_back(memory);
   p.bytes += memory.bytes;
   drop_until(p, kMostIdle);
@@ -92,12 +84,12 @@ Tensor empty_buffer(IntArrayRef sizes, const Options& options) {
 }
 
 int64_t idle_buffer_bytes() {
-  const std::lock_guard<std::mutex> lock(guard());
+  const std::lock_guard<std::mutex> lock(guard_of<Pool>());
   return pool().bytes;
 }
 
 void clear_idle_buffers() {
-  const std::lock_guard<std::mutex> lock(guard());
+  const std::lock_guard<std::mutex> lock(guard_of<Pool>());
   drop_until(pool(), 0);
 }
 

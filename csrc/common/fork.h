@@ -9,13 +9,18 @@
 
 namespace elmo_fast {
 
-// Takes the mutex around every fork from now on. No code may wait for a second such mutex, or for Python, while it holds one.
-template <std::mutex& (*guard)()>
-void hold_in_forks() {
+// The mutex of `Owner`, which every fork takes and opens again. No code may wait for a second one, or for Python, while it holds one. Never
+// destroyed: tensors may outlive static destructors.
+template <typename Owner>
+std::mutex& guard_of() {
+  static auto* mutex = [] {
 #if defined(__unix__) || defined(__APPLE__)
-  constexpr auto open = [] { guard().unlock(); };
-  pthread_atfork([] { guard().lock(); }, open, open);
+    constexpr auto open = [] { guard_of<Owner>().unlock(); };
+    pthread_atfork([] { guard_of<Owner>().lock(); }, open, open);
 #endif
+    return new std::mutex();
+  }();
+  return *mutex;
 }
 
 }  // namespace elmo_fast

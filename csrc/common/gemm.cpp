@@ -88,11 +88,6 @@ void multiply_blocks(
   }
 }
 
-template <typename T>
-void multiply_block(const Packed& w, int64_t block, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate) {
-  multiply_blocks<T>(w, block, block + 1, x, ldx, m, c, ldc, 0, accumulate);
-}
-
 void release_kernels(const Packed& w) {
   if (uses_tiles(w.operand)) release_tiles();
 }
@@ -156,8 +151,6 @@ template void multiply_blocks<float>(
     const Packed&, int64_t, int64_t, const void*, int64_t, int64_t, float*, int64_t, int64_t, bool);
 template void multiply_blocks<double>(
     const Packed&, int64_t, int64_t, const void*, int64_t, int64_t, double*, int64_t, int64_t, bool);
-template void multiply_block<float>(const Packed&, int64_t, const void*, int64_t, int64_t, float*, int64_t, bool);
-template void multiply_block<double>(const Packed&, int64_t, const void*, int64_t, int64_t, double*, int64_t, bool);
 template void multiply<float>(const Packed&, const void*, int64_t, int64_t, float*, int64_t, bool, const float*, int64_t);
 template void multiply<double>(const Packed&, const void*, int64_t, int64_t, double*, int64_t, bool, const double*, int64_t);
 

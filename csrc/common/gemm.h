@@ -26,15 +26,17 @@ struct Packed {
 Packed pack(
     const Tensor& weight, Operand operand, const std::vector<int64_t>& columns = {}, const std::vector<int64_t>& rows = {});
 
-// c[M, 64] (+)= x[M, K] · block `block`; x as operands with rows `ldx` elements apart (they may overlap, or repeat). Columns past
-// N are zero. T is double for Float64, else float. Call release_kernels() on the same thread when done with a run of calls.
-template <typename T>
-void multiply_block(const Packed& w, int64_t block, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate);
-// The same for blocks first..last-1, whose results start `block_stride` apart; x is read once, not once per block.
+// As below for blocks first..last-1, whose results start `block_stride` apart; x is read once, not once per block.
 template <typename T>
 void multiply_blocks(
     const Packed& w, int64_t first, int64_t last, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, int64_t block_stride,
     bool accumulate);
+// c[M, 64] (+)= x[M, K] · block `block`; x as operands with rows `ldx` elements apart (they may overlap, or repeat). Columns past
+// N are zero. T is double for Float64, else float. Call release_kernels() on the same thread when done with a run of calls.
+template <typename T>
+void multiply_block(const Packed& w, int64_t block, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate) {
+  multiply_blocks<T>(w, block, block + 1, x, ldx, m, c, ldc, 0, accumulate);
+}
 void release_kernels(const Packed& w);
 
 // Whether a product of m rows with one block can go in steps (common/tiles.h), and that product: c[M, 64] = x[M, K] · block `block`.

@@ -13,6 +13,11 @@ namespace {
 ELMO_MULTIVERSION void round_bfloat16(const float* source, uint16_t* target, int64_t n) {
   for (int64_t i = 0; i < n; ++i) target[i] = bfloat16_bits(source[i]);
 }
+ELMO_MULTIVERSION void round_bfloat16_tile(
+    const float* source, int64_t ld_source, uint16_t* target, int64_t ld_target, int64_t rows, int64_t n) {
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < n; ++i) target[row * ld_target + i] = bfloat16_bits(source[row * ld_source + i]);
+}
 ELMO_MULTIVERSION void round_bfloat16_as_float(const float* source, float* target, int64_t n) {
   for (int64_t i = 0; i < n; ++i) target[i] = bfloat16_value(source[i]);
 }
@@ -28,11 +33,9 @@ ELMO_MULTIVERSION uint32_t largest_magnitude(const float* source, int64_t n) {
   }
   return largest;
 }
-ELMO_MULTIVERSION void round_int8(const float* source, int8_t* target, int64_t n, float inverse) {
-  for (int64_t i = 0; i < n; ++i) target[i] = static_cast<int8_t>(static_cast<int32_t>(std::rint(source[i] * inverse)));
-}
-ELMO_MULTIVERSION void round_int8(const float* source, int16_t* target, int64_t n, float inverse) {
-  for (int64_t i = 0; i < n; ++i) target[i] = static_cast<int16_t>(static_cast<int32_t>(std::rint(source[i] * inverse)));
+template <typename Integer>
+ELMO_MULTIVERSION void round_int8(const float* source, Integer* target, int64_t n, float inverse) {
+  for (int64_t i = 0; i < n; ++i) target[i] = static_cast<Integer>(static_cast<int32_t>(std::rint(source[i] * inverse)));
 }
 ELMO_MULTIVERSION void add_128(uint8_t* target, int64_t n) {
   for (int64_t i = 0; i < n; ++i) target[i] ^= 0x80u;  // of a byte, the same
@@ -75,17 +78,12 @@ template float quantize<int8_t>(const float*, int8_t*, int64_t);
 namespace {
 
 // Integers, padding, scale; of Int8Quads, q + 128.
-void quantize_row(const float* source, uint8_t* target, int64_t n) {
-  const float scale = quantize(source, reinterpret_cast<int8_t*>(target), n);
-  add_128(target, n);
-  const int64_t width = padded(n, Operand::Int8Quads);
-  std::fill_n(target + n, width - n, 128);
-  std::memcpy(target + width, &scale, sizeof(scale));
-}
-void quantize_row(const float* source, int16_t* target, int64_t n) {
+template <typename Integer>
+void quantize_row(const float* source, Integer* target, int64_t n, Operand operand) {
   const float scale = quantize(source, target, n);
-  const int64_t width = padded(n, Operand::Int8Widened);
+  const int64_t width = padded(n, operand);
   std::fill_n(target + n, width - n, 0);
+  if (operand == Operand::Int8Quads) add_128(reinterpret_cast<uint8_t*>(target), width);
   std::memcpy(target + width, &scale, sizeof(scale));
 }
 
@@ -100,9 +98,9 @@ void to_operands(const float* source, void* target, int64_t n, Operand operand) 
     case Operand::Float16Widened:
       return round_float16_as_float(source, static_cast<float*>(target), n);
     case Operand::Int8Quads:
-      return quantize_row(source, static_cast<uint8_t*>(target), n);
+      return quantize_row(source, static_cast<int8_t*>(target), n, operand);
     case Operand::Int8Widened:
-      return quantize_row(source, static_cast<int16_t*>(target), n);
+      return quantize_row(source, static_cast<int16_t*>(target), n, operand);
     default:
       std::copy_n(source, n, static_cast<float*>(target));
   }
@@ -115,14 +113,6 @@ void to_packed(const float* source, void* target, int64_t n, Operand operand) {
 
 void to_operands(const double* source, void* target, int64_t n, Operand) { std::copy_n(source, n, static_cast<double*>(target)); }
 void to_packed(const double* source, void* target, int64_t n, Operand) { std::copy_n(source, n, static_cast<double*>(target)); }
-
-namespace {
-ELMO_MULTIVERSION void round_bfloat16_tile(
-    const float* source, int64_t ld_source, uint16_t* target, int64_t ld_target, int64_t rows, int64_t n) {
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t i = 0; i < n; ++i) target[row * ld_target + i] = bfloat16_bits(source[row * ld_source + i]);
-}
-}  // namespace
 
 template <typename T>
 void to_operand_tile(const T* source, int64_t ld_source, void* target, int64_t ld_target, int64_t rows, int64_t n, Operand operand) {

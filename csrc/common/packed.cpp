@@ -27,13 +27,6 @@ using Entries = std::map<Key, Entry>;
 constexpr int64_t kNoVersion = -1;  // an entry of a weight without a stamp serves none with one before a digest has shown it equal
 std::atomic<bool> hears_of_deaths{false};
 
-std::mutex& guard() {
-  static auto* mutex = [] {
-    hold_in_forks<guard>();
-    return new std::mutex();
-  }();
-  return *mutex;
-}
 Entries& entries() {
   static auto* map = new Entries();  // never destroyed: tensors may outlive static destructors
   return *map;
@@ -47,7 +40,7 @@ const void* begin_of(const Tensor& t) {
 template <typename Goes>
 void drop(const Goes& goes) {
   std::vector<std::shared_ptr<const Packed>> dropped;
-  const std::lock_guard<std::mutex> lock(guard());
+  const std::lock_guard<std::mutex> lock(guard_of<Entry>());
   for (auto it = entries().begin(); it != entries().end();) {
     if (goes(it->second)) dropped.push_back(std::move(it->second.packed)), it = entries().erase(it);
     else ++it;
@@ -55,13 +48,13 @@ void drop(const Goes& goes) {
 }
 
 Entry cached(const Key& key) {
-  const std::lock_guard<std::mutex> lock(guard());
+  const std::lock_guard<std::mutex> lock(guard_of<Entry>());
   const auto at = entries().find(key);
   return at == entries().end() ? Entry{} : at->second;
 }
 
 void keep(const Key& key, Entry entry) {
-  const std::lock_guard<std::mutex> lock(guard());
+  const std::lock_guard<std::mutex> lock(guard_of<Entry>());
   std::swap(entries()[key], entry);  // what was there dies after the lock
 }
 
@@ -98,12 +91,12 @@ void forget_packed(int64_t storage) {
 }
 
 int64_t packed_count() {
-  const std::lock_guard<std::mutex> lock(guard());
+  const std::lock_guard<std::mutex> lock(guard_of<Entry>());
   return static_cast<int64_t>(entries().size());
 }
 
 int64_t packed_bytes() {
-  const std::lock_guard<std::mutex> lock(guard());
+  const std::lock_guard<std::mutex> lock(guard_of<Entry>());
   int64_t bytes = 0;
   for (const auto& [key, entry] : entries()) bytes += entry.packed->data.nbytes();
   return bytes;

@@ -48,11 +48,6 @@ void RightOperand::multiply(const Tensor& x, const Tensor& out, bool accumulate,
       bias.defined() ? bias.const_data_ptr<float>() : nullptr);
 }
 
-Tensor rounded_values(const Tensor& x, Operand operand) {
-  if (is_exact(operand)) return x;
-  return x.to(packed_type(operand)).to(x.scalar_type());
-}
-
 namespace {
 
 // The power of two just above the largest |g|, so that g / scale fits every operand; 1 where there is none.

@@ -36,9 +36,6 @@ class RightOperand {
   Packed packed_;
 };
 
-// x as the product sees it: rounded to the operand, held in its own dtype.
-Tensor rounded_values(const Tensor& x, Operand operand);
-
 // From the slopes of the losses to their logits to gradients. A loss has slope g · p to the logit of each word of a block, p within
 // [0, 1]; those to the target are added at the end, exactly.
 class Gradients {

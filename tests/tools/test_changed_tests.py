@@ -11,7 +11,7 @@ from tools import changed_tests
     ("file", "wanted"),
     [
         ("elmo_fast/ops/unique_rows/native.py", ["tests/ops/test_unique_rows.py"]),
-        ("csrc/unique_rows/group.cpp", ["tests/ops/test_unique_rows.py"]),
+        ("csrc/unique_rows.cpp", ["tests/ops/test_unique_rows.py"]),
         ("elmo_fast/memory.py", ["tests/test_memory.py"]),
         ("elmo_fast/text/vocabulary.py", ["tests/text/test_vocabulary.py"]),
         ("elmo_fast/text/no_test_has_this_name.py", ["tests/text"]),
