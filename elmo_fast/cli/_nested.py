@@ -1,64 +1,60 @@
-"""Commands of two words (`elmo-fast plot senses`): one file per second word, loaded on demand."""
+"""Commands of two words (`elmo-fast plot senses`), each kind with a parser of its own."""
 
 import difflib
-import importlib
 import os
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from elmo_fast.errors import ElmoFastError
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The command that the second word names, and its parsed options."""
+class Kind(NamedTuple):
+    """What the second word names: what it does, its parser, and the function that takes the parsed options."""
 
-    module: Any
-    arguments: Any
-
-    def run(self) -> int | None:
-        """Runs it."""
-        status: int | None = self.module.run(self.arguments)
-        return status
+    help: str
+    build_parser: Callable[[], Any]
+    run: Callable[[Any], int | None]
 
 
 class NestedParser:
     """Chooses among `elmo-fast COMMAND KIND ...` and lets the kind's own parser read the rest.
 
-    command: the first word; kinds: second word -> what it does, a module elmo_fast.cli.<command>.<kind> each, with
-    build_parser() and run(arguments); default: the kind used if the second word names none.
+    command: the first word; kinds: by the second word; default: the kind used if the second word names none.
     """
 
-    def __init__(self, command: str, description: str, kinds: Mapping[str, str], default: str | None = None) -> None:
+    def __init__(self, command: str, description: str, kinds: Mapping[str, Kind], default: str | None = None) -> None:
         self.command, self.description, self.kinds, self.default = command, description, dict(kinds), default
         self._parser: Any = None
+        self._run: Callable[[Any], int | None]
 
     def format_help(self) -> str:
         """The text of `elmo-fast COMMAND --help`."""
         width = max(map(len, self.kinds))
-        lines = [f"  {name:<{width}}  {text}" for name, text in self.kinds.items()]
+        lines = [f"  {name:<{width}}  {kind.help}" for name, kind in self.kinds.items()]
         usage = f"usage: elmo-fast {self.command} KIND [options]"
         tells = f"(elmo-fast {self.command} KIND --help lists the options)"
         other = [] if self.default is None else ["", f"Without a kind: {self.default}."]
         description = textwrap.fill(self.description, shutil.get_terminal_size().columns - 2)  # as argparse does
         return "\n".join([f"{usage}    {tells}", "", description, "", *lines, *other])
 
-    def parse_args(self, words: Sequence[str]) -> Chosen:
-        """The kind and its options; prints the help and exits if requested."""
+    def parse_args(self, words: Sequence[str]) -> Any:
+        """The options of the kind, for `run`; prints the help and exits if requested."""
         if not words or words[0] in ("-h", "--help"):
             print(self.format_help())
             raise SystemExit(0 if words else 2)
         kind, rest = self._split(list(words))
-        module = self._module(kind)
-        self._parser = module.build_parser()
-        return Chosen(module, self._parser.parse_args(rest))
+        self._parser, self._run = self.parser_of(kind), self.kinds[kind].run
+        return self._parser.parse_args(rest)
 
-    def told(self, error: Exception, chosen: Chosen) -> str:
+    def run(self, arguments: Any) -> int | None:
+        """Run the kind of which `parse_args` gave the options."""
+        return self._run(arguments)
+
+    def told(self, error: Exception, arguments: Any) -> str:
         """As Parser's, of the kind that was chosen."""
-        told: str = self._parser.told(error, chosen.arguments)
+        told: str = self._parser.told(error, arguments)
         return told
 
     def as_typed(self, sentence: str) -> str:
@@ -68,10 +64,7 @@ class NestedParser:
 
     def parser_of(self, kind: str) -> Any:
         """The parser of a kind."""
-        return self._module(kind).build_parser()
-
-    def _module(self, kind: str) -> Any:
-        return importlib.import_module(f"elmo_fast.cli.{self.command}.{kind}")
+        return self.kinds[kind].build_parser()
 
     def _split(self, words: list[str]) -> tuple[str, list[str]]:
         first = words[0]

@@ -1,9 +1,13 @@
 """`elmo-fast embed`: vectors of every token of a text file, in the form and the file layout of `allennlp elmo`."""
 
+import os
+import re
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from elmo_fast.cli import _common, _model, _progress, _shares, check
+from elmo_fast.cli import _common, _model, _progress, check
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.process import Place, place_by_srun, place_by_torchrun
 from elmo_fast.progress import duration
 from elmo_fast.text import Source, opened_source, survey
 from elmo_fast.threads import let_waiting_threads_sleep
@@ -91,7 +95,7 @@ def run(arguments: Any) -> int:
     let_waiting_threads_sleep()
     if arguments.cuda_device >= 0:
         arguments.device = f"cuda:{arguments.cuda_device}"
-    place = _shares.place_of(arguments.shard)
+    place = place_of(arguments.shard)
     if place is None:
         arguments.format = format_of(arguments.output_file, arguments.format)
     arguments.format = arguments.format or "hdf5"  # of a folder: what merging writes
@@ -127,9 +131,9 @@ def _embed_alone(arguments: Any, source: Source) -> int:
     return 0
 
 
-def _embed_parts(arguments: Any, source: Source, place: _shares.Place) -> int:
+def _embed_parts(arguments: Any, source: Source, place: Place) -> int:
     """The first process alone shows its progress."""
-    arguments.device = _shares.device_of(arguments.device, place)
+    arguments.device = device_of(arguments.device, place)
     embedder = _model.load_embedder(arguments, stateful=arguments.stateful)
     if place.number == 0:
         check.remind(arguments.device)
@@ -159,3 +163,26 @@ def _settings(arguments: Any) -> dict[str, Any]:
         "dtype": DTYPES[arguments.dtype],
         **_common.named(arguments, "batch_size", "max_tokens", "forget_sentences", "use_sentence_keys"),
     }
+
+
+def place_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> Place | None:
+    """This process's place among those that work together; None: it works alone.
+
+    shard: "i/N", which overrides what a launcher says; without it, torchrun's variables, or those of a step of srun
+    with several tasks. Raises ElmoFastError for another text, or i outside 0 to N - 1.
+    """
+    if shard is not None:
+        found = re.fullmatch(r"(\d+)/(\d+)", shard)
+        if found is None or not int(found[1]) < int(found[2]):
+            raise ElmoFastError(f"--shard must be i/N with i from 0 to N-1, such as 0/4; got {shard!r}")
+        return Place(int(found[1]), int(found[2]))
+    return place_by_torchrun(environment) or place_by_srun(environment)
+
+
+def device_of(name: str, place: Place) -> str:
+    """The device of this process: "cuda" is the GPU of its number on its machine, round after round."""
+    if name != "cuda":
+        return name
+    import torch
+
+    return f"cuda:{place.on_machine % max(1, torch.cuda.device_count())}"

@@ -12,10 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from elmo_fast import __version__
+from elmo_fast.cli._nested import NestedParser
 from elmo_fast.errors import ElmoFastError, sentence_of
 from elmo_fast.memory import is_shortage, told
 
-# Command -> what it does. The module is elmo_fast.cli.<command>, with build_parser() and run(arguments) -> int | None.
+# Command -> what it does. The module is elmo_fast.cli.<command>, with build_parser() and run(arguments) -> int | None;
+# a NestedParser has the functions to run.
 COMMANDS = {
     "vocab": "count the words of a corpus and write a vocabulary file",
     "prepare": "convert text files to the numbers that pretraining reads",
@@ -115,7 +117,8 @@ def run_command(name: str, argv: Sequence[str]) -> int:
         parser = module.build_parser()
         arguments = parser.parse_args(normalised(argv))
         warnings.showwarning = lambda message, *about: show_warning(parser.as_typed(str(message)), *about)
-        return int(module.run(arguments) or 0)
+        run = parser.run if isinstance(parser, NestedParser) else module.run
+        return int(run(arguments) or 0)
     except Exception as error:
         if not isinstance(error, ElmoFastError) and is_shortage(error):
             raise told(error, vars(arguments or argparse.Namespace())) from error

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from elmo_fast import manifest
-from elmo_fast.cli._shares import Place, place_of
+from elmo_fast.cli.embed import Place, place_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.parts import Settings, embed_parts, embedding
 from elmo_fast.parts.plan import cut

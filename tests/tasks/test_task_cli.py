@@ -39,7 +39,7 @@ def test_layers_and_columns_are_numbers_or_names():
     from elmo_fast.cli.task import build_parser
 
     def given(*words):
-        return build_parser().parse_args(["train", *words]).arguments
+        return build_parser().parse_args(["train", *words])
 
     assert (given("--layer", "1").layer, given("--layer", "top").layer, given("--column", "3").column) == (1, "top", 3)
     assert given("--column", "xpos").column == "xpos"

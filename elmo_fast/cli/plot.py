@@ -1,0 +1,323 @@
+"""`elmo-fast plot`: pictures of runs, layers, words and senses."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.cli import _common, _model, _progress
+from elmo_fast.cli._nested import Kind, NestedParser
+from elmo_fast.errors import ElmoFastError, check_counts
+
+SHOWN_MISSING = 10
+
+
+class Labelled(NamedTuple):
+    """words: N labels; matrix: [N, D] float32; columns: additional information on each, for a projector."""
+
+    words: list[str]
+    matrix: npt.NDArray[np.float32]
+    columns: dict[str, list[str]]
+
+
+def add_vector_options(parser: Any, count: int) -> None:
+    """Adds --vectors, or a model with --words, --word_file or --text."""
+    parser.option("vectors", str, "word vectors: word2vec, GloVe or safetensors, plain or .gz")
+    parser.shared(*_model.OPTIONS)
+    parser.option("words", str, "words to draw; with a model: by its character encoder", [], nargs="+")
+    parser.option("word_file", str, "file of more words, one per line")
+    parser.option("text", str, f"with a model: draw the tokens of this {_common.TEXT}")
+    parser.alternatives(["vectors"], _model.NAMES)
+    parser.alternatives(["text"], ["words", "word_file"])
+    parser.alternatives(["text"], ["vectors"])
+    parser.option("layer", str, 'with --text: layer, "top" or a number from 0', "top")
+    parser.option("count", int, "maximum number of words (the first) or tokens (a sample)", count)
+    parser.shared("batch_size")
+
+
+def read_vectors(arguments: Any) -> Labelled:
+    """What the options name; ElmoFastError if they name nothing, or two things."""
+    check_counts(**{"--count": arguments.count})
+    named = _model.is_named(arguments)
+    if named == (arguments.vectors is not None):
+        raise ElmoFastError("name either --vectors FILE, or a model with --model or --options_file and --weight_file")
+    words = list(dict.fromkeys([*arguments.words, *_words_of(arguments.word_file)]))
+    if arguments.text is not None and (words or not named):
+        raise ElmoFastError("--text needs a model, and excludes --words and --word_file: its tokens are drawn")
+    if not named:
+        return _of_file(arguments, words)
+    _model.resolve(arguments)
+    if arguments.text is not None:
+        return _of_tokens(arguments)
+    if not words:
+        raise ElmoFastError("a model needs words to draw: --words, --word_file, or --text for the tokens of a text")
+    return _of_characters(arguments, words[: arguments.count])
+
+
+def _words_of(path: str | None) -> list[str]:
+    from elmo_fast.text import read_lines
+
+    return [] if path is None else [line for _, line in read_lines(path) if line]
+
+
+def _of_file(arguments: Any, words: list[str]) -> Labelled:
+    from elmo_fast.static import load_vectors
+
+    vectors = load_vectors(arguments.vectors)
+    if not words:
+        words = list(vectors.words[: arguments.count])
+    missing = [word for word in words if word not in vectors.index]
+    if missing:
+        more = f" and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
+        said = f"{arguments.vectors} has no vector for {', '.join(map(repr, missing[:SHOWN_MISSING]))}{more}"
+        if len(missing) == len(words):
+            raise ElmoFastError(said)
+        _common.logger().warning("%s", said)
+    words = [word for word in words if word in vectors.index][: arguments.count]
+    return Labelled(words, vectors.matrix[[vectors.index[word] for word in words]], {})
+
+
+def _of_characters(arguments: Any, words: list[str]) -> Labelled:
+    """Layer 0: the encoder's vector of each word."""
+    from elmo_fast.static import context_free_vectors
+
+    bilm = _model.load_embedder(arguments).elmo_bilm
+    return Labelled(words, context_free_vectors(bilm, words).matrix, {})
+
+
+def _of_tokens(arguments: Any) -> Labelled:
+    """`count` tokens of a text, drawn by the seed, each in its sentence."""
+    from elmo_fast.pictures import Occurrence
+    from elmo_fast.text import read_sentences
+
+    text = read_sentences(arguments.text)
+    tokens = [Occurrence(line, place, sentence) for line, sentence in text for place in range(len(sentence))]
+    if not tokens:
+        raise ElmoFastError(f"--text {arguments.text} contains no tokens")
+    if len(tokens) > arguments.count:
+        chosen = np.random.default_rng(arguments.seed).choice(len(tokens), arguments.count, replace=False)
+        _common.logger().info("sampled %d of %d tokens", arguments.count, len(tokens))
+        tokens = [tokens[index] for index in np.sort(chosen)]
+    matrix, _ = embedded(arguments, tokens)
+    columns = {
+        "line": [str(token.line + 1) for token in tokens],
+        "sentence": [" ".join(token.tokens) for token in tokens],
+    }
+    return Labelled([token.tokens[token.place] for token in tokens], matrix, columns)
+
+
+def embedded(arguments: Any, occurrences: Sequence[Any]) -> tuple[npt.NDArray[np.float32], int]:
+    """The vectors of tokens in their sentences, and the number of the layer."""
+    from elmo_fast.modules.layers import layer_number
+    from elmo_fast.pictures import occurrence_vectors
+
+    embedder = _model.load_embedder(arguments)
+    number = layer_number(arguments.layer, embedder.elmo_bilm.num_layers)
+    total = sum(len(tokens) for tokens in {one.line: one.tokens for one in occurrences}.values())
+    with _progress.progress_bar(arguments, total) as progress:
+        options = {"batch_size": arguments.batch_size, "progress": progress.add}
+        vectors = occurrence_vectors(embedder, occurrences, number, **options)
+    return vectors, number
+
+
+def curves_parser() -> Any:
+    parser = _common.new_parser(
+        "plot curves",
+        "Draws the perplexity of training and held-out text, the speed and the gradient norm of a pretraining run, "
+        "finished or not, from its metrics.jsonl.",
+        shared=(),
+    )
+    parser.add_argument("run", type=str, help="folder of the run (--save_dir of `elmo-fast pretrain`)")
+    parser.output("output", "picture to write: .png, .pdf or .svg (default: RUN/curves.png)")
+    parser.option("also", str, "folders of other runs to draw in the same picture", [], nargs="+", metavar="RUN")
+    return parser
+
+
+def run_curves(arguments: Any) -> int:
+    from elmo_fast.pictures import draw_curves
+    from elmo_fast.pretrain.metrics import read_metrics
+
+    _common.set_up_logging(arguments)
+    folders = [os.path.normpath(folder) for folder in (arguments.run, *arguments.also)]
+    output = arguments.output or os.path.join(folders[0], "curves.png")
+    draw_curves({folder: read_metrics(folder) for folder in folders}, output)
+    print(output)
+    return 0
+
+
+def layers_parser() -> Any:
+    parser = _common.new_parser(
+        "plot layers",
+        "Draws how much the scalar mixes use each layer, from a model with mixes (Elmo.save_pretrained) or a trained "
+        "task (its folder or results.json).",
+        shared=(),
+    )
+    parser.add_argument("source", type=str, nargs="+", help="folder of a model or task, or its results.json")
+    parser.shared("prefix")
+    parser.output("output", "picture to write: .png, .pdf or .svg", "layers.png")
+    parser.shared("title")
+    return parser
+
+
+def run_layers(arguments: Any) -> int:
+    """Reads the weights of every source, then draws; with several sources, their names prefix the mixes'."""
+    from elmo_fast.pictures import layer_weights, read_layer_weights
+
+    _common.set_up_logging(arguments)
+    groups: dict[str, list[float]] = {}
+    for source in arguments.source:
+        before = f"{os.path.normpath(source)}: " if len(arguments.source) > 1 else ""
+        groups |= {before + name: weights for name, weights in read_layer_weights(source, arguments.prefix).items()}
+    layer_weights(groups, arguments.output, arguments.title)
+    for name, weights in groups.items():
+        _common.logger().info("%s  %s", name, "  ".join(f"{weight:.3f}" for weight in weights))
+    print(arguments.output)
+    return 0
+
+
+SHOWN = 20
+
+
+def words_parser() -> Any:
+    parser = _common.new_parser(
+        "plot words",
+        "Draws words with similar vectors close together: the words of a vectors file, words by a model's character "
+        "encoder (--model, --words), or the tokens of a text in their sentences (--model, --text).",
+    )
+    add_vector_options(parser, count=300)
+    parser.option("method", Literal["tsne", "pca"], "projection to two dimensions", "tsne")
+    parser.option("most_labels", int, "maximum number of labels; further words are points without one", 300)
+    parser.output("output", "picture to write: .png, .pdf or .svg", "words.png")
+    parser.shared("title")
+    return parser
+
+
+def run_words(arguments: Any) -> int:
+    """Reads or computes the vectors, then draws; says which labels had no room."""
+    from elmo_fast.pictures import words_picture
+    from elmo_fast.pictures.style import format_of
+
+    _common.set_up_logging(arguments)
+    format_of(arguments.output)
+    words, matrix, _ = read_vectors(arguments)
+    options = _common.named(arguments, "method", "seed", "most_labels", "title")
+    drawn = words_picture(words, matrix, arguments.output, **options)
+    if drawn.omitted:
+        shown = ", ".join(drawn.omitted[:SHOWN]) + (" ..." if len(drawn.omitted) > SHOWN else "")
+        _common.logger().info("no room for %d labels: %s", len(drawn.omitted), shown)
+    print(arguments.output)
+    return 0
+
+
+def senses_parser() -> Any:
+    parser = _common.new_parser(
+        "plot senses",
+        "Draws each occurrence of a word in a text as a point, by the vector that a model gives it in its sentence, "
+        "coloured by cluster. A .html page shows the sentence of the point under the mouse.",
+    )
+    parser.shared(*_model.OPTIONS)
+    parser.option("word", str, "the word, a token of the text", required=True)
+    parser.option("text", str, _common.TEXT, required=True)
+    parser.output("output", "files to write: .html, .png, .pdf, .svg", ["senses.html"], nargs="+")
+    parser.option("layer", str, 'layer: "top" or a number from 0 (0 has no context)', "top")
+    parser.option("clusters", str, 'number of clusters, or "auto" (the best silhouette)', "auto")
+    parser.option("clustering", Literal["kmeans", "agglomerative"], "method of clustering", "kmeans")
+    parser.option("method", Literal["pca", "tsne"], "projection to two dimensions", "pca")
+    parser.flag("match_case", "distinguish upper and lower case")
+    parser.option("most", int, "maximum number of occurrences, sampled by --seed", 2000)
+    parser.shared("batch_size")
+    return parser
+
+
+def run_senses(arguments: Any) -> int:
+    from elmo_fast.pictures import find_occurrences, senses_of
+
+    _common.set_up_logging(arguments)
+    _check_outputs(arguments.output)
+    if arguments.clusters != "auto" and not arguments.clusters.isdecimal():
+        raise ElmoFastError(f'--clusters must be "auto" or a number; got {arguments.clusters!r}')
+    _model.resolve(arguments)
+    chosen = _common.named(arguments, "most", "match_case", "seed")
+    occurrences, total = find_occurrences(arguments.text, arguments.word, **chosen)
+    if total > len(occurrences):
+        _common.logger().info("%d of %d occurrences are drawn", len(occurrences), total)
+    vectors, number = embedded(arguments, occurrences)
+    model = os.path.basename(os.path.normpath(arguments.model or arguments.weight_file))
+    about = f"{os.path.basename(arguments.text)}, layer {number} of {model}"
+    clusters = arguments.clusters if arguments.clusters == "auto" else int(arguments.clusters)
+    senses = senses_of(occurrences, vectors, clusters, **_common.named(arguments, "clustering", "method", "seed"))
+    if total > len(occurrences):
+        about = f"{len(occurrences)} of {total} occurrences in {about}"
+    _write(arguments, senses, occurrences, about)
+    return 0
+
+
+def _check_outputs(outputs: list[str]) -> None:
+    from elmo_fast.pictures.style import format_of
+
+    for output in outputs:
+        if not output.lower().endswith((".html", ".htm")):
+            format_of(output)
+
+
+def _write(arguments: Any, senses: Any, occurrences: Any, about: str) -> None:
+    from elmo_fast.pictures import senses_picture, write_senses_page
+
+    for cluster, (size, typical) in enumerate(zip(senses.sizes, senses.typical, strict=True), start=1):
+        _common.logger().info("cluster %d: %d occurrences; %s", cluster, size, ", ".join(typical))
+    for output in arguments.output:
+        if output.lower().endswith((".html", ".htm")):
+            write_senses_page(senses, occurrences, arguments.word, output, about)
+        else:
+            senses_picture(senses, arguments.word, output, about)
+        print(output)
+
+
+def projector_parser() -> Any:
+    parser = _common.new_parser(
+        "plot projector",
+        "Writes tensors.tsv, metadata.tsv and projector_config.pbtxt: `tensorboard --logdir OUT_DIR` shows them, and "
+        "projector.tensorflow.org loads the first two. The vectors are chosen as for `elmo-fast plot words`.",
+    )
+    add_vector_options(parser, count=10_000)
+    parser.option("out_dir", str, "folder to write", required=True)
+    parser.renamed("outdir", "out_dir")
+    parser.writes("out_dir", "tensors.tsv", "metadata.tsv", "projector_config.pbtxt")
+    return parser
+
+
+def run_projector(arguments: Any) -> int:
+    from elmo_fast.pictures import write_projector
+
+    _common.set_up_logging(arguments)
+    words, matrix, columns = read_vectors(arguments)
+    folder = write_projector(words, matrix, arguments.out_dir, columns)
+    _common.logger().info("%d vectors of %d numbers; to view them: tensorboard --logdir %s", *matrix.shape, folder)
+    print(folder)
+    return 0
+
+
+KINDS = {
+    "curves": Kind(
+        "perplexity, speed and gradient norm of a pretraining run (also: elmo-fast plot RUN)", curves_parser, run_curves
+    ),
+    "layers": Kind(
+        "how much of each layer the scalar mixes of a model or a task have learned to use", layers_parser, run_layers
+    ),
+    "words": Kind("words or tokens in two dimensions, by t-SNE or PCA of their vectors", words_parser, run_words),
+    "senses": Kind(
+        "all occurrences of one word in a text, by sense, as a page that shows each sentence", senses_parser, run_senses
+    ),
+    "projector": Kind(
+        "vectors of words or tokens as files for TensorBoard's projector", projector_parser, run_projector
+    ),
+}
+
+
+def build_parser() -> NestedParser:
+    """The kinds of `elmo-fast plot`; if the first word names none, it is a run, whose curves are drawn."""
+    return NestedParser(
+        "plot", "Draws pictures. If the folder of a run has the name of a kind, write ./NAME.", KINDS, "curves"
+    )

@@ -1,0 +1,377 @@
+"""`elmo-fast static`: context-free word vectors."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from elmo_fast.cli import _common, _model, _progress
+from elmo_fast.cli._nested import Kind, NestedParser
+from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.files import write_json
+
+Format = Literal["auto", "word2vec-binary", "word2vec-text", "glove", "safetensors"]
+
+
+def add_reading(parser: Any) -> None:
+    """Adds the file to read, positional, and how."""
+    parser.add_argument(
+        "vectors", type=str, help="word vectors: word2vec (binary or text), GloVe or safetensors, plain or .gz"
+    )
+    parser.option("format", Format, "format of the file; auto detects it", "auto")
+    parser.option("limit", int, "read only the first N words")
+    parser.option("cache", bool, "cache a text file of 32 MB or more, as FILE.cache.safetensors", True)
+
+
+def read_vectors(arguments: Any) -> Any:
+    """The Vectors that the options name."""
+    from elmo_fast.static import load_vectors
+
+    vectors = load_vectors(arguments.vectors, arguments.format, limit=arguments.limit, cache=arguments.cache)
+    _common.logger().info("%s: %d words, %d numbers each", arguments.vectors, len(vectors), vectors.dimension)
+    return vectors
+
+
+def set_up(arguments: Any) -> None:
+    """Applies the common options, without torch, which is slow to load, unless it is needed."""
+    _common.set_up_logging(arguments)
+    if arguments.threads is not None:
+        _common.set_up(arguments)
+
+
+def add_output(parser: Any) -> None:
+    """Adds the file to write, and how."""
+    parser.output("output", "file to write: .bin, .txt or .vec (or these with .gz), or .safetensors", required=True)
+    parser.option("output_format", Format, "format of the output; auto: by the name", "auto")
+
+
+def write_vectors(arguments: Any, vectors: Any) -> None:
+    """Writes Vectors to the file in the options."""
+    from elmo_fast.static import save_vectors
+
+    save_vectors(vectors, arguments.output, arguments.output_format)
+    _common.logger().info("%s: %d words, %d numbers each", arguments.output, len(vectors), vectors.dimension)
+
+
+def check_output(arguments: Any) -> None:
+    """Raises ElmoFastError for a name without a known format, before any long work."""
+    from elmo_fast.static.vectors import writer_of
+
+    writer_of(arguments.output, arguments.output_format)
+
+
+class Method(NamedTuple):
+    """The defaults of an algorithm, and the options that only it has."""
+
+    defaults: dict[str, Any]
+    own: tuple[str, ...]
+
+
+WORD2VEC = Method({"epochs": 5, "window": 5, "learning_rate": 0.025}, ("objective", "negative", "sample", "workers"))
+GLOVE = Method({"epochs": 25, "window": 10, "learning_rate": 0.05}, ("x_max",))
+
+
+def train_parser() -> Any:
+    parser = _common.new_parser(
+        "static train",
+        "Trains word vectors on text of one sentence per line, words separated by spaces. gensim trains sg and cbow "
+        "(word2vec; needs the extra `static`), elmo_fast trains glove. After every pass a line shows its time and "
+        "speed, and GloVe's loss (gensim's is known to be wrong).",
+    )
+    parser.shared("train_prefix")
+    parser.option("algo", Literal["sg", "cbow", "glove"], "skip-gram, CBOW or GloVe", "sg")
+    parser.option("dimension", int, "width of the vectors", 100)
+    parser.shared("min_count", default=5)
+    parser.option("epochs", int, "passes over the text (default: 5; glove: 25)")
+    parser.option("window", int, "words of context on each side (default: 5; glove: 10)")
+    parser.option("learning_rate", float, "initial learning rate (default: 0.025; glove: 0.05)")
+    parser.option(
+        "objective", Literal["ns", "hs"], "sg, cbow: ns (negative sampling) or hs (hierarchical softmax)", "ns"
+    )
+    parser.option("negative", int, "sg, cbow with ns: random words per word", 5)
+    parser.option("sample", float, "sg, cbow: downsample words with a larger share of the text than this", 1e-3)
+    parser.option("workers", int, "sg, cbow: number of threads; with more than 1, results are not reproducible", 1)
+    parser.option("x_max", float, "glove: pairs this frequent have weight 1; use 10 for a few million words", 100.0)
+    parser.shared("file_friendly_logging")
+    add_output(parser)
+    parser.output("results", "JSON file to write the settings and a row per pass to")
+    return parser
+
+
+def run_train(arguments: Any) -> int:
+    check_output(arguments)
+    set_up(arguments)
+    method, train = (GLOVE, _glove) if arguments.algo == "glove" else (WORD2VEC, _word2vec)
+    usual = train_parser().get_defaults()
+    for name in (*WORD2VEC.own, *GLOVE.own):
+        if name not in method.own and getattr(arguments, name) != getattr(usual, name):
+            raise ElmoFastError(f"--{name} does nothing with --algo {arguments.algo}; leave it out")
+    given = {name: getattr(arguments, name) for name in method.defaults if getattr(arguments, name) is not None}
+    shared = _common.named(arguments, "dimension", "min_count", "seed", *method.own)
+    settings = {**method.defaults, **given, **shared}
+    passes: list[dict[str, Any]] = []
+
+    def report(epoch: Any) -> None:
+        passes.append(epoch._asdict())
+        rate = f"{epoch[-1]:,.0f} {epoch._fields[-1].removesuffix('_per_second')}/s"
+        loss = f", loss {epoch.loss:.6f}" if hasattr(epoch, "loss") else ""
+        _common.logger().info("pass %d of %d: %.1f s, %s%s", epoch.number, epoch.epochs, epoch.seconds, rate, loss)
+
+    vectors = train(arguments, settings, report)
+    write_vectors(arguments, vectors)
+    if arguments.results is not None:
+        about = _common.named(arguments, "algo", "train_prefix", "output")
+        told = {**about, "words": len(vectors), "settings": settings, "passes": passes}
+        write_json(arguments.results, told, indent=2)
+    return 0
+
+
+def _word2vec(arguments: Any, settings: dict[str, Any], report: Callable[[Any], None]) -> Any:
+    from elmo_fast.static import train_word2vec
+
+    return train_word2vec(arguments.train_prefix, algorithm=arguments.algo, **settings, report=report)
+
+
+def _glove(arguments: Any, settings: dict[str, Any], report: Callable[[Any], None]) -> Any:
+    from elmo_fast.static import train_glove
+
+    bars: dict[str, _progress.ProgressBar] = {}
+
+    def progress(what: str, done: int, total: int) -> None:
+        unit = "words" if what == "counting" else "entries"
+        if what not in bars:
+            bars[what] = _progress.progress_bar(arguments, total, unit=unit)
+        bars[what].reach(done, total)
+        if done == total:
+            bars[what].__exit__()
+
+    return train_glove(arguments.train_prefix, **settings, report=report, progress=progress)
+
+
+def eval_parser() -> Any:
+    parser = _common.new_parser(
+        "static eval",
+        "Scores word vectors as gensim does: analogies (a : b = c : ?, 3CosAdd) by section, and how their "
+        "cosines correlate with human scores of word pairs (Pearson, Spearman). Coverage is the share of a set whose "
+        "words have vectors: compare two files only at equal coverage. Without --analogies and --pairs the sets are "
+        "those in gensim: Google's analogies, WordSim-353, SimLex-999.",
+    )
+    add_reading(parser)
+    parser.option("analogies", str, "file of analogies: lines of four words; sections begin with ': NAME'")
+    parser.option("pairs", str, "files of word pairs: two words and a score per line, separated by tabs", [], nargs="+")
+    parser.option("restrict_vocab", int, "use only the first N words", 300_000)
+    parser.option("case_insensitive", bool, "ignore case", True)
+    parser.option("unknown_as_wrong", bool, "count analogies with unknown words as wrong, and pairs as cosine 0", False)
+    parser.output("results", "JSON file to write the scores to")
+    return parser
+
+
+def run_eval(arguments: Any) -> int:
+    from elmo_fast.static import evaluate_analogies
+    from elmo_fast.static.evaluation import QUESTIONS, SIMLEX999, WORDSIM353, bundled
+
+    set_up(arguments)
+    check_counts(**{"--restrict_vocab": arguments.restrict_vocab})
+    analogies, pairs = arguments.analogies, list(arguments.pairs)
+    if analogies is None and not pairs:
+        analogies, pairs = bundled(QUESTIONS), [bundled(WORDSIM353), bundled(SIMLEX999)]
+    vectors = read_vectors(arguments)
+    results: dict[str, Any] = {"vectors": arguments.vectors, "words": len(vectors), "dimension": vectors.dimension}
+    if pairs:
+        results["similarity"] = similarity(arguments, vectors, pairs)
+    if analogies is not None:
+        options = _common.named(arguments, "restrict_vocab", "case_insensitive", "unknown_as_wrong")
+        scores = evaluate_analogies(vectors, analogies, **options)
+        print(scores.table())
+        results["analogies"] = scores.as_dict()
+    if arguments.results is not None:
+        write_json(arguments.results, results, indent=2)
+    return 0
+
+
+def similarity(arguments: Any, vectors: Any, pairs: list[str]) -> dict[str, Any]:
+    """Prints a line for each file of pairs; returns the JSON content."""
+    from elmo_fast.static import evaluate_similarity
+
+    width = max(len("similarity"), *(len(os.path.basename(path)) for path in pairs))
+    print(f"{'similarity':<{width}}   pearson  spearman  coverage  compared / pairs")
+    found = {}
+    for path in pairs:
+        options = _common.named(arguments, "restrict_vocab", "case_insensitive")
+        scores = evaluate_similarity(vectors, path, unknown_as_zero=arguments.unknown_as_wrong, **options)
+        name = os.path.basename(path)
+        both = [f"{'none' if value != value else f'{value:.4f}':>8}" for value in scores[:2]]
+        numbers = f"{'  '.join(both)}  {scores.coverage:8.1%}"
+        print(f"{name:<{width}}  {numbers}  {scores.compared} / {scores.pairs}")
+        found[name] = scores.as_dict()
+    return found
+
+
+def neighbours_parser() -> Any:
+    parser = _common.new_parser(
+        "static neighbours",
+        "Lists the words whose vectors have the largest cosine with a word's, one table per word, or with a sum and "
+        "difference of words. For tokens in their sentences use `elmo-fast neighbours`.",
+    )
+    add_reading(parser)
+    parser.option("words", str, "words to look up; put the file before this option", [], nargs="+")
+    parser.option(
+        "analogy", str, "words with + or - between them, separated by spaces: king - man + woman", [], nargs="+"
+    )
+    parser.shared("topn")
+    parser.output("results", "JSON file to write them to")
+    return parser
+
+
+def run_neighbours(arguments: Any) -> int:
+    from elmo_fast.static import most_similar, nearest_words
+
+    set_up(arguments)
+    signed = " ".join(arguments.analogy).split()
+    positive, negative = parted(signed)
+    if not signed and not "".join(arguments.words).strip():
+        raise ElmoFastError("give --words, as --words king night, or --analogy, as --analogy king - man + woman")
+    check_counts(**{"--topn": arguments.topn})
+    vectors = read_vectors(arguments)
+    # A vectors file can contain words with spaces; several words in one argument are split.
+    words = [word for each in arguments.words for word in ([each] if each in vectors else each.split())]
+    found = dict(zip(words, nearest_words(vectors, words, arguments.topn), strict=True))
+    if signed:
+        found[" ".join(signed)] = most_similar(vectors, positive, negative, arguments.topn)
+    for asked, neighbours in found.items():
+        print(asked)
+        for rank, (other, cosine) in enumerate(neighbours, start=1):
+            print(f"{rank:>3}  {cosine:.4f}  {other}")
+    if arguments.results is not None:
+        as_json = {asked: [{"word": o, "cosine": c} for o, c in near] for asked, near in found.items()}
+        write_json(arguments.results, as_json, indent=2)
+    return 0
+
+
+def parted(signed: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words with a plus and those with a minus, of a word, a sign, a word ...; the first has a plus."""
+    signs, words = ["+", *signed[1::2]], signed[::2]
+    if signed and (len(signed) % 2 == 0 or not {"+", "-"}.issuperset(signs)):
+        raise ElmoFastError(
+            f"--analogy needs words with + or - between them, separated by spaces, such as king - man + woman; got "
+            f"{' '.join(signed)!r}"
+        )
+    plus, minus = ([word for sign, word in zip(signs, words, strict=False) if sign == kind] for kind in "+-")
+    return plus, minus
+
+
+def convert_parser() -> Any:
+    parser = _common.new_parser(
+        "static convert",
+        "Converts word vectors to another format without loss: text has the fewest digits that give the same float32. "
+        ".safetensors is the fastest to read.",
+    )
+    add_reading(parser)
+    add_output(parser)
+    return parser
+
+
+def run_convert(arguments: Any) -> int:
+    set_up(arguments)
+    check_output(arguments)
+    write_vectors(arguments, read_vectors(arguments))
+    return 0
+
+
+def export_parser() -> Any:
+    parser = _common.new_parser(
+        "static export",
+        "Writes word vectors from an ELMo model, for programs that read word2vec's files (gensim's KeyedVectors, "
+        "elmo-fast static eval). --vocab_file: the character encoder's vectors, without context. --corpus: the mean of "
+        "a layer over each word's occurrences in a text.",
+    )
+    parser.shared(*_model.OPTIONS)
+    parser.option("vocab_file", str, "write the context-free vectors of these words, one per line")
+    parser.option("corpus", str, f"write the mean vectors of the words of this {_common.TEXT}")
+    parser.alternatives(["vocab_file"], ["corpus"])
+    parser.option("layer", str, 'with --corpus: layer, "top", "average", "all" or a number from 0', "top")
+    parser.shared("min_count", default=1, help="with --corpus: leave out words that occur less often")
+    parser.option("max_words", int, "with --corpus: maximum number of words, the most frequent")
+    parser.shared("batch_size")
+    parser.shared("max_tokens", type=int, default=4096)
+    parser.shared("file_friendly_logging")
+    add_output(parser)
+    return parser
+
+
+def run_export(arguments: Any) -> int:
+    if (arguments.vocab_file is None) == (arguments.corpus is None):
+        raise ElmoFastError("give --vocab_file (context-free vectors) or --corpus (means over a text)")
+    from elmo_fast.text import Vocabulary, rereadable
+
+    _model.resolve(arguments)
+    check_output(arguments)
+    if arguments.vocab_file is not None:
+        vectors = of_vocabulary(arguments, Vocabulary.read(arguments.vocab_file))
+    else:
+        with rereadable(arguments.corpus) as corpus:
+            vectors = of_text(arguments, corpus)
+    write_vectors(arguments, vectors)
+    return 0
+
+
+def of_vocabulary(arguments: Any, vocabulary: Any) -> Any:
+    """Layer 0 of every word except the markers."""
+    from elmo_fast.static import context_free_vectors
+    from elmo_fast.text import MARKERS
+
+    words = [word for word in vocabulary.words if word not in MARKERS]
+    bilm = _model.load_embedder(arguments).elmo_bilm
+    with _progress.progress_bar(arguments, len(words)) as progress:
+        return context_free_vectors(bilm, words, progress=progress.add)
+
+
+class Sentences:
+    """The sentences of a file, readable any number of times."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __iter__(self) -> Any:
+        from elmo_fast.text import read_sentences
+
+        return (tokens for _, tokens in read_sentences(self.path))
+
+
+def of_text(arguments: Any, corpus: str) -> Any:
+    """The mean of a layer over each word's occurrences."""
+    from elmo_fast.static import averaged_vectors
+
+    sentences = Sentences(corpus)
+    total = sum(map(len, sentences))
+    bilm = _model.load_embedder(arguments).elmo_bilm
+    with _progress.progress_bar(arguments, total) as progress:
+        options = _common.named(arguments, "min_count", "max_words", "batch_size", "max_tokens")
+        return averaged_vectors(bilm, sentences, _model.layer_of(arguments.layer), progress=progress.add, **options)
+
+
+KINDS = {
+    "train": Kind(
+        "train word vectors on your own text: skip-gram or CBOW (by gensim), or GloVe", train_parser, run_train
+    ),
+    "eval": Kind(
+        "score analogies and the similarity of word pairs, with the coverage of each set", eval_parser, run_eval
+    ),
+    "neighbours": Kind("list the words nearest to words, or to king - man + woman", neighbours_parser, run_neighbours),
+    "convert": Kind(
+        "convert between word2vec's binary and text files, GloVe's and our own format", convert_parser, run_convert
+    ),
+    "export": Kind(
+        "export an ELMo model's word vectors, context-free or averaged over a text", export_parser, run_export
+    ),
+}
+
+
+def build_parser() -> NestedParser:
+    """The kinds of `elmo-fast static`."""
+    return NestedParser(
+        "static",
+        "Context-free word vectors, for comparison with ELMo. An input's format is detected from its content, an "
+        "output's from its name: .bin (word2vec binary), .txt or .vec (word2vec text), .safetensors (our own, "
+        "fastest); the first three also with .gz.",
+        KINDS,
+    )
