@@ -68,7 +68,7 @@ def bench_step(timed, side):
     processes = int(side[0])
     model = MODEL | ({"dim": 64, "projection_dim": 16} if timed.quick else {})
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command += ["-m", "benchmarks.bench_exchange", json.dumps([model, 2 if timed.quick else TIMED])]
+    command += ["-m", "benchmarks.bench_scaling", json.dumps([model, 2 if timed.quick else TIMED])]
     run = lambda: subprocess.run(command, cwd=ROOT, capture_output=True, text=True)  # noqa: E731
     ended = timed("all steps, start included", run, amount=1, unit="s", warmup=0)
     assert not ended.returncode, ended.stderr
