@@ -34,7 +34,7 @@ from ..op_choices import LOSSES
 from .allennlp import read_allennlp_state, task_settings
 from .bilm_checkpoint import read_adagrad_sums
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
-from .hub import fetch, no_model, offer, pretrained_folder
+from .hub import bundled_folder, bundled_models, fetch, no_model, offer, pretrained_folder
 from .loading import (
     CHECKPOINTS,
     VOCABULARIES,
@@ -63,6 +63,8 @@ __all__ = [
     "LstmOptions",
     "State",
     "bilm_part",
+    "bundled_folder",
+    "bundled_models",
     "check_state",
     "fetch",
     "file_beside",

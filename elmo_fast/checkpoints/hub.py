@@ -1,4 +1,4 @@
-"""Models on the Hugging Face hub: download and upload through huggingface_hub, the extra `hub`."""
+"""Models by name: those that come with the package, and those on the Hugging Face hub (the extra `hub`)."""
 
 import contextlib
 import functools
@@ -19,6 +19,8 @@ from .safetensors_folder import WEIGHTS
 from .tensor_bundle import INDEX
 
 CARD = "README.md"
+# A folder for each model that comes with the package.
+_BUNDLED = Path(__file__).parents[1] / "models"
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@(\S+))?")
 _MANYLANGS = [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, "cnn*.json"]
 # File names of models, of this package, AllenNLP, bilm-tf and ELMoForManyLangs.
@@ -29,19 +31,32 @@ _REPLACED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, "weights.hdf5", "model.hdf5", *
 _REPLACED += [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, *TASK_WEIGHTS, f"{ARCHIVED}/*"]
 
 
-def pretrained_folder(model: PathLike) -> Path:
-    """The folder of a model: `model` itself, its newest checkpoint if it is the folder of an unfinished run, or a
-    downloaded copy if it is a name on the hub.
+def bundled_models() -> list[str]:
+    """Return the names of the models that come with the package."""
+    return sorted(path.name for path in _BUNDLED.iterdir() if (path / CONFIG).is_file())
 
-    model: a folder or its archive, or "user/name" or "user/name@revision"; a folder takes precedence.
-    Raises: CheckpointError if it is neither, or cannot be downloaded.
+
+def bundled_folder(model: PathLike) -> Path | None:
+    """Return the folder of a model that comes with the package, by its name; None if no such model does."""
+    return _BUNDLED / model if model in bundled_models() else None
+
+
+def pretrained_folder(model: PathLike) -> Path:
+    """The folder of a model: `model` itself, its newest checkpoint if it is the folder of an unfinished run, that of a
+    model which comes with the package, or a downloaded copy if it is a name on the hub.
+
+    model: a folder or its archive, "mini", or "user/name" or "user/name@revision"; a folder takes precedence.
+    Raises: CheckpointError if it is none of these, or cannot be downloaded.
     """
     if Path(model).exists():
         return model_folder(model)
+    if (folder := bundled_folder(model)) is not None:
+        return folder
     if isinstance(model, str) and _NAME.fullmatch(model):
         return fetch(model)
     raise CheckpointError(
-        f"{model}: wanted a folder or archive, or a name on the hub (user/name, user/name@revision); found none"
+        f"{model}: wanted a folder or archive, {' or '.join(bundled_models())}, or a name on the hub (user/name, "
+        "user/name@revision); found none"
     )
 
 

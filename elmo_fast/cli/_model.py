@@ -11,11 +11,16 @@ NAMES = ("model", "options_file", "weight_file", "prefix")
 OPTIONS = (*NAMES, "precision")
 
 
-def resolve(arguments: Any) -> None:
+def resolve(arguments: Any, default: str | None = None) -> None:
     """Sets --model, or --save_dir, to the folder with the model; prints it if it is a checkpoint of an unfinished run.
 
-    Raises ElmoFastError unless the options name one model, and files that exist.
+    default: the model that comes with the package which is taken, and named in a line, if no option names one. Raises
+    ElmoFastError unless the options name one model, and files that exist.
     """
+    if default is not None and not is_named(arguments):
+        arguments.model = default
+        _common.set_up_logging(arguments)
+        _common.logger().info("model  %s, which comes with elmo_fast; --model names another", default)
     option, pair = _option(arguments), (arguments.options_file, arguments.weight_file)
     model, softmax = getattr(arguments, option), getattr(arguments, "softmax_file", None)
     if (model is None) == (pair == (None, None)) or (model is None and None in pair):
@@ -23,6 +28,12 @@ def resolve(arguments: Any) -> None:
             "name a model with --model FOLDER (or an archive of it), or with --options_file and --weight_file; "
             f"got --{option} {model}, --options_file {pair[0]}, --weight_file {pair[1]}"
         )
+    if model is not None and "://" not in model and not os.path.exists(model):
+        from elmo_fast.checkpoints import bundled_folder
+
+        if (own := bundled_folder(model)) is not None:
+            model = os.fspath(own)
+            setattr(arguments, option, model)
     if model is not None and softmax is not None:
         raise ElmoFastError(
             f"--softmax_file needs --options_file and --weight_file; a folder (--{option} {model}) has its own, named "

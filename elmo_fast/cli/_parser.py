@@ -34,7 +34,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "type": str | None,
         "help": "model: a folder or its .zip or .tar.gz, with config.json + safetensors, options.json + HDF5 (also "
         "*_options.json + *_weights.hdf5), a checkpoint of bilm-tf, or ELMoForManyLangs' files; a run's save_dir (if "
-        "unfinished: its newest checkpoint); or AllenNLP's model.tar.gz",
+        "unfinished: its newest checkpoint); AllenNLP's model.tar.gz; or mini, which comes with elmo_fast",
     },
     "options_file": {"type": str | None, "help": "instead of --model: options.json, with --weight_file"},
     "weight_file": {

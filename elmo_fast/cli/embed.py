@@ -105,7 +105,7 @@ def run(arguments: Any) -> int:
         raise ElmoFastError("--part_lines needs --shard, torchrun or srun; one process alone writes one file")
     if place is not None and arguments.input_file == "-":
         raise ElmoFastError("standard input cannot be shared among processes; give a file that all of them can read")
-    _model.resolve(arguments)
+    _model.resolve(arguments, default="mini")
     tables = _common.named(arguments, "column", "split")
     with opened_source(arguments.input_file, arguments.format_in, **tables) as source:
         return _embed_alone(arguments, source) if place is None else _embed_parts(arguments, source, place)

@@ -207,7 +207,7 @@ class PretrainConfig:
 
 def presets() -> list[str]:
     """The names of the configurations that come with the package, smallest first."""
-    return ["tiny", "small", "medium", "original", "original_h200"]
+    return ["tiny", "mini", "small", "medium", "original", "original_h200"]
 
 
 def preset_file(name: str) -> pathlib.Path:

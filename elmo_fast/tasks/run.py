@@ -117,7 +117,10 @@ def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: Ta
     weights = {name: each.detach().cpu().contiguous() for name, each in weights.items()}
     inputs = json.dumps(input_digests(result.config, model))
     flat = result.config.flat()
-    paths = {name: os.path.abspath(flat[name]) for name in ("model", "vectors") if flat[name] is not None}
+    # The name of a model that comes with the package is no path.
+    paths = {
+        name: os.path.abspath(flat[name]) for name in ("model", "vectors") if flat[name] and os.path.exists(flat[name])
+    }
     with writing_together(folder) as new:
         labels.save(new / LABELS_FILE)
         write_json(new / WORDS_FILE, model.words if result.config.vectors is None else [])

@@ -91,5 +91,5 @@ def test_nothing_given_names_what_is_missing():
 def test_unknown_keys_and_presets_are_named():
     with pytest.raises(ElmoFastError, match="unknown configuration keys: dimm"):
         PretrainConfig.from_flat({"dimm": 3})
-    with pytest.raises(ElmoFastError, match="tiny, small, medium, original, original_h200; got 'huge'"):
+    with pytest.raises(ElmoFastError, match="tiny, mini, small, medium, original, original_h200; got 'huge'"):
         preset_file("huge")
