@@ -107,7 +107,7 @@ def test_embed_chooses_it_before_torch_is_there():
     import os, sys
     from elmo_fast.cli import embed
     import elmo_fast.cli._model as model
-    model.resolve = lambda arguments: sys.exit(f"{os.environ.get('OMP_WAIT_POLICY')} {'torch' in sys.modules}")
+    model.resolve = lambda arguments, default: sys.exit(f"{os.environ.get('OMP_WAIT_POLICY')} {'torch' in sys.modules}")
     embed.run(embed.build_parser().parse_args(["in.txt", "out", "--top"]))
     """
     clean = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}

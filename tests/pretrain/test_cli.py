@@ -56,7 +56,7 @@ def test_print_config_shows_the_preset_with_the_flags_over_it():
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (["pretrain", "--config", "huge"], "presets: tiny, small, medium, original"),
+        (["pretrain", "--config", "huge"], "presets: tiny, mini, small, medium, original"),
         (["pretrain", "--dimm", "3"], "--dimm"),
         (["pretrain", "--dim", "many"], "many"),
         (
