@@ -331,3 +331,10 @@ def test_what_is_counted():
     assert launch("shl.b64 %a3, %a1, 4; add.s64 %a3, %a3, %a0; ld.global.b32 %r3, [%a3];", x).sectors_read == 32
     counts = launch("st.global.b32 [%a2], %r0;", x, threads=64)
     assert (counts.sectors_read, counts.sectors_written, counts.launches) == (0, 8, 1)
+
+
+def test_what_computes_gives_the_canonical_nan():
+    """Not that of an operand: sums of a butterfly are equal in all lanes (PTX ISA, floating-point instructions)."""
+    x = torch.full((32,), float("nan")).copysign(torch.arange(32) % 2 - 0.5)
+    launch("ld.global.f32 %r3, [%a2]; add.f32 %r5, %r3, 0f3F800000; st.global.f32 [%a2], %r5;", x)
+    assert x.view(torch.int32).tolist() == [0x7FFFFFFF] * 32

@@ -51,13 +51,20 @@ def numbers(bits: np.ndarray, t: Type) -> np.ndarray:
 
 
 def bits_of(values: np.ndarray, t: Type) -> np.ndarray:
-    """numbers as bits: floats rounded to nearest even, integers wrapped."""
+    """numbers as bits: floats rounded to nearest even, integers wrapped.
+
+    A NaN of 16 or 32 bits is the canonical one, as the PTX ISA has it of every instruction that computes: numpy gives
+    it the sign of an operand, so that two warps that compute one sum would seem to differ.
+    """
     if t.kind == "pred":
         return np.asarray(values, bool)
     if t.kind == "bf":
         bits = rounded_to_bfloat16(values)
     elif t.kind == "f":
-        bits = np.ascontiguousarray(values, FLOAT[t.bits]).view(UNSIGNED[t.bits])
+        floats = np.ascontiguousarray(values, FLOAT[t.bits])
+        bits = floats.view(UNSIGNED[t.bits])
+        if t.bits < 64 and (nan := np.isnan(floats)).any():
+            bits = np.where(nan, UNSIGNED[t.bits]((1 << t.bits - 1) - 1), bits)
     else:
         bits = np.asarray(values).astype(UNSIGNED[t.bits], copy=False)
     if t.packed > 1:
