@@ -1,4 +1,4 @@
-"""The names of backends, precisions, activations and losses, each listed once; knowing them needs no torch."""
+"""The names of backends, precisions, activations, losses and tokenizers, each listed once; no torch is imported."""
 
 from typing import Literal, get_args
 
@@ -24,3 +24,7 @@ ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 # Of a language model's training.
 Loss = Literal["sampled_softmax", "negative_sampling", "hierarchical_softmax", "full_softmax"]
 LOSSES: tuple[str, ...] = get_args(Loss)
+
+# Of text, stored with a model (text/tokenizers.py).
+Tokenizer = Literal["whitespace", "basic", "spacy", "logs"]
+TOKENIZERS: tuple[str, ...] = get_args(Tokenizer)

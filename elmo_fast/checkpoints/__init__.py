@@ -47,6 +47,7 @@ from .loading import (
     model_folder,
     saved_steps,
     step_name,
+    stored_tokenizer,
 )
 from .options import CharCnnOptions, ElmoOptions, LexiconOptions, LstmOptions, read_options, write_options
 from .safetensors_folder import load_folder, put_model, read_config, save_folder
@@ -89,6 +90,7 @@ __all__ = [
     "saved_steps",
     "state_shapes",
     "step_name",
+    "stored_tokenizer",
     "task_settings",
     "to_int8",
     "write_bilm_hdf5",

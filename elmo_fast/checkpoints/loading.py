@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..errors import CheckpointError
 from ..manifest import MANIFEST, settle
+from ..op_choices import Tokenizer
 from .allennlp import ARCHIVED, read_allennlp_state, read_task_model, task_weights
 from .archives import archives_named, is_archive, unpacked
 from .bilm_checkpoint import newest_checkpoint, read_bilm_checkpoint, shards_of
@@ -98,6 +99,12 @@ def model_files(path: PathLike) -> list[Path]:
     Raises: CheckpointError if the folder contains no model, or several.
     """
     return _found(path)[1]
+
+
+def stored_tokenizer(path: PathLike) -> Tokenizer | None:
+    """Return the tokenizer that is stored with the model of a folder or archive; None splits at white space."""
+    options = model_files(path)[0]
+    return read_options(options).tokenizer if options.suffix == ".json" else None
 
 
 def _found(path: PathLike) -> tuple[str, list[Path]]:

@@ -10,7 +10,7 @@ from ..errors import CheckpointError, refuse, write_failures_named
 from ..fields import check_fields, read_json, typed
 from ..files import write_json
 from ..manifest import check_written
-from ..op_choices import Activation, Loss
+from ..op_choices import Activation, Loss, Tokenizer
 
 CONFIG = "config.json"
 OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
@@ -138,7 +138,8 @@ class ElmoOptions(Section):
     """A biLM of characters (`char_cnn`), of word ids (`char_cnn=None`, `n_tokens_vocab` words) or of lexicons.
 
     Defaults are bilm-tf's for a missing key. The fields after `dropout` describe the training; they may be None. `loss`
-    is not in bilm-tf: the loss that trained the softmax table, one of LOSSES. Nor are `lexicon` and `lstm.joined`: each
+    is not in bilm-tf: the loss that trained the softmax table, one of LOSSES; nor `tokenizer`, which splits
+    lines of text for this model, None at white space. Nor are `lexicon` and `lstm.joined`: each
     layer reads both directions of the one below, without clips, and one projection with a bias follows the last.
     """
 
@@ -158,6 +159,7 @@ class ElmoOptions(Section):
     sample_softmax: bool | None = option(default=None, left_out=True)
     share_embedding_softmax: bool | None = option(default=None, left_out=True)
     loss: Loss | None = option(default=None, left_out=True)  # noqa: RUF009 (a field)
+    tokenizer: Tokenizer | None = option(default=None, left_out=True)  # noqa: RUF009 (a field)
 
     def __post_init__(self) -> None:
         super().__post_init__()

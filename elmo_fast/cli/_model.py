@@ -1,5 +1,6 @@
 """A pretrained model from the options --model, --options_file, --weight_file, --softmax_file, --prefix, --precision."""
 
+import dataclasses
 import os
 from typing import Any
 
@@ -75,13 +76,24 @@ def load_state(arguments: Any) -> tuple[Any, Any]:
     return load_checkpoint(*files, prefix=arguments.prefix)
 
 
+def tokenizer_of(arguments: Any) -> str | None:
+    """The tokenizer that --tokenizer names, or the one stored with the model; None splits at white space."""
+    from elmo_fast.checkpoints import pretrained_folder, read_options, stored_tokenizer
+
+    if arguments.tokenizer is not None:
+        return arguments.tokenizer
+    if arguments.options_file is not None:
+        return read_options(arguments.options_file).tokenizer
+    return stored_tokenizer(pretrained_folder(getattr(arguments, _option(arguments))))
+
+
 def load_embedder(arguments: Any, *, stateful: bool = False) -> Any:
     """The ElmoEmbedder of the model that the options name, on --device; applies the common options."""
     device = _common.set_up(arguments)
     from elmo_fast.modules import ElmoEmbedder
 
     _common.leave_busy_processors(arguments)
-    return ElmoEmbedder(
+    embedder = ElmoEmbedder(
         arguments.options_file or arguments.model,
         arguments.weight_file,
         cuda_device=-1 if device.type == "cpu" else device.index or 0,
@@ -90,6 +102,10 @@ def load_embedder(arguments: Any, *, stateful: bool = False) -> Any:
         prefix=arguments.prefix,
         cuda_graphs=True,
     )
+    if getattr(arguments, "tokenizer", None) is not None:
+        bilm = embedder.elmo_bilm
+        bilm.options = dataclasses.replace(bilm.options, tokenizer=arguments.tokenizer)
+    return embedder
 
 
 def layer_of(text: str) -> str | int:

@@ -19,7 +19,7 @@ from elmo_fast.cli._config_file import Given
 from elmo_fast.errors import CheckpointError, ElmoFastError, sentence_of
 from elmo_fast.fields import MIN_COUNT, PREFIX
 from elmo_fast.files import replaces
-from elmo_fast.op_choices import InferencePrecision
+from elmo_fast.op_choices import TOKENIZERS, InferencePrecision, Tokenizer
 
 # The options that several commands have: name -> what add_argument takes.
 SHARED: dict[str, dict[str, Any]] = {
@@ -56,6 +56,12 @@ SHARED: dict[str, dict[str, Any]] = {
         "type": str,
         "required": True,
         "help": "text to train on: a file (plain, .gz or .zst), a folder of files, or a glob in quotes: 'news/*.gz'",
+    },
+    "tokenizer": {
+        "type": Tokenizer | None,
+        "metavar": "{" + ",".join(TOKENIZERS) + "}",
+        "help": "tokenizer of the text: at white space; words and punctuation; spaCy's for English; or for logs, with "
+        "<NUM>, <HEX>, <ADDRESS>, <PATH> and <TIME> for what they stand for (default: the model's, else whitespace)",
     },
     "processes": {"type": int | None, "help": "number of processes that read the text (default: one per core)"},
     "min_count": {"type": int, "default": MIN_COUNT, "help": "leave out words that occur less often"},

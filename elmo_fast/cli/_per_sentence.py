@@ -28,7 +28,13 @@ def write_table(path: str | os.PathLike[str], text: str, corpus: Corpus, losses:
     _, positions = corpus.places(np.arange(corpus.sentences))
     means = np.stack([*losses, losses.mean(0)]) / positions
     perplexities = np.exp(np.minimum(means, MOST_NATS)).T.tolist()
-    rows = zip(lines_of(text, positions - 1), (positions - 1).tolist(), losses.T.tolist(), perplexities, strict=True)
+    rows = zip(
+        lines_of(text, positions - 1, corpus.tokenizer),
+        (positions - 1).tolist(),
+        losses.T.tolist(),
+        perplexities,
+        strict=True,
+    )
     with writing(path) as file:
         file.write(("\t".join(COLUMNS) + "\n").encode())
         for line, words, nats, perplexity in rows:
@@ -36,14 +42,14 @@ def write_table(path: str | os.PathLike[str], text: str, corpus: Corpus, losses:
             file.write(f"{line}\t{words}\t{numbers}\n".encode())
 
 
-def lines_of(text: str, words: npt.NDArray[np.int64]) -> Sequence[int]:
+def lines_of(text: str, words: npt.NDArray[np.int64], tokenizer: str | None = None) -> Sequence[int]:
     """The line of each sentence, counted from 1 through all files; for a prepared corpus, without lines, its number.
 
     words: of each sentence, to detect a changed text. Raises ElmoFastError if it has changed.
     """
     if is_prepared(text):
         return range(1, len(words) + 1)
-    sentences: Any = (tokens for file in files_matching(text) for _, tokens in read_sentences(file))
+    sentences: Any = (tokens for file in files_matching(text) for _, tokens in read_sentences(file, tokenizer))
     counts = np.fromiter(map(len, sentences), np.int64)
     lines = np.flatnonzero(counts)
     if not np.array_equal(counts[lines], words):

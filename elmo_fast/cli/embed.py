@@ -41,7 +41,7 @@ def build_parser() -> Any:
         required=True,
     )
     parser.spelled("layers", "all", "top", "average")
-    parser.shared(*_model.OPTIONS)
+    parser.shared(*_model.OPTIONS, "tokenizer")
     parser.option(
         "format_in",
         Literal["text", "fasta", "parquet", "dataset"],
@@ -106,8 +106,8 @@ def run(arguments: Any) -> int:
     if place is not None and arguments.input_file == "-":
         raise ElmoFastError("standard input cannot be shared among processes; give a file that all of them can read")
     _model.resolve(arguments, default="mini")
-    tables = _common.named(arguments, "column", "split")
-    with opened_source(arguments.input_file, arguments.format_in, **tables) as source:
+    reading = {**_common.named(arguments, "column", "split"), "tokenizer": _model.tokenizer_of(arguments)}
+    with opened_source(arguments.input_file, arguments.format_in, **reading) as source:
         return _embed_alone(arguments, source) if place is None else _embed_parts(arguments, source, place)
 
 

@@ -18,7 +18,7 @@ def build_parser() -> Any:
         "eval",
         "Prints the perplexity of held-out text: forward, backward and mean, always over the whole vocabulary.",
     )
-    parser.shared(*_model.OPTIONS, "softmax_file")
+    parser.shared(*_model.OPTIONS, "softmax_file", "tokenizer")
     parser.option("save_dir", str, "same as --model")
     parser.alternatives(["model"], ["save_dir"], ["options_file", "weight_file", "softmax_file"])
     parser.option("vocab_file", str, "vocabulary of the model (default: its vocab.txt)")
@@ -65,7 +65,8 @@ def run(arguments: Any) -> int:
     model, vocabulary = _loaded(arguments, device)
     given = arguments.test_prefix
     with rereadable(given) if given == "-" else contextlib.nullcontext(given) as text:
-        corpus = _read(text, vocabulary)
+        tokenizer = arguments.tokenizer or model.options.tokenizer
+        corpus = _read(text, vocabulary, tokenizer)
         with progress_bar(arguments, corpus.positions) as progress:
             perplexity = evaluate(
                 model,
@@ -101,12 +102,12 @@ def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
     return model, vocabulary
 
 
-def _read(text: str, vocabulary: Any) -> Any:
+def _read(text: str, vocabulary: Any, tokenizer: Any) -> Any:
     """The corpus of a text, or of a prepared folder."""
     from elmo_fast.corpus import is_prepared, open_corpus, read_corpus
 
     if not is_prepared(text):
-        return read_corpus(text, vocabulary)
+        return read_corpus(text, vocabulary, tokenizer)
     corpus = open_corpus(text)
     if corpus.vocabulary.words != vocabulary.words:
         raise ElmoFastError(f"--test_prefix {text} was prepared with a different vocabulary than the model's")

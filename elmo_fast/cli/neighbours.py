@@ -3,7 +3,7 @@
 from typing import Any
 
 from elmo_fast.cli import _common, _model, _progress
-from elmo_fast.text import rereadable
+from elmo_fast.text import rereadable, tokenizer
 
 CONTEXT = 6
 
@@ -13,9 +13,9 @@ def build_parser() -> Any:
         "neighbours",
         "Lists the tokens of a corpus that are nearest to one token of a sentence, by the cosine of their vectors.",
     )
-    parser.shared(*_model.OPTIONS)
+    parser.shared(*_model.OPTIONS, "tokenizer")
     parser.option("corpus", str, _common.TEXT, required=True)
-    parser.option("query", str, "sentence that contains the token; tokens separated by spaces", required=True)
+    parser.option("query", str, "sentence that contains the token", required=True)
     parser.option("index", int, "position of the token in --query, from 0", required=True)
     parser.shared("topn")
     parser.option("layer", str, '"top", "average", "all" (a list for each layer), or a number from 0', "top")
@@ -34,7 +34,7 @@ def run(arguments: Any) -> int:
     from elmo_fast.tokens.nearest import check_query
 
     _model.resolve(arguments)
-    query, index = arguments.query.split(), arguments.index
+    query, index = tokenizer(_model.tokenizer_of(arguments))(arguments.query), arguments.index
     check_query(query, index, arguments.topn)
     with rereadable(arguments.corpus) as corpus:
         bilm = _model.load_embedder(arguments).elmo_bilm

@@ -25,7 +25,7 @@ class Labelled(NamedTuple):
 def add_vector_options(parser: Any, count: int) -> None:
     """Adds --vectors, or a model with --words, --word_file or --text."""
     parser.option("vectors", str, "word vectors: word2vec, GloVe or safetensors, plain or .gz")
-    parser.shared(*_model.OPTIONS)
+    parser.shared(*_model.OPTIONS, "tokenizer")
     parser.option("words", str, "words to draw; with a model: by its character encoder", [], nargs="+")
     parser.option("word_file", str, "file of more words, one per line")
     parser.option("text", str, f"with a model: draw the tokens of this {_common.TEXT}")
@@ -92,7 +92,7 @@ def _of_tokens(arguments: Any) -> Labelled:
     from elmo_fast.pictures import Occurrence
     from elmo_fast.text import read_sentences
 
-    text = read_sentences(arguments.text)
+    text = read_sentences(arguments.text, _model.tokenizer_of(arguments))
     tokens = [Occurrence(line, place, sentence) for line, sentence in text for place in range(len(sentence))]
     if not tokens:
         raise ElmoFastError(f"--text {arguments.text} contains no tokens")
@@ -217,7 +217,7 @@ def senses_parser() -> Any:
         "Draws each occurrence of a word in a text as a point, by the vector that a model gives it in its sentence, "
         "coloured by cluster. A .html page shows the sentence of the point under the mouse.",
     )
-    parser.shared(*_model.OPTIONS)
+    parser.shared(*_model.OPTIONS, "tokenizer")
     parser.option("word", str, "the word, a token of the text", required=True)
     parser.option("text", str, _common.TEXT, required=True)
     parser.output("output", "files to write: .html, .png, .pdf, .svg", ["senses.html"], nargs="+")
@@ -240,7 +240,9 @@ def run_senses(arguments: Any) -> int:
         raise ElmoFastError(f'--clusters must be "auto" or a number; got {arguments.clusters!r}')
     _model.resolve(arguments)
     chosen = _common.named(arguments, "most", "match_case", "seed")
-    occurrences, total = find_occurrences(arguments.text, arguments.word, **chosen)
+    occurrences, total = find_occurrences(
+        arguments.text, arguments.word, tokenizer=_model.tokenizer_of(arguments), **chosen
+    )
     if total > len(occurrences):
         _common.logger().info("%d of %d occurrences are drawn", len(occurrences), total)
     vectors, number = embedded(arguments, occurrences)

@@ -12,11 +12,11 @@ from elmo_fast.progress import duration
 def build_parser() -> Any:
     parser = _common.new_parser(
         "prepare",
-        "Reads text once (one sentence per line, tokens separated by white space) and writes it as numbers, which "
+        "Reads text once (one sentence per line) and writes it as numbers, which "
         "`elmo-fast pretrain` opens at once, however long the text. The folder appears only when it is complete.",
         shared=(),
     )
-    parser.shared("train_prefix", "processes", "file_friendly_logging")
+    parser.shared("train_prefix", "tokenizer", "processes", "file_friendly_logging")
     parser.output("out_dir", "folder to write", required=True)
     parser.option("vocab_file", str, "vocabulary, the words to predict (default: built from the text)")
     parser.shared("min_count", help="if the vocabulary is built from the text: leave out words that occur less often")
@@ -41,7 +41,9 @@ def run(arguments: Any) -> int:
         vocabulary = Vocabulary.read(arguments.vocab_file)
     there = is_prepared(arguments.out_dir) and not arguments.overwrite
     with _progress.TextProgressBar(lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
-        options = _common.named(arguments, "min_count", "max_vocab_size", "processes", "shard_tokens", "overwrite")
+        options = _common.named(
+            arguments, "min_count", "max_vocab_size", "tokenizer", "processes", "shard_tokens", "overwrite"
+        )
         corpus = prepare(
             arguments.train_prefix,
             arguments.out_dir,

@@ -284,7 +284,7 @@ def export_parser() -> Any:
         "elmo-fast static eval). --vocab_file: the character encoder's vectors, without context. --corpus: the mean of "
         "a layer over each word's occurrences in a text.",
     )
-    parser.shared(*_model.OPTIONS)
+    parser.shared(*_model.OPTIONS, "tokenizer")
     parser.option("vocab_file", str, "write the context-free vectors of these words, one per line")
     parser.option("corpus", str, f"write the mean vectors of the words of this {_common.TEXT}")
     parser.alternatives(["vocab_file"], ["corpus"])
@@ -328,20 +328,20 @@ def of_vocabulary(arguments: Any, vocabulary: Any) -> Any:
 class Sentences:
     """The sentences of a file, readable any number of times."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, tokenizer: str | None) -> None:
+        self.path, self.tokenizer = path, tokenizer
 
     def __iter__(self) -> Any:
         from elmo_fast.text import read_sentences
 
-        return (tokens for _, tokens in read_sentences(self.path))
+        return (tokens for _, tokens in read_sentences(self.path, self.tokenizer))
 
 
 def of_text(arguments: Any, corpus: str) -> Any:
     """The mean of a layer over each word's occurrences."""
     from elmo_fast.static import averaged_vectors
 
-    sentences = Sentences(corpus)
+    sentences = Sentences(corpus, _model.tokenizer_of(arguments))
     total = sum(map(len, sentences))
     bilm = _model.load_embedder(arguments).elmo_bilm
     with _progress.progress_bar(arguments, total) as progress:

@@ -12,7 +12,7 @@ def build_parser() -> Any:
         "Writes the words of a corpus by decreasing count, after <S>, </S> and <UNK>, one per line.",
         shared=(),
     )
-    parser.shared("train_prefix", "processes", "file_friendly_logging")
+    parser.shared("train_prefix", "tokenizer", "processes", "file_friendly_logging")
     parser.output("vocab_file", "file to write; compressed if its name ends in .gz", required=True)
     parser.shared("min_count")
     parser.option("max_size", int, "maximum size of the vocabulary, including the three markers")
@@ -29,7 +29,7 @@ def run(arguments: Any) -> int:
     # Finding a missing folder only at the end would be late.
     os.scandir(os.path.dirname(os.path.abspath(arguments.vocab_file))).close()
     with _progress.TextProgressBar(lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
-        counts = count_words_of(arguments.train_prefix, arguments.processes, progress)
+        counts = count_words_of(arguments.train_prefix, arguments.processes, progress, arguments.tokenizer)
     vocabulary, lines = built_vocabulary(counts, arguments.min_count, arguments.max_size)
     for line in lines:
         _common.logger().info(line)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from elmo_fast.corpus.pieces import LINE_END, Ids, numbered, numbering, pieces_matching
 from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.op_choices import Tokenizer
 from elmo_fast.text import Vocabulary, characters, unknown_hints
 from elmo_fast.text.characters import RAW_CHARACTERS, CharacterTable, utf8_of
 
@@ -114,7 +115,8 @@ class Corpus:
     types: all distinct words; vocabulary: the predicted ones, types 0 .. V-1; shards: the sentences, a boundary before
     each and one at the end of each shard, uint32; starts: the position of each sentence's boundary in its shard,
     uint64; counts: how often each type occurs, uint64; fingerprint: equal for equal vocabulary, types and sentences,
-    however they are stored; files: the files read while the corpus is in use, in their state when opened.
+    however they are stored; files: the files read while the corpus is in use, in their state when opened;
+    tokenizer: what split the text, None for white space.
     """
 
     types: TypeTable
@@ -124,6 +126,7 @@ class Corpus:
     counts: npt.NDArray[np.uint64]
     fingerprint: str
     files: Mapping[pathlib.Path, FileStamp] = field(default_factory=dict)
+    tokenizer: Tokenizer | None = None
 
     @property
     def hints(self) -> list[str]:
@@ -227,7 +230,7 @@ def fingerprint_begun(types: TypeTable, vocabulary_size: int) -> "hashlib._Hash"
     return digest
 
 
-def _in_memory(numbers: dict[str, int], ids: Ids, vocabulary: Vocabulary) -> Corpus:
+def _in_memory(numbers: dict[str, int], ids: Ids, vocabulary: Vocabulary, tokenizer: Tokenizer | None = None) -> Corpus:
     """ids: one of `numbers` per word, 0 before each sentence and at the end."""
     words = list(numbers)[1:]
     counts = np.bincount(ids, minlength=len(numbers))[1:]
@@ -237,7 +240,7 @@ def _in_memory(numbers: dict[str, int], ids: Ids, vocabulary: Vocabulary) -> Cor
     # In concatenated shards, a boundary shared by two of them would count once.
     fingerprint = fingerprint_begun(types, len(vocabulary))
     fingerprint.update(shard[:-1].data)
-    return Corpus(types, vocabulary, (shard,), (starts,), type_counts, fingerprint.hexdigest())
+    return Corpus(types, vocabulary, (shard,), (starts,), type_counts, fingerprint.hexdigest(), tokenizer=tokenizer)
 
 
 def encode(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary) -> Corpus:
@@ -253,16 +256,16 @@ def encode(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary) -> Corpus
     return _in_memory(numbers, np.frombuffer(ids, np.uint32), vocabulary)
 
 
-def read_corpus(pattern: str, vocabulary: Vocabulary) -> Corpus:
-    """Reads and encodes the files that `pattern` names: one sentence per line, tokens split by white space.
+def read_corpus(pattern: str, vocabulary: Vocabulary, tokenizer: Tokenizer | None = None) -> Corpus:
+    """Read and encode the files that `pattern` names, one sentence per line.
 
-    pattern: a file, a glob, or a folder of text files.
+    pattern: a file, a glob, or a folder of text files; tokenizer: one of TOKENIZERS, None for white space.
 
     Raises ElmoFastError naming the file and line that cannot be read, or the pattern if all lines are blank.
     """
     numbers = numbering(LINE_END)
     with pieces_matching(pattern) as pieces:
-        parts = [part for piece in pieces for part in numbered(piece, numbers)]
+        parts = [part for piece in pieces for part in numbered(piece, numbers, tokenizer)]
     if not parts:
         raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
-    return _in_memory(numbers, np.concatenate([np.zeros(1, np.uint32), *parts]), vocabulary)
+    return _in_memory(numbers, np.concatenate([np.zeros(1, np.uint32), *parts]), vocabulary, tokenizer)

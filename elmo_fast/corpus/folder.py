@@ -22,6 +22,7 @@ from elmo_fast.fields import MIN_COUNT, read_json, typed
 from elmo_fast.files import flush, folder_lock, workplace
 from elmo_fast.manifest import FileMark, mark_of, move_together, settle
 from elmo_fast.text import Vocabulary
+from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.vocabulary import built_vocabulary
 
 VERSION = 1
@@ -262,6 +263,7 @@ def as_written(place: pathlib.Path, meta: dict[str, Any], states: dict[str, File
         array(place, COUNTS),
         meta["fingerprint"],
         {place / name: states[name] for pair in names for name in pair},
+        meta["made from"].get("tokenizer"),
     )
     found = [corpus.sentences, corpus.tokens, len(corpus.types), len(corpus.vocabulary)]
     if found != [meta[name] for name in ("sentences", "tokens", "types", "vocabulary")]:
@@ -280,6 +282,7 @@ def prepare(
     vocabulary: Vocabulary | None = None,
     min_count: int = MIN_COUNT,
     max_vocab_size: int | None = None,
+    tokenizer: str | None = None,
     processes: int | None = None,
     shard_tokens: int = SHARD_TOKENS,
     overwrite: bool = False,
@@ -288,29 +291,32 @@ def prepare(
 ) -> Corpus:
     """Writes the corpus of the files that `pattern` names into a folder that appears when complete, and opens it.
 
-    vocabulary: the words to predict; None builds one from the words that occur at least min_count times, with at most
-    max_vocab_size entries including the three markers; processes: how many read at a time, None for all cores (the
-    result is the same); shard_tokens: maximum numbers per shard including boundaries, except for a longer sentence;
-    overwrite: replace a prepared folder; without it, a folder that already contains this corpus is kept; progress:
-    called with bytes done, total bytes, words; report: called with lines on a vocabulary that is built, before anything
-    is written.
+    vocabulary: the words to predict; None builds one from the words that occur at least min_count times, with at
+    most max_vocab_size entries including the three markers; tokenizer: one of TOKENIZERS, None for white space;
+    processes: how many read at a time, None for all cores (the result is the same); shard_tokens: maximum numbers
+    per shard including boundaries, except for a longer sentence; overwrite: replace a prepared folder; without it,
+    a folder that already contains this corpus is kept; progress: called with bytes done, total bytes, words;
+    report: called with lines on a vocabulary that is built, before anything is written.
 
     Raises ElmoFastError if the text has no words or cannot be read, the vocabulary contains a word twice, `folder`
     contains something else, or another process prepares it; OSError if it cannot be written.
     """
     target = pathlib.Path(os.path.realpath(folder))
     _check(vocabulary, min_count, max_vocab_size, shard_tokens)
+    tokenizer_of(tokenizer)  # reports an unknown one before the text is read
     with pieces_matching(pattern) as pieces:
-        made_from = {
+        made_from: dict[str, Any] = {
             "bytes of text": sum(piece.end - piece.begin for piece in pieces),
             "vocab_file": vocabulary and vocabulary.digest[:16],
             "min_count": min_count,
             "max_vocab_size": max_vocab_size,
             "shard_tokens": shard_tokens,
         }
+        if tokenizer not in (None, "whitespace"):
+            made_from["tokenizer"] = tokenizer
         _check_target(target, made_from, overwrite)
         with folder_lock(target, "out_dir", "prepares a corpus", beside=True), workplace(target) as work:
-            types, stems = read_pieces(pieces, work, processes, progress, keep_ids=True)
+            types, stems = read_pieces(pieces, work, processes, progress, keep_ids=True, tokenizer=tokenizer)
             words, counts = types.words, types.counts
             if not words:
                 raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
@@ -352,7 +358,9 @@ def _check_target(target: pathlib.Path, made_from: dict[str, Any], overwrite: bo
     elif not overwrite:
         before = read_meta(target)["made from"]
         if changed := [
-            f"{name}: {before[name]} then, {made_from[name]} now" for name in before if before[name] != made_from[name]
+            f"{name}: {before.get(name)} then, {made_from.get(name)} now"
+            for name in {**before, **made_from}
+            if before.get(name) != made_from.get(name)
         ]:
             raise ElmoFastError(
                 f"{target} exists already, with another corpus ({'; '.join(changed)}); --overwrite replaces it"

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import PACKED, PACKING_ERRORS, reading
 from elmo_fast.text import files_matching, read_lines, rereadable
+from elmo_fast.text import tokenizer as tokenizer_of
 
 # Of a prepared folder, in the first bytes of its file META.
 FORMAT, META = "elmo_fast corpus", "meta.json"
@@ -87,17 +88,17 @@ def numbering(boundary: Hashable) -> dict[Any, int]:
     return numbers
 
 
-def numbered(piece: Piece, numbers: dict[str, int]) -> Iterator[Ids]:
-    """The numbers of a piece's words, part by part, each sentence followed by one 0; blank lines are skipped.
+def numbered(piece: Piece, numbers: dict[str, int], tokenizer: str | None = None) -> Iterator[Ids]:
+    """Yield the numbers of a piece's words, part by part, each sentence followed by one 0; blank lines are skipped.
 
-    numbers: from `numbering(LINE_END)`; new words are added.
+    numbers: from `numbering(LINE_END)`; new words are added; tokenizer: one of TOKENIZERS.
 
     Raises ElmoFastError and OSError as `read_sentences` does.
     """
-    number = numbers.__getitem__
+    number, tokenize = numbers.__getitem__, tokenizer_of(tokenizer)
     last = 0
     for text in _texts(piece):
-        words = text.replace("\n", f" {LINE_END} ").split()
+        words = tokenize(text.replace("\n", f" {LINE_END} "))
         ids = np.fromiter(map(number, words), np.uint32, len(words))
         before = np.concatenate(([np.uint32(last)], ids[:-1]))
         ids = ids[(ids != 0) | (before != 0)]

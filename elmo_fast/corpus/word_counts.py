@@ -78,11 +78,12 @@ BYTES_PER_PROCESS = 1 << 24
 
 
 class Task(NamedTuple):
-    """A piece to read, and where to write the results: `stem`.words, .counts and, if wanted, .ids."""
+    """A piece to read, and where to write the results: `stem`.words, .counts and, with keep_ids, .ids."""
 
     piece: Piece
     stem: str
     keep_ids: bool
+    tokenizer: str | None
 
 
 def count_piece(task: Task) -> int:
@@ -90,7 +91,7 @@ def count_piece(task: Task) -> int:
     numbers = numbering(LINE_END)
     counts = np.zeros(1, np.int64)
     with open(f"{task.stem}.ids", "wb") if task.keep_ids else contextlib.nullcontext() as file:
-        for ids in numbered(task.piece, numbers):
+        for ids in numbered(task.piece, numbers, task.tokenizer):
             found = np.bincount(ids, minlength=len(numbers))
             found[: len(counts)] += counts
             counts = found
@@ -131,14 +132,20 @@ class Types:
 
 
 def read_pieces(
-    pieces: list[Piece], work: pathlib.Path, processes: int | None, progress: TextProgress | None, *, keep_ids: bool
+    pieces: list[Piece],
+    work: pathlib.Path,
+    processes: int | None,
+    progress: TextProgress | None,
+    *,
+    keep_ids: bool,
+    tokenizer: str | None = None,
 ) -> tuple[Types, list[str]]:
     """Counts all pieces; returns their types and the file stem of each piece in the folder `work`.
 
     With keep_ids, each piece also has .ids and .map, the result of `Types.add`.
     """
     types = Types()
-    tasks = [Task(piece, os.fspath(work / f"{index:06d}"), keep_ids) for index, piece in enumerate(pieces)]
+    tasks = [Task(piece, os.fspath(work / f"{index:06d}"), keep_ids, tokenizer) for index, piece in enumerate(pieces)]
     total = sum(piece.end - piece.begin for piece in pieces)
     done = words = 0
     # Always closed here: no process may write into the folder while it is removed.
@@ -153,13 +160,15 @@ def read_pieces(
     return types, [task.stem for task in tasks]
 
 
-def count_words_of(pattern: str, processes: int | None = 1, progress: TextProgress | None = None) -> Counter[str]:
-    """How often each word occurs in the files that `pattern` names.
+def count_words_of(
+    pattern: str, processes: int | None = 1, progress: TextProgress | None = None, tokenizer: str | None = None
+) -> Counter[str]:
+    """Count the words of the files that `pattern` names.
 
     Raises ElmoFastError and OSError as `read_corpus` does.
     """
     with pieces_matching(pattern) as pieces, tempfile.TemporaryDirectory(prefix="elmo-fast-") as work:
-        types, _ = read_pieces(pieces, pathlib.Path(work), processes, progress, keep_ids=False)
+        types, _ = read_pieces(pieces, pathlib.Path(work), processes, progress, keep_ids=False, tokenizer=tokenizer)
     if not types.words:
         raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
     return Counter(dict(zip(types.words, types.counts.tolist(), strict=True)))

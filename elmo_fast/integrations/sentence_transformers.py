@@ -13,6 +13,7 @@ from elmo_fast.modules._pretrained import save_bilm
 from elmo_fast.modules.layers import Layers, combined_layers, combined_width
 from elmo_fast.modules.sentence_vectors import long_activations
 from elmo_fast.op_choices import Backend, InferencePrecision
+from elmo_fast.text import tokenizer
 
 _PURPOSE = "elmo_fast.integrations.sentence_transformers"
 _InputModule: Any = require("sentence_transformers.base.modules", "sbert", _PURPOSE).InputModule
@@ -83,7 +84,7 @@ class ElmoTokens(_InputModule):
     def _tokens(self, index: int, text: Any, prompt: str | None) -> list[str]:
         if not isinstance(text, str):
             raise ElmoFastError(f"inputs[{index}] must be a text (a string); got {text!r:.60}")
-        return ((prompt or "") + text).split()[: self.max_seq_length]
+        return tokenizer(self.bilm.options.tokenizer)((prompt or "") + text)[: self.max_seq_length]
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Adds 'token_embeddings' [B, T, W] to 'input_ids' and 'attention_mask'; zeros at padding."""

@@ -174,7 +174,8 @@ class ElmoEmbedder:
         Args:
             input_file: a path (.gz and .zst are decompressed), read twice; an open text stream, whose lines stay in
                 memory and which is closed; or a SurveyedText, of any `elmo_fast.text.Source`. One sentence per line,
-                tokens separated by white space; a blank line is skipped, and its vectors are an empty array.
+                split by the model's tokenizer (at white space, if it stores none); a blank line is skipped, and its
+                vectors are an empty array.
             output_file_path: the file to write.
             output_format: "all" layers, [L+1, T, 2D] per sentence; the "top" one, or their "average", [T, 2D].
             batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.
@@ -205,7 +206,12 @@ class ElmoEmbedder:
         text = (
             input_file
             if isinstance(input_file, SurveyedText)
-            else survey(input_file, keep_lines=remembers, as_keys=use_sentence_keys)
+            else survey(
+                input_file,
+                keep_lines=remembers,
+                as_keys=use_sentence_keys,
+                tokenizer=self.elmo_bilm.options.tokenizer,
+            )
         )
         contents = text_contents(
             text, self.elmo_bilm, self.model_name, output_format, dtype, as_keys=use_sentence_keys, remembers=remembers

@@ -31,12 +31,18 @@ class Occurrence(NamedTuple):
 
 
 def find_occurrences(
-    path: str | os.PathLike[str], word: str, *, most: int = MOST, match_case: bool = False, seed: int = 0
+    path: str | os.PathLike[str],
+    word: str,
+    *,
+    most: int = MOST,
+    match_case: bool = False,
+    seed: int = 0,
+    tokenizer: str | None = None,
 ) -> tuple[list[Occurrence], int]:
     """The occurrences of a word in a text, in order, and their total number.
 
     Args:
-        path: text, one sentence per line, tokens separated by white space, plain or .gz.
+        path: text, one sentence per line, plain or .gz; tokenizer: one of TOKENIZERS, None for white space.
         word: a token; upper and lower case are the same unless match_case.
         most: the maximum number; if there are more, a uniform sample by seed.
 
@@ -48,7 +54,7 @@ def find_occurrences(
     wanted = word if match_case else word.casefold()
     found = [
         Occurrence(line, place, tokens)
-        for line, tokens in read_sentences(path)
+        for line, tokens in read_sentences(path, tokenizer)
         for place, token in enumerate(tokens)
         if (token if match_case else token.casefold()) == wanted
     ]

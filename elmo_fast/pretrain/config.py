@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import MIN_COUNT, PREFIX, described, field_complaints
-from elmo_fast.op_choices import Activation, Backend, Precision
+from elmo_fast.op_choices import Activation, Backend, Precision, Tokenizer
 
 # ruff: noqa: RUF009  (_field returns a dataclasses.field)
 
@@ -52,7 +52,7 @@ class ModelConfig:
 
 @dataclass
 class DataConfig:
-    """The text: one sentence per line, tokens split by white space."""
+    """The text: one sentence per line."""
 
     train_prefix: str = described(
         "", "text to train on: a folder that `elmo-fast prepare` wrote, or a glob of text files ('corpus/train-*')"
@@ -70,6 +70,11 @@ class DataConfig:
     )
     max_vocab_size: int | None = described(
         None, "if the vocabulary is built from the text: its maximum size; null: none"
+    )
+    tokenizer: Tokenizer | None = described(
+        None,
+        "tokenizer of the text, stored with the model: whitespace, basic, spacy or logs; null: that of a prepared "
+        "corpus or of init_from, else whitespace",
     )
     shuffle: bool = described(True, "read the sentences in a new random order in each epoch")
 

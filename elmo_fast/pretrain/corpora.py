@@ -35,11 +35,13 @@ class _SourcesFile(TypedDict):
     files: dict[str, _Source]
     min_count: NotRequired[int | None]
     max_vocab_size: NotRequired[int | None]
+    tokenizer: NotRequired[str]
 
 
-def _settings(data: DataConfig, built: bool) -> dict[str, int | None]:
-    """The settings of a vocabulary that is built from the text; empty if a vocabulary was given."""
-    return {"min_count": data.min_count, "max_vocab_size": data.max_vocab_size} if built else {}
+def _settings(data: DataConfig, built: bool) -> dict[str, int | str | None]:
+    """The tokenizer, if it is not white space, and the settings of a vocabulary that is built from the text."""
+    tokenizer = {} if data.tokenizer in (None, "whitespace") else {"tokenizer": data.tokenizer}
+    return {**tokenizer, **({"min_count": data.min_count, "max_vocab_size": data.max_vocab_size} if built else {})}
 
 
 def record_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
@@ -59,7 +61,7 @@ def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
         raise ElmoFastError(f"{error}; it names the text of this run: give another save_dir") from error
     changed = _changed(told["files"], files_matching(data.train_prefix))
     # A vocabulary that init_from gave is not given again when the run resumes: then nothing was recorded.
-    before = {name: value for name, value in told.items() if built and name != "files"}
+    before = {name: value for name, value in told.items() if name != "files" and (built or name == "tokenizer")}
     other = [
         f"{name} was {before[name]}, now {now}"
         for name, now in _settings(data, built).items()
@@ -106,13 +108,13 @@ def open_training_corpus(
     that the text is prepared again.
     """
     if is_prepared(data.train_prefix):
-        return _opened(pathlib.Path(data.train_prefix), vocabulary)
+        return _opened(pathlib.Path(data.train_prefix), vocabulary, data.tokenizer)
     target = folder / CORPUS_FOLDER
     if not is_prepared(target):
         return _prepared(data, vocabulary, folder, report)
     try:
         check_sources(data, vocabulary is None, folder)
-        return _opened(target, vocabulary)
+        return _opened(target, vocabulary, data.tokenizer)
     except ElmoFastError as error:
         if saved_steps(folder):
             raise
@@ -122,8 +124,13 @@ def open_training_corpus(
         return _prepared(data, vocabulary, folder, report)
 
 
-def _opened(target: pathlib.Path, vocabulary: Vocabulary | None) -> Corpus:
+def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str | None) -> Corpus:
     corpus = open_corpus(target)
+    if tokenizer is not None and tokenizer != (corpus.tokenizer or "whitespace"):
+        raise ElmoFastError(
+            f"{target} was prepared with the tokenizer {corpus.tokenizer or 'whitespace'}, not {tokenizer}; give "
+            f"tokenizer={corpus.tokenizer or 'whitespace'}, or prepare the text again"
+        )
     if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
         raise ElmoFastError(
             f"{target} was prepared with another vocabulary than the one given now; leave vocab_file out, or give "
@@ -157,6 +164,7 @@ def _prepared(
             vocabulary=vocabulary,
             min_count=data.min_count,
             max_vocab_size=data.max_vocab_size,
+            tokenizer=data.tokenizer,
             progress=_Lines(report),
             report=report,
         )
@@ -180,17 +188,17 @@ class _Lines:
             self._report(f"data   preparing the text: {done / max(total, 1):.0%}, {words:,} words, {left} left")
 
 
-def open_heldout_corpus(prefix: str | None, vocabulary: Vocabulary) -> Corpus | None:
-    """The held-out corpus, in the vocabulary of the training.
+def open_heldout_corpus(prefix: str | None, training: Corpus) -> Corpus | None:
+    """Open the held-out corpus with vocabulary and tokenizer of the training corpus.
 
-    Raises ElmoFastError when a prepared one has another vocabulary.
+    Raises ElmoFastError if a prepared one has a different vocabulary.
     """
     if prefix is None:
         return None
     if not is_prepared(prefix):
-        return read_corpus(prefix, vocabulary)
+        return read_corpus(prefix, training.vocabulary, training.tokenizer)
     corpus = open_corpus(prefix)
-    if corpus.vocabulary.words != vocabulary.words:
+    if corpus.vocabulary.words != training.vocabulary.words:
         raise ElmoFastError(
             f"heldout_prefix {prefix}: prepared with another vocabulary than the training text; use that"
         )

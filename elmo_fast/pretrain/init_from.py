@@ -233,6 +233,7 @@ def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin
     weights, options = load_checkpoint(place, prefix=config.run.prefix)
     warn_if_rounded(place)
     adopt_architecture(config, architecture_of(options, config.model, folder), folder, report)
+    config.data.tokenizer = config.data.tokenizer or options.tokenizer
     weight_file = model_files(place)[1]
     sums: State = {}
     if weight_file.suffix == INDEX:

@@ -319,6 +319,8 @@ def make_language_model(
     training |= {"all_clip_norm_val": optimizer.all_clip_norm_val, "learning_rate": optimizer.rate}
     if optimizer.loss != "sampled_softmax":
         training["loss"] = optimizer.loss
+    if config.data.tokenizer != "whitespace":
+        training["tokenizer"] = config.data.tokenizer
     sampled = optimizer.loss in ("sampled_softmax", "negative_sampling")
     options = options_of(config.model, vocabulary_size, sample_softmax=sampled, **training)
     torch.manual_seed(config.run.seed)

@@ -148,7 +148,8 @@ def start_run(
         )
     )
     processes.check_same(corpus.fingerprint, "the training text")
-    heldout = open_heldout_corpus(config.data.heldout_prefix, corpus.vocabulary)
+    config.data.tokenizer = corpus.tokenizer
+    heldout = open_heldout_corpus(config.data.heldout_prefix, corpus)
     processes.check_same(str(heldout and heldout.fingerprint), "the held-out text")
     config = with_fitting_loss(config, len(corpus.vocabulary), report)
     optimizer = config.optimizer

@@ -7,7 +7,7 @@ from typing import Any
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import PREFIX, described, field_complaints
-from elmo_fast.op_choices import BACKEND_CHOICES, INFERENCE_PRECISIONS
+from elmo_fast.op_choices import BACKEND_CHOICES, INFERENCE_PRECISIONS, Tokenizer
 
 # Where ELMo is used -> the inputs that its mixes are.
 PLACES: dict[str, tuple[str, ...]] = {
@@ -45,6 +45,11 @@ class TaskConfig:
     )
     column: int | str | None = described(
         None, "column of the labels: upos, xpos, ... or a number; null: the format's default"
+    )
+    tokenizer: Tokenizer | None = described(  # noqa: RUF009 (a field)
+        None,
+        "tokenizer of sentences in tsv and text files: whitespace, basic, spacy or logs; null: that of the model, else "
+        "whitespace",
     )
     save_dir: str = described("", "folder for the trained model, its scores and the state for resuming")
 

@@ -126,7 +126,7 @@ def read_data(config: TaskConfig) -> TaskData:
 def read_labelled(path: str, config: TaskConfig) -> list[Example]:
     """The sentences of a file with the labels that the task needs; ElmoFastError names the first that has others."""
     tags = config.task == "tag"
-    examples = read_examples(path, config.format, config.column)
+    examples = read_examples(path, config.format, config.column, config.tokenizer)
     for number, example in enumerate(examples, start=1):
         wanted = len(example.words) if tags else 1
         if len(example.labels) != wanted:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.files import writing
 from elmo_fast.text import read_lines
+from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.tokenizers import Tokenize
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 TASK_FORMATS = ("auto", "conllu", "columns", "tsv", "text")
@@ -52,19 +54,25 @@ def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
     return found
 
 
-def read_examples(path: str | os.PathLike[str], format: str = "auto", column: str | int | None = None) -> list[Example]:
+def read_examples(
+    path: str | os.PathLike[str],
+    format: str = "auto",
+    column: str | int | None = None,
+    tokenizer: str | None = None,
+) -> list[Example]:
     """The labelled sentences of a UTF-8 file, gzip by the suffix .gz.
 
     Args:
         path: the file.
         format: "conllu": ten columns; syntactic words only; lines of multiword tokens (1-2) and empty nodes (1.1) are
             skipped. "columns": one word per line, columns separated by tabs or else by white space, a blank line after
-            each sentence, -DOCSTART- lines skipped. "tsv": lines `label<TAB>sentence`, words separated by white space;
-            a first line with the names `label` and `sentence` or `text`, in either order, is a header. "text": one
-            sentence per line, no labels. "auto": by the suffix.
+            each sentence, -DOCSTART- lines skipped. "tsv": lines `label<TAB>sentence`; a first line with the names
+            `label` and `sentence` or `text`, in either order, is a header. "text": one sentence per line, no labels.
+            "auto": by the suffix.
         column: where the labels are. "conllu": a column's name (default "upos") or number from 0. "columns": a number
             from 0, or from the end if negative (default -1, the last; the word is the first). "tsv": 0 (default) for
             `label<TAB>sentence`, 1 for `sentence<TAB>label`; not with a header, which decides.
+        tokenizer: of sentences in "tsv" and "text", one of TOKENIZERS; None splits at white space.
 
     Raises:
         ElmoFastError: an invalid line, with its number; a missing column; no sentence.
@@ -77,7 +85,8 @@ def read_examples(path: str | os.PathLike[str], format: str = "auto", column: st
         rows = _conllu(name, lines, column) if format == "conllu" else _columns(name, lines, column)
         examples = list(_grouped(rows))
     else:
-        examples = list(_tsv(name, lines, column) if format == "tsv" else _text(name, lines, column))
+        tokenize = tokenizer_of(tokenizer)
+        examples = list((_tsv if format == "tsv" else _text)(name, lines, column, tokenize))
     if not examples:
         raise ElmoFastError(f"{name}: contains no sentence; every split needs at least one")
     return examples
@@ -187,7 +196,7 @@ def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
         yield _filled(path, index, "the word", fields[0]), _filled(path, index, "the label", fields[at])
 
 
-def _tsv(path: str, lines: Lines, column: Column) -> Iterator[Example]:
+def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterator[Example]:
     at = _number(path, column, 0, "tsv")
     if at not in (0, 1):
         raise ElmoFastError(
@@ -204,16 +213,16 @@ def _tsv(path: str, lines: Lines, column: Column) -> Iterator[Example]:
             at = names.index("label")
             continue
         label = _filled(path, index, "the label", fields[at].strip())
-        words = _filled(path, index, "the sentence", fields[1 - at].strip()).split()
+        words = tokenize(_filled(path, index, "the sentence", fields[1 - at].strip()))
         yield Example(words, [label])
 
 
-def _text(path: str, lines: Lines, column: Column) -> Iterator[Example]:
+def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterator[Example]:
     if column is not None:
         raise ElmoFastError(f"{path}: a text has no column of labels; got column {column!r}")
     for _, line in lines:
         if line:
-            yield Example(line.split(), [])
+            yield Example(tokenize(line), [])
 
 
 def _number(path: str, column: Column, default: int, format: str) -> int:

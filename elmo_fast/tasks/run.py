@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from elmo_fast.checkpoints import file_beside, pretrained_folder, put_model
+from elmo_fast.checkpoints import file_beside, pretrained_folder, put_model, stored_tokenizer
 from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.fields import Kind, parsed, read_json, typed
@@ -246,6 +246,8 @@ def train_task(
         )
     if config.fine_tune and config.model is not None:
         warn_if_rounded(pretrained_folder(config.model))
+    if config.tokenizer is None and config.model is not None and config.elmo != "none":
+        config = dataclasses.replace(config, tokenizer=stored_tokenizer(pretrained_folder(config.model)))
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
     with folder_lock(folder), torch_threads(config.threads):
@@ -356,7 +358,9 @@ def predict_task(
             f"{os.fspath(path)}: a .txt may hold a sentence or a word per line; give format=text or format=columns"
         )
     task = load_task(save_dir, device, model=model, vectors=vectors)
-    examples = read_examples(path, format or task.config.format, _column_of_sentences(task.config, path, format))
+    examples = read_examples(
+        path, format or task.config.format, _column_of_sentences(task.config, path, format), task.config.tokenizer
+    )
     words = [example.words for example in examples]
     labelled = list(map(Example, words, task.predict(words, batch_size=batch_size, progress=progress)))
     write_examples(out, labelled, "columns" if task.config.task == "tag" else "tsv")

@@ -21,6 +21,7 @@ from elmo_fast.text.characters import (
 from elmo_fast.text.sentences import files_matching, read_lines, read_sentences, rereadable
 from elmo_fast.text.sources import FORMATS_IN, Source, opened_source
 from elmo_fast.text.survey import SurveyedText, survey
+from elmo_fast.text.tokenizers import tokenizer
 from elmo_fast.text.vocabulary import MARKERS, UNK_WORD, Vocabulary, count_words, unknown_hints
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "replacing",
     "rereadable",
     "survey",
+    "tokenizer",
     "unknown_hints",
     "words_to_ids",
 ]

@@ -1,4 +1,4 @@
-"""Text files as streams of sentences: one per line, tokens separated by white space, as in bilm-tf and AllenNLP."""
+"""Text files as streams of sentences, one per line."""
 
 import contextlib
 import glob
@@ -14,6 +14,7 @@ from typing import IO
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import PACKING_ERRORS, reading
+from elmo_fast.text.tokenizers import tokenizer as tokenizer_of
 
 # Bytes that are not UTF-8 become lone surrogates and are then reported with their line. Not "utf-8-sig": it drops the
 # first one or two bytes of a byte order mark if nothing follows them.
@@ -95,10 +96,14 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
         raise ElmoFastError(f"{_name(path)}: damaged {_packing(path)} data after line {index + 1}: {error}") from error
 
 
-def read_sentences(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yields (index from 0, tokens) of each line of a text file, [] for a blank line. Raises as read_lines."""
+def read_sentences(path: str | os.PathLike[str], tokenizer: str | None = None) -> Iterator[tuple[int, list[str]]]:
+    """Yield (index from 0, tokens) of each line of a text file, [] for a blank line.
+
+    tokenizer: one of TOKENIZERS; None splits at white space. Raises as read_lines and as the tokenizer.
+    """
+    tokenize = tokenizer_of(tokenizer)
     for index, line in read_lines(path):
-        yield index, line.split()
+        yield index, tokenize(line)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.text.sentences import read_lines, rereadable
+from elmo_fast.text.tokenizers import tokenizer as tokenizer_of
 
 
 class Sentence(NamedTuple):
@@ -48,24 +49,24 @@ class Source(abc.ABC):
 class Lines(Source):
     """Lines of text that lie in memory, or that a function gives again and again."""
 
-    def __init__(self, name: str, lines: Iterable[str]) -> None:
-        self.name, self._lines = name, lines
+    def __init__(self, name: str, lines: Iterable[str], tokenizer: str | None = None) -> None:
+        self.name, self._lines, self._tokenize = name, lines, tokenizer_of(tokenizer)
 
     def sentences(self) -> Iterator[Sentence]:
-        return (Sentence(line.split(), line) for line in self._lines)
+        return (Sentence(self._tokenize(line), line) for line in self._lines)
 
 
 class TextFile(Source):
-    """A text file, one sentence per line, tokens separated by white space; .gz and .zst are unpacked.
+    """A text file, one sentence per line; .gz and .zst are decompressed.
 
-    name: None: its path. Reading raises as read_lines does.
+    name: of the file in messages, None for its path; tokenizer: one of TOKENIZERS. Reading raises as read_lines.
     """
 
-    def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
-        self.path, self.name = path, name or os.fspath(path)
+    def __init__(self, path: str | os.PathLike[str], name: str | None = None, tokenizer: str | None = None) -> None:
+        self.path, self.name, self._tokenize = path, name or os.fspath(path), tokenizer_of(tokenizer)
 
     def sentences(self) -> Iterator[Sentence]:
-        return (Sentence(line.split(), line) for _, line in read_lines(self.path))
+        return (Sentence(self._tokenize(line), line) for _, line in read_lines(self.path))
 
 
 _OTHER = re.compile(r"[^A-Z*]")
@@ -130,15 +131,15 @@ ROWS = 1024  # that are read at a time
 
 
 class Column(Source):
-    """One column of a table: a row is a sentence, a string to be split at white space or a list of tokens.
+    """One column of a table: a row is a sentence, a string for the tokenizer or a list of tokens.
 
     Reading raises ElmoFastError for a column that is not there, and for a row that is neither.
     """
 
     unit = "row"
 
-    def __init__(self, name: str, column: str) -> None:
-        self.name, self.column = name, column
+    def __init__(self, name: str, column: str, tokenizer: str | None) -> None:
+        self.name, self.column, self._tokenize = name, column, tokenizer_of(tokenizer)
 
     @abc.abstractmethod
     def values_from(self, row: int) -> Iterator[Any]:
@@ -153,7 +154,7 @@ class Column(Source):
 
     def _sentence(self, row: int, value: Any) -> Sentence:
         if isinstance(value, str):
-            return Sentence(value.split(), value.strip())
+            return Sentence(self._tokenize(value), value.strip())
         if isinstance(value, list) and all(isinstance(token, str) and token for token in value):
             return Sentence(value, " ".join(value))
         raise ElmoFastError(
@@ -173,8 +174,14 @@ class ParquetFiles(Column):
     Raises: MissingExtraError; ElmoFastError: a folder without such files; reading also: a damaged file.
     """
 
-    def __init__(self, path: str | os.PathLike[str], column: str = "text", name: str | None = None) -> None:
-        super().__init__(name or os.fspath(path), column)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        column: str = "text",
+        name: str | None = None,
+        tokenizer: str | None = None,
+    ) -> None:
+        super().__init__(name or os.fspath(path), column, tokenizer)
         self._library = require("pyarrow.parquet", "parquet", f"reading {self.name}")
         folder = os.path.isdir(path)
         self.files = sorted(glob.glob(os.path.join(glob.escape(os.fspath(path)), "*.parquet"))) if folder else [path]
@@ -212,8 +219,14 @@ class HubDataset(Column):
     split: which one, where there are several. Raises: MissingExtraError; ElmoFastError: no such dataset or split.
     """
 
-    def __init__(self, path: str | os.PathLike[str], column: str = "text", split: str = "train") -> None:
-        super().__init__(os.fspath(path), column)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        column: str = "text",
+        split: str = "train",
+        tokenizer: str | None = None,
+    ) -> None:
+        super().__init__(os.fspath(path), column, tokenizer)
         library = require("datasets", "datasets", f"reading the dataset {self.name}")
         self._dataset = self._opened(library, split)
         self.check_column(self._dataset.column_names)
@@ -259,12 +272,18 @@ def _named_fasta(path: str | os.PathLike[str]) -> bool:
 
 @contextlib.contextmanager
 def opened_source(
-    path: str | os.PathLike[str], format_in: str | None = None, *, column: str = "text", split: str = "train"
+    path: str | os.PathLike[str],
+    format_in: str | None = None,
+    *,
+    column: str = "text",
+    split: str = "train",
+    tokenizer: str | None = None,
 ) -> Iterator[Source]:
-    """The sentences of an input; what can be read only once is copied while the block runs.
+    """Yield the sentences of an input; standard input and pipes are copied while the block runs.
 
     path: a file, "-" for standard input, a folder of .parquet files, or a dataset; format_in: one of FORMATS_IN; None:
-    by `detected_format`; column, split: of tables. Raises: ElmoFastError, OSError.
+    by `detected_format`; column, split: of tables; tokenizer: one of TOKENIZERS, not for FASTA and lists of tokens.
+    Raises: ElmoFastError, OSError.
     """
     if format_in is None and _named_fasta(path):
         warnings.warn(
@@ -275,14 +294,14 @@ def opened_source(
     format_in = format_in or detected_format(path)
     check_choice("format_in", format_in, FORMATS_IN)
     if format_in == "dataset":
-        yield HubDataset(path, column, split)
+        yield HubDataset(path, column, split, tokenizer)
         return
     if os.path.isdir(path):
-        yield ParquetFiles(path, column)
+        yield ParquetFiles(path, column, tokenizer=tokenizer)
         return
     name = "standard input" if path == "-" else os.fspath(path)
     with rereadable(path) as readable:
         if format_in == "parquet":
-            yield ParquetFiles(readable, column, name)
+            yield ParquetFiles(readable, column, name, tokenizer)
         else:
-            yield (FastaFile if format_in == "fasta" else TextFile)(readable, name)
+            yield FastaFile(readable, name) if format_in == "fasta" else TextFile(readable, name, tokenizer)

@@ -52,6 +52,7 @@ def survey(
     *,
     keep_lines: bool = False,
     as_keys: bool = False,
+    tokenizer: str | None = None,
 ) -> SurveyedText:
     """Reads a text for the first time, and counts its blank lines, which are sentences of length 0.
 
@@ -60,11 +61,12 @@ def survey(
         name: its name in messages; None: its own.
         keep_lines: whether to keep the lines in memory.
         as_keys: whether the lines become names of HDF5 datasets; they are then kept too.
+        tokenizer: one of TOKENIZERS, for a file or a stream.
 
     Warns: how many lines are blank. Raises: ElmoFastError: no sentence, a line that cannot be a key; ElmoFastError and
     OSError as the source.
     """
-    source = _as_source(source)
+    source = _as_source(source, tokenizer)
     name = name or source.name
     kept: list[str] | None = [] if keep_lines or as_keys or isinstance(source, Lines) else None
     lengths, checked = array("q"), Checks(name, source, as_keys)
@@ -77,12 +79,12 @@ def survey(
     return SurveyedText(name, np.array(lengths, np.int64), kept, as_keys, source)
 
 
-def _as_source(given: str | os.PathLike[str] | TextIO | Source) -> Source:
-    if isinstance(given, Source):
-        return given
-    if isinstance(given, str | os.PathLike):
-        return TextFile(given)
-    return Lines(str(getattr(given, "name", "the input")), [line.strip() for line in given])
+def _as_source(text: str | os.PathLike[str] | TextIO | Source, tokenizer: str | None) -> Source:
+    if isinstance(text, Source):
+        return text
+    if isinstance(text, str | os.PathLike):
+        return TextFile(text, tokenizer=tokenizer)
+    return Lines(str(getattr(text, "name", "the input")), [line.strip() for line in text], tokenizer)
 
 
 class Checks:

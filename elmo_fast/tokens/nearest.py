@@ -173,7 +173,7 @@ def nearest_tokens(
 
     Args:
         bilm: the model, on any device.
-        corpus: text, one sentence per line, tokens separated by white space, plain or .gz; lines without tokens are
+        corpus: text, one sentence per line, plain or .gz, split by the tokenizer of the model; lines without tokens are
             left out.
         query: a tokenised sentence.
         index: which of its tokens, from 0.
@@ -194,7 +194,7 @@ def nearest_tokens(
     check_query(query, index, topn)
     numbers = layer_numbers(layers, bilm.num_layers)
     names = ["average"] if numbers is None else [str(number) for number in numbers]
-    lengths = {line: len(tokens) for line, tokens in read_sentences(corpus) if tokens}
+    lengths = {line: len(tokens) for line, tokens in read_sentences(corpus, bilm.options.tokenizer) if tokens}
     if not lengths:
         raise ElmoFastError(f"corpus {os.fspath(corpus)} must have at least one token; every line is blank")
     wanted = _unit(embed_batch(bilm, [query], layers)[0])[:, index]
@@ -205,7 +205,7 @@ def nearest_tokens(
     else:
         text = CorpusLines(os.fspath(corpus), list(lengths), list(lengths.values()))
         made = ((line, vectors) for line, _, vectors in embed())
-        found = _in_corpus(text, search_cache(cache, text, bilm, names, made, wanted, topn))
+        found = _in_corpus(text, bilm.options.tokenizer, search_cache(cache, text, bilm, names, made, wanted, topn))
     return dict(zip(names, found, strict=True))
 
 
@@ -236,7 +236,7 @@ def _embedded(
     lines: list[int] = []
 
     def sentences() -> Iterator[list[str]]:
-        for line, tokens in read_sentences(corpus):
+        for line, tokens in read_sentences(corpus, bilm.options.tokenizer):
             if tokens:
                 lines.append(line)
                 yield tokens
@@ -266,12 +266,12 @@ def _streamed(
     return best
 
 
-def _in_corpus(text: CorpusLines, found: Sequence[Any]) -> list[list[NearestToken]]:
+def _in_corpus(text: CorpusLines, tokenizer: str | None, found: Sequence[Any]) -> list[list[NearestToken]]:
     """found: of each layer the Nearest among all tokens."""
     starts = np.cumsum([0, *text.lengths])
     at = [np.searchsorted(starts, part.rows[0], side="right") - 1 for part in found]
     lines = {text.lines[sentence] for sentences in at for sentence in sentences}
-    tokens = {line: tokens for line, tokens in read_sentences(text.path) if line in lines}
+    tokens = {line: tokens for line, tokens in read_sentences(text.path, tokenizer) if line in lines}
     return [
         [
             NearestToken(float(cosine), text.lines[s], int(row - starts[s]), tokens[text.lines[s]])

@@ -96,6 +96,14 @@ def test_columns_that_do_not_fit(tmp_path, text, column, words):
         read_examples(write(tmp_path, "a.conll", text), column=column)
 
 
+def test_sentences_of_tsv_and_text_are_tokenized(tmp_path):
+    (tmp_path / "a.tsv").write_text("good\tfast (5 ms)\n")
+    (tmp_path / "a.txt").write_text("fast (5 ms)\n")
+    words = ["fast", "(", "<NUM>", "ms", ")"]
+    assert read_examples(tmp_path / "a.tsv", tokenizer="logs") == [Example(words, ["good"])]
+    assert read_examples(tmp_path / "a.txt", "text", tokenizer="logs") == [Example(words, [])]
+
+
 def test_tsv_both_ways_and_with_a_header(tmp_path):
     """label<TAB>sentence unless column 1 or the header says otherwise."""
     wanted = [Example(["so", "good", "!"], ["pos"]), Example(["bad"], ["neg"])]

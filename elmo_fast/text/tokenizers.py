@@ -1,0 +1,95 @@
+"""Tokenizers: lines of text to tokens, by white space, as plain words and punctuation, as spaCy does, or for logs.
+
+Every tokenizer first splits at white space and then splits each of these words without looking at its neighbours. So
+text can be cut at any white space, and a word that occurs again is split only once.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from functools import cache, lru_cache
+
+from elmo_fast.errors import check_choice, require
+from elmo_fast.op_choices import TOKENIZERS
+
+Tokenize = Callable[[str], list[str]]
+CACHED_WORDS = 1 << 16
+CLITICS = "s|m|d|re|ve|ll"
+
+# Words of `logs` for what differs from line to line, and what they replace, the first that matches.
+PLACEHOLDERS = {
+    "ADDRESS": r"""[a-z][a-z0-9+.-]*://[^\s"'<>()\[\]{}]*[\w/]"""
+    r"|[\w.+-]+@\w[\w-]*(?:\.\w[\w-]*)+"
+    r"|(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?![\w.]*\w)"
+    r"|(?<![\w:])(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}(?![\w:])"
+    r"|(?<![\w:])(?=[a-f:]*\d)(?:(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|(?:[0-9a-f]{1,4}:){0,6}(?::[0-9a-f]{1,4}){1,6})(?![\w:])",
+    "TIME": r"(?<![\w.])(?:\d{4}-\d\d-\d\d(?:[T_-]\d\d[.:]\d\d(?:[.:]\d\d(?:[.,]\d+)?)?)?"
+    r"|\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?"
+    r"|\d\d/[a-z]{3}/\d{4}(?::\d\d:\d\d:\d\d)?|\d\d?/\d\d?/(?:\d{4}|\d\d)|\d{4}[./]\d\d[./]\d\d|\d\d[./]\d\d[./]\d{4})"
+    r"(?:z|[+-]\d\d:?\d\d)?(?![\w:]|[.,]\d)",
+    "PATH": r"(?<!\w)(?:~|\.\.?)?(?:/[\w.+@%~=-]*\w)+/?|(?<![\w/])\w[\w.+@-]*(?:/[\w.+@-]*\w){2,}/?"
+    r"""|(?<!\w)[a-z]:\\[^\s"'<>|:]*\w|\\\\\w[^\s"'<>|:]*\w""",
+    "HEX": r"0x[0-9a-f]+(?!\w)|(?<![^\W_])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?!\w)"
+    r"|(?<![^\W_])(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{6,}(?![^\W_])",
+    "NUM": r"(?:(?<![\w.)\]])[-+])?\d+(?:[.,]\d+)*(?:e[-+]?\d+(?!\w))?",
+}
+
+
+@cache
+def tokenizer(name: str | None) -> Tokenize:
+    """Return the function that splits text into tokens.
+
+    name: one of TOKENIZERS; None is "whitespace", the tokenizer of models that store none:
+        "whitespace": str.split
+        "basic": words, numbers and punctuation marks; English contractions as in the Penn Treebank ("do n't")
+        "spacy": the rules of spaCy for English (extra spacy)
+        "logs": as basic; numbers, hexadecimal numbers, addresses, paths and times become <NUM>, <HEX>, <ADDRESS>,
+            <PATH> and <TIME>
+
+    Raises ElmoFastError, MissingExtraError.
+    """
+    name = name or "whitespace"
+    check_choice("tokenizer", name, TOKENIZERS)
+    if name == "whitespace":
+        return str.split
+    if name == "spacy":
+        rules = require("spacy", "spacy", "the tokenizer spacy").blank("en").tokenizer
+        return _by_word(lambda word: [token.text for token in rules(word)])
+    pattern = re.compile(_basic() if name == "basic" else _logs(), re.IGNORECASE)
+    return _by_word(lambda word: [_token(match) for match in pattern.finditer(word)])
+
+
+def _by_word(split: Tokenize) -> Tokenize:
+    cached = lru_cache(CACHED_WORDS)(split)
+    return lambda text: [token for word in text.split() for token in cached(word)]
+
+
+def _token(match: re.Match[str]) -> str:
+    return match.group() if match.lastgroup is None else f"<{match.lastgroup}>"
+
+
+@cache
+def _letter() -> str:
+    r"""Return the characters of words as a class: \w and the combining marks, which \w lacks."""
+    marks = (chr(code) for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M"))
+    return rf"[\w{''.join(marks)}]"
+
+
+def _basic() -> str:
+    letter = _letter()
+    end, quote = rf"(?!{letter})", "['’]"
+    apostrophe = rf"{quote}(?!(?:{CLITICS}){end}){letter}+"
+    return "|".join(
+        (
+            r"</?\w+>",
+            rf"{letter}+(?=n{quote}t{end})|n{quote}t{end}|{quote}(?:{CLITICS}){end}",
+            rf"\d+(?:[.,:]\d+)+{end}|(?:[^\W\d_]\.){{2,}}",
+            rf"{letter}+(?:-{letter}+|{apostrophe})*",
+            r"\.{2,}|-{2,}|\S",
+        )
+    )
+
+
+def _logs() -> str:
+    replaced = "|".join(f"(?P<{name}>{pattern})" for name, pattern in PLACEHOLDERS.items())
+    return rf"</?\w+>|{replaced}|(?:(?!\d){_letter()})+|\S"
