@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 LARGEST = 500_000  # bytes
 MODELS = ROOT / "elmo_fast" / "models"  # what the package brings along
 CONFLICT = re.compile(rb"^(<{7} |>{7} |={7}$)", re.MULTILINE)
-PARSERS = {".json": json.loads, ".toml": tomllib.loads}
+PARSERS = {".json": json.loads, ".ipynb": json.loads, ".toml": tomllib.loads}
 
 
 def faults(path):
@@ -37,7 +37,7 @@ def faults(path):
         found.append("blanks at the end of a line")
     try:
         text = content.decode("utf-8")
-        if path.suffix in (".yaml", ".yml"):
+        if path.suffix in (".yaml", ".yml", ".cff"):
             import yaml
 
             yaml.safe_load(text)
