@@ -21,13 +21,13 @@ from elmo_fast.static import (
     train_glove,
     train_word2vec,
 )
-from elmo_fast.static.cooccurrences import BOUNDARY, LEFT_OUT, cooccurrences
+from elmo_fast.static.cooccurrences import cooccurrences
 from elmo_fast.static.evaluation import bundled
 from elmo_fast.static.glove import GloveWeights, glove_
-from elmo_fast.static.glove.training import numbered_text, ranked
+from elmo_fast.static.glove.training import words_to_count
 from elmo_fast.static.neighbours import unit_rows
 from elmo_fast.token_files import CacheFile, writing_cache_file
-from elmo_fast.tokens.nearest import nearest_in
+from elmo_fast.tokens import nearest_in
 
 DIMENSION, WINDOW, WIDTH = 100, 10, 300
 FILES = {"word2vec binary": "v.bin", "word2vec text": "v.txt", "own": "v.safetensors"}
@@ -38,27 +38,18 @@ THREADS = {"elmo_fast": 1, "elmo_fast, two threads": 2}
 
 @pytest.fixture(scope="module")
 def counts(many_lines, quick):
-    """(numbered text, words of the table, vocabulary, words of the text, entries)"""
-    text = numbered_text(many_lines(300 if quick else 200_000).sentences)
-    chosen = ranked(text, 5, None)
-    words = np.full(len(text.counts), LEFT_OUT, np.int32)
-    words[chosen], words[0] = np.arange(len(chosen)), BOUNDARY
-    table = torch.from_numpy(words)
-    return (
-        text,
-        table,
-        len(chosen),
-        int(text.counts[1:].sum()),
-        cooccurrences(text.parts, table, len(chosen), window=WINDOW),
-    )
+    """(parts of the text, words of the table, vocabulary, words of the text, entries)"""
+    parts, table, words = words_to_count(many_lines(300 if quick else 200_000).sentences, 5)
+    tokens = sum(int((part > 0).sum()) for part in parts)
+    return parts, table, len(words), tokens, cooccurrences(parts, table, len(words), window=WINDOW)
 
 
 @pytest.mark.turns(7)
 @pytest.mark.parametrize("side", THREADS)
 def bench_counting(timed, counts, side):
-    text, table, num_words, tokens, _ = counts
+    parts, table, num_words, tokens, _ = counts
     torch.set_num_threads(THREADS[side])
-    call = lambda: cooccurrences(text.parts, table, num_words, window=WINDOW)  # noqa: E731
+    call = lambda: cooccurrences(parts, table, num_words, window=WINDOW)  # noqa: E731
     timed("counting", call, amount=tokens, unit="words/s", threads=THREADS[side], against="elmo_fast")
 
 

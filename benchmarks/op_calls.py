@@ -9,8 +9,7 @@ from torch import Tensor
 
 from elmo_fast import ops
 from elmo_fast.pretrain.config import ORIGINAL_FILTERS
-from elmo_fast.static import cooccurrences as counting
-from elmo_fast.static import glove, vector_text
+from elmo_fast.static import glove
 
 # The precision and the backend, by these names.
 How = Mapping[str, Any]
@@ -61,9 +60,8 @@ class OpCalls:
     rows: int = 640
     table: int = 100_000
     samples: int = 8192
-    text: tuple[int, int] = (200_000, 20_000)  # words and vocabulary of the text that is counted
+    glove_words: int = 20_000
     glove_entries: int = 1000  # few: the reference takes them one by one
-    vectors: int = 200
 
     def tensor(self, *shape: int, scale: float = 1.0) -> Tensor:
         """Numbers between -scale and scale."""
@@ -179,17 +177,9 @@ class OpCalls:
 
         return [], update
 
-    def cooccurrences(self, how: How) -> Call:
-        """A text by Zipf's law, every twentieth number a sentence's end, counted in a window of 10; no gradient."""
-        count, num_words = self.text
-        numbers = torch.exp(torch.rand(count) * torch.tensor(float(num_words)).log()).int().clamp_max(num_words - 1)
-        numbers[::20] = num_words
-        words = torch.cat([torch.arange(num_words), torch.tensor([counting.BOUNDARY])]).int()
-        return [], lambda: counting.cooccurrences([numbers], words, num_words, backend=how["backend"]).values
-
     def glove(self, how: How) -> Call:
         """Steps of entries in random order, dimension 100; it has no gradient."""
-        num_words, entries = self.text[1], self.glove_entries
+        num_words, entries = self.glove_words, self.glove_entries
         rows, columns = (torch.randint(0, num_words, (entries,), dtype=torch.int32) for _ in "ij")
         values, shapes = (
             torch.rand(entries) * 30 + 0.1,
@@ -199,19 +189,8 @@ class OpCalls:
         squares = glove.GloveWeights(*(torch.ones(*shape) for shape in shapes))
         return [], lambda: glove.glove_(rows, columns, values, weights, squares, backend=how["backend"])
 
-    def vector_text(self, how: How) -> Call:
-        """Vectors of 300 dimensions written and read; it has no gradient."""
-        matrix = torch.randn(self.vectors, 300)
-        words, ends = torch.full((6 * len(matrix),), ord("w"), dtype=torch.uint8), 6 * torch.arange(1, len(matrix) + 1)
-
-        def write_and_read() -> Tensor:
-            text = vector_text.write_vector_text(words, ends, matrix, backend=how["backend"])
-            return vector_text.read_vector_text(text, 300, backend=how["backend"]).matrix
-
-        return [], write_and_read
-
 
 TOY = OpCalls(
     filters=((1, 4), (2, 8), (3, 20)), words=16, projection=32, lstm=(32, 20, 64), mix=(32, 22, 64), rows=16,
-    table=1000, samples=64, text=(2000, 500), glove_entries=50, vectors=5,
+    table=1000, samples=64, glove_words=500, glove_entries=50,
 )  # fmt: skip

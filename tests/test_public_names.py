@@ -73,7 +73,7 @@ def test_every_other_module_imports_and_has_a_docstring():
             documented(importlib.import_module(name))
 
 
-@pytest.mark.parametrize("package", ["", ".corpus", ".pictures", ".static", ".tasks", ".tokens"])
+@pytest.mark.parametrize("package", ["", ".corpus", ".pictures", ".static", ".tasks"])
 def test_no_lazy_name_is_that_of_a_module(package):
     """Importing the module would put it in the name's place."""
     module = importlib.import_module(f"elmo_fast{package}")

@@ -124,9 +124,7 @@ def backends(device: Any) -> list[str]:
     import torch
 
     # Importing an op registers it.
-    import elmo_fast.static.cooccurrences
-    import elmo_fast.static.glove
-    import elmo_fast.static.vector_text  # noqa: F401
+    import elmo_fast.static.glove  # noqa: F401
     from elmo_fast.errors import ElmoFastError
     from elmo_fast.ops import PRECISIONS, _native, explain, op_names
     from elmo_fast.ops._dispatch import made_for

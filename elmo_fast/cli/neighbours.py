@@ -30,8 +30,7 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    from elmo_fast.tokens import in_context, nearest_tokens
-    from elmo_fast.tokens.nearest import check_query
+    from elmo_fast.tokens import check_query, in_context, nearest_tokens
 
     _model.resolve(arguments)
     query, index = tokenizer(_model.tokenizer_of(arguments))(arguments.query), arguments.index

@@ -54,9 +54,9 @@ def write_vectors(arguments: Any, vectors: Any) -> None:
 
 def check_output(arguments: Any) -> None:
     """Raises ElmoFastError for a name without a known format, before any long work."""
-    from elmo_fast.static.vectors import writer_of
+    from elmo_fast.static.vectors import format_to_write
 
-    writer_of(arguments.output, arguments.output_format)
+    format_to_write(arguments.output, arguments.output_format)
 
 
 class Method(NamedTuple):

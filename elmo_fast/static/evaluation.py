@@ -1,5 +1,4 @@
-"""Evaluation of word vectors by gensim: analogies, and the similarity of word pairs, with the share of the set that is
-known."""
+"""Evaluation of word vectors by gensim: analogies, and similarity of word pairs, with the known fraction of the set."""
 
 import os
 import warnings
@@ -31,7 +30,7 @@ class Section(NamedTuple):
 
     @property
     def coverage(self) -> float | None:
-        """asked / questions: the share of the set that the accuracy is about."""
+        """asked / questions: the fraction of the set that the accuracy is about."""
         return self.asked / self.questions if self.questions else None
 
 
@@ -44,25 +43,23 @@ class AnalogyScores(NamedTuple):
     total: Section
 
     def as_dict(self) -> dict[str, Any]:
-        """What JSON can hold: name -> accuracy, coverage, correct, asked, questions."""
+        """Return what JSON can hold: name -> accuracy, coverage, correct, asked, questions."""
         return {
             part.name: {"accuracy": part.accuracy, "coverage": part.coverage}
             | {name: getattr(part, name) for name in ("correct", "asked", "questions")}
-            for part in self._all()
+            for part in (*self.sections, *self[1:])
         }
 
     def table(self) -> str:
-        """A line for each section and sum."""
-        width = max(len(part.name) for part in self._all())
+        """Return a line for each section and sum."""
+        parts = [*self.sections, *self[1:]]
+        width = max(len(part.name) for part in parts)
         lines = [f"{'analogies':<{width}}  accuracy  coverage  correct / asked / questions"]
-        for part in self._all():
+        for name, *counts in parts:
+            part = Section(name, *counts)
             shares = ["none" if share is None else f"{share:.1%}" for share in (part.accuracy, part.coverage)]
-            counts = f"{part.correct} / {part.asked} / {part.questions}"
-            lines.append(f"{part.name:<{width}}  {shares[0]:>8}  {shares[1]:>8}  {counts}")
+            lines.append(f"{name:<{width}}  {shares[0]:>8}  {shares[1]:>8}  {' / '.join(map(str, counts))}")
         return "\n".join(lines)
-
-    def _all(self) -> list[Section]:
-        return [*self.sections, self.semantic, self.syntactic, self.total]
 
 
 class SimilarityScores(NamedTuple):
@@ -80,17 +77,17 @@ class SimilarityScores(NamedTuple):
 
     @property
     def coverage(self) -> float:
-        """The share of the pairs whose words are known."""
+        """The fraction of the pairs whose words are known."""
         return 1 - self.unknown / self.pairs
 
     def as_dict(self) -> dict[str, Any]:
-        """What JSON can hold; a correlation that is NaN is None."""
+        """Return what JSON can hold; a correlation that is NaN is None."""
         values = {**self._asdict(), "coverage": self.coverage}
         return {name: None if value != value else value for name, value in values.items()}
 
 
 def bundled(name: str) -> str:
-    """Path of an evaluation set within gensim: questions-words.txt, wordsim353.tsv, simlex999.txt."""
+    """Return the path of an evaluation set within gensim: questions-words.txt, wordsim353.tsv, simlex999.txt."""
     path = str(require("gensim.test.utils", "static", f"the evaluation set {name}").datapath(name))
     if not os.path.exists(path):
         raise ElmoFastError(f"the installed gensim has no evaluation set {name}; give a file of your own")
@@ -105,7 +102,7 @@ def evaluate_analogies(
     case_insensitive: bool = True,
     unknown_as_wrong: bool = False,
 ) -> AnalogyScores:
-    """Answers each question a : b = c : ? with the nearest word to b - a + c (3CosAdd).
+    """Answer each question a : b = c : ? with the nearest word to b - a + c (3CosAdd).
 
         argmax over w of cos(w, b/|b| - a/|a| + c/|c|),    w none of a, b, c
 
@@ -117,27 +114,29 @@ def evaluate_analogies(
     Source: Mikolov et al. 2013 (arXiv:1301.3781), section 4; gensim's evaluate_word_analogies, which computes them.
     """
     path = bundled(QUESTIONS) if path is None else os.fspath(path)
-    counts: list[list[Any]] = []
+    questions: list[int] = []  # of each section
 
     def question(index: int, line: str) -> bool:
+        words = len(line.split())
         if line.startswith(": "):
-            counts.append([line.lstrip(": ").strip(), 0])
-        elif not counts:
+            questions.append(0)
+        elif not questions:
             raise ElmoFastError(
                 f'{path}, line {index + 1}: wanted a line ": NAME" before the first question, found {line[:60]!r}'
             )
-        elif len(line.split()) == 4:
-            counts[-1][1] += 1
-        return line.startswith(": ") or len(line.split()) in (0, 4)
+        elif words == 4:
+            questions[-1] += 1
+        return line.startswith(": ") or words in (0, 4)
 
     _read(path, question, "four words")
-    if not sum(count for _, count in counts):
+    if not sum(questions):
         raise ElmoFastError(f'{path}: wanted questions (lines of four words after a line ": NAME"), found none')
-    options = {"restrict_vocab": restrict_vocab, "case_insensitive": case_insensitive}
-    _, sections = vectors.to_gensim().evaluate_word_analogies(path, dummy4unknown=unknown_as_wrong, **options)
+    _, scores = vectors.to_gensim().evaluate_word_analogies(
+        path, restrict_vocab, case_insensitive, dummy4unknown=unknown_as_wrong
+    )
     parts = [
-        Section(name, len(found["correct"]), len(found["correct"]) + len(found["incorrect"]), count)
-        for (name, count), found in zip(counts, sections[:-1], strict=True)
+        Section(score["section"], len(score["correct"]), len(score["correct"]) + len(score["incorrect"]), count)
+        for score, count in zip(scores[:-1], questions, strict=True)
     ]
 
     def total(name: str, parts: Sequence[Section]) -> Section:
@@ -157,7 +156,7 @@ def evaluate_similarity(
     case_insensitive: bool = True,
     unknown_as_zero: bool = False,
 ) -> SimilarityScores:
-    """The correlation of the cosines of word pairs with human scores of those pairs.
+    """Correlate the cosines of word pairs with human scores of those pairs.
 
     path: lines of two words and a number, separated by `delimiter`; lines that begin with # are comments. None:
         WordSim-353 from gensim
@@ -198,7 +197,7 @@ def evaluate_similarity(
 
 
 def _read(path: str, take: Callable[[int, str], bool], wanted: str) -> None:
-    """Calls `take` with each line and its number from 0; warns about lines that it does not take."""
+    """Call `take` with each line and its number from 0; warn about lines that it does not take."""
     skipped = [index + 1 for index, line in read_lines(path) if not take(index, line)]
     if skipped:
         warnings.warn(

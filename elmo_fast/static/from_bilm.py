@@ -21,7 +21,7 @@ Matrix = npt.NDArray[np.float32]
 def context_free_vectors(
     model: Model, words: Sequence[str], *, batch_size: int = 1024, progress: Callable[[int], None] | None = None
 ) -> Vectors:
-    """The encoder's context-free vector of each word: [V, D].
+    """Encode each word without context: [V, D].
 
     model: a BiLM, or a folder or a name on the hub
     words: distinct words, usually the most frequent first
@@ -41,7 +41,7 @@ def context_free_vectors(
 
 @torch.no_grad()
 def encoded_words(bilm: BiLM, words: Sequence[str], batch_size: int) -> Iterator[tuple[int, Matrix]]:
-    """The start of each batch of words and the encoder's vectors of its words, [n, D]."""
+    """Yield the start of each batch of words and the encoder's vectors of its words, [n, D]."""
     check_counts(batch_size=batch_size)
     device = next(bilm.parameters()).device
     for first in range(0, len(words), batch_size):
@@ -57,7 +57,7 @@ def write_word_vectors(
     batch_size: int = 1024,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Writes the dataset `embedding` [V, D] of an HDF5 file: the encoder's vector of each word, batch by batch.
+    """Write the dataset `embedding` [V, D] of an HDF5 file: the encoder's vector of each word, batch by batch.
 
     words, batch_size, progress: as in context_free_vectors
     Raises ElmoFastError for a model of word ids, whose vectors are already a table; OSError.
@@ -90,7 +90,7 @@ def averaged_vectors(
     max_tokens: int = 4096,
     progress: Callable[[int], None] | None = None,
 ) -> Vectors:
-    """The mean of each word's vectors over its occurrences in a text, the most frequent word first: [V, 2D].
+    """Average each word's vectors over its occurrences in a text, the most frequent word first: [V, 2D].
 
     model: a BiLM, or a folder or a name on the hub; every sentence starts from a zero state
     sentences: read twice, so pass a list or another reusable iterable
@@ -122,7 +122,7 @@ def averaged_vectors(
 
 
 def frequent_words(sentences: Iterable[Sequence[str]], min_count: int = 1, max_words: int | None = None) -> list[str]:
-    """The words that occur at least `min_count` times, by falling count, then alphabetically."""
+    """Return the words that occur at least `min_count` times, by falling count, then alphabetically."""
     counts = Counter(token for sentence in sentences for token in sentence)
     words = sorted((word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
     if not words:

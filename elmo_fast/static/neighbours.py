@@ -1,6 +1,6 @@
 """The nearest of many vectors by cosine: exact, block by block, without a second copy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,11 +8,9 @@ import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
 from elmo_fast.static.vectors import Vectors
-from elmo_fast.token_files.cache_file import rows_of_a_block
 
 Matrix = npt.NDArray[np.float32]
-# As many queries are processed together as their cosines fit into this.
-COSINE_BYTES = 1 << 28
+BLOCK_BYTES = 1 << 20  # a block of rows stays in a core's cache
 
 
 class Nearest(NamedTuple):
@@ -22,40 +20,60 @@ class Nearest(NamedTuple):
     cosines: Matrix
 
 
-def nearest(
-    matrix: Matrix,
-    queries: Matrix,
-    topn: int,
-    *,
-    unit: bool = False,
-    check: Callable[[int, Matrix], None] | None = None,
-    block_rows: int | None = None,
-) -> Nearest:
-    """The `topn` rows with the largest cosine with each query.
+class Search:
+    """Find the rows nearest to each query among those added so far.
 
-    matrix: [N, D] float32, in memory or a memmap; it is read once for every 268 MB of cosines
+    queries: [Q, D] float32; topn: most rows for each query, 1 or more
+    """
+
+    def __init__(self, queries: Matrix, topn: int) -> None:
+        norms = np.linalg.norm(queries.astype(np.float64), axis=1, keepdims=True)
+        self._queries = np.ascontiguousarray((queries / np.where(norms > 0, norms, 1)).astype(np.float32).T)
+        self._topn = topn
+        self._best = [Nearest(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
+        self._least = np.full(len(queries), -np.inf, np.float32)  # cosine that another row must reach
+
+    def add(self, first: int, rows: Matrix, *, unit: bool = False) -> None:
+        """Compare rows [n, D] float32. first: number of the first one; unit: their lengths are 1 (or 0) already."""
+        cosines = rows @ self._queries
+        if not unit:
+            lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+            cosines /= np.where(lengths > 0, lengths, 1)[:, None]
+        for query in np.flatnonzero((cosines >= self._least).any(axis=0)):
+            best, near = self._best[query], np.flatnonzero(cosines[:, query] >= self._least[query])
+            candidates = Nearest(
+                np.concatenate([best.rows, first + near]), np.concatenate([best.cosines, cosines[near, query]])
+            )
+            order = np.lexsort((candidates.rows, -candidates.cosines))[: self._topn]
+            self._best[query] = Nearest(candidates.rows[order], candidates.cosines[order])
+            if len(order) == self._topn:
+                self._least[query] = self._best[query].cosines[-1]
+
+    def found(self) -> Nearest:
+        """The nearest rows, n = min(topn, rows added); a row or query of zeros has cosine 0 with everything."""
+        if not self._best:
+            return Nearest(np.empty((0, self._topn), np.int64), np.empty((0, self._topn), np.float32))
+        return Nearest(np.stack([best.rows for best in self._best]), np.stack([best.cosines for best in self._best]))
+
+
+def nearest(matrix: Matrix, queries: Matrix, topn: int) -> Nearest:
+    """Find the `topn` rows with the largest cosine with each query.
+
+    matrix: [N, D] float32, in memory or a memmap, which is read once
     queries: [Q, D] float32
-    unit: the rows of the matrix already have length 1 (or 0)
-    check: called with the number of each block and its rows before use
-    block_rows: rows per block; None: one megabyte
     Returns n = min(topn, N) per query; a row or query of zeros has cosine 0 with everything.
     Raises ElmoFastError for shapes that do not match and topn below 1.
     """
     _check(matrix, queries, topn)
-    step = block_rows or rows_of_a_block(matrix.dtype, matrix.shape[1])
-    together = max(1, COSINE_BYTES // max(4 * len(matrix), 1))
-    shape = len(queries), min(topn, len(matrix))
-    found = Nearest(np.empty(shape, np.int64), np.empty(shape, np.float32))
-    for first in range(0, len(queries), together):
-        cosines = _cosines(matrix, queries[first : first + together], unit, check, step)
-        for query, column in enumerate(cosines.T, first):
-            found.rows[query] = _greatest(np.ascontiguousarray(column), topn)
-            found.cosines[query] = column[found.rows[query]]
-    return found
+    search = Search(queries, min(topn, len(matrix)))
+    step = max(1, BLOCK_BYTES // (4 * matrix.shape[1]))
+    for first in range(0, len(matrix), step):
+        search.add(first, matrix[first : first + step])
+    return search.found()
 
 
 def nearest_words(vectors: Vectors, words: Sequence[str], topn: int = 10) -> list[list[tuple[str, float]]]:
-    """The `topn` words nearest to each of `words`, without that word, and their cosines: one list per word.
+    """Find the `topn` words nearest to each of `words`, without that word, and their cosines: one list per word.
 
     Raises ElmoFastError for a word without a vector, topn below 1, and a string instead of a list.
     """
@@ -70,7 +88,7 @@ def most_similar(
     negative: str | Sequence[str] | None = None,
     topn: int = 10,
 ) -> list[tuple[str, float]]:
-    """The `topn` words nearest to all words of `positive` and far from those of `negative`, and their cosines.
+    """Find the `topn` words nearest to all words of `positive` and far from those of `negative`, and their cosines.
 
         argmax over w of cos(w, sum of p/|p| - sum of n/|n|),    w none of the words given
 
@@ -79,7 +97,7 @@ def most_similar(
     Raises ElmoFastError for a word without a vector, no words, and topn below 1.
     Source: the name, arguments and numbers of gensim's KeyedVectors.most_similar.
     """
-    plus, minus = _given_words("positive", positive), _given_words("negative", negative)
+    plus, minus = _as_words("positive", positive), _as_words("negative", negative)
     if not plus and not minus:
         raise ElmoFastError("most_similar: positive or negative must have at least one word; got none")
     unit = unit_rows(np.stack([vectors.vector(word) for word in [*plus, *minus]]))
@@ -87,19 +105,19 @@ def most_similar(
     return _words_near(vectors, query[None], [{*plus, *minus}], topn)[0]
 
 
-def _given_words(name: str, given: Any) -> list[str]:
-    words = [given] if isinstance(given, str) else [] if given is None else given
+def _as_words(name: str, value: Any) -> list[str]:
+    words = [value] if isinstance(value, str) else [] if value is None else value
     if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
-        raise ElmoFastError(f"most_similar: {name} must be a word or a list of words; got {given!r:.60}")
+        raise ElmoFastError(f"most_similar: {name} must be a word or a list of words; got {value!r:.60}")
     return list(words)
 
 
-def _words_near(vectors: Vectors, queries: Matrix, given: list[set[str]], topn: int) -> list[list[tuple[str, float]]]:
+def _words_near(vectors: Vectors, queries: Matrix, without: list[set[str]], topn: int) -> list[list[tuple[str, float]]]:
     """The words nearest to each query, without those that it consists of."""
-    _check(vectors.matrix, queries, topn)
-    found = nearest(vectors.matrix, queries, topn + max(map(len, given)))
+    check_counts(topn=topn)
+    found = nearest(vectors.matrix, queries, topn + max(map(len, without)))
     near = []
-    for left_out, rows, cosines in zip(given, found.rows.tolist(), found.cosines.tolist(), strict=True):
+    for left_out, rows, cosines in zip(without, found.rows.tolist(), found.cosines.tolist(), strict=True):
         pairs = [(vectors.words[row], cosine) for row, cosine in zip(rows, cosines, strict=True)]
         near.append([pair for pair in pairs if pair[0] not in left_out][:topn])
     return near
@@ -117,40 +135,7 @@ def _check(matrix: Any, queries: Any, topn: int) -> None:
     check_counts(topn=topn)
 
 
-def _cosines(
-    matrix: Matrix, queries: Matrix, unit: bool, check: Callable[[int, Matrix], None] | None, step: int
-) -> Matrix:
-    """The cosine of each row of the matrix with each query, [N, Q]."""
-    norms = np.linalg.norm(queries.astype(np.float64), axis=1, keepdims=True)
-    wanted = np.ascontiguousarray((queries / np.where(norms > 0, norms, 1)).astype(np.float32).T)
-    cosines = np.empty((len(matrix), len(queries)), np.float32)
-    for number, first in enumerate(range(0, len(matrix), step)):
-        rows, out = matrix[first : first + step], cosines[first : first + step]
-        if check is not None:
-            check(number, rows)
-        np.matmul(rows, wanted, out=out)
-        if not unit:
-            lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
-            out /= np.where(lengths > 0, lengths, 1)[:, None]
-    return cosines
-
-
-def _greatest(values: Matrix, topn: int) -> npt.NDArray[np.int64]:
-    """The places of the greatest values, greatest first; of equal values the earlier."""
-    if topn < len(values):
-        least = np.partition(values, len(values) - topn)[len(values) - topn]
-        above = np.flatnonzero(values > least)
-        places = np.concatenate([above, np.flatnonzero(values == least)[: topn - len(above)]])
-    else:
-        places = np.arange(len(values))
-    return places[np.lexsort((places, -values[places]))]
-
-
-def unit_rows(matrix: Matrix, block: int = 4096) -> Matrix:
-    """Each row divided by its length, [N, D]; a row of zeros stays zero."""
-    unit = np.empty_like(matrix)
-    for at in range(0, len(matrix), block):
-        rows = matrix[at : at + block]
-        norms = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64)).astype(np.float32)[:, None]
-        np.divide(rows, np.where(norms > 0, norms, 1), out=unit[at : at + block])
-    return unit
+def unit_rows(vectors: Matrix) -> Matrix:
+    """Divide each vector by its length, [..., D]; zeros stay."""
+    lengths = np.sqrt(np.einsum("...d,...d->...", vectors, vectors, dtype=np.float64)).astype(np.float32)[..., None]
+    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)

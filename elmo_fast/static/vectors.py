@@ -2,36 +2,15 @@
 
 import os
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError, check_choice, not_a_string, require
-from elmo_fast.static import _safetensors_file, _word2vec_files
-from elmo_fast.static._word2vec_files import SAFETENSORS, Matrix, Parsed, detected
-
-Writer = Callable[[str, list[str], Matrix], None]
-
-
-class Format(NamedTuple):
-    """What reads (path, limit) and writes a format, the suffixes that name it, and whether it is worth a cache."""
-
-    read: Callable[[str, int | None], Parsed]
-    write: Writer
-    suffixes: tuple[str, ...] = ()
-    is_text: bool = False
-
-
-VECTOR_FORMATS = {
-    "word2vec-binary": Format(_word2vec_files.read_binary, _word2vec_files.write_binary, (".bin",)),
-    "word2vec-text": Format(_word2vec_files.read_text, _word2vec_files.write_text, (".txt", ".vec"), is_text=True),
-    "glove": Format(_word2vec_files.read_glove, _word2vec_files.write_glove, is_text=True),
-    SAFETENSORS: Format(_safetensors_file.read, _safetensors_file.write, (".safetensors",)),
-}
-SUFFIXES = {suffix: name for name, format in VECTOR_FORMATS.items() for suffix in format.suffixes}
+from elmo_fast.static import files
+from elmo_fast.static.vector_text import Matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,14 +77,14 @@ class Vectors:
 def load_vectors(
     path: str | os.PathLike[str], format: str = "auto", *, limit: int | None = None, cache: bool = True
 ) -> Vectors:
-    """The word vectors in a file, plain or gzip.
+    """Read the word vectors in a file, plain or gzip.
 
     path: what word2vec, gensim's save_word2vec_format, GloVe, fastText (.vec) or save_vectors wrote
     format: "word2vec-binary", "word2vec-text", "glove" (as word2vec's text, without the header line), "safetensors";
         "auto" detects the format from the content
     limit: read only the first N words
-    cache: cache a text file of 32 MB or more as PATH.cache.safetensors, and read that as long as the file's size, time
-        and ends are unchanged; a damaged cache is ignored, with a message
+    cache: cache a text file of 32 MB or more as PATH.cache.safetensors, and read that as long as the file's size and
+        time are unchanged; a damaged cache is ignored, with a message
 
     If a word occurs twice the first vector is kept, and in words that are not UTF-8 invalid bytes become U+FFFD; a
     warning says how many. Raises ElmoFastError naming the file and the line or word: an unknown format, a vector of the
@@ -114,16 +93,26 @@ def load_vectors(
     path = os.fspath(path)
     if limit is not None and limit < 0:
         raise ElmoFastError(f"limit must be 0 or more; got {limit}")
-    check_choice("format", format, ("auto", *VECTOR_FORMATS))
-    found = detected(path) if format == "auto" else format
-    read = VECTOR_FORMATS[found].read
-    if cache and VECTOR_FORMATS[found].is_text and os.path.getsize(path) >= _safetensors_file.WORTH_BYTES:
-        return _made(path, _safetensors_file.read_through(path, found, read, limit))
-    return _made(path, read(path, limit))
+    check_choice("format", format, ("auto", *files.FORMATS))
+    format = files.detected(path) if format == "auto" else format
+    worth = cache and format in ("word2vec-text", "glove") and os.path.getsize(path) >= files.WORTH_BYTES
+    words, matrix = (files.read_through_cache if worth else files.read)(path, format, limit)
+    if (row := _first_infinite(matrix)) is not None:
+        raise ElmoFastError(f"{path}: the vector of {words[row]!r} contains NaN or infinity")
+    rows = dict(zip(reversed(words), range(len(words) - 1, -1, -1), strict=True))
+    if len(rows) < len(words):
+        first = sorted(rows.values())
+        twice = next(word for row, word in enumerate(words) if rows[word] != row)
+        message = (
+            f"{path}: {len(words) - len(first)} words occur again (the first: {twice!r}); the first vector is kept"
+        )
+        warnings.warn(message, stacklevel=2)
+        words, matrix = [words[row] for row in first], matrix[first]
+    return Vectors(words, matrix, path)
 
 
 def save_vectors(vectors: Vectors, path: str | os.PathLike[str], format: str = "auto") -> None:
-    """Writes word vectors; the file appears complete or not at all, gzip if its name ends in .gz.
+    """Write word vectors; the file appears complete or not at all, gzip if its name ends in .gz.
 
     format: as in load_vectors; "auto" uses the name: .bin is word2vec's binary form, .txt and .vec its text,
         .safetensors our own format, which is the fastest and takes any word
@@ -132,36 +121,21 @@ def save_vectors(vectors: Vectors, path: str | os.PathLike[str], format: str = "
     vector that is not finite, and a word that the format cannot store (with a space in it).
     """
     path = os.fspath(path)
-    write = writer_of(path, format)
+    format = format_to_write(path, format)
     if (row := _first_infinite(vectors.matrix)) is not None:
         raise ElmoFastError(f"{vectors.words[row]!r} has a vector with NaN or infinity")
-    write(path, vectors.words, vectors.matrix)
+    files.write(path, format, vectors.words, vectors.matrix)
 
 
-def writer_of(path: str, format: str) -> Writer:
-    """The function that writes a format, "auto": that of the file's suffix; ElmoFastError if there is none."""
+def format_to_write(path: str, format: str) -> str:
+    """Return the format, for "auto" the one of the file's suffix; ElmoFastError if that names none."""
     suffix = os.path.splitext(path.removesuffix(".gz"))[1]
-    if format == "auto" and suffix not in SUFFIXES:
+    if format == "auto" and suffix not in files.SUFFIXES:
         raise ElmoFastError(
-            f"{path!r}: the name must end in {', '.join(SUFFIXES)} (or .gz after it); or name the format"
+            f"{path!r}: the name must end in {', '.join(files.SUFFIXES)} (or .gz after it); or name the format"
         )
-    check_choice("format", format, ("auto", *VECTOR_FORMATS))
-    return VECTOR_FORMATS[SUFFIXES[suffix] if format == "auto" else format].write
-
-
-def _made(path: str, parsed: Parsed) -> Vectors:
-    """The vectors, each word once."""
-    words, matrix = parsed
-    if (row := _first_infinite(matrix)) is not None:
-        raise ElmoFastError(f"{path}: the vector of {words[row]!r} contains NaN or infinity")
-    rows = dict(zip(reversed(words), range(len(words) - 1, -1, -1), strict=True))
-    if len(rows) < len(words):
-        kept = sorted(rows.values())
-        twice = next(word for row, word in enumerate(words) if rows[word] != row)
-        message = f"{path}: {len(words) - len(kept)} words occur again (the first: {twice!r}); the first vector is kept"
-        warnings.warn(message, stacklevel=3)
-        words, matrix = [words[row] for row in kept], matrix[kept]
-    return Vectors(words, matrix, path)
+    check_choice("format", format, ("auto", *files.FORMATS))
+    return files.SUFFIXES[suffix] if format == "auto" else format
 
 
 def _first_infinite(matrix: Matrix, block: int = 4096) -> int | None:

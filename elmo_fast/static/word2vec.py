@@ -66,6 +66,22 @@ def train_word2vec(
         dimension=dimension, window=window, min_count=min_count, negative=negative, epochs=epochs, workers=workers
     )
     models = require("gensim.models", "static", "Training word2vec")
+    callbacks = require("gensim.models.callbacks", "static", "Training word2vec")
+
+    class Passes(callbacks.CallbackAny2Vec):  # type: ignore[name-defined]
+        """Reports each pass and its time."""
+
+        number, start = 0, 0.0
+
+        def on_epoch_begin(self, model: Any) -> None:
+            self.start = time.monotonic()
+
+        def on_epoch_end(self, model: Any) -> None:
+            self.number += 1
+            seconds = time.monotonic() - self.start
+            if report is not None:
+                report(Epoch(self.number, epochs, seconds, model.corpus_total_words / max(seconds, 1e-9)))
+
     with _one_file(os.fspath(path)) as corpus:
         model = models.Word2Vec(
             vector_size=dimension,
@@ -79,7 +95,11 @@ def train_word2vec(
             workers=workers,
             seed=seed,
         )
-        text = _text(corpus, objective)
+        # gensim reads a file in C, so that workers do not wait for Python. Not with a hierarchical softmax: then even
+        # one worker of gensim 4.4.0 gives different vectors every time.
+        text = {"corpus_file": corpus}
+        if objective == "hs":
+            text = {"corpus_iterable": require("gensim.models.word2vec", "static", "Training").LineSentence(corpus)}
         model.build_vocab(**text)
         if not len(model.wv):
             raise ElmoFastError(
@@ -90,20 +110,9 @@ def train_word2vec(
             total_examples=model.corpus_count,
             total_words=model.corpus_total_words,
             epochs=epochs,
-            callbacks=[_callback(epochs, report)],
+            callbacks=[Passes()],
         )
     return Vectors(list(model.wv.index_to_key), np.array(model.wv.vectors, np.float32))
-
-
-def _text(path: str, objective: str) -> dict[str, Any]:
-    """The text as gensim takes it: a file that it reads in C, so that workers do not wait for Python.
-
-    Not with a hierarchical softmax: if gensim 4.4.0 reads the file in C, even one worker gives different vectors every
-    time; if Python reads it, always the same ones.
-    """
-    if objective == "ns":
-        return {"corpus_file": path}
-    return {"corpus_iterable": require("gensim.models.word2vec", "static", "Training word2vec").LineSentence(path)}
 
 
 @contextlib.contextmanager
@@ -120,23 +129,3 @@ def _one_file(pattern: str) -> Iterator[str]:
         with open(together, "w", encoding="utf-8") as out:
             out.writelines(line + "\n" for file in files for _, line in read_lines(file))
         yield together
-
-
-def _callback(epochs: int, report: Callable[[Epoch], None] | None) -> Any:
-    """gensim's callback that counts passes and their time."""
-    base = require("gensim.models.callbacks", "static", "Training word2vec").CallbackAny2Vec
-
-    class Reporting(base):  # type: ignore[misc, valid-type]
-        def __init__(self) -> None:
-            self.number, self.start = 0, 0.0
-
-        def on_epoch_begin(self, model: Any) -> None:
-            self.start = time.monotonic()
-
-        def on_epoch_end(self, model: Any) -> None:
-            self.number += 1
-            seconds = time.monotonic() - self.start
-            if report is not None:
-                report(Epoch(self.number, epochs, seconds, model.corpus_total_words / max(seconds, 1e-9)))
-
-    return Reporting()

@@ -65,11 +65,11 @@ def test_a_file_of_something_else_is_refused_and_kept(ask, tmp_path):
     ask(*cache)
     whole = path.read_bytes()
     (tmp_path / "other.txt").write_text("The cat sat .\n")
-    assert "is of another corpus" in ask(*cache, corpus=str(tmp_path / "other.txt"), status=2)
+    assert "is of a different corpus" in ask(*cache, corpus=str(tmp_path / "other.txt"), status=2)
     (tmp_path / "model").mkdir()
     other = tuple(map(str, make_weights(tmp_path / "model", seed=5)))
-    assert "is of another model" in ask(*cache, model=other, status=2)
-    assert "is of another precision" in ask(*cache, "--precision", "bfloat16", status=2)
+    assert "is of a different model" in ask(*cache, model=other, status=2)
+    assert "is of a different precision" in ask(*cache, "--precision", "bfloat16", status=2)
     assert path.read_bytes() == whole
     path.write_text("a diary")
     assert "is no file of token vectors" in ask(*cache, status=2)
@@ -100,7 +100,7 @@ def test_a_damaged_file_is_told(toy, text, tmp_path, capsys):
     assert main(words) == 0
     assert "warning: " in (err := capsys.readouterr().err)
     assert "damaged: " in err
-    assert "it is written anew" in err
+    assert "it is written again" in err
 
 
 def test_no_room_is_told_before_anything_is_embedded(ask, tmp_path, monkeypatch, embedded):

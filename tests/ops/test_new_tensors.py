@@ -12,9 +12,7 @@ import torch
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops.cases import CASES, Draw
-from elmo_fast.static import cooccurrences as counting
 from elmo_fast.static import glove as steps
-from elmo_fast.static import vector_text as lines
 from tests.backends import backends, device_of
 
 
@@ -42,26 +40,6 @@ def gather_runs(device, **options):
     return lambda: ops.gather_runs([values[:5], values[5:]], runs[0], runs[1], 1, **options).float()
 
 
-def vector_text(device, **options):
-    text = torch.tensor(list(b"a 1 2\nb 3 4\n"), dtype=torch.uint8, device="cpu")
-
-    def call():
-        matrix, words = lines.read_vector_text(text, 2, **options)
-        written = lines.write_vector_text(text[words[:, 0]], torch.tensor([1, 2], device="cpu"), matrix, **options)
-        assert written.device == text.device
-        return matrix
-
-    return call
-
-
-def cooccurrences(device, **options):
-    text, words = (
-        torch.tensor([0, 1, 2], dtype=torch.int32, device="cpu"),
-        torch.arange(3, dtype=torch.int32, device="cpu"),
-    )
-    return lambda: counting.cooccurrences([text], words, 3, **options).values
-
-
 def glove(device, **options):
     """In place too."""
     places = torch.tensor([0, 2, 1], dtype=torch.int32, device=device)
@@ -83,7 +61,7 @@ WITH_TENSORS = {
         for op, numbers in OF_CASES.items()
         for number in numbers
     },
-    **{each.__name__: (each.__name__, each) for each in (alias_sample, gather_runs, vector_text, cooccurrences, glove)},
+    **{each.__name__: (each.__name__, each) for each in (alias_sample, gather_runs, glove)},
 }
 BACKENDS = [
     pytest.param(name, *each.values, marks=each.marks, id=f"{name}-{each.values[0]}")
@@ -109,7 +87,7 @@ def test_an_op_needs_no_default_device(name, backend):
     assert torch.isfinite(loss)
 
 
-ON_META = [name for name in WITH_TENSORS if name not in ("alias_sample", "vector_text", "cooccurrences")]  # CPU alone
+ON_META = [name for name in WITH_TENSORS if name != "alias_sample"]  # CPU alone
 
 
 @pytest.mark.parametrize("name", ON_META)

@@ -3,6 +3,7 @@
 import fractions
 import functools
 import itertools
+import unittest.mock
 from collections import Counter
 
 import numpy as np
@@ -13,11 +14,9 @@ from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native
+from elmo_fast.static import cooccurrences as module
 from elmo_fast.static.cooccurrences import BOUNDARY, LEFT_OUT, cooccurrences
-from elmo_fast.static.cooccurrences import native as kernels
-from tests.backends import backends
 
-BACKENDS = backends("cooccurrences", reference=True)
 native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 SMALLEST = 1 << 20
 
@@ -57,24 +56,19 @@ def texts(draw):
     return [torch.tensor(part, dtype=torch.int32) for part in parts], torch.tensor(words, dtype=torch.int32), num_words
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("extension", [pytest.param(_native.C, marks=native, id="C++"), pytest.param(None, id="torch")])
 @given(
     text=texts(),
     window=st.sampled_from([1, 2, 3, 7, 20, 50, 255]),
     symmetric=st.booleans(),
     distance_weighting=st.booleans(),
 )
-def test_every_pair_is_counted_once(backend, text, window, symmetric, distance_weighting):
-    found = cooccurrences(
-        *text,
-        window=window,
-        symmetric=symmetric,
-        distance_weighting=distance_weighting,
-        memory=SMALLEST,
-        backend=backend,
-    )
+def test_every_pair_is_counted_once(extension, text, window, symmetric, distance_weighting):
+    settings = {"symmetric": symmetric, "distance_weighting": distance_weighting, "memory": SMALLEST}
+    with unittest.mock.patch.object(_native, "C", extension):
+        found = cooccurrences(*text, window=window, **settings)
     wanted = counted(*text, window, symmetric, distance_weighting)
-    assert entries(found) == pytest.approx(wanted, rel=1e-6 if backend == "reference" or window > 20 else 0)
+    assert entries(found) == pytest.approx(wanted, rel=1e-6 if window > 20 else 0)
 
 
 def zipf(count, num_words, seed=0):
@@ -98,15 +92,15 @@ def long_text(symmetric):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("rare", ["table", "runs in memory", "runs in files"])
 def test_neither_threads_nor_memory_change_a_bit(monkeypatch, tmp_path, symmetric, threads, rare):
-    """A table of some words or of all, stretches of 700 numbers, runs in files: each equal to the definition."""
+    """A table of some words or of all, chunks of 700 numbers, runs in files: each equal to the definition."""
     numbers, words, truth = long_text(symmetric)
-    sizes, made = [], kernels.Runs._in_file
-    monkeypatch.setattr(kernels.Runs, "_in_file", lambda self, run: sizes.append(len(run)) or made(self, run))
+    sizes, made = [], module.Runs._in_file
+    monkeypatch.setattr(module.Runs, "_in_file", lambda self, run: sizes.append(len(run)) or made(self, run))
     if rare != "table":
-        monkeypatch.setattr(kernels, "LONGEST_STRETCH", 700)
-        monkeypatch.setattr(kernels, "most_cells", lambda *_: 100)
+        monkeypatch.setattr(module, "LONGEST_CHUNK", 700)
+        monkeypatch.setattr(module, "_most_cells", lambda *_: 100)
     if rare == "runs in files":
-        monkeypatch.setattr(kernels, "Runs", lambda most_bytes, folder, kind=kernels.Runs: kind(10_000, folder))
+        monkeypatch.setattr(module, "Runs", lambda most_bytes, folder, kind=module.Runs: kind(10_000, folder))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -137,7 +131,7 @@ def test_a_part_begins_a_sentence():
 
 @native
 def test_progress_counts_to_the_end(monkeypatch):
-    monkeypatch.setattr(kernels, "LONGEST_STRETCH", 300)
+    monkeypatch.setattr(module, "LONGEST_CHUNK", 300)
     said = []
     numbers, words = zipf(1000, 20)
     cooccurrences([numbers[:400], numbers[400:]], words, 20, progress=lambda *each: said.append(each))
@@ -160,7 +154,6 @@ WORDS = torch.tensor([0, 1, BOUNDARY], dtype=torch.int32)
         ({"window": 0}, "window must be from 1 to 255; got 0"),
         ({"window": 256}, "window must be from 1 to 255; got 256"),
         ({"memory": 1000}, "memory must be from 1048576"),
-        ({"backend": "cuda"}, "backend must be one of auto, native, reference; got 'cuda'"),
     ],
 )
 def test_bad_arguments_say_what_was_wanted(change, message):

@@ -151,11 +151,11 @@ BAD = [
     ({"dimension": 0}, "dimension must be 1 or more; got 0"),
     ({"threads": 0}, "threads must be 1 or more; got 0"),
     ({"max_vocab_size": 0}, "max_vocab_size must be 1 or more; got 0"),
-    ({"min_count": 10**6}, "the sentences: no word occurs min_count=1000000 times; give a smaller"),
+    ({"min_count": 10**6}, "the text: no word occurs min_count=1000000 times; give a smaller"),
     ({"window": 0}, "window must be from 1 to 255; got 0"),
     ({"x_max": -1.0}, "learning_rate and x_max must be above 0"),
     ({"learning_rate": 1e30}, "the loss became nan; give a learning_rate below"),
-    ({"text": [["a"], ["b"], ["a"], ["b"]]}, "the sentences: no two words occur near each other"),
+    ({"text": [["a"], ["b"], ["a"], ["b"]]}, "the text: no two words occur near each other"),
     ({"text": ["a b", "c d"]}, "a sentence must be a list of words; got the string 'a b'"),
     ({"text": "no/such/file"}, "no/such/file: no file matches"),
 ]

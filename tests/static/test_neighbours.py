@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.static import Vectors, most_similar, nearest, nearest_words
-from elmo_fast.static import neighbours as module
+from elmo_fast.static import Vectors, most_similar, nearest, nearest_words, neighbours
 from elmo_fast.token_files import CacheFile, DamagedFile, cache_file, writing_cache_file
-from elmo_fast.tokens.nearest import nearest_in
+from elmo_fast.tokens import nearest_in
 
 
 def by_sorting(matrix, queries, topn):
@@ -20,31 +19,36 @@ def by_sorting(matrix, queries, topn):
 
 
 @pytest.mark.parametrize(("n", "d", "q", "topn"), [(1, 1, 1, 1), (7, 3, 2, 9), (1000, 17, 5, 10), (300, 64, 1, 300)])
-@pytest.mark.parametrize("block", [None, 1, 37])
+@pytest.mark.parametrize("block", [1, 37, 5000])
 def test_nearest_is_what_sorting_finds(monkeypatch, n, d, q, topn, block):
-    """Any block, any number of queries at a time, rows of any length, zeros among them."""
+    """Blocks of any size, rows of any length, zeros among them."""
     rng = np.random.default_rng(n)
     matrix = (rng.standard_normal((n, d)) * rng.uniform(0.1, 9, (n, 1))).astype(np.float32)
     queries = rng.standard_normal((q, d)).astype(np.float32)
     if n > 3:
         matrix[3] = 0
     rows, cosines = by_sorting(matrix, queries, topn)
-    for size in (1, 1 << 28):
-        monkeypatch.setattr(module, "COSINE_BYTES", size)
-        found = nearest(matrix, queries, topn, block_rows=block)
-        np.testing.assert_array_equal(found.rows, rows)
-        np.testing.assert_allclose(found.cosines, cosines, atol=1e-6)
+    monkeypatch.setattr(neighbours, "BLOCK_BYTES", 4 * d * block)
+    found = nearest(matrix, queries, topn)
+    np.testing.assert_array_equal(found.rows, rows)
+    np.testing.assert_allclose(found.cosines, cosines, atol=1e-6)
     assert nearest(matrix, queries[:0], topn).rows.shape == (0, min(topn, n))
 
 
-def test_of_equal_ones_the_earlier():
-    """At the end of the list too, where some are left out."""
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_of_equal_ones_the_earlier(monkeypatch, rows):
+    """At the end of the list too, where some are left out, and in blocks that come in any order."""
+    monkeypatch.setattr(neighbours, "BLOCK_BYTES", 8 * rows)
     matrix = np.array([[0, 1], [1, 0], [2, 0], [0, 2], [3, 0]], np.float32)
     found = nearest(matrix, np.array([[1, 0]], np.float32), 2)
     assert found.rows.tolist() == [[1, 2]]
     best_last = np.array([[0, 1], [0, 2], [0, 3], [1, 0]], np.float32)
     assert nearest(best_last, np.array([[1, 0]], np.float32), 2).rows.tolist() == [[3, 0]]
     assert nearest(matrix, np.array([[0, 0]], np.float32), 3).rows.tolist() == [[0, 1, 2]]
+    search = neighbours.Search(np.array([[1, 0]], np.float32), 2)
+    for first in reversed(range(0, 5, rows)):
+        search.add(first, matrix[first : first + rows])
+    assert search.found().rows.tolist() == [[1, 2]]
 
 
 @pytest.mark.parametrize(

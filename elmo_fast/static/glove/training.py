@@ -1,90 +1,21 @@
-"""GloVe: vectors whose products are the logarithms of how often words occur near each other; its text as numbers."""
+"""Training of GloVe: vectors whose products are the logarithms of how often words occur near each other."""
 
-import functools
 import os
 import time
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmo_fast.corpus import Corpus, is_prepared, open_corpus
-from elmo_fast.corpus.pieces import LINE_END, numbered, numbering, pieces_matching
+from elmo_fast.corpus import Corpus, encode, is_prepared, open_corpus, read_corpus
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.progress import Progress
 from elmo_fast.static.cooccurrences import BOUNDARY, LEFT_OUT, Cooccurrences, cooccurrences
 from elmo_fast.static.glove.op import GloveWeights, glove_
 from elmo_fast.static.vectors import Vectors
+from elmo_fast.text import MARKERS, Vocabulary
 from elmo_fast.threads import torch_threads
-
-Ids = npt.NDArray[np.int64]
-
-
-class NumberedText(NamedTuple):
-    """parts: the text, 0 between sentences and a number for each word, each [n] int32; counts: of each number;
-    words: gives the words of some numbers; source: the name of the text in errors."""
-
-    parts: list[Tensor]
-    counts: Ids
-    words: Callable[[Ids], list[str]]
-    source: str
-
-
-def numbered_text(text: str | os.PathLike[str] | Corpus | Iterable[Sequence[str]]) -> NumberedText:
-    """The text of the files that match a pattern, of a corpus or prepared folder (read in place), or of sentences.
-
-    Raises ElmoFastError and OSError as `elmo_fast.corpus.read_corpus` and `open_corpus`.
-    """
-    if isinstance(text, Corpus):
-        return _of_corpus(text, "the corpus")
-    if isinstance(text, str | os.PathLike):
-        pattern = os.fspath(text)
-        return _of_corpus(open_corpus(pattern), pattern) if is_prepared(pattern) else _of_files(pattern)
-    return _of_sentences(text)
-
-
-def ranked(text: NumberedText, min_count: int, max_size: int | None) -> Ids:
-    """The numbers of the words with at least min_count occurrences, by falling count, then code points."""
-    kept = 1 + np.flatnonzero(text.counts[1:] >= min_count)
-    words, counts = text.words(kept), text.counts[kept].tolist()
-    order = sorted(range(len(kept)), key=lambda i: (-counts[i], words[i]))
-    return kept[order][:max_size]
-
-
-def _of_corpus(corpus: Corpus, source: str) -> NumberedText:
-    parts = [torch.from_numpy(shard.view(np.int32)) for shard in corpus.shards]
-    counts = np.concatenate([np.zeros(1, np.int64), corpus.counts.astype(np.int64)])
-    return NumberedText(parts, counts, lambda numbers: corpus.types.words(numbers - 1), source)
-
-
-def _of_files(pattern: str) -> NumberedText:
-    numbers = numbering(LINE_END)
-    with pieces_matching(pattern) as pieces:
-        parts = [part.view(np.int32) for piece in pieces for part in numbered(piece, numbers)]
-    if not parts:
-        raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
-    return _made(np.concatenate(parts), list(numbers), pattern)
-
-
-def _of_sentences(sentences: Iterable[Sequence[str]]) -> NumberedText:
-    numbers = numbering(None)
-    ids = array("i", [0])
-    for sentence in sentences:
-        if isinstance(sentence, str):
-            raise ElmoFastError(f"a sentence must be a list of words; got the string {sentence[:40]!r}")
-        ids.extend([numbers[word] for word in sentence])
-        ids.append(0)
-    return _made(np.frombuffer(ids, np.int32), list(numbers), "the sentences")
-
-
-def _made(ids: npt.NDArray[np.int32], words: list[str], source: str) -> NumberedText:
-    counts = np.bincount(ids, minlength=len(words))
-    return NumberedText([torch.from_numpy(ids)], counts, lambda numbers: [words[i] for i in numbers.tolist()], source)
-
 
 # Entries of one call of the op; between calls Ctrl-C is noticed and progress reported.
 SLICE = 1 << 20
@@ -105,12 +36,13 @@ class GloveEpoch(NamedTuple):
     """speed of the pass"""
 
 
+Text = str | os.PathLike[str] | Corpus | Iterable[Sequence[str]]
 # Called with "counting" or "training", how much of it is done, and the total.
 GloveProgress = Callable[[str, int, int], None]
 
 
 def train_glove(
-    text: str | os.PathLike[str] | Corpus | Iterable[Sequence[str]],
+    text: Text,
     *,
     dimension: int = 100,
     window: int = 10,
@@ -163,12 +95,23 @@ def train_glove(
         dimension=dimension, min_count=min_count, epochs=epochs, max_vocab_size=max_vocab_size, threads=threads
     )
     tell = progress or (lambda stage, done, total: None)
-    settings = {"window": window, "symmetric": symmetric, "memory": memory, "folder": folder}
     steps = {"learning_rate": learning_rate, "x_max": x_max, "alpha": alpha}
     with torch_threads(threads):
-        vocabulary, found = _count(
-            numbered_text(text), min_count, max_vocab_size, functools.partial(tell, "counting"), settings
+        parts, numbers, vocabulary = words_to_count(text, min_count, max_vocab_size)
+        found = cooccurrences(
+            parts,
+            numbers,
+            len(vocabulary),
+            window=window,
+            symmetric=symmetric,
+            memory=memory,
+            folder=folder,
+            progress=lambda done, total: tell("counting", done, total),
         )
+        if not len(found.rows):
+            raise ElmoFastError(
+                f"{_named(text)}: no two words occur near each other; give sentences of two words or more"
+            )
         draw = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(found.rows), generator=draw)
         found = Cooccurrences(*(column[order] for column in found))
@@ -188,20 +131,31 @@ def train_glove(
     return Vectors(vocabulary, (weights.words + weights.contexts).numpy())
 
 
-def _count(
-    text: NumberedText, min_count: int, max_vocab_size: int | None, progress: Progress, settings: dict[str, Any]
-) -> tuple[list[str], Cooccurrences]:
-    """The words that are kept, the most frequent first, and how often they occur near each other."""
-    kept = ranked(text, min_count, max_vocab_size)
-    if not len(kept):
-        raise ElmoFastError(f"{text.source}: no word occurs min_count={min_count} times; give a smaller min_count")
-    words = np.full(len(text.counts), LEFT_OUT, np.int32)
-    words[kept] = np.arange(len(kept))
-    words[0] = BOUNDARY
-    found = cooccurrences(text.parts, torch.from_numpy(words), len(kept), progress=progress, **settings)
-    if not len(found.rows):
-        raise ElmoFastError(f"{text.source}: no two words occur near each other; give sentences of two words or more")
-    return text.words(kept), found
+def words_to_count(
+    text: Text, min_count: int, max_vocab_size: int | None = None
+) -> tuple[list[Tensor], Tensor, list[str]]:
+    """Return the text's parts, the word of each of its numbers (as `cooccurrences` takes them), and the words.
+
+    Words are in order of falling count, then of code points. Raises ElmoFastError if none is frequent enough.
+    """
+    if isinstance(text, str | os.PathLike):
+        corpus = open_corpus(text) if is_prepared(text) else read_corpus(os.fspath(text), Vocabulary(MARKERS))
+    else:
+        corpus = text if isinstance(text, Corpus) else encode(text, Vocabulary(MARKERS))
+    types = np.flatnonzero(corpus.counts >= min_count)
+    words, counts = corpus.types.words(types), corpus.counts[types].tolist()
+    order = sorted(range(len(types)), key=lambda i: (-counts[i], words[i]))[:max_vocab_size]
+    if not order:
+        raise ElmoFastError(f"{_named(text)}: no word occurs min_count={min_count} times; give a smaller min_count")
+    numbers = np.full(len(corpus.counts) + 1, LEFT_OUT, np.int32)
+    numbers[0], numbers[types[order] + 1] = BOUNDARY, np.arange(len(order))
+    parts = [torch.from_numpy(shard.view(np.int32)) for shard in corpus.shards]
+    return parts, torch.from_numpy(numbers), [words[i] for i in order]
+
+
+def _named(text: Text) -> str:
+    """The name of a text in errors."""
+    return os.fspath(text) if isinstance(text, str | os.PathLike) else "the text"
 
 
 def _fit(

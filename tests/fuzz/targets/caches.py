@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from elmo_fast.cli.main import main
-from elmo_fast.static import _safetensors_file, load_vectors
+from elmo_fast.static import files, load_vectors
 from elmo_fast.tasks import Example, cached_layers, load_bilm
 from tests.fuzz import place
 from tests.fuzz.damage import damaged, damaged_json
@@ -86,11 +86,11 @@ def vectors(folder):
 
 
 def _load(folder):
-    before, _safetensors_file.WORTH_BYTES = _safetensors_file.WORTH_BYTES, 0
+    before, files.WORTH_BYTES = files.WORTH_BYTES, 0
     try:
         return load_vectors(folder / "v.txt", limit=None)
     finally:
-        _safetensors_file.WORTH_BYTES = before
+        files.WORTH_BYTES = before
 
 
 def _vectors(rng):

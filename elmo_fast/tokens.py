@@ -1,0 +1,229 @@
+"""Tokens of a text by their vectors in context: the nearest to a token, cached in a file for the next query."""
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast._lazy import document_fields
+from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
+from elmo_fast.fields import parsed
+from elmo_fast.files import sha256_of
+from elmo_fast.modules import BiLM, ElmoEmbedder
+from elmo_fast.modules.bilm import model_digest
+from elmo_fast.modules.layers import Layers, layer_numbers
+from elmo_fast.modules.sentence_vectors import embed_batch, embed_batches
+from elmo_fast.progress import Progress
+from elmo_fast.static.neighbours import Nearest, Search, nearest, unit_rows
+from elmo_fast.text import read_sentences
+from elmo_fast.token_files import CacheFile, DamagedFile, check_room, writing_cache_file
+
+__all__ = ["NearestToken", "TextTokens", "in_context", "nearest_tokens"]
+Floats = npt.NDArray[np.float32]
+
+
+def in_context(
+    tokens: Sequence[str], place: int, words: int, marks: tuple[str, str] = ("[", "]"), ellipsis: str = ""
+) -> str:
+    """Show the token at `place` between two marks, among up to `words` tokens to each side; ellipsis: where some are
+    cut."""
+    start, end = max(0, place - words), place + 1 + words
+    near = [*tokens[start:place], tokens[place].join(marks), *tokens[place + 1 : end]]
+    return " ".join(filter(None, [ellipsis if start else "", *near, ellipsis if end < len(tokens) else ""]))
+
+
+class TextTokens:
+    """The vectors of every token of some sentences by one layer, less their mean, in the text's order.
+
+    embedder: the biLM, without carried state; sentences: of one token at least; layer: its number, -1 for the last.
+    vectors: [N, 2D] float32; mean: what was subtracted from each, [2D]; starts: each sentence's first token, and N.
+    """
+
+    def __init__(self, embedder: ElmoEmbedder, sentences: Sequence[Sequence[str]], layer: int = -1) -> None:
+        arrays = [array[layer] for array in embedder.embed_sentences(sentences)]
+        self.sentences = sentences
+        self.starts = np.concatenate([[0], np.cumsum([len(array) for array in arrays])])
+        everything = np.concatenate(arrays)
+        self.mean: Floats = everything.mean(axis=0)
+        self.vectors: Floats = everything - self.mean
+
+    def where(self, index: int) -> tuple[int, int]:
+        """Return (sentence, place in it) of the token whose vector is at `index`."""
+        sentence = int(np.searchsorted(self.starts, index, side="right")) - 1
+        return sentence, index - int(self.starts[sentence])
+
+    def index(self, sentence: int, place: int) -> int:
+        """Return the index of a token's vector."""
+        return int(self.starts[sentence]) + place
+
+    def nearest(self, queries: Floats, topn: int) -> Nearest:
+        """Find the tokens nearest to each query, [Q, 2D], from which the mean is subtracted too."""
+        return nearest(self.vectors, queries - self.mean, min(topn, len(self.vectors)))
+
+
+class NearestToken(NamedTuple):
+    """A token of a corpus and how near it is."""
+
+    cosine: float
+    """of its vector and the query's"""
+    line: int
+    """which line of the corpus, from 0"""
+    place: int
+    """which token of the line, from 0"""
+    tokens: Sequence[str]
+    """all tokens of the line"""
+
+
+document_fields(NearestToken)
+
+
+def nearest_tokens(
+    bilm: BiLM,
+    corpus: str | os.PathLike[str],
+    query: Sequence[str],
+    index: int,
+    *,
+    topn: int = 10,
+    layers: Layers = "top",
+    cache: str | os.PathLike[str] | None = None,
+    batch_size: int | None = None,
+    max_tokens: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, list[NearestToken]]:
+    """Find, for each layer, the tokens of a corpus nearest to one token of a sentence, by the cosine of their vectors.
+
+    Every sentence starts from a state of zeros, whatever `bilm.stateful`.
+
+    Args:
+        bilm: the model, on any device.
+        corpus: text, one sentence per line, plain or .gz, split by the tokenizer of the model; lines without tokens are
+            left out.
+        query: a tokenised sentence.
+        index: which of its tokens, from 0.
+        topn: how many to find, nearest first, of equal ones the earlier.
+        layers: "top", "average" of all, "all" (a list for each), a number from 0, or several.
+        cache: file for the corpus's vectors; the first query writes it, later ones read it in place of running the
+            model: 4 bytes x tokens x width a layer. A damaged one is written again, with a warning; one of a different
+            corpus, model, precision or other layers is refused.
+        batch_size, max_tokens: most sentences, and most tokens with their padding, in a batch; as in
+            ElmoEmbedder.embed_file.
+        progress: called after each batch with the tokens done and all tokens.
+
+    Returns: the name of each layer ("average", or its number) -> its nearest tokens.
+
+    Raises: ElmoFastError: no such token, no such layer, a corpus without tokens, a cache of something else, no room
+        for it; OSError.
+    """
+    check_query(query, index, topn)
+    numbers = layer_numbers(layers, bilm.num_layers)
+    names = ["average"] if numbers is None else [str(number) for number in numbers]
+
+    def lines_of_corpus() -> Iterator[tuple[int, list[str]]]:
+        return read_sentences(corpus, bilm.options.tokenizer)
+
+    lengths = {line: len(tokens) for line, tokens in lines_of_corpus() if tokens}
+    if not lengths:
+        raise ElmoFastError(f"corpus {os.fspath(corpus)} must have at least one token; every line is blank")
+    queries = unit_rows(embed_batch(bilm, [query], layers)[0])[:, index]  # [K, 2D]
+    lines, starts = list(lengths), np.cumsum([0, *lengths.values()])
+
+    def embedded() -> Iterator[tuple[int, Floats]]:
+        """Yield each sentence's number and unit vectors [K, n, 2D], in any order."""
+        done = 0
+        sentences = (tokens for _, tokens in lines_of_corpus() if tokens)
+        settings: dict[str, Any] = {"batch_size": batch_size, "max_tokens": max_tokens}
+        for batch in embed_batches(bilm, sentences, layers, name=lambda i: f"line {lines[i] + 1}", **settings):
+            for sentence, vectors in zip(batch.indices, batch.vectors, strict=True):
+                yield sentence, unit_rows(vectors)
+            done += sum(map(len, batch.sentences))
+            del batch, vectors  # or they would stay in memory while the next batch runs
+            if progress is not None:
+                progress(done, int(starts[-1]))
+
+    if cache is None:
+        searches = [Search(of_layer[None], topn) for of_layer in queries]
+        for sentence, vectors in embedded():
+            for search, rows in zip(searches, vectors, strict=True):
+                search.add(int(starts[sentence]), rows, unit=True)
+        found = [search.found() for search in searches]
+    else:
+        made_from: _MadeFrom = {
+            "corpus": sha256_of(corpus),
+            "model": model_digest(bilm),
+            "precision": bilm._elmo_lstm.precision,
+            "layers": names,
+        }
+        found = _search_cache(cache, made_from, list(lengths.values()), embedded, queries, topn)
+    places = [np.searchsorted(starts, near.rows[0], side="right") - 1 for near in found]
+    shown = {lines[sentence] for sentences in places for sentence in sentences}
+    tokens = {line: tokens for line, tokens in lines_of_corpus() if line in shown}
+    return {
+        name: [
+            NearestToken(float(cosine), lines[s], int(row - starts[s]), tokens[lines[s]])
+            for cosine, row, s in zip(near.cosines[0], near.rows[0], sentences, strict=True)
+        ]
+        for name, near, sentences in zip(names, found, places, strict=True)
+    }
+
+
+def check_query(query: Sequence[str], index: int, topn: int) -> None:
+    """Raise ElmoFastError for an index that is no token's of the query, or topn below 1."""
+    not_a_string(query, "query", "a list of words")
+    if not 0 <= index < len(query):
+        places = " ".join(f"{i}:{token}" for i, token in enumerate(query)) or "none"
+        raise ElmoFastError(f"index must be the place of a token of the query ({places}); got {index}")
+    check_counts(topn=topn)
+
+
+class _MadeFrom(TypedDict):
+    """What the vectors of a cache depend on."""
+
+    corpus: str
+    model: str
+    precision: str
+    layers: list[str]
+
+
+def _search_cache(
+    path: str | os.PathLike[str],
+    made_from: _MadeFrom,
+    lengths: Sequence[int],
+    embedded: Callable[[], Iterator[tuple[int, Floats]]],
+    queries: Floats,
+    topn: int,
+) -> list[Nearest]:
+    """Find the tokens nearest to each layer's query, [K, 2D]; write the file first if it is missing or damaged."""
+    names = made_from["layers"]
+    if os.path.exists(path):
+        try:
+            file = CacheFile(path)
+            stored = parsed(file.made_from, _MadeFrom, f"{file.path}: made_from")
+            others = [name for name, value in stored.items() if name != "layers" and value != made_from.get(name)]
+            if others or not set(names) <= set(stored["layers"]):
+                what = f"a different {others[0]}" if others else f"layers {', '.join(stored['layers'])} only"
+                raise ElmoFastError(f"cache {os.fspath(path)} is of {what}; name another file, or remove this one")
+            rows = [stored["layers"].index(name) for name in names]
+            return [nearest_in(file, row, query[None], topn) for row, query in zip(rows, queries, strict=True)]
+        except DamagedFile as error:
+            warnings.warn(f"{error}; it is written again", stacklevel=3)
+    shape = len(names), queries.shape[1]
+    check_room(path, 4 * shape[0] * shape[1] * sum(lengths))
+    with writing_cache_file(path, lengths, *shape, json.dumps(made_from)) as writer:
+        for sentence, vectors in embedded():
+            writer.write(sentence, vectors)
+    file = CacheFile(path)
+    return [nearest_in(file, row, query[None], topn) for row, query in enumerate(queries)]
+
+
+def nearest_in(file: CacheFile, layer: int, queries: Floats, topn: int) -> Nearest:
+    """Find the rows nearest to each query, [Q, 2D], among a layer's unit vectors; DamagedFile if one has changed."""
+    search, check, vectors = Search(queries, topn), file.check_of(layer), file.vectors[layer]
+    for number, first in enumerate(range(0, len(vectors), file.block_rows)):
+        rows = vectors[first : first + file.block_rows]
+        check(number, rows)
+        search.add(first, rows, unit=True)
+    return search.found()
