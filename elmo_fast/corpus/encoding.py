@@ -16,7 +16,7 @@ from elmo_fast.corpus.pieces import LINE_END, Ids, numbered, numbering, pieces_m
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.text import Vocabulary, characters, unknown_hints
-from elmo_fast.text.characters import RAW_CHARACTERS, CharacterTable, utf8_of
+from elmo_fast.text.characters import RAW_CHARACTERS, Bytes, CharacterTable, utf8_of
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +51,7 @@ class TypeTable:
 
     def characters(self, max_characters: int, device: "torch.device | str" = "cpu") -> "TypeCharacters":
         """Every word's characters, truncated to `max_characters` slots, on a device."""
-        return TypeCharacters(CharacterTable.of_utf8((self.data, self.ends), max_characters), device)
+        return TypeCharacters(CharacterTable(Bytes(self.data, self.ends), max_characters), device)
 
     def _bounds(self, chosen: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         ends = self.ends[chosen].astype(np.int64)

@@ -316,7 +316,7 @@ def prepare(
             made_from["tokenizer"] = tokenizer
         _check_target(target, made_from, overwrite)
         with folder_lock(target, "out_dir", "prepares a corpus", beside=True), workplace(target) as work:
-            types, stems = read_pieces(pieces, work, processes, progress, keep_ids=True, tokenizer=tokenizer)
+            types, stems = read_pieces(pieces, processes, progress, work=work, tokenizer=tokenizer)
             words, counts = types.words, types.counts
             if not words:
                 raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import pathlib
 import signal
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
@@ -78,29 +77,25 @@ BYTES_PER_PROCESS = 1 << 24
 
 
 class Task(NamedTuple):
-    """A piece to read, and where to write the results: `stem`.words, .counts and, with keep_ids, .ids."""
+    """A piece to read, and the file to write its numbers to, or None."""
 
     piece: Piece
-    stem: str
-    keep_ids: bool
+    ids: str | None
     tokenizer: str | None
 
 
-def count_piece(task: Task) -> int:
-    """Reads a piece and writes its words, their counts and the numbers of its text; returns its number of words."""
+def count_piece(task: Task) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Read a piece and write the numbers of its text; return its distinct words and their counts."""
     numbers = numbering(LINE_END)
     counts = np.zeros(1, np.int64)
-    with open(f"{task.stem}.ids", "wb") if task.keep_ids else contextlib.nullcontext() as file:
+    with open(task.ids, "wb") if task.ids is not None else contextlib.nullcontext() as file:
         for ids in numbered(task.piece, numbers, task.tokenizer):
-            found = np.bincount(ids, minlength=len(numbers))
-            found[: len(counts)] += counts
-            counts = found
+            more = np.bincount(ids, minlength=len(numbers))
+            more[: len(counts)] += counts
+            counts = more
             if file is not None:
                 file.write(ids.data)
-    words = list(numbers)[1:]
-    pathlib.Path(f"{task.stem}.words").write_bytes("\n".join(words).encode())
-    pathlib.Path(f"{task.stem}.counts").write_bytes(counts[1:].data)
-    return int(counts[1:].sum())
+    return list(numbers)[1:], counts[1:]
 
 
 class Types:
@@ -110,14 +105,12 @@ class Types:
         self.numbers: dict[str, int] = numbering(None)
         self._counts = np.zeros(1 << 16, np.int64)
 
-    def add(self, stem: str) -> Ids:
-        """Merges what `count_piece` wrote; returns the number here, from 1, of each number there, 0 first."""
-        data = pathlib.Path(f"{stem}.words").read_bytes().decode()
-        words = data.split("\n") if data else []
+    def add(self, words: list[str], counts: npt.NDArray[np.int64]) -> Ids:
+        """Add the words of a piece; return the number of each of them here, from 1, after a 0."""
         numbers = np.fromiter(map(self.numbers.__getitem__, words), np.uint32, len(words))
         if len(self.numbers) > len(self._counts):
             self._counts = np.concatenate([self._counts, np.zeros(len(self.numbers), np.int64)])
-        self._counts[numbers] += np.frombuffer(pathlib.Path(f"{stem}.counts").read_bytes(), np.int64)
+        self._counts[numbers] += counts
         return np.concatenate([np.zeros(1, np.uint32), numbers])
 
     @property
@@ -133,31 +126,31 @@ class Types:
 
 def read_pieces(
     pieces: list[Piece],
-    work: pathlib.Path,
     processes: int | None,
     progress: TextProgress | None,
     *,
-    keep_ids: bool,
+    work: pathlib.Path | None = None,
     tokenizer: str | None = None,
 ) -> tuple[Types, list[str]]:
-    """Counts all pieces; returns their types and the file stem of each piece in the folder `work`.
+    """Count the words of all pieces; return their types and the file stem of each piece in the folder `work`.
 
-    With keep_ids, each piece also has .ids and .map, the result of `Types.add`.
+    work: for the numbers of the texts, STEM.ids, and those of each piece's words among all, STEM.map; None: neither.
     """
     types = Types()
-    tasks = [Task(piece, os.fspath(work / f"{index:06d}"), keep_ids, tokenizer) for index, piece in enumerate(pieces)]
+    stems = [] if work is None else [os.fspath(work / f"{index:06d}") for index in range(len(pieces))]
+    tasks = [Task(piece, f"{stems[i]}.ids" if stems else None, tokenizer) for i, piece in enumerate(pieces)]
     total = sum(piece.end - piece.begin for piece in pieces)
     done = words = 0
     # Always closed here: no process may write into the folder while it is removed.
-    with contextlib.closing(in_turn(count_piece, tasks, processes, total // BYTES_PER_PROCESS + 1)) as counts:
-        for task, count in zip(tasks, counts, strict=True):
-            numbers = types.add(task.stem)
-            if keep_ids:
-                pathlib.Path(f"{task.stem}.map").write_bytes(numbers.data)
-            done, words = done + task.piece.end - task.piece.begin, words + count
+    with contextlib.closing(in_turn(count_piece, tasks, processes, total // BYTES_PER_PROCESS + 1)) as results:
+        for number, (piece, result) in enumerate(zip(pieces, results, strict=True)):
+            numbers = types.add(*result)
+            if stems:
+                pathlib.Path(f"{stems[number]}.map").write_bytes(numbers.data)
+            done, words = done + piece.end - piece.begin, words + int(result[1].sum())
             if progress is not None:
                 progress(done, total, words)
-    return types, [task.stem for task in tasks]
+    return types, stems
 
 
 def count_words_of(
@@ -167,8 +160,8 @@ def count_words_of(
 
     Raises ElmoFastError and OSError as `read_corpus` does.
     """
-    with pieces_matching(pattern) as pieces, tempfile.TemporaryDirectory(prefix="elmo-fast-") as work:
-        types, _ = read_pieces(pieces, pathlib.Path(work), processes, progress, keep_ids=False, tokenizer=tokenizer)
+    with pieces_matching(pattern) as pieces:
+        types, _ = read_pieces(pieces, processes, progress, tokenizer=tokenizer)
     if not types.words:
         raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
     return Counter(dict(zip(types.words, types.counts.tolist(), strict=True)))

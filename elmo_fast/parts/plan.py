@@ -17,8 +17,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import read_json
 from elmo_fast.files import flush, workplace
 from elmo_fast.text import Source, SurveyedText
-from elmo_fast.text.sources import Sentence
-from elmo_fast.text.survey import Checks
+from elmo_fast.text.sources import Checks, Sentence
 
 PLAN = "parts.json"
 # Parts of each process, so that little is done again when one is killed, and the longest part in windows.

@@ -19,8 +19,7 @@ from elmo_fast.text.characters import (
     words_to_ids,
 )
 from elmo_fast.text.sentences import files_matching, read_lines, read_sentences, rereadable
-from elmo_fast.text.sources import FORMATS_IN, Source, opened_source
-from elmo_fast.text.survey import SurveyedText, survey
+from elmo_fast.text.sources import FORMATS_IN, Source, SurveyedText, opened_source, survey
 from elmo_fast.text.tokenizers import tokenizer
 from elmo_fast.text.vocabulary import MARKERS, UNK_WORD, Vocabulary, count_words, unknown_hints
 

@@ -12,7 +12,7 @@ a (cut) word that its lexicon lacks is <oov>.
 
 import abc
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -86,15 +86,20 @@ RAW_CHARACTERS, PREDICTION_CHARACTERS = 261, 262
 # How a CharacterTable stores the two sentence markers among its lengths.
 BOS_LENGTH, EOS_LENGTH = -1, -2
 _WORDS_AT_ONCE = 1 << 16
-Bytes = tuple[np.ndarray[Any, np.dtype[np.uint8]], np.ndarray[Any, np.dtype[np.uint64]]]
-"""Words as bytes: the concatenated UTF-8 bytes of all words, and where each one ends, [words]."""
+
+
+class Bytes(NamedTuple):
+    """Words as bytes: the concatenated UTF-8 bytes of all words, and where each one ends, [words]."""
+
+    data: np.ndarray[Any, np.dtype[np.uint8]]
+    ends: np.ndarray[Any, np.dtype[np.uint64]]
 
 
 def utf8_of(words: Iterable[str]) -> Bytes:
-    """The bytes of `words`, in order; surrogates, which UTF-8 cannot encode, are dropped."""
+    """Encode `words`, in order; surrogates, which UTF-8 cannot encode, are dropped."""
     encoded = [word.encode("utf-8", "ignore") for word in words]
     lengths = np.fromiter(map(len, encoded), np.uint64, len(encoded))
-    return np.frombuffer(b"".join(encoded), np.uint8), np.cumsum(lengths, dtype=np.uint64)
+    return Bytes(np.frombuffer(b"".join(encoded), np.uint8), np.cumsum(lengths, dtype=np.uint64))
 
 
 class CharacterTable:
@@ -104,28 +109,14 @@ class CharacterTable:
     lengths: bytes of each word, [V] int16; -1 stands for <S> and -2 for </S>
     """
 
-    def __init__(self, words: Iterable[str], max_characters: int = MAX_CHARACTERS) -> None:
-        not_a_string(words, "words", "a list of words")
-        words = list(words)
-        self._spell(utf8_of(words), max_characters)
-        for marker, length in ((BOS_WORD, BOS_LENGTH), (EOS_WORD, EOS_LENGTH)):
-            self.lengths[[i for i, word in enumerate(words) if word == marker]] = length
-
-    @classmethod
-    def of_utf8(cls, words: Bytes, max_characters: int = MAX_CHARACTERS) -> "CharacterTable":
-        """The table of words given as bytes; a word with the bytes of a marker is that marker."""
-        table = cls.__new__(cls)
-        table._spell(words, max_characters)
-        for marker, length in ((BOS_WORD, BOS_LENGTH), (EOS_WORD, EOS_LENGTH)):
-            table.lengths[_rows_of(marker.encode(), *words)] = length
-        return table
-
-    def _spell(self, words: Bytes, max_characters: int) -> None:
+    def __init__(self, words: Iterable[str] | Bytes, max_characters: int = MAX_CHARACTERS) -> None:
+        """words: strings, or their bytes as `utf8_of` returns them."""
         if max_characters < 3:
             raise ElmoFastError(
                 f"max_characters must be 3 or more (two slots mark the start and end of the word); got {max_characters}"
             )
-        data, ends = words
+        not_a_string(words, "words", "a list of words")
+        data, ends = words if isinstance(words, Bytes) else utf8_of(words)
         bounds = np.concatenate([[0], ends.astype(np.int64)])
         self.max_characters, width = max_characters, max_characters - 2
         self.lengths, self.bytes = np.empty(len(ends), np.int16), np.zeros((len(ends), width), np.uint8)
@@ -138,6 +129,11 @@ class CharacterTable:
             rows = slice(first, first + len(lengths))
             self.lengths[rows] = np.minimum(lengths, width)
             self.bytes[rows][slots < self.lengths[rows, None]] = body
+        for marker, length in ((BOS_WORD, BOS_LENGTH), (EOS_WORD, EOS_LENGTH)):
+            same_length = np.flatnonzero(np.diff(bounds) == len(marker))
+            letters = data[bounds[same_length][:, None] + np.arange(len(marker))]
+            equal = (letters == np.frombuffer(marker.encode(), np.uint8)).all(1)
+            self.lengths[same_length[equal]] = length
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -165,14 +161,6 @@ class CharacterTable:
         if n_characters == PREDICTION_CHARACTERS:
             ids += 1
         return ids.reshape(*rows.shape, self.max_characters)
-
-
-def _rows_of(word: bytes, data: Any, ends: Any) -> Any:
-    """Which of the words, given as bytes, equal `word`."""
-    bounds = np.concatenate([[0], ends.astype(np.int64)])
-    rows = np.flatnonzero(np.diff(bounds) == len(word))
-    alike = data[bounds[rows][:, None] + np.arange(len(word))] == np.frombuffer(word, np.uint8)
-    return rows[alike.all(1)]
 
 
 def words_to_ids(words: Sequence[str], n_characters: int = RAW_CHARACTERS, max_characters: int = MAX_CHARACTERS) -> Any:
