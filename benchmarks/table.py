@@ -2,9 +2,12 @@
 
 `python -m benchmarks.table RUN.json` reads what pytest-benchmark wrote (`--benchmark-json RUN.json`), reduces the turns
 of each side to a row of benchmarks/results/CPU/CASE.json, and rewrites the text between `<!-- bench:NAME -->` and
-`<!-- /bench:NAME -->` on each page. Without a file it only rewrites the pages.
+`<!-- /bench:NAME -->` on each page, the chart docs/benchmarks.svg and the appendix docs/benchmarks.csv. Without a file
+it only rewrites these.
 """
 
+import csv
+import io
 import json
 import pathlib
 import re
@@ -17,6 +20,8 @@ from benchmarks import gpu_model
 from benchmarks.machine import ROOT, significant
 
 README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+CHART, APPENDIX = DOCS / "benchmarks.svg", DOCS / "benchmarks.csv"
 RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 LONG_NOTE = 180  # characters
@@ -169,12 +174,12 @@ def spread(row: Content) -> str:
 
 
 def processor(content: Content) -> str:
-    """Name the CPU, the instruction set, and the limit where one was set."""
+    """Name the CPU, the instruction set if the result has it, and the limit where one was set."""
     machine = content["machine"]
-    used = machine.get("instruction set")  # older results do not say
-    limit = f", limited by {machine['limit']}" if "limit" in machine else ""
+    limit = f"limited by {machine['limit']}" if "limit" in machine else ""
     limit += " on a CPU with AVX-512" if limit and "avx512f" in machine["flags"] else ""
-    return f"{machine['cpu']} ({used or 'amx'}{limit})"
+    about = ", ".join(filter(None, [machine.get("instruction set"), limit]))
+    return f"{machine['cpu']} ({about})" if about else machine["cpu"]
 
 
 def provenance(content: Content) -> str:
@@ -199,29 +204,147 @@ def words(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def comparison(contents: list[Content]) -> str:
-    """Return README.md's table of the case `embed`: a row for each machine, the largest differences of all machines."""
-    names = ("float32", "bfloat16", "int8")
-    rows = [["CPU (instruction set)", f"AllenNLP {contents[0]['notes']['AllenNLP']}", *(f"`{name}`" for name in names)]]
-    errors: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    for content in contents:
-        sides = {
-            each["side"].removeprefix("elmo_fast, "): each for each in content["rows"] if each["variant"] == BATCHES
-        }
-        carried = next((each for name, each in content["notes"].items() if "state is carried" in name), {})
-        for name in filter(sides.get, names):
-            errors[name].append((sides[name]["error"], float(carried[name])))
-        cells = (
-            f"{number(sides[n]['median'])} (**{number(sides[n]['ratio'])}x**)" if n in sides else "" for n in names
-        )
-        older = ", older code" if content["commit"] in OUTDATED else ""
-        rows.append(
-            [f"{processor(content)}, {content['date'].split()[0]}{older}", number(sides["AllenNLP"]["median"]), *cells]
-        )
-    worst = (map(max, zip(*errors[name], strict=True)) for name in names)
-    last = (" / ".join(small(each) if each < 0.01 else number(each) for each in pair) for pair in worst)
-    rows.append(["largest difference, stateless / carried state", "", *last])
-    return "\n".join([*markdown("lrrrr", *rows), "", *(f"- {provenance(each)}" for each in contents)])
+def current(case: str, folder: pathlib.Path = RESULTS) -> list[Content]:
+    """Read the results of a case that were measured with the present code."""
+    return [content for content in load(case, folder) if content["commit"] not in OUTDATED]
+
+
+# Rows of the summary: what is measured, and its case, variant and side.
+SUMMARY = (
+    ("vectors, original model, batches of 32, `float32`", "embed", BATCHES, "elmo_fast, float32"),
+    ("the same, `bfloat16`", "embed", BATCHES, "elmo_fast, bfloat16"),
+    ("the same, `int8`", "embed", BATCHES, "elmo_fast, int8"),
+    ("vectors, one sentence at a time, `int8`", "embed", "batches of 1", "elmo_fast, int8"),
+    ("a training step, original model, `float32`", "train_step", "one step", "elmo_fast, float32"),
+    ("the same, `bfloat16`", "train_step", "one step", "elmo_fast, bfloat16"),
+    ("pretraining, preset `small`", "pretrain", "training, small", "elmo_fast, float32"),
+    ("preparing text", "corpus", "text to numbers", "prepare"),
+    ("an epoch of a tagger over cached ELMo vectors", "task", "width 1024", "frozen ELMo, from the cache"),
+    ("an epoch of GloVe", "static", "training", "elmo_fast"),
+)
+
+
+def summary(folder: pathlib.Path = RESULTS) -> str:
+    """Return the table of the most important rows, each of the first machine that measured it, and the machines."""
+    rows, machines = (
+        [["on one core", "elmo_fast", "compared with", "speed-up", "largest difference", "machine"]],
+        list[str](),
+    )
+    for label, case, variant, side in SUMMARY:
+        for content in current(case, folder)[:1]:
+            in_case = [each for each in content["rows"] if each["variant"] == variant]
+            row = next((each for each in in_case if each["side"] == side), None)
+            if row is None:
+                continue
+            peers = [each for each in in_case if each["side"] == row.get("against")]
+            peer = f"{peers[0]['side']}: {number(peers[0]['median'])} {peers[0]['unit']}" if peers else ""
+            machine = provenance(content)
+            if machine not in machines:
+                machines.append(machine)
+            ratio = f"{number(row['ratio'])}x" if peers else ""
+            own = f"{number(row['median'])} {row['unit']}"
+            error = "" if row.get("error") is None else small(row["error"])
+            rows.append([label, own, peer, ratio, error, f"({machines.index(machine) + 1})"])
+    return "\n".join([*markdown("lrlrrl", *rows), "", *(f"{n}. {each}" for n, each in enumerate(machines, 1))])
+
+
+WIDTHS = {"small": 128, "original": 1024}  # 2D of the models of benchmarks/models.py
+
+
+def costs(contents: list[Content]) -> str:
+    """Return time, memory and disk of `elmo-fast embed` for 100 million tokens, by the model."""
+    content = next(each for each in contents if each["commit"] not in OUTDATED)
+    rows = [["model", "tokens/s, one core", "100 M tokens", "memory", "disk, `average`, f16", "disk, `all`, f32"]]
+    of = {(each["variant"], each["threads"]): each["median"] for each in content["rows"]}
+    for model, width in WIDTHS.items():
+        speed, memory = of[f"embed, {model}", 1], of.get((f"resident memory, {model}", 1))
+        disk = [f"{number(1e8 * width * size / 1e9)} GB" for size in (2, 3 * 4)]
+        used = "" if memory is None else f"{number(memory)} MiB"
+        rows.append([f"`{model}`, {width} numbers", number(speed), f"{number(1e8 / speed / 3600)} hours", used, *disk])
+    return "\n".join([*markdown("lrrrrr", *rows), "", f"Measured on {provenance(content)}."])
+
+
+def precision(contents: list[Content]) -> str:
+    """Return what rounding costs: a row for each precision."""
+    rows = [["precision", "RMS error, top layer", "held-out perplexity", "tags right"]]
+    values = {(each["variant"], each["side"]): f"{number(each['median'])}" for each in contents[0]["rows"]}
+    for name in ("float32", "bfloat16", "float16", "int8"):
+        side = f"elmo_fast, {name}"
+        error, perplexity, tags = (values.get((what, side)) for what in PRECISION_ROWS)
+        rows.append([f"`{name}`", f"{error} %" if error else "", perplexity or "", f"{tags} %" if tags else ""])
+    notes = contents[0]["notes"]
+    return "\n".join([*markdown("lrrr", *rows), "", f"Model: {notes['model']}. {provenance(contents[0])}."])
+
+
+PRECISION_ROWS = ("layer 2, RMS error", "held-out text", "tagger over it")
+COLORS = {"AllenNLP": "#9aa0a6", "float32": "#4c78a8", "bfloat16": "#f58518", "int8": "#54a24b"}
+OTHER_COLOR = "#b279a2"
+
+
+def chart(folder: pathlib.Path = RESULTS) -> str:
+    """Return README.md's chart as SVG: tokens per second of the case `embed`, a group of bars for each machine."""
+    left, bar, top, width = 64, 18, 34, 760
+    contents = current("embed", folder)
+    rows = [(content, [each for each in content["rows"] if each["variant"] == BATCHES]) for content in contents]
+    most = max((row["median"] for _, each in rows for row in each), default=1)
+    lines, y = list[str](), top
+    for content, each in rows:
+        lines.append(f'<text x="8" y="{y + 12}" font-weight="bold">{processor(content)}</text>')
+        y += bar
+        for row in each:
+            name = row["side"].removeprefix("elmo_fast, ")
+            color = COLORS.get(name, OTHER_COLOR)
+            length = round(row["median"] / most * (width - left - 190))
+            ratio = f" ({number(row['ratio'])}x)" if row.get("ratio") else ""
+            lines += [
+                f'<rect x="{left + 16}" y="{y}" width="{length}" height="{bar - 4}" fill="{color}"/>',
+                f'<text x="{left + 10}" y="{y + 11}" text-anchor="end">{name}</text>',
+                f'<text x="{left + 22 + length}" y="{y + 11}">{number(row["median"])}{ratio}</text>',
+            ]
+            y += bar
+        y += bar // 2
+    title = "Tokens per second on one core: original ELMo (93.6 M weights), batches of 32"
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}" font-family="sans-serif" '
+            'font-size="12">',
+            f'<rect width="{width}" height="{y}" fill="white"/>',
+            f'<text x="8" y="20" font-size="14">{title}</text>',
+            *lines,
+            "</svg>\n",
+        ]
+    )
+
+
+COLUMNS = (
+    "case",
+    "what",
+    "side",
+    "threads",
+    "median",
+    "unit",
+    "p20",
+    "p80",
+    "speed_up",
+    "against",
+    "error",
+    "error_to",
+)
+
+
+def appendix(folder: pathlib.Path = RESULTS) -> str:
+    """Return every row of every result, and where it comes from, as CSV."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([*COLUMNS, "machine", "date", "commit", "outdated"])
+    for case in sorted({path.stem for path in folder.rglob("*.json")}):
+        for content in load(case, folder):
+            about = provenance(content).split(", 20")[0] if content.get("rows") else ""
+            for row in content.get("rows", ()):
+                values = {"case": case, "what": row["variant"], "speed_up": row.get("ratio"), **row}
+                older = OUTDATED.get(content["commit"], "")
+                table.writerow([*map(values.get, COLUMNS), about, content["date"], content["commit"], older])
+    return text.getvalue()
 
 
 def demo(content: Content) -> str:
@@ -247,37 +370,41 @@ def torture(content: Content) -> str:
 
 
 def fuzz(content: Content) -> str:
-    """The runs of `make fuzz`, each with its commit: how many cases of what, and how many different findings."""
-    rows = [["commit", "date", "ops", "files", "command lines", "findings"]]
+    """Say in one sentence what the runs of `make fuzz` tried and found."""
+    sums = dict.fromkeys(("ops", "files", "command lines"), 0)
     for run in content["runs"]:
-        sums = dict.fromkeys(("ops", "files", "command lines"), 0)
         for target, cases in run["cases"].items():
             kind = "ops" if target.startswith("op_") else "command lines" if target == "command_line" else "files"
             sums[kind] += cases
-        counts = [f"{cases:,}" for cases in sums.values()]
-        rows.append([run["commit"], run["date"].split()[0], *counts, str(len(run["findings"]))])
-    about = content["runs"][-1]
-    versions = ", ".join(f"{name} {about['versions'][name]}" for name in ("python", "torch", "numpy", "h5py"))
-    total = sum(sum(run["cases"].values()) for run in content["runs"])
-    summary = f"{total:,} cases in all; {about['machine']['cpu']}, {versions}. Reproduce: `make fuzz SECONDS=3600`."
-    return "\n".join([*markdown("llrrrr", *rows), "", summary])
+    first, last = (content["runs"][index] for index in (0, -1))
+    counts = ", ".join(f"{cases:,} of {kind}" for kind, cases in sums.items())
+    return (
+        f"From {first['date'].split()[0]} to {last['date'].split()[0]}: {len(content['runs'])} runs, "
+        f"{sum(sums.values()):,} cases ({counts}), {sum(len(run['findings']) for run in content['runs'])} findings, "
+        f"{len(last['findings'])} of them in the last run (commit {last['commit']}). "
+        "Reproduce: `make fuzz SECONDS=3600`."
+    )
 
 
-# Markers that are not the table of a case's rows: the case whose result they render, and how.
-RENDERED: dict[str, tuple[str, Callable[[Content], str]]] = {
-    "demo": ("demo", demo),
-    "torture": ("torture", torture),
-    "fuzz": ("fuzz", fuzz),
+# Markers that are not the table of a case's rows: the case whose results they render, and how.
+RENDERED: dict[str, tuple[str, Callable[[list[Content]], str]]] = {
+    "demo": ("demo", lambda contents: demo(contents[0])),
+    "torture": ("torture", lambda contents: torture(contents[0])),
+    "fuzz": ("fuzz", lambda contents: fuzz(contents[0])),
+    "costs": ("embed_file", costs),
+    "precision": ("precision", precision),
 }
 
 
 def render(name: str, folder: pathlib.Path = RESULTS) -> str:
     """Return the text that belongs between the markers of `name`."""
-    case, function = ("embed", None) if name == "comparison" else RENDERED.get(name, (name, case_table))
     if name == "gpu_counts":
         return gpu_model.table()
+    if name == "summary":
+        return summary(folder)
+    case, function = RENDERED.get(name, (name, lambda contents: "\n\n".join(map(case_table, contents))))
     if contents := load(case, folder):
-        return "\n\n".join(map(function, contents)) if function else comparison(contents)
+        return function(contents)
     if name == "gpu":
         return "No GPU has run these kernels yet, so there is no figure (`make gpu` on a machine with one writes them)."
     return f"(Not measured yet: `make {f'bench CASE={case}' if case in cases() else case}` writes this.)"
@@ -288,6 +415,12 @@ def filled(text: str, folder: pathlib.Path = RESULTS) -> str:
     return MARKED.sub(lambda match: match[1] + render(match[2], folder) + "\n" + match[3], text)
 
 
+def written() -> dict[pathlib.Path, str]:
+    """Return every file that this module writes, and its text by the results."""
+    pages = (README, *sorted(DOCS.glob("*.md")))
+    return {page: filled(page.read_text(encoding="utf-8")) for page in pages} | {CHART: chart(), APPENDIX: appendix()}
+
+
 def main(arguments: Sequence[str]) -> int:
     """Reduce the files of pytest-benchmark that are named, and rewrite the pages whose tables differ."""
     for argument in arguments:
@@ -296,11 +429,10 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"{content['case']}: a quick run is not saved\n{case_table(content)}")
             else:
                 print(f"{content['case']} -> {save(content).relative_to(ROOT)}")
-    for page in (README, *sorted((ROOT / "docs").glob("*.md"))):
-        text = page.read_text(encoding="utf-8")
-        if (new := filled(text)) != text:
+    for page, new in written().items():
+        if not page.exists() or page.read_text(encoding="utf-8") != new:
             page.write_text(new, encoding="utf-8")
-            print(f"rewrote the tables of {page.name}")
+            print(f"rewrote {page.relative_to(ROOT)}")
     return 0
 
 

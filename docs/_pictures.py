@@ -1,8 +1,9 @@
 """Redraws every picture of the documentation: `make pictures`.
 
 The model of pictures.md is trained first if build/pictures/ has none: the preset `tiny`, 2,000 steps on the text
-that Python carries (five minutes on a core). The pictures of the example report come from its report.json. The curves
-of benchmarks.md come from the files that `make bench CASE=pretrain` leaves under benchmarks/results/.
+that Python carries (five minutes on a core). architecture.svg comes from the imports, the pictures of the example
+report from its report.json, and the curves of benchmarks.md from the files that `make bench CASE=pretrain` leaves under
+benchmarks/results/.
 """
 
 import json
@@ -26,7 +27,9 @@ from elmo_fast.report.plan import Cell
 from elmo_fast.static import context_free_vectors
 
 DOCS = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS.parent))
+sys.path[:0] = [str(DOCS.parent), str(DOCS)]
+
+import _architecture  # noqa: E402
 
 from examples.demo import write_corpus  # noqa: E402
 
@@ -89,6 +92,7 @@ def of_the_benchmark() -> None:
 
 
 if __name__ == "__main__":
+    _architecture.PICTURE.write_text(_architecture.picture(), encoding="utf-8")
     of_the_report()
     of_the_benchmark()
     of_a_model(trained())

@@ -132,6 +132,14 @@ def test_every_command_has_a_page_with_an_entry_for_each_of_its_options(built):
             assert {option for option in options if (option, "std:cmdoption") not in found} == set()
 
 
+def test_the_picture_of_the_architecture_is_that_of_the_code(monkeypatch):
+    """Every package is drawn, above those that it imports."""
+    monkeypatch.syspath_prepend(DOCS)
+    drawn = importlib.import_module("_architecture")
+    assert drawn.CAPTIONS.keys() >= {path.parent.name for path in (ROOT / "elmo_fast").glob("*/__init__.py")}
+    assert drawn.PICTURE.read_text(encoding="utf-8") == drawn.picture(), "run `python docs/_architecture.py`"
+
+
 def old_and_new():
     """The right-hand cells of the tables for those who come from other libraries."""
     text = (DOCS / "coming_from.md").read_text(encoding="utf-8")

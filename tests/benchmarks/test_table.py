@@ -1,6 +1,8 @@
-"""README.md's tables are what the result files say, and nothing else."""
+"""Tables, chart and appendix are what the result files say, and nothing else."""
 
+import csv
 import json
+from xml.etree import ElementTree
 
 import pytest
 
@@ -41,20 +43,12 @@ def save_rows(folder, case, rows, notes):
     table.save({"case": case, **about, "notes": notes, "skipped": [], "rows": rows}, folder)
 
 
-def test_text_between_markers_is_written_anew(tmp_path):
-    """Both tables follow the result file; what stands around them stays; running it again changes nothing."""
-    text = (
-        "before\n<!-- bench:comparison -->\nold 99\n<!-- /bench:comparison -->\nbetween\n"
-        "<!-- bench:embed -->\n<!-- /bench:embed -->\nafter\n"
-    )
+def test_text_between_markers_is_written_again(tmp_path):
+    """The table follows the result file; what stands around it stays; running it again changes nothing."""
+    text = "before\n<!-- bench:embed -->\nold 99\n<!-- /bench:embed -->\nafter\n"
     results_of(tmp_path, ratio=5)
-    about = machine.describe("")
-    used, cpu, date = machine.instruction_set(), about["machine"]["cpu"], about["date"].split()[0]
     filled = table.filled(text, tmp_path)
-    heading = "| CPU (instruction set) | AllenNLP 2.10.1 | `float32` | `bfloat16` | `int8` |"
-    assert filled.startswith(f"before\n<!-- bench:comparison -->\n{heading}\n")
-    assert f"| {cpu} ({used}), {date} | 100 | 500 (**5x**) | 2,000 (**20x**) |  |" in filled
-    assert "| largest difference, stateless / carried state |  | 2.0e-6 / 3.0e-5 | 2.0e-6 / 1.5 |  |" in filled
+    assert filled.startswith("before\n<!-- bench:embed -->\n| what |")
     assert "| batches of 32 | AllenNLP | 1 | 100 tokens/s (100 to 118) |  |  |" in filled
     mine = "| batches of 32 | elmo_fast, float32 | 1 | 500 tokens/s |"
     assert f"{mine} **5x** AllenNLP | 2.0e-6 from AllenNLP |" in filled
@@ -67,25 +61,43 @@ def test_text_between_markers_is_written_anew(tmp_path):
     assert table.filled(filled, tmp_path) != filled
 
 
-def test_a_limit_and_older_code_are_said(tmp_path, monkeypatch):
-    """A CPU with AVX-512 held to AVX2 is not one with AVX2 alone; figures of replaced kernels carry their date."""
+def test_the_summary_the_chart_and_the_appendix_follow_the_results(tmp_path):
+    """Every bar and row is one of a result file; a case without a result has none."""
+    results_of(tmp_path, ratio=5)
+    rows = table.summary(tmp_path).splitlines()
+    assert rows[2].startswith("| vectors, original model, batches of 32, `float32` | 500 tokens/s |")
+    assert rows[2].endswith("| AllenNLP: 100 tokens/s | 5x | 2.0e-6 | (1) |")
+    assert len([row for row in rows if row.startswith("| ")]) == 2 + 2  # headings, float32 and bfloat16
+    drawn = ElementTree.fromstring(table.chart(tmp_path))
+    widths = [int(each.get("width")) for each in drawn.iter("{http://www.w3.org/2000/svg}rect")][1:]
+    assert [round(width / widths[-1], 2) for width in widths] == [0.05, 0.25, 1]
+    texts = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[3:] == ["100", "float32", "500 (5x)", "bfloat16", "2,000 (20x)"]
+    lines = list(csv.DictReader(table.appendix(tmp_path).splitlines()))
+    assert [float(line["median"]) for line in lines] == [100, 500, 2000]
+    assert {line["case"] for line in lines} == {"embed"}
+
+
+def test_a_limit_and_older_code_are_named(tmp_path, monkeypatch):
+    """A CPU with AVX-512 held to AVX2 is not one with AVX2 alone; figures of replaced kernels are not drawn."""
     monkeypatch.setenv("ELMO_FAST_ISA", "avx2")
     monkeypatch.setattr(machine, "cpuinfo", lambda: {"model name": "A CPU", "flags": "avx2 avx512f"})
     results_of(tmp_path, ratio=5)
     used = machine.instruction_set()
-    told = table.render("comparison", tmp_path)
-    assert f"| A CPU ({used}, limited by ELMO_FAST_ISA=avx2 on a CPU with AVX-512), " in told
+    limited = f"A CPU ({used}, limited by ELMO_FAST_ISA=avx2 on a CPU with AVX-512)"
+    assert limited in table.render("embed", tmp_path)
+    assert limited in table.chart(tmp_path)
     content = json.loads((tmp_path / used / "embed.json").read_text())
     del content["machine"]["limit"]
     monkeypatch.setattr(table, "OUTDATED", {content["commit"]: "before the kernels were replaced"})
     (tmp_path / used / "embed.json").write_text(json.dumps(content))
-    told = table.render("comparison", tmp_path)
-    assert f"| A CPU ({used}), {content['date'].split()[0]}, older code | 100 |" in told
-    assert told.endswith("; before the kernels were replaced")
+    assert "; before the kernels were replaced" in table.render("embed", tmp_path)
+    assert "A CPU" not in table.chart(tmp_path) + table.summary(tmp_path)
+    assert table.appendix(tmp_path).count("before the kernels were replaced") == 3
 
 
 def test_cpus_of_one_instruction_set_have_results_of_their_own(tmp_path, monkeypatch):
-    """Two generations: both are told, with names that differ; a CPU without family and model has the set alone."""
+    """Two generations: both are drawn, with names that differ; a CPU without family and model has the set alone."""
     for generation, ratio in (
         ({"cpu family": "25", "model": "17"}, 5),
         ({"cpu family": "26", "model": "2"}, 6),
@@ -95,9 +107,10 @@ def test_cpus_of_one_instruction_set_have_results_of_their_own(tmp_path, monkeyp
         results_of(tmp_path, ratio=ratio)
     used = machine.instruction_set()
     assert sorted(each.name for each in tmp_path.iterdir()) == [used, f"{used}-25-17", f"{used}-26-2"]
-    told, told_date = table.render("comparison", tmp_path), machine.describe("")["date"].split()[0]
-    for name, speed in (("A CPU", 700), ("A CPU family 25 model 17", 500), ("A CPU family 26 model 2", 600)):
-        assert f"| {name} ({used}), {told_date} | 100 | {speed} " in told
+    drawn = table.chart(tmp_path)
+    for name, ratio in (("A CPU", 7), ("A CPU family 25 model 17", 5), ("A CPU family 26 model 2", 6)):
+        assert f">{name} ({used})<" in drawn
+        assert f">{ratio}00 ({ratio}x)<" in drawn
 
 
 def test_a_case_that_was_never_run_says_so(tmp_path):
@@ -108,12 +121,12 @@ PAGES = [table.README, *sorted((table.ROOT / "docs").glob("*.md"))]
 
 
 def test_pages_hold_what_the_results_say():
-    """README.md and docs/ equal their generated text: no figure between the markers was typed by hand."""
-    texts = [page.read_text(encoding="utf-8") for page in PAGES]
-    assert table.MARKED.search(texts[0]), "README.md has no markers <!-- bench:NAME -->"
-    assert any(table.MARKED.search(text) for text in texts[1:])
-    for page, text in zip(PAGES, texts, strict=True):
-        assert table.filled(text) == text, f"{page.name}: run `python -m benchmarks.table`"
+    """The pages, the chart and the appendix equal their generated text: no figure in them was typed by hand."""
+    written = table.written()
+    assert {table.README, table.CHART, table.APPENDIX} <= written.keys()
+    assert any(table.MARKED.search(text) for text in written.values())
+    for path, text in written.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `python -m benchmarks.table`"
 
 
 def test_every_marker_is_closed_and_known():
@@ -126,8 +139,7 @@ def test_every_marker_is_closed_and_known():
             *table.cases(),
             *table.RENDERED,
             "scaling",
-            "embed_parts",
-            "comparison",
+            "summary",
             "gpu",
             "gpu_counts",
         }
@@ -141,12 +153,12 @@ def test_the_demonstration_is_told_in_one_sentence(tmp_path):
     assert "12,345 held-out words fell from 4,000 to 100, 40 times lower" in said
 
 
-def test_runs_of_the_attacks_are_told_with_their_commits(tmp_path):
-    """Cases by kind, findings, and their sum over all runs."""
+def test_runs_of_the_attacks_are_summed(tmp_path):
+    """Cases by kind and findings of all runs."""
     path = tmp_path / "fuzz.json"
     for count in (1, 2):
         add(path, {"op_rows": 1000 * count, "hdf5": 30, "command_line": 4}, [{"case": "hdf5:1"}] * count, 5.0)
-    told = table.render("fuzz", tmp_path)
-    assert "| 1,000 | 30 | 4 | 1 |" in told
-    assert "| 2,000 | 30 | 4 | 2 |" in told
-    assert "3,068 cases in all" in told
+    said = table.render("fuzz", tmp_path)
+    assert (
+        "2 runs, 3,068 cases (3,000 of ops, 60 of files, 8 of command lines), 3 findings, 2 of them in the last" in said
+    )
