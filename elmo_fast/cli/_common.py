@@ -1,37 +1,38 @@
-"""What the commands share: a parser with the common options, and what those options do."""
+"""What the commands share: a parser with the common options, and what those options do; a model; progress."""
 
 import dataclasses
+import io
 import logging
+import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
+from tqdm import tqdm
+
+from elmo_fast.cli._parser import ConfigFile, Parser
 from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.threads import check_threads, unhindered_threads
 
 # One sentence for each option that names a text.
 TEXT = "text: one sentence per line, tokens separated by spaces; plain, .gz or .zst"
+# The shared options that name a pretrained model in one of two ways, and one of several in an archive; its precision.
+MODEL_NAMES = ("model", "options_file", "weight_file", "prefix")
+MODEL_OPTIONS = (*MODEL_NAMES, "precision")
 
 
 def new_parser(
     command: str,
     description: str,
-    config_action: Any = None,
-    config_help: str = "YAML, JSON or TOML file of these options",
+    config_action: Any = ConfigFile,
+    config_help: str = "YAML, JSON or TOML file of these options; those typed stand above it",
     shared: Sequence[str] = ("seed", "device", "threads"),
-) -> Any:
-    """A jsonargparse parser for `elmo-fast COMMAND` with --config, --print_config, -v, -q, and what it uses of --seed,
-    --device and --threads.
-
-    Option names have underscores; `main.normalised` converts the hyphens that a user types.
-    config_action, config_help: a subclass of ConfigFile for --config, and its help.
-    """
-    from elmo_fast.cli._config_file import ConfigFile
-    from elmo_fast.cli._parser import Parser
-
+) -> Parser:
+    """Create the parser of `elmo-fast COMMAND` with --config, --print_config, -v, -q, and the shared options."""
     parser = Parser(prog=f"elmo-fast {command}", description=description)
-    parser.add_argument("--config", action=config_action or ConfigFile, help=config_help)
+    parser.add_argument("--config", action=config_action, help=config_help)
     parser._option_string_actions["--print_config"].help = "print the options in force, as YAML, and exit"
     parser.add_argument("-v", "--verbose", action="store_true", help="print more")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
@@ -40,26 +41,26 @@ def new_parser(
 
 
 def values_of(arguments: Any, *kinds: Any) -> dict[str, Any]:
-    """The options that are fields of these configurations (`Parser.fields`), by name."""
-    given = {}
+    """Return the options that are fields of these configurations (`Parser.fields`), by name."""
+    values = {}
     for field in (field for kind in kinds for field in dataclasses.fields(kind)):
         value = getattr(arguments, field.name)
-        given[field.name] = tuple(value) if isinstance(field.default, tuple) else value
-    return given
+        values[field.name] = tuple(value) if isinstance(field.default, tuple) else value
+    return values
 
 
 def named(arguments: Any, *names: str) -> dict[str, Any]:
-    """These options by name, for a function that calls its arguments the same."""
+    """Return these options by name, for a function that calls its arguments the same."""
     return {name: getattr(arguments, name) for name in names}
 
 
 def logger() -> logging.Logger:
-    """The logger of the command line: info by default, warnings with -q, everything with -v, on stderr."""
+    """Return the logger of the command line: info by default, warnings with -q, everything with -v, on stderr."""
     return logging.getLogger("elmo_fast")
 
 
 def set_up_logging(arguments: Any) -> None:
-    """Applies -v and -q."""
+    """Apply -v and -q."""
     log = logger()
     log.setLevel(logging.DEBUG if arguments.verbose else logging.WARNING if arguments.quiet else logging.INFO)
     handler = logging.StreamHandler(sys.stderr)
@@ -68,7 +69,7 @@ def set_up_logging(arguments: Any) -> None:
 
 
 def set_up(arguments: Any) -> Any:
-    """Applies the common options and returns the torch device; ElmoFastError if this machine does not have it."""
+    """Apply the common options and return the torch device; ElmoFastError if this machine does not have it."""
     set_up_logging(arguments)
     import torch
 
@@ -83,7 +84,7 @@ def set_up(arguments: Any) -> Any:
 
 
 def leave_busy_processors(arguments: Any) -> None:
-    """Without --threads, uses one thread for each processor that other programs leave free, and says so.
+    """Without --threads, use one thread for each processor that other programs leave free, and say so.
 
     For commands that run a trained model; training keeps the number that it started with.
     """
@@ -93,3 +94,170 @@ def leave_busy_processors(arguments: Any) -> None:
         count, why = unhindered_threads(torch.get_num_threads())
         torch.set_num_threads(count)
         logger().info("cpu    threads: %d: %s (--threads N sets the number)", count, why)
+
+
+def resolve_model(arguments: Any, default: str | None = None) -> None:
+    """Set --model, or --save_dir, to the folder with the model; print it if it is a checkpoint of an unfinished run.
+
+    default: the model that comes with the package which is taken, and named in a line, if no option names one. Raises
+    ElmoFastError unless the options name one model, and files that exist.
+    """
+    from elmo_fast.checkpoints import bundled_folder, model_files, no_model
+
+    if default is not None and not names_model(arguments):
+        arguments.model = default
+        set_up_logging(arguments)
+        logger().info("model  %s, which comes with elmo_fast; --model names another", default)
+    option, pair = _model_option(arguments), (arguments.options_file, arguments.weight_file)
+    model, softmax = getattr(arguments, option), getattr(arguments, "softmax_file", None)
+    if (model is None) == (pair == (None, None)) or (model is None and None in pair):
+        raise ElmoFastError(
+            "name a model with --model FOLDER (or an archive of it), or with --options_file and --weight_file; "
+            f"got --{option} {model}, --options_file {pair[0]}, --weight_file {pair[1]}"
+        )
+    if model is not None and not os.path.exists(model) and (own := bundled_folder(model)) is not None:
+        model = os.fspath(own)
+        setattr(arguments, option, model)
+    if model is not None and softmax is not None:
+        raise ElmoFastError(
+            f"--softmax_file needs --options_file and --weight_file; a folder (--{option} {model}) has its own, named "
+            "softmax.hdf5"
+        )
+    for name, path in {
+        option: model,
+        **named(arguments, "options_file", "weight_file"),
+        "softmax_file": softmax,
+    }.items():
+        if path is not None and "://" not in path and not os.path.exists(path):
+            wanted = "the folder or the archive of a model" if name == option else "a file"
+            raise ElmoFastError(f"--{name} must be {wanted}; {no_model(path)}")
+    if model is not None:
+        folder = os.fspath(model_files(model)[0].parent)
+        if os.path.isdir(model) and not os.path.samefile(folder, model):
+            set_up_logging(arguments)
+            logger().info("model  %s, the newest checkpoint of an unfinished run", folder)
+            setattr(arguments, option, folder)
+
+
+def _model_option(arguments: Any) -> str:
+    """Name of the option with the model's folder: --save_dir if it is given, which is eval's other name for --model."""
+    return "model" if getattr(arguments, "save_dir", None) is None else "save_dir"
+
+
+def names_model(arguments: Any) -> bool:
+    """Return whether any of the options that name a model is given."""
+    return any(getattr(arguments, name) is not None for name in MODEL_NAMES)
+
+
+def load_state(arguments: Any) -> tuple[Any, Any]:
+    """Load the state and the options of the model that the options name."""
+    from elmo_fast.checkpoints import load_checkpoint
+
+    model = getattr(arguments, _model_option(arguments))
+    files = (model, arguments.options_file, arguments.weight_file, getattr(arguments, "softmax_file", None))
+    return load_checkpoint(*files, prefix=arguments.prefix)
+
+
+def tokenizer_of(arguments: Any) -> str | None:
+    """Return the tokenizer that --tokenizer names, or the one stored with the model; None splits at white space."""
+    from elmo_fast.checkpoints import pretrained_folder, read_options, stored_tokenizer
+
+    if arguments.tokenizer is not None:
+        return arguments.tokenizer
+    if arguments.options_file is not None:
+        return read_options(arguments.options_file).tokenizer
+    return stored_tokenizer(pretrained_folder(getattr(arguments, _model_option(arguments))))
+
+
+def load_embedder(arguments: Any, *, stateful: bool = False) -> Any:
+    """Load the ElmoEmbedder of the model that the options name, on --device; apply the common options."""
+    device = set_up(arguments)
+    from elmo_fast.modules import ElmoEmbedder
+
+    leave_busy_processors(arguments)
+    embedder = ElmoEmbedder(
+        arguments.options_file or arguments.model,
+        arguments.weight_file,
+        cuda_device=-1 if device.type == "cpu" else device.index or 0,
+        stateful=stateful,
+        precision=arguments.precision,
+        prefix=arguments.prefix,
+        cuda_graphs=True,
+    )
+    if getattr(arguments, "tokenizer", None) is not None:
+        bilm = embedder.elmo_bilm
+        bilm.options = dataclasses.replace(bilm.options, tokenizer=arguments.tokenizer)
+    return embedder
+
+
+def layer_of(text: str) -> str | int:
+    """Return a layer from an option: a number if it is one, else a name."""
+    return int(text) if text.isdecimal() else text
+
+
+class Progress(tqdm):
+    """Progress of a long command: tqdm's bar on a terminal, or with --file_friendly_logging a line every ten seconds.
+
+    done counts also where nothing is shown; leave: whether the bar stays on the terminal when it is complete.
+    """
+
+    done = 0
+    between_lines = 10.0  # seconds
+
+    def __init__(self, arguments: Any, total: int = 0, unit: str = "tokens", *, leave: bool = True) -> None:
+        self.lines = getattr(arguments, "file_friendly_logging", False)
+        self.began = time.monotonic()
+        super().__init__(
+            total=total or None,
+            unit=f" {unit}",
+            unit_scale=True,
+            leave=leave and not self.lines,
+            mininterval=self.between_lines if self.lines else 0.1,
+            bar_format="{n_fmt} of {total_fmt}{unit} ({percentage:.0f}%), {rate_fmt}, {remaining} left{postfix}"
+            if self.lines
+            else None,
+            dynamic_ncols=True,
+            file=io.StringIO() if self.lines else None,
+            disable=arguments.quiet or not (self.lines or sys.stderr.isatty()),
+        )
+
+    def add(self, count: int) -> None:
+        """Count more as done."""
+        self.reach(self.done + count, self.total or 0)
+
+    def reach(self, done: int, total: int) -> None:
+        """Set what is done, and of what."""
+        more, self.done, self.total = done - self.done, done, total
+        if more < 0:  # of something else
+            self.reset(total)
+            more = done
+        self.update(more)
+        if self.lines and not self.disable and done == total != self.last_print_n:
+            self.refresh()
+
+    def read(self, done: int, total: int, words: int) -> None:
+        """Set how many bytes of a text are read, and how many words they were."""
+        self.set_postfix_str(f"{words / max(self.seconds, 1e-9):,.0f} words/s", refresh=False)
+        self.reach(done, total)
+
+    def say(self, line: str) -> None:
+        """Log a line above the bar."""
+        self.clear()
+        logger().info("%s", line)
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Show the bar, or log its line."""
+        if not self.lines:
+            super().display(msg, pos)
+        elif self.n and msg is None:
+            logger().info("%s", self)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.began
+
+    @property
+    def rate(self) -> float:
+        """Units per second since the start."""
+        return self.done / max(self.seconds, 1e-9)

@@ -5,7 +5,7 @@ import pathlib
 import shutil
 from typing import Any, Literal
 
-from elmo_fast.cli import _common, _model
+from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import reading, writing
 
@@ -30,7 +30,7 @@ def build_parser() -> Any:
         "Converts a model to another format, reads the result back, and compares the vectors of both on sample text.",
         shared=("threads",),
     )
-    parser.shared(*_model.NAMES, "softmax_file")
+    parser.shared(*_common.MODEL_NAMES, "softmax_file")
     parser.option(
         "to",
         Literal["safetensors", "hdf5"],
@@ -46,7 +46,6 @@ def build_parser() -> Any:
         default="float32",
     )
     parser.option("out_dir", str, "folder to write", required=True)
-    parser.renamed("outdir", "out_dir")
     return parser
 
 
@@ -54,9 +53,9 @@ def run(arguments: Any) -> int:
     """Converts, then verifies; exit status 2, with the files removed again, if the vectors differ."""
     from elmo_fast.checkpoints import from_int8, to_int8
 
-    _model.resolve(arguments)
+    _common.resolve_model(arguments)
     _common.set_up(arguments)
-    state, options = _model.load_state(arguments)
+    state, options = _common.load_state(arguments)
     folder = pathlib.Path(arguments.out_dir)
     if arguments.to == "hdf5" and options.peculiar is not None:
         raise ElmoFastError(

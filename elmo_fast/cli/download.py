@@ -15,7 +15,6 @@ def build_parser() -> Any:
     parser.add_argument("repo", type=str, help="user/name on the hub, or user/name@revision")
     parser.shared("prefix")
     parser.option("out_dir", str, "folder to write (default: the hub's cache)")
-    parser.renamed("outdir", "out_dir")
     return parser
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from elmo_fast.cli import _common, _model, _progress, check
+from elmo_fast.cli import _common, check
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.process import Place, place_by_srun, place_by_torchrun
 from elmo_fast.progress import duration
@@ -36,12 +36,12 @@ def build_parser() -> Any:
     parser.option(
         "layers",
         Literal["all", "top", "average"],
-        "which layers: all, [layers, tokens, 2D] per sentence; the top one, or their average, [tokens, 2D]; --all, "
-        "--top and --average are the same",
-        required=True,
+        "which layers: all, [layers, tokens, 2D] per sentence; the top one, or their average, [tokens, 2D]",
+        "all",
     )
-    parser.spelled("layers", "all", "top", "average")
-    parser.shared(*_model.OPTIONS, "tokenizer")
+    for layers in ("all", "top", "average"):
+        parser.add_argument(f"--{layers}", action="store_const", const=layers, dest="layers", help=f"--layers {layers}")
+    parser.shared(*_common.MODEL_OPTIONS, "tokenizer")
     parser.option(
         "format_in",
         Literal["text", "fasta", "parquet", "dataset"],
@@ -105,8 +105,8 @@ def run(arguments: Any) -> int:
         raise ElmoFastError("--part_lines needs --shard, torchrun or srun; one process alone writes one file")
     if place is not None and arguments.input_file == "-":
         raise ElmoFastError("standard input cannot be shared among processes; give a file that all of them can read")
-    _model.resolve(arguments, default="mini")
-    reading = {**_common.named(arguments, "column", "split"), "tokenizer": _model.tokenizer_of(arguments)}
+    _common.resolve_model(arguments, default="mini")
+    reading = {**_common.named(arguments, "column", "split"), "tokenizer": _common.tokenizer_of(arguments)}
     with opened_source(arguments.input_file, arguments.format_in, **reading) as source:
         return _embed_alone(arguments, source) if place is None else _embed_parts(arguments, source, place)
 
@@ -117,9 +117,9 @@ def _embed_alone(arguments: Any, source: Source) -> int:
     hdf5 = arguments.format == "hdf5"
     keys = arguments.use_sentence_keys or (hdf5 and source.keyed)
     text = survey(source, keep_lines=arguments.format in NAMED and not arguments.forget_sentences, as_keys=keys)
-    embedder = _model.load_embedder(arguments, stateful=arguments.stateful)
+    embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
     check.remind(arguments.device)
-    with _progress.progress_bar(arguments, int(text.lengths.sum())) as progress:
+    with _common.Progress(arguments, int(text.lengths.sum())) as progress:
         embedder.embed_file(
             text,
             arguments.output_file,
@@ -134,13 +134,13 @@ def _embed_alone(arguments: Any, source: Source) -> int:
 def _embed_parts(arguments: Any, source: Source, place: Place) -> int:
     """The first process alone shows its progress."""
     arguments.device = device_of(arguments.device, place)
-    embedder = _model.load_embedder(arguments, stateful=arguments.stateful)
+    embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
     if place.number == 0:
         check.remind(arguments.device)
     from elmo_fast.parts import Settings, embed_parts
 
-    quiet = arguments.quiet or place.number > 0
-    with _progress.ProgressBar(lines=arguments.file_friendly_logging, quiet=quiet) as progress:
+    arguments.quiet |= place.number > 0
+    with _common.Progress(arguments) as progress:
         written = embed_parts(
             embedder,
             source,

@@ -1,26 +1,28 @@
 """`elmo-fast eval`: perplexity of held-out text under a pretrained model."""
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
-from elmo_fast.cli import _model
-from elmo_fast.cli._common import leave_busy_processors, named, new_parser, set_up
+from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import write_json
+from elmo_fast.files import write_json, writing
 
 # No text has more rows or steps than this, and the arrays of positions could not hold them.
 MOST = 1 << 24
+# Of the table of sentences; and the largest argument of exp without overflow.
+COLUMNS = ("line", "words", "nats_forward", "nats_backward", "perplexity_forward", "perplexity_backward", "perplexity")
+MOST_NATS = 700.0
 
 
 def build_parser() -> Any:
     """The flags of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
-    parser = new_parser(
+    parser = _common.new_parser(
         "eval",
         "Prints the perplexity of held-out text: forward, backward and mean, always over the whole vocabulary.",
     )
-    parser.shared(*_model.OPTIONS, "softmax_file", "tokenizer")
+    parser.shared(*_common.MODEL_OPTIONS, "softmax_file", "tokenizer")
     parser.option("save_dir", str, "same as --model")
-    parser.alternatives(["model"], ["save_dir"], ["options_file", "weight_file", "softmax_file"])
     parser.option("vocab_file", str, "vocabulary of the model (default: its vocab.txt)")
     parser.option(
         "test_prefix",
@@ -37,7 +39,6 @@ def build_parser() -> Any:
         "words, its losses in nats, and its perplexities",
         metavar="FILE",
     )
-    parser.renamed("output_file", "output")
     parser.shared("file_friendly_logging")
     return parser
 
@@ -50,36 +51,33 @@ def _check(arguments: Any) -> None:
     for name in ("batch_size", "unroll_steps"):
         if not 1 <= (value := getattr(arguments, name)) <= MOST:
             raise ElmoFastError(f"--{name} must be {'1 or more' if value < 1 else f'at most {MOST}'}; got {value}")
-    _model.resolve(arguments)
+    _common.resolve_model(arguments)
 
 
 def run(arguments: Any) -> int:
     """Prints the perplexity; writes it as JSON, and that of each sentence as a table, if requested."""
-    from elmo_fast.cli._per_sentence import write_table
-    from elmo_fast.cli._progress import progress_bar
     from elmo_fast.pretrain.evaluate import evaluate
     from elmo_fast.text import rereadable
 
     _check(arguments)
-    device = set_up(arguments)
+    device = _common.set_up(arguments)
     model, vocabulary = _loaded(arguments, device)
     given = arguments.test_prefix
     with rereadable(given) if given == "-" else contextlib.nullcontext(given) as text:
-        tokenizer = arguments.tokenizer or model.options.tokenizer
-        corpus = _read(text, vocabulary, tokenizer)
-        with progress_bar(arguments, corpus.positions) as progress:
+        corpus = _read(text, vocabulary, arguments.tokenizer or model.options.tokenizer)
+        with _common.Progress(arguments, corpus.positions) as progress:
             perplexity = evaluate(
                 model,
                 corpus,
                 device=device,
                 per_sentence=arguments.per_sentence is not None,
                 progress=progress.add,
-                **named(arguments, "batch_size", "unroll_steps"),
+                **_common.named(arguments, "batch_size", "unroll_steps"),
             )
         unknown = corpus.unknown / corpus.tokens
         print(f"perplexity {perplexity}; {unknown:.1%} of them are outside the vocabulary")
         if perplexity.sentences is not None:
-            write_table(arguments.per_sentence, text, corpus, perplexity.sentences)
+            _write_table(arguments.per_sentence, text, corpus, perplexity.sentences)
     if arguments.output is not None:
         write_json(arguments.output, _figures(perplexity, unknown, model.options.trained_by), indent=2)
     return 0
@@ -91,14 +89,14 @@ def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
     from elmo_fast.pretrain.language_model import LanguageModel
     from elmo_fast.text import Vocabulary
 
-    state, options = _model.load_state(arguments)
+    state, options = _common.load_state(arguments)
     model = LanguageModel.from_checkpoint(options, state, precision=arguments.precision).to(device)
     if (folder := arguments.save_dir or arguments.model) is not None:
         arguments.vocab_file = arguments.vocab_file or find_vocabulary_file(folder)
     elif arguments.vocab_file is None:
         raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")
     vocabulary = Vocabulary.read(arguments.vocab_file)
-    leave_busy_processors(arguments)
+    _common.leave_busy_processors(arguments)
     return model, vocabulary
 
 
@@ -112,6 +110,53 @@ def _read(text: str, vocabulary: Any, tokenizer: Any) -> Any:
     if corpus.vocabulary.words != vocabulary.words:
         raise ElmoFastError(f"--test_prefix {text} was prepared with a different vocabulary than the model's")
     return corpus
+
+
+def _write_table(path: str, text: str, corpus: Any, losses: Any) -> None:
+    """Write one row per sentence, separated by tabs, below a header of COLUMNS.
+
+    text: the source of the corpus, a file, a glob or a prepared folder; losses: of each sentence with its end, in nats,
+    [2, sentences]. Perplexities are over words and sentence end; the last is that of the mean loss.
+
+    Raises ElmoFastError if the text has changed since it was read; OSError.
+    """
+    import numpy as np
+
+    _, positions = corpus.places(np.arange(corpus.sentences))
+    means = np.stack([*losses, losses.mean(0)]) / positions
+    perplexities = np.exp(np.minimum(means, MOST_NATS)).T.tolist()
+    rows = zip(
+        _lines_of(text, positions - 1, corpus.tokenizer),
+        (positions - 1).tolist(),
+        losses.T.tolist(),
+        perplexities,
+        strict=True,
+    )
+    with writing(path) as file:
+        file.write(("\t".join(COLUMNS) + "\n").encode())
+        for line, words, nats, perplexity in rows:
+            numbers = "\t".join(f"{number:.8g}" for number in (*nats, *perplexity))
+            file.write(f"{line}\t{words}\t{numbers}\n".encode())
+
+
+def _lines_of(text: str, words: Any, tokenizer: str | None) -> Sequence[int]:
+    """Return the line of each sentence, counted from 1 through all files; in a prepared corpus its number.
+
+    words: of each sentence, to detect a changed text. Raises ElmoFastError if it has changed.
+    """
+    import numpy as np
+
+    from elmo_fast.corpus import is_prepared
+    from elmo_fast.text import files_matching, read_sentences
+
+    if is_prepared(text):
+        return range(1, len(words) + 1)
+    sentences: Any = (tokens for file in files_matching(text) for _, tokens in read_sentences(file, tokenizer))
+    counts = np.fromiter(map(len, sentences), np.int64)
+    lines = np.flatnonzero(counts)
+    if not np.array_equal(counts[lines], words):
+        raise ElmoFastError(f"--test_prefix {text} changed while being read; run the command again")
+    return (lines + 1).tolist()
 
 
 def _figures(perplexity: Any, unknown: float, loss: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from elmo_fast import __version__
-from elmo_fast.cli import _common, _model, check
+from elmo_fast.cli import _common, check
 
 CPUINFO = pathlib.Path("/proc/cpuinfo")  # Linux only; torch's name of the CPU is printed everywhere
 # The features in it that the kernels use, on x86-64 and on Arm.
@@ -22,13 +22,13 @@ def build_parser() -> Any:
         "Shows versions, the CPU, and which kernels run here and why not the others. With --model, or --options_file "
         "and --weight_file, reads and checks a model and describes it instead.",
     )
-    parser.shared(*_model.NAMES)
+    parser.shared(*_common.MODEL_NAMES)
     return parser
 
 
 def run(arguments: Any) -> int:
     device = _common.set_up(arguments)
-    if _model.is_named(arguments):
+    if _common.names_model(arguments):
         for line in model(arguments):
             print(line)
         return 0
@@ -42,9 +42,9 @@ def model(arguments: Any) -> list[str]:
     from elmo_fast.checkpoints import format_of
     from elmo_fast.pretrain.model_card import described_model
 
-    _model.resolve(arguments)
+    _common.resolve_model(arguments)
     rows = {"format": format_of(arguments.model or arguments.weight_file)} | described_model(
-        *_model.load_state(arguments)
+        *_common.load_state(arguments)
     )
     return [f"{name}: {value}" for name, value in rows.items()]
 

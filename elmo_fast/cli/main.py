@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import difflib
 import importlib
 import os
 import signal
@@ -12,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from elmo_fast import __version__
-from elmo_fast.cli._nested import NestedParser
+from elmo_fast.cli._parser import Parser
 from elmo_fast.errors import ElmoFastError, sentence_of
 from elmo_fast.memory import is_shortage, told
 
 # Command -> what it does. The module is elmo_fast.cli.<command>, with build_parser() and run(arguments) -> int | None;
-# a NestedParser has the functions to run.
+# of a command of two words, KINDS: by the second word its help and these two functions; and DESCRIPTION.
 COMMANDS = {
     "vocab": "count the words of a corpus and write a vocabulary file",
     "prepare": "convert text files to the numbers that pretraining reads",
@@ -45,49 +44,82 @@ ALIASES = {
     "elmo": "embed",
     "neighbors": "neighbours",
 }
+# Older names of options.
+RENAMED = {
+    "--outdir": "--out_dir",
+    "--outfile": "--output",
+    "--output_file": "--output",
+    "--columns": "--column",
+    "--train": "--train_path",
+    "--dev": "--dev_path",
+    "--test": "--test_path",
+}
 USER_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
-def overview() -> str:
-    """The text of `elmo-fast --help`."""
-    width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
-    aliases = ", ".join(f"{alias} = {name}" for alias, name in ALIASES.items())
-    return (
-        "usage: elmo-fast COMMAND [options]    (elmo-fast COMMAND --help lists the options)\n\n"
-        f"Runs, trains and evaluates ELMo.\n\n{commands}\n\nOther names: {aliases}.\n"
-        "Options may be written with hyphens or underscores (--weight-file, --weight_file)."
+def command_module(name: str) -> Any:
+    """Return the module of a command."""
+    return importlib.import_module(f"elmo_fast.cli.{name.replace('-', '_')}")
+
+
+def parsers(chosen: str | None = None) -> dict[str, Parser]:
+    """Return the parser of `elmo-fast`, named "", and below it of the chosen command, by name: "embed", "plot senses".
+
+    chosen: None is all commands, whose modules are then imported.
+    """
+    top = Parser(
+        prog="elmo-fast",
+        description="Runs, trains and evaluates ELMo. `elmo-fast COMMAND --help` lists the options of a command; they "
+        "may be written with hyphens or underscores (--weight-file, --weight_file).",
     )
+    top.add_argument("--version", action="version", version=f"elmo-fast {__version__}")
+    commands, found = top.add_subcommands(dest="command", metavar="COMMAND"), {"": top}
+
+    def add(subcommands: Any, name: str, parser: Parser, sentence: str, aliases: Sequence[str] = ()) -> Any:
+        subcommands.add_subcommand(name.split()[-1], parser, help=sentence, aliases=aliases)
+        parser.prog = f"elmo-fast {name}"
+        return parser
+
+    for name, sentence in COMMANDS.items():
+        module = command_module(name) if chosen in (None, name) else None
+        if module is None:
+            parser = Parser()
+        elif hasattr(module, "KINDS"):
+            parser = found[name] = Parser(description=module.DESCRIPTION)
+        else:
+            parser = found[name] = module.build_parser()
+        add(commands, name, parser, sentence, [alias for alias, command in ALIASES.items() if command == name])
+        if module is not None and hasattr(module, "KINDS"):
+            kinds = parser.add_subcommands(dest="kind", metavar="KIND")
+            for kind, (told, build_parser, _) in module.KINDS.items():
+                found[f"{name} {kind}"] = add(kinds, f"{name} {kind}", build_parser(), told)
+    return found
 
 
 def normalised(argv: Sequence[str]) -> list[str]:
-    """`argv` with the hyphens in option names changed to underscores, up to a bare `--`; values stay."""
-    out = list(argv)
-    for i, word in enumerate(out):
-        if word == "--":
-            break
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            out[i] = "--" + name.replace("-", "_") + equals + value
-    return out
+    """Return `argv` with the hyphens in option names changed to underscores, up to a bare `--`, and --config first.
 
-
-def command_module(name: str) -> Any:
-    """The module that serves a command or alias; ElmoFastError names the closest command if there is none."""
-    name = name.replace("_", "-")
-    name = ALIASES.get(name, name)
-    if name not in COMMANDS:
-        close = difflib.get_close_matches(name, [*COMMANDS, *ALIASES], n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(COMMANDS)}"
-        raise ElmoFastError(f"there is no command {name!r}; {hint}")
-    return importlib.import_module(f"elmo_fast.cli.{name.replace('-', '_')}")
+    jsonargparse lets what comes later win: so what is typed stands above a file.
+    """
+    end = argv.index("--") if "--" in argv else len(argv)
+    configs, others, words = list[str](), list[str](), iter(argv[:end])
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name.startswith("--"):
+            name = "--" + name[2:].replace("-", "_")
+            name = RENAMED.get(name, name)
+        if name == "--config":
+            configs += [name, value if equals else next(words, "")]
+        else:
+            others.append(name + equals + value)
+    return [*configs, *others, *argv[end:]]
 
 
 @contextlib.contextmanager
 def terminated_as_exit() -> Iterator[None]:
-    """While open, SIGTERM unwinds the stack (so that temporary files are removed) instead of killing at once."""
+    """Let SIGTERM unwind the stack (so that temporary files are removed) instead of killing at once."""
 
     def leave(number: int, frame: Any) -> None:
         raise SystemExit(128 + number)
@@ -104,31 +136,37 @@ def terminated_as_exit() -> Iterator[None]:
 
 
 def show_warning(message: Any, category: Any, filename: Any, lineno: Any, file: Any = None, line: Any = None) -> None:
-    """Prints a warning as one line, without the source line that Python adds."""
+    """Print a warning as one line, without the source line that Python adds."""
     print(f"elmo-fast: warning: {message}", file=sys.stderr)
 
 
 def run_command(name: str, argv: Sequence[str]) -> int:
-    """Parses `argv` with the command's parser and runs it; an ElmoFastError names the argument that it is about, and a
-    ShortageError says what to lower if memory runs out."""
+    """Parse the words after a command's name and run it; an error names the option that it is about.
+
+    A ShortageError says what to lower if memory runs out.
+    """
+    if name == "plot" and argv and not argv[0].startswith("-") and argv[0] not in command_module(name).KINDS:
+        argv = ["curves", *argv]  # `elmo-fast plot RUN`
     arguments: Any = None
     try:
-        module = command_module(name)
-        parser = module.build_parser()
-        arguments = parser.parse_args(normalised(argv))
-        warnings.showwarning = lambda message, *about: show_warning(parser.as_typed(str(message)), *about)
-        run = parser.run if isinstance(parser, NestedParser) else module.run
+        known = parsers(name)
+        parsed = known[""].parse_args([name, *normalised(argv)])
+        module, arguments = command_module(name), parsed[name]
+        run = module.run if "kind" not in arguments else module.KINDS[arguments.kind][2]
+        if "kind" in arguments:
+            name, arguments = f"{name} {arguments.kind}", arguments[arguments.kind]
+        known[name].check_outputs(arguments)
         return int(run(arguments) or 0)
     except Exception as error:
         if not isinstance(error, ElmoFastError) and is_shortage(error):
             raise told(error, vars(arguments or argparse.Namespace())) from error
         if arguments is None or isinstance(error, BrokenPipeError) or not isinstance(error, ElmoFastError | OSError):
             raise
-        raise ElmoFastError(parser.told(error, arguments)) from error
+        raise ElmoFastError(known[name].about(error, arguments)) from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `elmo-fast COMMAND ...`; returns the exit status: 0, 2 for an error of the user, 130 for Ctrl-C."""
+    """Run `elmo-fast COMMAND ...`; return the exit status: 0, 2 for an error of the user, 130 for Ctrl-C."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         try:
@@ -145,19 +183,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def status_of(words: Sequence[str]) -> int:
-    """Runs the command of these words, as `main` does; BrokenPipeError if the reader of the output has exited."""
-    if not words or words[0] in ("-h", "--help", "help"):
-        if len(words) > 1 and words[0] == "help":
-            return status_of([words[1], "--help"])
-        print(overview())
-        return 0 if words else USER_ERROR
-    if words[0] == "--version":
-        print(f"elmo-fast {__version__}")
-        return 0
+    """Run the command of these words, as `main` does; BrokenPipeError if the reader of the output has exited."""
+    name = words[0].replace("_", "-") if words else ""
+    name = ALIASES.get(name, name)
+    if name == "help":
+        return status_of([*words[1:2], "--help"])
+    if name not in COMMANDS:
+        top = parsers("")[""]
+        top.parse_args(list(words)) if words else top.print_help()
+        return USER_ERROR
     try:
         with terminated_as_exit(), warnings.catch_warnings():
             warnings.showwarning = show_warning
-            return run_command(words[0], words[1:])
+            return run_command(name, words[1:])
     except BrokenPipeError:
         raise
     except ElmoFastError as error:
@@ -165,9 +203,9 @@ def status_of(words: Sequence[str]) -> int:
     except OSError as error:
         message = sentence_of(error)
     except KeyboardInterrupt:
-        print(f"\nelmo-fast {words[0]}: interrupted", file=sys.stderr)
+        print(f"\nelmo-fast {name}: interrupted", file=sys.stderr)
         return INTERRUPTED
-    print(f"elmo-fast {words[0]}: error: {message}", file=sys.stderr)
+    print(f"elmo-fast {name}: error: {message}", file=sys.stderr)
     return USER_ERROR
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from elmo_fast.cli import _common, _progress
+from elmo_fast.cli import _common
 
 
 def build_parser() -> Any:
@@ -29,7 +29,7 @@ def run(arguments: Any) -> int:
     _common.set_up_logging(arguments)
     from elmo_fast.parts import merge_parts
 
-    with _progress.progress_bar(arguments, unit="sentences") as progress:
+    with _common.Progress(arguments, unit="sentences") as progress:
         count = merge_parts(arguments.parts, arguments.output_file, arguments.format, progress.reach)
     _common.logger().info("%s: %d sentences", arguments.output_file, count)
     return 0

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from elmo_fast.cli import _common, _model, _progress
+from elmo_fast.cli import _common
 from elmo_fast.text import rereadable, tokenizer
 
 CONTEXT = 6
@@ -13,7 +13,7 @@ def build_parser() -> Any:
         "neighbours",
         "Lists the tokens of a corpus that are nearest to one token of a sentence, by the cosine of their vectors.",
     )
-    parser.shared(*_model.OPTIONS, "tokenizer")
+    parser.shared(*_common.MODEL_OPTIONS, "tokenizer")
     parser.option("corpus", str, _common.TEXT, required=True)
     parser.option("query", str, "sentence that contains the token", required=True)
     parser.option("index", int, "position of the token in --query, from 0", required=True)
@@ -32,13 +32,13 @@ def build_parser() -> Any:
 def run(arguments: Any) -> int:
     from elmo_fast.tokens import check_query, in_context, nearest_tokens
 
-    _model.resolve(arguments)
-    query, index = tokenizer(_model.tokenizer_of(arguments))(arguments.query), arguments.index
+    _common.resolve_model(arguments)
+    query, index = tokenizer(_common.tokenizer_of(arguments))(arguments.query), arguments.index
     check_query(query, index, arguments.topn)
     with rereadable(arguments.corpus) as corpus:
-        bilm = _model.load_embedder(arguments).elmo_bilm
-        with _progress.progress_bar(arguments) as progress:
-            layers = _model.layer_of(arguments.layer)
+        bilm = _common.load_embedder(arguments).elmo_bilm
+        with _common.Progress(arguments) as progress:
+            layers = _common.layer_of(arguments.layer)
             options = _common.named(arguments, "topn", "cache", "batch_size", "max_tokens")
             found = nearest_tokens(bilm, corpus, query, index, layers=layers, progress=progress.reach, **options)
     for name, near in found.items():

@@ -7,8 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast.cli import _common, _model, _progress
-from elmo_fast.cli._nested import Kind, NestedParser
+from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError, check_counts
 
 SHOWN_MISSING = 10
@@ -25,13 +24,10 @@ class Labelled(NamedTuple):
 def add_vector_options(parser: Any, count: int) -> None:
     """Adds --vectors, or a model with --words, --word_file or --text."""
     parser.option("vectors", str, "word vectors: word2vec, GloVe or safetensors, plain or .gz")
-    parser.shared(*_model.OPTIONS, "tokenizer")
+    parser.shared(*_common.MODEL_OPTIONS, "tokenizer")
     parser.option("words", str, "words to draw; with a model: by its character encoder", [], nargs="+")
     parser.option("word_file", str, "file of more words, one per line")
     parser.option("text", str, f"with a model: draw the tokens of this {_common.TEXT}")
-    parser.alternatives(["vectors"], _model.NAMES)
-    parser.alternatives(["text"], ["words", "word_file"])
-    parser.alternatives(["text"], ["vectors"])
     parser.option("layer", str, 'with --text: layer, "top" or a number from 0', "top")
     parser.option("count", int, "maximum number of words (the first) or tokens (a sample)", count)
     parser.shared("batch_size")
@@ -40,7 +36,7 @@ def add_vector_options(parser: Any, count: int) -> None:
 def read_vectors(arguments: Any) -> Labelled:
     """What the options name; ElmoFastError if they name nothing, or two things."""
     check_counts(**{"--count": arguments.count})
-    named = _model.is_named(arguments)
+    named = _common.names_model(arguments)
     if named == (arguments.vectors is not None):
         raise ElmoFastError("name either --vectors FILE, or a model with --model or --options_file and --weight_file")
     words = list(dict.fromkeys([*arguments.words, *_words_of(arguments.word_file)]))
@@ -48,7 +44,7 @@ def read_vectors(arguments: Any) -> Labelled:
         raise ElmoFastError("--text needs a model, and excludes --words and --word_file: its tokens are drawn")
     if not named:
         return _of_file(arguments, words)
-    _model.resolve(arguments)
+    _common.resolve_model(arguments)
     if arguments.text is not None:
         return _of_tokens(arguments)
     if not words:
@@ -83,7 +79,7 @@ def _of_characters(arguments: Any, words: list[str]) -> Labelled:
     """Layer 0: the encoder's vector of each word."""
     from elmo_fast.static import context_free_vectors
 
-    bilm = _model.load_embedder(arguments).elmo_bilm
+    bilm = _common.load_embedder(arguments).elmo_bilm
     return Labelled(words, context_free_vectors(bilm, words).matrix, {})
 
 
@@ -92,7 +88,7 @@ def _of_tokens(arguments: Any) -> Labelled:
     from elmo_fast.pictures import Occurrence
     from elmo_fast.text import read_sentences
 
-    text = read_sentences(arguments.text, _model.tokenizer_of(arguments))
+    text = read_sentences(arguments.text, _common.tokenizer_of(arguments))
     tokens = [Occurrence(line, place, sentence) for line, sentence in text for place in range(len(sentence))]
     if not tokens:
         raise ElmoFastError(f"--text {arguments.text} contains no tokens")
@@ -113,10 +109,10 @@ def embedded(arguments: Any, occurrences: Sequence[Any]) -> tuple[npt.NDArray[np
     from elmo_fast.modules.layers import layer_number
     from elmo_fast.pictures import occurrence_vectors
 
-    embedder = _model.load_embedder(arguments)
+    embedder = _common.load_embedder(arguments)
     number = layer_number(arguments.layer, embedder.elmo_bilm.num_layers)
     total = sum(len(tokens) for tokens in {one.line: one.tokens for one in occurrences}.values())
-    with _progress.progress_bar(arguments, total) as progress:
+    with _common.Progress(arguments, total) as progress:
         options = {"batch_size": arguments.batch_size, "progress": progress.add}
         vectors = occurrence_vectors(embedder, occurrences, number, **options)
     return vectors, number
@@ -217,7 +213,7 @@ def senses_parser() -> Any:
         "Draws each occurrence of a word in a text as a point, by the vector that a model gives it in its sentence, "
         "coloured by cluster. A .html page shows the sentence of the point under the mouse.",
     )
-    parser.shared(*_model.OPTIONS, "tokenizer")
+    parser.shared(*_common.MODEL_OPTIONS, "tokenizer")
     parser.option("word", str, "the word, a token of the text", required=True)
     parser.option("text", str, _common.TEXT, required=True)
     parser.output("output", "files to write: .html, .png, .pdf, .svg", ["senses.html"], nargs="+")
@@ -238,10 +234,10 @@ def run_senses(arguments: Any) -> int:
     _check_outputs(arguments.output)
     if arguments.clusters != "auto" and not arguments.clusters.isdecimal():
         raise ElmoFastError(f'--clusters must be "auto" or a number; got {arguments.clusters!r}')
-    _model.resolve(arguments)
+    _common.resolve_model(arguments)
     chosen = _common.named(arguments, "most", "match_case", "seed")
     occurrences, total = find_occurrences(
-        arguments.text, arguments.word, tokenizer=_model.tokenizer_of(arguments), **chosen
+        arguments.text, arguments.word, tokenizer=_common.tokenizer_of(arguments), **chosen
     )
     if total > len(occurrences):
         _common.logger().info("%d of %d occurrences are drawn", len(occurrences), total)
@@ -285,7 +281,6 @@ def projector_parser() -> Any:
     )
     add_vector_options(parser, count=10_000)
     parser.option("out_dir", str, "folder to write", required=True)
-    parser.renamed("outdir", "out_dir")
     parser.writes("out_dir", "tensors.tsv", "metadata.tsv", "projector_config.pbtxt")
     return parser
 
@@ -301,25 +296,12 @@ def run_projector(arguments: Any) -> int:
     return 0
 
 
+DESCRIPTION = "Draws pictures. `elmo-fast plot RUN` is `elmo-fast plot curves RUN`."
+# Second word -> what it does, its parser, and the function that takes the parsed options.
 KINDS = {
-    "curves": Kind(
-        "perplexity, speed and gradient norm of a pretraining run (also: elmo-fast plot RUN)", curves_parser, run_curves
-    ),
-    "layers": Kind(
-        "how much of each layer the scalar mixes of a model or a task have learned to use", layers_parser, run_layers
-    ),
-    "words": Kind("words or tokens in two dimensions, by t-SNE or PCA of their vectors", words_parser, run_words),
-    "senses": Kind(
-        "all occurrences of one word in a text, by sense, as a page that shows each sentence", senses_parser, run_senses
-    ),
-    "projector": Kind(
-        "vectors of words or tokens as files for TensorBoard's projector", projector_parser, run_projector
-    ),
+    "curves": ("perplexity, speed and gradient norm of a pretraining run", curves_parser, run_curves),
+    "layers": ("weight of each layer in the scalar mixes of a model or a task", layers_parser, run_layers),
+    "words": ("words or tokens in two dimensions, by t-SNE or PCA of their vectors", words_parser, run_words),
+    "senses": ("occurrences of a word in a text by sense, as a page with their sentences", senses_parser, run_senses),
+    "projector": ("vectors of words or tokens as files for TensorBoard's projector", projector_parser, run_projector),
 }
-
-
-def build_parser() -> NestedParser:
-    """The kinds of `elmo-fast plot`; if the first word names none, it is a run, whose curves are drawn."""
-    return NestedParser(
-        "plot", "Draws pictures. If the folder of a run has the name of a kind, write ./NAME.", KINDS, "curves"
-    )

@@ -3,7 +3,7 @@
 import shlex
 from typing import Any
 
-from elmo_fast.cli import _common, _progress
+from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import MIN_COUNT
 from elmo_fast.progress import duration
@@ -23,7 +23,6 @@ def build_parser() -> Any:
     parser.option(
         "max_vocab_size", int, "if the vocabulary is built from the text: its maximum size, including the three markers"
     )
-    parser.alternatives(["vocab_file"], ["min_count", "max_vocab_size"])
     parser.option("shard_tokens", int, "maximum number of tokens per file", 2**28)
     parser.flag("overwrite", "replace OUT_DIR if it is a prepared folder")
     return parser
@@ -40,7 +39,7 @@ def run(arguments: Any) -> int:
             raise ElmoFastError("--vocab_file names the words; leave out --min_count and --max_vocab_size")
         vocabulary = Vocabulary.read(arguments.vocab_file)
     there = is_prepared(arguments.out_dir) and not arguments.overwrite
-    with _progress.TextProgressBar(lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
+    with _common.Progress(arguments, unit="B") as progress:
         options = _common.named(
             arguments, "min_count", "max_vocab_size", "tokenizer", "processes", "shard_tokens", "overwrite"
         )
@@ -48,7 +47,7 @@ def run(arguments: Any) -> int:
             arguments.train_prefix,
             arguments.out_dir,
             vocabulary=vocabulary,
-            progress=progress,
+            progress=progress.read,
             report=progress.say,
             **options,
         )

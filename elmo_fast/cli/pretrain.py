@@ -8,7 +8,7 @@ from typing import Any
 
 from elmo_fast.cli import check
 from elmo_fast.cli._common import logger, new_parser, set_up, values_of
-from elmo_fast.cli._config_file import ConfigFile
+from elmo_fast.cli._parser import ConfigFile
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, preset_file, presets
 

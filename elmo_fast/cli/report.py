@@ -3,7 +3,7 @@
 from typing import Any
 
 from elmo_fast.cli import _common
-from elmo_fast.report.plan import EXPERIMENTS, SPLITS, ReportSettings
+from elmo_fast.report.plan import EXPERIMENTS, ReportSettings
 
 
 def build_parser() -> Any:
@@ -18,8 +18,6 @@ def build_parser() -> Any:
         shared=("threads",),
     )
     parser.fields(ReportSettings)
-    for old, name in {**SPLITS, "columns": "column"}.items():
-        parser.renamed(old, name)
     return parser
 
 

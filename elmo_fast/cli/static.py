@@ -4,8 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from elmo_fast.cli import _common, _model, _progress
-from elmo_fast.cli._nested import Kind, NestedParser
+from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.files import write_json
 
@@ -134,15 +133,15 @@ def _word2vec(arguments: Any, settings: dict[str, Any], report: Callable[[Any], 
 def _glove(arguments: Any, settings: dict[str, Any], report: Callable[[Any], None]) -> Any:
     from elmo_fast.static import train_glove
 
-    bars: dict[str, _progress.ProgressBar] = {}
+    bars: dict[str, _common.Progress] = {}
 
     def progress(what: str, done: int, total: int) -> None:
         unit = "words" if what == "counting" else "entries"
         if what not in bars:
-            bars[what] = _progress.progress_bar(arguments, total, unit=unit)
+            bars[what] = _common.Progress(arguments, total, unit=unit)
         bars[what].reach(done, total)
         if done == total:
-            bars[what].__exit__()
+            bars[what].close()
 
     return train_glove(arguments.train_prefix, **settings, report=report, progress=progress)
 
@@ -284,10 +283,9 @@ def export_parser() -> Any:
         "elmo-fast static eval). --vocab_file: the character encoder's vectors, without context. --corpus: the mean of "
         "a layer over each word's occurrences in a text.",
     )
-    parser.shared(*_model.OPTIONS, "tokenizer")
+    parser.shared(*_common.MODEL_OPTIONS, "tokenizer")
     parser.option("vocab_file", str, "write the context-free vectors of these words, one per line")
     parser.option("corpus", str, f"write the mean vectors of the words of this {_common.TEXT}")
-    parser.alternatives(["vocab_file"], ["corpus"])
     parser.option("layer", str, 'with --corpus: layer, "top", "average", "all" or a number from 0', "top")
     parser.shared("min_count", default=1, help="with --corpus: leave out words that occur less often")
     parser.option("max_words", int, "with --corpus: maximum number of words, the most frequent")
@@ -303,7 +301,7 @@ def run_export(arguments: Any) -> int:
         raise ElmoFastError("give --vocab_file (context-free vectors) or --corpus (means over a text)")
     from elmo_fast.text import Vocabulary, rereadable
 
-    _model.resolve(arguments)
+    _common.resolve_model(arguments)
     check_output(arguments)
     if arguments.vocab_file is not None:
         vectors = of_vocabulary(arguments, Vocabulary.read(arguments.vocab_file))
@@ -320,8 +318,8 @@ def of_vocabulary(arguments: Any, vocabulary: Any) -> Any:
     from elmo_fast.text import MARKERS
 
     words = [word for word in vocabulary.words if word not in MARKERS]
-    bilm = _model.load_embedder(arguments).elmo_bilm
-    with _progress.progress_bar(arguments, len(words)) as progress:
+    bilm = _common.load_embedder(arguments).elmo_bilm
+    with _common.Progress(arguments, len(words)) as progress:
         return context_free_vectors(bilm, words, progress=progress.add)
 
 
@@ -341,37 +339,24 @@ def of_text(arguments: Any, corpus: str) -> Any:
     """The mean of a layer over each word's occurrences."""
     from elmo_fast.static import averaged_vectors
 
-    sentences = Sentences(corpus, _model.tokenizer_of(arguments))
+    sentences = Sentences(corpus, _common.tokenizer_of(arguments))
     total = sum(map(len, sentences))
-    bilm = _model.load_embedder(arguments).elmo_bilm
-    with _progress.progress_bar(arguments, total) as progress:
+    bilm = _common.load_embedder(arguments).elmo_bilm
+    with _common.Progress(arguments, total) as progress:
         options = _common.named(arguments, "min_count", "max_words", "batch_size", "max_tokens")
-        return averaged_vectors(bilm, sentences, _model.layer_of(arguments.layer), progress=progress.add, **options)
+        return averaged_vectors(bilm, sentences, _common.layer_of(arguments.layer), progress=progress.add, **options)
 
 
+DESCRIPTION = (
+    "Context-free word vectors, for comparison with ELMo. An input's format is detected from its content, an output's "
+    "from its name: .bin (word2vec binary), .txt or .vec (word2vec text), .safetensors (our own, fastest); the first "
+    "three also with .gz."
+)
+# Second word -> what it does, its parser, and the function that takes the parsed options.
 KINDS = {
-    "train": Kind(
-        "train word vectors on your own text: skip-gram or CBOW (by gensim), or GloVe", train_parser, run_train
-    ),
-    "eval": Kind(
-        "score analogies and the similarity of word pairs, with the coverage of each set", eval_parser, run_eval
-    ),
-    "neighbours": Kind("list the words nearest to words, or to king - man + woman", neighbours_parser, run_neighbours),
-    "convert": Kind(
-        "convert between word2vec's binary and text files, GloVe's and our own format", convert_parser, run_convert
-    ),
-    "export": Kind(
-        "export an ELMo model's word vectors, context-free or averaged over a text", export_parser, run_export
-    ),
+    "train": ("train word vectors on your own text: skip-gram or CBOW (by gensim), or GloVe", train_parser, run_train),
+    "eval": ("score analogies and the similarity of word pairs, with the coverage of each set", eval_parser, run_eval),
+    "neighbours": ("list the words nearest to words, or to king - man + woman", neighbours_parser, run_neighbours),
+    "convert": ("convert between word2vec's files, GloVe's and our own format", convert_parser, run_convert),
+    "export": ("export an ELMo model's word vectors, context-free or averaged over a text", export_parser, run_export),
 }
-
-
-def build_parser() -> NestedParser:
-    """The kinds of `elmo-fast static`."""
-    return NestedParser(
-        "static",
-        "Context-free word vectors, for comparison with ELMo. An input's format is detected from its content, an "
-        "output's from its name: .bin (word2vec binary), .txt or .vec (word2vec text), .safetensors (our own, "
-        "fastest); the first three also with .gz.",
-        KINDS,
-    )

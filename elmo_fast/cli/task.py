@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from elmo_fast.cli._common import leave_busy_processors, logger, new_parser, set_up, values_of
-from elmo_fast.cli._nested import Kind, NestedParser
-from elmo_fast.cli._progress import progress_bar
+from elmo_fast.cli._common import Progress, leave_busy_processors, logger, new_parser, set_up, values_of
 from elmo_fast.files import write_json
 from elmo_fast.tasks.config import TaskConfig
 
@@ -24,7 +22,7 @@ def run_train(arguments: Any) -> int:
 
     device = set_up(arguments)
     config = TaskConfig(**values_of(arguments, TaskConfig))
-    with progress_bar(arguments, unit="", stays=False) as bar:
+    with Progress(arguments, unit="batches", leave=False) as bar:
         result = train_task(config, report=bar.say, device=device, progress=bar.reach)
     for split, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
@@ -60,7 +58,7 @@ def run_eval(arguments: Any) -> int:
 
     device = set_up(arguments)
     leave_busy_processors(arguments)
-    with progress_bar(arguments, unit="", stays=False) as bar:
+    with Progress(arguments, unit="batches", leave=False) as bar:
         scores = evaluate_task(
             arguments.save_dir, arguments.path, format=arguments.format, batch_size=arguments.batch_size,
             report=bar.say, device=device, progress=bar.reach, model=arguments.model, vectors=arguments.vectors,
@@ -90,7 +88,7 @@ def run_predict(arguments: Any) -> int:
 
     device = set_up(arguments)
     leave_busy_processors(arguments)
-    with progress_bar(arguments, unit="", stays=False) as bar:
+    with Progress(arguments, unit="batches", leave=False) as bar:
         count = predict_task(
             arguments.save_dir, arguments.path, arguments.output, format=arguments.format,
             batch_size=arguments.batch_size, device=device, progress=bar.reach, model=arguments.model,
@@ -100,15 +98,10 @@ def run_predict(arguments: Any) -> int:
     return 0
 
 
+DESCRIPTION = "Trains, scores and uses a tagger (a label per word) or a classifier (a label per sentence)."
+# Second word -> what it does, its parser, and the function that takes the parsed options.
 KINDS = {
-    "train": Kind("train on labelled sentences until the dev score no longer improves", train_parser, run_train),
-    "eval": Kind("score a trained model on labelled sentences", eval_parser, run_eval),
-    "predict": Kind("label sentences with a trained model", predict_parser, run_predict),
+    "train": ("train on labelled sentences until the dev score no longer improves", train_parser, run_train),
+    "eval": ("score a trained model on labelled sentences", eval_parser, run_eval),
+    "predict": ("label sentences with a trained model", predict_parser, run_predict),
 }
-
-
-def build_parser() -> NestedParser:
-    """The kinds of `elmo-fast task`."""
-    return NestedParser(
-        "task", "Trains, scores and uses a tagger (a label per word) or a classifier (a label per sentence).", KINDS
-    )

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from elmo_fast.cli import _common, _progress
+from elmo_fast.cli import _common
 
 
 def build_parser() -> Any:
@@ -28,8 +28,8 @@ def run(arguments: Any) -> int:
     Vocabulary.build({}, arguments.min_count, arguments.max_size)  # reports invalid values at once
     # Finding a missing folder only at the end would be late.
     os.scandir(os.path.dirname(os.path.abspath(arguments.vocab_file))).close()
-    with _progress.TextProgressBar(lines=arguments.file_friendly_logging, quiet=arguments.quiet) as progress:
-        counts = count_words_of(arguments.train_prefix, arguments.processes, progress, arguments.tokenizer)
+    with _common.Progress(arguments, unit="B") as progress:
+        counts = count_words_of(arguments.train_prefix, arguments.processes, progress.read, arguments.tokenizer)
     vocabulary, lines = built_vocabulary(counts, arguments.min_count, arguments.max_size)
     for line in lines:
         _common.logger().info(line)

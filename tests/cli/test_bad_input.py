@@ -18,7 +18,6 @@ import pytest
 from elmo_fast.cli.main import main
 from elmo_fast.modules import sentence_vectors
 from elmo_fast.text import survey
-from tests.cli.test_help import parser_of
 from tests.command_line import elmo_fast
 
 FORMATS = ["hdf5", "hdf5-flat", "safetensors", "npz"]
@@ -276,48 +275,3 @@ def test_a_file_that_changes_meanwhile_is_noticed(tmp_path):
         path.write_text(changed)
         with pytest.raises(ElmoFastError, match="changed while being read"):
             list(text.sentences())
-
-
-@pytest.mark.parametrize(
-    ("command", "sentence", "shown"),
-    [
-        ("embed", "a.npz: file_format=hdf5; give one", "a.npz: --format hdf5; give one"),
-        (
-            "embed",
-            "give max_tokens or a smaller batch_size, or split",
-            "give --max_tokens or a smaller --batch_size, or split",
-        ),
-        ("embed", "my_folder/batch_size: not 'batch_size'", "my_folder/batch_size: not 'batch_size'"),
-        ("embed", "batches: batch_size must be 1 or more", "batches: --batch_size must be 1 or more"),
-        (
-            "embed",
-            "FASTA: give format_in=fasta, else format_in=text",
-            "FASTA: give --format_in fasta, else --format_in text",
-        ),
-        ("embed", "the embedder's cache_size=3 is no option", "the embedder's cache_size=3 is no option"),
-        ("task predict", "a.txt: give format=text or format=columns", "a.txt: give --format text or --format columns"),
-        ("task train", 'storage="float16"; precision="int8" or --lr', 'storage="float16"; --precision int8 or --lr'),
-        ("plot senses", "word must be one token of the text", "--word must be one token of the text"),
-        ("plot senses", "the text must be long; clusters must be 2", "the text must be long; --clusters must be 2"),
-        ("pretrain", "save_dir run holds a run; give resume=false", "--save_dir run holds a run; give --resume false"),
-        ("static export", "no word occurs min_count=3 times", "no word occurs --min_count 3 times"),
-    ],
-)
-def test_an_argument_is_named_as_it_is_typed(command, sentence, shown):
-    """Python callers read the parameter, commands show the option; names in paths and quotes stay."""
-    assert parser_of(command).as_typed(sentence) == shown
-
-
-@pytest.mark.filterwarnings("always:a.fasta is read as text")
-def test_options_in_messages_of_the_library(tmp_path, monkeypatch, capsys, toy):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.fasta").write_text("MK\n")
-    (tmp_path / "many").mkdir()
-    pair = ["--options_file", toy[0], "--weight_file", toy[1]]
-    assert main(["embed", "a.fasta", "out", "--top", "-q", *pair]) == 0
-    assert "give --format_in fasta, else --format_in text" in capsys.readouterr().err
-    (tmp_path / "a.txt").write_text("a a\n")
-    assert main(["static", "export", "--corpus", "a.txt", "--output", "o.txt", "--min_count", "9", *pair]) == 2
-    assert "give a smaller --min_count" in capsys.readouterr().err
-    assert main(["neighbours", "--corpus", "a.txt", "--query", "a", "--index", "4", *pair]) == 2
-    assert "--index must be the place of a token" in capsys.readouterr().err

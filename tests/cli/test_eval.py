@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from elmo_fast.cli import _per_sentence
+from elmo_fast.cli import _common
+from elmo_fast.cli import eval as eval_command
 from elmo_fast.cli.main import main
 from elmo_fast.corpus import prepare, read_corpus
 from elmo_fast.errors import ElmoFastError
@@ -90,14 +91,12 @@ def test_the_standard_input_is_read_as_a_file(model, text, tmp_path, monkeypatch
 
 
 def test_progress_comes_as_lines_for_a_log(model, text, monkeypatch, capsys):
-    from elmo_fast.cli import _progress
-
-    monkeypatch.setattr(_progress, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(_common.Progress, "between_lines", 0.0)
     words = ["eval", "--model", model, "--test_prefix", text, "--batch_size", "1", "--unroll_steps", "7"]
     assert main([*words, "--file-friendly-logging"]) == 0
     said = capsys.readouterr().err
-    assert "7 of 14 tokens (50%)" in said
-    assert "14 of 14 tokens (100%)" in said
+    assert "7.00 of 14.0 tokens (50%)" in said
+    assert "14.0 of 14.0 tokens (100%)" in said
     assert main([*words, "--file-friendly-logging", "-q"]) == 0
     assert capsys.readouterr().err == ""
 
@@ -107,13 +106,13 @@ def test_a_text_that_changes_meanwhile_is_noticed(text, tmp_path):
     for changed in ("the cat sat .\n", "the cat sat .\nbirds\nmore\n", "the cat .\nbirds\n"):
         (tmp_path / "a.txt").write_text(changed)
         with pytest.raises(ElmoFastError, match="changed while being read"):
-            _per_sentence.write_table(tmp_path / "out.tsv", text, corpus, np.zeros((2, 3)))
+            eval_command._write_table(tmp_path / "out.tsv", text, corpus, np.zeros((2, 3)))
     assert not (tmp_path / "out.tsv").exists()
 
 
 def test_a_perplexity_beyond_all_numbers_is_the_largest(text, tmp_path):
     corpus = read_corpus(text, Vocabulary(WORDS))
-    _per_sentence.write_table(tmp_path / "out.tsv", text, corpus, np.full((2, 3), 1e5))
+    eval_command._write_table(tmp_path / "out.tsv", text, corpus, np.full((2, 3), 1e5))
     assert table(tmp_path / "out.tsv")[0] == pytest.approx([2, 4, 1e5, 1e5, *[math.exp(700)] * 3])
 
 

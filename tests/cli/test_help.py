@@ -1,31 +1,18 @@
 """--help: one style, no types of Python, defaults that say something, one sentence for a shared option."""
 
 import collections
-import io
 
 import pytest
 
-from elmo_fast.cli.main import COMMANDS, command_module
+from elmo_fast.cli.main import parsers
 
 NAMES = ("Adam's", "AdamW's", "JSON", "YAML,", "HDF5", "S,", "LSTM")  # what a sentence may begin with in upper case
 
 
-def parser_of(command):
-    """A new parser of a command of one or two words."""
-    name, _, kind = command.partition(" ")
-    parser = command_module(name).build_parser()
-    return parser.parser_of(kind) if kind else parser
-
-
-def commands():
-    """The names of all commands, of two words too."""
-    kinds = {name: getattr(command_module(name).build_parser(), "kinds", [""]) for name in COMMANDS}
-    return [f"{name} {kind}".strip() for name in kinds for kind in kinds[name]]
-
-
 @pytest.fixture(scope="module")
 def every():
-    return {name: parser_of(name) for name in commands()}
+    """The parsers of all commands that have options, those of two words too."""
+    return {name: parser for name, parser in parsers().items() if parser._subcommands_action is None}
 
 
 def helps(parser):
@@ -47,12 +34,6 @@ def test_a_default_of_zero_and_what_is_required_are_shown(every):
     assert helps(every["pretrain"])["--state_reset"].endswith("(default: 0.0)")
     assert helps(every["embed"])["--seed"] == "random seed (default: 0)"
     assert helps(every["vocab"])["--vocab_file"].endswith("(required)")
-
-
-def test_choices_are_listed_where_the_default_is_null_too(every):
-    out = io.StringIO()
-    every["merge"].print_help(out)
-    assert "--format {hdf5,hdf5-flat,safetensors,npz}" in out.getvalue()
 
 
 def test_the_common_options_have_one_sentence_each(every):
