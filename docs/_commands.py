@@ -5,7 +5,7 @@ import os
 import pathlib
 import re
 
-from elmo_fast.cli.main import COMMANDS, command_module, overview
+from elmo_fast.cli.main import parsers
 from elmo_fast.files import replacing
 
 FOLDER = "commands"
@@ -16,9 +16,8 @@ def write_pages(app):
     folder = pathlib.Path(app.srcdir) / FOLDER
     folder.mkdir(exist_ok=True)
     os.environ["COLUMNS"] = "100"  # as wide are the lines of usage
-    pages = {"index": _titled("Command line", _literally(overview()), _contents(COMMANDS))}
-    for name in COMMANDS:
-        pages |= _pages_of(name, command_module(name))
+    known = parsers()
+    pages = {name.replace(" ", "-") or "index": _page(name, known) for name in known}
     for path in folder.glob("*.rst"):
         if path.stem not in pages:
             path.unlink()
@@ -29,18 +28,13 @@ def write_pages(app):
                 aside.write_text(text, encoding="utf-8")
 
 
-def _pages_of(name, module):
-    """The page of a command and, where it has second words, a page for each: name of the page -> its text."""
-    parser = module.build_parser()
-    kinds = getattr(parser, "kinds", None)
-    if kinds is None:
-        return {name: _page(parser)}
-    below = {f"{name}-{kind}": _page(parser.parser_of(kind)) for kind in kinds}
-    return {name: _titled(f"elmo-fast {name}", _literally(parser.format_help()), _contents(below)), **below}
-
-
-def _page(parser):
-    """Usage, what the command does, and every option as an entry that can be linked to."""
+def _page(name, known):
+    """Usage, what the command does, and every option as an entry that can be linked to; or the commands below it."""
+    parser = known[name]
+    if parser._subcommands_action is not None:
+        below = [each.replace(" ", "-") for each in known if each and each.rpartition(" ")[0] == name]
+        title = f"elmo-fast {name}" if name else "Command line"
+        return _titled(title, _literally(parser.format_help()), _contents(below))
     formatter = parser._get_formatter()
     parts = [_literally(parser.format_usage()), _prose(parser.description), f".. program:: {parser.prog}"]
     for group in parser._action_groups:

@@ -119,16 +119,13 @@ def test_fields_of_named_tuples_have_words_of_their_own(built):
 
 def test_every_command_has_a_page_with_an_entry_for_each_of_its_options(built):
     """Of commands of two words too; the page of each is made of its parser."""
-    from elmo_fast.cli.main import COMMANDS, command_module
+    from elmo_fast.cli.main import parsers
 
     found = entries(built[0])
-    for name in COMMANDS:
-        parser = command_module(name).build_parser()
-        kinds = getattr(parser, "kinds", None)
-        parsers = {name: parser} if kinds is None else {f"{name}-{kind}": parser.parser_of(kind) for kind in kinds}
-        for page, each in parsers.items():
-            assert (built[0] / "commands" / f"{page}.html").is_file()
-            options = {f"{each.prog.replace(' ', '-')}.{option}" for option in each._option_string_actions}
+    for name, parser in parsers().items():
+        assert (built[0] / "commands" / f"{name.replace(' ', '-') or 'index'}.html").is_file()
+        if parser._subcommands_action is None:
+            options = {f"{parser.prog.replace(' ', '-')}.{option}" for option in parser._option_string_actions}
             assert {option for option in options if (option, "std:cmdoption") not in found} == set()
 
 
@@ -159,10 +156,11 @@ def test_new_lines_work(line):
         exec(line, found)
         assert all(callable(found[name.strip()]) for name in line.split(" import ")[1].split(","))
     else:
-        from elmo_fast.cli.main import command_module, normalised
+        from elmo_fast.cli.main import ALIASES, normalised, parsers
 
         name, *words = shlex.split(line)[1:]
-        assert command_module(name).build_parser().parse_args(normalised(words)) is not None
+        name = ALIASES.get(name, name)
+        assert parsers(name)[""].parse_args([name, *normalised(words)]) is not None
 
 
 def test_files_that_pages_name_exist():

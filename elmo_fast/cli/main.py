@@ -145,15 +145,16 @@ def run_command(name: str, argv: Sequence[str]) -> int:
 
     A ShortageError says what to lower if memory runs out.
     """
-    if name == "plot" and argv and not argv[0].startswith("-") and argv[0] not in command_module(name).KINDS:
-        argv = ["curves", *argv]  # `elmo-fast plot RUN`
     arguments: Any = None
     try:
-        known = parsers(name)
-        parsed = known[""].parse_args([name, *normalised(argv)])
-        module, arguments = command_module(name), parsed[name]
-        run = module.run if "kind" not in arguments else module.KINDS[arguments.kind][2]
-        if "kind" in arguments:
+        known, module = parsers(name), command_module(name)
+        kinds = getattr(module, "KINDS", {})
+        if name == "plot" and argv and not argv[0].startswith("-") and argv[0] not in kinds:
+            argv = ["curves", *argv]  # `elmo-fast plot RUN`
+        begin = 1 if kinds else 0
+        arguments = known[""].parse_args([name, *argv[:begin], *normalised(argv[begin:])])[name]
+        run = kinds[arguments.kind][2] if kinds else module.run
+        if kinds:
             name, arguments = f"{name} {arguments.kind}", arguments[arguments.kind]
         known[name].check_outputs(arguments)
         return int(run(arguments) or 0)

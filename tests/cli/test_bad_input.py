@@ -125,8 +125,6 @@ def test_weights_that_are_no_hdf5(run, broken):
         (["in.txt", "no/out", "--top"], ["no/out", "there is no folder 'no'"]),
         (["in.txt", "out", "--top", "--weight-file", "absent.hdf5"], ["absent.hdf5"]),
         (["in.txt", "out", "--top", "--model", "folder"], ["--model folder", "--weight_file"]),
-        (["in.txt", "out", "--top", "--all"], ["--top and --all exclude each other"]),
-        (["in.txt", "out"], ["required: --layers"]),
         (["in.txt", "out", "--top", "--batch-size", "x"], ["batch_size"]),
         (["in.txt", "out", "--top", "--batch-size", "0"], ["batch_size", "got 0"]),
         (["in.txt", "out", "--top", "--max-tokens", "0"], ["max_tokens", "got 0"]),
@@ -136,7 +134,10 @@ def test_weights_that_are_no_hdf5(run, broken):
         (["in.txt", "out", "--top", "--threads", "0"], ["--threads"]),
         (["in.txt", "out", "--top", "--use-sentence-keys"], ["lines 1 and 3 are the same"]),
         (["slash.txt", "out", "--top", "--use-sentence-keys"], ["line 1", "'/'"]),
-        (["in.txt", "out", "--top", "--use-sentence-keys", "--format", "npz"], ["--format hdf5"]),
+        (
+            ["in.txt", "out", "--top", "--use-sentence-keys", "--format", "npz"],
+            ["--use_sentence_keys needs --format hdf5"],
+        ),
     ],
 )
 def test_wrong_words_on_the_command_line_are_named(toy, tmp_path, monkeypatch, capsys, words, named):

@@ -43,7 +43,7 @@ def text(tmp_path):
 def table(path):
     """The rows below the header, as numbers."""
     header, *rows = path.read_text().splitlines()
-    assert header.split("\t") == list(_per_sentence.COLUMNS)
+    assert header.split("\t") == list(eval_command.COLUMNS)
     return [[float(cell) for cell in row.split("\t")] for row in rows]
 
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from elmo_fast.cli.main import command_module, main
+from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
 
@@ -115,19 +115,6 @@ def test_json_under_a_name_that_ends_in_gz_is_gzip(place):
     (place / "vectors.txt").write_text("2 2\na 1 0\nb 0 1\n")
     assert main(["static", "neighbours", "-q", "vectors.txt", "--words", "a", "--results", "found.json.gz"]) == 0
     assert json.loads(gzip.decompress((place / "found.json.gz").read_bytes()))
-
-
-@pytest.mark.parametrize(
-    ("command", "old", "new"),
-    [
-        ("cache-vocab", "outfile", "output"),
-        ("convert", "outdir", "out_dir"),
-        ("download", "outdir", "out_dir"),
-        ("eval", "output_file", "output"),
-    ],
-)
-def test_old_names_of_outputs_are_understood(command, old, new):
-    assert command_module(command).build_parser().old_names[old] == new
 
 
 def test_what_was_written_before_is_written_anew(place):

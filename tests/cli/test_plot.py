@@ -101,7 +101,6 @@ def test_layers_of_several_sources_have_their_names(bank, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["sense"], "`elmo-fast plot` has no 'sense'; did you mean 'senses'?"),
         (["absent"], "absent is not the folder of a run"),
         (["words"], "name either --vectors FILE, or a model"),
         (["words", "MODEL"], "a model needs words to draw"),

@@ -53,7 +53,7 @@ def test_prepare_with_the_vocabulary_that_vocab_wrote(texts, tmp_path, capsys):
     assert (tmp_path / "v").read_text() == "<S>\n</S>\n<UNK>\nb\n"
     assert "(100%)" in capsys.readouterr().err
     assert main(["prepare", *common, "--out-dir", str(tmp_path / "one"), "--vocab-file", str(tmp_path / "v")]) == 0
-    assert "words/s | 0s left" in capsys.readouterr().err
+    assert "00:00 left, " in capsys.readouterr().err
     assert main(["prepare", *common, "--out-dir", str(tmp_path / "two"), "--max-vocab-size", "4"]) == 0
     assert open_corpus(tmp_path / "one").fingerprint == open_corpus(tmp_path / "two").fingerprint
 
@@ -237,7 +237,7 @@ def test_a_second_prepare_into_one_folder_is_refused_and_the_first_goes_on(tmp_p
     assert main(["prepare", *words]) == 2
     refusal = capsys.readouterr().err
     assert f"out_dir {tmp_path / 'out'}: process {process.pid} on " in refusal
-    assert "prepares a corpus there now; wait until it ends, or give another --out_dir" in refusal
+    assert "prepares a corpus there now; wait until it ends, or give another out_dir" in refusal
     assert process.poll() is None
     _, error = process.communicate(timeout=120)
     assert process.returncode == 0, error

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from elmo_fast.cli.main import main
+from elmo_fast.cli.main import main, parsers
 from tests.tasks.toy import toy_config
 
 
@@ -36,10 +36,8 @@ def test_train_eval_and_predict(tmp_path, options, capsys):
 
 
 def test_layers_and_columns_are_numbers_or_names():
-    from elmo_fast.cli.task import build_parser
-
     def given(*words):
-        return build_parser().parse_args(["train", *words])
+        return parsers("task")["task train"].parse_args(words)
 
     assert (given("--layer", "1").layer, given("--layer", "top").layer, given("--column", "3").column) == (1, "top", 3)
     assert given("--column", "xpos").column == "xpos"
@@ -52,7 +50,7 @@ def test_layers_and_columns_are_numbers_or_names():
         (["eval", "nowhere", "x.conll"], "nowhere holds no trained task"),
         (["predict", "nowhere", "x.conll", "y"], "nowhere holds no trained task"),
         (["train", "--train_path", "nowhere.conll"], "train_path: there is no 'nowhere.conll'"),
-        (["train", "--elmo", "input"], "--elmo input needs --model FOLDER"),
+        (["train", "--elmo", "input"], "elmo=input needs model=FOLDER"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_2(words, said, capsys):
@@ -60,29 +58,6 @@ def test_bad_input_is_one_sentence_and_status_2(words, said, capsys):
     error = capsys.readouterr().err
     assert said in error
     assert "Traceback" not in error
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["train", "--dev-pth", "x"], "unrecognized arguments: --dev_pth x; did you mean --dev_path?"),
-        (["train", "--hidden", "ten"], "--hidden: wanted a whole number; got ten"),
-    ],
-)
-def test_bad_options_name_what_was_meant_in_two_lines(words, said, capsys):
-    """No usage of forty lines above the sentence, which is of the second word's command."""
-    with pytest.raises(SystemExit) as leaving:
-        main(["task", *words])
-    error = capsys.readouterr().err
-    assert leaving.value.code == 2
-    assert said in error
-    assert "usage:" not in error
-    assert error.endswith("elmo-fast task train --help lists the options\n")
-
-
-def test_a_misspelt_second_word_is_told_what_was_meant(capsys):
-    assert main(["task", "trian"]) == 2
-    assert "`elmo-fast task` has no 'trian'; did you mean 'train'?" in capsys.readouterr().err
 
 
 def test_a_bilm_in_place_of_a_trained_task_is_named(tmp_path, capsys):

@@ -6,7 +6,7 @@ import io
 import os
 import random
 
-from elmo_fast.cli.main import COMMANDS, command_module, main
+from elmo_fast.cli.main import COMMANDS, main, parsers
 from tests.fuzz import place
 from tests.fuzz.damage import LARGE, ODD_TEXT, damaged
 from tests.fuzz.damage import value as any_value
@@ -43,8 +43,7 @@ def valid(folder):
 @functools.cache
 def options(name: str) -> list[str]:
     """The long options of a command."""
-    parser = command_module(name).build_parser()
-    return sorted(flag for flag in getattr(parser, "_option_string_actions", {}) if flag.startswith("--"))
+    return sorted(flag for flag in parsers(name)[name]._option_string_actions if flag.startswith("--"))
 
 
 def _value(rng):
