@@ -106,33 +106,38 @@ def sentence_to_index(sentences: Sequence[str]) -> str:
 def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
     """AllenNLP's layout: dataset "{index}" [L, n, 2D] or [n, 2D] per sentence, and sentence_to_index.
 
-    A blank line is a dataset of 0 tokens; with datasets named by sentences it has none.
+    A blank line is a dataset of 0 tokens; with datasets named by sentences it has none. h5py creates all datasets, in
+    the order of the sentences, and reserves their space; then each is written at its place, in any order.
     """
     import h5py
 
     names, shapes = contents.names, contents.shapes
-    datasets = [str(index) for index in range(len(shapes))]
-    there = np.arange(len(shapes))
-    if contents.keyed and names is not None:
-        there = np.flatnonzero(contents.lengths)
-        datasets = [names[int(index)] for index in there]
-    planned = hdf5_file.layout(datasets, shapes[there], contents.dtype)
-    starts = np.zeros(len(shapes), np.int64)
-    starts[there] = planned.starts
+    keyed = contents.keyed and names is not None
+    reserved = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    reserved.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    reserved.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    places: list[int | None] = []
     with replacing(path) as temporary:
-        with open(temporary, "r+b", buffering=0) as file:
-            file.truncate(planned.end)
-            write_at(file, 0, planned.header)
+        with hdf5_written(temporary, path) as (file, _):
+            kind = h5py.h5t.py_create(np.dtype(contents.dtype))
+            for index, shape in enumerate(shapes.tolist()):
+                place = None
+                if shape[-2] or not keyed:
+                    name = names[index] if keyed else str(index)
+                    space = h5py.h5s.create_simple(tuple(shape))
+                    place = h5py.h5d.create(file.id, name.encode(), kind, space, reserved).get_offset()
+                places.append(place)
+            if names is not None and not keyed:
+                file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = sentence_to_index(names)
+        with open(temporary, "r+b", buffering=0) as whole:
 
             def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
-                if vectors.shape != (wanted := tuple(shapes[index])):
-                    raise ValueError(f"vectors of sentence {index} must have shape {wanted}; got {vectors.shape}")
-                write_at(file, int(starts[index]), np.ascontiguousarray(vectors, contents.dtype).data)
+                if vectors.shape != (expected := tuple(shapes[index])):
+                    raise ValueError(f"vectors of sentence {index} must have shape {expected}; got {vectors.shape}")
+                if (place := places[index]) is not None:
+                    write_at(whole, place, np.ascontiguousarray(vectors, contents.dtype).data)
 
             yield write
-        if names is not None and not contents.keyed:
-            with hdf5_written(temporary, path, "r+") as (whole, _):
-                whole.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = sentence_to_index(names)
 
 
 @contextlib.contextmanager
