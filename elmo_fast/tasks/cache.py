@@ -149,7 +149,6 @@ def _find(
         file = CacheFile(path)
         if (file.made_from, file.vectors.shape, file.vectors.dtype.name) != (key, shape, storage):
             raise DamagedFile(f"{path}: damaged: it is not of these sentences and this model")
-        file.check_all()
     except FileNotFoundError:
         return None
     except ElmoFastError as damage:
@@ -182,7 +181,7 @@ def _write(
     """Runs the biLM over the sentences, longest first, and writes the layers of each at its place."""
     shape = model.num_layers, model.get_output_dim()
     done, total = 0, sum(lengths)
-    with writing_cache_file(path, lengths, *shape, key, dtype=storage, digest=True) as file, beside_torch() as beside:
+    with writing_cache_file(path, lengths, *shape, key, dtype=storage) as file, beside_torch() as beside:
         ran = run_batches(
             model, sentences, batch_size=max_tokens, max_tokens=max_tokens, window=sys.maxsize, beside=beside
         )

@@ -6,21 +6,24 @@ The file appears under its name when all of it is on the disk (`elmo_fast.files`
 
 import contextlib
 import json
+import math
 import os
+import shutil
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.files import hdf5_replacing, hdf5_written, replacing, write_at
-from elmo_fast.token_files import hdf5_file
-from elmo_fast.token_files.safetensors_file import layout
+from elmo_fast.memory import size
 
 Path = str | os.PathLike[str]
 ENDINGS = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".safetensors": "safetensors"}
 NAMED = ("hdf5", "safetensors")  # the formats that store the sentences
+DTYPES = {"float16": "F16", "float32": "F32", "int64": "I64", "uint8": "U8"}  # of safetensors
+ALIGNED = 64
 Write = Callable[[int, np.ndarray[Any, Any]], None]
 
 
@@ -97,6 +100,21 @@ def format_of(path: Path, file_format: str | None = None, default: str = "hdf5")
     return file_format
 
 
+def free_bytes(path: str | os.PathLike[str]) -> int:
+    """Return the bytes free on the disk where `path` is to be written."""
+    return shutil.disk_usage(os.path.dirname(os.path.realpath(path))).free
+
+
+def check_room(path: str | os.PathLike[str], needed: int, advice: str = "") -> None:
+    """Raise ElmoFastError if the disk has less room than the vectors take; advice: what takes less."""
+    free = free_bytes(path)
+    if needed > free:
+        raise ElmoFastError(
+            f"no space left on device for {os.fspath(path)!r}: the vectors take {size(needed)} and {size(free)} are "
+            f"free{advice}"
+        )
+
+
 def sentence_to_index(sentences: Sequence[str]) -> str:
     """The JSON object of that dataset: sentence -> its dataset, of equal sentences the last one's; no blank lines."""
     return json.dumps({sentence: str(index) for index, sentence in enumerate(sentences) if sentence})
@@ -111,22 +129,23 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
     """
     import h5py
 
-    names, shapes = contents.names, contents.shapes
-    keyed = contents.keyed and names is not None
+    shapes, names = contents.shapes, contents.names
+    keyed = contents.keyed
     reserved = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     reserved.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     reserved.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     places: list[int | None] = []
     with replacing(path) as temporary:
-        with hdf5_written(temporary, path) as (file, _):
+        with hdf5_written(temporary, path) as (file, written):
             kind = h5py.h5t.py_create(np.dtype(contents.dtype))
             for index, shape in enumerate(shapes.tolist()):
                 place = None
                 if shape[-2] or not keyed:
-                    name = names[index] if keyed else str(index)
+                    name = names[index] if keyed and names is not None else str(index)
                     space = h5py.h5s.create_simple(tuple(shape))
                     place = h5py.h5d.create(file.id, name.encode(), kind, space, reserved).get_offset()
                 places.append(place)
+                written.check()
             if names is not None and not keyed:
                 file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = sentence_to_index(names)
         with open(temporary, "r+b", buffering=0) as whole:
@@ -156,6 +175,35 @@ def hdf5_flat(path: Path, contents: Contents) -> Iterator[Write]:
         yield write
 
 
+class SafetensorsLayout(NamedTuple):
+    """Layout of a file that is written piece by piece (the library writes tensors that lie in memory as a whole).
+
+    header: with its length before it; starts: where each tensor begins; end: the size of the file.
+    """
+
+    header: bytes
+    starts: dict[str, int]
+    end: int
+
+
+def safetensors_layout(
+    tensors: Mapping[str, tuple[Any, tuple[int, ...]]], metadata: Mapping[str, str]
+) -> SafetensorsLayout:
+    """Plan a file. tensors: by name its dtype and shape, in their order in the file."""
+    content: dict[str, Any] = {"__metadata__": dict(metadata)}
+    places, at = {}, 0
+    for name, (dtype, shape) in tensors.items():
+        end = at + math.prod(shape) * np.dtype(dtype).itemsize
+        content[name] = {"dtype": DTYPES[np.dtype(dtype).name], "shape": list(shape), "data_offsets": [at, end]}
+        places[name], at = at, end
+    text = json.dumps(content).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNED)  # so that the tensors lie as memory maps want them
+    start = 8 + len(text)
+    return SafetensorsLayout(
+        len(text).to_bytes(8, "little") + text, {name: start + at for name, at in places.items()}, start + at
+    )
+
+
 @contextlib.contextmanager
 def safetensors(path: Path, contents: Contents) -> Iterator[Write]:
     """`embeddings` [tokens, L, 2D], `offsets` [sentences + 1] and, where the sentences have names, `names`: a JSON list
@@ -166,7 +214,7 @@ def safetensors(path: Path, contents: Contents) -> Iterator[Write]:
     names += b" " * (-len(names) % 8)  # the vectors after them stay aligned
     if names:
         tensors["names"] = np.uint8, (len(names),)
-    planned = layout(tensors | {"embeddings": (contents.dtype, contents.shape)}, contents.metadata)
+    planned = safetensors_layout(tensors | {"embeddings": (contents.dtype, contents.shape)}, contents.metadata)
     row = contents.shape[1] * contents.shape[2] * np.dtype(contents.dtype).itemsize
     with replacing(path) as temporary, open(temporary, "r+b", buffering=0) as file:
         write_at(file, 0, planned.header + offsets.astype("<i8").tobytes() + names)

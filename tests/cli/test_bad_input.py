@@ -199,7 +199,7 @@ def test_a_disk_that_fills_up_in_the_middle_leaves_nothing(toy, tmp_path, capsys
 
 
 def test_too_little_room_is_said_before_anything_is_embedded(text, toy, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("elmo_fast.token_files.room.free_bytes", lambda path: 100)
+    monkeypatch.setattr("elmo_fast.token_files.formats.free_bytes", lambda path: 100)
     words = ["embed", text, str(tmp_path / "out"), "--top", "--options-file", toy[0], "--weight-file", toy[1]]
     assert main(words) == 2
     error = capsys.readouterr().err

@@ -104,7 +104,7 @@ def test_a_damaged_file_is_told(toy, text, tmp_path, capsys):
 
 
 def test_no_room_is_told_before_anything_is_embedded(ask, tmp_path, monkeypatch, embedded):
-    monkeypatch.setattr("elmo_fast.token_files.room.free_bytes", lambda path: 10)
+    monkeypatch.setattr("elmo_fast.token_files.formats.free_bytes", lambda path: 10)
     assert " and 10 bytes are free" in ask("--cache", str(tmp_path / "tokens"), status=2)
     assert embedded[0] == 1
     assert not (tmp_path / "tokens").exists()
