@@ -21,7 +21,6 @@ from elmo_fast.pictures import (
     words_picture,
 )
 from elmo_fast.pretrain.metrics import read_metrics
-from elmo_fast.report.outcome import Outcome
 from elmo_fast.report.page import layer_scores, share_curves, weight_map
 from elmo_fast.report.plan import Cell
 from elmo_fast.static import context_free_vectors
@@ -65,19 +64,19 @@ def of_a_model(model: pathlib.Path) -> None:
 def of_the_report() -> None:
     """Draws the pictures of report/report.md from its numbers."""
     rows = json.loads((DOCS / "report" / "report.json").read_text(encoding="utf-8"))
-    cells = [Cell(**{name: row[name] for name in Cell._fields}) for row in rows]
-    results = [
-        [
-            {"test": {"f1": score, "spans": row["spans"]}, "mix_weights": weights}
-            for score, weights in zip(row["test"], row["mix_weights"], strict=True)
-        ]
+    cells = [
+        Cell(
+            *(row[name] for name in ("experiment", "target", "label", "changes")),
+            runs=[
+                {"test": {"f1": score, "spans": row["spans"]}, "mix_weights": weights}  # type: ignore[typeddict-item]
+                for score, weights in zip(row["test"], row["mix_weights"], strict=True)
+            ],
+        )
         for row in rows
     ]
-    outcome = Outcome(cells, results)  # type: ignore[arg-type]
-    targets = list(dict.fromkeys(cell.target for cell in cells))
-    share_curves(outcome, targets, DOCS / "report" / "share.png")
-    layer_scores(outcome, targets, DOCS / "report" / "layers.png")
-    weight_map(outcome, targets, DOCS / "report" / "weights.png")
+    share_curves(cells, DOCS / "report" / "share.png")
+    layer_scores(cells, DOCS / "report" / "layers.png")
+    weight_map(cells, DOCS / "report" / "weights.png")
 
 
 def of_the_benchmark() -> None:

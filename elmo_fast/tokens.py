@@ -56,10 +56,6 @@ class TextTokens:
         sentence = int(np.searchsorted(self.starts, index, side="right")) - 1
         return sentence, index - int(self.starts[sentence])
 
-    def index(self, sentence: int, place: int) -> int:
-        """Return the index of a token's vector."""
-        return int(self.starts[sentence]) + place
-
     def nearest(self, queries: Floats, topn: int) -> Nearest:
         """Find the tokens nearest to each query, [Q, 2D], from which the mean is subtracted too."""
         return nearest(self.vectors, queries - self.mean, min(topn, len(self.vectors)))

@@ -1,4 +1,4 @@
-"""A run's curves as a picture: perplexities, speed and gradient norm over the words seen. It needs no torch."""
+"""Curves of runs as a picture: perplexities, speed and gradient norm over the words seen. They need no torch."""
 
 import math
 import os
@@ -6,89 +6,81 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pictures.style import COLOURS, fonts_for, format_of, legend_below, new_figure, plain, save, shown
+from elmo_fast.pictures.style import COLOURS, legend_below, new_figure, plain, shown, write_picture
 from elmo_fast.pretrain.metrics import Metrics
 
 # The labels of each decade of a logarithmic axis, where there is room for three of them or more.
 SUBS = ((1, 2, 5), tuple(range(1, 10)))
+TITLES = {
+    "perplexity": "perplexity per word, logarithmic",
+    "speed": "tokens per second",
+    "norm": "gradient norm before the clip, logarithmic",
+}
 
 
 def draw_curves(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> None:
-    """Writes one picture of all runs, one colour each.
+    """Write one picture of all runs, one colour each.
 
     runs: label -> its metrics; path: the file, whose suffix gives the format (.png, .pdf, .svg).
     Raises ElmoFastError without matplotlib, for another suffix, or for a run that has not reported yet.
     """
-    format_of(path)
     for label, metrics in runs.items():
         if not metrics.steps:
             raise ElmoFastError(f"{label} has no training report yet; there is one every log_interval steps")
-    with fonts_for(runs):
-        save(picture(runs), path)
+    write_picture(lambda: picture(runs), path, runs)
 
 
 def picture(runs: Mapping[str, Metrics]) -> Any:
-    """matplotlib's Figure of all runs, whose axes are perplexity, speed and gradient norm, in this order."""
+    """Draw matplotlib's Figure of all runs, whose axes are perplexity, speed and gradient norm, in this order."""
+    from matplotlib.ticker import EngFormatter
+
     figure = new_figure(11, 5.6)
     mosaic: list[Any] = [["perplexity", "speed"], ["perplexity", "norm"]]
     places = figure.subplot_mosaic(mosaic, width_ratios=[1.7, 1])
     for number, (label, metrics) in enumerate(runs.items()):
         _run(places, shown(label), metrics, COLOURS[number % len(COLOURS)])
-    _dress(places)
+    for name, title in TITLES.items():
+        plain(places[name], title)
+        places[name].set_xlabel("words seen")
+        places[name].xaxis.set_major_formatter(EngFormatter(sep=""))
+    for name, way in (("perplexity", "x"), ("perplexity", "y"), ("norm", "y")):
+        _logarithmic(places[name], way)
+    places["speed"].set_ylim(bottom=0)
+    places["speed"].yaxis.set_major_formatter(EngFormatter(sep=""))
     legend_below(figure, 8)
     return figure
 
 
 def _run(places: Mapping[str, Any], label: str, metrics: Metrics, colour: str) -> None:
-    """Draws a run into all axes."""
-
-    def line(axes: str, name: str, **looks: Any) -> None:
+    """Draw a run into all axes."""
+    lines: dict[tuple[str, str], dict[str, Any]] = {
+        ("speed", "words_per_second"): {"linewidth": 1.0},
+        ("norm", "gradient_norm"): {"linewidth": 1.0},
+        # Negative sampling has neither perplexity.
+        ("perplexity", "sampled_perplexity"): {"alpha": 0.55, "label": f"{label}: training, sampled softmax"},
+        ("perplexity", "training_perplexity"): {"alpha": 0.55, "label": f"{label}: training, whole vocabulary"},
+    }
+    for (axes, name), looks in lines.items():
         words, values = metrics.column(name)
         if words:
-            marker = "." if len(words) == 1 else None
-            places[axes].plot(words, values, **{"color": colour, "marker": marker, **looks})
-
-    line("speed", "words_per_second", linewidth=1.0)
-    line("norm", "gradient_norm", linewidth=1.0)
-    # Negative sampling has neither perplexity.
-    line("perplexity", "sampled_perplexity", alpha=0.55, label=f"{label}: training, sampled softmax")
-    line("perplexity", "training_perplexity", alpha=0.55, label=f"{label}: training, whole vocabulary")
+            places[axes].plot(words, values, color=colour, marker="." if len(words) == 1 else None, **looks)
     words = [row["words"] for row in metrics.heldout]
     for way, marker, style, inside in (("forward", "o", "-", colour), ("backward", "s", "--", "white")):
         if values := [row.get(f"perplexity_{way}", float("nan")) for row in metrics.heldout]:
             legend = f"{label}: held-out {way}, {values[-1]:,.1f} at the end"
             looks = {"color": colour, "linestyle": style, "markerfacecolor": inside, "markersize": 4.5}
             places["perplexity"].plot(words, values, marker=marker, label=legend, **looks)
-    for axes in places.values():
+    for each in places.values():
         for number, restart in enumerate(metrics.restarts):
             name = "_" if number else f"{label}: restart"  # one entry of the legend for all
-            axes.axvline(restart, color=colour, linewidth=0.8, linestyle=":", zorder=0, label=name)
-
-
-def _dress(places: Mapping[str, Any]) -> None:
-    """Sets scales, names and grids."""
-    from matplotlib.ticker import EngFormatter
-
-    titles = {
-        "perplexity": "perplexity per word, logarithmic",
-        "speed": "tokens per second",
-        "norm": "gradient norm before the clip, logarithmic",
-    }
-    for name, title in titles.items():
-        axes = places[name]
-        plain(axes, title)
-        axes.set_xlabel("words seen")
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    _logarithmic(places["perplexity"], "x")
-    for name in ("perplexity", "norm"):
-        _logarithmic(places[name], "y")
-    places["speed"].set_ylim(bottom=0)
-    places["speed"].yaxis.set_major_formatter(EngFormatter(sep=""))
+            each.axvline(restart, color=colour, linewidth=0.8, linestyle=":", zorder=0, label=name)
 
 
 def _logarithmic(axes: Any, way: str) -> None:
-    """A logarithmic axis: labels at 1, 2 and 5 of every decade or, where these are fewer than three, at 1 to 9, two at
-    least; small ticks between."""
+    """Make an axis logarithmic, with small ticks between the labels.
+
+    Labels are at 1, 2 and 5 of every decade or, where these are fewer than three, at 1 to 9, two at least.
+    """
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
     if math.isinf(getattr(axes.dataLim, f"minpos{way}")):

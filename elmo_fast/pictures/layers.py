@@ -1,4 +1,4 @@
-"""What each layer is used for: the learned weights of scalar mixes, as bars, or as a table if there are many."""
+"""The use of each layer: the learned weights of scalar mixes, as bars, or as a table if there are many."""
 
 import math
 import os
@@ -13,15 +13,13 @@ from elmo_fast.manifest import check_written
 from elmo_fast.pictures.style import (
     COLOURS,
     GREY,
-    fonts_for,
-    format_of,
     heading,
     legend_below,
     middle_cut,
     new_figure,
     plain,
-    save,
     shown,
+    write_picture,
 )
 
 RESULTS_FILE = "results.json"
@@ -37,7 +35,7 @@ class _Results(TypedDict):
 
 
 def read_layer_weights(path: str | os.PathLike[str], prefix: str | None = None) -> dict[str, list[float]]:
-    """The weights of the layers of each mix in a model or a task's results: name -> L numbers that sum to 1.
+    """Read the weights of the layers of each mix in a model or a task's results: name -> L numbers that sum to 1.
 
     Args:
         path: a results.json or the folder of a trained task (its "mix_weights"), or a folder or archive of a model with
@@ -46,43 +44,34 @@ def read_layer_weights(path: str | os.PathLike[str], prefix: str | None = None) 
 
     Raises: ElmoFastError if there are none, CheckpointError.
     """
-    from elmo_fast.checkpoints import is_model
+    import torch
+
+    from elmo_fast.checkpoints import is_model, load_checkpoint
 
     place = pathlib.Path(path)
     results = place / RESULTS_FILE if is_model(place) else place
-    groups = _of_results(results) if results.is_file() else _of_model(place, prefix)
+    groups: dict[str, list[float]] = {}
+    if results.is_file():
+        groups = read_json(results, _Results)["mix_weights"]
+        if results.name == RESULTS_FILE:
+            check_written(results.parent, [RESULTS_FILE])
+        if all(weights == [1] for weights in groups.values()):
+            groups = {}  # a task that used one layer has no mix, and which layer it was is not recorded here
+    else:
+        raw: dict[str, dict[int, Any]] = {}
+        for name, tensor in load_checkpoint(place, prefix=prefix)[0].items():
+            if found := re.fullmatch(r"scalar_mix_(\d+)\.scalar_parameters\.(\d+)", name):
+                raw.setdefault(f"mix {found[1]}", {})[int(found[2])] = tensor.double()
+        for name, values in sorted(raw.items()):
+            groups[name] = torch.cat([values[layer].view(1) for layer in sorted(values)]).softmax(0).tolist()
     if not groups:
         raise ElmoFastError(f"{path} contains no layer weights: it was trained without a mix that learns them")
     _check(groups)
     return groups
 
 
-def _of_results(path: pathlib.Path) -> dict[str, list[float]]:
-    results = read_json(path, _Results)
-    if path.name == RESULTS_FILE:
-        check_written(path.parent, [RESULTS_FILE])
-    groups = results["mix_weights"]
-    # A task that used one layer has no mix, and which layer it was is not recorded here.
-    return {} if all(weights == [1] for weights in groups.values()) else groups
-
-
-def _of_model(folder: pathlib.Path, prefix: str | None) -> dict[str, list[float]]:
-    import torch
-
-    from elmo_fast.checkpoints import load_checkpoint
-
-    raw: dict[str, dict[int, Any]] = {}
-    for name, tensor in load_checkpoint(folder, prefix=prefix)[0].items():
-        if found := re.fullmatch(r"scalar_mix_(\d+)\.scalar_parameters\.(\d+)", name):
-            raw.setdefault(f"mix {found[1]}", {})[int(found[2])] = tensor.double()
-    return {
-        name: torch.cat([values[layer].view(1) for layer in sorted(values)]).softmax(0).tolist()
-        for name, values in sorted(raw.items())
-    }
-
-
 def _check(groups: Mapping[str, Sequence[float]]) -> None:
-    """Raises ElmoFastError unless all mixes have equally many layers and each one's weights sum to 1."""
+    """Raise ElmoFastError unless all mixes have equally many layers and each one's weights sum to 1."""
     if not groups:
         raise ElmoFastError("groups must contain at least one mix; got none")
     for name, weights in groups.items():
@@ -95,7 +84,7 @@ def _check(groups: Mapping[str, Sequence[float]]) -> None:
 
 
 def layer_weights(groups: Mapping[str, Sequence[float]], path: str | os.PathLike[str], title: str = "") -> None:
-    """Writes the picture of the weights: a group of bars per layer, or a table for more than 6 mixes.
+    """Write the picture of the weights: a group of bars per layer, or a table for more than 6 mixes.
 
     Args:
         groups: name of a mix -> its L weights, which sum to 1; layer 0 is the character encoder's.
@@ -104,19 +93,17 @@ def layer_weights(groups: Mapping[str, Sequence[float]], path: str | os.PathLike
 
     Raises: ElmoFastError, MissingExtraError without matplotlib.
     """
-    format_of(path)
     _check(groups)
-    with fonts_for([title, *groups]):
-        save(picture(groups, title), path)
+    write_picture(lambda: picture(groups, title), path, [title, *groups])
 
 
 def layer_name(number: int) -> str:
-    """A layer's name in pictures and tables."""
+    """Return a layer's name in pictures and tables."""
     return f"LSTM {number}" if number else "characters"
 
 
 def picture(groups: Mapping[str, Sequence[float]], title: str = "") -> Any:
-    """matplotlib's Figure of the weights."""
+    """Draw matplotlib's Figure of the weights."""
     layers = len(next(iter(groups.values())))
     as_table = len(groups) > MOST_BARS
     size = (

@@ -1,5 +1,6 @@
 """Vectors for TensorBoard's projector: PCA, t-SNE and UMAP in a browser."""
 
+import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ def write_projector(
     columns: Mapping[str, Sequence[str]] | None = None,
     name: str = "words",
 ) -> pathlib.Path:
-    """Writes tensors.tsv, metadata.tsv and projector_config.pbtxt to a folder for `tensorboard --logdir`.
+    """Write tensors.tsv, metadata.tsv and projector_config.pbtxt to a folder for `tensorboard --logdir`.
 
     projector.tensorflow.org loads the first two. Every float32 is written with enough digits to read it back exactly.
 
@@ -40,32 +41,23 @@ def write_projector(
     if not np.isfinite(matrix).all():
         raise ElmoFastError("matrix must be finite; got NaN or infinite numbers")
     table = {"word": words, **(columns or {})}
-    _check_columns(table, len(words))
+    for column, texts in table.items():
+        if len(texts) != len(words):
+            raise ElmoFastError(f"column {column!r} must have {len(words)} texts, one per word; got {len(texts)}")
+        for row, text in enumerate([column, *texts]):
+            if not text.strip() or any(mark in text for mark in "\t\n\r"):
+                raise ElmoFastError(
+                    f"column {column!r}, row {row} must be a text without tabs and line breaks, not empty; got {text!r}"
+                )
     place = pathlib.Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     with replacing(place / TENSORS) as aside:
         np.savetxt(aside, matrix, fmt="%.9g", delimiter="\t")
     # One column has no header: the projector would take it for a word.
-    rows = [] if len(table) == 1 else [tuple(table)]
-    rows += list(zip(*table.values(), strict=True))
+    rows = [*([] if len(table) == 1 else [tuple(table)]), *zip(*table.values(), strict=True)]
     write_text(place / METADATA, "".join("\t".join(row) + "\n" for row in rows))
-    write_text(place / CONFIG, _config(name))
+    # The text form of TensorBoard's ProjectorConfig; JSON's strings are its strings.
+    entries = {"tensor_name": name, "tensor_path": TENSORS, "metadata_path": METADATA}
+    lines = "".join(f"  {key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in entries.items())
+    write_text(place / CONFIG, f"embeddings {{\n{lines}}}\n")
     return place
-
-
-def _check_columns(table: Mapping[str, Sequence[str]], count: int) -> None:
-    for name, texts in table.items():
-        if len(texts) != count:
-            raise ElmoFastError(f"column {name!r} must have {count} texts, one per word; got {len(texts)}")
-        for row, text in enumerate([name, *texts]):
-            if not text.strip() or any(mark in text for mark in "\t\n\r"):
-                raise ElmoFastError(
-                    f"column {name!r}, row {row} must be a text without tabs and line breaks, not empty; got {text!r}"
-                )
-
-
-def _config(name: str) -> str:
-    """The configuration as the text form of TensorBoard's ProjectorConfig."""
-    quoted = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-    lines = (f'tensor_name: "{quoted}"', f'tensor_path: "{TENSORS}"', f'metadata_path: "{METADATA}"')
-    return "embeddings {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import write_text
 from elmo_fast.pictures.senses import Occurrence, Senses
-from elmo_fast.pictures.style import COLOURS, GREY, fonts_for, format_of, legend_below, new_figure, plain, save, shown
+from elmo_fast.pictures.style import COLOURS, GREY, legend_below, new_figure, plain, shown, write_picture
 
 # matplotlib's markers, and the same as SVG paths of a radius near 6.
 MARKERS = {
@@ -34,7 +33,7 @@ LINE = 150  # characters of the caption
 
 
 def senses_picture(senses: Senses, word: str, path: str | os.PathLike[str], about: str = "") -> None:
-    """Writes the picture of a word's occurrences, with the size and the most typical words of each cluster.
+    """Write the picture of a word's occurrences, with the size and the most typical words of each cluster.
 
     Args:
         senses: from senses_of.
@@ -44,26 +43,25 @@ def senses_picture(senses: Senses, word: str, path: str | os.PathLike[str], abou
 
     Raises: ElmoFastError, MissingExtraError without matplotlib.
     """
-    format_of(path)
-    with fonts_for([word, about, *(each for words in senses.typical for each in words)]):
-        save(picture(senses, word, about), path)
+    texts = [word, about, *(each for words in senses.typical for each in words)]
+    write_picture(lambda: picture(senses, word, about), path, texts)
 
 
 def looks(cluster: int) -> tuple[str, str]:
-    """Colour and marker of a cluster; beyond eight, the same colours with other markers."""
+    """Return colour and marker of a cluster; beyond eight, the same colours with other markers."""
     marker = list(MARKERS)[(cluster + cluster // len(COLOURS)) % len(MARKERS)]
     return COLOURS[cluster % len(COLOURS)], marker
 
 
 def title_of(senses: Senses, word: str) -> str:
-    """The content of a picture in one line: '"bank": 120 occurrences in 2 clusters'."""
+    """Summarize a picture in one line: '"bank": 120 occurrences in 2 clusters'."""
     many, parts = len(senses.labels), len(senses.sizes)
     occurrences = "1 occurrence" if many == 1 else f"{many:,} occurrences"
     return f'"{word}": {occurrences} in {parts} cluster{"s" if parts > 1 else ""}'
 
 
 def caption(senses: Senses, about: str) -> str:
-    """One line: about; what the points are; how well the clusters separate, unless their number was given."""
+    """Compose one line: about; what the points are; how well the clusters separate, unless their number was given."""
     said = [about, senses.how]
     if senses.silhouettes:
         best = max(senses.silhouettes.values())
@@ -74,7 +72,7 @@ def caption(senses: Senses, about: str) -> str:
 
 
 def picture(senses: Senses, word: str, about: str = "") -> Any:
-    """matplotlib's Figure of the clusters."""
+    """Draw matplotlib's Figure of the clusters."""
     figure = new_figure(10, 6)
     figure.get_layout_engine().set(w_pad=0.15, h_pad=0.1)
     axes = figure.subplots()
@@ -103,7 +101,7 @@ def write_senses_page(
     about: str = "",
     language: str = "en",
 ) -> None:
-    """Writes the page: points coloured by cluster, a legend that shows and hides clusters, the sentence under the
+    """Write the page: points coloured by cluster, a legend that shows and hides clusters, the sentence under the
     pointer.
 
     The file loads nothing else and forbids the browser to; content of the text is escaped. It works with mouse, touch
@@ -123,40 +121,37 @@ def write_senses_page(
         raise ElmoFastError(f"occurrences must be the {len(senses.labels)} that were clustered; got {len(occurrences)}")
     if not os.fspath(path).lower().endswith((".html", ".htm")):
         raise ElmoFastError(f"the page's name must end in .html; got {os.fspath(path)!r}")
-    page = _filled(
-        {
-            "language": html.escape(language),
-            "title": html.escape(title_of(senses, word)),
-            "about": html.escape(caption(senses, about) + "."),
-            "width": f"{WIDTH:g}",
-            "height": f"{HEIGHT:g}",
-            "points": _points(senses, occurrences),
-            "legend": "\n".join(map(_entry, range(len(senses.sizes)), senses.sizes, senses.typical)),
-            "table": _table(senses, occurrences),
-            "data": _data(occurrences),
-        }
-    )
-    write_text(path, page)
-
-
-def _filled(parts: dict[str, str]) -> str:
-    """The template with every {{name}} replaced, once: inserted text is not searched again."""
+    sentences = [_parts(occurrence) for occurrence in occurrences]
+    data = [[occurrence.line + 1, *parts] for occurrence, parts in zip(occurrences, sentences, strict=True)]
+    parts = {
+        "language": html.escape(language),
+        "title": html.escape(title_of(senses, word)),
+        "about": html.escape(caption(senses, about) + "."),
+        "width": f"{WIDTH:g}",
+        "height": f"{HEIGHT:g}",
+        "points": _points(senses, occurrences),
+        "legend": "\n".join(map(_entry, range(len(senses.sizes)), senses.sizes, senses.typical)),
+        "table": "\n".join(
+            f"<tr><td>{senses.labels[index] + 1}, line {occurrences[index].line + 1}</td>"
+            "<td>{} <b>{}</b> {}</td></tr>".format(*map(html.escape, sentences[index]))
+            for index in np.argsort(senses.labels, kind="stable")
+        ),
+        # JSON that cannot end a script element.
+        "data": json.dumps(data, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028", "\\u2028"),
+    }
     template = importlib.resources.files("elmo_fast.pictures").joinpath("senses_page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
-
-
-def _on_screen(points: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Points in pixels, y downwards; both axes are stretched to fill the picture."""
-    low, high = points.min(axis=0), points.max(axis=0)
-    spread = np.where(high > low, high - low, 1.0)
-    share = np.where(high > low, (points - low) / spread, 0.5)
-    share[:, 1] = 1 - share[:, 1]
-    return MARGIN + share * (np.array([WIDTH, HEIGHT]) - 2 * MARGIN)
+    # Every {{name}} is replaced once: inserted text is not searched again.
+    write_text(path, re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template))
 
 
 def _points(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
+    """The points as SVG, in pixels, y downwards; both axes are stretched to fill the picture."""
+    low, high = senses.points.min(axis=0), senses.points.max(axis=0)
+    spread = np.where(high > low, high - low, 1.0)
+    share = np.where(high > low, (senses.points - low) / spread, 0.5)
+    share[:, 1] = 1 - share[:, 1]
     rows = []
-    for index, (x, y) in enumerate(_on_screen(senses.points)):
+    for index, (x, y) in enumerate(MARGIN + share * (np.array([WIDTH, HEIGHT]) - 2 * MARGIN)):
         cluster = int(senses.labels[index])
         colour, marker = looks(cluster)
         said = html.escape(" ".join(occurrences[index].tokens))
@@ -179,22 +174,7 @@ def _entry(cluster: int, size: int, typical: Sequence[str]) -> str:
     )
 
 
-def _table(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
-    rows = []
-    for index in np.argsort(senses.labels, kind="stable"):
-        before, word, after = map(html.escape, _parts(occurrences[index]))
-        where = f"{int(senses.labels[index]) + 1}, line {occurrences[index].line + 1}"
-        rows.append(f"<tr><td>{where}</td><td>{before} <b>{word}</b> {after}</td></tr>")
-    return "\n".join(rows)
-
-
 def _parts(occurrence: Occurrence) -> tuple[str, str, str]:
     """The text before the word, the word, the text after it."""
     _, place, tokens = occurrence
     return " ".join(tokens[:place]), tokens[place], " ".join(tokens[place + 1 :])
-
-
-def _data(occurrences: Sequence[Occurrence]) -> str:
-    """[[line from 1, before, word, after]] as JSON that cannot end a script element."""
-    rows = [[occurrence.line + 1, *_parts(occurrence)] for occurrence in occurrences]
-    return json.dumps(rows, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, plain axes, and writing a complete file."""
+"""Style shared by all pictures: colours, plain axes, fonts, and writing a complete file."""
 
 import contextlib
 import functools
@@ -6,7 +6,7 @@ import os
 import pathlib
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError, require
@@ -21,7 +21,7 @@ MOST_COLUMNS = 4  # of a legend
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """The format that a picture's suffix names; ElmoFastError for another than .png, .pdf, .svg."""
+    """Return the format that a picture's suffix names; ElmoFastError unless it is .png, .pdf or .svg."""
     kind = pathlib.Path(path).suffix.removeprefix(".").lower()
     if kind not in IMAGE_FORMATS:
         raise ElmoFastError(
@@ -31,7 +31,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 
 def new_figure(width: float, height: float, **settings: Any) -> Any:
-    """matplotlib's Figure of that size in inches, outside pyplot's global state; settings: of matplotlib's Figure.
+    """Create matplotlib's Figure of a size in inches, outside pyplot's global state; settings: of matplotlib's Figure.
 
     Raises MissingExtraError without matplotlib.
     """
@@ -40,7 +40,7 @@ def new_figure(width: float, height: float, **settings: Any) -> Any:
 
 
 def save(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Writes the figure in the format of the suffix; the file appears complete or not at all."""
+    """Write the figure in the format of the suffix; the file appears complete or not at all."""
     kind = format_of(path)
     # Without a date the same picture is the same file.
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
@@ -48,8 +48,15 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
         figure.savefig(aside, format=kind, metadata=metadata)
 
 
+def write_picture(picture: Callable[[], Any], path: str | os.PathLike[str], texts: Iterable[str]) -> None:
+    """Write the figure that `picture` draws, in fonts that have the characters of the texts."""
+    format_of(path)
+    with fonts_for(texts, stacklevel=5):
+        save(picture(), path)
+
+
 def legend_below(figure: Any, fontsize: float = 9, most_columns: int = MOST_COLUMNS, **settings: Any) -> None:
-    """Adds one legend of all axes below them, in as many columns as fit; the figure grows by the legend's height.
+    """Add one legend of all axes below them, in as many columns as fit; the figure grows by the legend's height.
 
     An entry that is wider than the figure is shortened in its middle. settings: of matplotlib's Figure.legend.
     """
@@ -73,19 +80,19 @@ def legend_below(figure: Any, fontsize: float = 9, most_columns: int = MOST_COLU
 
 
 def heading(figure: Any, title: str) -> None:
-    """Sets a title above all axes, from the left edge, in as many lines as it needs."""
+    """Set a title above all axes, from the left edge, in as many lines as it needs."""
     text = textwrap.fill(shown(title), int(10.5 * figure.get_figwidth()))
     figure.suptitle(text, x=0.01, ha="left", fontsize=10)
 
 
 def middle_cut(text: str, most: int) -> str:
-    """A text of at most `most` characters, the middle replaced by an ellipsis."""
+    """Shorten a text to at most `most` characters: an ellipsis replaces the middle."""
     return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"
 
 
 @contextlib.contextmanager
-def fonts_for(texts: Iterable[str]) -> Iterator[None]:
-    """What is drawn within uses installed fonts that have the characters of the texts.
+def fonts_for(texts: Iterable[str], stacklevel: int = 4) -> Iterator[None]:
+    """Draw within this block in installed fonts that have the characters of the texts.
 
     One warning names the characters that no font has; matplotlib draws boxes for these.
     """
@@ -96,7 +103,7 @@ def fonts_for(texts: Iterable[str]) -> Iterator[None]:
         warnings.warn(
             f"no installed font has {many} of the picture's characters ({shown_}{' ...' * (many > 8)}): they are drawn "
             "as boxes; install a font that has them, such as Noto Sans CJK",
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
     with rc_context({"font.family": ["sans-serif", *fonts]}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+")
@@ -134,7 +141,7 @@ def _characters(path: str) -> frozenset[str]:
 
 
 def plain(axes: Any, title: str = "", grid: str | None = "both") -> None:
-    """No frame above and to the right, the title at the left, a faint grid along `grid`: "both", "x", "y" or None."""
+    """Remove the frame above and to the right; title at the left, faint grid along `grid`: "both", "x", "y" or None."""
     axes.spines[["top", "right"]].set_visible(False)
     if title:
         axes.set_title(title, fontsize=10, loc="left")
@@ -144,5 +151,5 @@ def plain(axes: Any, title: str = "", grid: str | None = "both") -> None:
 
 
 def shown(text: str) -> str:
-    """A user's text for matplotlib, which would read a formula after a dollar sign."""
+    """Escape a user's text for matplotlib, which would read a formula after a dollar sign."""
     return text.replace("$", r"\$")

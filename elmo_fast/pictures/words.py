@@ -1,7 +1,6 @@
 """Words (or tokens) as points in the plane, near each other if their vectors are similar; labels overlap neither each
 other nor the points."""
 
-import itertools
 import math
 import os
 from collections.abc import Sequence
@@ -18,7 +17,8 @@ from elmo_fast.pictures.style import COLOURS, GREY, fonts_for, format_of, new_fi
 ANGLES = tuple(math.radians(a) for a in (0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 202, 338, 68, 112, 248, 292))
 DISTANCES = (4.0, 9.0, 16.0, 24.0, 34.0, 46.0)  # from the point to the label, in pixels
 LEADER_FROM = 9.0  # labels this far away get a line to their point
-
+# All places around a point, best first: distance, then cosine and sine of the direction.
+PLACES = np.array([(distance, math.cos(angle), math.sin(angle)) for distance in DISTANCES for angle in ANGLES])
 
 Floats = npt.NDArray[np.floating]
 
@@ -42,7 +42,7 @@ class Label(NamedTuple):
 def place_labels(
     points: Floats, sizes: Sequence[tuple[float, float]], bounds: Box, radius: float = 3.0
 ) -> list[Label | None]:
-    """A place for each label, in their order, or None if there is no room; deterministic.
+    """Find a place for each label, in their order, or None if there is no room; deterministic.
 
     Args:
         points: [N, 2], in pixels.
@@ -53,62 +53,41 @@ def place_labels(
     Raises: nothing.
     """
     placed: list[Label | None] = []
-    taken = np.hstack([points - radius, points + radius])  # the points, then the labels
+    taken = np.hstack([points - radius, points + radius])  # the points, then the labels: [n, 4]
     leaders = np.empty((0, 4))
     for point, size in zip(points, sizes, strict=False):
-        label = _first_free(point, size, bounds, radius, taken, taken[len(points) :], leaders)
+        boxes = _boxes_around(point, np.array(size), radius)
+        left, bottom, right, top = taken.T[:, :, None]  # against all boxes: [n, places]
+        clash = (left < boxes[:, 2]) & (right > boxes[:, 0]) & (bottom < boxes[:, 3]) & (top > boxes[:, 1])
+        inside = (boxes[:, :2] >= bounds[:2]).all(1) & (boxes[:, 2:] <= bounds[2:]).all(1)
+        label = None
+        for place in np.flatnonzero(inside & ~clash.any(0)):
+            box, leader = boxes[place], bool(PLACES[place, 0] >= LEADER_FROM)
+            line = [*point, *nearest_in(box, point)]
+            crosses = leader and touched(taken[len(points) :], *np.split(np.array(line), 2)).any()
+            if not crosses and not any(touched(box[None], each[:2], each[2:]).any() for each in leaders):
+                label = Label(Box(*box.tolist()), leader)
+                taken, leaders = np.vstack([taken, box]), np.vstack([leaders, line]) if leader else leaders
+                break
         placed.append(label)
-        if label is not None:
-            taken = np.vstack([taken, label.box])
-            if label.leader:
-                leaders = np.vstack([leaders, [*point, *nearest_in(label.box, point)]])
     return placed
 
 
-def _first_free(
-    point: Floats,
-    size: tuple[float, float],
-    bounds: Box,
-    radius: float,
-    taken: Floats,
-    labels: Floats,
-    leaders: Floats,
-) -> Label | None:
-    """The nearest free place around a point, trying the angles in their order."""
-    for distance, angle in itertools.product(DISTANCES, ANGLES):
-        box = _box_at(point, size, distance + radius, angle)
-        inside = box.left >= bounds.left and box.right <= bounds.right
-        if not (inside and box.bottom >= bounds.bottom and box.top <= bounds.top) or _overlaps_any(box, taken):
-            continue
-        if any(_touched(np.array([box]), line[:2], line[2:]).any() for line in leaders):
-            continue
-        leader = distance >= LEADER_FROM
-        if not (leader and _touched(labels, point, nearest_in(box, point)).any()):
-            return Label(box, leader)
-    return None
+def _boxes_around(point: Floats, size: Floats, radius: float) -> Floats:
+    """The boxes of a label whose nearest side or corner is at each of PLACES around the point, [places, 4]."""
+    directions = PLACES[:, 1:]
+    shift = np.copysign(size / 2, directions) * np.minimum(1.0, np.abs(directions) * 1.5)
+    centres = point + directions * (PLACES[:, :1] + radius) + shift
+    return np.hstack([centres - size / 2, centres + size / 2])
 
 
-def _box_at(point: Floats, size: tuple[float, float], distance: float, angle: float) -> Box:
-    """The label's box whose nearest side or corner is at that distance and angle from the point."""
-    width, height = size
-    across, up = math.cos(angle), math.sin(angle)
-    x = point[0] + across * distance + math.copysign(width / 2, across) * min(1.0, abs(across) * 1.5)
-    y = point[1] + up * distance + math.copysign(height / 2, up) * min(1.0, abs(up) * 1.5)
-    return Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-
-
-def _overlaps_any(box: Box, boxes: Floats) -> bool:
-    left, bottom, right, top = boxes.T
-    return bool(((left < box.right) & (right > box.left) & (bottom < box.top) & (top > box.bottom)).any())
-
-
-def nearest_in(box: Box, point: Floats) -> Floats:
-    """The point of a box that is nearest to a point outside it."""
+def nearest_in(box: Any, point: Floats) -> Floats:
+    """Return the point of a box that is nearest to a point outside it."""
     return np.clip(point, box[:2], box[2:])
 
 
-def _touched(boxes: Floats, start: Floats, end: Floats) -> npt.NDArray[np.bool_]:
-    """Which boxes a line from start to end touches: it is clipped to each along both axes (Liang and Barsky)."""
+def touched(boxes: Floats, start: Floats, end: Floats) -> npt.NDArray[np.bool_]:
+    """Tell which boxes a line from start to end touches: it is clipped to each along both axes (Liang and Barsky)."""
     enter, leave = np.zeros(len(boxes)), np.ones(len(boxes))
     for axis in range(2):
         low, high = boxes[:, axis] - start[axis], boxes[:, axis + 2] - start[axis]
@@ -144,7 +123,7 @@ def words_picture(
     most_labels: int = 300,
     title: str = "",
 ) -> Drawn:
-    """Writes the picture of words by t-SNE or PCA of their vectors' directions (each divided by its length).
+    """Write the picture of words by t-SNE or PCA of their vectors' directions (each divided by its length).
 
     Labels are placed in the order of the words, so put the most important first; labels without room are left out, and
     the picture says how many.
@@ -172,7 +151,7 @@ def words_picture(
 
 
 def picture(words: Sequence[str], plane: Plane, most_labels: int, title: str) -> tuple[Any, Drawn]:
-    """matplotlib's Figure of words at the points of a plane, and what it contains."""
+    """Draw matplotlib's Figure of words at the points of a plane; return it and what it contains."""
     figure = new_figure(WIDTH, HEIGHT, layout=None)
     axes = figure.add_axes((0.02, 0.05, 0.96, 0.9))
     plain(axes, shown(title), grid=None)
@@ -198,32 +177,26 @@ def title_of(words: Sequence[str]) -> str:
 
 
 def label_points(axes: Any, points: npt.NDArray[np.floating], texts: Sequence[str]) -> list[Label | None]:
-    """Writes the texts beside the first len(texts) points where there is room; the place of each, in pixels."""
+    """Write the texts next to the first len(texts) points where there is room; the place of each, in pixels."""
     axes.get_xlim()  # the limits are computed when asked for, not when the transform is
     pixels = axes.transData.transform(points)
     bounds = axes.get_window_extent()
-    sizes = [_size(axes, text) for text in texts]
+    sizes = []
+    for text in texts:
+        artist = axes.text(0, 0, shown(text), fontsize=FONT)
+        extent = artist.get_window_extent()
+        artist.remove()
+        sizes.append((extent.width + 2 * MARGIN, extent.height + 2 * MARGIN))
     labels = place_labels(pixels, sizes, Box(bounds.x0, bounds.y0, bounds.x1, bounds.y1))
-    for text, label, pixel in zip(texts, labels, pixels, strict=False):
-        if label is not None:
-            _write(axes, shown(text), label, pixel)
-    return labels
-
-
-def _size(axes: Any, text: str) -> tuple[float, float]:
-    """Width and height in pixels of a text, with a margin."""
-    artist = axes.text(0, 0, shown(text), fontsize=FONT)
-    extent = artist.get_window_extent()
-    artist.remove()
-    return extent.width + 2 * MARGIN, extent.height + 2 * MARGIN
-
-
-def _write(axes: Any, text: str, label: Label, pixel: npt.NDArray[np.floating]) -> None:
     to_data = axes.transData.inverted().transform
-    centre = np.array([label.box.left + label.box.right, label.box.bottom + label.box.top]) / 2
-    offset = (centre - pixel) * 72 / axes.figure.dpi
     looks = {"fontsize": FONT, "ha": "center", "va": "center", "textcoords": "offset points"}
-    axes.annotate(text, to_data(pixel), offset, **looks, annotation_clip=False)
-    if label.leader:
-        ends = to_data([pixel, nearest_in(label.box, pixel)])
-        axes.plot(*ends.T, color=GREY, linewidth=0.5, alpha=0.7, zorder=0, scalex=False, scaley=False)
+    for text, label, pixel in zip(texts, labels, pixels, strict=False):
+        if label is None:
+            continue
+        centre = np.array([label.box.left + label.box.right, label.box.bottom + label.box.top]) / 2
+        offset = (centre - pixel) * 72 / axes.figure.dpi
+        axes.annotate(shown(text), to_data(pixel), offset, **looks, annotation_clip=False)
+        if label.leader:
+            ends = to_data([pixel, nearest_in(label.box, pixel)])
+            axes.plot(*ends.T, color=GREY, linewidth=0.5, alpha=0.7, zorder=0, scalex=False, scaley=False)
+    return labels

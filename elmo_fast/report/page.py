@@ -1,27 +1,91 @@
-"""The report as one Markdown page, with its tables, pictures and the paper's findings; every number and verdict is
-computed."""
+"""The report as one Markdown page: tables, pictures and the paper's findings, all computed from the cells."""
 
 import dataclasses
 import pathlib
 import re
+import statistics
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from elmo_fast.pictures import layer_weights
 from elmo_fast.pictures.style import COLOURS, legend_below, new_figure, plain, save, shown
-from elmo_fast.report.outcome import Outcome, Spread, beyond_the_spread, comparison, error_reduction
-from elmo_fast.report.plan import SPLITS, ReportSettings
+from elmo_fast.report.plan import SPLITS, Cell, ReportSettings
 
 BLUE, ORANGE = COLOURS[:2]
-Targets = Sequence[str | None]
+Target = str | None
+Cells = Sequence[Cell]
 
 
-def share_curves(outcome: Outcome, targets: Targets, path: pathlib.Path) -> str:
-    """Score against share of the training data: mean and range over seeds, a panel per column of labels."""
+class Spread(NamedTuple):
+    """Scores of one setting over its seeds: mean, standard deviation (n-1; 0 for one run), lowest, highest, number."""
 
-    def draw(axes: Any, target: str | None) -> str:
-        for label, colour, marker in (("+ ELMo", ORANGE, "o"), ("baseline", BLUE, "s")):
-            curve = outcome.curves(target)[label]
+    mean: float
+    deviation: float
+    low: float
+    high: float
+    runs: int
+
+    @classmethod
+    def of(cls, scores: Sequence[float]) -> "Spread":
+        """Summarize at least one score."""
+        deviation = statistics.stdev(scores) if len(scores) > 1 else 0.0
+        return cls(statistics.fmean(scores), deviation, min(scores), max(scores), len(scores))
+
+    def __str__(self) -> str:
+        """In per cent: "91.23 ± 0.15"."""
+        return f"{100 * self.mean:.2f} ± {100 * self.deviation:.2f}" if self.runs > 1 else f"{100 * self.mean:.2f}"
+
+
+def comparison(one: Spread, other: Spread) -> int:
+    """Return 1 if every run of `one` scored above every run of `other`, -1 if below, else 0: seeds may be the reason.
+
+    One run of either proves nothing.
+    """
+    if min(one.runs, other.runs) < 2:
+        return 0
+    return int(one.low > other.high) - int(other.low > one.high)
+
+
+def scores(cells: Cells, experiment: str, target: Target) -> dict[str, Spread]:
+    """Return label -> test scores, in the order of the plan; empty if the experiment was not requested."""
+    return {
+        cell.label: Spread.of([run["test"]["f1"] for run in cell.runs])
+        for cell in cells
+        if (cell.experiment, cell.target) == (experiment, target)
+    }
+
+
+def curves(cells: Cells, target: Target) -> tuple[dict[float, Spread], dict[float, Spread]]:
+    """Return the curves of the baseline and of + ELMo: fraction of the training data, ascending -> test scores."""
+    found: tuple[dict[float, Spread], dict[float, Spread]] = {}, {}
+    shares = [cell for cell in cells if (cell.experiment, cell.target) == ("share", target)]
+    for cell in sorted(shares, key=lambda cell: cell.changes["train_share"]):
+        curve = found[0 if cell.changes["elmo"] == "none" else 1]
+        curve[cell.changes["train_share"]] = Spread.of([run["test"]["f1"] for run in cell.runs])
+    return found
+
+
+def metric(cells: Cells) -> str:
+    """Return the name of the scores: for labels, F1 over all of them is the accuracy."""
+    return "F1 of spans" if cells[0].runs[0]["test"]["spans"] else "accuracy"
+
+
+def targets_of(cells: Cells) -> list[Target]:
+    """Return the columns of labels, in order."""
+    return list(dict.fromkeys(cell.target for cell in cells))
+
+
+def named(target: Target) -> str:
+    """Return a column's name in headings."""
+    return target or "labels"
+
+
+def share_curves(cells: Cells, path: pathlib.Path) -> str:
+    """Draw score against fraction of the training data: mean and range over seeds, a panel per column of labels."""
+
+    def draw(axes: Any, target: Target) -> str:
+        base, ours = curves(cells, target)
+        for label, curve, colour, marker in (("+ ELMo", ours, ORANGE, "o"), ("baseline", base, BLUE, "s")):
             x = [100 * share for share in curve]
             low, means, high = ([100 * getattr(v, name) for v in curve.values()] for name in ("low", "mean", "high"))
             axes.plot(x, means, color=colour, marker=marker, label=label)
@@ -32,14 +96,14 @@ def share_curves(outcome: Outcome, targets: Targets, path: pathlib.Path) -> str:
         axes.set_xlabel("share of the training sentences")
         return named(target)
 
-    return _panels(outcome, targets, (5.2, 4), path, draw)
+    return _panels(cells, (5.2, 4), path, draw)
 
 
-def layer_scores(outcome: Outcome, targets: Targets, path: pathlib.Path) -> str:
-    """Each layer alone with a linear classifier: a bar per layer, the range over seeds as error bars."""
+def layer_scores(cells: Cells, path: pathlib.Path) -> str:
+    """Draw each layer alone with a linear classifier: a bar per layer, the range over seeds as error bars."""
 
-    def draw(axes: Any, target: str | None) -> str:
-        found = outcome.rows("layers", target)
+    def draw(axes: Any, target: Target) -> str:
+        found = scores(cells, "layers", target)
         places, values = range(len(found)), list(found.values())
         means = [100 * value.mean for value in values]
         reach = [[100 * (v.mean - v.low) for v in values], [100 * (v.high - v.mean) for v in values]]
@@ -55,91 +119,80 @@ def layer_scores(outcome: Outcome, targets: Targets, path: pathlib.Path) -> str:
         axes.set_xticks(places, list(found))
         return f"{named(target)} (axis does not start at 0)"
 
-    return _panels(outcome, targets, (4.4, 3.6), path, draw)
+    return _panels(cells, (4.4, 3.6), path, draw)
 
 
-def _panels(
-    outcome: Outcome,
-    targets: Targets,
-    size: tuple[float, float],
-    path: pathlib.Path,
-    draw: Callable[[Any, str | None], str],
-) -> str:
-    """Writes a picture of one panel per column of labels, side by side; `draw` fills a panel and returns its title."""
+def _panels(cells: Cells, size: tuple[float, float], path: pathlib.Path, draw: Callable[[Any, Target], str]) -> str:
+    """Write a picture of one panel per column of labels, side by side; `draw` fills a panel and returns its title."""
+    targets = targets_of(cells)
     figure = new_figure(size[0] * len(targets), size[1])
     panels = figure.subplots(1, len(targets), squeeze=False)[0]
     for axes, target in zip(panels, targets, strict=True):
         plain(axes, shown(draw(axes, target)), grid="y")
-    panels[0].set_ylabel(f"{outcome.metric()} on test, %")
+    panels[0].set_ylabel(f"{metric(cells)} on test, %")
     if panels[0].get_legend_handles_labels()[0]:
         legend_below(figure, 10)
     save(figure, path)
     return path.name
 
 
-def weight_map(outcome: Outcome, targets: Targets, path: pathlib.Path) -> str:
-    """The learned weight of each layer, for every place and column of labels: figure 2 of the paper."""
+def weight_map(cells: Cells, path: pathlib.Path) -> str:
+    """Draw the learned weight of each layer, mean over seeds, for every place and column: figure 2 of the paper."""
     groups = {
-        f"{named(target)}, {label}" + (f": {mix}" if len(mixes) > 1 else ""): weights
-        for target in targets
-        for label, mixes in outcome.weights("placement", target).items()
-        for mix, weights in mixes.items()
+        f"{named(cell.target)}, {cell.label}" + (f": {mix}" if len(cell.runs[0]["mix_weights"]) > 1 else ""): [
+            statistics.fmean(values) for values in zip(*(run["mix_weights"][mix] for run in cell.runs), strict=True)
+        ]
+        for cell in cells
+        if cell.experiment == "placement"
+        for mix in cell.runs[0]["mix_weights"]
     }
     layer_weights(groups, path, "Learned weights of the layers, mean of the seeds")
     return path.name
 
 
-# A score, a share, a difference, or none: "88.29 ± 0.01", "41.0%", "**+8.13**".
+# A score, a fraction, a difference, or none: "88.29 ± 0.01", "41.0%", "**+8.13**".
 NUMBER = re.compile(r"(\*\*)?[+-]?[\d.,]+( ± [\d.]+)?%?(\*\*)?|none")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table: number columns are right-aligned, others and the first are left-aligned."""
     others = [[row[place] for row in rows] for place in range(1, len(header))]
-    marks = [":--", *("--:" if cells and all(map(NUMBER.fullmatch, cells)) else ":--" for cells in others)]
+    marks = [":--", *("--:" if column and all(map(NUMBER.fullmatch, column)) else ":--" for column in others)]
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, marks, *rows))
 
 
-def named(target: str | None) -> str:
-    """A column's name in headings."""
-    return target or "labels"
-
-
-def help_table(outcome: Outcome, targets: Targets) -> str:
-    """Baseline, + ELMo, the difference in points and as a share of the errors, and whether seeds explain it."""
+def help_table(cells: Cells) -> str:
+    """Baseline, + ELMo, the difference in points and as a fraction of the errors, and whether seeds explain it."""
     rows = []
-    for target in targets:
-        base, ours = outcome.rows("help", target).values()
-        points = f"{100 * (ours.mean - base.mean):+.2f}"
-        verdict = "yes" if beyond_the_spread(ours, base) else "no"
-        rows.append([named(target), str(base), str(ours), points, f"{error_reduction(ours, base):.1%}", verdict])
+    for target in targets_of(cells):
+        base, ours = scores(cells, "help", target).values()
+        gain = ours.mean - base.mean
+        fewer = gain / (1 - base.mean) if base.mean < 1 else 0.0
+        verdict = "yes" if comparison(ours, base) > 0 else "no"
+        rows.append([named(target), str(base), str(ours), f"{100 * gain:+.2f}", f"{fewer:.1%}", verdict])
     return table(["labels", "baseline", "+ ELMo", "difference", "fewer errors", "every seed above every seed"], rows)
 
 
-def rows_by_target(outcome: Outcome, experiment: str, targets: Targets, first: str) -> str:
+def rows_by_target(cells: Cells, experiment: str, first: str) -> str:
     """One row per setting, one column per column of labels, the best in bold."""
-    columns = [outcome.rows(experiment, target) for target in targets]
+    targets = targets_of(cells)
+    columns = [scores(cells, experiment, target) for target in targets]
     best = [max(column, key=lambda label: column[label].mean) for column in columns]
     rows = []
     for label in columns[0]:
-        scores = [str(column[label]) for column in columns]
-        rows.append([label, *(f"**{s}**" if label == top else s for s, top in zip(scores, best, strict=True))])
+        row = [str(column[label]) for column in columns]
+        rows.append([label, *(f"**{s}**" if label == top else s for s, top in zip(row, best, strict=True))])
     return table([first, *map(named, targets)], rows)
 
 
-def share_table(outcome: Outcome, target: str | None) -> str:
-    """Baseline and + ELMo for each share of the training data."""
-    base, ours = outcome.curves(target).values()
+def share_table(cells: Cells, target: Target) -> str:
+    """Baseline and + ELMo for each fraction of the training data."""
+    base, ours = curves(cells, target)
     rows = [
         [f"{share:.1%}", str(base[share]), str(ours[share]), f"{100 * (ours[share].mean - base[share].mean):+.2f}"]
         for share in base
     ]
     return table(["share of the training sentences", "baseline", "+ ELMo", "difference"], rows)
-
-
-def share_needed(base: dict[float, Spread], ours: dict[float, Spread]) -> float | None:
-    """The smallest share at which + ELMo reaches the baseline's score on its largest share; None if none does."""
-    return min((share for share in ours if ours[share].mean >= base[max(base)].mean), default=None)
 
 
 VERDICTS = {1: "yes", 0: "cannot be told from the seeds' spread", -1: "no, the opposite"}
@@ -164,37 +217,34 @@ FINDINGS = {
 }
 
 
-def claims(outcome: Outcome, settings: ReportSettings) -> str:
+def claims(cells: Cells) -> str:
     """A table: the paper's finding, the labels, the verdict, and the scores behind it."""
     rows: list[list[str]] = []
-    for target in settings.targets:
-        judged: list[list[str]] = []
+
+    def judge(claim: str, better: tuple[str, Spread], worse: tuple[str, Spread]) -> None:
+        verdict = VERDICTS[comparison(better[1], worse[1])]
+        rows.append([claim, named(target), verdict, f"{better[0]} {better[1]}; {worse[0]} {worse[1]}"])
+
+    for target in targets_of(cells):
         for experiment, findings in FINDINGS.items():
-            if found := list(outcome.rows(experiment, target).items()):
-                pairs = [(claim, found[better], found[worse]) for claim, better, worse in findings]
-                judged += [_judged(claim, better, worse) for claim, better, worse in pairs if better != worse]
-        if outcome.rows("share", target):
-            judged += _efficiency(*outcome.curves(target).values())
-        rows += [[claim, named(target), *rest] for claim, *rest in judged]
+            if found := list(scores(cells, experiment, target).items()):
+                for claim, better, worse in findings:
+                    if found[better] != found[worse]:
+                        judge(claim, found[better], found[worse])
+        base, ours = curves(cells, target)
+        if not base:
+            continue
+        least, most = min(base), max(base)
+        claim = f"ELMo helps where data is scarce (figure 1), here at {least:.1%}"
+        judge(claim, ("+ ELMo", ours[least]), ("baseline", base[least]))
+        # The smallest fraction at which + ELMo reaches the baseline's score on its largest.
+        needed = min((share for share in ours if ours[share].mean >= base[most].mean), default=most)
+        verdict, said = "no", f"+ ELMo {ours[most]}; baseline {base[most]}, both with {most:.1%}"
+        if needed < most:
+            verdict, said = "yes", f"+ ELMo {ours[needed]} with {needed:.1%}; baseline {base[most]} with {most:.1%}"
+        claim = "with ELMo less data gives the score that the baseline needs all for (section 5.4)"
+        rows.append([claim, named(target), f"{verdict}, by the means", said])
     return table(["in the paper", "labels", "here", "scores"], rows)
-
-
-def _judged(claim: str, better: tuple[str, Spread], worse: tuple[str, Spread]) -> list[str]:
-    verdict = VERDICTS[comparison(better[1], worse[1])]
-    return [claim, verdict, f"{better[0]} {better[1]}; {worse[0]} {worse[1]}"]
-
-
-def _efficiency(base: dict[float, Spread], ours: dict[float, Spread]) -> list[list[str]]:
-    least, most = min(base), max(base)
-    claim = f"ELMo helps where data is scarce (figure 1), here at {least:.1%}"
-    scarce = _judged(claim, ("+ ELMo", ours[least]), ("baseline", base[least]))
-    needed = share_needed(base, ours)
-    if needed is not None and needed < most:
-        verdict, scores = "yes", f"+ ELMo {ours[needed]} with {needed:.1%}; baseline {base[most]} with {most:.1%}"
-    else:
-        verdict, scores = "no", f"+ ELMo {ours[most]}; baseline {base[most]}, both with {most:.1%}"
-    claim = "with ELMo less data gives the score that the baseline needs all for (section 5.4)"
-    return [scarce, [claim, f"{verdict}, by the means", scores]]
 
 
 TITLES = {
@@ -213,37 +263,35 @@ TITLES = {
 }
 
 
-def page(outcome: Outcome, settings: ReportSettings, facts: Sequence[str], near: str, folder: pathlib.Path) -> str:
+def page(cells: Cells, settings: ReportSettings, facts: Sequence[str], near: str, folder: pathlib.Path) -> str:
     """The page; its pictures are written to `folder`.
 
     facts: sentences about data, model and machine; near: the section on neighbours, or empty.
     """
     parts = ["# Does ELMo help?", *filter(None, [settings.note]), "\n".join(f"- {fact}" for fact in facts)]
-    parts += ["## What agrees with the paper, and what does not", claims(outcome, settings), HOW_JUDGED]
+    parts += ["## What agrees with the paper, and what does not", claims(cells), HOW_JUDGED]
     for experiment, (title, text) in TITLES.items():
         if experiment in settings.experiments:
-            parts += [f"## {title}", text.format(metric=outcome.metric())]
-            parts += _section(experiment, outcome, settings.targets, folder)
+            parts += [f"## {title}", text.format(metric=metric(cells)), *_section(experiment, cells, folder)]
     if near:
         parts += ["## Neighbours of ambiguous words", "Table 4 of the paper.", near]
     parts += ["## How it was run", f"```yaml\n{_as_yaml(settings)}\n```"]
     return "\n\n".join(parts) + "\n"
 
 
-def _section(experiment: str, outcome: Outcome, targets: Sequence[str | None], folder: pathlib.Path) -> list[str]:
+def _section(experiment: str, cells: Cells, folder: pathlib.Path) -> list[str]:
     """Tables and links to pictures."""
     if experiment == "help":
-        return [help_table(outcome, targets)]
+        return [help_table(cells)]
     if experiment == "share":
-        image = share_curves(outcome, targets, folder / "share.png")
-        titled = [f"{named(target)}:\n\n{share_table(outcome, target)}" for target in targets]
+        image = share_curves(cells, folder / "share.png")
+        titled = [f"{named(target)}:\n\n{share_table(cells, target)}" for target in targets_of(cells)]
         return [f"![Score against share of training data]({image})", *titled]
-    rows = rows_by_target(outcome, experiment, targets, "layer" if experiment == "layers" else "setting")
+    rows = rows_by_target(cells, experiment, "layer" if experiment == "layers" else "setting")
     if experiment == "layers":
-        image = layer_scores(outcome, targets, folder / "layers.png")
-        return [rows, f"![Score of each layer alone]({image})"]
+        return [rows, f"![Score of each layer alone]({layer_scores(cells, folder / 'layers.png')})"]
     if experiment == "placement":
-        image = weight_map(outcome, targets, folder / "weights.png")
+        image = weight_map(cells, folder / "weights.png")
         return [rows, f"The learned weights of the layers, figure 2 of the paper:\n\n![Learned weights]({image})"]
     return [rows]
 

@@ -4,8 +4,9 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.fields import described, described_as
@@ -65,7 +66,8 @@ class ReportSettings:
         """Raises ElmoFastError that names what is missing or unknown."""
         for name in ("model", *SPLITS.values(), "save_dir"):
             if not getattr(self, name):
-                raise ElmoFastError(f"--{name} is needed: {_help_of(name)}")
+                text = next(f.metadata["help"] for f in dataclasses.fields(self) if f.name == name)
+                raise ElmoFastError(f"--{name} is needed: {text}")
         for name in SPLITS.values():
             if not os.path.isfile(getattr(self, name)):
                 raise ElmoFastError(f"--{name}: there is no file {getattr(self, name)!r}")
@@ -83,10 +85,6 @@ class ReportSettings:
         return list(self.column) or [None]
 
 
-def _help_of(name: str) -> str:
-    return next(f.metadata["help"] for f in dataclasses.fields(ReportSettings) if f.name == name)
-
-
 # Settings of the report that every run has.
 TASK_SETTINGS = (
     *("task", "format", "model", "prefix", "vectors", "hidden", "lstm_layers", "dropout", "elmo_dropout"),
@@ -94,44 +92,43 @@ TASK_SETTINGS = (
 )
 
 
-# Of each row of a table its label, and what it changes in the task's configuration.
-Rows = list[tuple[str, dict[str, Any]]]
+class _Scores(TypedDict):
+    f1: float
+    spans: bool
+
+
+class RunResult(TypedDict):
+    """The part of a run's results.json that is read."""
+
+    dev: _Scores
+    test: _Scores
+    seconds: float
+    mix_weights: dict[str, list[float]]
 
 
 class Cell(NamedTuple):
-    """A setting and its place in the tables.
+    """A setting, its place in the tables, and its runs.
 
     experiment: of settings.EXPERIMENTS; target: the column of labels, None for the default; label: the row's name;
-    changes: what it changes in the task's configuration.
+    changes: what it changes in the task's configuration; runs: a result per seed, once they are run.
     """
 
     experiment: str
     target: str | None
     label: str
     changes: dict[str, Any]
+    runs: Sequence[RunResult] = ()
 
 
 def cells(settings: ReportSettings, layers: int) -> list[Cell]:
     """Every cell of the report's tables, for a biLM with `layers` layers, including the characters."""
-    rows = _rows(settings, layers)
-    return [
-        Cell(experiment, target, label, changes)
-        for target in settings.targets
-        for experiment in rows
-        if experiment in settings.experiments
-        for label, changes in rows[experiment]
-    ]
-
-
-def _rows(settings: ReportSettings, layers: int) -> dict[str, Rows]:
-    """Of each experiment the rows of its table."""
-    baseline = {"elmo": "none"}
-    large = {"elmo": "input", "layer": "mix", "mix_l2": settings.large_l2}
+    baseline: dict[str, Any] = {"elmo": "none"}
+    large: dict[str, Any] = {"elmo": "input", "layer": "mix", "mix_l2": settings.large_l2}
     small = {**large, "mix_l2": settings.small_l2}
-    both: Rows = [("baseline", baseline), ("+ ELMo", small)]
+    both = [("baseline", baseline), ("+ ELMo", small)]
     alone = {"elmo": "input", "lstm_layers": 0, "vectors": None, "word_dim": 0}
     places = {"input": "input only", "both": "input and output", "output": "output only"}
-    return {
+    rows: dict[str, list[tuple[str, dict[str, Any]]]] = {
         "help": both,
         "regularisation": [
             ("baseline", baseline),
@@ -150,6 +147,13 @@ def _rows(settings: ReportSettings, layers: int) -> dict[str, Rows]:
             for label, changes in both
         ],
     }
+    return [
+        Cell(experiment, target, label, changes)
+        for target in settings.targets
+        for experiment in rows
+        if experiment in settings.experiments
+        for label, changes in rows[experiment]
+    ]
 
 
 def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:

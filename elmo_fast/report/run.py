@@ -3,13 +3,12 @@ resumes."""
 
 import concurrent.futures
 import dataclasses
-import json
 import multiprocessing
 import os
 import pathlib
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,27 +17,25 @@ import elmo_fast
 from elmo_fast.checkpoints import ElmoOptions, pretrained_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.fields import read_json
-from elmo_fast.files import sha256_of, write_text
+from elmo_fast.files import sha256_of, write_json, write_text
 from elmo_fast.manifest import check_written
-from elmo_fast.modules import BiLM
 from elmo_fast.progress import duration
 from elmo_fast.report.neighbours import neighbours, words_asked
-from elmo_fast.report.outcome import Outcome, RunResult
 from elmo_fast.report.page import page
-from elmo_fast.report.plan import SPLITS, Cell, ReportSettings, cells, config_of, key_of
+from elmo_fast.report.plan import SPLITS, Cell, ReportSettings, RunResult, cells, config_of, key_of
 from elmo_fast.tasks import Example, TaskConfig, load_bilm, model_digest, read_examples
 
 RESULTS = "results.json"
 
 
 def run_all(
-    cells: list[Cell], settings: ReportSettings, digests: dict[str, str], report: Callable[[str], Any]
-) -> list[list[RunResult]]:
-    """The results of each cell by seed; equal settings in different tables run once."""
+    plan: list[Cell], settings: ReportSettings, digests: dict[str, str], report: Callable[[str], Any]
+) -> list[Cell]:
+    """Run each cell with each seed; equal settings of different tables run once. Returns the cells with their runs."""
     folder = pathlib.Path(settings.save_dir)
     configs: dict[str, TaskConfig] = {}
     keys = []
-    for cell in cells:
+    for cell in plan:
         of_cell = {key_of(c, digests): c for c in (config_of(cell, seed, settings) for seed in range(settings.seeds))}
         keys.append(list(of_cell))
         configs |= of_cell
@@ -49,9 +46,12 @@ def run_all(
         if not (runs[key] / RESULTS).exists()
     ]
     report(f"runs   {len(configs)}, of which {len(configs) - len(waiting)} are in {settings.save_dir} already")
-    _run(waiting, settings.processes, report)
+    start = time.monotonic()
+    for number, line in enumerate(_lines_of(waiting, settings.processes), start=1):
+        left = (time.monotonic() - start) / number * (len(waiting) - number)
+        report(f"run    {number} of {len(waiting)} | {line} | {duration(left)} left")
     done = {key: _read(run) for key, run in runs.items()}
-    return [[done[key] for key in of_cell] for of_cell in keys]
+    return [cell._replace(runs=[done[key] for key in of_cell]) for cell, of_cell in zip(plan, keys, strict=True)]
 
 
 def _read(folder: pathlib.Path) -> RunResult:
@@ -63,25 +63,19 @@ def _read(folder: pathlib.Path) -> RunResult:
         raise ElmoFastError(f"{error}; or delete {folder} to repeat the run") from error
 
 
-def _run(configs: list[TaskConfig], processes: int, report: Callable[[str], Any]) -> None:
-    start = time.monotonic()
-
-    def told(number: int, name: str) -> None:
-        left = (time.monotonic() - start) / number * (len(configs) - number)
-        report(f"run    {number} of {len(configs)} | {name} | {duration(left)} left")
-
-    # The first one runs alone: it computes the biLM's vectors, which the others find in the cache.
-    ordered = configs if processes == 1 else sorted(configs, key=lambda config: config.elmo == "none")
-    alone = len(ordered) if processes == 1 else 1
-    for number, config in enumerate(ordered[:alone], start=1):
-        told(number, _one(config))
-    if not ordered[alone:]:
+def _lines_of(configs: list[TaskConfig], processes: int) -> Iterator[str]:
+    """Run all, so many at a time; yield a line about each when it has finished."""
+    if processes == 1 or not configs:
+        yield from map(_one, configs)
         return
+    # The first one runs alone: it computes the biLM's vectors, which the others find in the cache.
+    first, *others = sorted(configs, key=lambda config: config.elmo == "none")
+    yield _one(first)
     with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(_one, config) for config in ordered[alone:]]
+        futures = [pool.submit(_one, config) for config in others]
         try:
-            for number, future in enumerate(concurrent.futures.as_completed(futures), start=alone + 1):
-                told(number, future.result())
+            for future in concurrent.futures.as_completed(futures):
+                yield future.result()
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
@@ -118,23 +112,29 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     model = settings.model if os.path.exists(settings.model) else os.fspath(found)
     runs_of = dataclasses.replace(settings, model=model)
     bilm = load_bilm(found, settings.prefix)
-    plan = cells(settings, bilm.options.lstm.n_layers + 1)
+    names = [getattr(settings, name) for name in (*SPLITS.values(), "vectors")]
+    digests = {**{name: sha256_of(name) for name in names if name}, model: model_digest(bilm)}
     folder.mkdir(parents=True, exist_ok=True)
-    outcome = Outcome(plan, run_all(plan, runs_of, _digests(runs_of, bilm), report))
+    done = run_all(cells(settings, bilm.options.lstm.n_layers + 1), runs_of, digests, report)
     near = ""
     if asks:
         report("computing neighbours")
         near = neighbours(splits["train"], model, settings)
-    text = page(outcome, settings, _facts(splits, bilm.options, settings), near, folder)
-    write_text(folder / NUMBERS, json.dumps(_numbers(outcome), indent=1) + "\n")
+    text = page(done, settings, _facts(splits, bilm.options, settings), near, folder)
+    numbers = [
+        {
+            **{name: getattr(cell, name) for name in ("experiment", "target", "label", "changes")},
+            "test": [run["test"]["f1"] for run in cell.runs],
+            "dev": [run["dev"]["f1"] for run in cell.runs],
+            "spans": cell.runs[0]["test"]["spans"],
+            "mix_weights": [run["mix_weights"] for run in cell.runs],
+            "seconds": [run["seconds"] for run in cell.runs],
+        }
+        for cell in done
+    ]
+    write_json(folder / NUMBERS, numbers)
     write_text(folder / PAGE, text)
     return folder / PAGE
-
-
-def _digests(settings: ReportSettings, bilm: BiLM) -> dict[str, str]:
-    """Path -> digest of each file of the settings, to detect changes."""
-    names = [getattr(settings, name) for name in (*SPLITS.values(), "vectors")]
-    return {**{name: sha256_of(name) for name in names if name}, settings.model: model_digest(bilm)}
 
 
 def _facts(splits: dict[str, list[Example]], options: ElmoOptions, settings: ReportSettings) -> list[str]:
@@ -153,19 +153,4 @@ def _facts(splits: dict[str, list[Example]], options: ElmoOptions, settings: Rep
         f"seeds: {settings.seeds}; {settings.train_share:.0%} of the training sentences unless stated otherwise.",
         f"elmo_fast {elmo_fast.__version__}, torch {torch.__version__}, Python {platform.python_version()}, "
         "on the CPU.",
-    ]
-
-
-def _numbers(outcome: Outcome) -> list[dict[str, Any]]:
-    """The content of report.json."""
-    return [
-        {
-            **cell._asdict(),
-            "test": [run["test"]["f1"] for run in runs],
-            "dev": [run["dev"]["f1"] for run in runs],
-            "spans": runs[0]["test"]["spans"],
-            "mix_weights": [run["mix_weights"] for run in runs],
-            "seconds": [run["seconds"] for run in runs],
-        }
-        for cell, runs in zip(outcome.cells, outcome.results, strict=True)
     ]

@@ -129,9 +129,8 @@ def write(path: str, format: str, words: Sequence[str], matrix: Matrix) -> None:
         for first in range(0, len(matrix), ROWS_AT_ONCE):
             block, rows = fields[first : first + ROWS_AT_ONCE], np.array(matrix[first : first + ROWS_AT_ONCE], "<f4")
             if format == "word2vec-binary":  # with a line end after each vector, as word2vec.c
-                stream.writelines(
-                    part for pair in zip(block, rows, strict=True) for part in (pair[0], b" ", pair[1], b"\n")
-                )
+                pairs = zip(block, rows, strict=True)
+                stream.write(b"".join(part for word, row in pairs for part in (word, b" ", row, b"\n")))
             else:
                 stream.write(write_vector_text(block, rows).data)
 

@@ -1,6 +1,5 @@
 """Made-up scores for tests of tables, pictures and verdicts: no run behind them."""
 
-from elmo_fast.report.outcome import Outcome
 from elmo_fast.report.plan import ReportSettings, cells
 
 
@@ -14,12 +13,11 @@ def settings(folder, **changes):
     return ReportSettings(**{**values, **changes})
 
 
-def outcome(settings, layers, score):
+def scored(settings, layers, score):
     """Every cell scored by `score(cell, seed)`; mixes that lean on the first layer."""
-    plan = cells(settings, layers)
-    results = []
-    for cell in plan:
-        results.append([])
+    done = []
+    for cell in cells(settings, layers):
+        runs = []
         for seed in range(settings.seeds):
             places = {"input": ["input"], "output": ["output"], "both": ["input", "output"]}.get(
                 cell.changes["elmo"], []
@@ -27,5 +25,6 @@ def outcome(settings, layers, score):
             mixed = cell.changes.get("layer") == "mix"
             weights = {place: [0.5, *[0.5 / (layers - 1)] * (layers - 1)] for place in places} if mixed else {}
             scores = {"f1": score(cell, seed), "spans": False}
-            results[-1].append({"test": scores, "dev": scores, "mix_weights": weights, "seconds": 1.0})
-    return Outcome(plan, results)
+            runs.append({"test": scores, "dev": scores, "mix_weights": weights, "seconds": 1.0})
+        done.append(cell._replace(runs=runs))
+    return done

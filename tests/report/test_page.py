@@ -4,10 +4,10 @@ import pytest
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.report import page as report_page
-from elmo_fast.report.page import claims, page
+from elmo_fast.report.page import Spread, claims, comparison, page
 from elmo_fast.report.plan import cells
 from tests.pictures.conftest import boxes, check_all_text_is_inside
-from tests.report.made_up import outcome, settings
+from tests.report.made_up import scored, settings
 
 LAYERS = 3
 
@@ -39,22 +39,44 @@ def column(text, number):
     return [row.split("|")[number].strip() for row in text.splitlines()[2:]]
 
 
+def test_a_spread_is_mean_deviation_and_range():
+    found = Spread.of([0.90, 0.92, 0.94])
+    assert found == (pytest.approx(0.92), pytest.approx(0.02), 0.90, 0.94, 3)
+    assert str(found) == "92.00 ± 2.00"
+    assert str(Spread.of([0.9])) == "90.00"
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "verdict"),
+    [
+        ([0.90, 0.95], [0.8, 0.89], 1),
+        ([0.90, 0.95], [0.8, 0.905], 0),
+        ([0.90, 0.95], [0.97, 0.98], -1),
+        ([0.9], [0.1, 0.2], 0),
+        ([0.9, 0.8], [0.1], 0),
+    ],
+)
+def test_better_means_that_no_seed_of_the_worse_reaches_the_better(better, worse, verdict):
+    """One run proves nothing."""
+    assert comparison(Spread.of(better), Spread.of(worse)) == verdict
+
+
 def test_scores_in_the_papers_order_follow_it(tmp_path):
     some = settings(tmp_path)
-    assert set(column(claims(outcome(some, LAYERS, as_the_paper), some), 3)) == {"yes", "yes, by the means"}
+    assert set(column(claims(scored(some, LAYERS, as_the_paper)), 3)) == {"yes", "yes, by the means"}
 
 
 def test_scores_in_the_reverse_order_do_not(tmp_path):
     """The verdicts can be no: each finding is turned round by turning the scores round."""
     some = settings(tmp_path)
-    turned = outcome(some, LAYERS, lambda cell, seed: 1 - as_the_paper(cell, seed))
-    assert set(column(claims(turned, some), 3)) == {"no, the opposite", "no, by the means"}
+    turned = scored(some, LAYERS, lambda cell, seed: 1 - as_the_paper(cell, seed))
+    assert set(column(claims(turned), 3)) == {"no, the opposite", "no, by the means"}
 
 
 def test_equal_scores_prove_nothing(tmp_path):
     some = settings(tmp_path)
-    level = outcome(some, LAYERS, lambda cell, seed: 0.5 + 0.01 * seed)
-    verdicts = column(claims(level, some), 3)
+    level = scored(some, LAYERS, lambda cell, seed: 0.5 + 0.01 * seed)
+    verdicts = column(claims(level), 3)
     assert set(verdicts) == {"cannot be told from the seeds' spread", "yes, by the means"}
     assert (
         verdicts.count("yes, by the means") == 2
@@ -63,13 +85,13 @@ def test_equal_scores_prove_nothing(tmp_path):
 
 def test_the_table_of_help_counts_points_and_errors(tmp_path):
     some = settings(tmp_path, column=("upos",))
-    row = report_page.help_table(outcome(some, LAYERS, as_the_paper), some.targets).splitlines()[-1]
+    row = report_page.help_table(scored(some, LAYERS, as_the_paper)).splitlines()[-1]
     assert row == "| upos | 80.10 ± 0.10 | 90.10 ± 0.10 | +10.00 | 50.3% | yes |"
 
 
 def test_the_best_of_a_column_is_bold(tmp_path):
     some = settings(tmp_path, column=("upos",), seeds=1)
-    text = report_page.rows_by_target(outcome(some, LAYERS, as_the_paper), "placement", some.targets, "setting")
+    text = report_page.rows_by_target(scored(some, LAYERS, as_the_paper), "placement", "setting")
     assert text.splitlines()[2:] == [
         "| input only | 90.00 |",
         "| input and output | **93.00** |",
@@ -87,7 +109,7 @@ def test_columns_of_numbers_stand_to_the_right_and_prose_to_the_left():
 def test_the_page_links_the_pictures_it_draws(tmp_path):
     pytest.importorskip("matplotlib", reason="pictures need matplotlib")
     some = settings(tmp_path)
-    text = page(outcome(some, LAYERS, as_the_paper), some, ["A fact."], "Near.", tmp_path)
+    text = page(scored(some, LAYERS, as_the_paper), some, ["A fact."], "Near.", tmp_path)
     for name in ("share.png", "layers.png", "weights.png"):
         assert f"]({name})" in text
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
@@ -98,7 +120,7 @@ def test_the_page_links_the_pictures_it_draws(tmp_path):
 def drawn(monkeypatch):
     """The figures that are saved."""
     saved = []
-    for module in ("elmo_fast.report.page", "elmo_fast.pictures.layers"):
+    for module in ("elmo_fast.report.page", "elmo_fast.pictures.style"):
         monkeypatch.setattr(f"{module}.save", lambda figure, path: saved.append(figure))
     return saved
 
@@ -106,7 +128,7 @@ def drawn(monkeypatch):
 def test_the_report_of_one_column_has_its_four_mixes_in_the_picture(tmp_path, drawn):
     """Their legend was cut off at both edges."""
     some = settings(tmp_path, column=("upos",))
-    report_page.weight_map(outcome(some, LAYERS, as_the_paper), some.targets, tmp_path / "weights.png")
+    report_page.weight_map(scored(some, LAYERS, as_the_paper), tmp_path / "weights.png")
     check_all_text_is_inside(drawn[0])
     assert len(drawn[0].legends[0].get_texts()) == 5
 
@@ -114,8 +136,8 @@ def test_the_report_of_one_column_has_its_four_mixes_in_the_picture(tmp_path, dr
 @pytest.mark.parametrize("spread", [0.001, 0.05])
 def test_numbers_are_below_the_error_bars(tmp_path, drawn, spread):
     some = settings(tmp_path)
-    scores = outcome(some, LAYERS, lambda cell, seed: as_the_paper(cell, 0) - spread * seed)
-    report_page.layer_scores(scores, some.targets, tmp_path / "layers.png")
+    scores = scored(some, LAYERS, lambda cell, seed: as_the_paper(cell, 0) - spread * seed)
+    report_page.layer_scores(scores, tmp_path / "layers.png")
     for axes in drawn[0].axes:
         (bars,) = axes.collections
         lowest = min(point[1] for line in bars.get_segments() for point in line)
@@ -127,8 +149,8 @@ def test_numbers_are_below_the_error_bars(tmp_path, drawn, spread):
 
 def test_the_legend_of_the_shares_is_below_the_curves(tmp_path, drawn):
     some = settings(tmp_path)
-    falling = outcome(some, LAYERS, lambda cell, seed: 1 - as_the_paper(cell, seed))
-    report_page.share_curves(falling, some.targets, tmp_path / "share.png")
+    falling = scored(some, LAYERS, lambda cell, seed: 1 - as_the_paper(cell, seed))
+    report_page.share_curves(falling, tmp_path / "share.png")
     (legend,) = drawn[0].legends
     below, *axes = boxes(drawn[0], [legend, *drawn[0].axes])
     assert below.y1 <= min(each.y0 for each in axes)

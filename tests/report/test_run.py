@@ -8,11 +8,13 @@ import pytest
 
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.report import run as report_run
-from elmo_fast.report.neighbours import ContextualText, ambiguous, two_senses, uses_of
+from elmo_fast.report.neighbours import ambiguous, nearest_elsewhere, two_senses, uses_of
 from elmo_fast.report.plan import SPLITS, ReportSettings
 from elmo_fast.report.run import write_report
 from elmo_fast.tasks import read_examples
+from elmo_fast.tokens import TextTokens
 from tests.weights import make_weights
 
 NOUNS, VERBS = ("dog", "play", "cat", "work"), ("sees", "play", "eats", "work")
@@ -114,11 +116,12 @@ def test_a_model_of_the_hub_is_run_from_its_fetched_folder(folder, tmp_path, mon
 
 
 def test_processes_give_the_numbers_of_one(written, folder):
-    """Two runs at a time, each on one thread."""
-    other = write_report(settings(folder, save_dir=str(folder / "two"), processes=2, experiments=("help",)), print)
+    """A run in another process, on one thread."""
+    changes = {"save_dir": str(folder / "two"), "processes": 2, "experiments": ("help",), "seeds": 1}
+    other = write_report(settings(folder, **changes), print)
     ours = json.loads((other.parent / "report.json").read_text())
     theirs = json.loads((written[0].parent / "report.json").read_text())[: len(ours)]
-    assert [cell["test"] for cell in ours] == [cell["test"] for cell in theirs]
+    assert [cell["test"] for cell in ours] == [cell["test"][:1] for cell in theirs]
 
 
 def test_words_of_two_tags_are_found(folder):
@@ -126,7 +129,7 @@ def test_words_of_two_tags_are_found(folder):
     found = uses_of(examples)
     assert set(ambiguous(found, 9)) == {"play", "work"}
     first, second = two_senses("play", found, examples)
-    assert {first.tag, second.tag} == {"NOUN", "VERB"}
+    assert {examples[sentence].labels[place] for sentence, place in (first, second)} == {"NOUN", "VERB"}
 
 
 def test_what_cannot_be_asked_is_told_before_a_run_and_leaves_no_folder(folder, tmp_path, monkeypatch):
@@ -171,20 +174,15 @@ def test_the_table_of_neighbours_names_each_word_once_with_static_vectors_and_wi
 
 
 def test_the_nearest_tokens_are_those_of_other_sentences_in_the_order_of_a_plain_search(folder):
-    from elmo_fast.modules import ElmoEmbedder
-
-    examples = read_examples(str(folder / "train.conll"))[:20]
-    text = ContextualText(examples, ElmoEmbedder.from_pretrained(str(folder / "model"), stateful=False))
-    asked = text.token(7)
+    sentences = [example.words for example in read_examples(str(folder / "train.conll"))[:20]]
+    text = TextTokens(ElmoEmbedder.from_pretrained(str(folder / "model"), stateful=False), sentences)
     unit = text.vectors / (text.vectors**2).sum(1, keepdims=True) ** 0.5
     cosines = unit @ unit[7]
-    order = sorted(range(len(cosines)), key=lambda i: -cosines[i])
-    wanted = [text.token(i) for i in order if text.token(i).sentence != asked.sentence][:3]
-    (near,) = text.nearest_elsewhere([asked], 3)
-    where = [int(text.starts[t.sentence]) + t.place for t in near]
-    assert [float(cosines[i]) for i in where] == pytest.approx(
-        [float(cosines[int(text.starts[t.sentence]) + t.place]) for t in wanted], abs=1e-5
-    )
+    asked = text.where(7)
+    others = [i for i in range(len(cosines)) if text.where(i)[0] != asked[0]]
+    (near,) = nearest_elsewhere(text, [asked], 3)
+    found = [cosines[text.starts[sentence] + place] for sentence, place in near]
+    assert found == pytest.approx(sorted(cosines[others])[:-4:-1], abs=1e-5)
 
 
 def test_the_command_line_says_what_is_missing(capsys):
