@@ -16,7 +16,7 @@ from elmo_fast.files import sha256_of
 from elmo_fast.modules import BiLM, ElmoEmbedder
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.modules.layers import Layers, layer_numbers
-from elmo_fast.modules.sentence_vectors import embed_batch, embed_batches
+from elmo_fast.modules.sentence_vectors import embed_batch, run_batches
 from elmo_fast.progress import Progress
 from elmo_fast.static.neighbours import BLOCK_BYTES, Nearest, Search, nearest, unit_rows
 from elmo_fast.text import read_sentences
@@ -132,8 +132,8 @@ def nearest_tokens(
         done = 0
         sentences = (tokens for _, tokens in lines_of_corpus() if tokens)
         settings: dict[str, Any] = {"batch_size": batch_size, "max_tokens": max_tokens}
-        for batch in embed_batches(bilm, sentences, layers, name=lambda i: f"line {lines[i] + 1}", **settings):
-            for sentence, vectors in zip(batch.indices, batch.vectors, strict=True):
+        for batch in run_batches(bilm, sentences, layers, name=lambda i: f"line {lines[i] + 1}", **settings):
+            for sentence, vectors in zip(batch.indices, batch.vectors(), strict=True):
                 yield sentence, unit_rows(vectors)
             done += sum(map(len, batch.sentences))
             del batch, vectors  # or they would stay in memory while the next batch runs

@@ -11,7 +11,6 @@ import elmo_fast.ops
 from elmo_fast import Elmo, ElmoEmbedder
 from elmo_fast.errors import MissingExtraError
 from elmo_fast.modules import BiLM
-from elmo_fast.modules.sentence_vectors import embed_batches, run_batches
 
 PUBLIC = [name for name in elmo_fast.__all__ if not name.startswith("__")]
 
@@ -102,7 +101,6 @@ SPELLED_OUT = {
     "ElmoEmbedder.from_pretrained": (ElmoEmbedder.from_pretrained, ElmoEmbedder, {"options_file", "weight_file"}),
     "Elmo": (Elmo, BiLM, set()),
     "Elmo.from_pretrained": (Elmo.from_pretrained, Elmo, {"options_file", "weight_file", "module"}),
-    "embed_batches": (embed_batches, run_batches, set()),
 }
 
 

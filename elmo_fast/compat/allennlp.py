@@ -34,7 +34,7 @@ from elmo_fast.modules import (
 from elmo_fast.modules import ElmoTokenEmbedder as _ElmoTokenEmbedder
 from elmo_fast.modules import ProjectedLSTM as LstmCellWithProjection
 from elmo_fast.modules.elmo_lstm import StatefulModule
-from elmo_fast.modules.losses.sampled_softmax import log_uniform_choice as _choice
+from elmo_fast.modules.losses import log_uniform_choice as _choice
 from elmo_fast.modules.sentence_vectors import BATCH_SIZE
 from elmo_fast.text import BOS, BOS_WORD, BOW, EOS, EOS_WORD, EOW, MAX_CHARACTERS, PAD, batch_to_ids, words_to_ids
 

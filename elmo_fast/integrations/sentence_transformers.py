@@ -9,7 +9,7 @@ import torch
 from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.modules import BiLM
-from elmo_fast.modules._pretrained import save_bilm
+from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.modules.layers import Layers, combined_layers, combined_width
 from elmo_fast.modules.sentence_vectors import long_activations
 from elmo_fast.op_choices import Backend, InferencePrecision

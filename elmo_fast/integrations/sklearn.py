@@ -8,7 +8,8 @@ import numpy as np
 
 from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.modules.layers import Layers
-from elmo_fast.modules.token_vectors import POOLINGS, TokenVectors
+from elmo_fast.modules.pooling import POOLS
+from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.op_choices import InferencePrecision
 
 _base = require("sklearn.base", "tasks", "elmo_fast.integrations.sklearn")
@@ -79,7 +80,7 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
     def _vectors(self) -> TokenVectors:
         if self.model is None:
             raise ElmoFastError('ElmoVectorizer needs a model: ElmoVectorizer("folder"), or set_params(model="folder")')
-        check_choice("pooling", self.pooling, POOLINGS)
+        check_choice("pooling", self.pooling, POOLS)
         return TokenVectors(
             self.model,
             self.layers,

@@ -9,7 +9,7 @@ import numpy as np
 
 from elmo_fast.errors import require
 from elmo_fast.integrations._spacy_docs import attach_vectors, sentences_of
-from elmo_fast.modules._pretrained import save_bilm
+from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.modules.token_vectors import TokenVectors
 
 _language = require("spacy.language", "spacy", "elmo_fast.integrations.spacy")

@@ -5,16 +5,13 @@ Parameters have AllenNLP's names, so state_dicts are exchangeable with AllenNLP.
 
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids, remove_sentence_boundaries
-from elmo_fast.modules.character_encoder import CharacterEncoder
-from elmo_fast.modules.elmo import Elmo
-from elmo_fast.modules.elmo_lstm import ElmoLstm
+from elmo_fast.modules.character_encoder import CharacterEncoder, LexiconEncoder
+from elmo_fast.modules.elmo import Elmo, ElmoTokenEmbedder
+from elmo_fast.modules.elmo_lstm import ElmoLstm, JoinedLstm
 from elmo_fast.modules.embedder import ElmoEmbedder
-from elmo_fast.modules.joined_lstm import JoinedLstm
-from elmo_fast.modules.lexicon_encoder import LexiconEncoder
 from elmo_fast.modules.losses import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
 from elmo_fast.modules.scalar_mix import ScalarMix
-from elmo_fast.modules.token_embedder import ElmoTokenEmbedder
 from elmo_fast.modules.word_encoder import WordEncoder
 
 __all__ = [

@@ -15,10 +15,8 @@ from elmo_fast.checkpoints import ElmoOptions, LstmOptions
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.modules._loading import Weights, check_settings, load_state, read_bilm, section, vocabulary_of
-from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
-from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, LayerStates, both_ways
-from elmo_fast.modules.joined_lstm import JoinedLstm
-from elmo_fast.modules.lexicon_encoder import LexiconEncoder
+from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder, LexiconEncoder
+from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates, both_ways
 from elmo_fast.modules.word_encoder import CachedWords, WordEncoder, WordTable
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.text import Vocabulary
@@ -175,40 +173,45 @@ class BiLM(nn.Module):
 
         Raises: ElmoFastError: inputs of a wrong shape; a stateful module that is exported or in use by another thread.
         """
-        carry = self.stateful if stateful is None else stateful
-        with self._elmo_lstm.turn(carry):
-            return self._run(inputs, word_inputs, carry)
-
-    def _run(self, inputs: Tensor, word_inputs: Tensor | None, carry: bool) -> dict[str, Any]:
-        by_number = self._word_embedding is not None and (word_inputs is not None or self.reads_words)
-        lstm = self._elmo_lstm
-        if not by_number and isinstance(lstm, ElmoLstm) and self._graph_replay.serves(self, lstm, inputs):
-            replayed = self._graph_replay.run(self, lstm, self._whole, inputs, carry)
-            if replayed is not None:
-                return {"activations": list(replayed[0].unbind(0)), "mask": replayed[1]}
-        words, mask = self._words(inputs, word_inputs)
-        layers = self._elmo_lstm(words, mask, stateful=carry)
-        return {"activations": [_lowest(words, mask), *layers.unbind(0)], "mask": mask}
+        carry, lstm = self.stateful if stateful is None else stateful, self._elmo_lstm
+        cached = self._word_embedding if isinstance(self._word_embedding, CachedWords) else None
+        if cached is not None and (word_inputs is None or not cached.covers(word_inputs)):
+            cached = None
+        with lstm.turn(carry):
+            if (
+                cached is None
+                and not self.reads_words
+                and isinstance(lstm, ElmoLstm)
+                and self._graph_replay.serves(self, lstm, inputs)
+            ):
+                replayed = self._graph_replay.run(self, lstm, self._whole, inputs, carry)
+                if replayed is not None:
+                    return {"activations": list(replayed[0].unbind(0)), "mask": replayed[1]}
+            encoded = self.encoder(inputs) if cached is None else cached(word_inputs)
+            words, mask = encoded["token_embedding"], encoded["mask"]
+            outputs = lstm.outputs(words, mask, stateful=carry)
+            return {"activations": self.activations(words, mask, outputs), "mask": mask}
 
     def context_free(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The first part of `forward`: the words' vectors [B, T+2, D], of each by itself, and their mask [B, T+2]."""
-        return self._words(inputs, None)
+        """Run the first part of `forward`: the words' vectors [B, T+2, D], each on its own, and their mask [B, T+2]."""
+        encoded = self.encoder(inputs)
+        return encoded["token_embedding"], encoded["mask"]
 
     def in_context(self, words: Tensor, mask: Tensor, *, stateful: bool) -> list[Tensor]:
-        """The second part: from what `context_free` gave, each LSTM layer's outputs of both directions,
-        [2, B, T+2, D]."""
+        """Run the second part on the result of `context_free`: each LSTM layer's outputs [2, B, T+2, D]."""
         return self._elmo_lstm.outputs(words, mask, stateful=stateful)
 
     @staticmethod
     def activations(words: Tensor, mask: Tensor, outputs: list[Tensor]) -> list[Tensor]:
-        """The last part: the activations that `forward` returns, from what the first two gave."""
-        return [_lowest(words, mask), *both_ways(outputs).unbind(0)]
+        """Run the last part: join the results of the first two to the activations that `forward` returns."""
+        lowest = torch.where(mask[..., None], torch.cat([words, words], dim=-1), 0)
+        return [lowest, *both_ways(outputs).unbind(0)]
 
     def _whole(self, ids: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """`forward` as a function of tensors only: (activations [L+1, B, T+2, 2D], mask, h, c)."""
-        words, mask = self._words(ids, None)
-        layers, (h, c) = self._separate_lstm.run_layers(words, words, mask.long().sum(dim=1), (h, c))
-        return torch.cat([_lowest(words, mask)[None], both_ways(layers)]), mask, h, c
+        """Run `forward` as a function of tensors only: (activations [L+1, B, T+2, 2D], mask, h, c)."""
+        words, mask = self.context_free(ids)
+        outputs, (h, c) = self._separate_lstm.run_layers(words, words, mask.long().sum(dim=1), (h, c))
+        return torch.stack(self.activations(words, mask, outputs)), mask, h, c
 
     @property
     def _separate_lstm(self) -> ElmoLstm:
@@ -257,19 +260,6 @@ class BiLM(nn.Module):
         encoder = self._token_embedder
         boundaries = (encoder.spelling.begin, encoder.spelling.end)
         self._word_embedding = CachedWords(encoder.encode_words, tokens, self._requires_grad, boundaries)
-
-    def _words(self, inputs: Tensor, word_inputs: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Context-free vectors [B, T+2, D] and mask [B, T+2], from the cached words if possible."""
-        table, numbers = self._word_embedding, inputs if self.reads_words else word_inputs
-        if isinstance(table, CachedWords) and (numbers is None or not table.covers(numbers)):
-            table = None
-        encoded = self._token_embedder(inputs) if table is None else table(numbers)
-        return encoded["token_embedding"], encoded["mask"]
-
-
-def _lowest(words: Tensor, mask: Tensor) -> Tensor:
-    """Layer 0: a word's vector [B, T, D] twice, 0 at padding."""
-    return torch.where(mask[..., None], torch.cat([words, words], dim=-1), 0)
 
 
 def _make_lstm(

@@ -1,4 +1,4 @@
-"""Encodes the characters of a word to its context-free vector."""
+"""Encoders of a word's characters, bytes or entries of a lexicon, to its context-free vector."""
 
 import math
 import os
@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from elmo_fast import ops
 from elmo_fast.checkpoints import ElmoOptions
@@ -17,7 +18,7 @@ from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops import _weights
 from elmo_fast.ops._checks import given
-from elmo_fast.text import ByteSpelling, Spelling
+from elmo_fast.text import ByteSpelling, LexiconSpelling, Spelling
 
 CACHE_SIZE = 16384
 
@@ -204,10 +205,31 @@ class CharacterEncoder(nn.Module):
         ids, mask = add_sentence_boundary_token_ids(inputs, (inputs > 0).any(dim=-1), begin, end)
         return {"token_embedding": self.encode(ids), "mask": mask}
 
-    def encode(self, ids: Tensor) -> Tensor:
-        """Vectors [..., D] of words given as character ids [..., C] int64, with nothing added."""
-        rows = ids.reshape(-1, ids.shape[-1])
-        vectors = self._distinct(rows, lambda unique: unique) if self.unique_words else self._kept(rows)
+    def encode(self, ids: Tensor, spelled: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Encode words given as ids [..., C] int64 to vectors [..., D], with nothing added.
+
+        spelled: rows that name words, as `ids` then has, to character ids; each distinct row is encoded once.
+        """
+        rows, backend = ids.reshape(-1, ids.shape[-1]), ops.backend_for("unique_rows", self.backend)
+        inverse = None
+        if self._waits_for_nothing or rows.device.type == "cuda":
+            if self.unique_words or spelled is not None:
+                # The host does not ask for the number of distinct words: only the device knows it.
+                unique, inverse, count, order = ops.ordered_unique_rows(rows, backend=backend)
+                vectors = self._encode(unique if spelled is None else spelled(unique), count)
+                vectors = ops.gather_rows(vectors, inverse, order=order, backend=backend)
+                return vectors.reshape(*ids.shape[:-1], self.output_dim)
+        elif (self.unique_words or spelled is not None) and not (torch.compiler.is_compiling() or rows.is_meta):
+            rows, inverse = ops.unique_rows(rows, backend=backend)
+        rows = rows if spelled is None else spelled(rows)
+        parameters = list(self.parameters())
+        trains = torch.is_grad_enabled() and any(p.requires_grad for p in parameters)
+        if self.cache_size <= 0 or torch.compiler.is_compiling() or rows.device.type != "cpu" or trains:
+            vectors = self._encode(rows)
+        else:
+            settings = (self.precision, self.backend, _weights.generation())
+            vectors = self._cache.lookup(rows, self._encode, parameters, *settings)
+        vectors = vectors if inverse is None else vectors.index_select(0, inverse)
         return vectors.reshape(*ids.shape[:-1], self.output_dim)
 
     def encode_words(self, words: list[str]) -> Tensor:
@@ -222,8 +244,7 @@ class CharacterEncoder(nn.Module):
             types: numbers of words, any shape, int64.
             characters: the words' spelling: numbers [U] to character ids [U, C] int64.
         """
-        vectors = self._distinct(types.reshape(-1, 1), lambda unique: characters(unique[:, 0]))
-        return vectors.reshape(*types.shape, self.output_dim)
+        return self.encode(types[..., None], lambda unique: characters(unique[:, 0]))
 
     def encode_distinct(self, rows: Tensor, inverse: Tensor, ranks: Tensor, places: Tensor) -> Tensor:
         """Vectors [N, D] of words of which the distinct ones are known.
@@ -236,29 +257,8 @@ class CharacterEncoder(nn.Module):
         backend = ops.backend_for("unique_rows", self.backend)
         return ops.gather_rows(self._encode(rows), inverse, order=ops.RowOrder(ranks, places), backend=backend)
 
-    def _distinct(self, rows: Tensor, spelled: Callable[[Tensor], Tensor]) -> Tensor:
-        """Vectors of rows that name words, each distinct one encoded once; spelled: such rows to character ids."""
-        backend = ops.backend_for("unique_rows", self.backend)
-        if self._waits_for_nothing or rows.device.type == "cuda":
-            # The host does not ask for the number of distinct words: only the device knows it.
-            unique, inverse, count, order = ops.ordered_unique_rows(rows, backend=backend)
-            return ops.gather_rows(self._encode(spelled(unique), count), inverse, order=order, backend=backend)
-        if torch.compiler.is_compiling() or rows.is_meta:
-            return self._kept(spelled(rows))
-        unique, inverse = ops.unique_rows(rows, backend=backend)
-        return self._kept(spelled(unique)).index_select(0, inverse)
-
-    def _kept(self, rows: Tensor) -> Tensor:
-        if self.cache_size <= 0 or torch.compiler.is_compiling() or rows.device.type != "cpu":
-            return self._encode(rows)
-        parameters = list(self.parameters())
-        if torch.is_grad_enabled() and any(p.requires_grad for p in parameters):
-            return self._encode(rows)
-        settings = (self.precision, self.backend, _weights.generation())
-        return self._cache.lookup(rows, self._encode, parameters, *settings)
-
     def _encode(self, rows: Tensor, count: Tensor | None = None) -> Tensor:
-        """Vectors [N, D] of distinct words [N, S]; those from `count` on are zeros or unused."""
+        """Encode distinct words [N, S] to vectors [N, D]; those from `count` on are zeros or unused."""
         return self._combined(self._convolved(rows, count), self._highways.layers, self._projection, count)
 
     def _convolved(self, rows: Tensor, count: Tensor | None) -> Tensor:
@@ -296,3 +296,65 @@ class CharacterEncoder(nn.Module):
                 f"inputs must be ids of shape [B, T, {slots}], whole numbers, as from the model's batch_to_ids; "
                 f"got {given(inputs)}"
             )
+
+
+class LexiconEncoder(CharacterEncoder):
+    """Context-free word vectors as ELMoForManyLangs': a projection of a word's own vector, beside its characters'.
+
+        vector = [words[w], highways(char_cnn(c))] W^T + b
+
+    One of the two parts may be absent. `spelling` makes the ids: S = C characters, then w.
+
+    Args:
+        As CharacterEncoder's; the options have a lexicon.
+
+    Raises: ElmoFastError, CheckpointError.
+
+    Source: Che et al. 2018, "Towards Better UD Parsing"; ELMoForManyLangs, modules/token_embedder.py.
+    """
+
+    _word_vectors: nn.Parameter | None
+
+    def _read_options(self, options: ElmoOptions) -> Spelling:
+        lexicon, cnn = options.lexicon, options.char_cnn
+        if lexicon is None:
+            raise ElmoFastError("options must be of a model of lexicons (lexicon); got another")
+        self._reads_characters = cnn is not None
+        if cnn is not None:
+            self._characters = cnn
+        longest = lexicon.longest_word if cnn is None else cnn.max_characters_per_token - 2
+        return LexiconSpelling(lexicon.characters, lexicon.words, longest)
+
+    def _make_parameters(self, options: ElmoOptions, project: bool) -> None:
+        if self._reads_characters:
+            super()._make_parameters(options, project)
+        else:
+            self._projection = unset(nn.Linear, options.n_features, self.output_dim) if project else None
+        assert options.lexicon is not None
+        sizes = (len(options.lexicon.words) + 1, options.lexicon.word_dim)
+        self._word_vectors = nn.Parameter(torch.zeros(sizes)) if options.lexicon.words else None
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Initializes the characters' parameters as in bilm-tf, vectors of words U(-1, 1)."""
+        if self._reads_characters:
+            super().reset_parameters()
+        elif self._projection is not None:
+            self._projection.reset_parameters()
+        if self._word_vectors is not None:
+            self._word_vectors[1:].uniform_(-1, 1)
+        self._cache.clear()
+
+    @property
+    def max_characters_per_token(self) -> int:
+        """C, the slots of a word's characters; 0 without."""
+        return self.spelling.slots - 1
+
+    def _encode(self, rows: Tensor, count: Tensor | None = None) -> Tensor:
+        parts = []
+        if self._word_vectors is not None:
+            parts.append(F.embedding(rows[:, -1], self._word_vectors))
+        if self._reads_characters:
+            parts.append(self._combined(self._convolved(rows[:, :-1], count), self._highways.layers, None, count))
+        features = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        return self._combined(features, [], self._projection, count)

@@ -3,19 +3,30 @@
 import inspect
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.checkpoints import ElmoOptions, State
+from elmo_fast.checkpoints import (
+    VOCABULARY,
+    ElmoOptions,
+    State,
+    load_checkpoint,
+    model_files,
+    pretrained_folder,
+    read_config,
+    save_folder,
+    task_settings,
+)
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import load_state, section
-from elmo_fast.modules._pretrained import mixes_of, read_elmo, save_bilm
+from elmo_fast.modules._loading import load_state, section, vocabulary_of
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.character_encoder import CACHE_SIZE
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
+from elmo_fast.modules.word_encoder import WordEncoder
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.text import Vocabulary
 
@@ -249,3 +260,121 @@ class Elmo(nn.Module):
         inner_mask = mask_without_boundaries(mask)
         inner = torch.where(inner_mask[..., None], mixed[:, :, 1:-1], 0)
         return list(inner.unbind(0)), inner_mask
+
+
+_SETTINGS = ("num_output_representations", "do_layer_norm", "dropout", "keep_sentence_boundaries", "statistics")
+_MIX = "scalar_mix_"
+
+
+def mixes_of(state: State) -> dict[str, Tensor]:
+    """The weights of the scalar mixes alone."""
+    return {name: tensor for name, tensor in state.items() if name.startswith(_MIX)}
+
+
+def save_bilm(
+    folder: str | os.PathLike[str],
+    bilm: BiLM,
+    mixes: State | None = None,
+    extra: dict[str, Any] | None = None,
+    precision: str = "float32",
+) -> None:
+    """Writes a biLM with its scalar mixes, and vocab.txt for a biLM of word ids that knows its words.
+
+    extra, precision: as in save_folder. Raises: CheckpointError, ElmoFastError.
+    """
+    save_folder(folder, {**bilm.checkpoint_state(), **(mixes or {})}, bilm.options, extra, precision)
+    encoder = bilm.encoder
+    if isinstance(encoder, WordEncoder) and encoder.vocabulary is not None:
+        encoder.vocabulary.write(os.path.join(folder, VOCABULARY))
+
+
+def read_elmo(
+    model: str | os.PathLike[str], number: int | None, settings: dict[str, Any]
+) -> tuple[ElmoOptions, State, dict[str, Any]]:
+    """Options, state and arguments of an Elmo: the saved ones, overridden by `number` of mixes and `settings`.
+
+    Raises: ElmoFastError if the folder has another number of mixes; CheckpointError.
+    """
+    folder = pretrained_folder(model)
+    settings, prefix = dict(settings), settings.get("prefix")
+    settings.pop("prefix", None)
+    state, options = load_checkpoint(folder, prefix=prefix)
+    found = len({name.partition(".")[0] for name in mixes_of(state)})
+    if found and number not in (None, found):
+        raise ElmoFastError(
+            f"num_output_representations must be {found}, the number of mixes in {folder}, or None; got {number}"
+        )
+    kept = {"num_output_representations": 1} | _read_settings(folder, prefix)
+    if found or number is not None:
+        kept["num_output_representations"] = found or number
+    if options.reads_word_ids and settings.get("vocabulary") is None:
+        kept["vocabulary"] = vocabulary_of(folder)
+        settings = {name: value for name, value in settings.items() if name != "vocabulary"}
+    return options, state, kept | settings
+
+
+def _read_settings(folder: Path, prefix: str | None) -> dict[str, Any]:
+    """What save_pretrained keeps in config.json of the arguments that made the module, or what an AllenNLP model's
+    config.json says of its ELMo; nothing in other formats."""
+    config, weights = model_files(folder)[:2]
+    if weights.name == "config.json":
+        return task_settings(config, prefix)
+    extra = read_config(folder).get("extra") if config.name == "config.json" else None
+    kept = extra.get("elmo") if isinstance(extra, dict) else None
+    return {name: kept[name] for name in _SETTINGS if name in kept} if isinstance(kept, dict) else {}
+
+
+class ElmoTokenEmbedder(nn.Module):
+    """Elmo with one output representation, and a linear layer on it if projection_dim is given.
+
+    Args:
+        options_file, weight_file, do_layer_norm, dropout, requires_grad, vocab_to_cache, scalar_mix_parameters: as in
+            Elmo.
+        projection_dim: width of the linear layer's output; None: no such layer.
+        settings: the other keywords of Elmo.
+
+    Raises: ElmoFastError, CheckpointError.
+
+    Source: AllenNLP's `ElmoTokenEmbedder` (0.9 and 1.0 to 2.x share this order).
+    """
+
+    def __init__(
+        self,
+        options_file: str | os.PathLike[str] | ElmoOptions,
+        weight_file: str | os.PathLike[str] | None,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
+        projection_dim: int | None = None,
+        vocab_to_cache: list[str] | None = None,
+        scalar_mix_parameters: Sequence[float] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self._elmo = Elmo(
+            options_file,
+            weight_file,
+            1,
+            requires_grad=requires_grad,
+            do_layer_norm=do_layer_norm,
+            dropout=dropout,
+            vocab_to_cache=vocab_to_cache,
+            scalar_mix_parameters=scalar_mix_parameters,
+            **settings,
+        )
+        self.output_dim = projection_dim or self._elmo.get_output_dim()
+        self._projection = nn.Linear(self._elmo.get_output_dim(), projection_dim) if projection_dim else None
+
+    def get_output_dim(self) -> int:
+        """Width of a representation."""
+        return self.output_dim
+
+    def forward(self, elmo_tokens: Tensor, word_inputs: Tensor | None = None) -> Tensor:
+        """The representations [B, ..., T, output_dim].
+
+        Args:
+            elmo_tokens: character ids from batch_to_ids, [B, ..., T, C] int64.
+            word_inputs: indices into vocab_to_cache, [B, ..., T]; see BiLM.
+        """
+        representation = self._elmo(elmo_tokens, word_inputs)["elmo_representations"][0]
+        return representation if self._projection is None else self._projection(representation)

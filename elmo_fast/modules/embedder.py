@@ -8,20 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elmo_fast import __version__
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.devices import device_named
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError, check_choice, not_a_string
 from elmo_fast.files import replaces
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.character_encoder import CACHE_SIZE
-from elmo_fast.modules.sentence_vectors import Array, LayerBatch, embed_batch, embed_batches, run_batches
-from elmo_fast.modules.text_embedding import check_formats, finite, text_contents
+from elmo_fast.modules.sentence_vectors import Array, LayerBatch, embed_batch, run_batches
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, Vocabulary, survey
 from elmo_fast.threads import ahead, beside_torch
-from elmo_fast.token_files import FORMATS, NAMED, Write, check_room, format_of
+from elmo_fast.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
 
 TOKENISED = "a list of words (use text.split() to split at white space)"
 
@@ -150,10 +150,10 @@ class ElmoEmbedder:
     def embed_sentences(self, sentences: Iterable[Sequence[str]], batch_size: int | None = None) -> Iterator[Array]:
         """The vectors of each tokenized sentence, in order, `batch_size` sentences at a time."""
         not_a_string(sentences, "sentences", f"a list of sentences, each {TOKENISED}")
-        for batch in embed_batches(
+        for batch in run_batches(
             self.elmo_bilm, _checked(sentences), stateful=self.elmo_bilm.stateful, batch_size=batch_size, window=0
         ):
-            yield from batch.vectors
+            yield from batch.vectors()
 
     def embed_file(
         self,
@@ -267,3 +267,55 @@ def _checked(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
     for number, sentence in enumerate(sentences):
         not_a_string(sentence, f"sentence {number}", TOKENISED)
         yield sentence
+
+
+OUTPUT_FORMATS = ("all", "top", "average")
+DTYPES = ("float32", "float16")
+
+
+def check_formats(output_format: str, file_format: str, dtype: str, use_sentence_keys: bool) -> None:
+    """Raises ElmoFastError for arguments of embed_file that are unknown or do not go together."""
+    check_choice("output_format", output_format, OUTPUT_FORMATS)
+    check_choice("file_format", file_format, FORMATS)
+    check_choice("dtype", dtype, DTYPES)
+    if use_sentence_keys and file_format != "hdf5":
+        raise ElmoFastError(f'use_sentence_keys needs file_format="hdf5"; got {file_format!r}')
+
+
+def text_contents(
+    text: SurveyedText, bilm: BiLM, model: str, output_format: str, dtype: str, *, as_keys: bool, remembers: bool
+) -> Contents:
+    """What the file of a text's vectors is to hold.
+
+    model: its name, for the metadata; as_keys: whether the sentences name the datasets; remembers: whether the file
+    stores the sentences. Raises ElmoFastError if the text was surveyed without the lines for these.
+    """
+    if (as_keys and not text.as_keys) or (remembers and text.lines is None):
+        wanted = "as_keys" if as_keys else "keep_lines"
+        raise ElmoFastError(f"{text.name} must be surveyed with {wanted}=True, as the file is to hold its sentences")
+    return Contents(
+        lengths=text.lengths,
+        layers=bilm.num_layers if output_format == "all" else 0,
+        width=bilm.get_output_dim(),
+        dtype=np.dtype(dtype),
+        metadata={
+            "model": model,
+            "layers": output_format,
+            "precision": bilm._elmo_lstm.precision,
+            "stateful": str(bilm.stateful).lower(),
+            "tokenizer": "whitespace",
+            "writer": f"elmo_fast {__version__}",
+        },
+        names=text.lines if as_keys or remembers else None,
+        keyed=as_keys,
+    )
+
+
+def finite(vectors: np.ndarray[Any, Any], dtype: Any, what: str) -> np.ndarray[Any, Any]:
+    """The vectors in the dtype of the file; ElmoFastError if numbers are not finite in it."""
+    with np.errstate(over="ignore"):
+        rounded = vectors.astype(dtype, copy=False)
+    if not np.isfinite(rounded).all():
+        hint = "; give dtype float32, which holds larger numbers" if dtype == np.float16 else ""
+        raise ElmoFastError(f"{what} gave vectors that are not finite{hint}")
+    return rounded

@@ -25,15 +25,9 @@ BATCH_SIZE = 64
 # Of a GPU without carried state: enough rows that a step of an LSTM's time loop keeps it busy.
 GPU_BATCH_SIZE, GPU_TOKENS = 1024, 16_384
 UNASKED_BYTES = 1 << 26  # a smaller batch runs without asking how much memory is left
+# Sentences, their ids and, where another thread computes them, the words' vectors and mask (`BiLM.context_free`).
+Prepared = tuple[SentenceBatch, Tensor, tuple[Tensor, Tensor] | None]
 GROUP = 2  # threads that run a batch together: one for each direction
-
-
-class EmbeddedBatch(NamedTuple):
-    """Sentences that ran together: the index of each among all, its tokens, and its vectors."""
-
-    indices: list[int]
-    sentences: list[Sequence[str]]
-    vectors: list[Array]
 
 
 class LayerBatch(NamedTuple):
@@ -48,7 +42,7 @@ class LayerBatch(NamedTuple):
     layers: Callable[[], list[Array]]
     skips_empty: bool
 
-    def vectors(self, side_by_side: bool) -> list[Array]:
+    def vectors(self, side_by_side: bool = False) -> list[Array]:
         """Those of each sentence, [K, T, 2D] or, side by side, [T, K 2D]."""
         join: Any = functools.partial(np.concatenate, axis=-1) if side_by_side else np.stack
         layers = self.layers()
@@ -58,52 +52,6 @@ class LayerBatch(NamedTuple):
         return [
             join([layer[: len(words)] for layer in each]) for words, each in zip(self.sentences, found, strict=True)
         ]
-
-
-class Prepared(NamedTuple):
-    """A batch that is ready to run. ids: of its sentences; words: what bilm.context_free made of them, if it did."""
-
-    batch: SentenceBatch
-    ids: Tensor
-    words: tuple[Tensor, Tensor] | None = None
-
-
-def embed_batches(
-    bilm: BiLM,
-    sentences: Iterable[Sequence[str]],
-    layers: Layers = "all",
-    *,
-    side_by_side: bool = False,
-    stateful: bool = False,
-    batch_size: int | None = None,
-    max_tokens: int | None = None,
-    window: int | None = None,
-    name: Callable[[int], str] = "sentence {}".format,
-    beside: Executor | None = None,
-) -> Iterator[EmbeddedBatch]:
-    """Runs a biLM over sentences, batch by batch, and yields the vectors of each batch.
-
-    Args:
-        side_by_side: a sentence's vectors are [T, K 2D], in place of [K, T, 2D].
-        stateful, batch_size, max_tokens, window, name, beside: as in run_batches.
-
-    Raises: as run_batches.
-    """
-    for batch in run_batches(
-        bilm,
-        sentences,
-        layers,
-        stateful=stateful,
-        batch_size=batch_size,
-        max_tokens=max_tokens,
-        window=window,
-        name=name,
-        beside=beside,
-    ):
-        indices, members, vectors = batch.indices, list(batch.sentences), batch.vectors(side_by_side)
-        del batch  # No name here keeps a batch alive while the next one runs.
-        yield EmbeddedBatch(indices, members, vectors)
-        del vectors
 
 
 def run_batches(
@@ -154,7 +102,7 @@ def run_batches(
         return _prepared(bilm, batch, stateful, words=overlaps and groups == 1, stretch=stretch)
 
     def run(prepared: Prepared) -> LayerBatch:
-        return _run(bilm, prepared, layers, stateful, stretch)
+        return _run(bilm, *prepared, layers, stateful, stretch)
 
     if groups > 1:
         with Beside(groups, torch.get_num_threads() // groups) as threads:
@@ -171,7 +119,7 @@ def embed_batch(
     An empty sentence runs only beside others with carried state, where it keeps its row; its vectors are [K, 0, 2D].
     """
     batch = SentenceBatch(list(range(len(sentences))), list(sentences))
-    return _run(bilm, _prepared(bilm, batch, stateful), layers, stateful).vectors(side_by_side=False)
+    return _run(bilm, *_prepared(bilm, batch, stateful), layers, stateful).vectors()
 
 
 def _skips_empty(batch: SentenceBatch, stateful: bool) -> bool:
@@ -184,7 +132,7 @@ def _prepared(
 ) -> Prepared:
     run = [each for each in batch.sentences if len(each)] if _skips_empty(batch, stateful) else batch.sentences
     ids = bilm.batch_to_ids(run)
-    return Prepared(batch, ids, bilm.context_free(ids) if words and len(ids) and not _is_long(ids, stretch) else None)
+    return batch, ids, bilm.context_free(ids) if words and len(ids) and not _is_long(ids, stretch) else None
 
 
 def _is_long(ids: Tensor, stretch: int | None) -> bool:
@@ -192,8 +140,15 @@ def _is_long(ids: Tensor, stretch: int | None) -> bool:
 
 
 @torch.no_grad()
-def _run(bilm: BiLM, prepared: Prepared, layers: Layers, stateful: bool, stretch: int | None = None) -> LayerBatch:
-    batch, ids, words = prepared
+def _run(
+    bilm: BiLM,
+    batch: SentenceBatch,
+    ids: Tensor,
+    words: tuple[Tensor, Tensor] | None,
+    layers: Layers,
+    stateful: bool,
+    stretch: int | None = None,
+) -> LayerBatch:
     ids = sent(ids, next(bilm.parameters()).device)
     there: Callable[[], list[Array]]
     if words is not None:

@@ -13,10 +13,9 @@ from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, check_choice, not_a_string
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, combined_width
-from elmo_fast.modules.sentence_vectors import Array, embed_batches
+from elmo_fast.modules.pooling import POOLS, pool
+from elmo_fast.modules.sentence_vectors import Array, run_batches
 from elmo_fast.text import in_order
-
-POOLINGS = ("mean", "max")
 
 
 def shared_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **settings: Any) -> BiLM:
@@ -71,22 +70,25 @@ class TokenVectors:
         self.width = combined_width(layers, self.bilm.num_layers, self.bilm.get_output_dim())
 
     def __call__(self, sentences: Iterable[Sequence[str]]) -> Iterator[Array]:
-        """The vectors [T, W] of each tokenized sentence, in order; [0, W] for an empty one. Raises: ElmoFastError."""
-        not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
-        checked = (_checked(i, words) for i, words in enumerate(sentences))
-        runs = embed_batches(
-            self.bilm, checked, self.layers, side_by_side=True, batch_size=self.batch_size, max_tokens=self.max_tokens
-        )
-        return in_order(pair for batch in runs for pair in zip(batch.indices, batch.vectors, strict=True))
-
-    def pooled(self, sentences: Iterable[Sequence[str]], pooling: str = "mean") -> Array:
-        """One vector per sentence, [N, W]: the "mean" or the "max" over its tokens; zeros for an empty one.
+        """Yield the vectors [T, W] of each tokenized sentence, in order; [0, W] for an empty one.
 
         Raises: ElmoFastError.
         """
-        check_choice("pooling", pooling, POOLINGS)
-        pool, empty = (np.mean if pooling == "mean" else np.max), np.zeros(self.width, np.float32)
-        rows = [pool(vectors, axis=0) if len(vectors) else empty for vectors in self(sentences)]
+        return self._run(sentences, side_by_side=True)
+
+    def _run(self, sentences: Iterable[Sequence[str]], side_by_side: bool) -> Iterator[Array]:
+        not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
+        checked = (_checked(i, words) for i, words in enumerate(sentences))
+        runs = run_batches(self.bilm, checked, self.layers, batch_size=self.batch_size, max_tokens=self.max_tokens)
+        return in_order(pair for run in runs for pair in zip(run.indices, run.vectors(side_by_side), strict=True))
+
+    def pooled(self, sentences: Iterable[Sequence[str]], pooling: str = "mean") -> Array:
+        """Return one vector per sentence, [N, W]: its tokens pooled by `modules.pooling.pool`; zeros for an empty one.
+
+        Raises: ElmoFastError.
+        """
+        check_choice("pooling", pooling, POOLS)
+        rows = [pool(vectors, pooling).reshape(self.width) for vectors in self._run(sentences, side_by_side=False)]
         return np.stack(rows) if rows else np.zeros((0, self.width), np.float32)
 
 

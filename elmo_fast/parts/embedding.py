@@ -20,8 +20,8 @@ from elmo_fast.files import NO_ROOM, flush, remove_leftovers, workplace, write_j
 from elmo_fast.manifest import MANIFEST, Manifest, mark_of, write_manifest
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.modules.bilm import model_digest
+from elmo_fast.modules.embedder import check_formats, text_contents
 from elmo_fast.modules.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, GPU_TOKENS, WINDOW
-from elmo_fast.modules.text_embedding import check_formats, text_contents
 from elmo_fast.parts.plan import PLAN, Making, PartReader, Plan, cut, name_of, read_plan, write_once
 from elmo_fast.parts.vectors import MARK, NAMES, VECTORS, done_parts, read_part
 from elmo_fast.progress import Progress

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts, require
 from elmo_fast.modules.layers import layer_number
-from elmo_fast.modules.sentence_vectors import embed_batches
+from elmo_fast.modules.sentence_vectors import run_batches
 from elmo_fast.pictures.reduction import FEWEST, METHODS, Plane, principal, to_plane
 from elmo_fast.text import read_sentences
 
@@ -95,8 +95,8 @@ def occurrence_vectors(
     lines = list(places)
     sentences = [occurrences[places[line][0]].tokens for line in lines]
     out = np.empty((len(occurrences), embedder.elmo_bilm.get_output_dim()), np.float32)
-    for batch in embed_batches(embedder.elmo_bilm, sentences, number, side_by_side=True, batch_size=batch_size):
-        for index, vectors in zip(batch.indices, batch.vectors, strict=True):
+    for batch in run_batches(embedder.elmo_bilm, sentences, number, batch_size=batch_size):
+        for index, vectors in zip(batch.indices, batch.vectors(side_by_side=True), strict=True):
             for where in places[lines[index]]:
                 out[where] = vectors[occurrences[where].place]
         progress(sum(map(len, batch.sentences)))

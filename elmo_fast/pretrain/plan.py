@@ -10,8 +10,7 @@ import torch
 from elmo_fast.checkpoints import state_shapes
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus
 from elmo_fast.memory import available, resident, size
-from elmo_fast.modules.losses import LOSS_CLASSES
-from elmo_fast.modules.losses.negative_sampling import NOISE_POWER
+from elmo_fast.modules.losses import LOSS_CLASSES, NOISE_POWER
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.corpora import CORPUS_FOLDER
 from elmo_fast.pretrain.language_model import options_of

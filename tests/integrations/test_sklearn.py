@@ -125,7 +125,7 @@ def test_what_is_no_text(model, texts, words):
     [
         ({"model": None}, "ElmoVectorizer needs a model"),
         ({"model": "nowhere"}, "nowhere: wanted a folder"),
-        ({"pooling": "sum"}, "pooling must be one of mean, max; got 'sum'"),
+        ({"pooling": "sum"}, "pooling must be one of mean, max, first_last; got 'sum'"),
         ({"layers": "best"}, "layers must be"),
         ({"precision": "half"}, "precision"),
         ({"device": "tpu9"}, "device must be like"),

@@ -1,6 +1,7 @@
 """The biLM against bilm-tf's published vectors and against the float64 judge, in every variant of the file format."""
 
 import json
+import sys
 
 import h5py
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from elmo_fast.checkpoints import load_checkpoint, read_options
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.modules import BiLM
+from elmo_fast.modules import BiLM, Elmo
 from elmo_fast.text import batch_to_ids
 from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
@@ -270,3 +271,26 @@ def test_a_folder_loads_as_its_two_files(files, tmp_path):
 def test_refusals(files):
     with pytest.raises(ElmoFastError, match="precision must be one of"):
         BiLM(*files(), precision="int4")
+
+
+def test_few_frames_lie_between_a_call_and_the_kernel():
+    """`elmo(ids)` reaches each op's C++ within 9 frames of our own Python, that of the caller not counted."""
+    elmo = Elmo.from_pretrained("mini").eval()
+    ids, depth, reached = elmo.batch_to_ids([["a", "fox"], ["runs"]]), 0, {}
+
+    def count(frame, event, _):
+        nonlocal depth
+        path = frame.f_code.co_filename
+        if "/elmo_fast/" in path and event in ("call", "return"):
+            depth += 1 if event == "call" else -1
+            if path.endswith("native.py") and frame.f_code.co_name == "run" and event == "call":
+                reached[path.split("/")[-2]] = depth
+
+    with torch.no_grad():
+        sys.setprofile(count)
+        try:
+            elmo(ids)
+        finally:
+            sys.setprofile(None)
+    assert {"char_cnn", "highway", "projected_lstm", "scalar_mix"} <= reached.keys()
+    assert max(reached.values()) <= 9, reached

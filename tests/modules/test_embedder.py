@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, sentence_vectors
-from elmo_fast.modules.text_embedding import finite
+from elmo_fast.modules.embedder import finite
 from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.text import survey
 from elmo_fast.threads import torch_threads
@@ -269,7 +269,7 @@ def test_a_gpu_that_is_not_there_is_told_as_on_the_command_line():
 def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch, device, settings, counts):
     """Unless a batch's size is named, or decides which sentence continues which."""
     ran = []
-    monkeypatch.setattr(sentence_vectors, "_run", lambda bilm, prepared, *rest: ran.append(len(prepared.ids)))
+    monkeypatch.setattr(sentence_vectors, "_run", lambda bilm, batch, ids, *rest: ran.append(len(ids)))
     bilm = BiLM(*files()).to(device)
     list(sentence_vectors.run_batches(bilm, [["a", "b", "c", "d"]] * 200, **settings))
     assert ran == counts

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import SampledSoftmaxLoss
-from elmo_fast.modules.losses.sampled_softmax import log_uniform_choice
+from elmo_fast.modules.losses import log_uniform_choice
 from elmo_fast.ops import sampled_softmax
 
 SAMPLES = [3, 10, 20, 55, 99]

@@ -1,0 +1,482 @@
+"""Losses of an output layer over a vocabulary: sampled, negative sampling, hierarchical and full softmax."""
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from elmo_fast import ops
+from elmo_fast.errors import ElmoFastError, check_choice, check_counts
+from elmo_fast.modules._loading import check_settings
+from elmo_fast.op_choices import Backend, Precision
+from elmo_fast.ops.log_uniform_sample.op import CORRECTIONS
+
+CHUNK_BYTES = 32 * 2**20
+
+
+class VocabularyLoss(nn.Module):
+    """A loss over V words; its table is drawn from N(0, 1/D), its bias starts at `initial_bias`.
+
+    Args:
+        rows: of the table.
+        embedding_dim: D.
+        sparse: softmax_w and softmax_b become Embeddings whose gradients are sparse rows, coalesced on the CPU.
+        precision, backend: as the ops'.
+
+    Attributes:
+        softmax_w: [rows, D], softmax_b: [rows].
+        sparse: whether gradients of the table are sparse rows; may be set, the full softmax uses all rows anyway.
+        name: in configurations and checkpoints; ops_used: names of the ops that it calls; draws: whether training
+            draws words; wants_counts: whether it needs the words' counts; perplexity: what metrics.jsonl calls exp of
+            the training loss, None where that is no perplexity; explanation: how exact losses are computed, where
+            they are not a plain softmax's.
+    """
+
+    name: ClassVar[str]
+    ops_used: ClassVar[tuple[str, ...]]
+    draws: ClassVar[bool] = False
+    wants_counts: ClassVar[bool] = False
+    perplexity: ClassVar[str | None] = "training_perplexity"
+    explanation: ClassVar[str] = ""
+
+    softmax_w: nn.Embedding | nn.Parameter
+    softmax_b: nn.Embedding | nn.Parameter
+    num_samples: int
+
+    def __init__(self, rows: int, embedding_dim: int, sparse: bool, precision: Precision, backend: Backend) -> None:
+        super().__init__()
+        check_settings(precision, backend, *self.ops_used, int8=False)
+        self.sparse, self.precision, self.backend = sparse, precision, backend
+        self._made: tuple[Tensor, int, Any] | None = None
+        table, bias = torch.randn(rows, embedding_dim) / embedding_dim**0.5, torch.zeros(rows)
+        if sparse:
+            self.softmax_w = nn.Embedding.from_pretrained(table, freeze=False, sparse=True)
+            self.softmax_b = nn.Embedding.from_pretrained(bias[:, None], freeze=False, sparse=True)
+        else:
+            self.softmax_w, self.softmax_b = nn.Parameter(table), nn.Parameter(bias)
+
+    @property
+    def initial_bias(self) -> float:
+        """The value of each bias of a new table."""
+        return 0.0
+
+    @classmethod
+    def table_rows(cls, words: int) -> int:
+        """Rows of the table for a vocabulary of V words."""
+        return words
+
+    @classmethod
+    def max_rows_used(cls, words: int, samples: int, positions: int) -> int:
+        """The most rows with a gradient in a step of `positions` positions of each direction."""
+        return min(words, 2 * (samples * cls.draws + positions))
+
+    def gradient_rows(self, positions: int) -> int:
+        """Rows of a sparse gradient of `positions` positions of one direction, repeated ones included."""
+        return positions + (self.num_samples if self.draws else 0)
+
+    @classmethod
+    def products(cls, words: int, samples: int) -> float:
+        """Inner products of D per position, direction and forward pass while training, about."""
+        return samples + 1
+
+    def forward(self, embeddings: Tensor, targets: Tensor, target_token_embedding: Tensor | None = None) -> Tensor:
+        """The sum over the batch of the losses, in nats.
+
+        Args:
+            embeddings: [N, D].
+            targets: the words wanted, [N], whole numbers from 0 to V-1.
+            target_token_embedding: not used (AllenNLP's name for tied embeddings, which it never had).
+        """
+        if embeddings.shape[0] == 0:
+            return embeddings.new_zeros(())
+        targets = targets.long()
+        if self.draws and not self.training:
+            return self._evaluate(embeddings, targets)
+        drawn = self._draw_now(embeddings.device) if self.draws else None
+        return self.training_losses(embeddings, targets, drawn).sum()
+
+    def draw(self, seed: int, offset: int, device: torch.device) -> Any:
+        """The words that one direction draws for one step: a function of seed and offset, so equal in all processes."""
+        return None
+
+    def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
+        """The loss of each position while training, [N], nats.
+
+        Args:
+            hidden: [N, D].
+            targets: [N] int64.
+            drawn: as `draw` returns it.
+        """
+        raise NotImplementedError
+
+    def exact_losses(self, hidden: Tensor, targets: Tensor, chunk_bytes: int = CHUNK_BYTES) -> Tensor:
+        """-ln p of each target, [N], under probabilities that sum to 1 over the vocabulary; logits in chunks."""
+        return self._full_losses(hidden, targets, self.table()[1], chunk_bytes)
+
+    def table(self) -> tuple[Tensor, Tensor]:
+        """The table [rows, D] and its bias [rows]."""
+        w = self.softmax_w.weight if isinstance(self.softmax_w, nn.Embedding) else self.softmax_w
+        b = self.softmax_b.weight.squeeze(1) if isinstance(self.softmax_b, nn.Embedding) else self.softmax_b
+        return w, b
+
+    def _full_losses(self, hidden: Tensor, targets: Tensor, bias: Tensor, chunk_bytes: int) -> Tensor:
+        return ops.full_softmax(
+            hidden, targets, self.table()[0], bias, chunk_bytes=chunk_bytes, **self._settings("full_softmax")
+        )
+
+    def _evaluate(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        return self.exact_losses(hidden, targets).sum()
+
+    def _draw_now(self, device: torch.device) -> Any:
+        """As `draw`, seeded by torch's generator."""
+        seed, offset = torch.randint(2**62, (2,)).tolist()
+        return self.draw(seed, offset, device)
+
+    def _settings(self, op: str) -> dict[str, Any]:
+        return {"precision": self.precision, "backend": ops.backend_for(op, self.backend)}
+
+    def _cache(self, counts: Tensor, make: Callable[[Tensor], Any]) -> Any:
+        """What `make` makes of the counts on the CPU; made again when they change. No values are compared: on a GPU
+        that would wait for the device."""
+        version = 0 if counts.is_inference() else counts._version
+        if self._made is None or self._made[0] is not counts or self._made[1] != version:
+            self._made = counts, version, make(counts.cpu())
+        return self._made[2]
+
+
+def copy_counts(counts: Tensor, num_words: int) -> Tensor:
+    """A copy of the counts [V] as int64 on the CPU. Raises ElmoFastError unless there are V of them, 0 or more."""
+    held = (counts if isinstance(counts, Tensor) else torch.as_tensor(counts)).detach()
+    held = held.to("cpu", torch.int64, copy=True)
+    if held.shape != (num_words,) or not held.numel() or int(held.min()) < 0:
+        raise ElmoFastError(
+            f"counts must say how often each of the num_words={num_words} words occurs, [V], 0 or more; got shape "
+            f"{tuple(held.shape)}" + (f" from {int(held.min())} up" if held.numel() else "")
+        )
+    return held
+
+
+def log_uniform_choice(num_words: int, num_samples: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int]:
+    """Distinct word ids drawn by the log-uniform law, and the number of tries; seeded by torch's generator."""
+    seed, offset = torch.randint(2**62, (2,)).tolist()
+    ids, tries = ops.log_uniform_sample(num_samples, num_words, seed=seed, offset=offset)
+    return ids.numpy(), int(tries)
+
+
+class SampledSoftmaxLoss(VocabularyLoss):
+    """Cross entropy of the next word: against a sample of the vocabulary while training, against all of it otherwise.
+
+    Args:
+        num_words: V, words sorted by falling frequency, no padding among them.
+        embedding_dim: D.
+        num_samples: S, words drawn per call; at most V.
+        sparse: softmax_w and softmax_b become Embeddings whose gradients are sparse rows, coalesced on the CPU.
+        unk_id: kept as AllenNLP does, and unused as there.
+        use_character_inputs: as unk_id.
+        use_fast_sampler: accepted for AllenNLP's sake: there is one sampler, in C++ where the extension is there.
+        semantics: whose expected counts correct the logits: "tensorflow" (bilm-tf), "allennlp" (2.x) or "allennlp-0.9".
+        precision, backend: as elmo_fast.ops.sampled_softmax's.
+
+    Attributes:
+        softmax_w: [V, D], softmax_b: [V].
+        choice_func: (num_words, num_samples) -> (distinct ids, number of tries), arrays or tensors; may be replaced.
+            What it leaves on the GPU is never read on the host.
+
+    Raises: ElmoFastError.
+
+    Source: Jean et al. 2015, section 3; AllenNLP's `SampledSoftmaxLoss`; tf.nn.sampled_softmax_loss.
+    """
+
+    name = "sampled_softmax"
+    ops_used = ("log_uniform_sample", "sampled_softmax", "full_softmax")
+    draws = True
+    perplexity = "sampled_perplexity"
+
+    def __init__(
+        self,
+        num_words: int,
+        embedding_dim: int,
+        num_samples: int,
+        sparse: bool = False,
+        unk_id: int | None = None,
+        use_character_inputs: bool = True,
+        use_fast_sampler: bool = False,
+        *,
+        semantics: str = "allennlp",
+        precision: Precision = "float32",
+        backend: Backend = "auto",
+    ) -> None:
+        if not 0 < num_samples <= num_words:
+            raise ElmoFastError(f"num_samples must be from 1 to num_words={num_words}; got {num_samples}")
+        check_choice("semantics", semantics, sorted(CORRECTIONS))
+        super().__init__(num_words, embedding_dim, sparse, precision, backend)
+        self.tie_embeddings = False
+        self.use_character_inputs, self.semantics = use_character_inputs, semantics
+        self._unk_id, self._embedding_dim = unk_id, embedding_dim
+        self.num_words, self.num_samples = num_words, num_samples
+        self.choice_func: Callable[[int, int], tuple[Any, Any]] = log_uniform_choice
+
+    def draw(self, seed: int, offset: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The words that one direction draws for one step, [S] int64, and the number of tries, [] int64: a function
+        of seed and offset."""
+        backend = ops.backend_for("log_uniform_sample", self.backend)
+        return ops.log_uniform_sample(
+            self.num_samples, self.num_words, seed=seed, offset=offset, device=device, backend=backend
+        )
+
+    def _draw_now(self, device: torch.device) -> tuple[Tensor, Tensor | int]:
+        ids, tries = self.choice_func(self.num_words, self.num_samples)
+        samples = torch.as_tensor(ids, dtype=torch.int64).to(device, non_blocking=True)
+        return samples, tries if isinstance(tries, Tensor) else int(tries)
+
+    def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
+        """Cross entropy of each position against the words drawn, [N]; as VocabularyLoss.training_losses."""
+        options = {"correction": self.semantics, "sparse": self.sparse, **self._settings("sampled_softmax")}
+        return ops.sampled_softmax(hidden, targets, *self.table(), *drawn, **options)
+
+    def _evaluate(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        w, b = self.table()
+        small = hidden.shape[0] * w.shape[0] * hidden.element_size() <= CHUNK_BYTES
+        if small and self.precision == "float32":  # the same sums in the same order as AllenNLP's, to the last bit
+            return F.nll_loss(F.log_softmax(hidden @ w.t() + b, dim=-1), targets, reduction="sum")
+        return super()._evaluate(hidden, targets)
+
+
+NOISE_POWER = 0.75
+
+
+class NegativeSamplingLoss(VocabularyLoss):
+    """Negative sampling while training; otherwise the cross entropy of its scores, normalised over the vocabulary.
+
+        s_nk = h_n · w_k + b_k,    P_k ∝ counts_k^power
+        training:  loss = Σ_n -ln σ(s_nt) - K/S Σ_{k drawn from P, k ≠ t} ln σ(-s_nk)            t = targets_n
+        otherwise: loss = Σ_n -ln softmax_k(s_nk + ln P_k)_t
+
+    The scores are no logits: at the optimum s is ln(p(k | h) / P_k) - ln K, so ln P_k is added.
+
+    Args:
+        num_words: V.
+        embedding_dim: D.
+        num_samples: S, words drawn per call with replacement, shared by all rows.
+        counts: how often each word occurs, [V]; 0 counts as 1, so that every word has a chance.
+        sparse: softmax_w and softmax_b become Embeddings whose gradients are sparse rows, coalesced on the CPU.
+        negatives: K, as how many words of noise the S count against a target; None: S.
+        power: of the counts.
+        precision, backend: as elmo_fast.ops.negative_sampling's.
+
+    Attributes:
+        softmax_w: [V, D]; softmax_b: [V], which starts at -ln K, where the model's probabilities are P's;
+        counts: [V] int64, in the state_dict.
+
+    Raises: ElmoFastError.
+
+    Source: Mikolov et al. 2013b, section 2.2; Levy and Goldberg 2014, section 3.1 (the optimum).
+    """
+
+    name = "negative_sampling"
+    ops_used = ("alias_sample", "negative_sampling", "full_softmax")
+    draws = wants_counts = True
+    perplexity = None
+    explanation = (
+        "negative sampling trains scores that are no probabilities: here ln of the noise's law is added to them, and "
+        "the sum normalised over the whole vocabulary"
+    )
+
+    counts: Tensor
+
+    def __init__(
+        self,
+        num_words: int,
+        embedding_dim: int,
+        num_samples: int,
+        counts: Tensor,
+        sparse: bool = False,
+        *,
+        negatives: float | None = None,
+        power: float = NOISE_POWER,
+        precision: Precision = "float32",
+        backend: Backend = "auto",
+    ) -> None:
+        held = copy_counts(counts, num_words).clamp(min=1)
+        check_counts(num_samples=num_samples)
+        if negatives is not None and not 0 < negatives < math.inf:
+            raise ElmoFastError(f"negatives must be above 0 and finite, or None; got {negatives}")
+        super().__init__(num_words, embedding_dim, sparse, precision, backend)
+        self.num_samples, self.negatives, self.power = num_samples, negatives, power
+        self.register_buffer("counts", held)
+        with torch.no_grad():
+            self.table()[1].fill_(self.initial_bias)
+
+    @property
+    def initial_bias(self) -> float:
+        """-ln K, where the model's probabilities are the noise's: from 0 the K words of noise outweigh the target."""
+        return -math.log(self.num_samples if self.negatives is None else self.negatives)
+
+    def log_noise(self) -> Tensor:
+        """ln P of the words drawn, [V], dtype and device of the bias."""
+        return (self.power * self.counts.double().log()).log_softmax(0).to(self.table()[1])
+
+    def draw(self, seed: int, offset: int, device: torch.device) -> Tensor:
+        """The words of noise that one direction draws for one step, [S] int64: a function of seed and offset."""
+        backend = ops.backend_for("alias_sample", self.backend)
+        table = self._cache(self.counts, lambda counts: ops.alias_table(counts, power=self.power))
+        return ops.alias_sample(self.num_samples, table, seed=seed, offset=offset, device=device, backend=backend)
+
+    def _draw_now(self, device: torch.device) -> Tensor:
+        if device.type == "meta":  # where the counts have no values
+            return torch.empty(self.num_samples, dtype=torch.int64, device=device)
+        drawn: Tensor = super()._draw_now(device)
+        return drawn
+
+    def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
+        """The objective of each position, [N]; arguments as VocabularyLoss.training_losses'."""
+        options = {"negatives": self.negatives, "sparse": self.sparse, **self._settings("negative_sampling")}
+        return ops.negative_sampling(hidden, targets, *self.table(), drawn, **options)
+
+    def exact_losses(self, hidden: Tensor, targets: Tensor, chunk_bytes: int = CHUNK_BYTES) -> Tensor:
+        """-ln p of each target, [N]: of the softmax over the vocabulary of the scores, ln P added to them."""
+        return self._full_losses(hidden, targets, self.table()[1] + self.log_noise(), chunk_bytes)
+
+
+class HierarchicalSoftmaxLoss(VocabularyLoss):
+    """Cross entropy of the next word along its path through Huffman's tree, in training and otherwise.
+
+        loss = Σ_n -Σ_{j on the path to t} ln σ((1 - 2 c_j) (h_n · w_j + b_j))            t = targets_n
+
+    The probabilities of all words sum to 1, whatever the table: its perplexity is exact and compares with a softmax's.
+
+    Args:
+        num_words: V, at least 2.
+        embedding_dim: D.
+        counts: how often each word occurs, [V], 0 or more: frequent words have short paths.
+        sparse: softmax_w and softmax_b become Embeddings whose gradients are sparse rows, coalesced on the CPU.
+        precision, backend: as elmo_fast.ops.hierarchical_softmax's.
+
+    Attributes:
+        softmax_w: [V - 1, D], softmax_b: [V - 1], a row for each inner node; counts: [V] int64, in the state_dict.
+
+    Raises: ElmoFastError.
+
+    Source: Morin and Bengio 2005; Mikolov et al. 2013b, section 2.1.
+    """
+
+    name = "hierarchical_softmax"
+    ops_used = ("hierarchical_softmax",)
+    wants_counts = True
+    explanation = "hierarchical softmax: exact, by the model's own tree, under which the words' probabilities sum to 1"
+
+    counts: Tensor
+
+    def __init__(
+        self,
+        num_words: int,
+        embedding_dim: int,
+        counts: Tensor,
+        sparse: bool = False,
+        *,
+        precision: Precision = "float32",
+        backend: Backend = "auto",
+    ) -> None:
+        if num_words < 2:
+            raise ElmoFastError(f"num_words must be 2 or more, as a tree of one word has no node; got {num_words}")
+        held = copy_counts(counts, num_words)
+        super().__init__(num_words - 1, embedding_dim, sparse, precision, backend)
+        self.register_buffer("counts", held)
+
+    @classmethod
+    def table_rows(cls, words: int) -> int:
+        """One for each inner node of the tree."""
+        return words - 1
+
+    @classmethod
+    def max_rows_used(cls, words: int, samples: int, positions: int) -> int:
+        """Those of the nodes on as many paths as there are positions."""
+        return min(cls.table_rows(words), math.ceil(2 * positions * cls.products(words, samples)))
+
+    def gradient_rows(self, positions: int) -> int:
+        """One for each step of a path, all paths as long as the longest."""
+        return positions * self.tree.longest
+
+    @classmethod
+    def products(cls, words: int, samples: int) -> float:
+        """One for each node of a path."""
+        return math.log2(words)
+
+    @property
+    def tree(self) -> ops.HuffmanTree:
+        """Huffman's tree of the counts, on their device."""
+        if self.counts.is_meta:
+            raise ElmoFastError(
+                "hierarchical_softmax: the tree needs the values of counts, which has none on the device meta"
+            )
+        device = self.counts.device
+        made: ops.HuffmanTree = self._cache(self.counts, lambda counts: ops.huffman_tree(counts).to(device))
+        return made
+
+    def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any = None) -> Tensor:
+        """-ln p of each target, [N], in one call; arguments as VocabularyLoss.training_losses'."""
+        settings = self._settings("hierarchical_softmax")
+        return ops.hierarchical_softmax(hidden, targets, *self.table(), self.tree, sparse=self.sparse, **settings)
+
+    def exact_losses(self, hidden: Tensor, targets: Tensor, chunk_bytes: int = CHUNK_BYTES) -> Tensor:
+        """The same, so many rows at a time that the logits of their paths fit into chunk_bytes."""
+        at_once = max(1, chunk_bytes // (self.tree.longest * hidden.shape[1] * hidden.element_size()))
+        chunks = zip(hidden.split(at_once), targets.split(at_once), strict=True)
+        return torch.cat([self.training_losses(some, words) for some, words in chunks])
+
+
+class FullSoftmaxLoss(VocabularyLoss):
+    """Cross entropy of the next word against the whole vocabulary, in chunks: no more than 32 MiB of logits at a time.
+
+        loss = Σ_n ln(Σ_v exp(h_n · w_v + b_v)) - (h_n · w_t + b_t)            t = targets_n
+
+    Args:
+        num_words: V.
+        embedding_dim: D.
+        precision, backend: as elmo_fast.ops.full_softmax's.
+
+    Attributes:
+        softmax_w: [V, D], softmax_b: [V].
+
+    Raises: ElmoFastError.
+    """
+
+    name = "full_softmax"
+    ops_used = ("full_softmax",)
+
+    def __init__(
+        self, num_words: int, embedding_dim: int, *, precision: Precision = "float32", backend: Backend = "auto"
+    ) -> None:
+        super().__init__(num_words, embedding_dim, False, precision, backend)
+
+    @classmethod
+    def max_rows_used(cls, words: int, samples: int, positions: int) -> int:
+        """All: the gradient is dense."""
+        return words
+
+    @classmethod
+    def products(cls, words: int, samples: int) -> float:
+        """One for each word of the vocabulary."""
+        return words
+
+    def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any = None) -> Tensor:
+        """As exact_losses."""
+        return self._full_losses(hidden, targets, self.table()[1], CHUNK_BYTES)
+
+
+LOSS_CLASSES: dict[str, type[VocabularyLoss]] = {
+    loss.name: loss for loss in (SampledSoftmaxLoss, NegativeSamplingLoss, HierarchicalSoftmaxLoss, FullSoftmaxLoss)
+}
+
+__all__ = [
+    "LOSS_CLASSES",
+    "FullSoftmaxLoss",
+    "HierarchicalSoftmaxLoss",
+    "NegativeSamplingLoss",
+    "SampledSoftmaxLoss",
+    "VocabularyLoss",
+]
