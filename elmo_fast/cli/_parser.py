@@ -63,6 +63,12 @@ SHARED: dict[str, dict[str, Any]] = {
         "<NUM>, <HEX>, <ADDRESS>, <PATH> and <TIME> for what they stand for (default: the model's, else whitespace)",
     },
     "processes": {"type": int, "help": "number of processes that read the text (default: one per core)"},
+    "ray": {
+        "type": str,
+        "metavar": "ADDRESS",
+        "help": "address of a Ray cluster whose machines share the work and a disk, HOST:PORT; auto: this machine's; "
+        "tasks of a machine that is lost run again on others",
+    },
     "min_count": {"type": int, "default": MIN_COUNT, "help": "leave out words that occur less often"},
     "batch_size": {
         "type": int,

@@ -5,6 +5,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from jsonargparse import Namespace
+
+from elmo_fast import cluster
 from elmo_fast.cli import _common, check
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.process import Place, place_by_srun, place_by_torchrun
@@ -76,6 +79,7 @@ def build_parser() -> Any:
         "i/N, from 0/N: this is process i of N that embed INPUT into the folder OUTPUT (torchrun and srun set this); "
         "0/1: one process writes a folder, and can resume; on one machine, also set --threads",
     )
+    parser.shared("ray")
     parser.option(
         "part_lines",
         int,
@@ -95,6 +99,8 @@ def run(arguments: Any) -> int:
     let_waiting_threads_sleep()
     if arguments.cuda_device >= 0:
         arguments.device = f"cuda:{arguments.cuda_device}"
+    if arguments.ray is not None:
+        return _embed_on_cluster(arguments)
     place = place_of(arguments.shard)
     if place is None:
         arguments.format = format_of(arguments.output_file, arguments.format)
@@ -152,6 +158,20 @@ def _embed_parts(arguments: Any, source: Source, place: Place) -> int:
         )
     told = f"{written.parts} of {written.all_parts} parts, {written.tokens} tokens in {duration(progress.seconds)}"
     _common.logger().info("%s: process %d of %d wrote %s", arguments.output_file, *place[:2], told)
+    return 0
+
+
+def _embed_on_cluster(arguments: Any) -> int:
+    """Run `--shard i/N` as task i of the cluster, so that a task that runs again keeps the existing parts."""
+    if arguments.shard is not None:
+        raise ElmoFastError("--ray divides the work itself; leave out --shard")
+    threads, gpu = arguments.threads or 1, arguments.device.startswith("cuda")
+    with cluster.connected(arguments.ray, "embed --ray") as ray:
+        count = cluster.places(ray, threads, gpu)
+        common = {**vars(arguments), "ray": None, "threads": threads, "quiet": True}
+        tasks = [Namespace(**{**common, "shard": f"{number}/{count}"}) for number in range(count)]
+        for number, _ in enumerate(cluster.in_turn(ray, run, tasks, threads, gpu), 1):
+            _common.logger().info("%s: %d of %d tasks have written their parts", arguments.output_file, number, count)
     return 0
 
 

@@ -24,6 +24,7 @@ def build_parser() -> Any:
         "max_vocab_size", int, "if the vocabulary is built from the text: its maximum size, including the three markers"
     )
     parser.option("shard_tokens", int, "maximum number of tokens per file", 2**28)
+    parser.shared("ray")
     parser.flag("overwrite", "replace OUT_DIR if it is a prepared folder")
     return parser
 
@@ -41,7 +42,7 @@ def run(arguments: Any) -> int:
     there = is_prepared(arguments.out_dir) and not arguments.overwrite
     with _common.Progress(arguments, unit="B") as progress:
         options = _common.named(
-            arguments, "min_count", "max_vocab_size", "tokenizer", "processes", "shard_tokens", "overwrite"
+            arguments, "min_count", "max_vocab_size", "tokenizer", "processes", "ray", "shard_tokens", "overwrite"
         )
         corpus = prepare(
             arguments.train_prefix,

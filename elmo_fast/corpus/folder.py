@@ -284,6 +284,7 @@ def prepare(
     max_vocab_size: int | None = None,
     tokenizer: str | None = None,
     processes: int | None = None,
+    ray: str | None = None,
     shard_tokens: int = SHARD_TOKENS,
     overwrite: bool = False,
     progress: TextProgress | None = None,
@@ -293,7 +294,8 @@ def prepare(
 
     vocabulary: the words to predict; None builds one from the words that occur at least min_count times, with at
     most max_vocab_size entries including the three markers; tokenizer: one of TOKENIZERS, None for white space;
-    processes: how many read at a time, None for all cores (the result is the same); shard_tokens: maximum numbers
+    processes: how many read at a time, None for all cores; ray: address of a Ray cluster whose machines do it, on
+    a disk that they share (the result is the same); shard_tokens: maximum numbers
     per shard including boundaries, except for a longer sentence; overwrite: replace a prepared folder; without it,
     a folder that already contains this corpus is kept; progress: called with bytes done, total bytes, words;
     report: called with lines on a vocabulary that is built, before anything is written.
@@ -316,7 +318,7 @@ def prepare(
             made_from["tokenizer"] = tokenizer
         _check_target(target, made_from, overwrite)
         with folder_lock(target, "out_dir", "prepares a corpus", beside=True), workplace(target) as work:
-            types, stems = read_pieces(pieces, processes, progress, work=work, tokenizer=tokenizer)
+            types, stems = read_pieces(pieces, processes, progress, work=work, tokenizer=tokenizer, ray=ray)
             words, counts = types.words, types.counts
             if not words:
                 raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")

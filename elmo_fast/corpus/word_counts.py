@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast import cluster
 from elmo_fast.corpus.pieces import LINE_END, Ids, Piece, numbered, numbering, pieces_matching
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.threads import processors
@@ -131,18 +132,25 @@ def read_pieces(
     *,
     work: pathlib.Path | None = None,
     tokenizer: str | None = None,
+    ray: str | None = None,
 ) -> tuple[Types, list[str]]:
     """Count the words of all pieces; return their types and the file stem of each piece in the folder `work`.
 
-    work: for the numbers of the texts, STEM.ids, and those of each piece's words among all, STEM.map; None: neither.
+    work: for the numbers of the texts, STEM.ids, and those of each piece's words among all, STEM.map; None: neither;
+    ray: address of a cluster whose machines share the disk and read the pieces in place of processes here.
     """
     types = Types()
     stems = [] if work is None else [os.fspath(work / f"{index:06d}") for index in range(len(pieces))]
     tasks = [Task(piece, f"{stems[i]}.ids" if stems else None, tokenizer) for i, piece in enumerate(pieces)]
     total = sum(piece.end - piece.begin for piece in pieces)
     done = words = 0
-    # Always closed here: no process may write into the folder while it is removed.
-    with contextlib.closing(in_turn(count_piece, tasks, processes, total // BYTES_PER_PROCESS + 1)) as results:
+    with contextlib.ExitStack() as stack:
+        if ray is None:
+            results = in_turn(count_piece, tasks, processes, total // BYTES_PER_PROCESS + 1)
+        else:
+            results = cluster.in_turn(stack.enter_context(cluster.connected(ray, "prepare --ray")), count_piece, tasks)
+        # Always closed here: no process may write into the folder while it is removed.
+        stack.enter_context(contextlib.closing(results))
         for number, (piece, result) in enumerate(zip(pieces, results, strict=True)):
             numbers = types.add(*result)
             if stems:
