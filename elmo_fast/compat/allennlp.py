@@ -9,14 +9,13 @@ differences: masks are bool, as since 1.0; models without skip connections or pr
 load too; the mask of cached words comes from their number, not from the signs of their vectors.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.errors import ElmoFastError as ConfigurationError
@@ -33,87 +32,20 @@ from elmo_fast.modules import (
 )
 from elmo_fast.modules import ElmoTokenEmbedder as _ElmoTokenEmbedder
 from elmo_fast.modules import ProjectedLSTM as LstmCellWithProjection
-from elmo_fast.modules.elmo_lstm import StatefulModule
 from elmo_fast.modules.losses import log_uniform_choice as _choice
 from elmo_fast.modules.sentence_vectors import BATCH_SIZE
 from elmo_fast.text import BOS, BOS_WORD, BOW, EOS, EOS_WORD, EOW, MAX_CHARACTERS, PAD, batch_to_ids, words_to_ids
 
-States = tuple[Tensor, ...]
-
 
 def get_lengths_from_binary_sequence_mask(mask: Tensor) -> Tensor:
-    """The number of true positions of each row, [B] int64."""
+    """Count the true positions of each row, [B] int64."""
     return mask.long().sum(dim=-1)
 
 
 def sort_batch_by_length(tensor: Tensor, sequence_lengths: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(tensor, lengths) sorted by decreasing length, the indices that undo and that make the order, [B] each."""
+    """Return (tensor, lengths) sorted by decreasing length, the indices that undo and that make the order, [B] each."""
     lengths, order = sequence_lengths.sort(descending=True, stable=True)
     return tensor.index_select(0, order), lengths, order.argsort(), order
-
-
-class _EncoderBase(StatefulModule):
-    """Base of AllenNLP's recurrent encoders; states are [layers * directions, B, size].
-
-    stateful: whether each row starts from the final state of the same row in the previous batch.
-    """
-
-    def sort_and_run_forward(
-        self, module: Callable[..., Any], inputs: Tensor, mask: Tensor, hidden_state: Tensor | States | None = None
-    ) -> tuple[Any, Any, Tensor]:
-        """Runs `module(packed sequence, state)` on the rows that are not empty, longest first.
-
-        Args:
-            inputs: [B, T, I].
-            mask: [B, T].
-            hidden_state: the initial state if not stateful.
-
-        Returns:
-            (output, final state, indices that restore the order of the batch after the empty rows are appended).
-        """
-        with self.turn(self.stateful):
-            lengths = get_lengths_from_binary_sequence_mask(mask)
-            filled = int((lengths > 0).sum())
-            rows, lengths, restoration, order = sort_batch_by_length(inputs, lengths)
-            packed = pack_padded_sequence(rows[:filled], lengths[:filled].cpu(), batch_first=True)
-            if self.stateful:
-                initial = self._get_initial_states(len(mask), filled, order)
-            else:
-                initial = None if hidden_state is None else _selected(hidden_state, order, filled)
-            output, final = module(packed, initial)
-            return output, final, restoration
-
-    def _get_initial_states(self, batch_size: int, num_valid: int, sorting_indices: Tensor) -> Tensor | States | None:
-        """The carried state of B rows, sorted, without the empty ones; new rows are added as zeros."""
-        if self._states is None:
-            return None
-        missing = batch_size - self._states[0].shape[1]
-        if missing > 0:
-            self._states = tuple(
-                torch.cat([s, s.new_zeros(s.shape[0], missing, s.shape[2])], dim=1) for s in self._states
-            )
-        states = tuple(s[:, :batch_size] for s in self._states)
-        return _selected(states[0] if len(states) == 1 else states, sorting_indices, num_valid)
-
-    def _update_states(self, final_states: Any, restoration_indices: Tensor) -> None:
-        """Keeps the final state (sorted, empty rows at the end as zeros), detached; zeros keep the old one."""
-        new = [state.index_select(1, restoration_indices).detach() for state in final_states]
-        if self._states is not None:
-            new = [_updated(old, state) for old, state in zip(self._states, new, strict=True)]
-        self._states = tuple(new)
-
-
-def _updated(old: Tensor, new: Tensor) -> Tensor:
-    unused = (new[0].sum(dim=-1) == 0)[None, :, None]
-    rows = new.shape[1]
-    return torch.cat([torch.where(unused, old[:, :rows], new), old[:, rows:]], dim=1)
-
-
-def _selected(states: Tensor | States, order: Tensor, rows: int) -> Tensor | States:
-    """The first `rows` rows of the states in that order, contiguous for cuDNN."""
-    if isinstance(states, Tensor):
-        return states.index_select(1, order)[:, :rows].contiguous()
-    return tuple(state.index_select(1, order)[:, :rows].contiguous() for state in states)
 
 
 class ELMoCharacterMapper:
@@ -141,7 +73,7 @@ class ELMoCharacterMapper:
         return rows
 
     def convert_word_to_char_ids(self, word: str) -> list[int]:
-        """The 50 ids of a word."""
+        """Return the 50 ids of a word."""
         return self._ids([word])[0]
 
     def __eq__(self, other: object) -> bool:
@@ -171,21 +103,21 @@ class ELMoTokenCharactersIndexer:
         self._mapper = ELMoCharacterMapper(tokens_to_add)
 
     def count_vocab_items(self, token: Any, counter: Any) -> None:
-        """Does nothing: characters need no vocabulary."""
+        """Do nothing: characters need no vocabulary."""
 
     def get_empty_token_list(self) -> dict[str, list[list[int]]]:
-        """The indices of an empty list of tokens."""
+        """Return the indices of an empty list of tokens."""
         return {"elmo_tokens": []}
 
     def tokens_to_indices(
         self, tokens: Iterable[Any], vocabulary: Any = None, index_name: str = "elmo_tokens"
     ) -> dict[str, list[list[int]]]:
-        """{index_name: one list of 50 ids per token}."""
+        """Return {index_name: one list of 50 ids per token}."""
         not_a_string(tokens, "tokens", "a list of tokens")
         return {index_name: self._mapper._ids([_text(token) for token in tokens])}
 
     def get_padding_lengths(self, indexed_tokens: Any) -> dict[str, int]:
-        """The number of tokens under each name; empty for the ids of a single token (0.9)."""
+        """Return the number of tokens under each name; empty for the ids of a single token (0.9)."""
         if not isinstance(indexed_tokens, Mapping):
             return {}
         return {name: max(len(rows), self._token_min_padding_length) for name, rows in indexed_tokens.items()}
@@ -193,13 +125,13 @@ class ELMoTokenCharactersIndexer:
     def as_padded_tensor_dict(
         self, tokens: Mapping[str, list[list[int]]], padding_lengths: Mapping[str, int]
     ) -> dict[str, Tensor]:
-        """{name: ids [padding_lengths[name], 50] int64}, truncated or padded with rows of zeros (1.0 to 2.10)."""
+        """Return {name: ids [padding_lengths[name], 50] int64}, truncated or padded with zeros (1.0 to 2.10)."""
         return self.as_padded_tensor(tokens, padding_lengths, {})
 
     def as_padded_tensor(
         self, tokens: Mapping[str, list[list[int]]], desired_num_tokens: Mapping[str, int], padding_lengths: Any = None
     ) -> dict[str, Tensor]:
-        """{name: ids [desired_num_tokens[name], 50] int64}, truncated or padded with rows of zeros (0.9)."""
+        """Return {name: ids [desired_num_tokens[name], 50] int64}, truncated or padded with rows of zeros (0.9)."""
         padded = self.pad_token_sequence(tokens, desired_num_tokens)
         return {
             name: torch.tensor(rows, dtype=torch.int64).reshape(-1, MAX_CHARACTERS) for name, rows in padded.items()
@@ -208,7 +140,7 @@ class ELMoTokenCharactersIndexer:
     def pad_token_sequence(
         self, tokens: Mapping[str, list[list[int]]], desired_num_tokens: Mapping[str, int], padding_lengths: Any = None
     ) -> dict[str, list[list[int]]]:
-        """The lists of as_padded_tensor before conversion to tensors (0.8)."""
+        """Return the lists of as_padded_tensor before conversion to tensors (0.8)."""
         padded = {}
         for name, rows in tokens.items():
             wanted = desired_num_tokens[name]
@@ -237,7 +169,6 @@ __all__ = [
     "SoftmaxLoss",
     "_ElmoBiLm",
     "_ElmoCharacterEncoder",
-    "_EncoderBase",
     "_choice",
     "add_sentence_boundary_token_ids",
     "batch_to_ids",
@@ -253,7 +184,7 @@ class Elmo(_Elmo):
 
     @classmethod
     def from_params(cls, params: Any, **extras: Any) -> "Elmo":
-        """An Elmo from AllenNLP's Params or a dictionary of its arguments."""
+        """Create an Elmo from AllenNLP's Params or a dictionary of its arguments."""
         return _constructed(cls, params, extras)
 
 
@@ -262,7 +193,7 @@ class ElmoTokenEmbedder(_ElmoTokenEmbedder):
 
     @classmethod
     def from_params(cls, vocab: Any = None, params: Any = None, **extras: Any) -> "ElmoTokenEmbedder":
-        """An embedder from AllenNLP's Params or a dictionary of its arguments.
+        """Create an embedder from AllenNLP's Params or a dictionary of its arguments.
 
         vocab: an AllenNLP vocabulary, needed with "namespace_to_cache" (its words become vocab_to_cache).
         """
@@ -289,7 +220,7 @@ def _constructed(made: Any, params: Any, extras: Mapping[str, Any], vocab: Any =
 
 
 def empty_embedding() -> np.ndarray[Any, Any]:
-    """AllenNLP's result for an empty sentence, for a model of any size."""
+    """Return AllenNLP's result for an empty sentence, for a model of any size."""
     return np.zeros((3, 0, 1024))
 
 

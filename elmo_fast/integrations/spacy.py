@@ -1,31 +1,35 @@
 """spaCy: the pipeline component "elmo_fast", which gives every token its ELMo vector."""
 
+import functools
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from elmo_fast.errors import require
-from elmo_fast.integrations._spacy_docs import attach_vectors, sentences_of
+from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.modules.token_vectors import TokenVectors
 
-_language = require("spacy.language", "spacy", "elmo_fast.integrations.spacy")
-_Pipe: Any = require("spacy.pipeline", "spacy", "elmo_fast.integrations.spacy").Pipe
-_util = require("spacy.util", "spacy", "elmo_fast.integrations.spacy")
+_PURPOSE = "elmo_fast.integrations.spacy"
+_language = require("spacy.language", "spacy", _PURPOSE)
+_tokens = require("spacy.tokens", "spacy", _PURPOSE)
+_Pipe: Any = require("spacy.pipeline", "spacy", _PURPOSE).Pipe
+_util = require("spacy.util", "spacy", _PURPOSE)
 
 _DEFAULTS = {"layers": "average", "precision": "float32", "device": "cpu", "max_tokens": 4096}
+USER_DATA = "elmo_fast"  # key of the vectors in doc.user_data when doc.tensor is another component's
+Array = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @_language.Language.factory("elmo_fast", assigns=["doc.tensor"], default_config=_DEFAULTS)
 def make_elmo_fast(
     nlp: Any, name: str, model: str, layers: int | list[int] | str, precision: str, device: str, max_tokens: int
 ) -> "ElmoPipe":
-    """The component of `nlp.add_pipe("elmo_fast", config={"model": folder})`; arguments as in TokenVectors."""
-    settings = {"precision": precision, "device": device}
-    return ElmoPipe(name, model, layers=layers, max_tokens=max_tokens, **settings)
+    """Create the component of `nlp.add_pipe("elmo_fast", config={"model": folder})`; arguments as in TokenVectors."""
+    return ElmoPipe(name, model, layers=layers, max_tokens=max_tokens, precision=precision, device=device)
 
 
 class ElmoPipe(_Pipe):
@@ -53,12 +57,12 @@ class ElmoPipe(_Pipe):
         return self._loaded
 
     def __call__(self, doc: Any) -> Any:
-        """Annotates one Doc and returns it. Raises: ElmoFastError, CheckpointError."""
+        """Annotate one Doc and return it. Raises: ElmoFastError, CheckpointError."""
         self._annotate([doc])
         return doc
 
     def pipe(self, stream: Iterable[Any], *, batch_size: int = 128) -> Iterator[Any]:
-        """Annotates Docs, the sentences of `batch_size` of them sorted by length and run together."""
+        """Annotate Docs, the sentences of `batch_size` of them sorted by length and run together."""
         for docs in _util.minibatch(stream, size=batch_size):
             try:
                 self._annotate(docs)
@@ -68,19 +72,91 @@ class ElmoPipe(_Pipe):
                 yield from docs
 
     def to_disk(self, path: str | os.PathLike[str], *, exclude: Sequence[str] = ()) -> None:
-        """Writes the model itself into the folder, so that a saved pipeline is complete. Raises: CheckpointError."""
+        """Write the model itself into the folder, so that a saved pipeline is complete. Raises: CheckpointError."""
         save_bilm(path, self.vectors.bilm)
 
     def from_disk(self, path: str | os.PathLike[str], *, exclude: Sequence[str] = ()) -> "ElmoPipe":
-        """Takes the model that to_disk wrote, whatever folder the configuration names."""
+        """Take the model that to_disk wrote, whatever folder the configuration names."""
         self.model, self._loaded = pathlib.Path(path), None
         return self
 
     def _annotate(self, docs: Sequence[Any]) -> None:
-        runs = [(doc, tokens) for doc, known in enumerate(docs) for tokens in sentences_of(known)]
+        spans = [(i, span) for i, doc in enumerate(docs) for span in _sentences(doc)]
+        runs = [(i, [token for token in span if not token.is_space]) for i, span in spans]
         tables = [np.zeros((len(doc), self.vectors.width), np.float32) for doc in docs]
         results = self.vectors([token.text for token in tokens] for _, tokens in runs)
-        for (doc, tokens), rows in zip(runs, results, strict=True):
-            tables[doc][[token.i for token in tokens]] = rows
-        for known, table in zip(docs, tables, strict=True):
-            attach_vectors(known, table)
+        for (i, tokens), rows in zip(runs, results, strict=True):
+            tables[i][[token.i for token in tokens]] = rows
+        for doc, table in zip(docs, tables, strict=True):
+            attach_vectors(doc, table)
+
+
+def _sentences(doc: Any) -> Iterable[Any]:
+    """The sentences of a Doc, or the whole Doc if it has none."""
+    sentences: Iterable[Any] = doc.sents if doc.has_annotation("SENT_START") else [doc]
+    return sentences
+
+
+def attach_vectors(doc: Any, vectors: Array) -> None:
+    """Put the vectors [tokens, W] on the Doc, and the hooks that return them; what is already set stays."""
+    hook = doc.user_hooks.get("vector")
+    earlier = isinstance(hook, functools.partial) and hook.args == (_tensor,)  # doc.tensor is from an earlier run
+    free = doc.tensor is None or doc.tensor.size == 0 or earlier
+    if free:
+        doc.tensor = vectors
+    else:
+        doc.user_data[USER_DATA] = vectors
+    taken = []
+    for kind, hooks in (("token", doc.user_token_hooks), ("span", doc.user_span_hooks), ("doc", doc.user_hooks)):
+        hook = hooks.get("vector")
+        if hook is not None and not (isinstance(hook, functools.partial) and hook.func is _vector):
+            taken.append(kind)
+            continue
+        hooks["vector"] = functools.partial(_vector, _tensor if free else _user_data)
+        hooks.setdefault("has_vector", _has_vector)
+        hooks.setdefault("similarity", _similarity)
+    if taken:
+        where = "doc.tensor" if free else f"doc.user_data[{USER_DATA!r}]"
+        warnings.warn(
+            f"another component has set the vector hook of {', '.join(taken)}: left as it is; ELMo's are in {where}",
+            stacklevel=2,
+        )
+
+
+def _tensor(doc: Any) -> Array:
+    vectors: Array = doc.tensor
+    return vectors
+
+
+def _user_data(doc: Any) -> Array:
+    vectors: Array | None = doc.user_data.get(USER_DATA)
+    if vectors is None or len(vectors) != len(doc):
+        raise ElmoFastError(
+            f"this Doc of {len(doc)} tokens was made from another after elmo_fast had run; run elmo_fast on it"
+        )
+    return vectors
+
+
+def _vector(read: Callable[[Any], Array], here: Any) -> Array:
+    """The vector of a token; of a span or Doc the mean of its tokens that are no white space, zeros if it has none."""
+    if isinstance(here, _tokens.Token):
+        return read(here.doc)[here.i]
+    vectors = read(here if isinstance(here, _tokens.Doc) else here.doc)
+    rows = [token.i for token in here if not token.is_space]
+    return vectors[rows].mean(axis=0) if rows else np.zeros(vectors.shape[1], np.float32)
+
+
+def _has_vector(here: Any) -> bool:
+    return bool(here.vector.any())
+
+
+def _similarity(here: Any, other: Any) -> float:
+    """The cosine of two vectors, 0 if one is zero. spaCy's own takes the same word for the same vector."""
+    a, b = here.vector, other.vector
+    if a.shape != b.shape:
+        raise ElmoFastError(
+            f"similarity compares vectors of one width; {str(here)!r:.40} has {a.shape[-1]}, {str(other)!r:.40} has "
+            f"{b.shape[-1]}; run the same elmo_fast on both"
+        )
+    norms = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
+    return float(np.dot(a, b)) / norms if norms else 0.0

@@ -19,8 +19,8 @@ from elmo_fast.compat.allennlp import (
     SoftmaxLoss,
     _ElmoBiLm,
     _ElmoCharacterEncoder,
-    _EncoderBase,
     batch_to_ids,
+    get_lengths_from_binary_sequence_mask,
     remove_sentence_boundaries,
     sort_batch_by_length,
 )
@@ -262,62 +262,13 @@ def test_sampled_loss_nears_the_whole_when_other_words_are_biased_out():
     assert abs(sampled(hidden, targets).item() / whole(hidden, targets).item() - 1) < 1e-3
 
 
-def masks():
-    """Five rows of lengths 7, 6, 0, 2, 0."""
-    return torch.arange(7) < torch.tensor([7, 6, 0, 2, 0])[:, None]
-
-
 def test_sorting_by_length_and_back():
-    rows, lengths = torch.rand(5, 7, 3), masks().sum(dim=1)
+    rows = torch.rand(5, 7, 3)
+    lengths = get_lengths_from_binary_sequence_mask(torch.arange(7) < torch.tensor([7, 6, 0, 2, 0])[:, None])
     ordered, falling, restoration, order = sort_batch_by_length(rows, lengths)
     assert order.tolist() == [0, 1, 3, 2, 4]
     assert falling.tolist() == [7, 6, 2, 0, 0]
     assert torch.equal(ordered.index_select(0, restoration), rows)
-
-
-@pytest.mark.parametrize("stateful", [False, True])
-def test_encoder_base_runs_torchs_lstm_over_rows_with_holes(stateful):
-    """Each filled row as if alone, from its own state; empty rows are skipped and, when stateful, keep their state."""
-    lstm, base = torch.nn.LSTM(3, 4, batch_first=True), _EncoderBase(stateful=stateful)
-    inputs, state = torch.rand(5, 7, 3), (torch.rand(1, 5, 4), torch.rand(1, 5, 4))
-    if stateful:
-        base._states = state
-    _, final, restoration = base.sort_and_run_forward(lstm, inputs, masks(), None if stateful else state)
-    assert final[0].shape == (1, 3, 4)
-    padded = tuple(torch.cat([s, torch.zeros(1, 2, 4)], dim=1) for s in final)
-    if stateful:
-        base._update_states(padded, restoration)
-        results = base._states
-        assert not results[0].requires_grad
-    else:
-        results = tuple(s.index_select(1, restoration) for s in padded)
-    for row, length in enumerate([7, 6, 0, 2, 0]):
-        if length:
-            alone = tuple(s[:, row : row + 1] for s in state)
-            _, wanted = lstm(inputs[row : row + 1, :length], alone)
-        else:
-            wanted = tuple(s[:, row : row + 1] * stateful for s in state)
-        for ours, theirs in zip(results, wanted, strict=True):
-            torch.testing.assert_close(ours[:, row], theirs[:, 0])
-
-
-def test_encoder_base_states_of_other_batch_sizes():
-    base, order = _EncoderBase(stateful=True), torch.tensor([0, 1, 3, 2, 4])
-    assert base._get_initial_states(5, 3, order) is None
-    small = torch.rand(1, 3, 4), torch.rand(1, 3, 6)
-    base._states = small
-    got = base._get_initial_states(5, 3, order)
-    for kept, before, chosen in zip(base._states, small, got, strict=True):
-        assert torch.equal(kept, torch.cat([before, torch.zeros(1, 2, before.shape[2])], dim=1))
-        assert torch.equal(chosen, kept[:, [0, 1, 3]])
-    base._update_states((torch.ones(1, 2, 4), torch.ones(1, 2, 6)), torch.tensor([1, 0]))
-    assert base._states[0][:, :2].eq(1).all()
-    assert torch.equal(base._states[1][:, 2:3], small[1][:, 2:])
-    base.reset_states()
-    base._states = (torch.rand(1, 10, 4),)  # a GRU has one state, and gets a tensor
-    assert torch.equal(base._get_initial_states(5, 3, order), base._states[0][:, [0, 1, 3]])
-    with pytest.raises(ValueError, match="rows of state"):
-        base.reset_states(torch.tensor([1.0, 1.0]))
 
 
 def test_removing_boundaries_is_exported():
