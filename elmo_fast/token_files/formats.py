@@ -134,6 +134,7 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
     reserved = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     reserved.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     reserved.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    reserved.set_obj_track_times(False)  # equal vectors, equal files
     places: list[int | None] = []
     with replacing(path) as temporary:
         with hdf5_written(temporary, path) as (file, written):
