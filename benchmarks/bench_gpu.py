@@ -22,8 +22,8 @@ from elmo_fast.modules import BiLM, CharacterEncoder, ElmoEmbedder
 from elmo_fast.ops import LSTMWeights, projected_lstm, scalar_mix
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
-from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_by_global_norm
-from elmo_fast.pretrain.step.training_step import Step
+from elmo_fast.pretrain.optimizer import AdaGrad
+from elmo_fast.pretrain.step import Step
 
 TOY = {"filters": [[1, 4], [2, 8]], "char_embedding_dim": 16, "n_highway": 1, "dim": 16, "projection_dim": 8}
 OURS, GRAPH, EAGER, COMPILED, CUDNN = "elmo_fast", "elmo_fast, graph", "eager", "torch.compile", "nn.LSTM (cuDNN)"
@@ -147,7 +147,7 @@ class TrainStep:
         running, count = [word for sentence in text.sentences for word in sentence], rows * self.steps
         running = [running[i % len(running)] for i in range(2 * count)]
         ranks = {word: i % words for i, word in enumerate(dict.fromkeys(running))}
-        self.batch = words_of_step(running[:count], running[count:], ranks, rows, device)
+        self.batch, self.characters = words_of_step(running[:count], running[count:], ranks, rows, device)
 
     def model(self, **how):
         torch.manual_seed(0)
@@ -159,7 +159,8 @@ class TrainStep:
     def ours(self, precision):
         """Return a step: the losses of both directions."""
         model = self.model(precision=precision)
-        update, state, count = Step(model, AdaGrad(model.parameters()), clip_norm=10.0), None, 0
+        rows, state, count = self.batch.types.shape[1], None, 0
+        update = Step(model, AdaGrad(model.parameters()), self.characters, rows=rows, clip_norm=10.0)
 
         def step():
             nonlocal state, count
@@ -182,7 +183,10 @@ class TrainStep:
             model.zero_grad(set_to_none=True)
             losses = torch.stack(self.losses(model, count, getattr(torch, precision)))
             (0.5 * losses.sum() * self.steps).backward()
-            clip_by_global_norm(model.parameters(), 10.0)
+            gradients = [p.grad.coalesce().values() if p.grad.is_sparse else p.grad for p in model.parameters()]
+            torch.nn.utils.clip_grads_with_norm_(
+                model.parameters(), 10.0, torch.nn.utils.get_total_norm(gradients), foreach=False
+            )
             for optimizer in optimizers:
                 optimizer.step()
             count += 1
@@ -192,21 +196,21 @@ class TrainStep:
 
     def losses(self, model, draw, dtype):
         """Return the mean loss per direction in plain torch; products in `dtype` by autocast, or all in float64."""
-        exact, batch = dtype == torch.float64, self.batch
+        exact, device = dtype == torch.float64, self.device
         tokens, lstm = rivals.EncoderWeights.of(model.bilm._token_embedder), model.bilm._elmo_lstm
         with torch.autocast(
             self.device.type, torch.bfloat16 if exact else dtype, enabled=dtype in (torch.bfloat16, torch.float16)
         ):
             both = [
-                rivals.encode(batch.characters(ids.flatten()), tokens).unflatten(0, (-1, self.steps))
-                for ids in batch.types
+                rivals.encode(self.characters(ids.flatten().to(device)), tokens).unflatten(0, (-1, self.steps))
+                for ids in self.batch.types
             ]
             for i, pair in enumerate(zip(lstm.forward_layers, lstm.backward_layers, strict=True)):
                 outputs = rivals.lstm_loop(both, [each.weights for each in pair], reverse=(False, False))
                 both = [y + x if i else y for y, x in zip(outputs, both, strict=True)]
             return tuple(
-                self.loss(model, hidden, targets, offset=2 * draw + way)
-                for way, (hidden, targets) in enumerate(zip(both, batch.targets, strict=True))
+                self.loss(model, hidden, targets.to(device), offset=2 * draw + way)
+                for way, (hidden, targets) in enumerate(zip(both, self.batch.targets, strict=True))
             )
 
     def loss(self, model, hidden, targets, *, offset):

@@ -20,13 +20,12 @@ from benchmarks import texts
 from benchmarks.machine import ROOT
 from elmo_fast.corpus import open_corpus, prepare, read_corpus
 from elmo_fast.pictures import draw_curves
-from elmo_fast.pretrain import run as training
+from elmo_fast.pretrain import trainer as training
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
-from elmo_fast.pretrain.language_model import make_language_model
+from elmo_fast.pretrain.language_model import make_input_reader, make_language_model
 from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.metrics import read_metrics
-from elmo_fast.pretrain.step.optimizer import make_scheduler
-from elmo_fast.pretrain.step.training_step import Step
+from elmo_fast.pretrain.step import Step
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 
 PLAIN, OURS = SIDES = ("plain torch, float32", "elmo_fast, float32")
@@ -67,13 +66,14 @@ def train(side, folder, seconds):
 
 def use_dense_update(trainer):
     """Replace the update by one with a dense gradient of the whole table and torch's own AdaGrad."""
-    optimizer, total = trainer.config.optimizer, trainer.progress.total_steps
+    optimizer = trainer.config.optimizer
     weights = trainer.model.parameters()
     trainer.optimizer = torch.optim.Adagrad(weights, optimizer.rate, initial_accumulator_value=1.0, eps=0.0)
-    trainer.scheduler = make_scheduler(optimizer, trainer.optimizer, total, 0)
     trainer.update = Step(
         trainer.model,
         trainer.optimizer,
+        make_input_reader(trainer.model.options, trainer.corpus, "cpu"),
+        rows=optimizer.batch_size,
         clip_norm=optimizer.all_clip_norm_val,
         seed=trainer.config.run.seed,
         state_reset=optimizer.state_reset,

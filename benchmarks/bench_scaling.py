@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from benchmarks.machine import ROOT
+from elmo_fast.corpus import StreamBatch
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
+from elmo_fast.pretrain.optimizer import AdaGrad
 from elmo_fast.pretrain.processes import join_processes
-from elmo_fast.pretrain.step.adagrad import AdaGrad
-from elmo_fast.pretrain.step.step_inputs import Words
-from elmo_fast.pretrain.step.training_step import Step
+from elmo_fast.pretrain.step import Step
 
 ROWS, STEPS, WORDS, NEGATIVES = 64, 20, 20_000, 2048
 MODEL = {"filters": [[1, 32], [2, 32], [3, 64]], "dim": 1024, "projection_dim": 128, "n_highway": 1}
@@ -31,9 +31,7 @@ def random_words(processes, seed):
     generator = torch.Generator().manual_seed(seed)
     uniform = torch.rand(2, ROWS, STEPS, generator=generator, dtype=torch.float64)
     types = ((WORDS + 1.0) ** uniform - 1).long().clamp_(max=WORDS - 1)[:, first : first + count].contiguous()
-    spelled = torch.arange(1, 51).expand(WORDS, 50) % 200 + 1
-    filled = torch.full((count,), STEPS).numpy()
-    return Words(types, types, filled, ROWS * STEPS, first, ROWS, lambda some: spelled[some])
+    return StreamBatch(types, types, torch.full((count,), STEPS).numpy(), ROWS * STEPS, [])
 
 
 def sent_bytes():
@@ -48,7 +46,11 @@ def work(model, steps):
     with join_processes(torch.device("cpu")) as processes:
         torch.manual_seed(0)
         made = LanguageModel(options_of(ModelConfig(**model), WORDS, n_negative_samples_batch=NEGATIVES))
-        step = Step(made, AdaGrad(made.parameters()), clip_norm=10.0, processes=processes)
+        spelled, first = torch.arange(1, 51).expand(WORDS, 50) % 200 + 1, processes.assign_rows(ROWS)[0]
+        step = Step(
+            made, AdaGrad(made.parameters()), lambda some: spelled[some], rows=ROWS, first_row=first, clip_norm=10.0,
+            processes=processes,
+        )  # fmt: skip
         seconds, sent = [], []
         for number in range(WARMUP + steps):
             processes.max_(0)

@@ -21,9 +21,8 @@ from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, load_preset
 from elmo_fast.pretrain.corpora import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
-from elmo_fast.pretrain.run import report_steps
-from elmo_fast.pretrain.step.adagrad import AdaGrad
-from elmo_fast.pretrain.step.training_step import Step
+from elmo_fast.pretrain.optimizer import AdaGrad
+from elmo_fast.pretrain.step import Step
 from elmo_fast.text import MARKERS, Vocabulary, count_words
 
 ROWS, STEPS = 8, 20
@@ -53,12 +52,13 @@ class Stepper:
             optimizer = AdaGrad(weights, 0.2)
         else:
             optimizer = torch.optim.Adagrad(weights, 0.2, eps=0.0, initial_accumulator_value=1.0, fused=True)
-        self.update = Step(self.model, optimizer, clip_norm=10.0, sparse=sparse)
+        self.update = Step(self.model, optimizer, batches[0][1], rows=ROWS, clip_norm=10.0, sparse=sparse)
         self.batches, self.state, self.count = itertools.cycle(batches), None, 0
 
     def step(self):
         """Take the next step; dropout masks come from the step's number, so all sides have the same."""
-        result = self.update(next(self.batches), self.state, self.count)
+        batch, self.update.characters = next(self.batches)
+        result = self.update(batch, self.state, self.count)
         self.state, self.count = result.state, self.count + 1
         return result[:2]
 
@@ -137,7 +137,7 @@ def bench_losses(timed, side, turn, request):
     def step():
         trainer.step()
         if trainer.progress.step % 50 == 0:
-            report_steps(trainer)
+            trainer.report()
 
     timed("one step, preset tiny", step, rounds=50, warmup=0, against=next(iter(LOSSES)))
     if turn == 5 or timed.quick:

@@ -1,7 +1,7 @@
 """Models and trainers that several benchmarks use."""
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from elmo_fast import batch_to_ids
-from elmo_fast.corpus import Corpus
+from elmo_fast.corpus import Corpus, StreamBatch
 from elmo_fast.pretrain.config import ORIGINAL_FILTERS, PretrainConfig
 from elmo_fast.pretrain.language_model import make_language_model
 from elmo_fast.pretrain.log import RunLog
-from elmo_fast.pretrain.step.step_inputs import Words
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from tests.weights import make_weights
 
@@ -36,8 +35,9 @@ def silent_trainer(config: PretrainConfig, corpus: Corpus, **more: Any) -> Langu
 
 def words_of_step(
     forward: Sequence[str], backward: Sequence[str], targets: Mapping[str, int], rows: int, device: str = "cpu"
-) -> Words:
-    """Return both directions' words of one step, `rows` rows of them end to end; each predicts the word it reads.
+) -> tuple[StreamBatch, Callable[[Tensor], Tensor]]:
+    """Return both directions' words of one step, `rows` rows of them end to end, and what spells them on a device; each
+    predicts the word it reads.
 
     targets: the id to predict of each word.
     """
@@ -46,9 +46,9 @@ def words_of_step(
     spelled = batch_to_ids([list(numbers)])[0].to(device)
 
     def windows(ids: Mapping[str, int]) -> Tensor:
-        return torch.tensor([[ids[word] for word in stream] for stream in streams], device=device).view(2, rows, -1)
+        return torch.tensor([[ids[word] for word in stream] for stream in streams]).view(2, rows, -1)
 
     types = windows(numbers)
     steps = types.shape[2]
     filled = np.full(rows, steps, np.int64)
-    return Words(types, windows(targets), filled, rows * steps, 0, rows, lambda chosen: spelled[chosen])
+    return StreamBatch(types, windows(targets), filled, rows * steps, []), lambda chosen: spelled[chosen]

@@ -223,7 +223,7 @@ def train(folder: pathlib.Path, seconds: float) -> tuple[Run, Perplexity, Perple
     before = evaluate(make_language_model(config, len(corpus.vocabulary)), heldout, batch_size=EVALUATION_ROWS)
     print(f"before training: held-out perplexity {before}")
     run = pretrain(config)
-    if run.outcome.stopped_by == "interrupt":
+    if run.stopped_by == "interrupt":
         raise KeyboardInterrupt
     after = evaluate(run.model, heldout, batch_size=EVALUATION_ROWS)
     print(f"after training:  held-out perplexity {after}")

@@ -63,12 +63,12 @@ def run(arguments: Any) -> int:
     if os.environ.get("RANK", "0") == "0":
         check.remind(device)
     done = pretrain(config, report=logger().info, device=device)
-    interrupted = done.outcome.stopped_by == "interrupt"
+    interrupted = done.stopped_by == "interrupt"
     if not interrupted and os.environ.get("RANK", "0") == "0":
         logger().info(f"next   elmo-fast eval --save_dir {done.folder} --test_prefix FILES")
         logger().info(f"       elmo-fast embed IN.txt OUT.hdf5 --average --model {done.folder}")
         logger().info(f"       elmo-fast plot {done.folder}")
-    status = 128 + done.outcome.signal if interrupted else 0
+    status = 128 + done.signal if interrupted else 0
     if "TORCHELASTIC_RUN_ID" in os.environ:
         # Everything is written. A gloo thread that wakes up while Python shuts down would abort the process, and
         # torchrun would consider a successful run failed.

@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -20,7 +20,6 @@ from elmo_fast.checkpoints import (
     file_beside,
     load_folder,
     put_model,
-    save_folder,
     saved_steps,
     step_name,
 )
@@ -37,49 +36,15 @@ from elmo_fast.pretrain.language_model import LanguageModel
 _UNFINISHED = ".unfinished-"
 
 
-def save_model(place: Any, model: LanguageModel, step: int, write: Callable[..., None] = save_folder) -> None:
-    """Writes the model and its step to a place that `write` knows: into a folder, or among files that go together."""
-    write(place, model.checkpoint_state(), model.options, extra={"pretraining_step": step})
-
-
-def save_checkpoint(run: pathlib.Path, step: int, keep: int, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
-    """Makes the checkpoint run/checkpoints/step-N of what `write` puts into the folder it is given; keeps `keep`.
-
-    It appears under its name when it is complete and on the disk. write: flushes its files, and replaces those of that
-    step all at once, as `writing_together` does.
-    """
-    folder = run / CHECKPOINTS
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / step_name(step)
-    aside = folder / f"{_UNFINISHED}{target.name}"
-    remove_unfinished(run)
-    if target.exists():
-        write(target)
-    else:
-        aside.mkdir()
-        try:
-            write(aside)
-            flush(aside)
-            os.replace(aside, target)
-            flush(folder)
-        finally:
-            remove_unfinished(run)
-    older = [path for number, path in saved_steps(run) if number < step]
-    for path in older[: len(older) + 1 - keep]:
-        # First under a name that no reader looks for; what cannot be removed now is at the next save.
-        shutil.rmtree(path.rename(folder / f"{_UNFINISHED}{path.name}"), ignore_errors=True)
-    return target
-
-
 def remove_unfinished(run: pathlib.Path) -> None:
-    """Removes what killed saves have left in a run's folder."""
+    """Remove what killed saves have left in a run's folder."""
     remove_leftovers(run)
     for path in (run / CHECKPOINTS).glob(f"{_UNFINISHED}*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def find_vocabulary_file(folder: str | os.PathLike[str]) -> pathlib.Path:
-    """vocab.txt of a run's folder, given that folder or one of its checkpoints.
+    """Return vocab.txt of a run, given its folder or one of its checkpoints.
 
     Raises ElmoFastError when there is none.
     """
@@ -97,8 +62,8 @@ class RunPosition:
 
     step: taken; words: read; seconds: of training; fingerprint: of the corpus; rows: R; unroll_steps: T; seed;
     shuffle; optimiser: its name; model: the architecture, as ModelConfig's fields; vocabulary: a digest of
-    its words; unreported: losses and gradient norm of each step since the last report; loss: its name (that of runs
-    from before there was another); exact_shards: of older runs, whose gradients were added in another order.
+    its words; unreported: losses and gradient norm of each step since the last report; loss: its name (older runs knew
+    one); exact_shards: of older runs, whose gradients were added in another order.
     """
 
     step: int
@@ -137,31 +102,67 @@ class TrainingState:
     state: LayerStates | None
 
 
+def save_checkpoint(
+    run: pathlib.Path,
+    keep: int,
+    model: LanguageModel,
+    optimizer: torch.optim.Optimizer,
+    rows: Sequence[Tensor | None],
+    position: RunPosition,
+) -> pathlib.Path:
+    """Write the checkpoint run/checkpoints/step-N and return its folder; keep the newest `keep`.
+
+    It appears under its name when it is complete and on the disk. rows: the LSTM states of all R rows, h [L, 2, R, D]
+    and c [L, 2, R, H], on the CPU; empty before the first step. Raises CheckpointError or OSError if writing fails.
+    """
+    folder = run / CHECKPOINTS
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / step_name(position.step)
+    remove_unfinished(run)
+    if target.exists():
+        write_training_state(target, model, optimizer, rows, position)
+    else:
+        unfinished = folder / f"{_UNFINISHED}{target.name}"
+        unfinished.mkdir()
+        try:
+            write_training_state(unfinished, model, optimizer, rows, position)
+            flush(unfinished)
+            os.replace(unfinished, target)
+            flush(folder)
+        finally:
+            remove_unfinished(run)
+    older = [path for number, path in saved_steps(run) if number < position.step]
+    for path in older[: len(older) + 1 - keep]:
+        # First under a name that no reader looks for; what cannot be removed now is at the next save.
+        shutil.rmtree(path.rename(folder / f"{_UNFINISHED}{path.name}"), ignore_errors=True)
+    return target
+
+
 def write_training_state(
     folder: pathlib.Path,
     model: LanguageModel,
     optimizer: torch.optim.Optimizer,
-    state: LayerStates | None,
+    rows: Sequence[Tensor | None],
     position: RunPosition,
 ) -> None:
-    """Writes the model, the optimizer's tensors, the LSTM states and the position, with a manifest of all files.
-
-    state: of all R rows, (h [L, 2, R, D], c [L, 2, R, H]), on the CPU. Raises CheckpointError if
-    writing fails.
-    """
-    rows = {} if state is None else {"h": state[0], "c": state[1]}
+    """Write the model, the optimizer's tensors, the LSTM states and the position together, with a manifest."""
+    tensors = {
+        f"{key}/{name}": torch.as_tensor(value).detach().cpu().contiguous()
+        for name, parameter in model.trained()
+        for key, value in optimizer.state[parameter].items()
+    }
+    states = {name: each for name, each in zip("hc", rows, strict=False) if each is not None}
+    content = {"format": "elmo_fast training position", "version": 1, "position": dataclasses.asdict(position)}
     with writing_together(folder) as new:
-        save_model(new, model, position.step, write=put_model)
-        write_tensors(new / OPTIMIZER_FILE, _optimizer_tensors(model, optimizer), shown=OPTIMIZER_FILE)
-        write_tensors(new / ROWS_FILE, rows, shown=ROWS_FILE)
-        told = {"format": "elmo_fast training position", "version": 1, "position": dataclasses.asdict(position)}
-        text = json.dumps(told, indent=2)
-        (new / POSITION_FILE).write_text(text + "\n", encoding="utf-8")
+        put_model(new, model.checkpoint_state(), model.options, extra={"pretraining_step": position.step})
+        write_tensors(new / OPTIMIZER_FILE, tensors, shown=OPTIMIZER_FILE)
+        write_tensors(new / ROWS_FILE, states, shown=ROWS_FILE)
+        (new / POSITION_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 @reader
 def read_training_state(folder: pathlib.Path) -> TrainingState:
-    """The checkpoint in `folder`; CheckpointError names the file that is missing, damaged or of another kind."""
+    """Read the checkpoint in `folder`; CheckpointError names the file that is missing, damaged or of another kind."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -183,7 +184,7 @@ def read_training_state(folder: pathlib.Path) -> TrainingState:
 
 
 def load_optimizer(model: LanguageModel, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Loads the optimizer's state from the tensors of a checkpoint.
+    """Load the optimizer's state from the tensors of a checkpoint.
 
     Raises CheckpointError where a tensor is missing or has another shape than its parameter.
     """
@@ -197,11 +198,3 @@ def load_optimizer(model: LanguageModel, optimizer: torch.optim.Optimizer, tenso
         if bad or (optimizer.state.get(parameter) and index not in state):
             raise CheckpointError(f"{OPTIMIZER_FILE}: wanted the optimizer's tensors for {name}, found others")
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-
-
-def _optimizer_tensors(model: LanguageModel, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return {
-        f"{key}/{name}": torch.as_tensor(value).detach().cpu().contiguous()
-        for name, parameter in model.trained()
-        for key, value in optimizer.state[parameter].items()
-    }

@@ -165,8 +165,7 @@ class RunConfig:
     )
     cuda_graph: bool = described(
         True,
-        "on a GPU: replay training steps from CUDA graphs (with several processes or adamw: the forward and backward "
-        "passes only, after which gradients are exchanged); false: launch each kernel",
+        "on a GPU: replay forward and backward passes from CUDA graphs; false: launch each kernel",
     )
     threads: int | None = described(None, "number of CPU threads; null: torch's")
 

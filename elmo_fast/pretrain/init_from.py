@@ -26,7 +26,7 @@ from elmo_fast.modules import WordEncoder
 from elmo_fast.pretrain.checkpoint import load_optimizer
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel, architecture_of
-from elmo_fast.pretrain.step.adagrad import AdaGrad
+from elmo_fast.pretrain.optimizer import AdaGrad
 from elmo_fast.text import Vocabulary
 
 # Tables of a row per word, and how many rows precede the words: the padding's.

@@ -76,11 +76,9 @@ class LanguageModel(nn.Module):
             )
         self.options, self.precision, self.backend = options, precision, backend
         settings: dict[str, Any] = {"precision": precision, "backend": backend}
-        bilm = BiLM(options, requires_grad=True, **settings)
+        bilm = BiLM(options, requires_grad=True, **settings)  # drawn before the loss
         self.loss = _new_loss(options, counts, negatives, settings | {"precision": trained_precision(precision)})
         self.bilm = bilm
-        # Not a submodule of its own: every parameter has one name.
-        self._streams = (Streams(self.bilm),)
         self.bilm.encoder.requires_grad_(train_input)
         self.register_state_dict_post_hook(_rename_saved)
         self.register_load_state_dict_pre_hook(_rename_loaded)
@@ -108,11 +106,6 @@ class LanguageModel(nn.Module):
     def trained(self) -> list[tuple[str, nn.Parameter]]:
         """The parameters that are trained, with their names: all but a frozen input's."""
         return [(_LOSS_NAMES.get(name, name), each) for name, each in self.named_parameters() if each.requires_grad]
-
-    @property
-    def streams(self) -> "Streams":
-        """The biLM over two streams of words, as a module of its own."""
-        return self._streams[0]
 
     @classmethod
     def from_checkpoint(
@@ -182,10 +175,30 @@ class LanguageModel(nn.Module):
             softmax[SOFTMAX_COUNTS] = self.counts.float()
         return {**self.bilm.checkpoint_state(), **softmax}
 
-    def forward(self, types: Tensor, *more: Any, **named: Any) -> tuple[Tensor, LayerStates]:
-        """What the softmax sees: the top layer of each direction over its own stream; arguments as of `Streams`."""
-        hidden, state = self.streams(types, *more, **named)
-        return hidden, state
+    def forward(
+        self,
+        types: Tensor,
+        characters: Callable[[Tensor], Tensor],
+        state: LayerStates | None,
+        lengths: Tensor | None = None,
+        drop: Drop | None = None,
+        distinct: DistinctWords | None = None,
+    ) -> tuple[Tensor, LayerStates]:
+        """Run the biLM over two streams of words: hidden states [2, B, T, D], which the softmax sees, with dropout
+        while training; and the state after, detached.
+
+        types: numbers of words, [2, B, T] int64, each direction in its reading order; characters: spells them, [U] ->
+        character ids [U, C] (of a model of word ids: -> ids + 1, `make_input_reader`); state: after the windows before,
+        None for zeros; lengths: positions of each row that are text, [B] int64, None: all; drop: as
+        `BiLM.run_streams`'; distinct: the distinct words of types, None: the encoder finds them.
+        """
+        encoder = self.bilm.encoder
+        if distinct is None or not isinstance(encoder, CharacterEncoder):
+            words = encoder.encode_types(types, characters)
+        else:
+            vectors = encoder.encode_distinct(characters(distinct.words), *distinct[1:])
+            words = vectors.view(*types.shape, -1)
+        return self.bilm.run_streams(words, state, lengths, drop)
 
 
 def _new_loss(options: ElmoOptions, counts: Any, negatives: float | None, settings: dict[str, Any]) -> VocabularyLoss:
@@ -223,40 +236,6 @@ def _rename_loaded(model: nn.Module, state: dict[str, Any], prefix: str, *more: 
     for name, saved in _LOSS_NAMES.items():
         if prefix + saved in state:
             state[prefix + name] = state.pop(prefix + saved)
-
-
-class Streams(nn.Module):
-    """A BiLM as a function of streams of words: the part of the model below the softmax."""
-
-    def __init__(self, bilm: BiLM) -> None:
-        super().__init__()
-        self.bilm = bilm
-
-    def forward(
-        self,
-        types: Tensor,
-        characters: Callable[[Tensor], Tensor],
-        state: LayerStates | None,
-        lengths: Tensor | None = None,
-        drop: Drop | None = None,
-        distinct: DistinctWords | None = None,
-    ) -> tuple[Tensor, LayerStates]:
-        """Hidden states [2, B, T, D] over both streams, with dropout while training, and the state after.
-
-        types: numbers of words, [2, B, T] int64, each direction in its reading order; characters: spells them, [U] ->
-        character ids [U, C] (of a model of word ids: -> ids + 1, `inputs.make_input_reader`); state: after the
-        windows before, None for zeros; lengths: positions of each row that are text, [B] int64, None: all; drop: as
-        `BiLM.run_streams`'; distinct: the distinct words of types, None: the encoder finds them. The state returned is
-        detached.
-        """
-        encoder = self.bilm.encoder
-        if distinct is None or not isinstance(encoder, CharacterEncoder):
-            words = encoder.encode_types(types, characters)
-        else:
-            vectors = encoder.encode_distinct(characters(distinct.words), *distinct[1:])
-            words = vectors.view(*types.shape, -1)
-        hidden, state = self.bilm.run_streams(words, state, lengths, drop)
-        return hidden, state
 
 
 # Fields of ModelConfig, and what they are called in the options' two parts.

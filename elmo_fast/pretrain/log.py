@@ -16,7 +16,7 @@ from elmo_fast.memory import resident
 from elmo_fast.pretrain.checkpoint import RunPosition
 from elmo_fast.pretrain.evaluate import Perplexity, perplexity
 from elmo_fast.pretrain.metrics import MetricsFile
-from elmo_fast.pretrain.step.training_step import StepResult
+from elmo_fast.pretrain.step import StepResult
 from elmo_fast.progress import METRICS_FILE, duration
 
 

@@ -1,9 +1,8 @@
 """The processes that train together: rank, rows, collectives."""
 
-import gc
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -29,14 +28,15 @@ class Processes:
         self.distributed = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if self.distributed else 0
         self.size = dist.get_world_size() if self.distributed else 1
+        self._flat: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     @property
     def leads(self) -> bool:
-        """Whether this process reports and writes files for all."""
+        """True for the process that reports and writes files for all."""
         return self.rank == 0
 
     def assign_rows(self, rows: int, parts: int = 1) -> tuple[int, int]:
-        """The first of this process's rows and how many it holds, cut into `parts` equal micro-batches.
+        """Return the first of this process's rows and how many it holds, cut into `parts` equal micro-batches.
 
         Raises ElmoFastError when the rows cannot be divided evenly.
         """
@@ -51,13 +51,79 @@ class Processes:
         return self.rank * count, count
 
     def sum_(self, tensor: Tensor) -> Tensor:
-        """Adds the processes' tensors, in place; on a GPU nothing waits for it."""
+        """Add the processes' tensors, in place; on a GPU nothing waits for it."""
         if self.distributed:
             dist.all_reduce(tensor)
         return tensor
 
+    @torch.no_grad()
+    def sum_gradients(self, parameters: Iterable[Tensor], tables: Sequence[Sequence[Tensor]]) -> None:
+        """Make the parameters' gradients the sums over all processes.
+
+        Dense gradients become views of one flat tensor per dtype, which stays allocated. Those of tables are exchanged
+        in place or, if sparse, by the rows that any process used. tables: the parameters of each table, whose gradients
+        have the same rows.
+        """
+        if not self.distributed:
+            return
+        apart = {id(parameter) for table in tables for parameter in table}
+        kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+        for parameter in parameters:
+            if parameter.grad is not None and id(parameter) not in apart:
+                kinds.setdefault((parameter.device, parameter.dtype), []).append(parameter)
+        begun = []
+        for kind, dense in kinds.items():
+            gradients = [parameter.grad.flatten() for parameter in dense if parameter.grad is not None]
+            self._flat[kind] = flat = torch.cat(gradients, out=self._flat.get(kind))
+            begun.append(dist.all_reduce(flat, async_op=True))
+            for parameter, part in zip(dense, flat.split([each.numel() for each in dense]), strict=True):
+                parameter.grad = part.view_as(parameter)
+        for table in tables:
+            gradients = [parameter.grad for parameter in table if parameter.grad is not None]
+            if gradients and gradients[0].is_sparse:
+                for parameter, gradient in zip(table, self.sum_rows(gradients), strict=True):
+                    parameter.grad = gradient
+            else:
+                for gradient in gradients:
+                    dist.all_reduce(gradient)
+        for each in begun:
+            each.wait()
+
+    def sum_rows(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        """Return the sums over all processes of sparse gradients with the same ids: the rows that any used, coalesced.
+
+        gradients: sparse COO [V, ...], sparse in the first dimension, of one op. Exchanged are 8 bytes per id and one
+        block each of the rows of the union of all ids, whatever V is. On a GPU the host waits to know how many there
+        are.
+        """
+        if not self.distributed:
+            return list(gradients)
+        own = [gradient.coalesce() for gradient in gradients]
+        ids = own[0].indices()[0]
+        assert all(len(each.indices()[0]) == len(ids) for each in own)
+        union = self._union(ids)
+        sums = []
+        for each in own:
+            block = each.values().new_zeros(len(union), *each.shape[1:])
+            block[torch.searchsorted(union, ids)] = each.values()
+            dist.all_reduce(block)
+            total = torch.sparse_coo_tensor(union[None], block, each.shape, is_coalesced=True, check_invariants=False)
+            sums.append(total)
+        return sums
+
+    def _union(self, ids: Tensor) -> Tensor:
+        """Return the distinct ids of all processes, sorted; each may have a different number of them."""
+        counts = [torch.zeros((), dtype=torch.int64, device=ids.device) for _ in range(self.size)]
+        dist.all_gather(counts, torch.tensor(len(ids), device=ids.device))
+        longest = int(torch.stack(counts).max())
+        padded = ids[:1].repeat(longest)
+        padded[: len(ids)] = ids
+        everyone = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(everyone, padded)
+        return torch.cat(everyone).unique()
+
     def max_(self, value: int) -> int:
-        """The largest of the processes' numbers."""
+        """Return the largest of the processes' numbers."""
         if not self.distributed:
             return value
         found = torch.tensor(value)
@@ -65,7 +131,7 @@ class Processes:
         return int(found)
 
     def gather(self, rows: Tensor, dim: int) -> Tensor | None:
-        """The processes' rows in their order, on the CPU of the one that leads; None to the others."""
+        """Return the processes' rows in their order, on the CPU of the leader; None to the others."""
         rows = rows.detach().cpu().contiguous()
         if not self.distributed:
             return rows
@@ -74,7 +140,7 @@ class Processes:
         return None if parts is None else torch.cat(parts, dim)
 
     def run_on_leader(self, work: Callable[[], Result]) -> Result:
-        """What `work` gives the process that leads, handed to all; its ElmoFastError or OSError is raised by all."""
+        """Return to all what `work` gives the leader; all raise its ElmoFastError or OSError."""
         if not self.distributed:
             return work()
         told: list[Any] = [None, None]
@@ -90,13 +156,13 @@ class Processes:
         return found
 
     def run_leader_first(self, work: Callable[[bool], Result]) -> Result:
-        """What `work(leads)` gives each process; an ElmoFastError or OSError of the one that leads is raised by all."""
+        """Return what `work(leads)` gives each process, the leader first; all raise its ElmoFastError or OSError."""
         mine: list[Result] = []
         self.run_on_leader(lambda: mine.append(work(True)))
         return mine[0] if mine else work(False)
 
     def check_same(self, told: str, what: str) -> None:
-        """Raises ElmoFastError in all processes when one of them runs another thing than the one that leads."""
+        """Raise ElmoFastError in all processes if one of them runs something different from the leader."""
         leaders = self.run_on_leader(lambda: told)
         if self.max_(int(told != leaders)):
             raise ElmoFastError(
@@ -106,7 +172,7 @@ class Processes:
 
 
 def local_device(name: str) -> torch.device:
-    """The device of this process: "cuda" names the GPU of its place on its machine."""
+    """Return the device of this process: "cuda" names the GPU of its place on its machine."""
     device = torch.device(name)
     if device.type == "cuda" and device.index is None and (place := place_by_torchrun()) is not None:
         device = torch.device("cuda", place.on_machine)
@@ -116,7 +182,7 @@ def local_device(name: str) -> torch.device:
 
 
 def _store() -> dist.Store | None:
-    """Where the processes of this attempt find each other; None leaves it to torch.
+    """Return the store where the processes of this attempt find each other; None leaves it to torch.
 
     torchrun's own store outlives a restart, and with it the addresses of processes that are dead
     (https://github.com/pytorch/pytorch/issues/135712), so each attempt keeps its keys apart. Machines count their
@@ -138,7 +204,7 @@ def _store() -> dist.Store | None:
 
 
 class join_processes:
-    """While open, the processes that torchrun started form a group: gloo between CPUs, NCCL between GPUs.
+    """Form a group of the processes that torchrun started, while open: gloo between CPUs, NCCL between GPUs.
 
     Raises ElmoFastError where a connection to another process breaks.
     """
@@ -157,10 +223,7 @@ class join_processes:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self.began:
-            # DistributedDataParallel is in a reference cycle and holds the group, whose threads must end before Python.
-            gc.collect()
             dist.destroy_process_group()
-            gc.collect()
         if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo/transport" in str(error)):
             raise ElmoFastError(
                 "another process of this run has ended, or the network to it is gone; its own messages say why. The "

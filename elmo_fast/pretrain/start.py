@@ -24,7 +24,7 @@ from elmo_fast.pretrain.corpora import (
 from elmo_fast.pretrain.init_from import Origin, adopt_architecture, load_origin, load_word_vectors
 from elmo_fast.pretrain.language_model import make_language_model
 from elmo_fast.pretrain.log import RunLog
-from elmo_fast.pretrain.plan import describe_model, with_fitting_loss
+from elmo_fast.pretrain.plan import describe_corpus, describe_model, describe_steps, with_fitting_loss
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.progress import METRICS_FILE
@@ -185,6 +185,10 @@ def start_run(
     )
     if origin is not None:
         origin.initialise_optimizer(model, trainer.optimizer, corpus.vocabulary, report)
+    for line in describe_corpus(corpus) + ([] if heldout is None else describe_corpus(heldout, "eval  ")):
+        report(line)
+    total = trainer.progress.total_steps
+    report(describe_steps(config, total, trainer.stream.steps_per_epoch, trainer.progress.step))
     return trainer
 
 

@@ -1,4 +1,4 @@
-"""The state of a pretraining run: one step, one save, one evaluation at a time (loop.py calls them)."""
+"""The state of a pretraining run, and its loop: steps, saves, evaluations, and when to stop."""
 
 import math
 import pathlib
@@ -12,26 +12,21 @@ from elmo_fast.corpus import Corpus, Stream
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs
-from elmo_fast.pretrain.checkpoint import (
-    RunPosition,
-    TrainingState,
-    load_optimizer,
-    save_checkpoint,
-    write_training_state,
-)
+from elmo_fast.pretrain.checkpoint import RunPosition, TrainingState, load_optimizer, save_checkpoint
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
-from elmo_fast.pretrain.log import RunLog, TrainingProgress
-from elmo_fast.pretrain.plan import (
-    describe_corpus,
-    describe_steps,
-    planned_steps,
-)
+from elmo_fast.pretrain.log import RunLog, TrainingProgress, memory_in_use
+from elmo_fast.pretrain.optimizer import make_optimizer, rate_of_step
+from elmo_fast.pretrain.plan import heldout_interval, planned_steps
 from elmo_fast.pretrain.processes import Processes
-from elmo_fast.pretrain.step.optimizer import learning_rate_factor, make_optimizer, make_scheduler
-from elmo_fast.pretrain.step.step_inputs import Words
-from elmo_fast.pretrain.step.training_step import Step, StepResult
+from elmo_fast.pretrain.step import Step, StepResult
+from elmo_fast.process import StopRequest
+
+# A line at least this often, however slow the steps are.
+LONGEST_SILENCE = 30.0
+# Exchanged between the processes like the numbers of signals, which are higher.
+_TIME_IS_UP = 1
 
 
 class TrainingLost(ElmoFastError):
@@ -65,34 +60,40 @@ class LanguageModelTrainer:
         optimizer, run = config.optimizer, config.run
         self.config, self.model, self.corpus, self.record, self.heldout = config, model, corpus, record, heldout
         self.device, self.processes = torch.device(device), processes or Processes()
+        on_cpu = self.device.type == "cpu"
         # Reading a number on a GPU forces a sync: it is done once per report.
-        self.looks_at_every_step = self.device.type == "cpu"
-        self.vocabulary = corpus.vocabulary.digest
-        self.first_row, self.row_count = self.processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
+        self.looks_at_every_step = on_cpu
+        first_row, row_count = self.processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
         self.stream = Stream(
             corpus,
             optimizer.batch_size,
             optimizer.unroll_steps,
             seed=run.seed if config.data.shuffle else None,
-            first_row=self.first_row,
-            row_count=self.row_count,
-            ahead=self.device.type != "cpu",
-            distinct_parts=self._distinct_parts(),
+            first_row=first_row,
+            row_count=row_count,
+            ahead=not on_cpu,
+            # On a GPU the device alone would know how many distinct words a part has.
+            distinct_parts=0 if on_cpu or model.options.char_cnn is None else optimizer.micro_batches,
         )
-        self.characters = make_input_reader(model.options, corpus, self.device)
-        total = planned_steps(config, self.stream.steps_per_epoch)
         self.optimizer = make_optimizer(optimizer, model)
+        total = planned_steps(config, self.stream.steps_per_epoch)
         self.progress = TrainingProgress(total, run.max_seconds, model.loss.perplexity)
         self.state: LayerStates | None = None
         self.perplexity: Perplexity | None = None
         if resumed is not None:
-            self._resume(resumed)
-        self.scheduler = make_scheduler(optimizer, self.optimizer, total, self.progress.step)
-        # Of the last step, which may be one of an earlier process that it did not report.
-        self.rate = optimizer.rate * learning_rate_factor(optimizer, total)(max(self.progress.step - 1, 0))
+            model.load(resumed.weights)
+            load_optimizer(model, self.optimizer, resumed.optimizer)
+            if resumed.state is not None:
+                rows = slice(first_row, first_row + row_count)
+                h, c = (each[:, :, rows].contiguous().to(self.device) for each in resumed.state)
+                self.state = h, c
+            self.progress.resume(resumed.position)
         self.update = Step(
             model,
             self.optimizer,
+            make_input_reader(model.options, corpus, self.device),
+            rows=optimizer.batch_size,
+            first_row=first_row,
             clip_norm=optimizer.all_clip_norm_val,
             seed=run.seed,
             state_reset=optimizer.state_reset,
@@ -102,33 +103,12 @@ class LanguageModelTrainer:
             cuda_graph=run.cuda_graph,
         )
 
-    def _distinct_parts(self) -> int:
-        """Parts of the rows whose distinct words the stream names: on a GPU, where the device alone would know them."""
-        if self.device.type == "cpu" or self.model.options.char_cnn is None:
-            return 0
-        return self.config.optimizer.micro_batches
+    def rate(self, number: int) -> float:
+        """Return the learning rate of step `number`, from 0."""
+        return rate_of_step(self.config.optimizer, self.progress.total_steps, number)
 
-    def _resume(self, resumed: TrainingState) -> None:
-        self.model.load(resumed.weights)
-        load_optimizer(self.model, self.optimizer, resumed.optimizer)
-        if resumed.state is not None:
-            rows = slice(self.first_row, self.first_row + self.row_count)
-            h, c = (each[:, :, rows].contiguous().to(self.device) for each in resumed.state)
-            self.state = h, c
-        self.progress.resume(resumed.position)
-
-    def describe(self) -> list[str]:
-        """The lines that open a run: the text, the plan."""
-        progress = self.progress
-        return [
-            *describe_corpus(self.corpus),
-            *(() if self.heldout is None else describe_corpus(self.heldout, "eval  ")),
-            describe_steps(self.config, progress.total_steps, self.stream.steps_per_epoch, progress.step),
-        ]
-
-    @property
     def position(self) -> RunPosition:
-        """The position of the run, and what identifies the run."""
+        """Return the position of the run, and what identifies the run."""
         optimizer, progress = self.config.optimizer, self.progress
         return RunPosition(
             step=progress.step,
@@ -141,86 +121,132 @@ class LanguageModelTrainer:
             shuffle=self.config.data.shuffle,
             optimiser=optimizer.optimiser,
             model=asdict(self.config.model),
-            vocabulary=self.vocabulary,
+            vocabulary=self.corpus.vocabulary.digest,
             unreported=progress.unreported,
             loss=optimizer.loss,
         )
 
-    def words(self, number: int) -> Words:
-        """What this process reads in step `number` of the run."""
-        batch = self.stream.batch(*divmod(number, self.stream.steps_per_epoch))
-        return Words(
-            types=batch.types,
-            targets=batch.targets,
-            filled=batch.filled,
-            words=batch.words,
-            first_row=self.first_row,
-            rows=self.config.optimizer.batch_size,
-            characters=self.characters,
-            distinct=batch.distinct,
-        )
-
     def step(self) -> StepResult:
-        """Reads the next batch and updates the weights once.
+        """Read the next batch and update the weights once.
 
         Raises ElmoFastError when the loss or the gradient is no longer a finite number; on a GPU the next report does,
         and the optimizer has left the weights as they were.
         """
         number, waited = self.progress.step, self.stream.waited
-        words = self.words(number)
-        result = self.update(words, self.state, number)
-        self.rate = self.optimizer.param_groups[0]["lr"]
+        batch = self.stream.batch(*divmod(number, self.stream.steps_per_epoch))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate(number)
+        result = self.update(batch, self.state, number)
         if self.looks_at_every_step:
             self.check_finite(f"step {number + 1}", *map(float, result[:3]))
-        self.scheduler.step()
         self.state = result.state
-        self.progress.add(result, words.words, self.stream.waited - waited)
+        self.progress.add(result, batch.words, self.stream.waited - waited)
         return result
 
     def check_finite(self, when: str, forward: float, backward: float, norm: float) -> None:
+        """Raise TrainingLost unless both losses and the gradient's norm are finite."""
         if not all(map(math.isfinite, (forward, backward, norm))):
             skipped = getattr(self.optimizer, "skipped", None)
             left_out = "" if skipped is None else f"{int(skipped)} updates were left out; "
             epoch, number = divmod(self.progress.step, self.stream.steps_per_epoch)
             raise TrainingLost(
                 f"{when} (batch {number + 1} of epoch {epoch + 1}): the loss ({forward:g} forward, {backward:g} "
-                f"backward) or the gradient's norm ({norm:g}) is no longer finite; {left_out}earlier checkpoints are "
-                f"in {self.record.folder / CHECKPOINTS}; try a smaller learning_rate"
+                f"backward) or the gradient's norm ({norm:g}) is no longer finite; {left_out}{self._advice()}"
             )
 
-    def save(self) -> pathlib.Path | None:
-        """Writes the checkpoint of this step, on the process that leads; raises OSError if the disk refuses it."""
-        began, at = time.monotonic(), self.position
-        self._check_worth_saving(at)
-        rows = None if self.state is None else [self.processes.gather(each, dim=2) for each in self.state]
-        state = None if rows is None or rows[0] is None or rows[1] is None else (rows[0], rows[1])
+    def _advice(self) -> str:
+        return f"earlier checkpoints are in {self.record.folder / CHECKPOINTS}; try a smaller learning_rate"
 
-        def write() -> pathlib.Path:
-            return save_checkpoint(
-                self.record.folder,
-                at.step,
-                self.config.run.keep_checkpoints,
-                lambda folder: write_training_state(folder, self.model, self.optimizer, state, at),
-            )
+    def save(self) -> None:
+        """Write the checkpoint of this step, on the process that leads; raises OSError if the disk refuses it.
 
-        path = self.processes.run_on_leader(write)
-        self.record.saved(path, at.step, round(at.seconds, 3), time.monotonic() - began)
-        return path
-
-    def _check_worth_saving(self, at: RunPosition) -> None:
-        """Raises ElmoFastError, in all processes, rather than save NaN or infinity, which a resumed run would read."""
-        for forward, backward, norm in at.unreported:
-            self.check_finite(f"up to step {at.step}", forward, backward, norm)
+        Raises ElmoFastError, in all processes, rather than save NaN or infinity, which a resumed run would read.
+        """
+        began, at = time.monotonic(), self.position()
+        for numbers in at.unreported:
+            self.check_finite(f"up to step {at.step}", *numbers)
         lost = self.state is not None and not all(each.isfinite().all() for each in self.state)
         if self.processes.max_(int(lost)):
             raise TrainingLost(
-                f"after step {at.step} the LSTM's state is no longer finite; it was not saved; earlier checkpoints are "
-                f"in {self.record.folder / CHECKPOINTS}; try a smaller learning_rate"
+                f"after step {at.step} the LSTM's state is no longer finite; it was not saved; {self._advice()}"
             )
+        rows = [self.processes.gather(each, dim=2) for each in self.state or ()]
+        keep = self.config.run.keep_checkpoints
+
+        def write() -> pathlib.Path:
+            return save_checkpoint(self.record.folder, keep, self.model, self.optimizer, rows, at)
+
+        path = self.processes.run_on_leader(write)
+        self.record.saved(path, at.step, round(at.seconds, 3), time.monotonic() - began)
 
     def evaluate(self) -> None:
-        """Reports the perplexity of the held-out text, as `elmo-fast eval` does."""
+        """Report the perplexity of the held-out text, as `elmo-fast eval` does."""
         if self.heldout is not None:
             _graphs.release(self.device)  # a step's graph holds its memory
             self.perplexity = evaluate(self.model, self.heldout, device=self.device, processes=self.processes)
             self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
+
+    def report(self) -> None:
+        """Report the steps since the last report, if there were any."""
+        if self.progress.has_news:
+            row = self.progress.report()
+            means = row["loss_forward"], row["loss_backward"], row["gradient_norm"]
+            self.check_finite(f"up to step {self.progress.step}", *means)
+            row |= {"learning_rate": self.rate(max(self.progress.step - 1, 0))}
+            row |= {"memory_bytes": memory_in_use(self.device)}
+            self.record.step(row, self.progress.line(row))
+
+
+def train(trainer: LanguageModelTrainer) -> tuple[str, int]:
+    """Run to the last step, the end of the time, or Ctrl-C; save at intervals and, in every case, at the end.
+
+    Returns why it stopped ("steps", "time" or "interrupt"), and the signal that interrupted any of the processes, or 0.
+    """
+    run, progress = trainer.config.run, trainer.progress
+    progress.start()
+    interval = heldout_interval(trainer.config, progress.total_steps)
+    saved, evaluated = progress.step, trainer.processes.run_on_leader(lambda: trainer.record.evaluated_at)
+    with StopRequest() as request:
+        while not (stop := _reason_to_stop(trainer, request)):
+            trainer.step()
+            if progress.step % run.log_interval == 0 or progress.since_report > LONGEST_SILENCE:
+                trainer.report()
+            if progress.step >= progress.total_steps:
+                continue
+            with progress.paused():
+                if progress.step % interval == 0:
+                    evaluated = progress.step
+                    trainer.evaluate()
+                if progress.step % run.checkpoint_interval == 0 and _saves(trainer):
+                    saved = progress.step
+        trainer.report()
+        if saved != progress.step:
+            trainer.save()
+        if stop != "interrupt" and evaluated != progress.step:
+            trainer.evaluate()
+    return stop, request.signal if stop == "interrupt" else 0
+
+
+def _saves(trainer: LanguageModelTrainer) -> bool:
+    """Save; False if that fails: a disk that is full now may not be at the next interval."""
+    try:
+        trainer.save()
+    except TrainingLost:
+        raise
+    except (ElmoFastError, OSError) as error:
+        trainer.record.say(f"NOT SAVED after step {trainer.progress.step}: {error}; training continues")
+        return False
+    return True
+
+
+def _reason_to_stop(trainer: LanguageModelTrainer, request: StopRequest) -> str:
+    progress = trainer.progress
+    if progress.step >= progress.total_steps:
+        return "steps"
+    over = progress.max_seconds is not None and progress.sitting >= progress.max_seconds
+    reason = trainer.processes.max_(request.signal or _TIME_IS_UP * over)
+    if reason > _TIME_IS_UP:
+        request.signal = reason
+        trainer.record.say(f"interrupted after step {progress.step}: saving")
+        return "interrupt"
+    return "time" if reason else ""

@@ -9,13 +9,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast import ops
-from elmo_fast.corpus import DistinctWords, TypeCharacters
+from elmo_fast.corpus import DistinctWords, StreamBatch, TypeCharacters
 from elmo_fast.modules import BiLM, sentence_vectors
 from elmo_fast.ops import _graphs, _native, _triton, _weights
+from elmo_fast.pretrain import captured_step
+from elmo_fast.pretrain import step as training_step
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
-from elmo_fast.pretrain.step import captured_step, step_inputs, training_step
-from elmo_fast.pretrain.step.adagrad import AdaGrad
+from elmo_fast.pretrain.optimizer import AdaGrad
 from tests.fake_cuda.watch import Watching, calls, differences, facts, tensors_of, torch_launches, trace, waits
 from tests.kernels.launch import recording
 
@@ -28,9 +29,9 @@ def pretend():
     _weights._stream = lambda tensor: None
     _weights._seen = lambda sources: tuple((id(source), source._version, source.dtype) for source in sources)
     torch.nn.utils.skip_init = lambda kind, *sizes, **options: kind(*sizes, **options)
-    step_inputs.dropout_masks = masks
+    training_step.dropout_masks = masks
     torch.cuda.Event = torch.cuda.current_stream = unittest.mock.MagicMock()
-    captured_step.CapturedStep._addresses = captured_step.CapturedStep._versions = lambda self: None
+    captured_step.CapturedGradients._addresses = captured_step.CapturedGradients._versions = lambda self: None
     _graphs.pool_of = functools.lru_cache(_graphs.Pool)
 
 
@@ -48,23 +49,22 @@ def train(device, precision, graph=False):
     """(a step of the original architecture, the results to compare devices of)."""
     model = language_model(device, precision)
     optimizer = AdaGrad(model.parameters())
-    step = training_step.Step(model, optimizer, clip_norm=10.0, state_reset=0.0, cuda_graph=graph)
-    if graph:
-        step.captured.capturing, step.captured.serves = nothing_replayed, lambda device: True
     model.loss.draw = lambda seed, offset, device: (whole(SAMPLES, device="cpu"), whole(device="cpu"))
     spelled, state = TypeCharacters.__new__(TypeCharacters), None
     spelled._codes = whole(TYPES, CHARACTERS, device=device, kind=torch.uint8)
     spelled._ids, spelled.max_characters = whole(256, device=device), CHARACTERS
     places, kind = 2 * BATCH * STEPS, torch.int64
     distinct = DistinctWords(torch.empty(2048, dtype=kind), *(torch.empty(places, dtype=kind) for _ in range(3)))
-    words = step_inputs.Words(
-        *(torch.empty(2, BATCH, STEPS, dtype=kind) for _ in range(2)), np.full(BATCH, STEPS, np.int64), BATCH * STEPS,
-        0, BATCH, spelled.ids, [distinct],
-    )  # fmt: skip
+    windows = (torch.empty(2, BATCH, STEPS, dtype=kind) for _ in range(2))
+    batch = StreamBatch(*windows, np.full(BATCH, STEPS, np.int64), BATCH * STEPS, [distinct])
+    step = training_step.Step(model, optimizer, spelled.ids, rows=BATCH, clip_norm=10.0, cuda_graph=graph)
+    _graphs.enabled = lambda device: graph
+    if graph:
+        step.captured.capturing = nothing_replayed
 
     def once(number):
         nonlocal state
-        result = step(words, state, number)
+        result = step(batch, state, number)
         state = result.state
         return [result.forward, result.backward, result.gradient_norm, *state, *model.parameters()]
 

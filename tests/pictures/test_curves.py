@@ -13,7 +13,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures.curves import draw_curves, picture
 from elmo_fast.pretrain.log import TrainingProgress
 from elmo_fast.pretrain.metrics import MetricsFile, read_metrics
-from elmo_fast.pretrain.step.training_step import StepResult
+from elmo_fast.pretrain.step import StepResult
 from tests.pictures.conftest import boxes, check_all_text_is_inside
 from tests.pretrain.toy import toy_config
 

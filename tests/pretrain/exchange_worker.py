@@ -4,9 +4,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.processes import Processes, join_processes
-from elmo_fast.pretrain.step.gradient_exchange import GradientExchange, average_rows, wrap_in_ddp
 from tests.ops.recorded_graph import Recorded
 from tests.pretrain.sides import Side, check_equal, pretend
 
@@ -21,28 +19,26 @@ def tables():
 
 def check_rows(processes: Processes) -> None:
     mine = tables()[processes.rank]
-    total, twice = average_rows([mine, 2 * mine], processes)
+    total, twice = processes.sum_rows([mine, 2 * mine])
     torch.testing.assert_close(twice.to_dense(), 2 * total.to_dense())
     assert total.is_coalesced()
     assert total.indices()[0].tolist() == [0, 1, 2, 3, 4, 9]
-    wanted = sum(each.to_dense().double() for each in tables()) / 3
+    wanted = sum(each.to_dense().double() for each in tables())
     torch.testing.assert_close(total.to_dense().double(), wanted, rtol=1e-6, atol=1e-6)
 
 
 def check_dense(processes: Processes) -> None:
-    """A module's gradients become the mean over the processes, a skipped exchange included."""
-    torch.manual_seed(0)
-    module = torch.nn.Linear(3, 2)
-    apart = torch.nn.Parameter(torch.zeros(4))
-    wrapped = wrap_in_ddp(module, processes)
+    """A module's gradients become the sums over the processes, twice in a row; those of a table too, in place."""
+    module, table = torch.nn.Linear(3, 2), torch.nn.Parameter(torch.zeros(4))
     inputs = torch.arange(18.0).reshape(3, 2, 3)
-    with wrapped.no_sync():
-        wrapped(inputs[processes.rank, :1]).sum().backward()
-    (wrapped(inputs[processes.rank, 1:]).sum() + apart.sum() * (processes.rank + 1)).backward()
-    GradientExchange(wrapped, [[apart]], processes, 1, overlapped=True).finish()
-    torch.testing.assert_close(module.weight.grad, inputs.sum(dim=(0, 1)).expand(2, 3) / 3)
-    torch.testing.assert_close(module.bias.grad, torch.full((2,), 2.0))
-    assert apart.grad.tolist() == [2.0] * 4
+    for _ in range(2):
+        module.zero_grad()
+        table.grad = torch.full((4,), processes.rank + 1.0)
+        module(inputs[processes.rank]).sum().backward()
+        processes.sum_gradients([*module.parameters(), table], [[table]])
+        torch.testing.assert_close(module.weight.grad, inputs.sum(dim=(0, 1)).expand(2, 3))
+        torch.testing.assert_close(module.bias.grad, torch.full((2,), 6.0))
+        assert table.grad.tolist() == [6.0] * 4
 
 
 def check_talk(processes: Processes) -> None:
@@ -61,31 +57,21 @@ def check_talk(processes: Processes) -> None:
 
 
 def check_graphs(processes: Processes) -> None:
-    """Steps whose gradients come of replayed graphs leave the bits of launched ones, with rows of tables; so does a
-    process that cannot capture, among others that can. DDP's steps differ by the order of sums alone."""
+    """Steps whose gradients come of replayed graphs leave the bits of eager ones, with rows of tables; so does a
+    process that cannot capture, among others that can."""
 
     def refused(*given: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
 
     graphs = Recorded()
-    sides = Side(input="words"), Side(graphs, input="words"), Side(graphs, input="words")
-    assert [side.step.exchange.overlapped for side in sides] == [True, False, False]
-    sides[1].step.captured = None
+    sides = Side(input="words"), Side(graphs, input="words")
     if processes.rank == 1:
-        sides[2].step.captured.capturing = refused
+        sides[1].step.captured.capturing = refused
     for side in sides:
         for number in range(4):
             side.take(number, 0, rate=0.2 / (number + 1), heard="ignore")
-    check_equal(sides[1:])
+    check_equal(sides)
     assert [each.times for each in graphs] == ([] if processes.rank == 1 else [2])
-    torch.testing.assert_close(sides[0].model.state_dict(), sides[1].model.state_dict(), rtol=1e-4, atol=1e-6)
-
-
-def check_some_cannot(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where one process may not capture, all exchange as if none could."""
-    monkeypatch.setattr(_graphs, "enabled", lambda device: processes.rank != 1)
-    step = Side(Recorded()).step
-    assert (step.captured, step.exchange.overlapped) == (None, True)
 
 
 if __name__ == "__main__":
@@ -97,7 +83,6 @@ if __name__ == "__main__":
         with pytest.MonkeyPatch.context() as monkeypatch:
             pretend(monkeypatch)
             check_graphs(processes)
-            check_some_cannot(processes, monkeypatch)
         processes.max_(0)
         if processes.leads:
             print("all held")

@@ -4,7 +4,6 @@ import contextlib
 import math
 import sys
 import warnings
-from dataclasses import replace
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -14,12 +13,11 @@ from elmo_fast.corpus import streams
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.ops import _graphs, _table_rows
 from elmo_fast.ops._checks import check_values
-from elmo_fast.pretrain.language_model import make_input_reader, make_language_model
+from elmo_fast.pretrain.language_model import make_language_model
+from elmo_fast.pretrain.optimizer import AdaGrad
 from elmo_fast.pretrain.processes import Processes
-from elmo_fast.pretrain.step.adagrad import AdaGrad
-from elmo_fast.pretrain.step.training_step import Step
 from tests.ops.recorded_graph import SparseAsOnGpu
-from tests.pretrain.toy import toy_config, toy_corpus, toy_words
+from tests.pretrain.toy import toy_batches, toy_config, toy_corpus, toy_step
 
 
 def pretend(monkeypatch):
@@ -54,22 +52,19 @@ class Side:
         processes = Processes()
         # Rows of one of several processes are slices of batches, whose distinct words are not known.
         known = 0 if processes.distributed or config.model.input == "words" else micro_batches
-        self.batches = toy_words(config, corpus, distinct_parts=known)
+        rows = config.optimizer.batch_size
+        first, count = processes.assign_rows(rows)
+        self.batches = toy_batches(config, corpus, distinct_parts=known, first_row=first, row_count=count)
         self.model.bilm.encoder._waits_for_nothing = True
-        if config.model.input == "words":
-            reader = make_input_reader(self.model.options, corpus, "cpu")
-            self.batches = [replace(batch, characters=reader) for batch in self.batches]
-        rows = slice(*processes.assign_rows(config.optimizer.batch_size))
-        if processes.distributed:
-            self.batches = [batch.part(rows.start, rows.start + rows.stop) for batch in self.batches]
         self.optimizer = make(self.model.parameters(), 0.2)
         self.optimizer.backend = backend
-        self.step = Step(
-            self.model, self.optimizer, clip_norm=0.5, seed=11, state_reset=0.4, micro_batches=micro_batches,
-            sparse=make is not torch.optim.AdamW, processes=processes, cuda_graph=graphs is not None,
+        self.step = toy_step(
+            self.model, self.optimizer, rows=rows, first_row=first, clip_norm=0.5, state_reset=0.4,
+            micro_batches=micro_batches, sparse=make is not torch.optim.AdamW, processes=processes,
+            cuda_graph=graphs is not None,
         )  # fmt: skip
-        finish = self.step.exchange.finish
-        self.step.exchange.finish = lambda: self._among_all(finish)
+        exchange = processes.sum_gradients
+        processes.sum_gradients = lambda *given: self._among_all(exchange, *given)
         if self.step.captured is not None:
             self.step.captured.capturing = lambda *given: self._unseen(graphs.capture(*given))
         self.factor = torch.ones(())
@@ -85,10 +80,10 @@ class Side:
 
         return entry._replace(replay=replay)
 
-    def _among_all(self, finish):
+    def _among_all(self, exchange, *given):
         """What other processes send is of a size that the host reads, also on a GPU."""
         with _disable_current_modes() if self.step.processes.distributed else contextlib.nullcontext():
-            finish()
+            exchange(*given)
 
     def take(self, number, batch, rate=0.2, factor=1.0, heard="error"):
         self.optimizer.param_groups[0]["lr"] = rate

@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import adagrad_, adagrad_rows_, row_order, square_norm
-from elmo_fast.pretrain.step import clip
-from elmo_fast.pretrain.step.adagrad import AdaGrad, clip_and_step, clip_by_global_norm
+from elmo_fast.pretrain import optimizer as module
+from elmo_fast.pretrain.optimizer import AdaGrad, clip_and_step
 from tests.backends import backends, device_of
 
 DEVICE_WAYS = backends("adagrad", reference=True)
@@ -93,25 +93,18 @@ def test_gradients_survive_a_step_and_the_accumulator_is_in_the_state_dict(backe
 @every
 def test_the_clip_is_over_everything_with_rows_merged(backend):
     """norm = sqrt(3² + 4² + (1 + 1)² + 6²): both rows of id 1 are summed; the factor is clip / max(norm, clip)."""
-    table, matrix = Parameter(torch.zeros(3, 1)), Parameter(torch.zeros(2))
-    table.grad = sparse([1, 1, 2], torch.tensor([[1.0], [1.0], [6.0]]), 3)
-    matrix.grad = torch.tensor([3.0, 4.0])
     norm = (9 + 16 + 4 + 36) ** 0.5
-    found = clip_by_global_norm([table, matrix], 2.0, backend=backend)
-    assert isinstance(found, float if backend == "auto" else torch.Tensor)
-    assert float(found) == pytest.approx(norm)
-    assert table.grad.is_coalesced() == (backend == "auto")
-    torch.testing.assert_close(matrix.grad, torch.tensor([3.0, 4.0]) * 2 / norm)
-    torch.testing.assert_close(table.grad.to_dense(), torch.tensor([[0.0], [2.0], [6.0]]) * 2 / norm)
-
-
-@every
-def test_a_norm_within_the_clip_changes_nothing(backend):
-    matrix, unused = Parameter(torch.zeros(2)), Parameter(torch.zeros(2))
-    matrix.grad = torch.tensor([3.0, 4.0])
-    assert float(clip_by_global_norm([matrix, unused], 5.0, backend=backend)) == pytest.approx(5.0)
-    assert matrix.grad.tolist() == [3.0, 4.0]
-    assert unused.grad is None
+    for max_norm, factor in ((2.0, 2 / norm), (10.0, 1.0)):
+        table, matrix, unused = (Parameter(torch.zeros(*shape)) for shape in ((3, 1), (2,), (2,)))
+        table.grad = sparse([1, 1, 2], torch.tensor([[1.0], [1.0], [6.0]]), 3)
+        matrix.grad = torch.tensor([3.0, 4.0])
+        found = clip_and_step(AdaGrad([table, matrix, unused], 1.0, backend=backend), [table, matrix, unused], max_norm)
+        assert isinstance(found, float if backend == "auto" else torch.Tensor)
+        assert float(found) == pytest.approx(norm)
+        for parameter, gradient in ((matrix, [3.0, 4.0]), (table, [[0.0], [2.0], [6.0]]), (unused, [0.0, 0.0])):
+            gradient = torch.tensor(gradient)
+            moved, _ = dense_adagrad(torch.zeros_like(gradient), torch.ones_like(gradient), gradient * factor, 1.0)
+            torch.testing.assert_close(parameter.data, moved)
 
 
 def trained(backend, **more):
@@ -128,28 +121,33 @@ def trained(backend, **more):
 @every
 @pytest.mark.parametrize("max_norm", [0.5, 1e6])
 def test_clip_and_step_is_a_clip_and_a_step(backend, max_norm):
-    """The same weights and norm; the clip's factor goes with the update, and gradients stay as they were."""
+    """The weights and norm of dense gradients that torch clips; gradients stay as they were."""
     (parameters, optimizer), (others, other) = trained(backend), trained("auto")
     before = [p.grad.to_dense().clone() for p in parameters]
     norm = clip_and_step(optimizer, parameters, max_norm)
-    wanted = clip_by_global_norm(others, max_norm)
+    for parameter in others:
+        parameter.grad = parameter.grad.to_dense()
+    wanted = torch.nn.utils.clip_grad_norm_(others, max_norm)
     other.step()
     assert float(norm) == pytest.approx(float(wanted), rel=1e-6)
     assert wanted > 1.0
     for ours, theirs in zip(parameters, others, strict=True):
         torch.testing.assert_close(ours, theirs)
         torch.testing.assert_close(optimizer.state[ours]["sum"], other.state[theirs]["sum"])
-        assert ours.grad.is_sparse or optimizer.state[ours]["step"] == 1
+        assert optimizer.state[ours]["step"] == 1
     assert all(torch.equal(p.grad.to_dense(), g) for p, g in zip(parameters, before, strict=True))
     assert parameters[0].grad.is_coalesced() == (backend == "auto")
 
 
-def test_another_optimizer_is_clipped_and_stepped_too():
+@pytest.mark.parametrize("max_norm", [0.5, 1e6])
+def test_another_optimizer_is_clipped_and_stepped_too(max_norm):
     (parameters, _), (others, _) = trained("auto"), trained("auto")
-    optimizers = [torch.optim.SGD(each, lr=0.1) for each in (parameters, others)]
-    assert clip_and_step(optimizers[0], parameters, 0.5) == clip_by_global_norm(others, 0.5)
-    optimizers[1].step()
-    assert all(torch.equal(a, b) for a, b in zip(parameters, others, strict=True))
+    for parameter in others:
+        parameter.grad = parameter.grad.to_dense()
+    norm = clip_and_step(torch.optim.SGD(parameters, lr=0.1), parameters, max_norm)
+    assert norm == pytest.approx(float(torch.nn.utils.clip_grad_norm_(others, max_norm)))
+    torch.optim.SGD(others, lr=0.1).step()
+    torch.testing.assert_close(parameters, others)
 
 
 @pytest.mark.parametrize("max_norm", [0.5, 1e6])
@@ -199,18 +197,6 @@ def test_an_update_whose_norm_is_no_number_is_left_out_and_counted(backend, valu
     assert (optimizer.skipped.item(), other.skipped.item()) == (1, 0)
 
 
-@as_on_a_gpu
-def test_a_clip_alone_makes_zeros_of_gradients_without_a_norm(backend):
-    """So that the step after it changes nothing."""
-    parameters, optimizer = trained(backend)
-    parameters[1].grad[3] = math.inf
-    before = [p.detach().clone() for p in parameters]
-    assert not clip_by_global_norm(parameters, 0.5, backend=backend).isfinite()
-    assert not any(p.grad.to_dense().any() for p in parameters)
-    optimizer.step()
-    assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
-
-
 class NoWait(TorchDispatchMode):
     """Refuses what makes the host wait for a GPU: reading a number, shapes that depend on values."""
 
@@ -224,11 +210,10 @@ class NoWait(TorchDispatchMode):
 
 @pytest.mark.parametrize("backend", [p for p in DEVICE_WAYS if p.values != ("native",)])
 def test_nothing_waits_for_the_device(backend):
-    """Norm, clip, both kinds of update and the count of skipped ones; and the other way to clip."""
+    """Norm, clip, both kinds of update and the count of skipped ones."""
     parameters, optimizer = trained(backend)
     with NoWait():
         norm = clip_and_step(optimizer, parameters, 0.5)
-        clip_by_global_norm(parameters, 0.5, backend=backend)
     for wait in (float, bool, lambda x: x[x > 0], torch.Tensor.nonzero):
         with pytest.raises(AssertionError, match="waits"), NoWait():
             wait(norm)
@@ -297,7 +282,7 @@ def test_the_ids_of_one_table_are_sorted_once(backend, monkeypatch):
     """A table and its bias, which have the same rows, beside a table with others: the same bits as with a sort each."""
     ids, others, sorts = [4, 1, 4, 0], [2, 5, 1, 2], []
     values = torch.randn(4, 3), torch.randn(4), torch.randn(4, 3)
-    monkeypatch.setattr(clip, "row_order", lambda *given: (sorts.append(given), row_order(*given))[1])
+    monkeypatch.setattr(module, "row_order", lambda *given: (sorts.append(given), row_order(*given))[1])
     found = []
     for shared in (False, True):
         table = [Parameter(torch.ones(6, 3)), Parameter(torch.ones(6)), Parameter(torch.ones(6, 3))]

@@ -1,7 +1,6 @@
 """A training step replayed from a graph leaves the bits that launching leaves. Without a GPU, a stand-in records what a
 step runs and runs it again on the same memory."""
 
-import functools
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,9 +9,9 @@ import torch
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.ops import _graphs, _table_rows, _triton, _weights
-from elmo_fast.pretrain.step import training_step
-from elmo_fast.pretrain.step.captured_step import CapturedGradients
-from elmo_fast.pretrain.step.step_inputs import StepInputs
+from elmo_fast.pretrain import step
+from elmo_fast.pretrain.captured_step import CapturedGradients
+from elmo_fast.pretrain.step import StepInputs
 from tests.backends import HAS_CUDA
 from tests.ops.recorded_graph import Recorded
 from tests.pretrain.sides import Side, check_equal, pretend
@@ -94,18 +93,19 @@ def test_replayed_kernels_leave_the_bits_of_launched_ones(monkeypatch):
         side.state = torch.zeros(1, 2, 2, 3), torch.zeros(1, 2, 2, 4)
         for number in range(3):
             side.take(number, number, rate=0.2 / (number + 1))
-        types, characters = side.batches[3].types, side.batches[3].characters
+        types, characters = side.batches[3].types, side.step.characters
         with torch.no_grad():
             side.found.append(side.model.eval()(types, characters, side.state)[0].flatten()[:3].tolist())
     check_equal(sides)
     assert [each.times for each in graphs] == [2]
-    assert {"convolve", "weight_sums", "mix", "update", "update_rows", "logit_gradients"} <= set(graphs[0].names)
+    assert {"convolve", "weight_sums", "mix", "logit_gradients"} <= set(graphs[0].names)
 
 
 def test_a_step_whose_capture_fails_is_launched(monkeypatch):
     """So are all that follow; a warning gives the reason, and no copy of a weight is taken for one that was made."""
 
-    def not_permitted(*arguments):
+    def not_permitted(function, inputs, pool):
+        function(*inputs)
         weight = sides[1].model.softmax_weight
         assert _weights.rounded_copy(weight, torch.float16) is not None
         raise RuntimeError("operation not permitted when stream is capturing")
@@ -116,10 +116,10 @@ def test_a_step_whose_capture_fails_is_launched(monkeypatch):
         assert torch.equal(_weights.rounded_copy(weight, torch.float16), weight.half())
         return clip_and_step(optimizer, *arguments)
 
-    clip_and_step = training_step.clip_and_step
-    monkeypatch.setattr(training_step, "clip_and_update", not_permitted)
-    monkeypatch.setattr(training_step, "clip_and_step", stepping)
+    clip_and_step = step.clip_and_step
+    monkeypatch.setattr(step, "clip_and_step", stepping)
     sides = Side(input="words"), Side(Recorded(), input="words")
+    sides[1].step.captured.capturing = not_permitted
     for number in range(4):
         sides[0].take(number, number % 2)
         if number != 2:
@@ -152,12 +152,12 @@ class OneWeight(torch.nn.Module):
     def trained(self):
         return [("weight", self.weight)]
 
-    def gradients(self, inputs, rate=None):
+    def gradients(self, inputs):
         copy = _weights.rounded_copy(self.weight, torch.float16)
         self.weight.grad = copy.float() * inputs.types.sum()
         return copy.float().sum()[None], (inputs.types.float(), inputs.types.float())
 
-    def rest(self, held):
+    def update(self):
         with ThreadPoolExecutor(1) as other:  # the gradients are in the memory of all graphs
             self.locked.append(other.submit(pool_is_locked).result())
         copy = _weights.kept_rounded(self.weight)
@@ -165,10 +165,7 @@ class OneWeight(torch.nn.Module):
         if self.writes:
             copy.copy_(self.weight.detach())
             _weights.mark_rounded(self.weight, torch.float16)
-        return held[0], 0.0, held[1]
-
-    def launched(self, inputs):
-        return self.rest(self.gradients(inputs))
+        return 0.0
 
 
 @pytest.mark.parametrize("writes", [True, False], ids=["its update writes copies", "its update writes none"])
@@ -178,15 +175,14 @@ def test_gradients_of_a_graph_are_those_of_the_weights_now(writes):
     found, graphs = [], Recorded()
     for capturing in (None, graphs.capture):
         model = OneWeight(writes)
-        captured = capturing and CapturedGradients(model, model.optimizer, capturing)
+        captured = capturing and CapturedGradients(model, model.optimizer, model.gradients, capturing)
         for number in range(4):
             inputs = StepInputs(torch.full((1,), number), None, [], None, None, None, None, [])
-            launched = functools.partial(model.launched, inputs)
-            taken = captured.run(inputs, (), model.gradients, model.rest, launched) if captured else launched()
+            taken = captured.run(inputs, model.update) if captured else (*model.gradients(inputs), model.update())
             found.append((taken[0].clone(), model.weight.detach().clone()))
             if number == 0:
                 _weights.rounded_copy(model.weight, torch.float16)  # as an evaluation makes it
-    assert (graphs[0].times, model.locked) == (3, [False, True, True, True])
+    assert (graphs[0].times, model.locked) == (3, [True] * 4)
     torch.testing.assert_close(found[:4], found[4:], rtol=0, atol=0)
 
 

@@ -74,7 +74,7 @@ def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, mo
     assert "after step 12" in failed[0]
     assert "File too large" in failed[0]
     assert any(line.startswith("NOT WRITTEN to metrics.jsonl: File too large") for line in lines)
-    assert run.outcome.steps == 40
+    assert run.steps == 40
     assert [row["step"] for row in read_metrics(run.folder).steps] == [10, 30, 40]
     monkeypatch.undo()
     wanted = pretrain(long_run(tmp_path, save_dir=str(tmp_path / "calm")), report=quiet).model.checkpoint_state()

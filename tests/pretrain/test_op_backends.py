@@ -10,7 +10,7 @@ from elmo_fast import ops
 from elmo_fast.checkpoints import LOSSES
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.ops import _dispatch, _native
-from elmo_fast.pretrain.op_backends import describe_backends
+from elmo_fast.pretrain.plan import describe_backends
 from elmo_fast.pretrain.run import pretrain
 from tests.pretrain.toy import toy_config
 

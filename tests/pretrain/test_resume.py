@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ from elmo_fast import process
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.pretrain import run as run_module
+from elmo_fast.pretrain import checkpoint
+from elmo_fast.pretrain import trainer as trainer_module
 from elmo_fast.pretrain.checkpoint import read_training_state, save_checkpoint
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.run import pretrain
@@ -54,9 +56,9 @@ def test_a_run_in_pieces_is_the_run_in_one(tmp_path, stops, optimizer):
 
 
 def _until(config, steps, report):
-    reason, patch = run_module._reason_to_stop, pytest.MonkeyPatch()
+    reason, patch = trainer_module._reason_to_stop, pytest.MonkeyPatch()
     patch.setattr(
-        run_module,
+        trainer_module,
         "_reason_to_stop",
         lambda trainer, request: reason(trainer, request) or "time" * (trainer.progress.step == steps),
     )
@@ -73,10 +75,10 @@ def test_a_finished_run_does_nothing_more_and_a_longer_one_goes_on(tmp_path):
         again = pretrain(longer(tmp_path, 4, heldout_prefix=str(tmp_path / "train-1*")), report=quiet)
     rows = [json.loads(line) for line in (first.folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if row.get("event") == "heldout"] == [4]
-    assert (again.outcome.steps, again.outcome.stopped_by) == (4, "steps")
+    assert (again.steps, again.stopped_by) == (4, "steps")
     assert same(weights(first.folder), before)
     more = pretrain(longer(tmp_path, 6), report=quiet)
-    assert more.outcome.steps == 6
+    assert more.steps == 6
     assert not same(weights(first.folder), before)
 
 
@@ -106,7 +108,7 @@ def test_a_run_with_nothing_left_to_do_reports_and_leaves_its_model(tmp_path, st
     killed_with_unreported_steps(tmp_path, **schedule)
     lines = []
     done = pretrain(longer(tmp_path, steps, log_interval=3, **schedule), report=lines.append)
-    assert (done.outcome.steps, done.outcome.stopped_by) == (4, "steps")
+    assert (done.steps, done.stopped_by) == (4, "steps")
     assert any("resumes after step 4: nothing is left to do" in line for line in lines)
     assert same(weights(done.folder), read_training_state(saved_steps(done.folder)[-1][1]).weights)
     assert [step for step, *_ in reports(done.folder)] == [3, 4]
@@ -122,7 +124,7 @@ def test_a_signal_before_the_first_step_of_a_resumed_run_leaves_its_model(tmp_pa
     with monkeypatch.context() as patch:
         patch.setattr(process.StopRequest, "__enter__", lambda self: setattr(self, "signal", 15) or self)
         stopped = pretrain(longer(tmp_path, 8, log_interval=3), report=quiet)
-    assert (stopped.outcome.steps, stopped.outcome.stopped_by, stopped.outcome.signal) == (4, "interrupt", 15)
+    assert (stopped.steps, stopped.stopped_by, stopped.signal) == (4, "interrupt", 15)
     assert same(weights(stopped.folder), read_training_state(saved_steps(stopped.folder)[-1][1]).weights)
     on = pretrain(longer(tmp_path, 8, log_interval=3), report=quiet)
     assert same(weights(on.folder), weights(whole.folder))
@@ -149,7 +151,7 @@ def test_damaged_metrics_are_set_aside_and_the_run_goes_on(tmp_path, damage):
     path.write_bytes(DAMAGES[damage](path.read_bytes()))
     before, lines = path.read_bytes(), []
     on = pretrain(longer(tmp_path, 6), report=lines.append)
-    assert on.outcome.steps == 6
+    assert on.steps == 6
     said = [line for line in lines if "set aside as" in line]
     if damage == "cut":
         assert not said
@@ -317,7 +319,7 @@ def test_a_run_without_a_checkpoint_is_not_bound_to_its_text(tmp_path, monkeypat
     assert "altogether" in run.vocabulary
     lines.clear()
     config.run.max_steps = 3
-    assert pretrain(config, report=lines.append).outcome.steps == 3
+    assert pretrain(config, report=lines.append).steps == 3
     assert not [line for line in lines if line.startswith(("vocab ", "data   this run"))], "not prepared again"
 
 
@@ -359,7 +361,7 @@ def test_another_corpus_is_refused_unless_told_otherwise(tmp_path):
         pretrain(config, report=quiet)
     config.run.allow_other_corpus = True
     second = pretrain(config, report=quiet)
-    assert second.outcome.steps == 3
+    assert second.steps == 3
     assert not same(weights(second.folder), weights(first.folder))
 
 
@@ -395,10 +397,11 @@ def test_a_branch_from_a_named_checkpoint_goes_on_by_the_same_command(tmp_path):
     assert same(weights(run.folder), weights(first.folder))
 
 
-def test_the_checkpoint_just_written_is_never_removed(tmp_path):
+def test_the_checkpoint_just_written_is_never_removed(tmp_path, monkeypatch):
     """Checkpoints of higher numbers, left by an earlier branch, do not push it out."""
+    monkeypatch.setattr(checkpoint, "write_training_state", lambda folder, *rest: (folder / "x").write_text("x"))
     for step in (35, 40, 22, 23, 24):
-        save_checkpoint(tmp_path, step, 2, lambda aside: (aside / "x").write_text("x"))
+        save_checkpoint(tmp_path, 2, None, None, [], SimpleNamespace(step=step))
     assert [step for step, _ in saved_steps(tmp_path)] == [23, 24, 35, 40]
 
 
@@ -424,7 +427,7 @@ def test_init_from_keeps_known_words_and_takes_the_architecture(tmp_path):
     torch.testing.assert_close(new[lstm], old[lstm])
     assert any("the architecture is that of" in line and "dim" in line for line in lines)
     config.run.max_steps, config.model.dim = 2, 99
-    assert pretrain(config, report=lines.append).outcome.steps == 2
+    assert pretrain(config, report=lines.append).steps == 2
     assert sum("resumes after step 1" in line for line in lines) == 1
 
 

@@ -1,7 +1,6 @@
 """One training step against the formulas, written out here on the whole table in float64."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
@@ -9,26 +8,22 @@ import torch
 from elmo_fast import ops
 from elmo_fast.ops import log_uniform_sample
 from elmo_fast.pretrain.log import TrainingProgress
-from elmo_fast.pretrain.step.adagrad import AdaGrad
-from elmo_fast.pretrain.step.training_step import Step, StepResult
+from elmo_fast.pretrain.optimizer import AdaGrad
+from elmo_fast.pretrain.step import StepResult
 from tests.backends import backends, device_of
-from tests.pretrain.toy import toy_config, toy_corpus, toy_model, toy_words
+from tests.pretrain.toy import toy_batches, toy_config, toy_corpus, toy_model, toy_reader, toy_step
 
 SAMPLES, SEED = 6, 11
 
 
 def setting(dtype=torch.float64, device="cpu", **changes):
     corpus, config = toy_corpus(), toy_config(**{"dropout": 0.0} | changes)
-    return toy_model(config, corpus).to(device, dtype), toy_words(config, corpus, device)
-
-
-def stepping(model, optimizer, clip_norm=1e9, **more):
-    return Step(model, optimizer, clip_norm=clip_norm, seed=SEED, **more)
+    return toy_model(config, corpus).to(device, dtype), toy_batches(config, corpus)
 
 
 def run(model, words, state=None):
     """(forward [B·T, D], backward [B·T, D], state) of a model over one step's words."""
-    hidden, state = model(words.types, words.characters, state)
+    hidden, state = model(words.types, toy_reader(model), state)
     return (*hidden.flatten(1, 2), state)
 
 
@@ -55,7 +50,7 @@ def test_the_losses_and_the_update_are_the_formulas():
     model, batches = setting()
     twin, _ = setting()
     twin.load_state_dict(model.state_dict())
-    step = stepping(model, AdaGrad(model.parameters(), 0.2, 1.0))
+    step = toy_step(model, AdaGrad(model.parameters(), 0.2, 1.0))
     sums = [torch.ones_like(p) for p in twin.parameters()]
     state = twin_state = None
     assert [batch.filled.tolist() for batch in batches] == [[5, 5, 5], [5, 5, 5], [5, 5, 4]]
@@ -91,7 +86,7 @@ def test_what_is_not_filled_changes_nothing():
         last = batches[2]
         if other:
             last.types[:, 2, 4], last.targets[:, 2, 4] = 5, 5
-        result = stepping(model, AdaGrad(model.parameters()))(last, None, 0)
+        result = toy_step(model)(last, None, 0)
         results.append((result.forward, result.backward, result.gradient_norm, *result.state, model.state_dict()))
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 
@@ -103,7 +98,7 @@ def test_micro_batches_give_the_same_step(dropout):
     for parts in (1, 3):
         torch.manual_seed(3)
         model, batches = setting(dropout=dropout)
-        step, state, found = stepping(model, AdaGrad(model.parameters()), micro_batches=parts), None, []
+        step, state, found = toy_step(model, micro_batches=parts), None, []
         for number, batch in enumerate(batches):
             result = step(batch, state, number)
             state = result.state
@@ -119,10 +114,12 @@ def test_rows_without_words_add_nothing():
         torch.manual_seed(3)
         model, batches = setting(torch.float32, unroll_steps=7)
         assert batches[-1].filled.tolist() == [1, 1, 0]
-        result = stepping(model, AdaGrad(model.parameters()), micro_batches=parts)(batches[-1], None, 2)
+        result = toy_step(model, micro_batches=parts)(batches[-1], None, 2)
         results.append((result, model.state_dict()))
     torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-6)
-    alone = stepping(model, AdaGrad(model.parameters()))(batches[-1].part(2, 3), None, 3)
+    b = batches[-1]
+    last = b._replace(types=b.types[:, 2:], targets=b.targets[:, 2:], filled=b.filled[2:])
+    alone = toy_step(model, first_row=2)(last, None, 3)
     assert (alone.forward, alone.backward, alone.gradient_norm) == (0, 0, 0)
 
 
@@ -130,7 +127,7 @@ def test_rows_without_words_add_nothing():
 def test_the_gradient_is_clipped_before_the_update(backend):
     model, batches = setting()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    result = stepping(model, AdaGrad(model.parameters(), 0.2, 1.0, backend=backend), clip_norm=1e-3)(
+    result = toy_step(model, AdaGrad(model.parameters(), 0.2, 1.0, backend=backend), clip_norm=1e-3)(
         batches[0], None, 0
     )
     assert result.gradient_norm > 1.0
@@ -150,7 +147,7 @@ def test_an_optimizer_as_on_a_gpu_trains_alike(backend, clip_norm):
         torch.manual_seed(3)
         model, batches = setting(torch.float32, "cpu" if name == "auto" else device_of(name))
         optimizer = AdaGrad(model.parameters(), 0.2, 1.0, backend=name)
-        step = stepping(model, optimizer, clip_norm)
+        step = toy_step(model, optimizer, clip_norm=clip_norm)
         norms = [step(batch, None, k).gradient_norm for k, batch in enumerate(batches)]
         results.append((norms, {name: tensor.cpu() for name, tensor in model.state_dict().items()}))
     assert all(isinstance(norm, float) for norm in results[0][0])
@@ -170,7 +167,7 @@ def test_updating_rows_or_the_whole_table_gives_the_same_weights(dtype):
     for sparse in (True, False):
         torch.manual_seed(3)
         model, batches = setting(dtype)
-        step, state = stepping(model, AdaGrad(model.parameters(), 0.2, 1.0), 2.0, sparse=sparse), None
+        step, state = toy_step(model, AdaGrad(model.parameters(), 0.2, 1.0), clip_norm=2.0, sparse=sparse), None
         for number, batch in enumerate(batches):
             result = step(batch, state, number)
             state = result.state
@@ -189,7 +186,7 @@ def test_state_is_carried_and_its_gradient_cut():
     carried, fresh = run(model, second, state), run(model, second)
     assert not torch.allclose(carried[0], fresh[0])
     assert not torch.allclose(carried[1], fresh[1])
-    whole = run(model, replace(first, types=torch.cat([first.types, second.types], dim=2)))
+    whole = run(model, first._replace(types=torch.cat([first.types, second.types], dim=2)))
     for way in range(2):
         halves = torch.cat([hidden[way].view(3, 5, -1), carried[way].view(3, 5, -1)], dim=1)
         torch.testing.assert_close(halves, whole[way].view(3, 10, -1))
@@ -204,7 +201,7 @@ def test_every_direction_and_step_draws_a_sample_of_its_own(monkeypatch):
 
     monkeypatch.setattr(ops, "log_uniform_sample", recording)
     model, batches = setting()
-    step = stepping(model, AdaGrad(model.parameters()), micro_batches=3)
+    step = toy_step(model, micro_batches=3)
     for number, batch in enumerate(batches):
         step(batch, None, number)
     assert len(drawn) == 6
@@ -225,7 +222,7 @@ def test_dropout_is_a_function_of_seed_and_step():
         model, batches = setting(dropout=0.4)
         torch.manual_seed(global_seed)
         # One sample for all, so that only the masks differ.
-        step = stepping(model, AdaGrad(model.parameters()))
+        step = toy_step(model)
         drawn = log_uniform_sample(SAMPLES, len(model.softmax_bias), seed=SEED, offset=0)
         step._samples = lambda draw, device, drawn=drawn: drawn
         losses.append(step(batches[0], None, number).forward)
@@ -237,7 +234,7 @@ def test_sixteen_bit_operands_change_the_loss_a_little(precision):
     exact, batches = setting(torch.float32)
     rounded, _ = setting(torch.float32, precision=precision)
     rounded.load_state_dict(exact.state_dict())
-    losses = [stepping(m, AdaGrad(m.parameters()))(batches[0], None, 0).forward for m in (exact, rounded)]
+    losses = [toy_step(m)(batches[0], None, 0).forward for m in (exact, rounded)]
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=2e-2)
 
@@ -258,7 +255,7 @@ def test_losses_that_are_tensors_are_reported_alike():
 def test_gradients_are_laid_out_as_their_parameters():
     """Or DistributedDataParallel warns and copies."""
     model, batches = setting(torch.float32)
-    stepping(model, AdaGrad(model.parameters()))(batches[0], None, 0)
+    toy_step(model)(batches[0], None, 0)
     for name, parameter in model.named_parameters():
         assert parameter.grad.is_sparse or parameter.grad.stride() == parameter.stride(), name
 
@@ -270,10 +267,10 @@ def test_distinct_words_that_the_loader_counts_give_the_same_step(parts):
     for known in (0, parts):
         torch.manual_seed(3)
         corpus, config = toy_corpus(), toy_config()
-        model, batches = toy_model(config, corpus).double(), toy_words(config, corpus, distinct_parts=known)
+        model, batches = toy_model(config, corpus).double(), toy_batches(config, corpus, distinct_parts=known)
         if known:
             model.bilm.encoder._distinct = None
-        step, state = stepping(model, AdaGrad(model.parameters()), micro_batches=parts), None
+        step, state = toy_step(model, micro_batches=parts), None
         for number, batch in enumerate(batches):
             forward, backward, norm, state = step(batch, state, number)
         results.append((forward, backward, norm, *state, model.state_dict()))

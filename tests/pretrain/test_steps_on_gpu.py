@@ -5,10 +5,9 @@ import copy
 import pytest
 import torch
 
-from elmo_fast.pretrain.step.adagrad import AdaGrad
-from elmo_fast.pretrain.step.training_step import Step
+from elmo_fast.pretrain.optimizer import AdaGrad
 from tests.backends import HAS_CUDA
-from tests.pretrain.toy import toy_config, toy_corpus, toy_model, toy_words
+from tests.pretrain.toy import toy_batches, toy_config, toy_corpus, toy_model, toy_step
 
 DEVICE = "cuda" if HAS_CUDA else "cpu"
 
@@ -16,7 +15,7 @@ DEVICE = "cuda" if HAS_CUDA else "cpu"
 def taken(model, batches, cuda_graph):
     """All that some steps report and leave, and the number of graphs."""
     optimizer = AdaGrad(model.parameters(), 0.2)
-    step = Step(model, optimizer, clip_norm=0.5, seed=11, state_reset=0.4, cuda_graph=cuda_graph)
+    step = toy_step(model, optimizer, clip_norm=0.5, state_reset=0.4, cuda_graph=cuda_graph)
     state, left = None, []
     for number in range(6):
         result = step(batches[0], state, number)
@@ -31,7 +30,7 @@ def test_replayed_steps_leave_the_bits_of_launched_ones(precision):
     """The first step has no state, the second is launched, the third is captured. Without a GPU both are launched."""
     torch.manual_seed(3)
     config, corpus = toy_config(precision=precision, dropout=0.4), toy_corpus()
-    model, batches = toy_model(config, corpus).to(DEVICE), toy_words(config, corpus, DEVICE)
+    model, batches = toy_model(config, corpus).to(DEVICE), toy_batches(config, corpus)
     (launched, none), (replayed, graphs) = (taken(copy.deepcopy(model), batches, graph) for graph in (False, True))
     assert (none, graphs) == (0, int(HAS_CUDA))
     assert all(torch.equal(a, b) for a, b in zip(launched, replayed, strict=True))

@@ -17,12 +17,11 @@ from elmo_fast.pretrain.checkpoint import find_vocabulary_file
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
 from elmo_fast.pretrain.log import RunLog
+from elmo_fast.pretrain.optimizer import AdaGrad
 from elmo_fast.pretrain.plan import planned_steps
-from elmo_fast.pretrain.run import dry_run, pretrain, train
-from elmo_fast.pretrain.step.adagrad import AdaGrad
-from elmo_fast.pretrain.step.optimizer import make_scheduler
-from elmo_fast.pretrain.step.training_step import Step
-from elmo_fast.pretrain.trainer import LanguageModelTrainer
+from elmo_fast.pretrain.run import dry_run, pretrain
+from elmo_fast.pretrain.step import Step
+from elmo_fast.pretrain.trainer import LanguageModelTrainer, train
 from elmo_fast.text import Vocabulary
 from tests.pretrain.toy import toy_config, toy_corpus, toy_model
 
@@ -45,7 +44,7 @@ def test_learns_a_tiny_text_by_heart(tmp_path):
     run = pretrain(config, report=quiet)
     corpus = read_corpus(config.data.train_prefix, run.vocabulary)
     after = evaluate(run.model, corpus, batch_size=3)
-    assert run.outcome.steps == 300
+    assert run.steps == 300
     assert max(after.forward, after.backward) < 2.0 < 5.0 < before.mean
     losses = [row["loss"] for row in rows(run.folder) if "loss" in row]
     assert losses == sorted(losses, reverse=True)
@@ -78,9 +77,9 @@ def test_every_step_starts_from_the_state_the_one_before_ended_with(tmp_path, mo
     """Across the end of an epoch too: the text has three steps."""
     given, returned, call = [], [], Step.__call__
 
-    def recording(self, words, state, number):
+    def recording(self, batch, state, number):
         given.append((number, state))
-        returned.append(call(self, words, state, number))
+        returned.append(call(self, batch, state, number))
         return returned[-1]
 
     monkeypatch.setattr(Step, "__call__", recording)
@@ -144,8 +143,8 @@ def test_the_time_budget_ends_a_run_that_then_saves(tmp_path):
     lines = []
     config = toy_config(tmp_path, max_seconds=0.3, max_steps=None, n_epochs=10**6)
     run = pretrain(config, report=lines.append)
-    assert run.outcome.stopped_by == "time"
-    assert 0.3 <= run.outcome.seconds < 5
+    assert run.stopped_by == "time"
+    assert 0.3 <= run.seconds < 5
     assert f"in all; max_seconds is reached; model in {run.folder}" in lines[-1]
     LanguageModel.from_pretrained(run.folder)
     progress = next(line for line in lines if line.startswith("step "))
@@ -169,7 +168,7 @@ def test_ctrl_c_finishes_the_step_and_leaves_a_readable_model(tmp_path, monkeypa
     monkeypatch.setattr(LanguageModelTrainer, "step", interrupted_step)
     before = signal.getsignal(number)
     run = pretrain(config, report=quiet)
-    assert (run.outcome.stopped_by, run.outcome.signal, run.outcome.steps, len(seen)) == ("interrupt", number, 4, 4)
+    assert (run.stopped_by, run.signal, run.steps, len(seen)) == ("interrupt", number, 4, 4)
     saved, now = LanguageModel.from_pretrained(run.folder).checkpoint_state(), run.model.checkpoint_state()
     assert all(torch.equal(saved[name], now[name]) for name in now)
     assert signal.getsignal(number) is before
@@ -202,7 +201,6 @@ def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_pa
     assert trainer.looks_at_every_step
     trainer.looks_at_every_step = False
     trainer.optimizer = trainer.update.optimizer = AdaGrad(trainer.model.parameters(), backend="reference")
-    trainer.scheduler = make_scheduler(config.optimizer, trainer.optimizer, 50, 0)
     step, before = trainer.step, []
 
     def poisoned_step():
@@ -269,7 +267,7 @@ def test_a_vocabulary_smaller_than_the_samples_takes_the_full_softmax_and_says_s
     )
     assert (run.model.options.trained_by, config.optimizer.loss) == ("full_softmax", "sampled_softmax")
     config.run.max_steps = 4
-    assert pretrain(config, report=lines.append).outcome.steps == 4
+    assert pretrain(config, report=lines.append).steps == 4
     lines.clear()
     dry_run(config, report=lines.append)
     assert lines[0].startswith("loss   full_softmax: the vocabulary has 19 words")

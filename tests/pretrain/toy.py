@@ -2,10 +2,13 @@
 
 import pathlib
 
-from elmo_fast.corpus import Corpus, Stream, encode
+import torch
+
+from elmo_fast.corpus import Corpus, Stream, StreamBatch, encode
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
-from elmo_fast.pretrain.step.step_inputs import Words
+from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader, make_language_model
+from elmo_fast.pretrain.optimizer import AdaGrad
+from elmo_fast.pretrain.step import Step
 from elmo_fast.text import Vocabulary, count_words
 
 SENTENCES = [
@@ -51,12 +54,18 @@ def toy_model(config: PretrainConfig, corpus: Corpus) -> LanguageModel:
     return make_language_model(config, len(corpus.vocabulary))
 
 
-def toy_words(
-    config: PretrainConfig, corpus: Corpus, device: str = "cpu", seed: int = 1, distinct_parts: int = 0
-) -> list[Words]:
-    """What one process reads in the steps of the first epoch, the last of which is not filled."""
-    rows, steps = config.optimizer.batch_size, config.optimizer.unroll_steps
-    stream = Stream(corpus, rows, steps, seed=seed, distinct_parts=distinct_parts)
-    characters = corpus.types.characters(config.model.max_characters_per_token, device=device).ids
-    batches = [stream.batch(0, number) for number in range(stream.steps_per_epoch)]
-    return [Words(b.types, b.targets, b.filled, b.words, 0, rows, characters, b.distinct) for b in batches]
+def toy_batches(config: PretrainConfig, corpus: Corpus, **more: int) -> list[StreamBatch]:
+    """The batches of the first epoch, the last of which is not filled; more: of `Stream`."""
+    stream = Stream(corpus, config.optimizer.batch_size, config.optimizer.unroll_steps, seed=1, **more)
+    return [stream.batch(0, number) for number in range(stream.steps_per_epoch)]
+
+
+def toy_reader(model: LanguageModel):
+    """Spells the words of the toy text for a model, on its device."""
+    return make_input_reader(model.options, toy_corpus(), next(model.parameters()).device)
+
+
+def toy_step(model: LanguageModel, optimizer: torch.optim.Optimizer | None = None, **more: object) -> Step:
+    """Steps over the toy text, three rows of it unless told otherwise."""
+    settings: dict[str, object] = {"rows": 3, "clip_norm": 1e9, "seed": 11} | more
+    return Step(model, optimizer or AdaGrad(model.parameters()), toy_reader(model), **settings)

@@ -1,0 +1,208 @@
+"""The optimizers: TensorFlow's AdaGrad with row updates for tables, one clip over all gradients, the learning rate."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import (
+    RowOrder,
+    adagrad_,
+    adagrad_rows_,
+    backend_for,
+    clip_scale,
+    merged_square_norm,
+    row_order,
+    square_norm,
+)
+from elmo_fast.ops._table_rows import coalesced
+from elmo_fast.pretrain.config import OptimizerConfig
+from elmo_fast.pretrain.language_model import LanguageModel
+
+
+class AdaGrad(torch.optim.Adagrad):
+    """AdaGrad as TensorFlow has it: `a += g²; w -= lr·g / √a`, with `a` starting above zero and no ε.
+
+    Dense gradients go through `ops.adagrad_`, which never waits for a GPU. A sparse gradient touches only its rows: the
+    rows of one id are summed before they are squared (Duchi et al. 2011; bilm-tf sums over directions and towers the
+    same way).
+
+    params: what to train; learning_rate: step size; initial_accumulator_value: where `a` starts, above 0; backend: of
+    the ops, "auto", "native", "triton" or "reference".
+
+    skipped: how many updates were left out because their `scale` was not finite, [] int64 on the device, or None
+    before the first step with a scale.
+    """
+
+    backend = "auto"
+    skipped: Tensor | None = None
+
+    def __init__(
+        self,
+        params: Iterable[torch.nn.Parameter],
+        learning_rate: float = 0.2,
+        initial_accumulator_value: float = 1.0,
+        *,
+        backend: str = "auto",
+    ) -> None:
+        trained = list(params)
+        super().__init__(
+            trained,
+            lr=learning_rate,
+            initial_accumulator_value=initial_accumulator_value,
+            eps=0.0,
+            fused=True if all(p.device.type == "cpu" for p in trained) else None,
+        )
+        self.backend = backend
+
+    @torch.no_grad()
+    def step(  # type: ignore[override]
+        self,
+        closure: Callable[[], float] | None = None,
+        *,
+        scale: Tensor | float | None = None,
+        orders: Mapping[Tensor, RowOrder] | None = None,
+    ) -> float | None:
+        """Update every parameter that has a gradient; gradients are left as they are.
+
+        scale: factor of all gradients, a number or a [] tensor on their device; a tensor that is not finite leaves all
+        weights as they are and is counted in `skipped`; orders: `ops.row_order` of sparse gradients, if already
+        computed.
+        """
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        if isinstance(scale, Tensor):
+            if self.skipped is None:
+                self.skipped = torch.zeros((), dtype=torch.int64, device=scale.device)
+            self.skipped += (scale - scale).ne(0)  # NaN where it is not finite, in fewer launches than isfinite
+        for group in self.param_groups:
+            if extras := [name for name in ("eps", "lr_decay", "weight_decay", "maximize") if group[name]]:
+                raise ElmoFastError(
+                    f"AdaGrad: {' and '.join(extras)} must be 0 or false, as it has none; got others in a state_dict"
+                )
+            trained = [p for p in group["params"] if p.grad is not None]
+            self._update(trained, group["lr"], scale, orders or {})
+            for parameter in trained:
+                self.state[parameter]["step"] += 1
+        return loss
+
+    def accumulator(self, parameter: Tensor) -> Tensor:
+        """Return `a` of a parameter; created here for one that was added later, as torch's own step does."""
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros(())
+            state["sum"] = torch.full_like(parameter, self.defaults["initial_accumulator_value"])
+        sums: Tensor = state["sum"]
+        return sums
+
+    def _update(
+        self,
+        parameters: list[Tensor],
+        learning_rate: float,
+        scale: Tensor | float | None,
+        orders: Mapping[Tensor, RowOrder],
+    ) -> None:
+        rate: float | Tensor = learning_rate
+        if parameters and parameters[0].device.type != "cpu":
+            rate = torch.full((), learning_rate, dtype=torch.float32, device=parameters[0].device)  # once for all
+        dense: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, Tensor]]] = {}
+        for parameter in parameters:
+            accumulator, gradient = self.accumulator(parameter), parameter.grad
+            assert gradient is not None
+            if gradient.is_sparse:
+                ids, rows = gradient._indices()[0], gradient._values()
+                order, factor = orders.get(parameter), _factor(scale, gradient)
+                adagrad_rows_(parameter, accumulator, ids, rows, rate, factor, order=order, backend=self.backend)
+            else:
+                dense.setdefault((gradient.device, gradient.dtype), []).append((parameter, accumulator, gradient))
+        for each in dense.values():
+            weights, sums, gradients = (list(column) for column in zip(*each, strict=True))
+            adagrad_(weights, sums, gradients, rate, _factor(scale, gradients[0]), backend=self.backend)
+
+
+def _factor(scale: Tensor | float | None, gradient: Tensor) -> Tensor | None:
+    """Return the scale as a tensor; a number of the host's in the gradient's dtype."""
+    return torch.tensor(scale, dtype=gradient.dtype, device=gradient.device) if isinstance(scale, float) else scale
+
+
+@torch.no_grad()
+def clip_and_step(
+    optimizer: torch.optim.Optimizer,
+    params: Iterable[torch.nn.Parameter],
+    max_norm: float,
+    tables: Sequence[Sequence[Tensor]] = (),
+) -> float | Tensor:
+    """Update with all gradients scaled by `max_norm / max(norm, max_norm)`; return the norm before the clip.
+
+    norm: the root of the sum of squares of all gradients together; a sparse gradient counts with its merged rows.
+    Without a finite norm the update is left out. AdaGrad scales as it updates, not in a pass of its own: gradients stay
+    unchanged. On a GPU it reads the factor from the device (`AdaGrad.skipped` counts the updates left out) and the norm
+    is a [] tensor that nothing has waited for. Elsewhere, and for other optimizers, the host reads the norm, and sparse
+    gradients are left coalesced. tables: parameters whose gradients have the same ids, which are then sorted once.
+    """
+    trained = [parameter for parameter in params if parameter.grad is not None]
+    on_device = any(parameter.device.type != "cpu" for parameter in trained)
+    if isinstance(optimizer, AdaGrad) and (on_device or optimizer.backend != "auto"):
+        total, orders = _global_norm(trained, optimizer.backend, tables)
+        optimizer.step(scale=clip_scale(total, max_norm), orders=orders)
+        return total
+    for parameter in trained:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = coalesced(parameter.grad)
+    values = [p.grad._values() if p.grad.is_sparse else p.grad for p in trained if p.grad is not None]
+    norm = math.sqrt(sum(square_norm([each]).item() for each in values))
+    scale = max_norm / norm if norm > max_norm else None
+    if not math.isfinite(norm):
+        return norm
+    if isinstance(optimizer, AdaGrad):
+        optimizer.step(scale=scale)
+        return norm
+    if scale is not None:
+        torch._foreach_mul_(values, scale)
+    optimizer.step()
+    return norm
+
+
+def _global_norm(
+    parameters: Sequence[Tensor], backend: str, tables: Sequence[Sequence[Tensor]] = ()
+) -> tuple[Tensor, dict[Tensor, RowOrder]]:
+    """Return the norm of all gradients, [] on their device, and the orders in which sparse ones were merged."""
+    if not parameters:
+        return torch.zeros(()), {}
+    squares: list[Tensor] = []
+    orders: dict[Tensor, RowOrder] = {}
+    others = {parameter: table for table in tables for parameter in table}
+    dense: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for parameter in parameters:
+        gradient = parameter.grad
+        assert gradient is not None
+        if gradient.is_sparse:
+            ids, words = gradient._indices()[0], parameter.shape[0]
+            known = [orders[each] for each in others.get(parameter, ()) if each in orders]
+            order = orders[parameter] = known[0] if known else row_order(ids, words)
+            squares.append(merged_square_norm(ids, gradient._values(), words, order=order, backend=backend))
+        else:
+            dense.setdefault((gradient.device, gradient.dtype), []).append(gradient)
+    squares += [square_norm(gradients, backend=backend) for gradients in dense.values()]
+    return torch.stack([square.to(squares[0]) for square in squares]).sum().sqrt(), orders
+
+
+def make_optimizer(config: OptimizerConfig, model: LanguageModel) -> torch.optim.Optimizer:
+    """Return AdaGrad as bilm-tf has it, which updates only used rows of the tables, or torch's AdamW."""
+    rate, trained = config.rate, [parameter for _, parameter in model.trained()]
+    if config.optimiser == "adagrad":
+        return AdaGrad(trained, rate, config.initial_accumulator_value, backend=backend_for("adagrad", model.backend))
+    return torch.optim.AdamW(trained, rate, weight_decay=config.weight_decay, fused=True)
+
+
+def rate_of_step(config: OptimizerConfig, total_steps: int, step: int) -> float:
+    """Return the learning rate of step `step` (from 0), as `schedule` says: it has no state."""
+    warmup, end = config.warmup_steps, config.final_share
+    if step < warmup:
+        return config.rate * ((step + 1) / (warmup + 1))
+    if config.schedule == "constant":
+        return config.rate
+    gone = min(1.0, (step - warmup) / max(1, total_steps - warmup))
+    left = 1 - gone if config.schedule == "linear" else (1 + math.cos(math.pi * gone)) / 2
+    return config.rate * (end + (1 - end) * left)

@@ -1,1 +1,0 @@
-"""One step of training: the losses, their gradient, its exchange between processes, the clip, the update."""
