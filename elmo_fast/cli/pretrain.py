@@ -38,7 +38,10 @@ def build_parser() -> Any:
         PresetOrFile,
         "name of a preset, or YAML, JSON or TOML file of these options",
     )
-    parser.flag("dry_run", "report weights, memory and tokens per step; write and train nothing")
+    parser.flag(
+        "dry_run",
+        "report weights, memory, disk, steps, and hours at the speed of a few steps measured here; write nothing",
+    )
     parser.option("n_gpus", int, "bilm-tf's flag: prints the torchrun command to use instead")
     for name, section in SECTIONS.items():
         parser.fields(section, name, _OTHER_NAMES)

@@ -56,6 +56,20 @@ def find_vocabulary_file(folder: str | os.PathLike[str]) -> pathlib.Path:
 POSITION_FILE, OPTIMIZER_FILE, ROWS_FILE = "position.json", "optimiser.safetensors", "rows.safetensors"
 
 
+# The checkpoint of the best held-out perplexity, in the folder of the others.
+BEST = "best"
+
+
+@dataclasses.dataclass(frozen=True)
+class BestEvaluation:
+    """The best evaluation of held-out text so far. perplexity: None before the first; step: after which it was made;
+    worse: how many evaluations since have not been better."""
+
+    perplexity: float | None = None
+    step: int = 0
+    worse: int = 0
+
+
 @dataclasses.dataclass(frozen=True)
 class RunPosition:
     """The position of a run, and what identifies the run.
@@ -63,7 +77,8 @@ class RunPosition:
     step: taken; words: read; seconds: of training; fingerprint: of the corpus; rows: R; unroll_steps: T; seed;
     shuffle; optimiser: its name; model: the architecture, as ModelConfig's fields; vocabulary: a digest of
     its words; unreported: losses and gradient norm of each step since the last report; loss: its name (older runs knew
-    one); exact_shards: of older runs, whose gradients were added in another order.
+    one); best: of the
+    evaluations so far; exact_shards: of older runs, whose gradients were added in another order.
     """
 
     step: int
@@ -79,6 +94,7 @@ class RunPosition:
     vocabulary: str
     unreported: list[list[float]]
     loss: str = "sampled_softmax"
+    best: BestEvaluation = BestEvaluation()
     exact_shards: int | None = None
 
 
@@ -109,15 +125,18 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     rows: Sequence[Tensor | None],
     position: RunPosition,
+    *,
+    best: bool = False,
 ) -> pathlib.Path:
     """Write the checkpoint run/checkpoints/step-N and return its folder; keep the newest `keep`.
 
-    It appears under its name when it is complete and on the disk. rows: the LSTM states of all R rows, h [L, 2, R, D]
+    It appears under its name when it is complete and on the disk. best: write run/checkpoints/best instead, and remove
+    none; rows: the LSTM states of all R rows, h [L, 2, R, D]
     and c [L, 2, R, H], on the CPU; empty before the first step. Raises CheckpointError or OSError if writing fails.
     """
     folder = run / CHECKPOINTS
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / step_name(position.step)
+    target = folder / (BEST if best else step_name(position.step))
     remove_unfinished(run)
     if target.exists():
         write_training_state(target, model, optimizer, rows, position)
@@ -131,7 +150,7 @@ def save_checkpoint(
             flush(folder)
         finally:
             remove_unfinished(run)
-    older = [path for number, path in saved_steps(run) if number < position.step]
+    older = [] if best else [path for number, path in saved_steps(run) if number < position.step]
     for path in older[: len(older) + 1 - keep]:
         # First under a name that no reader looks for; what cannot be removed now is at the next save.
         shutil.rmtree(path.rename(folder / f"{_UNFINISHED}{path.name}"), ignore_errors=True)

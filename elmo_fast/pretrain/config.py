@@ -150,6 +150,13 @@ class RunConfig:
         "steps between evaluations of heldout_prefix, which is also evaluated at the end; null: a tenth of the planned "
         "steps, at least log_interval",
     )
+    keep_best: bool = described(
+        False, "also keep the checkpoint with the best perplexity of heldout_prefix, as checkpoints/best"
+    )
+    patience: int | None = described(
+        None,
+        "stop after this many evaluations of heldout_prefix without a better perplexity than before; null: never stop",
+    )
     log_interval: int = described(100, "steps between progress lines and rows of metrics.jsonl")
     tensorboard: bool = described(False, "also write the figures for TensorBoard, to save_dir/tensorboard")
     seed: int = described(0, "seed of initial weights, sentence order, dropout and negative samples", "0 or more")
@@ -293,6 +300,12 @@ def complaints(config: PretrainConfig) -> list[str]:
     found += _model_complaints(config.model) + _data_complaints(config.data) + _input_complaints(config)
     if optimizer.weight_decay and optimizer.optimiser == "adagrad":
         found.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimizer.weight_decay!r}")
+    if config.data.heldout_prefix is None:
+        found += [
+            f"{name} compares perplexities of heldout_prefix, which must name text; got nothing"
+            for name, value in (("keep_best", config.run.keep_best), ("patience", config.run.patience is not None))
+            if value
+        ]
     if not config.run.save_dir:
         found.append("save_dir must name the folder to write to; got nothing")
     return found

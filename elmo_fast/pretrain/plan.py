@@ -3,22 +3,21 @@
 import dataclasses
 import math
 import pathlib
+import shutil
 from collections.abc import Callable
 
 import torch
 
 from elmo_fast import ops
 from elmo_fast.checkpoints import state_shapes
-from elmo_fast.corpus import Corpus, is_prepared, open_corpus
+from elmo_fast.corpus import Corpus
 from elmo_fast.memory import available, resident, size
 from elmo_fast.modules.losses import LOSS_CLASSES, NOISE_POWER
 from elmo_fast.ops._dispatch import made_for, suppress_warnings
 from elmo_fast.pretrain.config import PretrainConfig
-from elmo_fast.pretrain.corpora import CORPUS_FOLDER
 from elmo_fast.pretrain.language_model import options_of
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.progress import duration
-from elmo_fast.text import Vocabulary
 
 # A vocabulary made for a text leaves less of it out.
 MUCH_UNKNOWN = 0.2
@@ -202,36 +201,26 @@ def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, don
             if config.data.heldout_prefix is not None
             else ""
         )
+        + (f", at most {config.run.patience:,} times without a better perplexity" if config.run.patience else "")
+        + (" | the best checkpoint is kept" if config.run.keep_best else "")
     )
 
 
-def describe_plan(config: PretrainConfig, device: torch.device, processes: Processes) -> list[str]:
-    """The lines of --dry_run: all that is known without reading unprepared text or writing anything."""
-    said: list[str] = []
-    folders = (config.data.train_prefix, pathlib.Path(config.run.save_dir) / CORPUS_FOLDER)
-    prepared = next((folder for folder in folders if is_prepared(folder)), None)
-    if prepared is None:
-        if config.data.vocab_file is None:
-            return [
-                "plan   the text is not prepared and no vocab_file is given, so that nothing is known of the sizes; "
-                "run elmo-fast prepare first, or name a vocab_file"
-            ]
-        vocabulary = Vocabulary.read(config.data.vocab_file)
-        config = with_fitting_loss(config, len(vocabulary), said.append)
-        return [
-            *said,
-            *describe_model(config, len(vocabulary), processes, device),
-            "plan   the text is not prepared, so that its words are not counted yet (elmo-fast prepare)",
-        ]
-    corpus, optimizer = open_corpus(prepared), config.optimizer
-    config = with_fitting_loss(config, len(corpus.vocabulary), said.append)
-    epoch = math.ceil(math.ceil(corpus.positions / optimizer.batch_size) / optimizer.unroll_steps)
-    return [
-        *said,
-        *describe_model(config, len(corpus.vocabulary), processes, device),
-        *describe_corpus(corpus),
-        describe_steps(config, planned_steps(config, epoch), epoch, 0),
-    ]
+def describe_disk(config: PretrainConfig, vocabulary_size: int) -> list[str]:
+    """Describe the room that a run's checkpoints take, in lines of text; a warning where there is less."""
+    model, run = config.model, config.run
+    bilm, softmax = count_weights(config, vocabulary_size)
+    sums = 1 if config.optimizer.optimiser == "adagrad" else 2
+    states = 2 * model.n_layers * config.optimizer.batch_size * (model.dim + model.projection_dim)
+    checkpoint = 4 * ((1 + sums) * (bilm + softmax) + states)
+    # While the newest is written, none has been removed; the model lies in the folder itself, too.
+    needed = (run.keep_checkpoints + 1 + run.keep_best) * checkpoint + 4 * (bilm + softmax)
+    place = pathlib.Path(run.save_dir).absolute()
+    free = shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
+    line = f"disk   about {size(needed)} in save_dir: checkpoints of {size(checkpoint)} each; {size(free)} are free"
+    if needed <= free:
+        return [line]
+    return [line, "WARNING the disk will be full: lower keep_checkpoints, or give a save_dir on another disk"]
 
 
 # The ops of the character encoder.

@@ -24,7 +24,7 @@ from elmo_fast.pretrain.corpora import (
 from elmo_fast.pretrain.init_from import Origin, adopt_architecture, load_origin, load_word_vectors
 from elmo_fast.pretrain.language_model import make_language_model
 from elmo_fast.pretrain.log import RunLog
-from elmo_fast.pretrain.plan import describe_corpus, describe_model, describe_steps, with_fitting_loss
+from elmo_fast.pretrain.plan import describe_corpus, describe_disk, describe_model, describe_steps, with_fitting_loss
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.progress import METRICS_FILE
@@ -162,7 +162,8 @@ def start_run(
             f"WARNING until step {resumed.position.step} gradients were added in the order of exact_shards, which is "
             "gone: the weights will equal those of an undisturbed run but for rounding"
         )
-    for line in describe_model(config, len(corpus.vocabulary), processes, device):
+    words = len(corpus.vocabulary)
+    for line in describe_model(config, words, processes, device) + describe_disk(config, words):
         report(line)
     model = make_language_model(config, len(corpus.vocabulary), device, target_counts(corpus))
     if origin is not None:

@@ -1,5 +1,6 @@
 """The state of a pretraining run, and its loop: steps, saves, evaluations, and when to stop."""
 
+import dataclasses
 import math
 import pathlib
 import time
@@ -12,7 +13,13 @@ from elmo_fast.corpus import Corpus, Stream
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs
-from elmo_fast.pretrain.checkpoint import RunPosition, TrainingState, load_optimizer, save_checkpoint
+from elmo_fast.pretrain.checkpoint import (
+    BestEvaluation,
+    RunPosition,
+    TrainingState,
+    load_optimizer,
+    save_checkpoint,
+)
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
@@ -80,6 +87,7 @@ class LanguageModelTrainer:
         self.progress = TrainingProgress(total, run.max_seconds, model.loss.perplexity)
         self.state: LayerStates | None = None
         self.perplexity: Perplexity | None = None
+        self.best = BestEvaluation()
         if resumed is not None:
             model.load(resumed.weights)
             load_optimizer(model, self.optimizer, resumed.optimizer)
@@ -88,6 +96,7 @@ class LanguageModelTrainer:
                 h, c = (each[:, :, rows].contiguous().to(self.device) for each in resumed.state)
                 self.state = h, c
             self.progress.resume(resumed.position)
+            self.best = resumed.position.best
         self.update = Step(
             model,
             self.optimizer,
@@ -124,6 +133,7 @@ class LanguageModelTrainer:
             vocabulary=self.corpus.vocabulary.digest,
             unreported=progress.unreported,
             loss=optimizer.loss,
+            best=self.best,
         )
 
     def step(self) -> StepResult:
@@ -157,8 +167,10 @@ class LanguageModelTrainer:
     def _advice(self) -> str:
         return f"earlier checkpoints are in {self.record.folder / CHECKPOINTS}; try a smaller learning_rate"
 
-    def save(self) -> None:
+    def save(self, *, best: bool = False) -> None:
         """Write the checkpoint of this step, on the process that leads; raises OSError if the disk refuses it.
+
+        best: as the best one, not as one of the newest.
 
         Raises ElmoFastError, in all processes, rather than save NaN or infinity, which a resumed run would read.
         """
@@ -174,17 +186,40 @@ class LanguageModelTrainer:
         keep = self.config.run.keep_checkpoints
 
         def write() -> pathlib.Path:
-            return save_checkpoint(self.record.folder, keep, self.model, self.optimizer, rows, at)
+            return save_checkpoint(self.record.folder, keep, self.model, self.optimizer, rows, at, best=best)
 
         path = self.processes.run_on_leader(write)
         self.record.saved(path, at.step, round(at.seconds, 3), time.monotonic() - began)
 
-    def evaluate(self) -> None:
-        """Report the perplexity of the held-out text, as `elmo-fast eval` does."""
-        if self.heldout is not None:
-            _graphs.release(self.device)  # a step's graph holds its memory
-            self.perplexity = evaluate(self.model, self.heldout, device=self.device, processes=self.processes)
-            self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
+    def try_to_save(self, *, best: bool = False) -> bool:
+        """Save; False if that fails: a disk that is full now may not be at the next interval."""
+        try:
+            self.save(best=best)
+        except TrainingLost:
+            raise
+        except (ElmoFastError, OSError) as error:
+            self.record.say(f"NOT SAVED after step {self.progress.step}: {error}; training continues")
+            return False
+        return True
+
+    def evaluate(self, *, planned: bool = True) -> None:
+        """Report the perplexity of the held-out text, as `elmo-fast eval` does, and keep the best checkpoint.
+
+        planned: count towards `patience`; the evaluation of a run that its time limit ends, and that may resume, does
+        not.
+        """
+        if self.heldout is None:
+            return
+        _graphs.release(self.device)  # a step's graph holds its memory
+        self.perplexity = evaluate(self.model, self.heldout, device=self.device, processes=self.processes)
+        self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
+        found = self.perplexity.mean
+        if self.best.perplexity is None or found < self.best.perplexity:
+            self.best = BestEvaluation(found, self.progress.step)
+            if self.config.run.keep_best:
+                self.try_to_save(best=True)
+        elif planned:
+            self.best = dataclasses.replace(self.best, worse=self.best.worse + 1)
 
     def report(self) -> None:
         """Report the steps since the last report, if there were any."""
@@ -200,7 +235,8 @@ class LanguageModelTrainer:
 def train(trainer: LanguageModelTrainer) -> tuple[str, int]:
     """Run to the last step, the end of the time, or Ctrl-C; save at intervals and, in every case, at the end.
 
-    Returns why it stopped ("steps", "time" or "interrupt"), and the signal that interrupted any of the processes, or 0.
+    Returns why it stopped ("steps", "patience", "time" or "interrupt"), and the number of the signal that interrupted
+    any of the processes, or 0.
     """
     run, progress = trainer.config.run, trainer.progress
     progress.start()
@@ -217,32 +253,25 @@ def train(trainer: LanguageModelTrainer) -> tuple[str, int]:
                 if progress.step % interval == 0:
                     evaluated = progress.step
                     trainer.evaluate()
-                if progress.step % run.checkpoint_interval == 0 and _saves(trainer):
+                if progress.step % run.checkpoint_interval == 0 and trainer.try_to_save():
                     saved = progress.step
         trainer.report()
         if saved != progress.step:
             trainer.save()
         if stop != "interrupt" and evaluated != progress.step:
-            trainer.evaluate()
+            trainer.evaluate(planned=stop == "steps")
+            if run.keep_best or run.patience:
+                trainer.save()  # again, with this evaluation
     return stop, request.signal if stop == "interrupt" else 0
-
-
-def _saves(trainer: LanguageModelTrainer) -> bool:
-    """Save; False if that fails: a disk that is full now may not be at the next interval."""
-    try:
-        trainer.save()
-    except TrainingLost:
-        raise
-    except (ElmoFastError, OSError) as error:
-        trainer.record.say(f"NOT SAVED after step {trainer.progress.step}: {error}; training continues")
-        return False
-    return True
 
 
 def _reason_to_stop(trainer: LanguageModelTrainer, request: StopRequest) -> str:
     progress = trainer.progress
     if progress.step >= progress.total_steps:
         return "steps"
+    patience = trainer.config.run.patience
+    if patience is not None and trainer.best.worse >= patience:
+        return "patience"
     over = progress.max_seconds is not None and progress.sitting >= progress.max_seconds
     reason = trainer.processes.max_(request.signal or _TIME_IS_UP * over)
     if reason > _TIME_IS_UP:

@@ -28,6 +28,7 @@ def configuration(folder: pathlib.Path, name: str, steps: int):
     return toy_config(
         folder, max_steps=steps, n_epochs=1000, checkpoint_interval=INTERVAL, log_interval=5, dropout=0.2,
         save_dir=str(folder / name), heldout_prefix=str(folder / "train-1*"), heldout_interval=30,
+        keep_best=True,
     )  # fmt: skip
 
 
@@ -108,10 +109,11 @@ def killed_while_saving(folder: pathlib.Path, name: str) -> int:
 
 
 def digest(folder: pathlib.Path, name: str) -> str:
-    """Of the weights' bytes; the file's header names tensors in an order of its own in every process."""
+    """Of the bytes of the last weights and the best; a file's header names tensors in any order."""
     found = hashlib.sha256()
-    for key, tensor in sorted(load_file(folder / name / "model.safetensors").items()):
-        found.update(key.encode() + tensor.numpy().tobytes())
+    for place in (folder / name, folder / name / "checkpoints" / "best"):
+        for key, tensor in sorted(load_file(place / "model.safetensors").items()):
+            found.update(key.encode() + tensor.numpy().tobytes())
     return found.hexdigest()
 
 

@@ -29,4 +29,4 @@ def test_killed_runs_end_with_the_same_bytes_of_weights(tmp_path):
     assert [step for step, *_ in undisturbed] == list(range(5, 241, 5))
     assert found["losses"]["random"] == undisturbed
     assert found["losses"]["saving"] == undisturbed
-    assert all(left == ["step-0000238", "step-0000240"] for left in found["left"].values())
+    assert all(left == ["best", "step-0000238", "step-0000240"] for left in found["left"].values())

@@ -1,0 +1,160 @@
+"""Held-out perplexity decides: the best checkpoint is kept, patience ends a run, and a dry run says what it takes."""
+
+import math
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from elmo_fast.checkpoints import saved_steps
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain import trainer as trainer_module
+from elmo_fast.pretrain.checkpoint import BestEvaluation, find_vocabulary_file, read_training_state
+from elmo_fast.pretrain.evaluate import Perplexity
+from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.plan import describe_disk
+from elmo_fast.pretrain.run import dry_run, pretrain
+from elmo_fast.pretrain.step import Step
+from tests.pretrain.toy import toy_config
+
+# Perplexity after each step at which it is measured: better, worse, best, then never better.
+CURVE = {2: 9.0, 4: 7.0, 6: 8.0, 8: 6.0, 10: 6.5, 12: 6.0, 14: 7.0, 16: 5.0}
+
+
+@pytest.fixture
+def curve(monkeypatch):
+    """Evaluations give CURVE."""
+    now, call = [], Step.__call__
+
+    def step(self, batch, state, number):
+        now.append(number + 1)
+        return call(self, batch, state, number)
+
+    def evaluate(*given, **named):
+        loss = math.log(CURVE.get(now[-1], 99.0))
+        return Perplexity(loss, loss, 10)
+
+    monkeypatch.setattr(Step, "__call__", step)
+    monkeypatch.setattr(trainer_module, "evaluate", evaluate)
+
+
+def taught(folder, name, steps=16, report=lambda line: None, **changes):
+    settings = {"n_epochs": 1000, "dropout": 0.1, "heldout_interval": 2, "checkpoint_interval": 3, "keep_best": True}
+    text = str(folder / "train-1*")
+    config = toy_config(folder, save_dir=str(folder / name), max_steps=steps, heldout_prefix=text, **settings | changes)
+    return pretrain(config, report=report)
+
+
+def kept(run):
+    """The best checkpoint of a run: its step, what it says of itself, its weights."""
+    state = read_training_state(run.folder / "checkpoints" / "best")
+    return state.position.step, state.position.best, state.weights, state.optimizer
+
+
+def test_the_best_checkpoint_is_kept_and_is_a_model_and_a_checkpoint(tmp_path, curve):
+    lines = []
+    run = taught(tmp_path, "run", 14, lines.append, checkpoint_interval=2, keep_checkpoints=2)
+    every = taught(tmp_path, "every", 14, checkpoint_interval=2, keep_checkpoints=99, keep_best=False)
+    best = run.folder / "checkpoints" / "best"
+    step, position, weights, sums = kept(run)
+    assert (step, position) == (8, BestEvaluation(pytest.approx(6.0), 8, 0))
+    wanted = read_training_state(saved_steps(every.folder)[3][1])
+    for ours, theirs in ((weights, wanted.weights), (sums, wanted.optimizer)):
+        assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+    assert [number for number, _ in saved_steps(run.folder)] == [12, 14]
+    assert not (every.folder / "checkpoints" / "best").exists()
+    assert any("the best checkpoint is kept" in line for line in lines)
+    assert LanguageModel.from_pretrained(best).options == run.model.options
+    assert find_vocabulary_file(best) == run.folder / "vocab.txt"
+    branch = taught(tmp_path, "branch", 9, lines.append, resume=str(best))
+    assert branch.steps == 9
+    assert any("resumes after step 8" in line for line in lines)
+
+
+@pytest.mark.parametrize("patience", [1, 2, 3])
+def test_patience_ends_a_run_and_more_of_it_goes_on(tmp_path, curve, patience):
+    """Equal is not better."""
+    lines, ends = [], {1: 6, 2: 12, 3: 14}
+    run = taught(tmp_path, "run", report=lines.append, patience=patience)
+    assert (run.steps, run.stopped_by) == (ends[patience], "patience")
+    assert any(f"at most {patience} times without a better perplexity" in line for line in lines)
+    assert "held-out perplexity has not improved" in lines[-1]
+    again = taught(tmp_path, "run", patience=patience)
+    assert (again.steps, again.stopped_by) == (run.steps, "patience")
+    on = taught(tmp_path, "run", patience=9)
+    assert (on.steps, on.stopped_by, kept(on)[0]) == (16, "steps", 16)
+
+
+@pytest.mark.parametrize("stops", [(3,), (6, 7), (8,), (9, 10, 11)])
+def test_a_run_in_pieces_has_the_same_best_and_ends_at_the_same_step(tmp_path, curve, monkeypatch, stops):
+    """Killed before a save, at an evaluation or after it."""
+    whole = taught(tmp_path, "whole", patience=3)
+    for stop in stops:
+
+        def die(line, stop=stop):
+            if line.startswith("step ") and int(line.split()[1]) == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            taught(tmp_path, "pieces", report=die, patience=3, log_interval=1)
+    pieces = taught(tmp_path, "pieces", patience=3, log_interval=1)
+    assert (pieces.steps, pieces.stopped_by) == (whole.steps, whole.stopped_by) == (14, "patience")
+    (step, position, *tensors), (wanted_step, wanted, *wanted_tensors) = kept(pieces), kept(whole)
+    assert (step, position) == (wanted_step, wanted)
+    for ours, theirs in zip(tensors, wanted_tensors, strict=True):
+        assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+    last = [read_training_state(saved_steps(run.folder)[-1][1]).position.best for run in (pieces, whole)]
+    assert last[0] == last[1] == BestEvaluation(pytest.approx(6.0), 8, 3)
+
+
+def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, curve):
+    """It falls at any step; what it finds may be the best, though."""
+    first = taught(tmp_path, "run", patience=1, heldout_interval=100, max_seconds=0.0001, steps=1000)
+    assert first.stopped_by == "time"
+    state = read_training_state(saved_steps(first.folder)[-1][1]).position
+    assert (state.best.worse, state.best.step) == (0, first.steps)
+
+
+def test_both_need_held_out_text(tmp_path):
+    for changes in ({"keep_best": True}, {"patience": 2}):
+        with pytest.raises(ElmoFastError, match=rf"{next(iter(changes))} compares perplexities of heldout_prefix"):
+            pretrain(toy_config(tmp_path, **changes))
+
+
+def test_a_dry_run_measures_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch):
+    from elmo_fast.corpus import prepare
+
+    config = toy_config(tmp_path, max_steps=3000, n_epochs=10**4)
+    prepare(config.data.train_prefix, tmp_path / "corpus", min_count=1)
+    config.data.train_prefix = str(tmp_path / "corpus")
+    before, lines = sorted(tmp_path.rglob("*")), []
+    dry_run(config, report=lines.append)
+    speed = next(line for line in lines if line.startswith("speed "))
+    tokens = float(speed.split()[1].replace(",", ""))
+    assert tokens > 0
+    assert "measured here in 5 steps after the first: 3,000 steps take about" in speed
+    assert sorted(tmp_path.rglob("*")) == before
+    config.run.max_seconds = 1e-3
+    dry_run(config, report=lines.append)
+    assert "; max_seconds ends the run after 1s" in lines[-1]
+    monkeypatch.setattr("elmo_fast.pretrain.plan.available", lambda: 1)
+    dry_run(config, report=lines.append)
+    assert lines[-1] == "speed  not measured: memory would run out"
+
+
+def test_the_disk_announced_is_the_disk_used(tmp_path, monkeypatch):
+    """To a tenth, the last checkpoint that is removed after the next is written included."""
+    config = toy_config(tmp_path, dim=128, projection_dim=64, max_steps=6, checkpoint_interval=1, n_epochs=99)
+    run = pretrain(config, report=lambda line: None)
+    checkpoint = sum(path.stat().st_size for path in saved_steps(run.folder)[0][1].iterdir())
+    model = (run.folder / "model.safetensors").stat().st_size
+    asked = []
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: asked.append(folder) or SimpleNamespace(free=2**30))
+    (line,) = describe_disk(config, len(run.vocabulary))
+    announced = float(line.split("about ")[1].split()[0]) * 2**20
+    assert announced == pytest.approx(3 * checkpoint + model, rel=0.1)
+    config.run.save_dir = str(tmp_path / "absent" / "run")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: asked.append(folder) or SimpleNamespace(free=1000))
+    assert describe_disk(config, len(run.vocabulary))[1].startswith("WARNING the disk will be full")
+    assert asked == [run.folder, tmp_path]
