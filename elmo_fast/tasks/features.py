@@ -339,10 +339,6 @@ class ElmoFeatures(nn.Module):
         """2D, the width of a mix."""
         return self.bilm.get_output_dim()
 
-    def bilm_parameters(self) -> list[nn.Parameter]:
-        """The biLM's parameters where they are trained, for a learning rate of their own; else none."""
-        return list(self.bilm.parameters()) if self.fine_tuned else []
-
     def forward(self, sentences: Sequence[Sequence[str]], layers: Tensor | None = None) -> Tensor:
         """The mixes of a batch of tokenised sentences, [M, B, T, 2D], 0 at padding.
 

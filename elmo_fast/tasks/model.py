@@ -57,10 +57,6 @@ class TaskModel(nn.Module):
         """The best labels of each sentence."""
         return self.head.decode(scores, batch.lengths)
 
-    def bilm_parameters(self) -> list[nn.Parameter]:
-        """Those of a fine-tuned biLM; else none."""
-        return [] if self.elmo is None else self.elmo.bilm_parameters()
-
     @property
     def words(self) -> list[str]:
         """The words of a table of random embeddings, which no file has; else none."""

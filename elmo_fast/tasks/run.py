@@ -25,6 +25,7 @@ from elmo_fast.tasks.formats import Example, format_of, read_examples, write_exa
 from elmo_fast.tasks.model import TaskModel, empty_model, input_digests, new_model
 from elmo_fast.tasks.scores import Scores
 from elmo_fast.tasks.trainer import (
+    BILM_PREFIX,
     TaskTrainer,
     load_tensors,
     load_weights,
@@ -40,7 +41,6 @@ CONFIG_FILE, RESULTS_FILE, MODEL_FILE = "task.json", "results.json", "task.safet
 LABELS_FILE, WORDS_FILE = "labels.json", "words.json"
 # Of older versions, whose weights of a fine-tuned biLM are among the task's.
 OLD_CONFIG_FILE, OLD_MODEL_FILE = "config.json", "model.safetensors"
-_BILM = "elmo.trained_bilm."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,7 @@ class SavedTask:
 def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: TaskResult) -> None:
     """Write what load_task and people read, all together, with a manifest; a fine-tuned biLM as a model of its own."""
     tuned = model.elmo is not None and model.elmo.fine_tuned
-    weights = {name: each for name, each in trained_weights(model).items() if not name.startswith(_BILM)}
+    weights = {name: each for name, each in trained_weights(model).items() if not name.startswith(BILM_PREFIX)}
     weights = {name: each.detach().cpu().contiguous() for name, each in weights.items()}
     inputs = json.dumps(input_digests(result.config, model))
     flat = result.config.flat()
@@ -173,7 +173,7 @@ def load_task(
             )
     wanted = trained_weights(made)
     if tuned:
-        wanted = {name: each for name, each in wanted.items() if not name.startswith(_BILM)}
+        wanted = {name: each for name, each in wanted.items() if not name.startswith(BILM_PREFIX)}
     load_weights(wanted, weights, folder / model_file)
     return SavedTask(made.to(device).eval(), config, labels)
 

@@ -53,6 +53,8 @@ def score(split: Split, predicted: list[list[str]], labels: Labels) -> Scores:
     return tag_scores(split.gold, predicted, spans=split.per_word and are_spans([labels.names], split.gold))
 
 
+# Names of a fine-tuned biLM's parameters begin with this.
+BILM_PREFIX = "elmo.trained_bilm."
 STATE_FILE = "training.safetensors"
 FORMAT = "elmo_fast task training 1"
 _WEIGHTS, _BEST = "weights/", "best/"
@@ -313,10 +315,9 @@ class TaskTrainer:
 
 def adam(model: TaskModel, config: TaskConfig) -> torch.optim.Adam:
     """Adam (Kingma and Ba 2015) over what is trained; a fine-tuned biLM has its own learning rate."""
-    own = {id(parameter) for parameter in model.bilm_parameters()}
-    weights = list(trained_weights(model).values())
-    task = [each for each in weights if id(each) not in own]
-    bilm = [each for each in weights if id(each) in own]
+    weights = trained_weights(model)
+    task = [each for name, each in weights.items() if not name.startswith(BILM_PREFIX)]
+    bilm = [each for name, each in weights.items() if name.startswith(BILM_PREFIX)]
     groups = [{"params": task, "lr": config.learning_rate}, {"params": bilm, "lr": config.elmo_learning_rate}]
     return torch.optim.Adam([group for group in groups if group["params"]], fused=True)
 

@@ -37,10 +37,10 @@ def test_one_two_and_three_processes_train_alike(tmp_path):
     [("negative_sampling", "words"), ("hierarchical_softmax", "characters"), ("full_softmax", "words")],
 )
 def test_each_loss_and_input_trains_alike_in_two_processes(tmp_path, loss, read):
-    """Negatives drawn alike, rows of the tables exchanged as rows: thirty steps with dropout and micro-batches."""
+    """Negatives drawn alike, rows of the tables exchanged as rows: twelve steps with dropout and micro-batches."""
     for name, count in (("one", 1), ("two", 2)):
         more = {"micro_batches": 3} if name == "two" else {}
-        pretrain(tmp_path, name, count, loss=loss, input=read, dropout=0.1, max_steps=30, **more)
+        pretrain(tmp_path, name, count, loss=loss, input=read, dropout=0.1, max_steps=12, **more)
     for ours, wanted in zip(losses(tmp_path, "two"), losses(tmp_path, "one"), strict=True):
         assert ours == pytest.approx(wanted, rel=1e-4)
     weights = load_file(tmp_path / "one" / "model.safetensors")
@@ -49,11 +49,11 @@ def test_each_loss_and_input_trains_alike_in_two_processes(tmp_path, loss, read)
 
 
 def test_a_run_goes_on_in_another_number_of_processes(tmp_path):
-    """Twelve steps in three processes, the rest in two: the losses of one process, as rows keep their state."""
-    for name, sittings in (("alone", [(1, 30)]), ("mixed", [(3, 12), (2, 30)])):
+    """Seven steps in three processes, the rest in two: the losses of one process, as rows keep their state."""
+    for name, sittings in (("alone", [(1, 16)]), ("mixed", [(3, 7), (2, 16)])):
         for count, steps in sittings:
             output = pretrain(tmp_path, name, count, dropout=0.1, max_steps=steps)
-    assert "resumes after step 12" in output
+    assert "resumes after step 7" in output
     for ours, wanted in zip(losses(tmp_path, "mixed"), losses(tmp_path, "alone"), strict=True):
         assert ours == pytest.approx(wanted, rel=1e-4)
 
