@@ -62,12 +62,16 @@ BEST = "best"
 
 @dataclasses.dataclass(frozen=True)
 class BestEvaluation:
-    """The best evaluation of held-out text so far. perplexity: None before the first; step: after which it was made;
-    worse: how many evaluations since have not been better."""
+    """The best evaluation of held-out text so far.
+
+    perplexity: None before the first; step: after which it was made; worse: how many evaluations since have not been
+    better; text: fingerprint of the held-out text.
+    """
 
     perplexity: float | None = None
     step: int = 0
     worse: int = 0
+    text: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from elmo_fast.checkpoints import CHECKPOINTS, VOCABULARY, saved_steps
 from elmo_fast.corpus import Corpus, is_prepared
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import write_text
-from elmo_fast.pretrain.checkpoint import TrainingState, read_training_state, remove_unfinished
+from elmo_fast.pretrain.checkpoint import BestEvaluation, TrainingState, read_training_state, remove_unfinished
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.corpora import (
     CORPUS_FOLDER,
@@ -21,7 +21,7 @@ from elmo_fast.pretrain.corpora import (
     open_training_corpus,
     target_counts,
 )
-from elmo_fast.pretrain.init_from import Origin, adopt_architecture, load_origin, load_word_vectors
+from elmo_fast.pretrain.init_from import adopt_architecture, load_origin, load_word_vectors
 from elmo_fast.pretrain.language_model import make_language_model
 from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.plan import describe_corpus, describe_disk, describe_model, describe_steps, with_fitting_loss
@@ -32,7 +32,7 @@ from elmo_fast.text import Vocabulary
 
 
 def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], None]) -> TrainingState | None:
-    """The checkpoint that `resume` asks for: the newest whole one of save_dir, a named one, or none.
+    """Return the checkpoint that `resume` asks for: the newest whole one of save_dir, a named one, or none.
 
     A named one counts only while save_dir has no checkpoints of its own: afterwards the newest of those is used, so
     that the same command resumes the run. A damaged one is reported by name, and the one before is used.
@@ -67,7 +67,7 @@ def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], No
 
 
 def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpus) -> bool:
-    """Whether the run resumes at the checkpoint's position; False when it starts another text from its beginning.
+    """Return True to resume at the checkpoint's position, False to start a different text from its beginning.
 
     Raises ElmoFastError that names what differs and has not been allowed to.
     """
@@ -111,13 +111,6 @@ def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpu
 CONFIG_FILE = "pretrain.yaml"
 
 
-def find_vocabulary(config: PretrainConfig, origin: Origin | None) -> Vocabulary | None:
-    """The vocabulary that vocab_file names, that of the model a run starts from, or None: to be built of the text."""
-    if config.data.vocab_file is not None:
-        return Vocabulary.read(config.data.vocab_file)
-    return None if origin is None else origin.vocabulary
-
-
 def start_run(
     config: PretrainConfig,
     folder: pathlib.Path,
@@ -126,7 +119,7 @@ def start_run(
     report: Callable[[str], None],
     held: contextlib.ExitStack,
 ) -> LanguageModelTrainer:
-    """The trainer of a new or resumed run; `held` closes its log at the end."""
+    """Return the trainer of a new or resumed run; `held` closes its log at the end."""
     started_before = processes.run_on_leader(lambda: (folder / METRICS_FILE).exists())
     processes.run_on_leader(lambda: remove_unfinished(folder))
     resumed = find_checkpoint_to_resume(config, report)
@@ -139,7 +132,9 @@ def start_run(
         origin = load_origin(config, report)
     elif config.run.init_from is not None:
         adopt_architecture(config, ModelConfig(**resumed.position.model), config.run.init_from, report)
-    vocabulary = find_vocabulary(config, origin)
+    vocabulary = None if origin is None else origin.vocabulary  # None: built from the text
+    if config.data.vocab_file is not None:
+        vocabulary = Vocabulary.read(config.data.vocab_file)
     corpus = processes.run_leader_first(
         lambda leads: (
             open_training_corpus(config.data, vocabulary, folder, report)
@@ -155,7 +150,9 @@ def start_run(
     optimizer = config.optimizer
     processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
     if resumed is not None and not check_same_run(resumed, config, corpus):
-        position = dataclasses.replace(resumed.position, step=0, words=0, seconds=0.0, unreported=[])
+        position = dataclasses.replace(
+            resumed.position, step=0, words=0, seconds=0.0, unreported=[], best=BestEvaluation()
+        )
         resumed = dataclasses.replace(resumed, state=None, position=position)
     if resumed is not None and resumed.position.exact_shards is not None:
         report(
@@ -165,7 +162,7 @@ def start_run(
     words = len(corpus.vocabulary)
     for line in describe_model(config, words, processes, device) + describe_disk(config, words):
         report(line)
-    model = make_language_model(config, len(corpus.vocabulary), device, target_counts(corpus))
+    model = make_language_model(config, words, device, target_counts(corpus))
     if origin is not None:
         origin.initialise(model, corpus.vocabulary, config.run.seed, report)
     elif resumed is None and config.model.input == "vectors":
@@ -194,7 +191,7 @@ def start_run(
 
 
 def check_own_text(config: PretrainConfig, folder: pathlib.Path) -> None:
-    """Raises ElmoFastError, before anything is written, when a run on a prepared corpus is given plain text now."""
+    """Raise ElmoFastError, before anything is written, if a run on a prepared corpus gets plain text now."""
     prepared = is_prepared(config.data.train_prefix) or is_prepared(folder / CORPUS_FOLDER)
     if saved_steps(folder) and not prepared:
         raise ElmoFastError(
@@ -204,7 +201,7 @@ def check_own_text(config: PretrainConfig, folder: pathlib.Path) -> None:
 
 
 def write_config_and_vocabulary(config: PretrainConfig, folder: pathlib.Path, corpus: Corpus) -> None:
-    """Writes the configuration and the vocabulary into the run's folder."""
+    """Write the configuration and the vocabulary into the run's folder."""
     import yaml
 
     folder.mkdir(parents=True, exist_ok=True)

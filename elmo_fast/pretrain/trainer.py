@@ -14,6 +14,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.checkpoint import (
+    BEST,
     BestEvaluation,
     RunPosition,
     TrainingState,
@@ -96,7 +97,7 @@ class LanguageModelTrainer:
                 h, c = (each[:, :, rows].contiguous().to(self.device) for each in resumed.state)
                 self.state = h, c
             self.progress.resume(resumed.position)
-            self.best = resumed.position.best
+            self.best = self._known_best(resumed.position.best)
         self.update = Step(
             model,
             self.optimizer,
@@ -111,6 +112,15 @@ class LanguageModelTrainer:
             processes=self.processes,
             cuda_graph=run.cuda_graph,
         )
+
+    def _known_best(self, best: BestEvaluation) -> BestEvaluation:
+        """Return what a resumed run compares with: nothing if the held-out text is different, and no perplexity if the
+        folder lacks the best checkpoint, as that of a branch does."""
+        if self.heldout is None or best.text != self.heldout.fingerprint:
+            return BestEvaluation()
+        place = self.record.folder / CHECKPOINTS / BEST
+        lacks = self.config.run.keep_best and not self.processes.run_on_leader(place.exists)
+        return dataclasses.replace(best, perplexity=None) if lacks else best
 
     def rate(self, number: int) -> float:
         """Return the learning rate of step `number`, from 0."""
@@ -215,7 +225,7 @@ class LanguageModelTrainer:
         self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
         found = self.perplexity.mean
         if self.best.perplexity is None or found < self.best.perplexity:
-            self.best = BestEvaluation(found, self.progress.step)
+            self.best = BestEvaluation(found, self.progress.step, text=self.heldout.fingerprint)
             if self.config.run.keep_best:
                 self.try_to_save(best=True)
         elif planned:

@@ -10,7 +10,7 @@ import torch
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain import trainer as trainer_module
-from elmo_fast.pretrain.checkpoint import BestEvaluation, find_vocabulary_file, read_training_state
+from elmo_fast.pretrain.checkpoint import find_vocabulary_file, read_training_state
 from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.plan import describe_disk
@@ -42,7 +42,8 @@ def curve(monkeypatch):
 def taught(folder, name, steps=16, report=lambda line: None, **changes):
     settings = {"n_epochs": 1000, "dropout": 0.1, "heldout_interval": 2, "checkpoint_interval": 3, "keep_best": True}
     text = str(folder / "train-1*")
-    config = toy_config(folder, save_dir=str(folder / name), max_steps=steps, heldout_prefix=text, **settings | changes)
+    settings |= {"save_dir": str(folder / name), "max_steps": steps, "heldout_prefix": text} | changes
+    config = toy_config(folder, **settings)
     return pretrain(config, report=report)
 
 
@@ -58,7 +59,7 @@ def test_the_best_checkpoint_is_kept_and_is_a_model_and_a_checkpoint(tmp_path, c
     every = taught(tmp_path, "every", 14, checkpoint_interval=2, keep_checkpoints=99, keep_best=False)
     best = run.folder / "checkpoints" / "best"
     step, position, weights, sums = kept(run)
-    assert (step, position) == (8, BestEvaluation(pytest.approx(6.0), 8, 0))
+    assert (step, position.perplexity, position.step, position.worse) == (8, pytest.approx(6.0), 8, 0)
     wanted = read_training_state(saved_steps(every.folder)[3][1])
     for ours, theirs in ((weights, wanted.weights), (sums, wanted.optimizer)):
         assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
@@ -67,9 +68,16 @@ def test_the_best_checkpoint_is_kept_and_is_a_model_and_a_checkpoint(tmp_path, c
     assert any("the best checkpoint is kept" in line for line in lines)
     assert LanguageModel.from_pretrained(best).options == run.model.options
     assert find_vocabulary_file(best) == run.folder / "vocab.txt"
-    branch = taught(tmp_path, "branch", 9, lines.append, resume=str(best))
-    assert branch.steps == 9
+    branch = taught(tmp_path, "branch", 12, lines.append, resume=str(best))
     assert any("resumes after step 8" in line for line in lines)
+    assert kept(branch)[0] == 12, "the best of those in the folder"
+
+
+def test_other_held_out_text_is_not_compared_with_the_text_before(tmp_path, curve):
+    taught(tmp_path, "run", 8)
+    (tmp_path / "other.txt").write_text("the cat sat .\n")
+    run = taught(tmp_path, "run", 10, heldout_prefix=str(tmp_path / "other.txt"))
+    assert kept(run)[0] == 10
 
 
 @pytest.mark.parametrize("patience", [1, 2, 3])
@@ -105,7 +113,8 @@ def test_a_run_in_pieces_has_the_same_best_and_ends_at_the_same_step(tmp_path, c
     for ours, theirs in zip(tensors, wanted_tensors, strict=True):
         assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
     last = [read_training_state(saved_steps(run.folder)[-1][1]).position.best for run in (pieces, whole)]
-    assert last[0] == last[1] == BestEvaluation(pytest.approx(6.0), 8, 3)
+    assert last[0] == last[1]
+    assert (last[0].step, last[0].worse) == (8, 3)
 
 
 def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, curve):
