@@ -36,7 +36,11 @@ def read_vector_text(
     read = read_in_python if _native.C is None else _native.C.read_vector_text
     matrix, places, (line, begin, end) = read(np.frombuffer(data, np.uint8), dimension)
     if line >= 0:
-        raise ElmoFastError(f"{source}, line {first_line + line}: {_complaint(data[begin:end], dimension)}")
+        content = shortened(data[begin:end].decode(errors="replace"))
+        raise ElmoFastError(
+            f"{source}, line {first_line + line}: wanted a word and {dimension} finite numbers of float32; "
+            f"found {content!r}"
+        )
     return [data[begin:end] for begin, end in places.tolist()], matrix
 
 
@@ -101,19 +105,3 @@ def write_in_python(words: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], m
 def _bare(line: bytes) -> bytes:
     """A line without its line break and the blanks before that."""
     return line.removesuffix(b"\r").rstrip(b" \t")
-
-
-def _complaint(line: bytes, dimension: int) -> str:
-    """What is wrong with a line that could not be read."""
-    wanted = f"a word and {dimension} numbers are wanted"
-    fields = re.split(BLANKS, line)
-    if fields == [b""]:
-        return f"the line is empty; {wanted}"
-    if not fields[0]:
-        return f"the line begins with a blank; {wanted}"
-    if len(fields) <= dimension:
-        return f"{len(fields) - 1} numbers after the word; {wanted}"
-    for field in fields[-dimension:]:
-        if not is_number(field):
-            return f"{shortened(field.decode(errors='replace'))!r} is not a finite number of float32; {wanted}"
-    return f"more numbers than that after the word; {wanted}"

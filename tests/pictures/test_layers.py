@@ -87,7 +87,7 @@ def test_many_mixes_are_a_table_with_every_number(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["upos, input and output: {}", "/home/me/models/" + "a-long-name-" * 12 + ": mix {}"])
-@pytest.mark.parametrize("count", [1, 4, 6, 8])
+@pytest.mark.parametrize("count", [1, 6, 8])
 def test_every_name_is_inside_the_picture(name, count):
     """A legend has as many columns as fit, names that are wider than the picture are cut in the middle."""
     figure = picture({name.format(k): [0.3, 0.3, 0.4] for k in range(count)}, "a title " * 15)

@@ -8,6 +8,7 @@ from elmo_fast.pictures import style, words_picture
 from elmo_fast.pictures.reduction import Plane
 from elmo_fast.pictures.words import picture
 
+SIGNATURES = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 SIGNS = "\U0001bc00\U0001bc01\U0001bc02"  # of a shorthand that hardly a font has
 
 
@@ -119,6 +120,7 @@ def test_the_same_words_are_the_same_file(tmp_path, kind):
         words_picture(words, matrix, tmp_path / f"{name}.{kind}", "pca")
     first = (tmp_path / f"a.{kind}").read_bytes()
     assert len(first) > 5000
+    assert first.startswith(SIGNATURES[kind])
     if kind != "svg":  # its identifiers are drawn anew
         assert first == (tmp_path / f"b.{kind}").read_bytes()
 

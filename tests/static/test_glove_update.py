@@ -81,45 +81,6 @@ def test_one_thread_gives_the_same_bits_again():
 
 
 @native
-def test_two_threads_come_as_far():
-    """Without locks entries of both shares are met: the loss falls pass by pass as on one thread, within 5 %."""
-    rows, columns, _, _, _ = case(300, 12, 20000, torch.float32)
-    values = 1 + (rows * columns % 17).float()
-    losses = {}
-    for threads in (1, 2):
-        torch.manual_seed(1)
-        before = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        try:
-            shapes = (300, 12), (300, 12), (300,), (300,)
-            weights = GloveWeights(*(torch.rand(*shape) - 0.5 for shape in shapes))
-            squares = GloveWeights(*(torch.ones(*shape) for shape in shapes))
-            losses[threads] = [glove_(rows, columns, values, weights, squares).item() for _ in range(8)]
-        finally:
-            torch.set_num_threads(before)
-    assert losses[2] == pytest.approx(losses[1], rel=0.05)
-    assert losses[2][-1] < 0.6 * losses[2][0]
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_loss_falls_along_its_gradient(backend):
-    """A first step is the rate times half of what autograd says of eq. 8, where squares are 1."""
-    rows, columns, values, weights, _ = case(4, 3, 1)
-    tables = [table.clone().requires_grad_() for table in weights]
-    i, j = rows.item(), columns.item()
-    loss = (values / 10).clamp(max=1) ** 0.75 * (
-        tables[0][i] @ tables[1][j] + tables[2][i] + tables[3][j] - values.log()
-    ) ** 2
-    gradients = torch.autograd.grad(loss.sum(), tables)
-    squares = GloveWeights(*(torch.ones_like(table) for table in weights))
-    after = GloveWeights(*(table.clone() for table in weights))
-    found = glove_(rows, columns, values, after, squares, learning_rate=0.01, x_max=10.0, backend=backend)
-    assert_close("loss", found, loss.detach().sum(), "float64")
-    for name, old, new, gradient in zip(GloveWeights._fields, weights, after, gradients, strict=True):
-        assert_close(name, new - old, -0.01 * gradient / 2, "float64")
-
-
-@native
 def test_opcheck():
     rows, columns, values, weights, squares = case(4, 3, 6, torch.float32)
     arguments = rows, columns, values, list(weights), list(squares), 0.05, 10.0, 0.75

@@ -2,6 +2,7 @@
 
 import fractions
 import random
+import re
 import unittest.mock
 
 import numpy as np
@@ -127,7 +128,7 @@ def test_many_lines_on_two_threads():
     try:
         content = write(words, matrix)
         found, again = read(content, 7)
-        with pytest.raises(ElmoFastError, match="line 301: 5 numbers"):
+        with pytest.raises(ElmoFastError, match="line 301: "):
             read(content.replace(b"\nw300 ", b"\nw300 1 2 3 4 5\nw "), 7)
     finally:
         torch.set_num_threads(before)
@@ -136,23 +137,17 @@ def test_many_lines_on_two_threads():
     assert np.array_equal(read(content, 7, None)[1], matrix)
 
 
-BAD_LINES = [
-    (b"a 1 2\n\nb 3 4\n", r"vectors.txt, line 12: the line is empty; a word and 2 numbers are wanted"),
-    (b"a 1 2\nb 3\n", "line 12: 1 numbers after the word"),
-    (b"a 1 2\nb\n", "line 12: 0 numbers after the word"),
-    (b"a 1 2\nb 3 4 5\n", "line 12: more numbers than that after the word"),
-    (b"a 1 2\nb 3 4x\nc\n", "line 12: '4x' is not a finite number"),
-    (b"a 1 2\nb 3 nan", "line 12: 'nan' is not a finite number"),
-    (b"a 1 2\nb 1e39 4", "line 12: '1e39' is not a finite number"),
-    (b"a 1 2\nb 3 \xff4", "line 12: '\ufffd4' is not a finite number"),
-    (b"a 1 2\n 3 4\n", "line 12: the line begins with a blank"),
-]
-
-
 @in_both
-@pytest.mark.parametrize(("content", "message"), BAD_LINES)
-def test_a_bad_line_is_named(extension, content, message):
-    with pytest.raises(ElmoFastError, match=message):
+@pytest.mark.parametrize(
+    "line", ["", "b 3", "b", "b 3 4 5", "b 3 4x", "b 3 nan", "b 1e39 4", "b 3 \ufffd4", " 3 4", "b 3 4" + "x" * 60]
+)
+def test_a_bad_line_is_shown_with_its_number(extension, line):
+    """Empty, too few or too many numbers, none, not finite, invalid UTF-8, a blank at the start, too long to show."""
+    content = b"a 1 2\n" + line.encode().replace("\ufffd".encode(), b"\xff") + b"\nc 1 2\n"
+    said = re.escape(repr(line if len(line) < 60 else line[:57] + "..."))
+    with pytest.raises(
+        ElmoFastError, match=rf"vectors.txt, line 12: wanted a word and 2 finite numbers of float32; found {said}"
+    ):
         read(content, 2, extension, source="vectors.txt", first_line=11)
 
 
