@@ -50,7 +50,7 @@ class Module(nn.Module):
         signature: str = "default",
         as_dict: bool = False,
     ) -> Tensor | dict[str, Tensor]:
-        """The outputs for B sentences of at most T tokens, float32; 0 behind the end of a sentence.
+        """Return the outputs for B sentences of at most T tokens, float32; 0 behind the end of a sentence.
 
         Args:
             inputs: with the signature "default": B strings, split on spaces; with "tokens": a dictionary of `tokens`,
@@ -99,7 +99,7 @@ def _split(inputs: Any) -> list[list[str]]:
 
 
 def _cut(inputs: Any) -> list[list[str]]:
-    """The tokens of each sentence without those behind its end."""
+    """Return the tokens of each sentence without those behind its end."""
     if not isinstance(inputs, Mapping) or inputs.keys() != {"tokens", "sequence_len"}:
         raise ElmoFastError(
             f'inputs must be a dictionary of tokens and sequence_len with the signature "tokens"; got {inputs!r:.60}'

@@ -93,7 +93,7 @@ class ElmoEmbeddings(_TokenEmbeddings):
         return sentences
 
     def to_params(self) -> dict[str, Any]:
-        """What from_params makes an equal module of, but for the weights: flair keeps those in a state_dict."""
+        """Return what from_params needs for an equal module, except the weights: flair keeps those in a state_dict."""
         source = {name: None if path is None else os.fspath(path) for name, path in self._source.items()}
         options = self.bilm.options.to_dict()
         words = None if self._vocabulary is None else self._vocabulary.words
@@ -107,8 +107,10 @@ class ElmoEmbeddings(_TokenEmbeddings):
 
     @classmethod
     def from_params(cls, params: dict[str, Any]) -> "ElmoEmbeddings":
-        """The module of to_params. Its weights are those of the state_dict that flair loads next or, where none comes,
-        of the files, which are read when they are needed."""
+        """Create the module of to_params.
+
+        Its weights come from the state_dict that flair loads next, or else from the files, once they are needed.
+        """
         made = cls.__new__(cls)
         source = {name: params.get(name) for name in ("model", "options_file", "weight_file")}
         options = ElmoOptions.from_dict(params["options"], "a saved flair model")
@@ -120,7 +122,7 @@ class ElmoEmbeddings(_TokenEmbeddings):
         return self.name
 
     def extra_repr(self) -> str:
-        """What the module's printed form shows."""
+        """Return what the module's printed form shows."""
         return f"model={self.name}"
 
 
@@ -131,7 +133,7 @@ def _read(source: dict[str, Any]) -> Any:
 
 
 def _vocabulary(source: dict[str, Any]) -> Vocabulary | None:
-    """The words of a model of word ids, from beside its files."""
+    """Return the words of a model of word ids, from beside its files."""
     pair = source["options_file"], source["weight_file"]
     return vocabulary_of(*pair) if any(pair) else vocabulary_of(pretrained_folder(source["model"]))
 

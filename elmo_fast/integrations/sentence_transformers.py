@@ -87,7 +87,7 @@ class ElmoTokens(_InputModule):
         return tokenizer(self.bilm.options.tokenizer)((prompt or "") + text)[: self.max_seq_length]
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Adds 'token_embeddings' [B, T, W] to 'input_ids' and 'attention_mask'; zeros at padding."""
+        """Add 'token_embeddings' [B, T, W] to 'input_ids' and 'attention_mask'; zeros at padding."""
         ids = features["input_ids"]
         words = ids > 0 if self.bilm.reads_words else (ids > 0).any(dim=-1)
         with torch.set_grad_enabled(self.requires_grad and torch.is_grad_enabled()):
@@ -98,7 +98,7 @@ class ElmoTokens(_InputModule):
         return features
 
     def _vectors(self, ids: torch.Tensor, longest: int) -> torch.Tensor:
-        """The vectors [B, T, W] of ids [B, T, C], `longest` of them words at most; a long row by stretches."""
+        """Return the vectors [B, T, W] of ids [B, T, C], `longest` of them words at most; a long row by stretches."""
         inner = ids[:, :longest]
         if len(ids) == 1 and longest > MAX_TOKENS and not torch.is_grad_enabled():
             layers = [layer[None] for layer in long_activations(self.bilm, inner[0], MAX_TOKENS)]
@@ -107,17 +107,17 @@ class ElmoTokens(_InputModule):
         return torch.nn.functional.pad(combined_layers(layers, self.layers), (0, 0, 0, ids.shape[1] - longest))
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The arguments that save writes beside the model."""
+        """Return the arguments that save writes beside the model."""
         return {name: getattr(self, name) for name in self.config_keys}
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
-        """Writes the model (config.json, model.safetensors) and the arguments. Raises: CheckpointError."""
+        """Write the model (config.json, model.safetensors) and the arguments. Raises: CheckpointError."""
         save_bilm(output_path, self.bilm)
         self.save_config(output_path)
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> "ElmoTokens":
-        """The module that save wrote, from a folder or the hub. Raises: CheckpointError."""
+        """Return the module that save wrote, from a folder or the hub. Raises: CheckpointError."""
         named = ("token", "cache_folder", "revision", "local_files_only")
         where = {"subfolder": subfolder} | {key: kwargs[key] for key in named if key in kwargs}
         return cls(cls.load_dir_path(model_name_or_path, **where), **cls.load_config(model_name_or_path, **where))

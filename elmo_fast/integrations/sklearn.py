@@ -61,14 +61,14 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
         self.max_tokens = max_tokens
 
     def fit(self, X: Iterable[str | Sequence[str]], y: Any = None) -> "ElmoVectorizer":
-        """Checks the arguments and the texts, and reads the model. Raises: ElmoFastError, CheckpointError."""
+        """Check the arguments and the texts, and read the model. Raises: ElmoFastError, CheckpointError."""
         for _ in self._sentences(X):
             pass
         self._n_features_out = self._vectors().width
         return self
 
     def transform(self, X: Iterable[str | Sequence[str]]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """The vectors of N texts, [N, W] float32; zeros for a text without tokens.
+        """Return the vectors of N texts, [N, W] float32; zeros for a text without tokens.
 
         Args:
             X: N texts (str, cut by `tokenizer`) or lists of tokens.

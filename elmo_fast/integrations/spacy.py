@@ -92,7 +92,7 @@ class ElmoPipe(_Pipe):
 
 
 def _sentences(doc: Any) -> Iterable[Any]:
-    """The sentences of a Doc, or the whole Doc if it has none."""
+    """Return the sentences of a Doc, or the whole Doc if it has none."""
     sentences: Iterable[Any] = doc.sents if doc.has_annotation("SENT_START") else [doc]
     return sentences
 
@@ -138,7 +138,7 @@ def _user_data(doc: Any) -> Array:
 
 
 def _vector(read: Callable[[Any], Array], here: Any) -> Array:
-    """The vector of a token; of a span or Doc the mean of its tokens that are no white space, zeros if it has none."""
+    """Return the vector of a token; of a span or Doc the mean of its tokens except white space, or zeros."""
     if isinstance(here, _tokens.Token):
         return read(here.doc)[here.i]
     vectors = read(here if isinstance(here, _tokens.Doc) else here.doc)
@@ -151,7 +151,7 @@ def _has_vector(here: Any) -> bool:
 
 
 def _similarity(here: Any, other: Any) -> float:
-    """The cosine of two vectors, 0 if one is zero. spaCy's own takes the same word for the same vector."""
+    """Compute the cosine of two vectors, 0 if one is zero. spaCy's own takes the same word for the same vector."""
     a, b = here.vector, other.vector
     if a.shape != b.shape:
         raise ElmoFastError(

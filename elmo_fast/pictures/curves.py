@@ -102,7 +102,7 @@ def _logarithmic(axes: Any, way: str) -> None:
 
 
 def _ticks(low: float, high: float, subs: Sequence[int]) -> list[float]:
-    """The multiples `subs` of powers of ten from `low` to `high`."""
+    """Return the multiples `subs` of powers of ten from `low` to `high`."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [float(f"{sub}e{decade}") for decade in decades for sub in subs]
     return [tick for tick in ticks if low <= tick <= high]

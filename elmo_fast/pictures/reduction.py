@@ -23,8 +23,7 @@ class Plane(NamedTuple):
 
 
 def principal(matrix: npt.NDArray[Any], count: int, seed: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
-    """The first `count` principal components (or as many as there are) of N rows, [N, count], and each one's share of
-    the variance."""
+    """Return the first principal components of N rows, up to `count`, [N, count], and the variance that each explains."""
     pca = require("sklearn.decomposition", "plots", "drawing vectors in two dimensions").PCA
     count = min(count, *matrix.shape)
     centred = matrix - matrix.mean(axis=0)

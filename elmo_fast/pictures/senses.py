@@ -39,7 +39,7 @@ def find_occurrences(
     seed: int = 0,
     tokenizer: str | None = None,
 ) -> tuple[list[Occurrence], int]:
-    """The occurrences of a word in a text, in order, and their total number.
+    """Return the occurrences of a word in a text, in order, and their total number.
 
     Args:
         path: text, one sentence per line, plain or .gz; tokenizer: one of TOKENIZERS, None for white space.
@@ -74,7 +74,7 @@ def occurrence_vectors(
     batch_size: int = 64,
     progress: Callable[[int], None] = lambda tokens: None,
 ) -> npt.NDArray[np.float32]:
-    """The vector of each occurrence in its sentence, [N, 2D] float32.
+    """Return the vector of each occurrence in its sentence, [N, 2D] float32.
 
     Args:
         embedder: an ElmoEmbedder without carried state (stateful=False).
@@ -184,7 +184,7 @@ def _without_rounding(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
 def _clustered(
     rows: npt.NDArray[np.float64], clusters: int | str, clustering: str, seed: int
 ) -> tuple[npt.NDArray[np.int64], dict[int, float], float | None]:
-    """The cluster of each row, the silhouette of each number of clusters tried, and that of chance."""
+    """Return the cluster of each row, the silhouette of each number of clusters tried, and that of chance."""
     one = np.zeros(len(rows), np.int64)
     distinct = len(np.unique(rows, axis=0))
     if clusters != "auto":
@@ -215,7 +215,7 @@ def _labels(rows: npt.NDArray[Any], count: int, clustering: str, seed: int) -> n
 
 
 def context_of(occurrence: Occurrence) -> list[str]:
-    """The words within 5 places of an occurrence, in lower case, punctuation and the word itself left out."""
+    """Return the words within 5 places of an occurrence, in lower case, punctuation and the word itself left out."""
     place, tokens = occurrence.place, occurrence.tokens
     near = [*tokens[max(0, place - CONTEXT) : place], *tokens[place + 1 : place + 1 + CONTEXT]]
     itself = tokens[place].casefold()

@@ -145,7 +145,7 @@ def write_senses_page(
 
 
 def _points(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
-    """The points as SVG, in pixels, y downwards; both axes are stretched to fill the picture."""
+    """Return the points as SVG, in pixels, y downwards; both axes are stretched to fill the picture."""
     low, high = senses.points.min(axis=0), senses.points.max(axis=0)
     spread = np.where(high > low, high - low, 1.0)
     share = np.where(high > low, (senses.points - low) / spread, 0.5)
@@ -175,6 +175,6 @@ def _entry(cluster: int, size: int, typical: Sequence[str]) -> str:
 
 
 def _parts(occurrence: Occurrence) -> tuple[str, str, str]:
-    """The text before the word, the word, the text after it."""
+    """Return the text before the word, the word, the text after it."""
     _, place, tokens = occurrence
     return " ".join(tokens[:place]), tokens[place], " ".join(tokens[place + 1 :])

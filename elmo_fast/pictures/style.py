@@ -131,7 +131,7 @@ def _fonts(characters: frozenset[str]) -> tuple[list[str], set[str]]:
 
 @functools.cache
 def _characters(path: str) -> frozenset[str]:
-    """The characters of a font; none of a font that matplotlib cannot open, such as one of bitmaps."""
+    """Return the characters of a font; none of a font that matplotlib cannot open, such as one of bitmaps."""
     from matplotlib.ft2font import FT2Font
 
     try:

@@ -74,7 +74,7 @@ def place_labels(
 
 
 def _boxes_around(point: Floats, size: Floats, radius: float) -> Floats:
-    """The boxes of a label whose nearest side or corner is at each of PLACES around the point, [places, 4]."""
+    """Return the boxes of a label whose nearest side or corner is at each of PLACES around the point, [places, 4]."""
     directions = PLACES[:, 1:]
     shift = np.copysign(size / 2, directions) * np.minimum(1.0, np.abs(directions) * 1.5)
     centres = point + directions * (PLACES[:, :1] + radius) + shift

@@ -24,7 +24,7 @@ Uses = dict[str, dict[str, list[Token]]]
 
 
 def uses_of(examples: Sequence[Example]) -> Uses:
-    """The tokens of each word, by tag."""
+    """Return the tokens of each word, by tag."""
     found: Uses = defaultdict(lambda: defaultdict(list))
     for sentence, example in enumerate(examples):
         for place, (word, tag) in enumerate(zip(example.words, example.labels, strict=True)):
@@ -33,7 +33,7 @@ def uses_of(examples: Sequence[Example]) -> Uses:
 
 
 def ambiguous(uses: Uses, count: int) -> list[str]:
-    """The `count` alphabetic words whose second most frequent tag occurs most often."""
+    """Return the `count` alphabetic words whose second most frequent tag occurs most often."""
     second = {
         word: len([*tags.values()][1])
         for word, tags in uses.items()
@@ -44,7 +44,7 @@ def ambiguous(uses: Uses, count: int) -> list[str]:
 
 
 def two_senses(word: str, uses: Uses, examples: Sequence[Example]) -> list[Token]:
-    """A token of each of the two most frequent tags of a word of `uses`, in short sentences if there are any."""
+    """Return a token of each of the two most frequent tags of a word of `uses`, in short sentences if there are any."""
     senses = []
     for tokens in [*uses[word].values()][:2]:
         short = [token for token in tokens if SHORTEST <= len(examples[token[0]].words) <= LONGEST]
@@ -64,7 +64,7 @@ def nearest_elsewhere(text: TextTokens, tokens: Sequence[Token], topn: int) -> l
 
 
 def words_asked(examples: Sequence[Example], settings: ReportSettings) -> list[str]:
-    """The words of the settings in lower case or, if there are none, the most ambiguous words of the text.
+    """Return the words of the settings in lower case or, if there are none, the most ambiguous words of the text.
 
     Raises ElmoFastError for a word that does not occur in the sentences that are searched.
     """
@@ -80,7 +80,7 @@ def words_asked(examples: Sequence[Example], settings: ReportSettings) -> list[s
 
 
 def neighbours(examples: Sequence[Example], model: str, settings: ReportSettings) -> str:
-    """The section's Markdown: a table of neighbours, and how often the nearest tokens have the query's tag."""
+    """Return the section's Markdown: a table of neighbours, and how often the nearest tokens have the query's tag."""
     words = words_asked(examples, settings)
     examples = examples[: settings.neighbour_text]
     uses = uses_of(examples)
@@ -91,7 +91,7 @@ def neighbours(examples: Sequence[Example], model: str, settings: ReportSettings
     static = load_vectors(settings.vectors) if settings.vectors else None
 
     def shown(token: Token) -> str:
-        """The token in bold among its neighbours in the sentence, and its tag."""
+        """Return the token in bold among its neighbours in the sentence, and its tag."""
         sentence, place = token
         words = in_context(examples[sentence].words, place, CONTEXT, ("**", "**")).replace("|", "\\|")
         return f"{words} ({examples[sentence].labels[place]})"
@@ -114,7 +114,7 @@ def _words_near(word: str, static: Vectors, topn: int) -> list[str]:
 
 
 def same_tag(uses: Uses, examples: Sequence[Example], text: TextTokens, static: Vectors | None) -> str:
-    """A sentence and a table: for tokens of ambiguous words, how many of the nearest tokens have the same tag."""
+    """Compose a sentence and a table: for tokens of ambiguous words, how many of the nearest have the same tag."""
     words = ambiguous(uses, ASKED)
     asked = [(word, tag, token) for word in words for tag, tokens in uses[word].items() for token in tokens[:TOKENS]]
     if not asked:

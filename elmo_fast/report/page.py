@@ -155,7 +155,7 @@ NUMBER = re.compile(r"(\*\*)?[+-]?[\d.,]+( ± [\d.]+)?%?(\*\*)?|none")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table: number columns are right-aligned, others and the first are left-aligned."""
+    """Return a Markdown table: number columns are right-aligned, others and the first are left-aligned."""
     others = [[row[place] for row in rows] for place in range(1, len(header))]
     marks = [":--", *("--:" if column and all(map(NUMBER.fullmatch, column)) else ":--" for column in others)]
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, marks, *rows))
@@ -218,7 +218,7 @@ FINDINGS = {
 
 
 def claims(cells: Cells) -> str:
-    """A table: the paper's finding, the labels, the verdict, and the scores behind it."""
+    """Return a table: the paper's finding, the labels, the verdict, and the scores behind it."""
     rows: list[list[str]] = []
 
     def judge(claim: str, better: tuple[str, Spread], worse: tuple[str, Spread]) -> None:
@@ -264,7 +264,7 @@ TITLES = {
 
 
 def page(cells: Cells, settings: ReportSettings, facts: Sequence[str], near: str, folder: pathlib.Path) -> str:
-    """The page; its pictures are written to `folder`.
+    """Return the page; its pictures are written to `folder`.
 
     facts: sentences about data, model and machine; near: the section on neighbours, or empty.
     """
@@ -297,7 +297,7 @@ def _section(experiment: str, cells: Cells, folder: pathlib.Path) -> list[str]:
 
 
 def _as_yaml(settings: ReportSettings) -> str:
-    """The settings that reproduce the report, without the paths of this machine."""
+    """Return the settings that reproduce the report, without the paths of this machine."""
     import yaml
 
     values: dict[str, Any] = {

@@ -63,7 +63,7 @@ class ReportSettings:
     processes: int = described(1, "number of runs at a time, each on one thread")
 
     def __post_init__(self) -> None:
-        """Raises ElmoFastError that names what is missing or unknown."""
+        """Raise an ElmoFastError that names what is missing or unknown."""
         for name in ("model", *SPLITS.values(), "save_dir"):
             if not getattr(self, name):
                 text = next(f.metadata["help"] for f in dataclasses.fields(self) if f.name == name)
@@ -157,7 +157,7 @@ def cells(settings: ReportSettings, layers: int) -> list[Cell]:
 
 
 def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
-    """The configuration of one run of a cell; `key_of` determines its folder."""
+    """Return the configuration of one run of a cell; `key_of` determines its folder."""
     values: dict[str, Any] = {
         **{name: getattr(settings, name) for name in (*SPLITS.values(), *TASK_SETTINGS)},
         "column": cell.target,
@@ -170,7 +170,7 @@ def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
 
 
 def key_of(config: TaskConfig, digests: dict[str, str]) -> str:
-    """A name for a run: a digest of its configuration and its files, so that any change causes a new run.
+    """Return a name for a run: a digest of its configuration and its files, so that any change causes a new run.
 
     The digest of the model is that of the biLM which `prefix` chooses.
     """

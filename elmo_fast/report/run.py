@@ -55,7 +55,7 @@ def run_all(
 
 
 def _read(folder: pathlib.Path) -> RunResult:
-    """The results of a run, checked against its manifest. Raises ElmoFastError if they are damaged."""
+    """Return the results of a run, checked against its manifest. Raises ElmoFastError if they are damaged."""
     try:
         check_written(folder, [RESULTS])
         return read_json(folder / RESULTS, RunResult)
@@ -95,7 +95,7 @@ PAGE, NUMBERS = "report.md", "report.json"
 
 
 def write_report(settings: ReportSettings, report: Callable[[str], Any] = print) -> pathlib.Path:
-    """Runs what is missing, writes report.md, its pictures and report.json to save_dir, and returns the page's path.
+    """Run what is missing, write report.md, its pictures and report.json to save_dir, and return the page's path.
 
     Raises ElmoFastError if files, model or configuration do not match.
     """

@@ -129,7 +129,7 @@ def _check(parts: dict[str, Tensor], words: Tensor, num_words: int) -> None:
 
 
 def _most_cells(memory: int, threads: int, total: int) -> int:
-    """The size of each thread's table of frequent pairs: not much more than it takes to count a short text."""
+    """Return the size of each thread's table of frequent pairs: not much more than it takes to count a short text."""
     return min(memory // 4 // _BYTES // threads, total // 4)
 
 

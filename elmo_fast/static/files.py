@@ -42,7 +42,7 @@ Content = tuple[list[str], Matrix]
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[IO[bytes]]:
-    """The bytes of a file, decompressed if it is gzip; ElmoFastError if that is damaged."""
+    """Return the bytes of a file, decompressed if it is gzip; ElmoFastError if that is damaged."""
     with open(path, "rb") as file:
         packed = file.read(2) == GZIP
     try:
@@ -53,7 +53,7 @@ def reading(path: str) -> Iterator[IO[bytes]]:
 
 
 def detected(path: str) -> str:
-    """The format of a file, from its first bytes; ElmoFastError if it is unknown."""
+    """Return the format of a file, from its first bytes; ElmoFastError if it is unknown."""
     with reading(path) as stream:
         head = stream.read(HEAD_BYTES)
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32:
@@ -136,7 +136,7 @@ def write(path: str, format: str, words: Sequence[str], matrix: Matrix) -> None:
 
 
 def _rows_after_header(path: str, stream: IO[bytes], binary: bool, limit: int | None) -> tuple[list[bytes], Matrix]:
-    """The rows of a word2vec file, whose first line says how many there are and how wide they are."""
+    """Return the rows of a word2vec file, whose first line says how many there are and how wide they are."""
     line = stream.readline(64)
     header = HEADER.fullmatch(line)
     if header is None or int(header[2]) == 0:
@@ -247,7 +247,7 @@ def _write_safetensors(path: str, words: Sequence[str], matrix: Matrix, extra: M
 
 
 def _checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    """A CRC: it detects damage, not malice, which would cost a SHA-256."""
+    """Return a CRC: it detects damage, not malice, which would cost a SHA-256."""
     value = 0
     for name in ("vectors", "words", "ends"):
         array = arrays[name]

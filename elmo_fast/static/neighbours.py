@@ -50,7 +50,7 @@ class Search:
                 self._least[query] = self._best[query].cosines[-1]
 
     def found(self) -> Nearest:
-        """The nearest rows, n = min(topn, rows added); a row or query of zeros has cosine 0 with everything."""
+        """Return the nearest rows, n = min(topn, rows added); a row or query of zeros has cosine 0 with everything."""
         if not self._best:
             return Nearest(np.empty((0, self._topn), np.int64), np.empty((0, self._topn), np.float32))
         return Nearest(np.stack([best.rows for best in self._best]), np.stack([best.cosines for best in self._best]))
@@ -113,7 +113,7 @@ def _as_words(name: str, value: Any) -> list[str]:
 
 
 def _words_near(vectors: Vectors, queries: Matrix, without: list[set[str]], topn: int) -> list[list[tuple[str, float]]]:
-    """The words nearest to each query, without those that it consists of."""
+    """Return the words nearest to each query, without those that it consists of."""
     check_counts(topn=topn)
     found = nearest(vectors.matrix, queries, topn + max(map(len, without)))
     near = []

@@ -103,5 +103,5 @@ def write_in_python(words: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], m
 
 
 def _bare(line: bytes) -> bytes:
-    """A line without its line break and the blanks before that."""
+    """Return a line without its line break and the blanks before that."""
     return line.removesuffix(b"\r").rstrip(b" \t")

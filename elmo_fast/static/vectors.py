@@ -60,7 +60,7 @@ class Vectors:
         return {word: row for row, word in enumerate(self.words)}
 
     def vector(self, word: str) -> Matrix:
-        """The vector of a word, [D]; ElmoFastError if it has none."""
+        """Return the vector of a word, [D]; ElmoFastError if it has none."""
         row = self.index.get(word)
         if row is None:
             other = next((w for w in (word.lower(), word.capitalize(), word.upper()) if w in self.index), None)
@@ -68,7 +68,7 @@ class Vectors:
         return self.matrix[row]
 
     def to_gensim(self) -> Any:
-        """The same as a gensim.models.KeyedVectors; MissingExtraError without gensim."""
+        """Return the same as a gensim.models.KeyedVectors; MissingExtraError without gensim."""
         keyed = require("gensim.models", "static", "Vectors.to_gensim").KeyedVectors(self.dimension)
         keyed.add_vectors(self.words, self.matrix)
         return keyed
@@ -139,7 +139,7 @@ def format_to_write(path: str, format: str) -> str:
 
 
 def _first_infinite(matrix: Matrix, block: int = 4096) -> int | None:
-    """The first row with NaN or infinity; None if there is none."""
+    """Return the first row with NaN or infinity; None if there is none."""
     for at in range(0, len(matrix), block):
         finite = np.isfinite(matrix[at : at + block]).all(1)
         if not finite.all():

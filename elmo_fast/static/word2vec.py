@@ -117,7 +117,7 @@ def train_word2vec(
 
 @contextlib.contextmanager
 def _one_file(pattern: str) -> Iterator[str]:
-    """The text as one plain file, as gensim's C code reads it, after checking that it is text."""
+    """Return the text as one plain file, as gensim's C code reads it, after checking that it is text."""
     files = files_matching(pattern)
     if len(files) == 1 and files[0] != "-" and not files[0].endswith(".gz"):
         for _ in read_lines(files[0]):

@@ -154,14 +154,14 @@ def words_to_count(
 
 
 def _named(text: Text) -> str:
-    """The name of a text in errors."""
+    """Return the name of a text in errors."""
     return os.fspath(text) if isinstance(text, str | os.PathLike) else "the text"
 
 
 def _fit(
     entries: Cooccurrences, weights: GloveWeights, squares: GloveWeights, steps: dict[str, Any]
 ) -> Iterator[tuple[int, float]]:
-    """Makes a pass; yields how many entries are done, and the loss of the last ones."""
+    """Make a pass; yield how many entries are done, and the loss of the last ones."""
     done = 0
     for rows, columns, values in zip(*(column.split(SLICE) for column in entries), strict=True):
         loss = glove_(rows, columns, values, weights, squares, **steps).item()
