@@ -23,7 +23,7 @@ class Plane(NamedTuple):
 
 
 def principal(matrix: npt.NDArray[Any], count: int, seed: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
-    """Return the first principal components of N rows, up to `count`, [N, count], and the variance that each explains."""
+    """Return up to `count` principal components of N rows, [N, count], and the fraction of variance of each."""
     pca = require("sklearn.decomposition", "plots", "drawing vectors in two dimensions").PCA
     count = min(count, *matrix.shape)
     centred = matrix - matrix.mean(axis=0)
