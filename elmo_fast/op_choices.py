@@ -1,4 +1,4 @@
-"""The names of backends, precisions, activations, losses and tokenizers, each listed once; no torch is imported."""
+"""Names of backends, precisions, activations, losses, tokenizers and poolings, each listed once, without torch."""
 
 from typing import Literal, get_args
 
@@ -28,3 +28,7 @@ LOSSES: tuple[str, ...] = get_args(Loss)
 # Of text, stored with a model (text/tokenizers.py).
 Tokenizer = Literal["whitespace", "basic", "spacy", "logs"]
 TOKENIZERS: tuple[str, ...] = get_args(Tokenizer)
+
+# Of the vectors of a sentence's tokens (modules/pooling.py).
+Pool = Literal["mean", "max", "first_last"]
+POOLS: tuple[str, ...] = get_args(Pool)

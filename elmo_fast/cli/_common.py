@@ -68,6 +68,19 @@ def set_up_logging(arguments: Any) -> None:
     log.handlers[:] = [handler]
 
 
+def choose_device(arguments: Any) -> str:
+    """Return the name of the device, also set as the option: of "auto" a GPU, which a line says, if torch sees one."""
+    name: str = getattr(arguments, "device", "cpu")
+    if name == "auto":
+        import torch
+
+        name = arguments.device = "cuda" if torch.cuda.is_available() else "cpu"
+        if name == "cuda" and os.environ.get("RANK", "0") == "0":
+            set_up_logging(arguments)
+            logger().info("gpu    --device cuda, as torch sees a GPU; --device cpu computes on the CPU")
+    return name
+
+
 def set_up(arguments: Any) -> Any:
     """Apply the common options and return the torch device; ElmoFastError if this machine does not have it."""
     set_up_logging(arguments)
@@ -77,7 +90,8 @@ def set_up(arguments: Any) -> Any:
         check_threads(arguments.threads, "--threads")
         torch.set_num_threads(arguments.threads)
     torch.manual_seed(getattr(arguments, "seed", 0))
-    device = device_named(name := getattr(arguments, "device", "cpu"), "--device")
+    name = choose_device(arguments)
+    device = device_named(name, "--device")
     if device.type not in ("cpu", "cuda"):
         raise ElmoFastError(f"--device must be a CPU or CUDA device; got {name!r}")
     return device

@@ -24,7 +24,11 @@ from elmo_fast.op_choices import InferencePrecision, Tokenizer
 # The options that several commands have: name -> what add_argument takes.
 SHARED: dict[str, dict[str, Any]] = {
     "seed": {"type": int, "default": 0, "help": "random seed"},
-    "device": {"type": str, "default": "cpu", "help": 'device: "cpu", "cuda" or "cuda:1"'},
+    "device": {
+        "type": str,
+        "default": "auto",
+        "help": "device: cpu, cuda, cuda:1, or auto, which is cuda if torch sees a GPU, else cpu",
+    },
     "threads": {
         "type": int,
         "help": "number of CPU threads (default: torch's; with a trained model: one per processor that other programs "
@@ -82,6 +86,10 @@ SHARED: dict[str, dict[str, Any]] = {
 }
 # Fields of a configuration that every command has as an option.
 COMMON = ("seed", "threads")
+
+
+# `elmo-fast --print_completion shtab-bash`, by shtab.
+jsonargparse.set_parsing_settings(add_print_completion_argument=True)
 
 
 class ConfigFile(jsonargparse.ActionConfigFile):

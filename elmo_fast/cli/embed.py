@@ -10,10 +10,12 @@ from jsonargparse import Namespace
 from elmo_fast import cluster
 from elmo_fast.cli import _common, check
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.op_choices import Pool
 from elmo_fast.process import Place, place_by_srun, place_by_torchrun
 from elmo_fast.progress import duration
 from elmo_fast.text import Source, opened_source, survey
 from elmo_fast.threads import let_waiting_threads_sleep
+from elmo_fast.token_files import NAMED, Format, format_of
 
 DTYPES = {"f32": "float32", "f16": "float16"}
 
@@ -43,7 +45,8 @@ def build_parser() -> Any:
         "all",
     )
     for layers in ("all", "top", "average"):
-        parser.add_argument(f"--{layers}", action="store_const", const=layers, dest="layers", help=f"--layers {layers}")
+        same: dict[str, Any] = {"action": "store_const", "const": layers, "dest": "layers", "default": "all"}
+        parser.add_argument(f"--{layers}", help=f"same as --layers {layers}", **same)
     parser.shared(*_common.MODEL_OPTIONS, "tokenizer")
     parser.option(
         "format_in",
@@ -58,9 +61,17 @@ def build_parser() -> Any:
     parser.option("split", str, "with dataset: which split, if it has several", "train")
     parser.option(
         "format",
-        Literal["hdf5", "hdf5-flat", "safetensors", "npz"],
-        "format of OUTPUT; hdf5: one dataset per sentence, as AllenNLP; the others: embeddings [tokens, layers, 2D] "
-        "and offsets (default: by the ending of OUTPUT: .hdf5 or .h5, .npz, .safetensors; without one: hdf5)",
+        Format,
+        "format of OUTPUT; hdf5: one dataset per sentence, as AllenNLP; parquet: one row per sentence; the others: "
+        "embeddings [tokens, layers, 2D] and offsets (default: by the ending of OUTPUT: .hdf5 or .h5, .npz, "
+        ".safetensors, .parquet; without one: hdf5)",
+    )
+    parser.option(
+        "pool",
+        Pool,
+        "write one vector per line: the mean or max of its tokens, or first_last, the forward half of the last one and "
+        "the backward half of the first; hdf5, safetensors and npz then have embeddings [lines, layers, 2D] or, of one "
+        "layer, [lines, 2D]",
     )
     parser.option("dtype", Literal["f32", "f16"], "numbers in OUTPUT", "f32")
     parser.shared("batch_size", "max_tokens")
@@ -87,18 +98,17 @@ def build_parser() -> Any:
         "times --batch_size)",
     )
     parser.shared("file_friendly_logging")
-    parser.option("cuda_device", int, "number of the GPU; -1 is the CPU", -1)
+    parser.option("cuda_device", int, "number of the GPU, or -1 for the CPU: --device as AllenNLP has it")
     parser.option("vocab_path", str, "ignored, as by AllenNLP")
     return parser
 
 
 def run(arguments: Any) -> int:
     """Reads the text once to check it and count its tokens, then embeds it, writing as it goes."""
-    from elmo_fast.token_files import format_of
-
     let_waiting_threads_sleep()
-    if arguments.cuda_device >= 0:
-        arguments.device = f"cuda:{arguments.cuda_device}"
+    if arguments.cuda_device is not None:
+        arguments.device = "cpu" if arguments.cuda_device < 0 else f"cuda:{arguments.cuda_device}"
+    _common.choose_device(arguments)
     if arguments.ray is not None:
         return _embed_on_cluster(arguments)
     place = place_of(arguments.shard)
@@ -109,6 +119,8 @@ def run(arguments: Any) -> int:
         raise ElmoFastError(f"--use_sentence_keys needs --format hdf5; got --format {arguments.format}")
     if place is None and arguments.part_lines is not None:
         raise ElmoFastError("--part_lines needs --shard, torchrun or srun; one process alone writes one file")
+    if place is not None and arguments.pool is not None:
+        raise ElmoFastError("--pool writes one file; leave out --shard, torchrun and srun")
     if place is not None and arguments.input_file == "-":
         raise ElmoFastError("standard input cannot be shared among processes; give a file that all of them can read")
     _common.resolve_model(arguments, default="mini")
@@ -118,8 +130,6 @@ def run(arguments: Any) -> int:
 
 
 def _embed_alone(arguments: Any, source: Source) -> int:
-    from elmo_fast.token_files import NAMED
-
     hdf5 = arguments.format == "hdf5"
     keys = arguments.use_sentence_keys or (hdf5 and source.keyed)
     text = survey(source, keep_lines=arguments.format in NAMED and not arguments.forget_sentences, as_keys=keys)
@@ -130,6 +140,7 @@ def _embed_alone(arguments: Any, source: Source) -> int:
             text,
             arguments.output_file,
             **_settings(arguments) | {"use_sentence_keys": keys},
+            pool=arguments.pool,
             progress=progress.reach,
         )
     told = f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({int(progress.rate)} tok/s)"

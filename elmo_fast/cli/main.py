@@ -190,8 +190,9 @@ def status_of(words: Sequence[str]) -> int:
     if name == "help":
         return status_of([*words[1:2], "--help"])
     if name not in COMMANDS:
-        top = parsers("")[""]
-        top.parse_args(list(words)) if words else top.print_help()
+        completes = name.startswith("--print-completion")  # of the options of all commands
+        top = parsers(None if completes else "")[""]
+        top.parse_args(normalised(words)) if words else top.print_help()
         return USER_ERROR
     try:
         with terminated_as_exit(), warnings.catch_warnings():

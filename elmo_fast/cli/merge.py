@@ -1,8 +1,9 @@
 """`elmo-fast merge`: the folder of parts that several processes wrote, as the file that one process writes."""
 
-from typing import Any, Literal
+from typing import Any
 
 from elmo_fast.cli import _common
+from elmo_fast.token_files import Format
 
 
 def build_parser() -> Any:
@@ -18,7 +19,7 @@ def build_parser() -> Any:
     parser.writes("output_file")
     parser.option(
         "format",
-        Literal["hdf5", "hdf5-flat", "safetensors", "npz"],
+        Format,
         "format of the file, as in `elmo-fast embed` (default: by the ending of OUTPUT; without one: as given there)",
     )
     parser.shared("file_friendly_logging")

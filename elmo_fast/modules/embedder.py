@@ -16,8 +16,9 @@ from elmo_fast.files import replaces
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.character_encoder import CACHE_SIZE
+from elmo_fast.modules.pooling import pool as pooled
 from elmo_fast.modules.sentence_vectors import Array, LayerBatch, embed_batch, run_batches
-from elmo_fast.op_choices import Backend, InferencePrecision
+from elmo_fast.op_choices import POOLS, Backend, InferencePrecision, Pool
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, Vocabulary, survey
 from elmo_fast.threads import ahead, beside_torch
@@ -167,6 +168,7 @@ class ElmoEmbedder:
         file_format: str | None = None,
         dtype: str = "float32",
         max_tokens: int | None = None,
+        pool: Pool | None = None,
         progress: Progress | None = None,
     ) -> int:
         """Writes the vectors of a text's sentences; the file appears when it is complete. Returns their number.
@@ -181,15 +183,18 @@ class ElmoEmbedder:
             batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.
             forget_sentences: omit the sentences: "sentence_to_index", or `names`.
             use_sentence_keys: name the datasets by the sentences, and omit "sentence_to_index".
-            file_format: None: by the ending of the output's name (.hdf5 or .h5, .npz, .safetensors), "hdf5" without
-                one. "hdf5": dataset "0", "1", ... per line, as in AllenNLP, and "sentence_to_index", a JSON object
+            file_format: None: by the ending of the output's name (.hdf5 or .h5, .npz, .safetensors, .parquet), else
+                "hdf5". "hdf5": dataset "0", "1", ... per line, as in AllenNLP, and "sentence_to_index", a JSON object
                 from each sentence to its dataset. "hdf5-flat", "safetensors", "npz": `embeddings` [tokens, L+1 or 1,
                 2D] of all sentences and `offsets` [N+1] int64, where each begins, with the model and the settings as
-                metadata; "safetensors" stores the sentences as `names`, for ElmoVectors.
+                metadata; "safetensors" stores the sentences as `names`, for ElmoVectors. "parquet": a row for each
+                sentence, with `sentence` and `embeddings`, a list of its tokens' vectors; needs pyarrow.
             dtype: "float32" or "float16", of the output.
             max_tokens: maximum number of tokens in a batch, including padding; None: any number or, where batch_size
                 is None on a GPU without carried state, 16,384. A longer sentence runs alone and,
                 without carried state, in stretches.
+            pool: one vector per sentence, "mean", "max" or "first_last" of its tokens (`elmo_fast.modules.pooling`);
+                a blank line gives zeros. The file is `embeddings` [N, L+1, 2D] or [N, 2D]; in "parquet", `embedding`.
             progress: called after each batch with the tokens done and the total.
 
         Without carried state, sentences of similar length run together.
@@ -216,9 +221,19 @@ class ElmoEmbedder:
         contents = text_contents(
             text, self.elmo_bilm, self.model_name, output_format, dtype, as_keys=use_sentence_keys, remembers=remembers
         )
+        if pool is not None:
+            check_choice("pool", pool, POOLS)
+            contents = contents._replace(pooled=True, metadata={**contents.metadata, "pool": pool})
         check_room(output_file_path, contents.nbytes, "; output_format average or top and dtype float16 take less")
         with FORMATS[file_format](output_file_path, contents) as write:
-            self.write_text(text, write, contents.dtype, output_format, batch_size, max_tokens, progress)
+            write_sentence, computed = write, contents.dtype
+            if pool is not None:
+                computed = np.dtype(np.float32)
+
+                def write_sentence(index: int, vectors: np.ndarray[Any, Any]) -> None:
+                    write(index, finite(pooled(vectors, pool), contents.dtype, f"{text.source.place(index)}"))
+
+            self.write_text(text, write_sentence, computed, output_format, batch_size, max_tokens, progress)
         if hasattr(input_file, "close"):
             input_file.close()
         return len(text)

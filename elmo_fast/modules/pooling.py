@@ -1,14 +1,12 @@
 """One vector per sentence from the vectors of its tokens."""
 
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import check_choice
-
-Pool = Literal["mean", "max", "first_last"]
-POOLS: tuple[str, ...] = get_args(Pool)
+from elmo_fast.op_choices import POOLS
 
 
 def pool(vectors: npt.NDArray[Any], mode: str = "mean") -> npt.NDArray[Any]:

@@ -11,19 +11,21 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.files import hdf5_replacing, hdf5_written, replacing, write_at
 from elmo_fast.memory import size
 
 Path = str | os.PathLike[str]
-ENDINGS = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".safetensors": "safetensors"}
-NAMED = ("hdf5", "safetensors")  # the formats that store the sentences
+Format = Literal["hdf5", "hdf5-flat", "safetensors", "npz", "parquet"]
+ENDINGS = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".safetensors": "safetensors", ".parquet": "parquet"}
+NAMED = ("hdf5", "safetensors", "parquet")  # the formats that store the sentences
 DTYPES = {"float16": "F16", "float32": "F32", "int64": "I64", "uint8": "U8"}  # of safetensors
 ALIGNED = 64
+GROUP_BYTES = 1 << 26  # of vectors in a row group of a Parquet file
 Write = Callable[[int, np.ndarray[Any, Any]], None]
 
 
@@ -37,6 +39,7 @@ class Contents(NamedTuple):
     metadata: where the vectors come from
     names: of the sentences, for the formats of NAMED; None leaves them out
     keyed: whether the names are those of the datasets (format hdf5), in place of a dataset sentence_to_index
+    pooled: whether each sentence has one vector, in place of one for each token
     """
 
     lengths: np.ndarray[Any, np.dtype[np.int64]]
@@ -46,15 +49,23 @@ class Contents(NamedTuple):
     metadata: dict[str, str]
     names: Sequence[str] | None = None
     keyed: bool = False
+    pooled: bool = False
 
     @property
     def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Where each sentence's tokens start in the flat formats, and the last one's end, [sentences + 1] int64."""
+        """Where each sentence's rows start in the flat formats, and the last one's end, [sentences + 1] int64."""
+        if self.pooled:
+            return np.arange(len(self.lengths) + 1)
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """[tokens, layers, 2D] of the flat formats; one layer when a single one is kept."""
+    def shape(self) -> tuple[int, ...]:
+        """[tokens, layers, 2D] of the flat formats, with one layer when a single one is kept.
+
+        Pooled: [sentences, layers, 2D], or [sentences, 2D] of a single layer.
+        """
+        if self.pooled:
+            return len(self.lengths), *([self.layers] if self.layers else []), self.width
         return int(self.lengths.sum()), max(self.layers, 1), self.width
 
     @property
@@ -71,7 +82,12 @@ class Contents(NamedTuple):
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
 
     def rows(self, vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """[L, n, 2D] or [n, 2D] as rows [n, max(L, 1), 2D] of the flat formats, contiguous, in the dtype."""
+        """[L, n, 2D] or [n, 2D] as rows [n, max(L, 1), 2D] of the flat formats, contiguous, in the dtype.
+
+        Pooled: [L, 2D] or [2D] as one row.
+        """
+        if self.pooled:
+            return np.ascontiguousarray(vectors[None], self.dtype)
         tokens_first = vectors.swapaxes(0, 1) if vectors.ndim == 3 else vectors[:, None]
         return np.ascontiguousarray(tokens_first, self.dtype)
 
@@ -124,11 +140,16 @@ def sentence_to_index(sentences: Sequence[str]) -> str:
 def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
     """AllenNLP's layout: dataset "{index}" [L, n, 2D] or [n, 2D] per sentence, and sentence_to_index.
 
-    A blank line is a dataset of 0 tokens; with datasets named by sentences it has none. h5py creates all datasets, in
+    A blank line is a dataset of 0 tokens; with datasets named by sentences it has none. Pooled vectors are the rows of
+    one dataset, "embeddings". h5py creates all datasets, in
     the order of the sentences, and reserves their space; then each is written at its place, in any order.
     """
     import h5py
 
+    if contents.pooled:
+        with hdf5_flat(path, contents) as write_row:
+            yield write_row
+        return
     shapes, names = contents.shapes, contents.names
     keyed = contents.keyed
     reserved = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -162,11 +183,20 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def hdf5_flat(path: Path, contents: Contents) -> Iterator[Write]:
-    """`embeddings` [tokens, L, 2D] and `offsets` [sentences + 1] in one HDF5 file, metadata as attributes."""
+    """`embeddings` [tokens, L, 2D] and `offsets` [sentences + 1] in one HDF5 file, metadata as attributes.
+
+    Pooled: `embeddings` as Contents.shape says, no offsets, and sentence_to_index if the sentences have names.
+    """
+    import h5py
+
     offsets = contents.offsets
     with hdf5_replacing(path) as (file, written):
         embeddings = file.create_dataset("embeddings", contents.shape, contents.dtype)
-        file.create_dataset("offsets", data=offsets)
+        if not contents.pooled:
+            file.create_dataset("offsets", data=offsets)
+        if contents.names is not None:
+            told = sentence_to_index(contents.names)
+            file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = told
         file.attrs.update(contents.metadata)
 
         def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
@@ -208,17 +238,18 @@ def safetensors_layout(
 @contextlib.contextmanager
 def safetensors(path: Path, contents: Contents) -> Iterator[Write]:
     """`embeddings` [tokens, L, 2D], `offsets` [sentences + 1] and, where the sentences have names, `names`: a JSON list
-    in UTF-8, as bytes. Each sentence's vectors are written at their offset as they come."""
+    in UTF-8, as bytes. Each sentence's vectors are written at their offset as they come. Pooled: no offsets."""
     offsets = contents.offsets
-    tensors: dict[str, tuple[Any, tuple[int, ...]]] = {"offsets": (np.int64, offsets.shape)}
+    stored = b"" if contents.pooled else offsets.astype("<i8").tobytes()
+    tensors: dict[str, tuple[Any, tuple[int, ...]]] = {} if contents.pooled else {"offsets": (np.int64, offsets.shape)}
     names = b"" if contents.names is None else json.dumps(list(contents.names)).encode()
     names += b" " * (-len(names) % 8)  # the vectors after them stay aligned
     if names:
         tensors["names"] = np.uint8, (len(names),)
     planned = safetensors_layout(tensors | {"embeddings": (contents.dtype, contents.shape)}, contents.metadata)
-    row = contents.shape[1] * contents.shape[2] * np.dtype(contents.dtype).itemsize
+    row = math.prod(contents.shape[1:]) * np.dtype(contents.dtype).itemsize
     with replacing(path) as temporary, open(temporary, "r+b", buffering=0) as file:
-        write_at(file, 0, planned.header + offsets.astype("<i8").tobytes() + names)
+        write_at(file, 0, planned.header + stored + names)
 
         def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
             write_at(file, planned.starts["embeddings"] + int(offsets[index]) * row, contents.rows(vectors).data)
@@ -226,28 +257,80 @@ def safetensors(path: Path, contents: Contents) -> Iterator[Write]:
         yield write
 
 
+def in_order(put: Callable[[np.ndarray[Any, Any]], Any]) -> Write:
+    """Return a `write` that hands sentences on in their order; those before their turn wait in memory."""
+    waiting: dict[int, np.ndarray[Any, Any]] = {}
+    turn = 0
+
+    def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
+        nonlocal turn
+        waiting[index] = vectors
+        while turn in waiting:
+            put(waiting.pop(turn))
+            turn += 1
+
+    return write
+
+
 @contextlib.contextmanager
 def npz(path: Path, contents: Contents) -> Iterator[Write]:
-    """`embeddings`, `offsets` and `metadata` (JSON) as numpy's npz; sentences before their turn wait in memory."""
+    """`embeddings`, `offsets` (not where pooled) and `metadata` (JSON) as numpy's npz."""
+    arrays = {"metadata": np.array(json.dumps(contents.metadata))}
+    if not contents.pooled:
+        arrays = {"offsets": contents.offsets, **arrays}
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", allowZip64=True) as archive:
-        for name, array in (("offsets", contents.offsets), ("metadata", np.array(json.dumps(contents.metadata)))):
+        for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
         with archive.open("embeddings.npy", "w", force_zip64=True) as member:
             descr = np.lib.format.dtype_to_descr(np.dtype(contents.dtype))
             header = {"descr": descr, "fortran_order": False, "shape": contents.shape}
             np.lib.format.write_array_header_1_0(member, header)
-            waiting: dict[int, np.ndarray[Any, Any]] = {}
-            turn = 0
+            yield in_order(lambda vectors: member.write(contents.rows(vectors).data))
 
-            def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
-                nonlocal turn
-                waiting[index] = contents.rows(vectors)
-                while turn in waiting:
-                    member.write(waiting.pop(turn).data)
-                    turn += 1
 
-            yield write
+@contextlib.contextmanager
+def parquet(path: Path, contents: Contents) -> Iterator[Write]:
+    """A row for each sentence: `sentence`, if it is stored, and `embeddings`, a list of its tokens' vectors.
+
+    A vector is a fixed-size list [2D] or, of all layers, [L, 2D]. Pooled: `embedding`, one vector.
+    """
+    arrow = require("pyarrow", "parquet", f"{os.fspath(path)}")
+    tables = require("pyarrow.parquet", "parquet", f"{os.fspath(path)}")
+    sizes = [contents.width, *([contents.layers] if contents.layers else [])]
+    kind = arrow.from_numpy_dtype(np.dtype(contents.dtype))
+    for size_of in sizes:
+        kind = arrow.list_(kind, size_of)
+    column = ("embedding", kind) if contents.pooled else ("embeddings", arrow.list_(kind))
+    columns = [column] if contents.names is None else [("sentence", arrow.string()), column]
+    group: list[np.ndarray[Any, Any]] = []
+    first = waiting = 0
+
+    def write_group() -> None:
+        nonlocal first, waiting
+        values = arrow.array(np.concatenate(group).reshape(-1))
+        for size_of in sizes:
+            values = arrow.FixedSizeListArray.from_arrays(values, size_of)
+        if not contents.pooled:
+            values = arrow.ListArray.from_arrays(np.cumsum([0, *map(len, group)]).astype(np.int32), values)
+        last = first + len(group)
+        names = [] if contents.names is None else [arrow.array(list(contents.names[first:last]))]
+        file.write_table(arrow.Table.from_arrays([*names, values], schema=schema))
+        first, waiting = last, 0
+        group.clear()
+
+    def put(vectors: np.ndarray[Any, Any]) -> None:
+        nonlocal waiting
+        group.append(contents.rows(vectors))
+        waiting += vectors.nbytes
+        if waiting >= GROUP_BYTES:
+            write_group()
+
+    schema = arrow.schema(columns, metadata=contents.metadata)
+    with replacing(path) as temporary, tables.ParquetWriter(temporary, schema) as file:
+        yield in_order(put)
+        if group:
+            write_group()
 
 
 FORMATS: dict[str, Callable[[Path, Contents], contextlib.AbstractContextManager[Write]]] = {
@@ -255,4 +338,5 @@ FORMATS: dict[str, Callable[[Path, Contents], contextlib.AbstractContextManager[
     "hdf5-flat": hdf5_flat,
     "safetensors": safetensors,
     "npz": npz,
+    "parquet": parquet,
 }

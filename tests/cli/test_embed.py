@@ -132,7 +132,7 @@ def test_blank_lines_name_no_dataset(toy, tmp_path):
         ("a.safetensors", [], "safetensors"),
         ("a", ["--format", "safetensors"], "safetensors"),
         ("a", [], "hdf5"),
-        ("a.txt", [], "a.txt: the name must end in .hdf5, .h5, .npz, .safetensors, which say the format"),
+        ("a.txt", [], "a.txt: the name must end in .hdf5, .h5, .npz, .safetensors, .parquet, which say the format"),
         ("a.txt", ["--format", "npz"], "a.txt: the name must end in .hdf5"),
         ("a.npz", ["--format", "hdf5"], "a.npz: the name says the format npz, and file_format=hdf5;"),
         ("a.hdf5", ["--format", "npz"], "a.hdf5: the name says the format hdf5, and file_format=npz;"),
@@ -298,3 +298,68 @@ def test_published_vectors_through_the_command_line(shared, tmp_path):
                 for i in range(10):
                     wanted = np.concatenate(list(published[str(i)][()]), axis=-1)
                     assert abs(file[str(3 * i + k)][2] - wanted).max() < 2e-6
+
+
+@pytest.mark.filterwarnings("always:.*blank line")
+@pytest.mark.parametrize("kind", ["--all", "--average"])
+@pytest.mark.parametrize("ending", ["hdf5", "npz", "safetensors", "parquet"])
+def test_one_vector_per_line(toy, tmp_path, ending, kind):
+    """[lines, L, 2D] or [lines, 2D], in the lines' order; zeros of a blank line."""
+    text = tmp_path / "in.txt"
+    text.write_text("The cat\n\n" + "a b c\n" * 3 + "sat\n")
+    out = embed(str(text), tmp_path / f"out.{ending}", toy, kind, "--pool", "mean", "--no-stateful")
+    if ending == "hdf5":
+        with h5py.File(out) as file:
+            found, names = file["embeddings"][()], json.loads(file["sentence_to_index"][0])
+        assert names == {"The cat": "0", "a b c": "4", "sat": "5"}
+    elif ending == "parquet":
+        table = pytest.importorskip("pyarrow.parquet").read_table(out)
+        found = np.array(table["embedding"].to_pylist(), np.float32)
+        assert table["sentence"].to_pylist() == text.read_text().splitlines()
+    else:
+        found = (np.load if ending == "npz" else load_file)(out)["embeddings"]
+    embedder = ElmoEmbedder(*toy, stateful=False)
+    lines = [line.split() for line in text.read_text().splitlines()]
+    wanted = [
+        KINDS[kind](embedder.embed_sentence(line)).mean(-2) if line else np.zeros_like(found[0]) for line in lines
+    ]
+    np.testing.assert_allclose(found, np.stack(wanted), atol=2e-6)
+
+
+def test_a_parquet_file_has_a_row_for_each_line(text, toy, tmp_path):
+    tables = pytest.importorskip("pyarrow.parquet")
+    table = tables.read_table(
+        embed(text, tmp_path / "out.parquet", toy, "--all", "--dtype", "f16", "--batch-size", "2")
+    )
+    assert table["sentence"].to_pylist() == SENTENCES
+    assert table.schema.metadata[b"layers"] == b"all"
+    for row, vectors in zip(table["embeddings"].to_pylist(), expected(toy, batch_size=2), strict=True):
+        np.testing.assert_array_equal(np.array(row, np.float16), vectors.swapaxes(0, 1).astype(np.float16))
+
+
+def test_pooling_is_refused_in_parts(text, toy, tmp_path, capsys):
+    words = ["--options-file", toy[0], "--weight-file", toy[1], "--pool", "max", "--shard", "0/1"]
+    assert main(["embed", text, str(tmp_path / "out"), *words]) == 2
+    assert "--pool writes one file; leave out --shard" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("there", "words", "wanted"),
+    [
+        (True, [], "cuda"),
+        (False, [], "cpu"),
+        (True, ["--device", "cpu"], "cpu"),
+        (True, ["--cuda_device", "-1"], "cpu"),
+        (False, ["--cuda_device", "1"], "cuda:1"),
+    ],
+)
+def test_a_gpu_is_taken_if_there_is_one_and_that_is_said(monkeypatch, capsys, there, words, wanted):
+    seen = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: there)
+    monkeypatch.setattr(
+        "elmo_fast.cli._common.resolve_model", lambda arguments, default: seen.append(arguments.device) or 1 / 0
+    )
+    with pytest.raises(ZeroDivisionError):
+        main(["embed", "in.txt", "out.hdf5", *words])
+    assert seen == [wanted]
+    assert ("as torch sees a GPU; --device cpu" in capsys.readouterr().err) == (wanted == "cuda")

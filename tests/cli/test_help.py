@@ -1,10 +1,11 @@
 """--help: one style, no types of Python, defaults that say something, one sentence for a shared option."""
 
 import collections
+import subprocess
 
 import pytest
 
-from elmo_fast.cli.main import parsers
+from elmo_fast.cli.main import main, parsers
 
 NAMES = ("Adam's", "AdamW's", "JSON", "YAML,", "HDF5", "S,", "LSTM")  # what a sentence may begin with in upper case
 
@@ -56,3 +57,20 @@ def test_the_common_options_have_one_sentence_each(every):
             ):  # whose model is a setting of its own
                 told[option].add(sentence.partition(" (default: ")[0])
     assert {option: len(each) for option, each in told.items()} == dict.fromkeys(common, 1)
+
+
+def test_the_shell_completes_commands_and_options(tmp_path, capsys):
+    pytest.importorskip("shtab")
+    with pytest.raises(SystemExit) as stop:
+        main(["--print-completion", "shtab-bash"])
+    assert not stop.value.code
+    (tmp_path / "completion").write_text(capsys.readouterr().out)
+    complete = 'source completion; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_elmo_fast; echo "${COMPREPLY[@]}"'
+    for words, wanted in (
+        (["emb"], "embed"),
+        (["embed", "--poo"], "--pool"),
+        (["plot", "senses", "--match"], "--match_case"),
+    ):
+        command = ["bash", "-c", complete, "bash", "elmo-fast", *words]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+        assert done.stdout.split() == [wanted], done.stderr

@@ -120,7 +120,9 @@ def test_a_path_another_format_and_progress(files, tmp_path):
     wanted = [embedder.embed_sentence(line.split()) for line in LINES]
     np.testing.assert_allclose(found["embeddings"], np.concatenate(wanted, axis=1).swapaxes(0, 1), atol=2e-3)
     assert found["offsets"].tolist() == np.cumsum([0, *[array.shape[1] for array in wanted]]).tolist()
-    with pytest.raises(ElmoFastError, match="file_format must be one of hdf5, hdf5-flat, safetensors, npz; got 'txt'"):
+    with pytest.raises(
+        ElmoFastError, match="file_format must be one of hdf5, hdf5-flat, safetensors, npz, parquet; got 'txt'"
+    ):
         embedder.embed_file(tmp_path / "in.txt", out, file_format="txt")
     for wanted, keys in (("keep_lines", False), ("as_keys", True)):
         with pytest.raises(ElmoFastError, match=f"in.txt must be surveyed with {wanted}=True"):

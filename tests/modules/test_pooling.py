@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules.pooling import POOLS, pool
+from elmo_fast.modules.pooling import pool
+from elmo_fast.op_choices import POOLS
 
 TOKENS = np.array([[1, 6, 3, 4], [5, 2, 7, 8], [3, 1, 2, 0]], np.float32)  # [T, 2D]
 POOLED = {"mean": [3, 3, 4, 4], "max": [5, 6, 7, 8], "first_last": [3, 1, 3, 4]}

@@ -1,5 +1,7 @@
 """Files of token vectors: any order of writing gives the same bytes, which h5py and safetensors read."""
 
+import time
+
 import h5py
 import numpy as np
 import pytest
@@ -36,9 +38,11 @@ def test_hdf5_has_a_dataset_for_each_sentence_as_h5py_would_write_it(tmp_path, l
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_the_bytes_do_not_depend_on_the_order_of_the_batches(tmp_path, file_format):
-    for name, order in (("a", range(5)), ("b", [4, 2, 0, 1, 3])):
-        written(tmp_path / name, order, file_format=file_format)
+def test_the_bytes_do_not_depend_on_the_order_of_the_batches_and_the_time(tmp_path, file_format):
+    written(tmp_path / "a", range(5), file_format=file_format)
+    if file_format == "hdf5":
+        time.sleep(1.1)  # HDF5 can store times in seconds
+    written(tmp_path / "b", [4, 2, 0, 1, 3], file_format=file_format)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
