@@ -1,22 +1,18 @@
-"""The commands from outside; what is interrupted runs in a process of its own."""
+"""The commands from outside."""
 
 import json
 import math
 import os
-import pathlib
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 import yaml
 
+from elmo_fast.cli.main import main
 from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from tests.command_line import elmo_fast
 from tests.pretrain.toy import SENTENCES, toy_config
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -87,23 +83,20 @@ def test_text_that_is_not_text_is_named_with_file_and_line(toy):
     assert not (toy / "out").exists()
 
 
-def test_ctrl_c_saves_and_exits_without_a_traceback(toy):
-    words = ["pretrain", "--config", str(toy / "toy.yaml"), "--max_steps", "1000000", "--n_epochs", "1000000"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "elmo_fast", *words], stderr=subprocess.PIPE, text=True, env=environment
-    )
-    seen = []
-    deadline = time.monotonic() + 60
-    for line in process.stderr:
-        seen.append(line)
-        if line.startswith("step ") or time.monotonic() > deadline:
-            break
-    process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=60)[1]
-    assert process.returncode == 130, [*seen, rest]
-    assert "interrupted after step" in rest
-    assert "Traceback" not in rest
+def test_ctrl_c_saves_and_exits_without_a_traceback(toy, monkeypatch, capsys):
+    """In the middle of the third step (test_faults.py: SIGTERM, to a process of its own)."""
+    step = LanguageModelTrainer.step
+
+    def interrupted(trainer):
+        if trainer.progress.step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(trainer)
+
+    monkeypatch.setattr(LanguageModelTrainer, "step", interrupted)
+    assert main(["pretrain", "--config", str(toy / "toy.yaml")]) == 130
+    error = capsys.readouterr().err
+    assert "interrupted after step 3: saving" in error
+    assert "Traceback" not in error
     LanguageModel.from_pretrained(toy / "out")
 
 

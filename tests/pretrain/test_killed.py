@@ -23,10 +23,10 @@ def test_killed_runs_end_with_the_same_bytes_of_weights(tmp_path):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["kills"]["random"] >= 10
-    assert found["kills"]["saving"] >= 40
-    assert len(set(found["digests"])) == 1
+    assert found["kills"]["saving"] >= 25
+    assert len(set(map(tuple, found["digests"]))) == 1
     undisturbed = found["losses"]["undisturbed"]
-    assert [step for step, *_ in undisturbed] == list(range(5, 241, 5))
+    assert [step for step, *_ in undisturbed] == list(range(5, 121, 5))
     assert found["losses"]["random"] == undisturbed
     assert found["losses"]["saving"] == undisturbed
-    assert all(left == ["best", "step-0000238", "step-0000240"] for left in found["left"].values())
+    assert all(left == ["best", "step-0000119", "step-0000120"] for left in found["left"].values())

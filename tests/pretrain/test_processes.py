@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.processes import join_processes
 from tests.pretrain.processes import SECONDS, losses, outcome, pretrain, torchrun, words_of
@@ -59,9 +60,14 @@ def test_a_run_goes_on_in_another_number_of_processes(tmp_path):
 
 
 def test_a_number_of_processes_that_does_not_divide_the_rows_is_refused(tmp_path):
-    status, output = torchrun(2, "-m", "elmo_fast", *words_of(tmp_path, "out", batch_size=5))
-    assert status != 0
-    assert "elmo-fast pretrain: error: --batch_size 5 rows cannot be shared out evenly among 2 processes" in output
+    words, log = words_of(tmp_path, "out", batch_size=5), tmp_path / "log"
+
+    def refused():
+        assert main(words) == 2
+
+    assert ended(started(refused, 2, log), log)
+    output = log.read_text()
+    assert "batch_size=5 rows cannot be shared out evenly among 2 processes" in output
     assert "elmo_fast/pretrain/" not in output  # no traceback of ours
 
 

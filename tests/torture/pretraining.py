@@ -11,11 +11,11 @@ from tests.pretrain.killed_worker import digest, dying_at
 from tests.pretrain.toy import toy_config
 from tests.torture.works import UNDISTURBED, Work
 
-STEPS, INTERVAL = 120, 7
+STEPS, INTERVAL, BEST = 120, 7, "/checkpoints/best"
 
 
 class Training(Work):
-    """Pretraining in one process: weights, reports and held-out figures, and which checkpoints stay."""
+    """Pretraining in one process: last and best weights, reports and held-out figures, and which checkpoints stay."""
 
     share = 0.5
 
@@ -28,6 +28,7 @@ class Training(Work):
             train_prefix=str(self.folder / "train-*"), max_steps=steps, n_epochs=1000, batch_size=6, unroll_steps=3,
             checkpoint_interval=INTERVAL, log_interval=5, dropout=0.2, state_reset=0.05,
             save_dir=str(self.folder / name), heldout_prefix=str(self.folder / "train-1*"), heldout_interval=30,
+            keep_best=True,
         )  # fmt: skip
 
     def run(self, name: str, count: int, steps: int = STEPS) -> None:
@@ -49,6 +50,7 @@ class Training(Work):
     def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
         compared = {
             "weights": digest(self.folder, name) == digest(self.folder, UNDISTURBED),
+            "best weights": digest(self.folder, name + BEST) == digest(self.folder, UNDISTURBED + BEST),
             "reports": self.rows(name) == self.rows(UNDISTURBED),
             "checkpoints": self.left(name) == self.left(UNDISTURBED),
         }
