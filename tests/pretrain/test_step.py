@@ -252,14 +252,6 @@ def test_losses_that_are_tensors_are_reported_alike():
     assert reports[0] == reports[1] == [2, 3.0, 2.0, 4.0, 7.0]
 
 
-def test_gradients_are_laid_out_as_their_parameters():
-    """Or DistributedDataParallel warns and copies."""
-    model, batches = setting(torch.float32)
-    toy_step(model)(batches[0], None, 0)
-    for name, parameter in model.named_parameters():
-        assert parameter.grad.is_sparse or parameter.grad.stride() == parameter.stride(), name
-
-
 @pytest.mark.parametrize("parts", [1, 3])
 def test_distinct_words_that_the_loader_counts_give_the_same_step(parts):
     """As those that the encoder finds, without a word of padding in any gradient."""
