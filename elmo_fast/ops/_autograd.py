@@ -1,8 +1,8 @@
 """Fakes and autograd of the registered ops, derived from the names in their schemas.
 
-In the schema of `<op>_backward`, `grad` is the gradient of the first output of `<op>`, `d_<output>` that of another;
-`need_<input>` says whether an input's gradient is wanted; any other argument is an input or output of `<op>` that is
-saved. A result is named after the input whose gradient it is, with or without `d_`, and has that input's shape.
+In the schema of `<op>_backward`, `grad` is the gradient of the first output of `<op>` and `d_<output>` the gradient of
+any other output; `need_<input>` requests an input's gradient; every other argument is a saved input or output of
+`<op>`. A result is named after the input whose gradient it is, with or without `d_`, and has that input's shape.
 """
 
 import contextlib
@@ -24,31 +24,31 @@ _KERNELS = {"elmo_fast": "C++", "elmo_fast_triton": "Triton"}
 
 
 class Backward(NamedTuple):
-    """What the schema of a backward op leaves open."""
+    """Details of a backward op that its schema leaves open."""
 
     op: str | None = None
-    """its qualified name; None: `<op>_backward`"""
+    """qualified name; None: `<op>_backward`"""
     covers: Mapping[str, Sequence[str]] = {}
-    """flag `need_...` -> the inputs whose gradients it asks for, where it is not the one that it names"""
+    """flag `need_...` -> the inputs whose gradients it requests, if it is not just the input that it names"""
     shapes: Callable[[Any], Mapping[str, Any]] | None = None
-    """(arguments of the backward op) -> result -> its shape, shapes or tensor, where it is not that of an argument"""
+    """(arguments of the backward op) -> result -> its shape, shapes or tensor, for results unlike any argument"""
     finish: Callable[[Any, dict[str, Any]], dict[str, Any]] | None = None
     """(arguments of the backward op, its results by name) -> the gradients by input; None: the results"""
 
 
 def requires_grad(*tensors: Tensor | None) -> bool:
-    """Whether autograd needs a gradient of one of them, for which the forward pass must save tensors."""
+    """Return whether autograd needs a gradient of any of them, so that the forward pass must save tensors."""
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 def overload(qualified: str) -> Any:
-    """The registered op of the name "namespace::op"."""
+    """Return the registered op of the name "namespace::op"."""
     namespace, name = qualified.split("::")
     return getattr(getattr(torch.ops, namespace), name).default
 
 
 def arguments_of(schema: Any) -> Any:
-    """A namedtuple class with the argument names of a schema, which is parsed or a string."""
+    """Return a namedtuple class with the argument names of a schema, which is parsed or a string."""
     parsed = torch._C.parse_schema(schema) if isinstance(schema, str) else schema
     defaults = [argument.default_value for argument in parsed.arguments if argument.has_default_value()]
     return namedtuple("arguments", [argument.name for argument in parsed.arguments], defaults=defaults)
@@ -66,12 +66,12 @@ def _holds_tensors(argument: Any) -> bool:
 def register_fake(qualified: str, fake: Callable[[Any], Any]) -> None:
     """Register the shapes and dtypes of an op's results; torch.func.vmap over it is an error.
 
-    fake(arguments): the results, from the arguments as a tuple with the schema's names.
+    fake(arguments): returns the results, given the arguments as a tuple with the schema's names.
     """
     arguments = arguments_of(overload(qualified)._schema)
-    torch.library.register_fake(qualified, lambda *given, **named: fake(arguments(*given, **named)))
+    torch.library.register_fake(qualified, lambda *args, **kwargs: fake(arguments(*args, **kwargs)))
 
-    def refuse_vmap(*given: Any, **named: Any) -> None:
+    def refuse_vmap(*args: Any, **kwargs: Any) -> None:
         raise ElmoFastError(
             f"{qualified} has no batching rule for torch.func.vmap: the {_kernels_of(qualified)} kernels take batches "
             'as they are; give the op the whole batch, or use backend="reference"'
@@ -124,13 +124,14 @@ def _register_autograd(
 ) -> None:
     """Register the autograd of an op.
 
-    torch.library.register_autograd serves `Tensor.backward` only: forward-mode AD through it loses its tangents in
-    silence, which are derivatives of zero, and torch.func.grad refuses it. Here forward mode is an error.
+    torch.library.register_autograd supports `Tensor.backward` only: forward-mode AD through it silently loses its
+    tangents, so that derivatives come out as zero, and torch.func.grad rejects it. Here forward mode is an error.
     torch.func.grad calls this kernel once per level, as it calls torch's own, with tensors that it unwraps below
-    autograd: the node is of a single level, as torch calls it, and other levels keep their gradients.
+    autograd: the node belongs to a single level, as torch calls it, and other levels keep their gradients.
 
     setup(ctx, inputs, outputs): saves tensors.
-    backward(ctx, needed, *grads): a gradient per input, a list for a list of tensors; `needed` is nested likewise.
+    backward(ctx, needed, *grads): returns a gradient per input, a list for a list of tensors; `needed` is nested
+    likewise.
     """
     op = overload(qualified)
     schema = op._schema
@@ -158,11 +159,11 @@ def _register_autograd(
 
     functions = {"forward": staticmethod(forward), "backward": staticmethod(node_backward)}
     node = type(f"{op._opname}_of_{op.namespace}", (torch.autograd.Function,), functions)
-    # Function.apply would hand the call to torch.func once more.
+    # Function.apply would hand the call to torch.func again.
     apply: Any = super(torch.autograd.Function, node).apply  # type: ignore[misc]
 
-    def run(keyset: Any, *given: Any) -> Any:
-        inputs = (*given, *defaults[len(given) :])  # the dispatcher leaves out what equals its default
+    def run(keyset: Any, *args: Any) -> Any:
+        inputs = (*args, *defaults[len(args) :])  # the dispatcher omits arguments that equal their defaults
         flat = _flat(inputs, lists)
         tensors = [each for each in flat if isinstance(each, Tensor)]
         if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
@@ -184,14 +185,14 @@ def _register_autograd(
 
 
 def _single_level() -> contextlib.AbstractContextManager[Any]:
-    """Within it, torch.func lets an autograd.Function be applied, which it forbids for those of users."""
+    """Allow torch.func to apply an autograd.Function, which it forbids for user-defined ones."""
     active = torch._C._are_functorch_transforms_active()
     return enable_single_level_autograd_function() if active else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def _all_levels() -> Iterator[None]:
-    """Within it, outer levels of torch.func record gradients; in an autograd.Function they are disabled."""
+    """Let outer levels of torch.func record gradients, which is disabled in an autograd.Function."""
     if not torch._C._are_functorch_transforms_active():
         yield
         return
@@ -216,7 +217,7 @@ def _nested(flat: Sequence[Any], lengths: Sequence[int | None]) -> list[Any]:
 
 
 class _Formula:
-    """The autograd of one op: what is saved, what its backward op is given, and to which inputs its results go."""
+    """Autograd of one op: what it saves, the arguments of its backward op, and the inputs that get its results."""
 
     def __init__(self, op: Any, backward_op: Any, backward: Backward) -> None:
         inputs, outputs = op._schema.arguments, [each.name for each in op._schema.returns]
@@ -239,7 +240,7 @@ class _Formula:
             elif name == "grad" or name.removeprefix("d_") in outputs:
                 self.gradients.append((0 if name == "grad" else outputs.index(name.removeprefix("d_")), argument))
             else:
-                raise RuntimeError(f"{backward_op}: {name} is no input, output or gradient of {op}; build _C again")
+                raise RuntimeError(f"{backward_op}: {name} is no input, output or gradient of {op}; rebuild _C")
         self.plain = [i for i in range(len(outputs)) if i not in [output for output, _ in self.gradients]]
 
     def setup(self, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -261,26 +262,28 @@ class _Formula:
 
     def backward(self, ctx: Any, needed: Sequence[Any], *grads: Tensor | None) -> Sequence[Any]:
         gradients: list[Any] = [[None] * len(each) if isinstance(each, list) else None for each in needed]
-        given = [grads[i] for i, _ in self.gradients]
-        some = next((grad for grad in given if grad is not None), None)
+        output_grads = [grads[i] for i, _ in self.gradients]
+        some = next((grad for grad in output_grads if grad is not None), None)
         if some is None:
             return gradients
-        arguments = self._arguments_of(ctx, needed, given, some)
-        found = self.backward_op(*arguments)
-        results = dict(zip(self.results, found if isinstance(found, tuple) else (found,), strict=True))
+        arguments = self._arguments_of(ctx, needed, output_grads, some)
+        outputs = self.backward_op(*arguments)
+        results = dict(zip(self.results, outputs if isinstance(outputs, tuple) else (outputs,), strict=True))
         if self.more.finish is not None:
             results = self.more.finish(arguments, results)
         for i, name in enumerate(self.inputs):
             if name in results and _any(needed[i]):
-                # An op's results may not overlap: gradients of a list may come as one tensor.
+                # An op's results may not overlap, so the gradients of a list may come as one tensor.
                 one = isinstance(needed[i], list) and isinstance(results[name], Tensor)
                 gradients[i] = list(results[name].unbind(0)) if one else results[name]
         return gradients
 
-    def _arguments_of(self, ctx: Any, needed: Sequence[Any], given: Sequence[Tensor | None], some: Tensor) -> Any:
+    def _arguments_of(
+        self, ctx: Any, needed: Sequence[Any], output_grads: Sequence[Tensor | None], some: Tensor
+    ) -> Any:
         tensors, others = iter(ctx.saved_tensors), iter(ctx.others)
         named: dict[str, Any] = {}
-        for (_, argument), grad, shape in zip(self.gradients, given, ctx.shapes, strict=True):
+        for (_, argument), grad, shape in zip(self.gradients, output_grads, ctx.shapes, strict=True):
             optional = isinstance(argument.type, torch.OptionalType)
             named[argument.name] = some.new_zeros(shape) if grad is None and not optional else grad
         for _, argument in self.saved:
@@ -293,25 +296,25 @@ class _Formula:
         return self.arguments(**named)
 
     def fake(self, arguments: Any) -> Any:
-        """The shapes of the backward op's results: those of the inputs, or none if a flag says not needed."""
+        """Return empty tensors for the backward op's results, shaped like the inputs; of size 0 if not needed."""
         others = {} if self.more.shapes is None else self.more.shapes(arguments)
         skipped = {
             self.inputs[i] for place, covered in self.flags if not arguments[place] for i in covered
         }  # fmt: skip
-        found = []
+        tensors = []
         for name, result in zip(self.results, self.backward_op._schema.returns, strict=True):
             value = others[name] if name in others else getattr(arguments, name)
             if name in skipped or value is None:
-                found.append([] if _is_list(result) else arguments[0].new_empty(0))
+                tensors.append([] if _is_list(result) else arguments[0].new_empty(0))
             elif _is_list(result):
-                found.append([_like(each, arguments[0]) for each in value])
+                tensors.append([_like(each, arguments[0]) for each in value])
             else:
-                found.append(_like(value, arguments[0]))
-        return tuple(found) if len(found) > 1 else found[0]
+                tensors.append(_like(value, arguments[0]))
+        return tuple(tensors) if len(tensors) > 1 else tensors[0]
 
 
 def _like(value: Any, base: Tensor) -> Tensor:
-    """A new tensor shaped like the tensor `value`, or of the shape `value` and the dtype of `base`."""
+    """Return a new tensor shaped like the tensor `value`, or of the shape `value` and the dtype of `base`."""
     return value.new_empty(value.shape) if isinstance(value, Tensor) else base.new_empty(value)
 
 

@@ -1,4 +1,4 @@
-"""Checks of arguments, made once, at the public function; a message names argument, wanted and given."""
+"""Argument checks, run once, in the public function; a message names the argument, what it must be and what it is."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -11,33 +11,36 @@ from elmo_fast.errors import ElmoFastError
 
 
 def given(tensor: Tensor) -> str:
-    """How a tensor is described in an error: shape, dtype and device."""
+    """Describe a tensor for an error message: shape, dtype and device."""
     return f"shape {tuple(tensor.shape)}, {str(tensor.dtype).removeprefix('torch.')}, {tensor.device}"
 
 
 def check_shape(op: str, name: str, tensor: Tensor, letters: str, **sizes: int) -> None:
-    """Raises unless `tensor` has one dimension per letter of `letters` ("B T D"), with the sizes given for some."""
+    """Raise ElmoFastError unless `tensor` has one dimension per letter of `letters` ("B T D").
+
+    sizes: required sizes of some of these dimensions.
+    """
     names = letters.split()
     if tensor.dim() != len(names) or any(tensor.shape[i] != sizes[n] for i, n in enumerate(names) if n in sizes):
-        wanted = ", ".join(f"{n}={sizes[n]}" if n in sizes else n for n in names)
-        raise ElmoFastError(f"{op}: {name} must have shape [{wanted}]; got {given(tensor)}")
+        expected = ", ".join(f"{n}={sizes[n]}" if n in sizes else n for n in names)
+        raise ElmoFastError(f"{op}: {name} must have shape [{expected}]; got {given(tensor)}")
 
 
 def check_dtype(op: str, name: str, tensor: Tensor, *allowed: torch.dtype) -> None:
-    """Raises unless the dtype of `tensor` is one of `allowed`."""
+    """Raise ElmoFastError unless the dtype of `tensor` is one of `allowed`."""
     if tensor.dtype not in allowed:
-        wanted = " or ".join(str(d).removeprefix("torch.") for d in allowed)
-        raise ElmoFastError(f"{op}: {name} must be {wanted}; got {given(tensor)}")
+        expected = " or ".join(str(d).removeprefix("torch.") for d in allowed)
+        raise ElmoFastError(f"{op}: {name} must be {expected}; got {given(tensor)}")
 
 
 def check_floating(op: str, name: str, tensor: Tensor) -> None:
-    """Raises unless `tensor` holds floating-point numbers."""
+    """Raise ElmoFastError unless `tensor` holds floating-point numbers."""
     if not tensor.is_floating_point():
         raise ElmoFastError(f"{op}: {name} must hold floating-point numbers; got {given(tensor)}")
 
 
 def check_same(op: str, names: str, tensors: Sequence[Tensor]) -> None:
-    """Raises unless all tensors share the device and dtype of the first."""
+    """Raise ElmoFastError unless all tensors share the device and dtype of the first."""
     for tensor in tensors[1:]:
         if tensor.device != tensors[0].device or tensor.dtype != tensors[0].dtype:
             raise ElmoFastError(
@@ -46,13 +49,16 @@ def check_same(op: str, names: str, tensors: Sequence[Tensor]) -> None:
 
 
 def check_device(op: str, names: str, tensor: Tensor, other: Tensor) -> None:
-    """Raises unless both tensors are on one device."""
+    """Raise ElmoFastError unless both tensors are on the same device."""
     if tensor.device != other.device:
         raise ElmoFastError(f"{op}: {names} must be on one device; got {given(tensor)} and {given(other)}")
 
 
 def check_count(op: str, name: str, count: Tensor | None, rows: Tensor) -> None:
-    """Raises unless `count`, if given, is a whole number [] on the device of `rows`, which have this name."""
+    """Raise ElmoFastError unless `count` is None or a whole number, [] int64, on the device of `rows`.
+
+    name: name of `rows` in the message.
+    """
     if count is not None:
         check_shape(op, "count", count, "")
         check_dtype(op, "count", count, torch.int64)
@@ -62,8 +68,11 @@ def check_count(op: str, name: str, count: Tensor | None, rows: Tensor) -> None:
 def check_output_layer(
     op: str, hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, chunk_bytes: int, **samples: Tensor
 ) -> None:
-    """Raises unless these are the arguments of a loss over a vocabulary: rows [N, D], words [N], table [V, D] and [V]
-    with V > 0 and, if it has samples, words [S] with S > 0."""
+    """Raise ElmoFastError unless these are valid arguments of a loss over a vocabulary.
+
+    They are rows [N, D], words [N], a table [V, D] and its bias [V] with V > 0 and, if it has samples, words [S] with S
+    > 0.
+    """
     for name, ids in samples.items():
         check_shape(op, name, ids, "S")
         check_same(op, f"targets and {name}", [targets, ids])
@@ -85,33 +94,34 @@ def check_output_layer(
 
 
 def check_words(op: str, num_words: int, **words: Tensor) -> None:
-    """Raises unless all ids are words of the table, as `check_values`."""
+    """Raise ElmoFastError unless all ids are words of the table; see `check_values`."""
     for name, ids in words.items():
         check_values(op, name, ids, num_words - 1, "be words from 0 to V - 1 = {}")
 
 
-def check_values(op: str, name: str, tensor: Tensor, most: int, wanted: str) -> None:
-    """Raises unless all numbers lie from 0 to `most`. Numbers on a GPU, or while compiling, are not read.
+def check_values(op: str, name: str, tensor: Tensor, most: int, requirement: str) -> None:
+    """Raise ElmoFastError unless all numbers lie from 0 to `most`.
 
-    wanted: has {} for `most`, which must not be formatted while compiling: that would make it a constant.
+    Numbers on a GPU are not read, nor are any while compiling. requirement: has {} for `most`, which must not be
+    formatted while compiling: that would make it a constant.
     """
     if torch.compiler.is_compiling() or tensor.device.type != "cpu" or not tensor.numel():
         return
     low, high = (int(bound) for bound in tensor.aminmax())
     if low < 0 or high > most:
-        raise ElmoFastError(f"{op}: {name} must {wanted.format(most)}; got values from {low} to {high}")
+        raise ElmoFastError(f"{op}: {name} must {requirement.format(most)}; got values from {low} to {high}")
 
 
 def checks_finite() -> bool:
-    """Whether ELMO_FAST_CHECK_FINITE=1: every op then checks its arguments and results for NaN and infinity.
+    """Return whether ELMO_FAST_CHECK_FINITE=1: ops then check arguments and results for NaN and infinity.
 
-    Checking waits for the device: use it to find a fault, not in a long run.
+    The check waits for the device: use it to find a fault, not in a long run.
     """
     return not torch.compiler.is_compiling() and os.environ.get("ELMO_FAST_CHECK_FINITE") == "1"
 
 
 def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
-    """All tensors within, each with its name: that of its field, where it is in a named tuple."""
+    """Yield all tensors in `value` with their names; in a named tuple, the names of its fields."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, (list, tuple)):
@@ -128,7 +138,7 @@ def _first_not_finite(values: Any, name: str) -> str | None:
 
 
 class CheckedForFinite:
-    """A backend whose `run` raises ElmoFastError when an argument or a result holds NaN or infinity."""
+    """Wrapper of a backend whose `run` raises ElmoFastError if an argument or a result holds NaN or infinity."""
 
     def __init__(self, op: str, backend: Any) -> None:
         self._op, self._backend = op, backend
@@ -137,15 +147,17 @@ class CheckedForFinite:
         return getattr(self._backend, name)
 
     def run(self, *arguments: Any) -> Any:
-        """Runs the backend between two checks."""
-        given = _first_not_finite(arguments, "arguments")
-        if given is not None:
-            raise ElmoFastError(f"{self._op}: {given} holds NaN or infinity before the op; look at what made it")
-        results = self._backend.run(*arguments)
-        made = _first_not_finite(results, "results")
-        if made is not None:
+        """Run the backend, with a check before and after."""
+        argument = _first_not_finite(arguments, "arguments")
+        if argument is not None:
             raise ElmoFastError(
-                f"{self._op}: {made} holds NaN or infinity though all arguments are finite; "
-                "a sum overflowed: look for very large weights or inputs, or take a wider precision"
+                f"{self._op}: {argument} holds NaN or infinity before the op; check the code that computed it"
+            )
+        results = self._backend.run(*arguments)
+        result = _first_not_finite(results, "results")
+        if result is not None:
+            raise ElmoFastError(
+                f"{self._op}: {result} holds NaN or infinity although all arguments are finite; "
+                "a sum overflowed: look for very large weights or inputs, or use a wider precision"
             )
         return results

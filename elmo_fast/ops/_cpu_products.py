@@ -1,4 +1,4 @@
-"""How this CPU multiplies matrices, for each instruction set and precision, and how fast that was measured to be."""
+"""Matrix products of this CPU, by instruction set and precision, and their measured speeds."""
 
 import platform
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from elmo_fast.ops import _native
 
 MEASURED_ON = "an AMD EPYC (Zen 5)"
-_AS_FAST = 0.95  # what differs less lies within the measurement's spread
+_AS_FAST = 0.95  # smaller differences lie within the spread of the measurement
 _VECTORS = "vectors of 16 bytes, which every CPU has"
 _WIDENED = "16-bit weights, widened to float32 in registers: half the memory traffic of float32, the same arithmetic"
 _PAIRS = "half the memory traffic of float32, twice the products per instruction"
@@ -17,7 +17,7 @@ _VNNI = f"bytes (VNNI): {_QUARTER}, four times the products per instruction"
 
 
 class Speed(NamedTuple):
-    """How many times as fast as float32 the LSTMs of the original size run."""
+    """Speeds of the LSTMs of the original size, as multiples of float32's."""
 
     many_rows: float
     """batches of 32"""
@@ -26,19 +26,19 @@ class Speed(NamedTuple):
 
 
 class InstructionSet(NamedTuple):
-    """How one instruction set multiplies."""
+    """Matrix products of one instruction set."""
 
     cpus: str
-    """the first that had it"""
+    """first CPUs that have it"""
     float32: str
     int8: str
     bfloat16: str = _WIDENED
     speeds: Mapping[str, Speed] = {}
-    """of each precision, measured with benchmarks/lstm_speeds.py on MEASURED_ON, one thread; absent: not measured"""
+    """by precision, measured with benchmarks/lstm_speeds.py on MEASURED_ON, one thread; absent if not measured"""
     of_arm: bool = False
 
 
-# As csrc/common/isa.cpp orders them, slowest first. The speeds of generic are those of x86-64.
+# In the order of csrc/common/isa.cpp, slowest first. The speeds of generic are those of x86-64.
 INSTRUCTION_SETS = {
     "generic": InstructionSet(
         "", _VECTORS, _BYTES,
@@ -78,35 +78,35 @@ INSTRUCTION_SETS = {
 
 
 def on_arm() -> bool:
-    """Whether this CPU is an Arm one."""
+    """Return whether this CPU is an Arm CPU."""
     return platform.machine() in ("aarch64", "arm64")
 
 
 def _speeds() -> Mapping[str, Speed]:
-    """The measured speeds of the instruction set in use."""
+    """Return the measured speeds of the instruction set in use."""
     return {} if _native.C is None or on_arm() else INSTRUCTION_SETS[_native.C.isa()].speeds
 
 
 def why_slower_on_cpu(precision: str) -> str | None:
-    """One sentence if many rows were measured to be slower than in float32, else None."""
+    """Return one sentence if many rows were measured to be slower than in float32, else None."""
     speed = _speeds().get(precision)
     if speed is None or speed.many_rows >= _AS_FAST:
         return None
     return (
         f"precision={precision!r} is slower than float32 with the instruction set in use "
-        f'({products_on_cpu(precision)}); take precision="float32"'
+        f'({products_on_cpu(precision)}); use precision="float32"'
     )
 
 
 def is_faster_on_cpu(precision: str) -> bool:
-    """Whether this CPU multiplies many rows of a 16-bit precision faster than float32."""
+    """Return whether this CPU multiplies many rows faster in a 16-bit precision than in float32."""
     if precision != "bfloat16" or _native.C is None:
         return False
     return INSTRUCTION_SETS[_native.C.isa()].bfloat16 != _WIDENED
 
 
 def products_on_cpu(precision: str) -> str:
-    """How this CPU computes the matrix products of a precision, in words."""
+    """Describe how this CPU computes the matrix products of a precision."""
     if _native.C is None:
         if precision == "float32":
             return "torch"
@@ -116,7 +116,10 @@ def products_on_cpu(precision: str) -> str:
 
 
 def speeds_elsewhere() -> list[str]:
-    """Speeds of the instruction set in use, as measured on another CPU: one line per precision; empty if unknown."""
+    """Describe the speeds of the instruction set in use, as measured on a different CPU.
+
+    Returns one line per precision; empty if unknown.
+    """
 
     def compared(speed: float) -> str:
         return "as fast as float32" if speed == 1 else f"{speed:g} times as fast as float32"
@@ -128,7 +131,7 @@ def speeds_elsewhere() -> list[str]:
 
 
 def newer_instruction_sets() -> list[str]:
-    """What each instruction set newer than the one in use, of the same kind of CPU, would change; one line each."""
+    """Describe what newer instruction sets of the same kind of CPU would change, one line each."""
     if _native.C is None:
         return []
     names = list(INSTRUCTION_SETS)

@@ -1,5 +1,7 @@
-"""The registered ops, and the only place where a backend is chosen: the first that can serve; the others give a
-reason in one sentence."""
+"""Registry of the ops, and the only place where a backend is chosen: the first that can serve.
+
+The others give a reason in one sentence.
+"""
 
 import functools
 import importlib
@@ -21,14 +23,14 @@ Unsupported = Callable[[torch.device, torch.dtype, str], str | None]
 
 
 class _Kind(NamedTuple):
-    """What all backends of one name share."""
+    """Properties shared by all backends of one name."""
 
     device: str | None
-    """that they are made for; None: all. A refusal of another slows nothing down, so it causes no warning"""
+    """kind of device they are built for; None: all. A refusal elsewhere slows nothing down, so it causes no warning"""
     why_never: Callable[[], str | None]
-    """why this installation lacks them, whatever the device"""
+    """() -> one sentence why this installation lacks them, whatever the device, or None"""
     unsupported: Unsupported
-    """of a backend module without its own"""
+    """default for a backend module without its own"""
 
 
 _KINDS = {
@@ -40,12 +42,12 @@ _KINDS = {
 
 
 class Implementation(NamedTuple):
-    """An op by one backend."""
+    """Implementation of an op by one backend."""
 
     module: Any
-    """has `run`, and the other functions that the op calls"""
+    """module with `run` and the other functions that the op calls"""
     unsupported: Unsupported
-    """(device, dtype, precision) -> one sentence that says why it cannot serve them, or None"""
+    """(device, dtype, precision) -> one sentence why it cannot serve them, or None"""
 
 
 REGISTRY: dict[str, Mapping[str, Implementation]] = {}
@@ -54,10 +56,10 @@ INT8: set[str] = set()
 
 
 def register(package: str, *backends: str, plain: bool = False, int8: bool = False) -> None:
-    """Makes an op known: a package of the op's name, with a module for each of its backends.
+    """Register an op: a package with the op's name, and a module in it for each of its backends.
 
-    plain: a GPU kernel would be no faster than plain torch, so no warning says that there is none. int8: the op takes
-    that precision.
+    plain: a GPU kernel would be no faster than plain torch, so there is no warning if it is missing. int8: the op
+    supports that precision.
     """
     op = package.rpartition(".")[2]
     if int8:
@@ -68,7 +70,7 @@ def register(package: str, *backends: str, plain: bool = False, int8: bool = Fal
 
 
 def _implementation(package: str, backend: str) -> Implementation:
-    """The backend's module; without Triton, a backend that imports it has no module and always refuses."""
+    """Import a backend's module; without Triton, a backend that imports it has no module and always refuses."""
     try:
         module = importlib.import_module(f"{package}.{backend}")
     except ImportError:
@@ -79,42 +81,42 @@ def _implementation(package: str, backend: str) -> Implementation:
 
 
 def op_names() -> list[str]:
-    """The names of all registered ops."""
+    """Return the names of all registered ops."""
     return sorted(REGISTRY)
 
 
 def backends_of(op: str) -> Mapping[str, Implementation]:
-    """The backends of an op, in the order in which they are asked; ElmoFastError if there is no such op."""
+    """Return the backends of an op, in the order in which they are tried; ElmoFastError if the op is unknown."""
     check_choice("op", op, op_names())
     return REGISTRY[op]
 
 
 class Choice(NamedTuple):
-    """The backend chosen for an op, and the refusals of those asked before it."""
+    """Backend chosen for an op, and why the ones tried before it cannot serve."""
 
     backend: str
-    """the backend that runs"""
+    """name of the backend that runs"""
     refusals: dict[str, str]
-    """backend asked before -> the sentence that says why not"""
+    """backend tried before -> one sentence why it cannot serve"""
 
 
 def made_for(backend: str, device: torch.device) -> bool:
-    """Whether a backend is made for this kind of device (the reference is for all)."""
+    """Return whether a backend is built for this kind of device (the reference is for all)."""
     return _KINDS[backend].device in (None, device.type)
 
 
 def backend_for(op: str, backend: str) -> str:
-    """`backend` if `op` has a backend of that name, else "auto"; for a caller that passes one name to several ops.
+    """Return `backend` if `op` has a backend of that name, else "auto".
 
-    Raises ElmoFastError when the op is unknown.
+    For a caller that passes one name to several ops. Raises ElmoFastError if the op is unknown.
     """
     return backend if backend in backends_of(op) else "auto"
 
 
 def why_never(op: str, backend: str) -> str | None:
-    """Why that backend of `op` can run on no device of this installation, in one sentence; None if it can.
+    """Explain in one sentence why this backend of `op` can run on no device of this installation, or return None.
 
-    Also None for a backend that the op lacks, for which `backend_for` returns "auto".
+    Also returns None for a backend that the op lacks, for which `backend_for` returns "auto".
     """
     return _KINDS[backend].why_never() if backend in backends_of(op) else None
 
@@ -122,15 +124,16 @@ def why_never(op: str, backend: str) -> str | None:
 def explain(
     op: str, device: torch.device | str, dtype: torch.dtype = torch.float32, precision: str = "float32"
 ) -> Choice:
-    """The backend that backend="auto" would choose for `op`, and why not the ones before it.
+    """Return the backend that backend="auto" would choose for `op`, and why not the ones before it.
 
     Args:
-        op: its name, one of `op_names()`.
-        device: where the tensors are, "cpu", "cuda", "cuda:1" or a torch.device; this machine need not have it.
-        dtype: of the tensors.
-        precision: "float32" | "bfloat16" | "float16", of some ops also "int8".
+        op: name of the op, one of `op_names()`.
+        device: device of the tensors: "cpu", "cuda", "cuda:1" or a torch.device; this machine need not have it.
+        dtype: dtype of the tensors.
+        precision: "float32" | "bfloat16" | "float16", for some ops also "int8".
 
-    Raises: ElmoFastError: an unknown op, device or precision; an op that no backend serves there.
+    Raises:
+        ElmoFastError: an unknown op, device or precision; an op that no backend serves there.
     """
     device = device_called(device)
     backends_of(op)
@@ -143,7 +146,7 @@ def _choose(op: str, device: torch.device, dtype: torch.dtype, precision: str) -
     for name, implementation in backends_of(op).items():
         reason = implementation.unsupported(device, dtype, precision)
         if reason is None and precision == "int8" and name == "reference" and device.type not in ("cpu", "meta"):
-            reason = 'the reference multiplies int8 in float64, so it runs only when named; take precision="float16"'
+            reason = 'the reference multiplies int8 in float64, so it runs only when named; use precision="float16"'
         if reason is None and not made_for(name, device):
             reason = f"backend {name!r} runs on {device.type} only when it is named, as tests do"
         if reason is None:
@@ -154,27 +157,27 @@ def _choose(op: str, device: torch.device, dtype: torch.dtype, precision: str) -
 
 @functools.cache
 def warn_of_precision(sentence: str) -> None:
-    """One PerformanceWarning, at the line that called an op's public function, for all ops of a precision."""
+    """Issue one PerformanceWarning per sentence for all ops, at the line that called an op's public function."""
     warnings.warn(sentence, PerformanceWarning, stacklevel=4)
 
 
 @functools.cache
 def warn_once(op: str, backend: str, reasons: str) -> None:
-    """One PerformanceWarning for equal arguments, at the line that called the op's public function."""
+    """Issue one PerformanceWarning for equal arguments, at the line that called the op's public function."""
     warnings.warn(f"{op}: using the slower backend {backend!r}, because {reasons}", PerformanceWarning, stacklevel=4)
 
 
 def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[str]:
-    """The refusals of faster backends of `op` that are made for the device; if none is made for it, that."""
+    """Return why faster backends of `op` for this device cannot serve; if none exists, one sentence saying so."""
     slower = [why for name, why in refusals.items() if made_for(name, device)]
-    made = any(made_for(name, device) for name in REGISTRY[op] if name != "reference")
-    if slower or made or op in PLAIN or device.type in ("cpu", "meta"):
+    has_kernel = any(made_for(name, device) for name in REGISTRY[op] if name != "reference")
+    if slower or has_kernel or op in PLAIN or device.type in ("cpu", "meta"):
         return slower
     return [f"it has no kernel for {device.type} yet"]
 
 
 def _of_all(op: str, slower: list[str]) -> str:
-    """What the warning names: the op, or all ops if they share the reason, so that it is given once."""
+    """Return the name for a warning: the op, or all ops if they share the reason, which is then reported once."""
     return "all ops that are C++" if slower == [_native.WHY_NOT] else op
 
 
@@ -189,9 +192,9 @@ def suppress_warnings(op: str, choice: Choice, device: torch.device, precision: 
 
 
 def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> Any:
-    """The module that serves `op`: the named backend or, for "auto", the first that does not refuse.
+    """Return the module that serves `op`: the named backend or, for "auto", the first that can.
 
-    Raises ElmoFastError when the name is unknown or the named backend refuses.
+    Raises ElmoFastError if the name is unknown or the named backend cannot serve.
     """
     known = REGISTRY[op]
     if backend == "auto":

@@ -1,5 +1,8 @@
-"""CUDA graphs of functions of tensors: for a biLM's forward pass and for a training step, which would otherwise wait
-for hundreds of launches. docs/gpu.md explains when they are captured, and how they share memory."""
+"""CUDA graphs of functions of tensors: for a biLM's forward pass and for a training step.
+
+Without them both would wait for hundreds of launches. docs/gpu.md explains when they are captured, and how they share
+memory.
+"""
 
 import gc
 import os
@@ -17,11 +20,14 @@ from elmo_fast.errors import PerformanceWarning
 Function = Callable[..., tuple[Tensor, ...]]
 Result = TypeVar("Result")
 
-_one_capture = threading.Lock()  # torch allows one at a time in a process
+_one_capture = threading.Lock()  # torch allows one capture at a time in a process
 
 
 class Entry(NamedTuple):
-    """A captured run: write `inputs`, call `replay`, read `outputs`. function: kept alive, with all that it reads."""
+    """Captured run: write `inputs`, call `replay`, read `outputs`.
+
+    function: kept alive, with everything that it reads.
+    """
 
     inputs: list[Tensor]
     outputs: tuple[Tensor, ...]
@@ -30,7 +36,7 @@ class Entry(NamedTuple):
 
 
 class _Held:
-    """The graphs of one `Graphs` in one pool, and the keys that were seen without one."""
+    """Graphs of one `Graphs` in one pool, and the keys seen so far without a graph."""
 
     def __init__(self) -> None:
         self.version: Hashable = None
@@ -38,7 +44,7 @@ class _Held:
         self.seen: set[Hashable] = set()
 
     def drop(self) -> bool:
-        """Drop all graphs; whether there was any."""
+        """Drop all graphs; return whether there were any."""
         some = bool(self.entries)
         self.entries.clear()
         self.seen.clear()
@@ -46,7 +52,7 @@ class _Held:
 
 
 class Pool:
-    """The memory of all graphs that are replayed on one stream, one after the other.
+    """Memory of all graphs that are replayed on one stream, one after the other.
 
     A replay overwrites the results of others, and two threads may share a stream. So hold `lock` from the first write
     to an entry's inputs to the last read of its outputs.
@@ -65,7 +71,7 @@ class Pool:
             self.stream, self.handle = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
 
     def drop(self) -> bool:
-        """Drop all graphs and return their memory to the device; whether there was any."""
+        """Drop all graphs and release their memory to the device; return whether there were any."""
         dropped = [user.drop() for user in list(self.users)]
         if any(dropped) and self.device.type == "cuda":
             gc.collect()  # an error may hold memory in a cycle with its traceback
@@ -92,7 +98,7 @@ def release(device: torch.device) -> None:
 
 
 def enabled(device: torch.device) -> bool:
-    """Whether a function may be captured now: on a GPU, not within another capture, not switched off.
+    """Return whether a function may be captured now: on a GPU, not during another capture, not switched off.
 
     ELMO_FAST_CUDA_GRAPHS=0 in the environment switches captures off.
     """
@@ -107,14 +113,14 @@ def enabled(device: torch.device) -> bool:
 def capture(function: Function, inputs: list[Tensor], pool: Pool, *, run_before: bool = True) -> Entry:
     """Capture `function` into the pool.
 
-    run_before: run it once before, so that kernels are compiled and handles exist; False for a function with side
-    effects, which the caller has run.
+    run_before: run it once first, so that kernels are compiled and handles exist; False for a function with side
+    effects, which the caller has already run.
     """
     with torch.cuda.device(inputs[0].device), _one_capture:
         pool.open()
         user = torch.cuda.current_stream()
-        # torch.cuda.graph registers the default generator, and restores neither that nor the stream if its end fails.
-        # So it registers a copy of the generator's state: nothing captured may draw from it.
+        # torch.cuda.graph registers the default generator, and restores neither it nor the stream if its end fails.
+        # So it registers a copy of the generator's state: captured code must not sample from it.
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         state = generator.graphsafe_get_state()
         with torch.cuda.stream(pool.stream):
@@ -124,7 +130,7 @@ def capture(function: Function, inputs: list[Tensor], pool: Pool, *, run_before:
             generator.graphsafe_set_state(state.clone_state())
             graph = torch.cuda.CUDAGraph()
             try:
-                # Other threads may pin or allocate memory meanwhile: only calls of this one invalidate the capture.
+                # Other threads may pin or allocate memory meanwhile: only calls of this thread invalidate the capture.
                 with torch.cuda.graph(
                     graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local"
                 ):  # fmt: skip
@@ -136,7 +142,7 @@ def capture(function: Function, inputs: list[Tensor], pool: Pool, *, run_before:
 
 
 def out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or its cause, is that a device's memory ran out."""
+    """Return whether an error, or its cause, is that a device ran out of memory."""
     while error is not None:
         if isinstance(error, torch.OutOfMemoryError):
             return True
@@ -145,10 +151,10 @@ def out_of_memory(error: BaseException | None) -> bool:
 
 
 class Graphs:
-    """The captured runs of one function, at most `limit` on each stream.
+    """Captured runs of one function, at most `limit` on each stream.
 
-    A key gets a graph when it is seen again with the same version, because a capture costs more than a run. If `limit`
-    keys have one, other keys have none. capturing: as `capture`.
+    A key gets a graph when it is seen again with the same version, because a capture costs more than a run. Once
+    `limit` keys have one, no other key gets one. capturing: see `capture`.
     """
 
     def __init__(self, limit: int, capturing: Callable[[Function, list[Tensor], Pool], Entry] = capture) -> None:
@@ -159,7 +165,7 @@ class Graphs:
         self._warned = False
 
     def __len__(self) -> int:
-        """The number of graphs."""
+        """Return the number of graphs."""
         return sum(len(held.entries) for held in list(self._held.values()))
 
     def run(
@@ -171,11 +177,12 @@ class Graphs:
         empty: Callable[[], list[Tensor]],
         replayed: Callable[[Entry], Result],
     ) -> Result | None:
-        """Return the result of `replayed` with the graph of `key`, or None if the caller must call its function itself,
-        because the key is new or cannot be captured (a warning gives the reason).
+        """Return the result of `replayed` with the graph of `key`, or None if the caller must call its function.
 
-        key: all that a run depends on besides the tensors' values; version: the part of it that never comes back once
-        it has changed, such as the versions of weights; empty: allocates the inputs; replayed: writes the inputs,
+        The caller must do so if the key is new or cannot be captured (a warning gives the reason).
+
+        key: everything that a run depends on besides the tensors' values; version: the part of it that never recurs
+        once it has changed, such as the versions of weights; empty: allocates the inputs; replayed: writes the inputs,
         replays, copies the outputs, and changes nothing else before that is done.
         """
         pool = pool_of(device)
@@ -211,11 +218,14 @@ class Graphs:
     def _captured(
         self, held: _Held, pool: Pool, key: Hashable, function: Function, empty: Callable[[], list[Tensor]]
     ) -> Entry | None:
-        """Capture a key; out of memory, all other graphs make room for it. Whatever a capture raises (Triton's errors
-        are of many kinds) is a warning, because the caller then calls the function itself, which raises it again."""
+        """Capture a key; if memory runs out, all other graphs make room for it.
+
+        Whatever a capture raises (Triton raises many kinds of errors) becomes a warning, because the caller then calls
+        the function itself, which raises it again.
+        """
         for _ in range(2):
             try:
-                # Never in inference mode, even if the caller is: tensors made in it cannot be written outside of it.
+                # Never in inference mode, even if the caller is: tensors created in it cannot be written outside of it.
                 with torch.inference_mode(False), torch.no_grad():
                     held.entries[key] = self.capturing(function, empty(), pool)
                 return held.entries[key]
@@ -234,13 +244,13 @@ class Graphs:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"batches come in more than {self.limit} sizes, for which there are CUDA graphs; the others run launch "
-                "by launch. Batches of fewer sizes run faster",
+                f"batches come in more than {self.limit} sizes, the limit for CUDA graphs; the others run launch by "
+                "launch, which is slower. Use fewer sizes",
                 PerformanceWarning,
                 stacklevel=4,
             )
 
 
 def _sentence_of(error: Exception) -> str:
-    """The error's message, with its kind if it is none of torch's or ours."""
+    """Return the error's message, with its type unless that is one of torch's or ours."""
     return str(error) if isinstance(error, (RuntimeError, ValueError)) else f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Triton kernels that more than one op uses, and their launches. Imported only if Triton is installed."""
+"""Triton kernels shared by several ops, and their launches. Imported only if Triton is installed."""
 
 import math
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
 
 @triton.jit
 def after_previous():
-    """Wait for the launches before this one, then let the next one's blocks start; before Hopper, neither is needed.
+    """Wait for the previous launches, then let the next one's blocks start; before Hopper, neither is needed.
 
     For kernels that are launched with `launch_pdl`, as their first statement, on every path. A block may run while the
-    launch before it has not ended, and griddepcontrol.wait returns when that launch has ended and all that it wrote is
-    visible here. So nothing is read or written too early if nothing precedes the wait. An earlier launch has ended too:
-    the one before this could not end before its own wait returned. The next launch's blocks start once all blocks of
-    this one have come here or ended, when none of them needs a free place any more, and wait in their turn.
+    previous launch has not ended, and griddepcontrol.wait returns when that launch has ended and everything it wrote is
+    visible here. So nothing is read or written too early if nothing precedes the wait. Earlier launches have ended too:
+    the previous one could not end before its own wait returned. The next launch's blocks start once all blocks of this
+    one have reached this point or ended, when none of them needs a free slot any more, and wait in turn.
     """
     if tl.target_info.cuda_capability_geq(9, 0):
         tl.extra.cuda.gdc_wait()
@@ -28,11 +28,12 @@ def after_previous():
 
 @triton.jit
 def plus_product(total, a, b, PRECISION: tl.constexpr):
-    """total + a [M, K] · b [K, N] of 16-bit or float32 operands, in float32. PRECISION: `_triton.input_precision`.
+    """Add a [M, K] · b [K, N] of 16-bit or float32 operands to `total`, in float32.
 
-    float32: the K products are added up by themselves, then to the total, as one chain of all additions of a long sum
-    would round more than the tolerances allow. "tf32x3" does that by itself; of exact products the compiler would make
-    one chain, from which the last argument keeps it, unused otherwise.
+    PRECISION: from `_triton.input_precision`. The K products of float32 are summed by themselves, then added to the
+    total, because one chain of all additions of a long sum would round more than the tolerances allow. "tf32x3" does
+    that by itself; for exact products the compiler would form one chain, which the last argument, unused otherwise,
+    prevents.
     """
     if a.dtype == tl.float32 and PRECISION == "ieee":
         return total + tl.dot(a, b, input_precision="ieee", max_num_imprecise_acc=1)
@@ -41,9 +42,10 @@ def plus_product(total, a, b, PRECISION: tl.constexpr):
 
 @triton.jit
 def tanh(x):
-    """tanh to a unit in the last place: a polynomial near 0, where 1 - 2 / (exp(2|x|) + 1) would cancel.
+    """Compute tanh(x) to a unit in the last place.
 
-    Source of the coefficients: Moshier, Cephes, tanhf. The device's own tanh is out of the interpreter's reach.
+    Near 0, where 1 - 2 / (exp(2|x|) + 1) would cancel, it is a polynomial. Source of the coefficients: Moshier, Cephes,
+    tanhf. The interpreter cannot call the device's own tanh.
     """
     far = 1.0 - 2.0 / (tl.exp(2.0 * tl.abs(x)) + 1.0)
     far = tl.where(x < 0, -far, far)
@@ -56,10 +58,10 @@ def tanh(x):
 
 @triton.jit
 def softplus(x):
-    """ln(1 + e^x) to a few units in the last place, also where it is far below 1; 0 at -infinity, infinity at infinity.
+    """Compute ln(1 + e^x) to a few units in the last place, even where it is far below 1.
 
-    ln(1 + e) is e times a polynomial, as the device's own logarithm has an absolute error near 1. The coefficients are
-    those of the least relative error on 0..1, 5e-9.
+    The result is 0 at -infinity and infinity at infinity. ln(1 + e) is e times a polynomial, because the device's own
+    logarithm has an absolute error near 1. The coefficients are those of the least relative error on 0..1, 5e-9.
     """
     e = tl.exp(-tl.abs(x))
     p = tl.fma(e, -0.0032440233, 0.0198514536)
@@ -72,14 +74,14 @@ def softplus(x):
 
 @triton.jit
 def logistic(x):
-    """σ(x) = 1 / (1 + e^-x), the slope of `softplus`, which keeps its digits where it is far below 1."""
+    """Compute σ(x) = 1 / (1 + e^-x), the slope of `softplus`, with all its digits even where it is far below 1."""
     e = tl.exp(-tl.abs(x))
     return tl.where(x < 0, e, 1.0) / (1.0 + e)
 
 
 @triton.jit
 def _sum_of(values, order, start, stop, column, inside, width, INDIRECT: tl.constexpr, ROWS: tl.constexpr):
-    """Sum of the rows order[start:stop] (or start:stop themselves) of values, ROWS side by side, always alike."""
+    """Sum the rows order[start:stop] (or start:stop themselves) of values, ROWS at a time, in a fixed order."""
     total = tl.zeros((ROWS, column.shape[0]), dtype=tl.float32)
     for at in range(start, stop, ROWS):
         place = at + tl.arange(0, ROWS)
@@ -95,9 +97,10 @@ def _sum_of(values, order, start, stop, column, inside, width, INDIRECT: tl.cons
 def whole_chunks(
     values, order, keys, partial, rows, width, CHUNK: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """partial[i] = the sum of chunk i (CHUNK places of `order`) where it lies in one segment; others are not written.
+    """Compute partial[i], the sum of chunk i (CHUNK entries of `order`), if the chunk lies in one segment.
 
-    values [N, D]; order, keys [N]: the rows sorted by key, and their keys. Floor: every row of values once.
+    Other chunks are not written. values [N, D]; order, keys [N]: the rows sorted by key, and their keys. Floor: every
+    row of values once.
     """
     chunk = tl.program_id(0)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -113,10 +116,10 @@ def whole_chunks(
 
 @triton.jit
 def segments(values, order, offsets, partial, out, width, CHUNK: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """out[i] = the sum of the rows order[offsets[i]:offsets[i + 1]] of values: what whole_chunks left, and both ends.
+    """Compute out[i], the sum of the rows order[offsets[i]:offsets[i + 1]] of values.
 
-    A segment without rows gives 0. At most 2·CHUNK rows and N / CHUNK partial sums are added one after the other,
-    however often one key comes.
+    It adds the sums of `whole_chunks` and the rows at both ends of the segment. A segment without rows gives 0. At most
+    2·CHUNK rows and N / CHUNK partial sums are added one after the other, however often one key occurs.
     """
     segment = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -132,10 +135,10 @@ def segments(values, order, offsets, partial, out, width, CHUNK: tl.constexpr, R
 
 
 def segment_sum(values: Tensor, keys: Tensor, number: int, order: tuple[Tensor, Tensor] | None = None) -> Tensor:
-    """out[i] = sum of the rows of `values` whose key is i, in the order of the rows; other keys count nowhere.
+    """Sum rows of `values` by key: out[i] adds the rows whose key is i, in their order; other keys are ignored.
 
     values: [N, D] float32, contiguous; keys: [N] int64, int32 or int16, wide enough for `number` (narrow keys sort
-    faster); order: the sorted keys and their former places, if known. Returns [number, D] float32.
+    faster); order: the sorted keys and their original positions, if known. Returns [number, D] float32.
     """
     rows, width = values.shape
     out = values.new_empty(number, width)
@@ -144,7 +147,7 @@ def segment_sum(values: Tensor, keys: Tensor, number: int, order: tuple[Tensor, 
     ordered, places = torch.sort(keys, stable=True) if order is None else order
     bounds = torch.arange(number + 1, dtype=keys.dtype, device=keys.device)
     offsets = torch.searchsorted(ordered, bounds)
-    # At most 2 * chunk + rows / chunk numbers are added one after the other, which is least if both terms are equal.
+    # At most 2 * chunk + rows / chunk numbers are added one after the other, fewest if both terms are equal.
     chunk = ceil_power_of_two(math.isqrt(rows), 64, 1024)
     block = ceil_power_of_two(width, 16, 128)
     columns = cdiv(width, block)
@@ -158,7 +161,7 @@ def segment_sum(values: Tensor, keys: Tensor, number: int, order: tuple[Tensor, 
 
 @triton.jit
 def counted_rows(count_ptr, rows):
-    """How many of `rows` count: all, or the device's number, kept within 0..rows."""
+    """Return how many of `rows` count: all, or the device's number, clamped to 0..rows."""
     if count_ptr is None:
         n = rows
     else:
@@ -168,7 +171,7 @@ def counted_rows(count_ptr, rows):
 
 @triton.jit
 def finite_size(x):
-    """|x|, and 0 for NaN and infinity, which no scale makes fit."""
+    """Return |x|, or 0 for NaN and infinity, which no scale can make fit."""
     size = tl.abs(x)
     return tl.where(size < float("inf"), size, 0.0)
 
@@ -177,7 +180,10 @@ def finite_size(x):
 def largest(
     x_ptr, count_ptr, to_ptr, rows, width, row, column, STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
 ):
-    """The largest finite |x| of a strip of rows, of those that count. A maximum needs no order. Bound by memory."""
+    """Find the largest finite |x| of the rows that count in a strip.
+
+    A maximum needs no order. Bound by memory.
+    """
     first, c = tl.program_id(0) * STRIP, tl.program_id(1) * BC + tl.arange(0, BC)
     n = counted_rows(count_ptr, rows)
     most = tl.zeros((BR, BC), tl.float32)
@@ -192,9 +198,10 @@ def largest(
 
 @triton.jit
 def power_of_two(grad, grad_step, scale, guess, count, LIFT: tl.constexpr, BLOCK: tl.constexpr):
-    """scale[0] = 2^(LIFT - ceil(log2 max|grad|)), scale[1] its inverse; both are normal numbers whatever grad is.
+    """Compute scale[0] = 2^(LIFT - ceil(log2 max|grad|)) and its inverse scale[1], normal numbers for any grad.
 
-    A guess [2] (None: none) is kept if it takes the largest to 2^-1 .. 2^15: float16 has digits there, and room above.
+    A guess [2] (None for no guess) is kept if it takes the largest to 2^-1 .. 2^15: float16 has digits there, and
+    headroom.
     """
     top = tl.zeros([BLOCK], tl.float32)
     for start in range(0, count, BLOCK):
@@ -213,7 +220,7 @@ def power_of_two(grad, grad_step, scale, guess, count, LIFT: tl.constexpr, BLOCK
 
 
 def strips(rows: int, width: int) -> tuple[tuple[int, int], dict[str, int]]:
-    """Grid and constants of the kernels that go over rows in strips of at least 64, 2048 elements at a time."""
+    """Return grid and constants of kernels that walk rows in strips of at least 64, 2048 elements at a time."""
     columns = ceil_power_of_two(width, 16, 256)
     at_once = 2048 // columns
     strip = max(64, at_once)
@@ -222,9 +229,9 @@ def strips(rows: int, width: int) -> tuple[tuple[int, int], dict[str, int]]:
 
 
 def scale_of(gradients: Sequence[Tensor], lift: int = 0, count: Tensor | None = None) -> Tensor:
-    """[2]: the power of two that takes the largest |gradient| into (2^(lift - 1), 2^lift], and its inverse.
+    """Compute the power of two that takes the largest |gradient| into (2^(lift - 1), 2^lift], and its inverse.
 
-    gradients [..., width], of any strides; rows from `count` on, NaN and infinity are left out.
+    gradients: [..., width], of any strides; rows from `count` on, NaN and infinity are left out. Returns [2].
     """
     flat = [each.flatten(0, -2) for each in gradients]
     tiled = [strips(*each.shape) for each in flat]
@@ -236,7 +243,10 @@ def scale_of(gradients: Sequence[Tensor], lift: int = 0, count: Tensor | None = 
 
 
 def fitting(most: Tensor, lift: int, guess: Tensor | None = None) -> Tensor:
-    """As `scale_of`, of the largest of `most` [n]; but `guess` [2] where that takes it into 2^-1 .. 2^15."""
+    """Compute the scale as `scale_of`, from the largest of `most` [n], unless `guess` [2] fits.
+
+    A guess fits if it takes the largest into 2^-1 .. 2^15.
+    """
     scale = torch.empty(2, dtype=torch.float32, device=most.device)
     launch(power_of_two, (1,), most, 1, scale, guess, most.numel(), LIFT=lift, BLOCK=1024)
     return scale

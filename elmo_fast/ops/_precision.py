@@ -1,4 +1,4 @@
-"""`precision`: to what the operands of matrix products are rounded (everything else keeps the tensors' dtype)."""
+"""`precision`: dtype to which operands of matrix products are rounded (everything else keeps the tensors' dtype)."""
 
 import contextlib
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from elmo_fast.op_choices import INFERENCE_PRECISIONS, PRECISIONS
 
 
 def check_precision(precision: str, int8: bool = False) -> None:
-    """Raises ElmoFastError unless `precision` is one of PRECISIONS, or "int8" if the op takes it."""
+    """Raise ElmoFastError unless `precision` is one of PRECISIONS, or "int8" if the op supports it."""
     check_choice("precision", precision, INFERENCE_PRECISIONS if int8 else PRECISIONS)
 
 
 def check_no_gradient(precision: str, needs_backward: bool) -> None:
-    """Raises ElmoFastError where a gradient through int8 operands would be asked for."""
+    """Raise ElmoFastError if a gradient through int8 operands would be needed."""
     if precision == "int8" and needs_backward:
         raise ElmoFastError(
             'precision="int8" is for inference and has no gradients; run it within torch.no_grad(), or '
@@ -31,10 +31,10 @@ def _has_autocast(device: torch.device) -> bool:
 
 
 def under_autocast(precision: str, device: torch.device, int8: bool = False) -> tuple[str, Callable[[Tensor], Tensor]]:
-    """The precision to compute with, and a cast for tensors that other layers made.
+    """Return the precision to compute with, and a cast for tensors computed by other layers.
 
     Under torch.autocast for this device, "float32" means autocast's dtype, and tensors of other layers, which may then
-    have 16 bits, are cast to float32. Otherwise both are as given. Raises ElmoFastError when `precision` is unknown.
+    be 16-bit, are cast to float32. Otherwise neither changes anything. Raises ElmoFastError if `precision` is unknown.
     """
     check_precision(precision, int8)
     if not _has_autocast(device):
@@ -46,14 +46,14 @@ def under_autocast(precision: str, device: torch.device, int8: bool = False) -> 
 
 
 def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Within it torch's products compute in the dtype that they are given, as precision is already applied."""
+    """Disable autocast, so that torch's products compute in their operands' dtype; precision is already applied."""
     if _has_autocast(device):
         return torch.autocast(device.type, enabled=False)
     return contextlib.nullcontext()
 
 
 def rounded(tensor: Tensor, precision: str) -> Tensor:
-    """`tensor` rounded to `precision`, dtype kept, the gradient passed unchanged; "float32" rounds nothing."""
+    """Round `tensor` to `precision`, keep its dtype and pass the gradient unchanged; "float32" rounds nothing."""
     if precision == "float32":
         return tensor
     values = tensor.detach().to(getattr(torch, precision)).to(tensor.dtype)
@@ -68,11 +68,11 @@ class Quantized(NamedTuple):
     integers: Tensor
     """within -127..127, [*, N, K], float64, so that their products are exact"""
     scale: Tensor
-    """largest magnitude of the row / 127, [*, N, 1]; 0 where that is below 2^-100, NaN where a number is not finite"""
+    """largest magnitude of the row / 127, [*, N, 1]; 0 if that is below 2^-100, NaN if a number is not finite"""
 
 
 def quantized(tensor: Tensor) -> Quantized:
-    """Each row (of the last dimension) as integers times one scale; halves are rounded to even."""
+    """Quantize each row (of the last dimension) to integers times one scale; halves are rounded to even."""
     if tensor.shape[-1] == 0:
         return Quantized(tensor.double(), tensor.new_zeros(*tensor.shape[:-1], 1))
     largest = tensor.abs().amax(-1, keepdim=True)
@@ -83,12 +83,12 @@ def quantized(tensor: Tensor) -> Quantized:
 
 
 def operand(weight: Tensor, precision: str) -> Tensor | Quantized:
-    """The right operand of `linear`, rounded once for several products."""
+    """Return the right operand of `linear`, rounded once for several products."""
     return quantized(weight) if precision == "int8" else rounded(weight, precision)
 
 
 def linear(x: Tensor, weight: Tensor | Quantized, precision: str, bias: Tensor | None = None) -> Tensor:
-    """x weight^T (+ bias) with x rounded to `precision`, as `operand` has rounded the weight."""
+    """Compute x weight^T (+ bias) with x rounded to `precision`; `operand` has already rounded the weight."""
     if not isinstance(weight, Quantized):
         return F.linear(rounded(x, precision), weight, bias)
     left = quantized(x)

@@ -1,4 +1,4 @@
-"""What the samplers share: Philox4x32-10, the counter-based generator of every draw, and the copy of a draw to a GPU.
+"""Shared by the samplers: Philox4x32-10, the counter-based generator of all samples, and their copy to a GPU.
 
 Philox (in C++: csrc/common/philox.h): Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
 """
@@ -15,13 +15,13 @@ LOW = 0xFFFFFFFF
 
 
 def _wide(a: int, b: Tensor) -> tuple[Tensor, Tensor]:
-    """High and low 32 bits of a * b; the product wraps in int64, its bits are right."""
+    """Return the high and low 32 bits of a * b; the product wraps in int64, but its bits are right."""
     product = b * a
     return (product >> 32) & LOW, product & LOW
 
 
 def philox4x32(key: Sequence[Tensor | int], counter: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Four results for two words of key and four of counter, all numbers below 2^32, tensors in int64."""
+    """Compute four results from two words of key and four of counter, all below 2^32, tensors in int64."""
     (k, m), (a, b, c, d) = key, counter
     for _ in range(10):
         (high_c, low_c), (high_a, low_a) = _wide(0xCD9E8D57, c), _wide(0xD2511F53, a)
@@ -31,7 +31,10 @@ def philox4x32(key: Sequence[Tensor | int], counter: Sequence[Tensor]) -> tuple[
 
 
 def uniforms(seed: int, offset: int, first: int, blocks: int) -> Tensor:
-    """2·blocks numbers in [0, 1) of 53 bits: block j is Philox of counter (j, offset), key `seed`, low words first."""
+    """Generate 2·blocks numbers in [0, 1) of 53 bits.
+
+    Block j is Philox of counter (j, offset) and key `seed`, low words first.
+    """
     index = torch.arange(first, first + blocks, device="cpu")
     counter = (index & LOW, index >> 32, torch.full_like(index, offset & LOW), torch.full_like(index, offset >> 32))
     a, b, c, d = philox4x32((seed & LOW, seed >> 32), counter)
@@ -40,22 +43,22 @@ def uniforms(seed: int, offset: int, first: int, blocks: int) -> Tensor:
 
 
 def check_key(op: str, **numbers: int) -> None:
-    """Raise ElmoFastError unless seed and offset are numbers that the generator takes."""
+    """Raise ElmoFastError unless seed and offset are in the range of the generator."""
     for name, value in numbers.items():
         if not 0 <= value < 2**63:
             raise ElmoFastError(f"{op}: {name} must be from 0 to 2^63 - 1; got {value}")
 
 
-def drawn_to(op: str, drawn: Sequence[Tensor], device: torch.device) -> tuple[Tensor, ...]:
-    """Copies what `op` drew on the CPU to a device without waiting, to a GPU through pinned memory.
+def drawn_to(op: str, samples: Sequence[Tensor], device: torch.device) -> tuple[Tensor, ...]:
+    """Copy what `op` sampled on the CPU to a device without waiting, to a GPU through pinned memory.
 
-    Raises ElmoFastError while a CUDA graph is captured, because each replay would copy the same numbers.
+    Raises ElmoFastError while a CUDA graph is being captured, because each replay would copy the same numbers.
     """
     if device.type != "cuda":
-        return tuple(tensor.to(device) for tensor in drawn)
+        return tuple(tensor.to(device) for tensor in samples)
     if not torch.compiler.is_compiling() and torch.cuda.is_current_stream_capturing():
         raise ElmoFastError(
-            f"{op}: a CUDA graph cannot hold a sample drawn on the CPU, which every replay would repeat; "
-            "draw before the graph, or by a backend of the GPU where the op has one"
+            f"{op}: a CUDA graph cannot capture sampling on the CPU, as every replay would repeat the same sample; "
+            "sample before the capture, or use a GPU backend if the op has one"
         )
-    return tuple(sent(tensor, device) for tensor in drawn)
+    return tuple(sent(tensor, device) for tensor in samples)

@@ -1,6 +1,6 @@
-"""What the Triton backends of the losses over a vocabulary share: kernels of logits, and their launches.
+"""Shared by the Triton backends of the losses over a vocabulary: kernels of logits, and their launches.
 
-Rows of logits exist in registers only: sums of exponentials over tiles, merged later (Milakov and Gimelshein 2018).
+Rows of logits exist in registers only: sums of exponentials over tiles are merged later (Milakov and Gimelshein 2018).
 Tiles are [ROWS, WORDS] of hidden [N, D] against rows of the table [S, D]: products of 16-bit (or float32) operands
 accumulated in float32. Addresses are a 64-bit base per tile and 32-bit offsets within it. Imported only if Triton is
 installed.
@@ -35,7 +35,10 @@ LIFT = 14
 
 @triton.jit
 def log1p64(x):
-    """ln(1 + x) of float64 to a few units in the last place (Goldberg 1991, theorem 4); -1 gives a large negative."""
+    """Compute ln(1 + x) of a float64 to a few units in the last place; -1 gives a large negative number.
+
+    Source: Goldberg 1991, theorem 4.
+    """
     u = 1.0 + x
     exact = u == 1.0
     return tl.where(exact, x, tl.log(tl.maximum(u, 1e-300)) * x / tl.where(exact, 1.0, u - 1.0))
@@ -43,7 +46,7 @@ def log1p64(x):
 
 @triton.jit
 def expm1_64(x):
-    """exp(x) - 1 of float64, x <= 0, to a few units in the last place (Kahan's form)."""
+    """Compute exp(x) - 1 of a float64 x <= 0 to a few units in the last place (Kahan's form)."""
     u = tl.exp(x)
     plain = (u == 1.0) | (u == 0.0)
     return tl.where(plain, tl.where(u == 0.0, -1.0, x), (u - 1.0) * x / tl.log(tl.where(plain, 2.0, u)))
@@ -51,7 +54,7 @@ def expm1_64(x):
 
 @triton.jit
 def log_expected(word, tries, samples, words, CORRECTION: tl.constexpr, TERM: tl.constexpr):
-    """ln Q of `expected_counts`, as float32: float64 inside, or AllenNLP's rounding to float32 at every step."""
+    """Compute ln Q of `expected_counts` as float32: in float64, or with AllenNLP's float32 rounding at every step."""
     top = tl.log((words + 1).to(tl.float64))
     if CORRECTION == "tensorflow":
         p = log1p64(1.0 / (word.to(tl.float64) + 1.0)) / top
@@ -69,8 +72,11 @@ def log_expected(word, tries, samples, words, CORRECTION: tl.constexpr, TERM: tl
 def offset_of(
     word, inside, bias, bias_step, law, samples, words, CORRECTION: tl.constexpr, TERM: tl.constexpr
 ):  # fmt: skip
-    """b of words that lie in the table, less what CORRECTION says: "noise" ln P + TERM, of which `law` holds ln P [V];
-    "none" nothing; others ln Q, of which `law` holds the number of tries."""
+    """Compute b of words in the table, less the term of CORRECTION.
+
+    "noise" subtracts ln P + TERM, where `law` holds ln P [V]; "none" subtracts nothing; others subtract ln Q, where
+    `law` holds the number of tries.
+    """
     offset = tl.load(bias + word * bias_step, mask=inside, other=0.0)
     if CORRECTION == "noise":
         offset -= tl.load(law + word, mask=inside, other=0.0) + TERM
@@ -85,9 +91,9 @@ def true_logits(
     operands, true, ids, count, samples, words, width,
     CORRECTION: tl.constexpr, TERM: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """hidden -> operands; the target's logit from rounded values, summed in float32; NaN for a word off the table.
+    """Compute the target's logit from rounded values, summed in float32; NaN for a word off the table.
 
-    Bound by memory: 2 · 4 bytes read and 2 written per element.
+    Also writes hidden to `operands`. Bound by memory: 2 · 4 bytes read and 2 written per element.
     """
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     inside = row < count
@@ -112,7 +118,7 @@ def true_logits(
 def round_rows(
     weight, weight_row, weight_col, out, first, words, width, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):  # fmt: skip
-    """Rows first.. of a table as operands; bound by memory: 4 bytes read and 2 written per element."""
+    """Round rows first.. of a table to operands; bound by memory: 4 bytes read and 2 written per element."""
     s = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     for start in range(0, width, WIDTH):
         col = start + tl.arange(0, WIDTH)
@@ -127,7 +133,7 @@ def product(
     ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One tile of hidden · rows^T; EVEN: D is a multiple of DEPTH."""
+    """Compute one tile of hidden · rows^T; EVEN: D is a multiple of DEPTH."""
     r, s, k = tl.arange(0, ROWS), tl.arange(0, WORDS), tl.arange(0, DEPTH)
     h_at = hidden + first_row.to(tl.int64) * width + (r[:, None] * width + k[None, :])
     w_at = rows + tl.cast(first_word, tl.int64) * width + (s[None, :] * width + k[:, None])
@@ -148,7 +154,7 @@ def product(
 
 @triton.jit
 def words_of(ids, base, s, inside):
-    """The words of a tile's columns: looked up, or counted from `base` where the table itself is walked."""
+    """Return the words of a tile's columns: looked up, or counted from `base` if the table itself is walked."""
     if ids is not None:
         return tl.load(ids + s, mask=inside, other=-1).to(tl.int32)
     return (base + s).to(tl.int32)
@@ -160,13 +166,13 @@ def log_sums(
     ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Per row and tile of words: the largest logit and the sum of exp(logit - largest), the target left out.
+    """Compute, per row and tile of words, the largest logit and the sum of exp(logit - largest), without the target.
 
     One tile per program: a loop over tiles needs so many more registers that two programs no longer fit on a
     multiprocessor, where the exponentials and first loads of one hide behind the products of the other. Row tiles run
-    fastest over the grid: the programs that run at a time read the same rows of the table from L2. The floor is
-    2 N S D operations at 790 TFLOP/s; a 128 x 128 tile reads 32 KiB of L2 for 2.1 MFLOP, 12 TB/s at that rate: L2
-    bounds it, not memory.
+    fastest over the grid: programs that run at the same time read the same rows of the table from L2. The floor is 2 N
+    S D operations at 790 TFLOP/s; a 128 x 128 tile reads 32 KiB of L2 for 2.1 MFLOP, 12 TB/s at that rate: L2 bounds
+    it, not memory.
     """
     first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
     tile = product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN, PRECISION)
@@ -190,10 +196,10 @@ def merge(
     maxima, sums, state, true, losses, totals, count, parts,
     FIRST: tl.constexpr, LAST: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Parts of a row merged in order, in float64, onto `state` [2, N] (largest, sum) unless FIRST; LAST: losses, and
-    totals [N, 2]: the largest logit and the log-sum-exp relative to it (near 1e6 float32 has sixteenths left).
+    """Merge the parts of a row in order, in float64, onto `state` [2, N] (largest, sum) unless FIRST.
 
-    Where the target is the largest, log1p keeps the digits of a small loss.
+    LAST: write losses, and totals [N, 2]: the largest logit and the log-sum-exp relative to it (near 1e6 float32 has
+    sixteenths left). If the target is the largest, log1p keeps the digits of a small loss.
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < count
@@ -231,7 +237,7 @@ def merge(
 def store_gradients(
     tile, out, column_sums, first_tile, count, words, ROWS: tl.constexpr, WORDS: tl.constexpr
 ):  # fmt: skip
-    """A program's tile of d(logits) as operands [N, S], and the unrounded sums over its rows (the bias' gradient)."""
+    """Store a program's tile of d(logits) as operands [N, S], and the unrounded sums over its rows (bias gradient)."""
     first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
     row, s = first_row + tl.arange(0, ROWS), first + tl.arange(0, WORDS)
     sums_at = column_sums + (first_tile + tl.program_id(0)).to(tl.int64) * words + s
@@ -248,10 +254,10 @@ def logit_gradients(
     ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """g p, times `scale`, as operands [N, S], and the unrounded sums over the rows of a tile (the bias' gradient).
+    """Compute g p, times `scale`, as operands [N, S], and the unrounded sums over a tile's rows (bias gradient).
 
-    Where a column is the row's target: g (p - 1) with losses (the whole table), else 0 (an accidental hit). The floor
-    is that of `log_sums`; `out` is meant to stay in L2 until the two products that read it are done.
+    If a column is the row's target: g (p - 1) with losses (the whole table), else 0 (an accidental hit). The floor is
+    that of `log_sums`; `out` should stay in L2 until the two products that read it are done.
     """
     first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
     tile = product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN, PRECISION)
@@ -278,10 +284,10 @@ def gather_samples(
     count, words, width,
     CORRECTION: tl.constexpr, TERM: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The sampled rows of the table as operands, their offsets (`offset_of`), and the words; the offset of a word off
-    the table is NaN, which makes every loss NaN.
+    """Gather the sampled rows of the table as operands, their offsets (`offset_of`), and the words.
 
-    Bound by memory: 4 bytes read and 2 written per element, once per sample for all rows of the batch.
+    The offset of a word off the table is NaN, which makes every loss NaN. Bound by memory: 4 bytes read and 2 written
+    per element, once per sample for all rows of the batch.
     """
     s = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     inside = s < count
@@ -303,11 +309,11 @@ def finish_rows(
     grad, grad_step, slopes, operands, ids, weight, weight_row, weight_col, scale, d_hidden, d_rows, d_offsets,
     count, width, LOSSES: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The target's part: its slope times g and its row, added to d_hidden (unscaled here), and times hidden, to d_rows.
+    """Add the target's part: its slope times g and its row to d_hidden, and times hidden to d_rows.
 
-    slopes [N]: d loss / d(the target's logit) or, with LOSSES, the loss of a softmax, whose slope is p - 1.
-    Bound by memory: 14 bytes read and 8 written per element. The target's row is read again from the table: kept
-    between the passes it would be one more [N, D].
+    d_hidden is unscaled here. slopes [N]: d loss / d(the target's logit) or, with LOSSES, the loss of a softmax, whose
+    slope is p - 1. Bound by memory: 14 bytes read and 8 written per element. The target's row is read again from the
+    table: keeping it between the passes would take one more [N, D].
     """
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     inside = row < count
@@ -331,7 +337,7 @@ def finish_rows(
 
 
 def check_sizes(op: str, words: int, samples: int) -> None:
-    """Raises if the kernels' 32-bit numbers of words, or offsets within a tile of logits, would overflow."""
+    """Raise ElmoFastError if the kernels' 32-bit word numbers, or offsets within a tile of logits, would overflow."""
     if words >= 2**31 or samples > 2**24:
         raise ElmoFastError(
             f"{op}: the Triton kernels take a table of less than 2^31 words and at most 2^24 samples; "
@@ -340,7 +346,7 @@ def check_sizes(op: str, words: int, samples: int) -> None:
 
 
 def tiles(rows: int, words: int, width: int, dtype: torch.dtype, device: torch.device) -> Tiles:
-    """The largest tile that spills no register; less for few rows or words.
+    """Choose the largest tile that spills no register; smaller for few rows or words.
 
     The depth is the number of float32 products in one partial sum (`_kernels.plus_product`), at most 32.
     """
@@ -352,7 +358,7 @@ def tiles(rows: int, words: int, width: int, dtype: torch.dtype, device: torch.d
 
 
 def constants(tile: Tiles, operands: Tensor) -> dict[str, Any]:
-    """`tile` as the kernels' constants and launch options, for these operands [N, D]."""
+    """Return `tile` as the kernels' constants and launch options, for these operands [N, D]."""
     return {
         "ROWS": tile.rows, "WORDS": tile.columns, "DEPTH": tile.depth, "EVEN": operands.shape[1] % tile.depth == 0,
         "PRECISION": input_precision(operands.dtype, operands.device), **tile.options,
@@ -360,7 +366,7 @@ def constants(tile: Tiles, operands: Tensor) -> dict[str, Any]:
 
 
 def row_blocks(width: int) -> tuple[int, int]:
-    """(rows, columns) of one step of the kernels that walk rows: 1024 elements, 16 bytes and more per thread."""
+    """Return (rows, columns) of one step of kernels that walk rows: 1024 elements, at least 16 bytes per thread."""
     columns = ceil_power_of_two(width, 16, 512)
     return 1024 // columns, columns
 
@@ -369,7 +375,7 @@ def launch_true_logits(
     hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, law: Tensor | None, operands: Tensor, ids: Tensor,
     samples: int, correction: str, term: float,
 ) -> Tensor:  # fmt: skip
-    """Rounds hidden into `operands`, writes the targets into `ids`, returns their logits [N]."""
+    """Round hidden into `operands`, write the targets into `ids`, and return their logits [N]."""
     true = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
     rows, columns = row_blocks(hidden.shape[1])
     launch(
@@ -381,7 +387,7 @@ def launch_true_logits(
 
 
 def rounded_rows(weight: Tensor, first: int, words: int, scratch: Tensor | None) -> Tensor:
-    """Rows first..first+words-1 of the table [V, D] as operands: written into `scratch`, or the table's own memory."""
+    """Return rows first..first+words-1 of the table [V, D] as operands: in `scratch`, or in the table's own memory."""
     if scratch is None:
         return weight.narrow(0, first, words)
     out = scratch.narrow(0, 0, words)
@@ -394,8 +400,11 @@ def rounded_rows(weight: Tensor, first: int, words: int, scratch: Tensor | None)
 
 
 def empty_sums(planes: int, words: int, count: int, tile: Tiles, device: torch.device) -> Tensor:
-    """An empty tensor [planes, tiles of words, N]: `planes` numbers (such as largest logit and sum of exponentials) for
-    each row and each tile of `words` words."""
+    """Allocate a tensor [planes, tiles of words, N].
+
+    It has room for `planes` numbers (such as largest logit and sum of exponentials) for each row and each tile of
+    `words` words.
+    """
     return torch.empty(planes, cdiv(words, tile.columns), count, dtype=torch.float32, device=device)
 
 
@@ -403,7 +412,7 @@ def launch_log_sums(
     into: Tensor, operands: Tensor, rows: Tensor, offsets: Tensor, targets: Tensor, ids: Tensor | None, base: int,
     tile: Tiles,
 ) -> int:  # fmt: skip
-    """The sums of operands [N, D] against rows [S, D], targets left out; returns how many tiles of words they are."""
+    """Compute the sums of operands [N, D] against rows [S, D] without the targets; return the number of word tiles."""
     (count, width), words = operands.shape, len(rows)
     parts = cdiv(words, tile.columns)
     launch(
@@ -417,7 +426,7 @@ def launch_merge(
     sums: Tensor, parts: int, state: Tensor | None, true: Tensor, losses: Tensor | None, totals: Tensor | None, *,
     first: bool,
 ) -> None:  # fmt: skip
-    """Merges sums onto `state` [2, N] float64 (or begins it) or, given losses [N] and totals [N, 2], finishes them."""
+    """Merge sums onto `state` [2, N] float64 (or start it); given losses [N] and totals [N, 2], finish them."""
     count = len(true)
     launch(
         merge, (cdiv(count, 32),), *sums, state, true, losses, totals, count, parts,
@@ -426,7 +435,7 @@ def launch_merge(
 
 
 def scale_of(grad: Tensor, dtype: torch.dtype, lift: int = LIFT) -> Tensor | None:
-    """[scale, 1 / scale] for float16, whose range products of g and p exceed; None if nothing needs scaling."""
+    """Return [scale, 1 / scale] for float16, whose range products of g and p exceed; None if no scale is needed."""
     if dtype != torch.float16:
         return None
     scale = torch.empty(2, dtype=torch.float32, device=grad.device)
@@ -439,9 +448,9 @@ def launch_logit_gradients(
     targets: Tensor, ids: Tensor | None, base: int, totals: Tensor, losses: Tensor | None, grad: Tensor,
     scale: Tensor | None, tile: Tiles,
 ) -> None:  # fmt: skip
-    """out [N, S] operands and column_sums[first_tile:...] from operands [N, D] against rows [S, D].
+    """Compute out [N, S] operands and column_sums[first_tile:...] from operands [N, D] against rows [S, D].
 
-    losses [N] where the targets are among the words, else None.
+    losses: [N] if the targets are among the words, else None.
     """
     (count, width), words = operands.shape, len(rows)
     launch(
@@ -452,14 +461,14 @@ def launch_logit_gradients(
 
 
 class Drawn(NamedTuple):
-    """The rows of hidden states and one sample of the table, as kernels multiply them, and room for the losses."""
+    """Rows of hidden states and one sample of the table, as kernels multiply them, and room for the losses."""
 
     operands: Tensor
     """hidden states, rounded, [N, D]"""
     rows: Tensor
     """the samples' rows of the table, rounded, [S, D]"""
     offsets: Tensor
-    """what is added to the samples' products, [S]"""
+    """offsets of the samples' products, [S]"""
     ids: Tensor
     """all words, the targets first, clamped into the table, [N + S] int64"""
     true: Tensor
@@ -478,9 +487,9 @@ def _rows(count: int, numbers: int) -> tuple[int, ...]:
 
 
 def gather(op: str, a: Any, law: Tensor | None, correction: str, term: float, planes: int, numbers: int) -> Drawn:
-    """Rounds hidden states and the samples' rows, and takes the targets' logits.
+    """Round hidden states and the samples' rows, and compute the targets' logits.
 
-    law, correction, term: as `offset_of` has them; planes: of the sums; numbers: per row of `kept`.
+    law, correction, term: see `offset_of`; planes: number of planes of the sums; numbers: per row of `kept`.
     """
     (count, width), size, device, dtype = a.hidden.shape, len(a.samples), a.hidden.device, operand_dtype(a.precision)
     check_sizes(op, len(a.weight), size)
@@ -505,7 +514,7 @@ def gather(op: str, a: Any, law: Tensor | None, correction: str, term: float, pl
 
 
 def chunk_rows(count: int, size: int, itemsize: int, chunk_bytes: int, tile: int) -> int:
-    """Rows per chunk: as many whole tiles as fit into `chunk_bytes` (at least one), in chunks of similar size."""
+    """Return rows per chunk: as many whole tiles as fit into `chunk_bytes` (at least one), with even chunks."""
     most = max(tile, chunk_bytes // max(1, size * itemsize) // tile * tile)
     even = cdiv(max(count, 1), cdiv(max(count, 1), most))
     return min(most, cdiv(even, tile) * tile)
@@ -518,10 +527,10 @@ LogitGradients = Callable[[Tensor, Tensor, int, slice, Tensor | None, Tiles], No
 def gradients(
     op: str, a: Any, slopes: Tensor, write: LogitGradients, *, losses: bool, lift: int = LIFT
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """d_hidden [N, D]; d_rows [N + S, D] and d_offsets [N + S] of the words `ids`, all float32.
+    """Compute d_hidden [N, D], and d_rows [N + S, D] and d_offsets [N + S] of the words `ids`, all float32.
 
-    Per chunk of rows: d(logits) as operands, small enough to stay in L2, then two products. slopes, losses: as
-    `finish_rows` has them; lift: of float16's scale.
+    Per chunk of rows: d(logits) as operands, small enough to stay in L2, then two products. slopes, losses: see
+    `finish_rows`; lift: of float16's scale.
     """
     (count, width), size, dtype, device = a.operands.shape, len(a.rows), a.operands.dtype, a.grad.device
     tile = tiles(count, size, width, dtype, device)
@@ -557,7 +566,7 @@ def gradients(
 
 
 def fake(a: Any, numbers: int) -> tuple[Tensor, ...]:
-    """losses, kept, operands, rows, offsets and ids of `Drawn`."""
+    """Allocate losses, kept, operands, rows, offsets and ids of `Drawn`."""
     (count, width), size, dtype, of = a.hidden.shape, a.samples.shape[0], operand_dtype(a.precision), a.hidden.new_empty
     return (
         of(count), of(_rows(count, numbers)), of(count, width, dtype=dtype), of(size, width, dtype=dtype), of(size),
@@ -566,12 +575,12 @@ def fake(a: Any, numbers: int) -> tuple[Tensor, ...]:
 
 
 def row_shapes(a: Any) -> dict[str, Any]:
-    """The shapes of what `gradients` returns."""
+    """Return the shapes of the results of `gradients`."""
     (count, width), words = a.operands.shape, a.ids.shape[0]
     return {"hidden": (count, width), "weight": (words, width), "bias": (words,)}
 
 
 def tables(a: Any, rows: dict[str, Any]) -> dict[str, Any]:
-    """The gradients of weight and bias from those of the rows of the words `ids`."""
+    """Return the gradients of weight and bias, from the gradients of the rows of the words `ids`."""
     shapes = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
     return rows | {name: table_gradient(shape, a.ids, rows[name], a.sparse) for name, shape in shapes.items()}

@@ -1,4 +1,4 @@
-"""Rows of a table, with a gradient that touches only those rows; what losses over a sample share."""
+"""Rows of a table, with a gradient that touches only those rows; losses over a sample, in chunks of rows."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from elmo_fast.ops._precision import rounded
 
 
 def first_rows(table: Tensor, count: Tensor | None) -> Tensor:
-    """The table [N, D] with zeros, which pass no gradient, from row `count` on; the table itself if `count` is None."""
+    """Return the table [N, D] with zeros, which pass no gradient, from row `count` on; unchanged if that is None."""
     if count is None:
         return table
     return torch.where((torch.arange(table.shape[0], device=table.device) < count)[:, None], table, 0)
@@ -53,29 +53,29 @@ class _SparseRows(torch.autograd.Function):
 
 
 def coalesced_at_once(device: torch.device) -> bool:
-    """Report whether sparse gradients are coalesced as they are computed: on the CPU, where no device is waited for."""
+    """Return whether sparse gradients are coalesced as they are computed: on the CPU, where nothing waits for it."""
     return device.type == "cpu"
 
 
 def stays_sparse(entries: int, *parameters: Tensor) -> bool:
-    """Report whether the sparse gradients of `parameters`, `entries` rows in all before words are merged, stay rows.
+    """Return whether the sparse gradients of `parameters`, `entries` rows in all before words are merged, stay rows.
 
     Outside the CPU, autograd's sum of sparse gradients is their concatenation, unless it has more rows than the
-    parameter has elements: then torch coalesces it (add_out_sparse_cuda), which waits for the device, is refused in a
-    graph's capture, and leaves the bias of a table with other rows than the table. Such rows are no fewer than the
-    table's own, and need more memory than a dense gradient.
+    parameter has elements: then torch coalesces it (add_out_sparse_cuda), which waits for the device, is not allowed
+    during a graph's capture, and leaves the bias of a table with other rows than the table. Such rows are no fewer than
+    the table's own, and need more memory than a dense gradient.
     """
     return all(coalesced_at_once(each.device) or entries <= each.numel() for each in parameters)
 
 
 def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool) -> Tensor:
-    """The gradient [V, ...] of a table, from the gradients `rows` of the words `ids`; rows of one word are summed.
+    """Compute the gradient [V, ...] of a table from the gradients `rows` of the words `ids`, summed for each word.
 
-    A dense gradient on a CPU with several threads has other bits on every run, because torch adds the rows of one word
+    A dense gradient on a CPU with several threads differs bitwise on every run, because torch adds the rows of one word
     in any order.
 
-    sparse: COO; coalesced on the CPU. On other devices words may be repeated, because `coalesce` would wait for the
-    device to know the number of distinct words (`stays_sparse` says when their sum waits for it too).
+    sparse: return COO, coalesced on the CPU. On other devices words may be repeated, because `coalesce` would wait for
+    the device to know the number of distinct words (`stays_sparse` says when their sum waits for it too).
     """
     if not sparse:
         return torch.index_put(rows.new_zeros(shape), (ids,), rows, accumulate=True)
@@ -84,20 +84,20 @@ def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool) -
 
 
 def table_rows(table: Tensor, ids: Tensor, sparse: bool, padding: int | None = None) -> Tensor:
-    """table[ids], [N, ...] of table [V, ...]; its gradient is dense or, with `sparse`, as `table_gradient` has it.
+    """Return table[ids], [N, ...] of table [V, ...]; its gradient is dense or, if `sparse`, as `table_gradient`'s.
 
     padding: an id whose row gets a gradient of zeros; only with `sparse`. torch's own `embedding` drops such rows, and
-    waits for a GPU to know how many they are.
+    waits for a GPU to know how many there are.
     """
     return _SparseRows.apply(table, ids, padding) if sparse else table.index_select(0, ids)
 
 
 def coalesced(gradient: Tensor) -> Tensor:
-    """A sparse COO gradient [V, ...] with sorted, distinct indices and the flag that says so.
+    """Return a sparse COO gradient [V, ...] with sorted, distinct indices, flagged as coalesced.
 
     When autograd stores a sparse gradient in `.grad`, it keeps the entries but drops the flag, and `Tensor.coalesce`
-    would sort and copy all of them again. If the entries are sorted, this function only sets the flag. To see whether
-    they are, it waits for a GPU.
+    would sort and copy all of them again. If the entries are sorted, this function only sets the flag. To check that,
+    it waits for a GPU.
     """
     if gradient.is_coalesced():
         return gradient
@@ -115,23 +115,26 @@ def coalesced(gradient: Tensor) -> Tensor:
 
 
 def fake_of_samples(a: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Shapes of the C++ kernels' results: [N], [N], and [N, S] if that fits into `chunk_bytes` and is cached."""
+    """Allocate the C++ kernels' results: [N], [N], and [N, S] if that fits into `chunk_bytes` and is cached."""
     count, samples = a.hidden.shape[0], a.rows.shape[0] - a.hidden.shape[0]
-    kept = a.keep and (count <= 1 or count * samples * a.hidden.element_size() <= a.chunk_bytes)
+    cached = a.keep and (count <= 1 or count * samples * a.hidden.element_size() <= a.chunk_bytes)
     losses = a.hidden.new_empty(count)
-    return losses, losses.new_empty(count), a.hidden.new_empty(count if kept else 0, samples)
+    return losses, losses.new_empty(count), a.hidden.new_empty(count if cached else 0, samples)
 
 
 def in_chunks(losses: Callable[..., Tensor], a: Any, *more: Any) -> Tensor:
-    """losses(hidden, targets' rows, samples' rows, offsets, ids, *more), called with as many rows as have scores of
-    `chunk_bytes`. If that takes several calls, the backward pass computes the scores again."""
+    """Call losses(hidden, targets' rows, samples' rows, offsets, ids, *more) in chunks of rows.
+
+    The scores of a chunk take at most `chunk_bytes`, or one row. If there are several chunks, the backward pass
+    computes the scores again.
+    """
     rows, offsets, ids = a.gathered()
     hidden, rows, count = rounded(a.hidden, a.precision), rounded(rows, a.precision), a.hidden.shape[0]
     step = max(1, min(count, a.chunk_bytes // (a.samples.shape[0] * hidden.element_size())))
-    found = []
+    results = []
     for i in range(0, max(count, 1), step):
         part = slice(i, min(i + step, count))
         offsets_here, ids_here = (torch.cat([each[:count][part], each[count:]]) for each in (offsets, ids))
         chunk = (hidden[part], rows[:count][part], rows[count:], offsets_here, ids_here, *more)
-        found.append(losses(*chunk) if count <= step else checkpoint(losses, *chunk, use_reentrant=False))
-    return torch.cat(found)
+        results.append(losses(*chunk) if count <= step else checkpoint(losses, *chunk, use_reentrant=False))
+    return torch.cat(results)

@@ -1,6 +1,7 @@
-"""Shared by all Triton backends: how to define ops, launch kernels, refuse devices, what to know of a GPU.
+"""Shared by all Triton backends: define ops, launch kernels, check devices and query the GPU.
 
-Triton is optional."""
+Triton is optional.
+"""
 
 import contextlib
 import functools
@@ -27,7 +28,7 @@ try:
 
     INTERPRETED = bool(triton.knobs.runtime.interpret)
 except ImportError as _error:
-    WHY_NOT = f"Triton is missing ({_error}); pip install 'elmo-fast[gpu]' brings it, as torch for CUDA does"
+    WHY_NOT = f"Triton is missing ({_error}); pip install 'elmo-fast[gpu]' installs it, as torch for CUDA does"
 
 NAMESPACE = "elmo_fast_triton"
 _LIBRARY = torch.library.Library(NAMESPACE, "DEF")
@@ -45,10 +46,10 @@ def launch(
     launch_pdl: int = False,
     **constants: Any,
 ) -> None:
-    """Runs a Triton kernel over `grid`: positional arguments first, its tl.constexpr ones by name.
+    """Run a Triton kernel over `grid`: positional arguments first, its tl.constexpr ones by name.
 
-    launch_pdl: the kernel begins with `_kernels.after_previous`, so its blocks may start before the previous launch
-    has ended (programmatic dependent launch; before Hopper an ordinary launch). An empty grid runs nothing. Raises
+    launch_pdl: the kernel begins with `_kernels.after_previous`, so its blocks may start before the previous launch has
+    ended (programmatic dependent launch; before Hopper an ordinary launch). An empty grid runs nothing. Raises
     RuntimeError on bfloat16 under the interpreter, which would multiply bit patterns.
     """
     options: dict[str, Any] = {"num_warps": num_warps, "num_stages": num_stages}
@@ -64,13 +65,13 @@ def start(
     constants: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Start a kernel as `launch` has put it together; every launch comes here."""
+    """Start a kernel with the arguments that `launch` has prepared; every launch passes through here."""
     if not all(grid):
         return
     tensors = [a for a in arguments if isinstance(a, Tensor)]
     if INTERPRETED:
         if any(t.dtype == torch.bfloat16 for t in tensors):
-            raise RuntimeError("TRITON_INTERPRET=1 multiplies the bit patterns of bfloat16; take float16 or float32")
+            raise RuntimeError("TRITON_INTERPRET=1 multiplies the bit patterns of bfloat16; use float16 or float32")
         kernel[grid](*arguments, **constants)
         return
     with torch.cuda.device_of(tensors[0]):
@@ -78,12 +79,12 @@ def start(
 
 
 def _launches_early(tensor: Tensor) -> bool:
-    """Whether this tensor's GPU has programmatic dependent launch."""
+    """Return whether this tensor's GPU supports programmatic dependent launch."""
     return tensor.is_cuda and (capability(tensor.device.index) or (0, 0)) >= (9, 0)
 
 
 def why_never() -> str | None:
-    """Why no Triton kernel can run with this installation, in one sentence, or None where a device may serve."""
+    """Explain in one sentence why this installation can run no Triton kernel, or return None if a device may serve."""
     if WHY_NOT is not None or INTERPRETED:
         return WHY_NOT
     if not torch.backends.cuda.is_built():
@@ -93,14 +94,19 @@ def why_never() -> str | None:
 
 @functools.cache
 def why_no_launcher() -> str | None:
-    """Why Triton cannot build the C module that starts its kernels, in one sentence, or None; asks as Triton does."""
+    """Explain in one sentence why Triton cannot build the C module that starts its kernels, or return None.
+
+    It looks for compiler and headers as Triton does.
+    """
     if WHY_NOT is not None or triton.knobs.build.impl is not None:
         return WHY_NOT
     named = os.environ.get("CC")
     if named is not None and shutil.which(named) is None:
-        return f"Triton needs a C compiler, and $CC is {named!r}, which is no program; name one without its options"
+        return (
+            f"Triton needs a C compiler, but $CC is {named!r}, which is not a program; set it to one, without options"
+        )
     if named is None and shutil.which("gcc") is None and shutil.which("clang") is None:
-        return "Triton needs a C compiler, and there is none; install gcc or clang, or name another in $CC"
+        return "Triton needs a C compiler, but there is none; install gcc or clang, or set $CC to another one"
     # Where Debian's Python uses its own scheme, posix_local, Triton uses posix_prefix.
     scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
     folder = sysconfig.get_paths(scheme=scheme)["include"]
@@ -110,7 +116,7 @@ def why_no_launcher() -> str | None:
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Why the Triton kernels cannot serve this device, dtype and precision, or None."""
+    """Explain in one sentence why the Triton kernels cannot serve this device, dtype and precision, or return None."""
     if WHY_NOT is not None:
         return WHY_NOT
     if not (INTERPRETED and device.type in ("cpu", "cuda")) and (why := no_gpu_for("the Triton kernels", device)):
@@ -118,36 +124,39 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
     if (why := only_float32("the Triton kernels", dtype)) is not None:
         return why
     if precision == "int8":
-        return "the Triton kernels multiply no int8"
+        return "the Triton kernels do not support int8"
     if INTERPRETED and precision == "bfloat16":
-        return "Triton's interpreter multiplies the bit patterns of bfloat16; take float16 or float32"
+        return "Triton's interpreter multiplies the bit patterns of bfloat16; use float16 or float32"
     # torch.compile cannot trace access to files, and asks for a C compiler itself.
     return None if INTERPRETED or torch.compiler.is_compiling() else why_no_launcher()
 
 
-# Of an H100 or H200, less four for a round number of blocks. Tiles are chosen for it on every GPU.
+# Of an H100 or H200, minus four for a round number of blocks. Every GPU uses the tiles chosen for it.
 MULTIPROCESSORS = 128
 
-# Bytes of shared memory for a block: 99 KiB on consumer cards (sm_86, 89, 120), 163 on sm_80, 227 on sm_90 and 100.
+# Bytes of shared memory for a block: 99 KiB on consumer GPUs (sm_86, 89, 120), 163 on sm_80, 227 on sm_90 and 100.
 SMALL = 100 * 1024
 
 
 @functools.cache
 def shared_memory(device: torch.device) -> int:
-    """Bytes of shared memory that a block may have; of an H100 where there is no GPU, as for `multiprocessors`."""
+    """Return the bytes of shared memory available to a block; an H100's without a GPU, as for `multiprocessors`."""
     if not torch.cuda.is_available():
         return 227 * 1024
-    found: int = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", SMALL)
-    return found
+    available: int = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", SMALL)
+    return available
 
 
 def is_small(device: torch.device) -> bool:
-    """Whether a block has little shared memory, as on consumer cards; their tensor cores are fed from registers."""
+    """Return whether a block has little shared memory, as on consumer GPUs.
+
+    Their tensor cores are fed from registers.
+    """
     return shared_memory(device) <= SMALL
 
 
 def input_precision(dtype: torch.dtype, device: torch.device) -> str:
-    """The `input_precision` of a tl.dot with operands of `dtype`, float32 or 16 bit.
+    """Return the `input_precision` of a tl.dot with operands of `dtype`, float32 or 16-bit.
 
     float32 is three products of tf32 parts on tensor cores, which keep float32's tolerances (docs/gpu.md). On small
     GPUs, where tensor cores are no faster at tf32 than the other units at float32, it is an exact product.
@@ -157,7 +166,7 @@ def input_precision(dtype: torch.dtype, device: torch.device) -> str:
 
 @functools.cache
 def multiprocessors(device: torch.device) -> int:
-    """Multiprocessors of the GPU; of an H100 if there is none, for tests of what would be launched."""
+    """Return the number of multiprocessors of the GPU; an H100's without a GPU, for tests of launches."""
     if not torch.cuda.is_available():
         return MULTIPROCESSORS
     return torch.cuda.get_device_properties(device).multi_processor_count
@@ -165,9 +174,9 @@ def multiprocessors(device: torch.device) -> int:
 
 @contextlib.contextmanager
 def explained(op: str, what: str, needed: int, per_row: int, rows: int, device: torch.device) -> Iterator[None]:
-    """Turns a torch.OutOfMemoryError within the block into an ElmoFastError that says what would fit.
+    """Turn a torch.OutOfMemoryError within the block into an ElmoFastError that says what would fit.
 
-    what: the rows' name in the user's words ("rows of the batch"); needed: bytes asked for in all; per_row: bytes of
+    what: the rows' name in the user's words ("rows of the batch"); needed: bytes requested in all; per_row: bytes of
     one row. Allocate within the block and write after it, so that nothing is half updated.
     """
     try:
@@ -183,28 +192,31 @@ def explained(op: str, what: str, needed: int, per_row: int, rows: int, device: 
 
 
 def operand_dtype(precision: str) -> torch.dtype:
-    """The dtype in which operands of products are held at `precision`."""
+    """Return the dtype in which operands of products are stored at `precision`."""
     return getattr(torch, precision)
 
 
 def undispatched(name: str) -> Callable[..., Any]:
-    """What the op of this name runs on a GPU (for tests: dispatched tensors of FakeTensorMode would reach its fake)."""
+    """Return the function that the op of this name runs on a GPU.
+
+    For tests: dispatched tensors of FakeTensorMode would reach its fake.
+    """
     return _undispatched[name]
 
 
 def define(
     schema: str, run: Callable[..., Any], fake: Callable[[Any], Any] | None = None, backward: Backward | None = None
 ) -> Any:
-    """Registers `schema` ("name(Tensor x, ...) -> Tensor") in torch.ops.elmo_fast_triton and returns the op.
+    """Register `schema` ("name(Tensor x, ...) -> Tensor") in torch.ops.elmo_fast_triton and return the op.
 
-    run: launches the kernels, given the arguments as a tuple with the schema's names; fake: as
-    `_autograd.register_fake`'s, None for a backward op, defined before its forward op, whose `backward` brings it.
-    Without that an op says in one sentence that it cannot be differentiated. An op that writes its arguments
-    ("Tensor(a!) x") has no autograd: called without gradients, it counts up their versions itself.
+    run: launches the kernels, given the arguments as a tuple with the schema's names; fake: see
+    `_autograd.register_fake`; None for a backward op, which is defined before its forward op and whose fake comes with
+    the forward op's `backward`. An op without `backward` raises an error if it is differentiated. An op that writes its
+    arguments ("Tensor(a!) x") has no autograd: called without gradients, it increments their versions itself.
     """
     name, arguments = schema.split("(")[0], arguments_of(schema)
     qualified = f"{NAMESPACE}::{name}"
-    _undispatched[name] = lambda *given, **named: run(arguments(*given, **named))
+    _undispatched[name] = lambda *args, **kwargs: run(arguments(*args, **kwargs))
     _LIBRARY.define(schema)
     _LIBRARY.impl(name, _undispatched[name], "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
     if fake is not None:
@@ -217,10 +229,10 @@ def define(
 
 
 class _PartsInFloat32:
-    """Within it cuBLAS adds the parts of a split 16-bit product in float32; whether it may split stays as it is.
+    """Context in which cuBLAS adds the parts of a split 16-bit product in float32; whether it may split is unchanged.
 
-    torch's flags for that are global. Threads may be within it at once: the first saves the user's flags, the last
-    restores them.
+    torch's flags for that are global. Several threads may be within it at once: the first saves the user's flags, the
+    last restores them.
     """
 
     _NAMES = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
@@ -249,12 +261,11 @@ _parts_in_float32 = _PartsInFloat32()
 
 
 def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """Multiply a [(R,) M, K] · b [(R,) K, N] of one 16-bit dtype or float32, accumulated in float32, returned as
-    `dtype`.
+    """Multiply a [(R,) M, K] · b [(R,) K, N] of one 16-bit dtype or float32, accumulated in float32.
 
-    It is torch's own product (cuBLAS), which no kernel of ours would beat. float32 operands obey
-    torch.backends.cuda.matmul, which is exact unless the user allowed tf32. Parts of a 16-bit product are never added
-    in 16 bits, although torch's default allows it.
+    The result has dtype `dtype`. It is torch's own product (cuBLAS), which no kernel of ours would beat. float32
+    operands obey torch.backends.cuda.matmul, which is exact unless the user allowed tf32. Parts of a 16-bit product are
+    never added in 16 bits, although torch's default allows it.
     """
     if a.dtype == dtype == torch.float32:
         return a @ b
@@ -267,7 +278,7 @@ def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def add_product(out: Tensor, a: Tensor, b: Tensor, *, accumulate: bool) -> None:
-    """out [M, N] float32 = a [M, K] · b [K, N] or, with `accumulate`, += it: as `matmul`, in place."""
+    """Compute out [M, N] float32 = a [M, K] · b [K, N] or, with `accumulate`, += it, in place; see `matmul`."""
     if a.device.type == "cuda" and a.dtype != torch.float32:
         if accumulate:
             torch.addmm(out, a, b, out_dtype=torch.float32, out=out)
@@ -280,7 +291,7 @@ def add_product(out: Tensor, a: Tensor, b: Tensor, *, accumulate: bool) -> None:
 
 
 class Tiles(NamedTuple):
-    """Rows, columns and depth of a tile of a product, and the warps and stages that its kernel is compiled for."""
+    """Rows, columns and depth of a product's tile, and the warps and stages that its kernel is compiled for."""
 
     rows: int
     columns: int
@@ -290,7 +301,7 @@ class Tiles(NamedTuple):
 
     @property
     def options(self) -> dict[str, int]:
-        """As `launch` takes them."""
+        """Return warps and stages as options of `launch`."""
         return {"num_warps": self.num_warps, "num_stages": self.num_stages}
 
 
@@ -300,5 +311,5 @@ def cdiv(a: int, b: int) -> int:
 
 
 def ceil_power_of_two(n: int, least: int = 16, most: int = 128) -> int:
-    """The smallest power of two >= n, kept within least..most."""
+    """Return the smallest power of two >= n, clamped to least..most."""
     return min(most, max(least, 1 << max(0, n - 1).bit_length()))

@@ -1,10 +1,10 @@
-"""Prepared copies of weights (rounded, rearranged): when a cached copy may serve, and the cache of the GPU's.
+"""Prepared copies of weights (rounded, rearranged): when a cached copy is valid, and the cache for GPUs.
 
-A copy serves while its weight is unchanged. torch counts the changes that its own operations make, per tensor and its
+A copy is valid while its weight is unchanged. torch counts the changes that its own operations make, per tensor and its
 views, and not those made through `.data`, NumPy, a second Parameter on the same storage, or a fused optimizer. So a
-counter is trusted only where no other tensor holds the storage (`is_alone`), and on the CPU only of weights that are
-not trained; the C++ cache (csrc/common/packed.h) hashes all others whole. On a GPU a hash would make every step wait:
-fused optimizers are made to count, and copies of a weight whose storage is shared are written at every use.
+counter is trusted only if no other tensor holds the storage (`is_alone`), and on the CPU only for weights that are not
+trained; the C++ cache (csrc/common/packed.h) hashes all values of the others. On a GPU a hash would make every step
+wait: fused optimizers are made to count, and copies of a weight whose storage is shared are written at every use.
 """
 
 import hashlib
@@ -38,13 +38,13 @@ def _holders(storage: torch.UntypedStorage) -> int:
     return torch._C._storage_Use_Count(storage._cdata)
 
 
-# torch's stable ABI has no weak reference to a storage, which the C++ cache needs: this is the one to Python's.
+# torch's stable ABI has no weak reference to a storage, which the C++ cache needs: this one is to Python's object.
 _numbers = itertools.count(1)
 _storages: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
 
 
 def _number_of(storage: torch.UntypedStorage) -> int:
-    """Return the number of a living storage, which no other one ever has; what was packed of it is dropped with it."""
+    """Return the number of a storage, which no other one ever gets; copies packed from it are dropped with it."""
     key, number = id(storage), next(_numbers)
 
     def forget(dead: weakref.ref[torch.UntypedStorage]) -> None:
@@ -61,7 +61,7 @@ def _number_of(storage: torch.UntypedStorage) -> int:
 
 
 _python_ops = torch.library.Library("elmo_fast_python", "DEF")
-if _native.C is not None:  # what C++ calls before it keeps a copy, also of a compiled graph
+if _native.C is not None:  # C++ calls it before it caches a copy, also in a compiled graph
     _python_ops.define("watch_storage(Tensor tensor) -> int")
     _python_ops.impl("watch_storage", lambda each: _number_of(each.untyped_storage()), "CompositeExplicitAutograd")
     _native.C.hear_of_deaths()
@@ -72,7 +72,7 @@ _ALONE = _holders(torch.UntypedStorage(0)) + 1  # the storage as Python's object
 def is_alone(tensor: Tensor) -> bool:
     """Return whether this tensor has a version counter and no other tensor or process holds its memory.
 
-    Other tensors of the same memory, such as a second Parameter, change it past this tensor's counter.
+    Other tensors on the same memory, such as a second Parameter, change it without this tensor's counter.
     """
     if tensor.is_inference():
         return False
@@ -81,14 +81,14 @@ def is_alone(tensor: Tensor) -> bool:
 
 
 def stamps(*weights: Tensor | None) -> list[int]:
-    """Return a number for the storage of each weight that its version counter vouches for, 0 for others; skip None.
+    """Return a number for the storage of each weight whose version counter is reliable, 0 for others; skip None.
 
-    The C++ ops take them: a cached packed copy of a weight with a stamp serves without a look at all its values.
+    The C++ ops take them: a cached packed copy of a weight with a stamp is used without a look at all its values.
     """
-    given = [weight for weight in weights if weight is not None]
+    tensors = [weight for weight in weights if weight is not None]
     if _native.C is None or torch.compiler.is_compiling():
-        return [0] * len(given)
-    return [_number_of(weight.untyped_storage()) if _is_frozen(weight) else 0 for weight in given]
+        return [0] * len(tensors)
+    return [_number_of(weight.untyped_storage()) if _is_frozen(weight) else 0 for weight in tensors]
 
 
 def digest(tensor: Tensor) -> int:
@@ -105,7 +105,7 @@ def _is_frozen(weight: Tensor) -> bool:
 
 
 def _count_fused_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Move the version counters of parameters that a fused optimizer has written, which torch leaves."""
+    """Increment the version counters of parameters that a fused optimizer has written, as torch does not."""
     for group in optimizer.param_groups:
         if group.get("fused"):
             torch.autograd.graph.increment_version([each for each in group["params"] if not each.is_inference()])
@@ -115,9 +115,9 @@ register_optimizer_step_post_hook(_count_fused_step)
 
 
 def _stream(tensor: Tensor) -> torch.cuda.Stream | None:
-    """Return the stream whose work on copies must be ordered by events; None on a CPU and within a capture.
+    """Return the stream whose work on copies must be ordered by events; None on a CPU and during a capture.
 
-    CUDA is not initialized where tensors only stand in for those of a GPU, without memory.
+    CUDA is not initialized if tensors only stand in for a GPU's, without memory.
     """
     if not (tensor.is_cuda and torch.cuda.is_initialized()) or torch.cuda.is_current_stream_capturing():
         return None
@@ -127,7 +127,7 @@ def _stream(tensor: Tensor) -> torch.cuda.Stream | None:
 class _Entry:
     """Copies of some weights, and the streams that write and read them.
 
-    Any stream may ask for a copy: it waits for the event behind the writing, and a later writing waits for it.
+    Any stream may ask for a copy: it waits for the event after the write, and a later write waits for the reader.
     """
 
     def __init__(self, sources: Sequence[Tensor], copies: list[Tensor], forget: Callable[[Any], Any]) -> None:
@@ -138,7 +138,7 @@ class _Entry:
         self.readers: list[torch.cuda.Stream] = []
 
     def is_of(self, sources: Sequence[Tensor]) -> bool:
-        return all(kept() is source for kept, source in zip(self.sources, sources, strict=True))
+        return all(reference() is source for reference, source in zip(self.sources, sources, strict=True))
 
     def before_writing(self) -> None:
         if (stream := _stream(self.copies[0])) is not None:
@@ -174,12 +174,12 @@ def _seen(sources: Sequence[Tensor]) -> tuple[Any, ...]:
 def packed(
     name: str, sources: Sequence[Tensor], empty: Callable[[], list[Tensor]], fill: Callable[[list[Tensor]], None]
 ) -> list[Tensor]:
-    """Return the copies that `fill` writes into what `empty` allocates, written again only when a source has changed.
+    """Return the copies that `fill` writes into what `empty` allocates, written again only if a source has changed.
 
     A change shows in the source's address, dtype or version counter; a source whose memory another tensor holds counts
-    as changed. New values go into the *same* memory, so a captured CUDA graph that reads it stays right. A write past
-    the counter (`.data`, torch.distributed) does not show: call `refresh_weights`. Tensors of inference mode have no
-    counter, so their copies are not cached.
+    as changed. New values go into the *same* memory, so a captured CUDA graph that reads it stays right. A write that
+    bypasses the counter (`.data`, torch.distributed) is not noticed: call `refresh_weights`. Tensors of inference mode
+    have no counter, so their copies are not cached.
     """
     if any(source.is_inference() for source in sources):
         copies = empty()
@@ -200,7 +200,7 @@ def packed(
 
 
 def rounded_copy(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a contiguous cached copy of `tensor` in `dtype`; the tensor itself if it is one."""
+    """Return a contiguous cached copy of `tensor` in `dtype`, or the tensor itself if it already is one."""
     if tensor.dtype == dtype and tensor.is_contiguous():
         return tensor.detach()
 
@@ -231,30 +231,30 @@ def kept_rounded(tensor: Tensor) -> Tensor | None:
 
 
 def mark_rounded(tensor: Tensor, dtype: torch.dtype) -> None:
-    """Declare the cached `rounded_copy` of `tensor` in `dtype`, which this stream has written, to be up to date."""
+    """Mark the cached `rounded_copy` of `tensor` in `dtype`, which this stream has written, as up to date."""
     _kept[_rounded(dtype), id(tensor)].after_writing(_seen([tensor]))
 
 
 def count_replay(changed: Sequence[Tensor], with_copies: Sequence[Tensor]) -> None:
-    """Declare that a replayed CUDA graph has changed tensors, which no version counter has seen.
+    """Record that a replayed CUDA graph has changed tensors, which no version counter has seen.
 
     with_copies: those of `changed` whose rounded copies it has changed too.
     """
-    kept = [(tensor, copy.dtype) for tensor in with_copies if (copy := kept_rounded(tensor)) is not None]
+    copied = [(tensor, copy.dtype) for tensor in with_copies if (copy := kept_rounded(tensor)) is not None]
     torch.autograd.graph.increment_version(list(changed))
-    for tensor, dtype in kept:
+    for tensor, dtype in copied:
         mark_rounded(tensor, dtype)
 
 
 def generation() -> int:
-    """Return how often `clear_packed` ran: graphs and word vectors of before the last time must not be used."""
+    """Return how often `clear_packed` ran: graphs and word vectors from before the last run must not be used."""
     return _generation
 
 
 def clear_packed() -> None:
-    """Drop every cached copy; the next use writes it again, and the modules capture their graphs again.
+    """Drop all cached copies; the next use writes them again, and the modules capture their graphs again.
 
-    Graphs of your own that read a copy must not be replayed.
+    Your own graphs that read a copy must not be replayed.
     """
     global _generation
     with _lock:
@@ -263,13 +263,13 @@ def clear_packed() -> None:
 
 
 def refresh_weights() -> None:
-    """Drop all that is cached of parameters: packed and rounded copies, captured CUDA graphs, words' vectors.
+    """Drop everything cached from parameters: packed and rounded copies, captured CUDA graphs, word vectors.
 
-    Call it after writing to a parameter past torch's version counter: through `.data`, `.numpy()`, DLPack or
-    torch.distributed, from another process, or by an optimizer's own CUDA graph. It is not needed after
+    Call it after writing to a parameter in a way that bypasses torch's version counter: through `.data`, `.numpy()`,
+    DLPack or torch.distributed, from another process, or by an optimizer's own CUDA graph. It is not needed after
     `load_state_dict`, torch's optimizers (fused ones too) and other changes in place under `torch.no_grad()`, nor on
     the CPU for parameters that require a gradient or share their memory with another tensor at the time of the call,
-    as those are compared whole.
+    because all values of those are compared.
     """
     clear_packed()
     if _native.C is not None:

@@ -1,6 +1,6 @@
-"""Small, ragged calls of every op with a GPU kernel: `elmo-fast check` and the tests compare them with the reference.
+"""Small, ragged calls of every op with a GPU kernel, compared with the reference by `elmo-fast check` and the tests.
 
-Sizes that 16 divides compile to different code in Triton than others, so most ops have both.
+Triton compiles sizes that 16 divides to different code, so most ops have both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ Tensors = Mapping[str, Tensor]
 
 
 class Case(NamedTuple):
-    """One call of an op: `call(tensors, how)` returns its results by name; each has one right value."""
+    """Call of an op: `call(tensors, how)` returns its results by name; each has one right value."""
 
     tensors: Tensors
     """arguments on the CPU, floating-point ones in float32"""
@@ -79,7 +79,7 @@ def _listed(name: str, tensors: Tensors) -> list[Tensor]:
 
 
 def results(case: Case, how: How, device: torch.device, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-    """Run a case on `device`, floating-point tensors in `dtype`; all results and gradients by name, on the CPU."""
+    """Run a case on `device`, floating-point tensors in `dtype`; return results and gradients by name, on the CPU."""
     tensors = {
         name: tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype, copy=True)
         for name, tensor in case.tensors.items()
@@ -110,7 +110,7 @@ def why_wrong(case: Case, backend: str, precision: str, device: torch.device) ->
 
 
 def _adagrad(draw: Draw) -> list[Case]:
-    """Dense tensors, more than one launch takes; rows of a table, half of them of one word."""
+    """Build cases of dense tensors, more than one launch takes, and of a table's rows, half of them of one word."""
     shapes = ((3,), (70, 40), (1024,), (1,), (2500,), (33,), (7, 11), (5,), (1025,))
     weights, sums, gradients = ([draw.normal(*shape) for shape in shapes] for _ in range(3))
     tensors = {
@@ -143,7 +143,7 @@ def _adagrad(draw: Draw) -> list[Case]:
 
 
 def _char_cnn(draw: Draw) -> list[Case]:
-    """Words that end early, padding behind them; then with tanh, the last rows not counted."""
+    """Build cases of words that end early, with padding behind them; then with tanh, the last rows not counted."""
     filters, characters, slots, size, rows = ((1, 5), (3, 20), (6, 17)), 31, 9, 16, 48  # (width, filters)
     ids = draw.whole(characters - 1, rows, slots)
     ids = torch.where(torch.arange(slots) < draw.whole(slots + 1, rows, 1), ids, characters - 1)
@@ -163,7 +163,7 @@ def _char_cnn(draw: Draw) -> list[Case]:
 
 
 def _full_softmax(draw: Draw) -> list[Case]:
-    """Chunks of some hundred words."""
+    """Build cases with chunks of some hundred words."""
 
     def call(t: Tensors, how: How) -> Tensors:
         return {"losses": full_softmax(t["hidden"], t["targets"], t["weight"], t["bias"], chunk_bytes=2**14, **how)}
@@ -172,7 +172,7 @@ def _full_softmax(draw: Draw) -> list[Case]:
 
 
 def _hierarchical_softmax(draw: Draw) -> list[Case]:
-    """Words of long and short paths, by Zipf's law."""
+    """Build cases of words with long and short paths, by Zipf's law."""
     words = 150
     tree = huffman_tree(10**6 // torch.arange(1, words + 1))
 
@@ -184,7 +184,7 @@ def _hierarchical_softmax(draw: Draw) -> list[Case]:
 
 
 def _highway(draw: Draw) -> list[Case]:
-    """Two layers and a projection; 33 of 70 rows count, then all of 80."""
+    """Build cases of two layers and a projection; 33 of 70 rows count, then all of 80."""
 
     def call(t: Tensors, how: How) -> Tensors:
         projection = t["projection_weight"], t["projection_bias"]
@@ -205,7 +205,7 @@ def _highway(draw: Draw) -> list[Case]:
 
 
 def _log_uniform_sample(draw: Draw) -> list[Case]:
-    """Half of the words: ids, order and tries are equal on every backend."""
+    """Build a case that samples half of the words: ids, order and tries are equal on every backend."""
 
     def call(t: Tensors, how: How) -> Tensors:
         seed = t["seed"] if t["seed"].is_cuda and how["backend"] == "cuda" else int(t["seed"])
@@ -216,7 +216,7 @@ def _log_uniform_sample(draw: Draw) -> list[Case]:
 
 
 def _negative_sampling(draw: Draw) -> list[Case]:
-    """Noise words that repeat and are among the targets; five negatives for each row."""
+    """Build cases of noise words that repeat and are among the targets; five negatives for each row."""
 
     def call(t: Tensors, how: How) -> Tensors:
         arguments = [t[name] for name in ("hidden", "targets", "weight", "bias", "samples")]
@@ -246,11 +246,11 @@ def lstm_layer(draw: Draw, batch: int, steps: int, size: int, cells: int) -> dic
 
 
 def _projected_lstm(draw: Draw) -> list[Case]:
-    """Ragged rows with a state and clips that bite, with and without gradients; then rows for each size of tile.
+    """Build cases of ragged rows with a state and active clips, with and without gradients; then rows per tile size.
 
-    Next to a clip's bound a rounding decides whether a gradient passes. So in the first cases cells and projections
-    stay far from the bounds: small weights keep the gates near 1/2, cells start at 8 or -8, all of a row alike, and
-    every other projection adds them up. The others have clips that no number reaches.
+    Next to a clip's bound, rounding decides whether a gradient passes. So in the first cases cells and projections stay
+    far from the bounds: small weights keep the gates near 1/2, cells start at 8 or -8, all of a row alike, and every
+    other projection adds them up. The others have clips that no number reaches.
     """
 
     def call(t: Tensors, how: How, clips: tuple[float, float] = (1.5, 1.0)) -> Tensors:
@@ -276,7 +276,7 @@ def _projected_lstm(draw: Draw) -> list[Case]:
 
 
 def _sampled_softmax(draw: Draw) -> list[Case]:
-    """Samples that are among the targets; sparse gradients where the table has few words."""
+    """Build cases of samples that are among the targets; gradients are sparse if the table has few words."""
 
     def call(t: Tensors, how: How) -> Tensors:
         how = {"sparse": t["weight"].shape[0] < 200, **how}
@@ -291,7 +291,7 @@ def _sampled_softmax(draw: Draw) -> list[Case]:
 
 
 def _scalar_mix(draw: Draw) -> list[Case]:
-    """Two mixes of three layers; then normalised over the valid positions, with dropout."""
+    """Build cases of two mixes of three layers; then normalised over the valid positions, with dropout."""
 
     def call(t: Tensors, how: How) -> Tensors:
         more: dict[str, Any] = (
@@ -311,10 +311,10 @@ def _scalar_mix(draw: Draw) -> list[Case]:
 
 
 def _unique_rows(draw: Draw) -> list[Case]:
-    """Words of nine characters, some repeated; rows of a table of seven, half of them one row."""
+    """Build cases of words of nine characters, some repeated, and rows of a table of seven, half of them one row."""
 
     def restored(t: Tensors, how: How) -> Tensors:
-        """Results that do not depend on the order of distinct rows, in which backends differ."""
+        """Return results that do not depend on the order of distinct rows, in which backends differ."""
         unique, inverse, count = padded_unique_rows(t["ids"], backend=how["backend"])
         behind = torch.arange(len(unique), device=unique.device)[:, None] >= count
         return {

@@ -51,7 +51,7 @@ def test_a_cast_module_is_slower_and_told_of_precision(files, cast):
     model = getattr(Elmo(*files(layers=1), 1, stateful=False).eval(), cast)()
     _dispatch.warn_once.cache_clear()
     name = str(next(model.parameters()).dtype).removeprefix("torch.")
-    with pytest.warns(PerformanceWarning, match=f'keep them float32 and say precision="{name}"'):
+    with pytest.warns(PerformanceWarning, match=f'keep them in float32 and pass precision="{name}"'):
         model(IDS)
     _dispatch.warn_once.cache_clear()
 

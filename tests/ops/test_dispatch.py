@@ -138,4 +138,4 @@ def test_a_module_cast_to_16_bit_is_told_of_precision(monkeypatch, device, modul
     monkeypatch.setattr(_native, "capability", lambda index: (9, 0))
     name = str(dtype).removeprefix("torch.")
     said = module.unsupported(torch.device(device), dtype, "float32")
-    assert f'not {name}; keep them float32 and say precision="{name}"' in said
+    assert f'not {name}; keep them in float32 and pass precision="{name}"' in said

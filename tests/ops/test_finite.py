@@ -26,5 +26,5 @@ def test_a_nan_is_an_error_where_it_enters(monkeypatch, backend):
 
 def test_a_sum_that_overflows_is_named_as_such(monkeypatch):
     monkeypatch.setenv("ELMO_FAST_CHECK_FINITE", "1")
-    with pytest.raises(ElmoFastError, match="highway: results holds NaN or infinity though all arguments are finite"):
+    with pytest.raises(ElmoFastError, match="highway: results holds NaN or infinity although all arguments are finite"):
         highway(torch.full((2, 3), 3e38), [torch.ones(6, 3)], BIASES, torch.ones(4, 3), backend="reference")

@@ -25,7 +25,7 @@ class TestHighway(EncoderOp):
         ({"biases": [torch.zeros(80)]}, "one tensor per layer each; got 2 and 1"),
         ({"biases": [torch.zeros(80), torch.zeros(40)]}, r"biases\[1\] must have shape \[2W=80\]"),
         ({"projection_weight": torch.zeros(24, 39)}, r"projection_weight must have shape \[D, W=40\]"),
-        ({"projection_weight": None}, "projection_bias was given without projection_weight"),
+        ({"projection_weight": None}, "projection_bias needs projection_weight"),
         ({"projection_bias": torch.zeros(23)}, r"projection_bias must have shape \[D=24\]"),
         ({"precision": "half"}, "precision must be one of"),
         ({"count": torch.tensor([3])}, r"count must have shape \[\]; got shape \(1,\), int64, cpu"),

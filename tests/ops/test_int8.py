@@ -125,6 +125,6 @@ def test_what_cannot_serve_int8_says_so():
         )
     with pytest.raises(ElmoFastError, match="precision must be one of"):
         explain("full_softmax", "cpu", precision="int8")
-    with pytest.raises(ElmoFastError, match=r"the Triton kernels multiply no int8.*take precision=\"float16\""):
+    with pytest.raises(ElmoFastError, match=r"the Triton kernels do not support int8.*use precision=\"float16\""):
         explain("highway", "cuda", precision="int8")
     assert explain("projected_lstm", "cpu", precision="int8").backend == "native"

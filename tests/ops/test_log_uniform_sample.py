@@ -203,7 +203,7 @@ def test_without_its_kernel_a_gpu_is_given_a_sample_of_the_cpu(monkeypatch):
     asked_of_cuda(monkeypatch, "the kernel stayed at home")
     _dispatch.warn_once.cache_clear()
     best = "native" if _native.WHY_NOT is None else "reference"
-    with pytest.warns(PerformanceWarning, match="the kernel stayed at home .drawn on the CPU and copied to cuda"):
+    with pytest.warns(PerformanceWarning, match="the kernel stayed at home .sampled on the CPU and copied to cuda"):
         assert op._chosen("auto", GPU) == best
     assert op._chosen("auto", GPU) == best  # a second warning would be an error
     assert op._chosen("reference", GPU) == "reference"
@@ -268,5 +268,5 @@ def test_a_sample_of_the_cpu_reaches_the_gpu():
 def test_a_sample_of_the_cpu_is_refused_in_a_graph(monkeypatch):
     """Every replay would copy the same words."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    with pytest.raises(ElmoFastError, match="a CUDA graph cannot hold"):
+    with pytest.raises(ElmoFastError, match="a CUDA graph cannot capture sampling"):
         log_uniform_sample(100, 500, seed=3, device="cuda", backend="reference")

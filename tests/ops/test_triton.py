@@ -74,7 +74,7 @@ def test_triton_without_a_c_compiler_is_refused(hopper, monkeypatch, tmp_path):
     for named in ("", "other -m64"):  # Triton takes all of it for the name of a program
         monkeypatch.setenv("CC", named)
         _triton.why_no_launcher.cache_clear()
-        assert f"$CC is {named!r}, which is no program" in why_not()
+        assert f"$CC is {named!r}, which is not a program" in why_not()
 
 
 def test_triton_without_pythons_headers_is_refused(hopper, monkeypatch, tmp_path):

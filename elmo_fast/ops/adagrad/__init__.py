@@ -1,4 +1,4 @@
-"""AdaGrad as TensorFlow has it, and the clip that goes before it."""
+"""AdaGrad as in TensorFlow, and the gradient clipping before it."""
 
 from elmo_fast.ops._dispatch import register
 

@@ -1,4 +1,4 @@
-"""AdaGrad in C++: gradient, sum and weight in one pass, the clip's factor on the way; rows where they lie."""
+"""AdaGrad in C++: gradient, sum and weight in one pass that also applies the clip; rows are updated in place."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments, Row
 
 
 def run(a: AdagradArguments) -> None:
-    """Tensors that are not one stretch of memory go through plain torch."""
+    """Run elmo_fast.ops.adagrad_; tensors that are not contiguous go through plain torch."""
     whole: list[tuple[Tensor, Tensor, Tensor]] = []
     for weight, accumulator, gradient in zip(a.parameters, a.accumulators, a.gradients, strict=True):
         if weight.is_contiguous() and accumulator.is_contiguous():
@@ -32,7 +32,7 @@ def run_rows(a: AdagradRowsArguments) -> None:
 
 
 def _merged(ids: Tensor, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
-    """Distinct ids and the sum of each one's rows; nothing is copied where they are distinct and sorted already."""
+    """Return the distinct ids and the sum of each id's rows; copies nothing if they are distinct and sorted already."""
     inside = (ids >= 0) & (ids < num_words)
     if not inside.all():
         ids, rows = ids[inside], rows[inside]

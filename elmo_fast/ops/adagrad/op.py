@@ -12,26 +12,27 @@ from elmo_fast.ops._dispatch import select
 
 
 class RowOrder(NamedTuple):
-    """The ids of a table's rows, sorted; equal ids keep their order."""
+    """Sorted ids of a table's rows; equal ids keep their order."""
 
     ids: Tensor
-    """the ids, rising, [n]"""
+    """the ids, ascending, [n]"""
     positions: Tensor
-    """the place of each before sorting, [n] int64"""
+    """position of each id before sorting, [n] int64"""
 
 
 def row_order(ids: Tensor, num_words: int) -> RowOrder:
-    """Sorts ids [n] int64|int32 of a table of `num_words` rows; ids outside it become -1 or `num_words`.
+    """Sort ids [n] int64|int32 of a table of `num_words` rows; ids outside it become -1 or `num_words`.
 
-    So a norm and an update of the same rows sort once. No value is read on the host. A radix sort passes over the keys
-    once per byte: 32 bits do where V allows it, and no larger id can wrap into the table, as all are clamped first.
+    With it a norm and an update of the same rows sort once. No value is read on the host. A radix sort passes over the
+    keys once per byte: 32 bits suffice if V allows it, and no larger id can wrap into the table, because all are
+    clamped first.
     """
     keys = ids.clamp(-1, num_words)
     return RowOrder(*torch.sort(keys.to(torch.int32) if num_words < 2**31 - 1 else keys, stable=True))
 
 
 class AdagradArguments(NamedTuple):
-    """What a backend is given: the arguments of `adagrad_`, checked."""
+    """Checked arguments of `adagrad_`, as backends receive them."""
 
     parameters: Sequence[Tensor]
     accumulators: Sequence[Tensor]
@@ -41,7 +42,7 @@ class AdagradArguments(NamedTuple):
 
 
 class AdagradRowsArguments(NamedTuple):
-    """What a backend is given: the arguments of `adagrad_rows_`, checked."""
+    """Checked arguments of `adagrad_rows_`, as backends receive them."""
 
     table: Tensor
     accumulator: Tensor
@@ -62,22 +63,22 @@ def adagrad_(
     *,
     backend: str = "auto",
 ) -> None:
-    """TensorFlow's AdaGrad on many tensors, in place.
+    """Apply TensorFlow's AdaGrad to many tensors, in place.
 
         g = scale · gradient
         a += g²
         w -= learning_rate · g / √a            (no ε: a starts above zero)
 
-    A scale that is not a finite number (`clip_scale` of a norm that is not) leaves everything unchanged, whatever the
-    gradients hold. On a GPU nothing waits for the device, and a rounded copy of a parameter that the ops keep is
-    written in the same pass.
+    A scale that is not a finite number (`clip_scale` of such a norm) leaves everything unchanged, whatever the
+    gradients hold. On a GPU nothing waits for the device, and a cached rounded copy of a parameter is written
+    in the same pass.
 
     Args:
         parameters: w, any shapes, one floating dtype and device; contiguous for "triton"
         accumulators: a, like parameters; contiguous for "triton"
         gradients: like parameters, any strides; not changed
         learning_rate: step size; a number, or [] float32 or the parameters' dtype on their device, so that a captured
-            CUDA graph can read another one at each replay
+            CUDA graph can read a different one at each replay
         scale: factor of all gradients, [] float32 or the parameters' dtype, on their device; None for 1
         backend: "auto", "native", "triton" or "reference"
 
@@ -89,7 +90,7 @@ def adagrad_(
     op = "adagrad_"
     if not len(parameters) == len(accumulators) == len(gradients):
         raise ElmoFastError(
-            f"{op}: parameters, accumulators and gradients must be as many; "
+            f"{op}: parameters, accumulators and gradients must have the same length; "
             f"got {len(parameters)}, {len(accumulators)} and {len(gradients)}"
         )
     if not parameters:
@@ -120,21 +121,21 @@ def adagrad_rows_(
     order: RowOrder | None = None,
     backend: str = "auto",
 ) -> None:
-    """`adagrad_` on the rows of a table that have a gradient; rows of one id are summed before they are squared.
+    """Apply `adagrad_` to the rows of a table that have a gradient, and sum rows of one id before squaring them.
 
         g = scale · sum of the rows_j with ids_j = id, for each distinct id
         accumulator_id += g²
         table_id -= learning_rate · g / √accumulator_id
 
-    The same numbers as the dense update restricted to these rows, at a cost that does not depend on V. Sums have one
-    order, so that the same arguments give the same bits. Ids outside 0..V-1 (padding) are left out.
+    The result equals the dense update restricted to these rows, at a cost that does not depend on V. Sums have a fixed
+    order, so that the same arguments give bitwise equal results. Ids outside 0..V-1 (padding) are left out.
 
     Args:
         table: [V, D], or [V] for a bias; contiguous for "triton"
         accumulator: a, like table
         ids: [n] int64|int32, in any order, repeated or not
         rows: their gradients, [n, D] or [n], dtype of the table; not changed
-        learning_rate, scale: as `adagrad_`'s
+        learning_rate, scale: as for `adagrad_`
         order: `row_order(ids, V)`, if it has been computed already
         backend: "auto", "native", "triton" or "reference"
 
@@ -159,9 +160,9 @@ def adagrad_rows_(
 
 @torch.no_grad()
 def square_norm(tensors: Sequence[Tensor], *, backend: str = "auto") -> Tensor:
-    """The sum of squares of all elements of all tensors, [], dtype of the tensors, on their device.
+    """Compute the sum of squares of all elements of all tensors, [], in the tensors' dtype, on their device.
 
-    Sums have one order, so that the same tensors give the same bits; nothing waits for the device.
+    Sums have a fixed order, so that the same tensors give bitwise equal results; nothing waits for the device.
 
     Args:
         tensors: at least one, of one floating dtype and device, any shapes and strides
@@ -181,7 +182,7 @@ def square_norm(tensors: Sequence[Tensor], *, backend: str = "auto") -> Tensor:
 def merged_square_norm(
     ids: Tensor, rows: Tensor, num_words: int, *, order: RowOrder | None = None, backend: str = "auto"
 ) -> Tensor:
-    """`square_norm` of a table's sparse gradient: rows of one id are summed before they are squared.
+    """Compute `square_norm` of a table's sparse gradient, in which rows of one id are summed before squaring.
 
     Args:
         ids: [n] int64|int32; those outside 0..V-1 are left out, as `adagrad_rows_` leaves them out
@@ -202,13 +203,13 @@ def merged_square_norm(
 
 
 def clip_scale(norm: Tensor, max_norm: float) -> Tensor:
-    """max_norm / max(norm, max_norm), and NaN where the norm is not finite: then `adagrad_` changes nothing.
+    """Compute max_norm / max(norm, max_norm), or NaN if the norm is not finite: then `adagrad_` changes nothing.
 
     norm: [], any device; max_norm: above 0. Returns [], dtype of the norm. Raises ElmoFastError unless max_norm > 0.
     """
     if not max_norm > 0:
         raise ElmoFastError(f"clip_scale: max_norm must be above 0; got {max_norm}")
-    return max_norm / norm.clamp(min=max_norm) + (norm - norm)  # which adds 0 or NaN, in fewer launches than isfinite
+    return max_norm / norm.clamp(min=max_norm) + (norm - norm)  # adds 0 or NaN, in fewer launches than isfinite
 
 
 def _check_number(op: str, name: str, number: Tensor | float | None, like: Tensor) -> None:
@@ -222,8 +223,8 @@ def _check_rows(op: str, ids: Tensor, rows: Tensor, order: RowOrder | None, widt
     check_floating(op, "rows", rows)
     check_dtype(op, "ids", ids, torch.int64, torch.int32)
     check_shape(op, "ids", ids, "n")
-    if tuple(rows.shape) != (wanted := (len(ids), *width)):
-        raise ElmoFastError(f"{op}: rows must have shape {wanted}, one row per id; got {given(rows)}")
+    if tuple(rows.shape) != (expected := (len(ids), *width)):
+        raise ElmoFastError(f"{op}: rows must have shape {expected}, one row per id; got {given(rows)}")
     check_device(op, "ids and rows", ids, rows)
     for name, tensor in () if order is None else order._asdict().items():
         check_dtype(op, f"order.{name}", tensor, torch.int64, torch.int32)

@@ -1,4 +1,4 @@
-"""AdaGrad in plain torch: the definition. Nothing here waits for the device either."""
+"""AdaGrad in plain torch: the definition. It does not wait for the device either."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,18 @@ from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments, Row
 
 def run(a: AdagradArguments) -> None:
     for weight, accumulator, gradient in zip(a.parameters, a.accumulators, a.gradients, strict=True):
-        given = gradient if a.scale is None else gradient * a.scale.to(gradient.dtype)
-        sums = accumulator + given.square()
-        moved = weight - a.learning_rate * given / sums.sqrt()
-        # A scale that is no finite number leaves everything as it was.
+        scaled = gradient if a.scale is None else gradient * a.scale.to(gradient.dtype)
+        sums = accumulator + scaled.square()
+        moved = weight - a.learning_rate * scaled / sums.sqrt()
+        # A scale that is not finite leaves everything unchanged.
         weight.copy_(moved if a.scale is None else torch.where(a.scale.isfinite(), moved, weight))
         accumulator.copy_(sums if a.scale is None else torch.where(a.scale.isfinite(), sums, accumulator))
 
 
 def merged(order: RowOrder, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
-    """(ids [n] int64, sums [n, ...]): the sum of each distinct id's rows where the id first stands; else id -1 and 0.
+    """Return ids [n] int64 and sums [n, ...]: each distinct id with the sum of its rows, then ids -1 with zeros.
 
-    The shapes do not depend on the values.
+    Ids outside the table become -1 with zeros too. The shapes do not depend on the values.
     """
     ids, positions = order
     heads = torch.ones_like(ids, dtype=torch.bool)
@@ -40,9 +40,9 @@ def run_rows(a: AdagradRowsArguments) -> None:
     words, sums = merged(a.order or row_order(a.ids, a.table.shape[0]), a.rows, a.table.shape[0])
     inside, place = (words >= 0).view(-1, *[1] * (a.rows.dim() - 1)), words.clamp_min(0)
     keep = inside if a.scale is None else inside & a.scale.isfinite()
-    given = sums if a.scale is None else sums * a.scale.to(sums.dtype)
-    a.accumulator.index_add_(0, place, torch.where(keep, given.square(), 0))
-    step = a.learning_rate * given / a.accumulator.index_select(0, place).sqrt()
+    scaled = sums if a.scale is None else sums * a.scale.to(sums.dtype)
+    a.accumulator.index_add_(0, place, torch.where(keep, scaled.square(), 0))
+    step = a.learning_rate * scaled / a.accumulator.index_select(0, place).sqrt()
     a.table.index_add_(0, place, torch.where(keep, -step, 0))
 
 

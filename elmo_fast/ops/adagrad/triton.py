@@ -1,8 +1,8 @@
-"""AdaGrad in Triton: many tensors in few launches, rows merged by a sort, the clip read from the device, one order.
+"""AdaGrad in Triton: many tensors in few launches, rows merged by a sort, the clip read from the device, fixed order.
 
-Memory bounds them. A dense update moves 20 bytes an element (weight and accumulator read and written, gradient read)
-and 2 more where a 16-bit copy is kept; a norm reads 4. A row update moves 16 bytes per element of a distinct row and
-4 per element of a given one. There is no arithmetic to speak of, so roots and quotients are the exactly rounded ones.
+Memory bounds all kernels. A dense update moves 20 bytes per element (weight and accumulator read and written, gradient
+read) and 2 more if a 16-bit copy is cached; a norm reads 4. A row update moves 16 bytes per element of a distinct row
+and 4 per element of an input row. There is little arithmetic, so roots and quotients are the correctly rounded ones.
 """
 
 from collections.abc import Sequence
@@ -20,25 +20,25 @@ from elmo_fast.ops._checks import given
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, define, explained, launch
 from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments, RowOrder, row_order
 
-# Tensors of one launch. An ELMo has 37 dense ones, more than half of them smaller than a launch costs; a table of
+# Tensors per launch. An ELMo has 37 dense ones, more than half of them cheaper than a launch; a table of
 # their addresses on the device would take any number, but would have to be copied there for every new gradient.
 SLOTS = 8
-# Elements of one program: 4 a thread in an update, 16 bytes of each of three tensors under way, and the same layout for
-# a 16-bit copy, so that nothing passes through shared memory; 32 a thread in a norm, which leaves 11 thousand partial
+# Elements per program: 4 per thread in an update, 16 bytes of each of three tensors in flight, and the same layout for
+# a 16-bit copy, so that nothing passes through shared memory; 32 per thread in a norm, which leaves 11 thousand partial
 # sums of the 94 million elements for the one program that adds them.
 UPDATE_BLOCK, NORM_BLOCK, TOTAL_BLOCK = 1024, 8192, 4096
 # Sorted rows that one program adds, and how many of them it loads at a time.
 PIECE, ROWS = 64, 8
 
-# Several tensors share a launch: slot k holds the blocks from f<k> on. These numbers are another model's or batch's
-# business, not the code's, so that no kernel is compiled again for them.
+# Several tensors share a launch: slot k holds the blocks from f<k> on. These numbers depend on the model and
+# the batch, and are not specialized, so that no kernel is compiled again for them.
 _FIRSTS = [f"f{k}" for k in range(1, 8)]
 _SIZES = [f"n{k}" for k in range(8)]
 
 
 @triton.jit
 def _slot(block, f1, f2, f3, f4, f5, f6, f7, x0, x1, x2, x3, x4, x5, x6, x7):
-    """Of the eight values that of the slot which `block` falls into: a choice of scalars, made once per program."""
+    """Select the value of the slot that contains `block`: a choice of scalars, made once per program."""
     x = tl.where(block >= f1, x1, x0)
     x = tl.where(block >= f2, x2, x)
     x = tl.where(block >= f3, x3, x)
@@ -82,9 +82,10 @@ def update(
     c0, c1, c2, c3, c4, c5, c6, c7,
     COPIED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """a += (s g)²; w -= lr s g / √a; c = w rounded. One program per BLOCK elements of one of eight tensors.
+    """Update one of eight tensors: a += (s g)²; w -= lr s g / √a; c = w rounded.
 
-    Whole blocks go without a mask: one of a size that is no multiple of four would cost the 16-byte accesses.
+    One program per BLOCK elements. Whole blocks need no mask: one for a size that is no multiple of four would cost the
+    16-byte accesses.
     """
     factor = 1.0
     if scale is not None:
@@ -116,7 +117,7 @@ def square_sums(
     x0, x1, x2, x3, x4, x5, x6, x7,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """sums[at + block]: the sum of squares of BLOCK elements of one of eight tensors."""
+    """Compute sums[at + block], the sum of squares of BLOCK elements of one of eight tensors."""
     block = tl.program_id(0)
     first = _slot(block, f1, f2, f3, f4, f5, f6, f7, 0, f1, f2, f3, f4, f5, f6, f7)
     n = _slot(block, f1, f2, f3, f4, f5, f6, f7, n0, n1, n2, n3, n4, n5, n6, n7)
@@ -132,7 +133,7 @@ def square_sums(
 
 @triton.jit(do_not_specialize=["count"])
 def total(sums, count, out, BLOCK: tl.constexpr):
-    """out[] = the sum of sums[count], in float64 and one order; one program, as the partial sums are few."""
+    """Add sums[count] into out[], in float64 and a fixed order; one program, because there are few partial sums."""
     lanes = tl.arange(0, BLOCK)
     kept = tl.zeros([BLOCK], tl.float64)
     for start in range(0, count, BLOCK):
@@ -145,9 +146,9 @@ def _run(
     sum, first, end, live, id, ids, order, rows, columns, count,
     D: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """sum [HEADS, COLUMNS] and, for each live head, rows first, first + 1, .. while ids[STRIDE nth] is its id.
+    """Add to sum [HEADS, COLUMNS], for each live head, rows first, first + 1, .. while ids[STRIDE nth] is its id.
 
-    ROWS at a time, so that as many loads are under way. Row nth is order[nth] or, without an order, nth itself.
+    ROWS at a time, so that as many loads are in flight. Row nth is order[nth] or, without an order, nth itself.
     """
     more = tl.max(live.to(tl.int32), 0) > 0
     while more:
@@ -171,7 +172,10 @@ def _merged(
     i, heads, id, ids, order, rows, pieces, columns, n,
     D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    """[HEADS, COLUMNS]: all rows of each segment that begins at a position i, its pieces but the first added before."""
+    """Sum all rows of each segment that begins at a position i, [HEADS, COLUMNS].
+
+    `sum_pieces` has already summed its pieces after the first.
+    """
     sum = tl.zeros([HEADS, COLUMNS], tl.float32)
     end = tl.minimum(n, (i // PIECE + 1) * PIECE)
     sum = _run(sum, i, end, heads, id, ids, order, rows, columns, n, D, 1, ROWS)
@@ -182,7 +186,7 @@ def _merged(
 
 @triton.jit
 def _heads(i, ids, n, num_words):
-    """(ids at positions i, whether each is the first of its id, and the id a word of the table)."""
+    """Return the ids at positions i, and whether each is the first of its id and a word of the table."""
     id = tl.load(ids + i, mask=i < n, other=-1)
     before = tl.load(ids + i - 1, mask=(i > 0) & (i < n), other=-1)
     return id, (id >= 0) & (id < num_words) & (before != id)
@@ -193,9 +197,9 @@ def sum_pieces(
     ids, order, rows, pieces, n,
     D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    """pieces[p] = the sum of the rows from position p PIECE on, where the segment there has begun before.
+    """Compute pieces[p], the sum of the rows from position p PIECE on, if the segment there began earlier.
 
-    So a frequent word (of 40,960 targets one in twenty is the same) is summed by many programs, not by its head's.
+    So many programs, not just its head's, sum a frequent word (of 40,960 targets one in twenty is the same).
     """
     piece = tl.program_id(0) * HEADS + tl.arange(0, HEADS)
     i = piece * PIECE
@@ -216,7 +220,10 @@ def update_rows(
     ids, order, rows, pieces, table, accumulator, scale, rate, n, num_words,
     D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    """The rows of table and accumulator whose ids begin at HEADS sorted positions; where none does, nothing is read."""
+    """Update the rows of table and accumulator whose ids begin at HEADS sorted positions.
+
+    Where none begins, nothing is read.
+    """
     factor = 1.0
     if scale is not None:
         factor = tl.load(scale)
@@ -243,7 +250,7 @@ def merged_square_sums(
     ids, order, rows, pieces, sums, n, num_words,
     D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    """sums[program, chunk]: the sum of squares of what `update_rows` would square there."""
+    """Compute sums[program, chunk], the sum of squares of the rows that `update_rows` would square there."""
     at = sums + tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
     i = tl.program_id(0) * HEADS + tl.arange(0, HEADS)
     id, heads = _heads(i, ids, n, num_words)
@@ -256,18 +263,18 @@ def merged_square_sums(
 
 
 def tiles(width: int) -> tuple[int, int]:
-    """(columns, heads) of a program of four warps on rows of `width`: a whole row, or 32 of a bias.
+    """Return (columns, heads) of a program of four warps on rows of `width`: a whole row, or 32 of a bias.
 
-    A thread holds 16 bytes of each of ROWS rows where rows are as wide.
+    A thread holds 16 bytes of each of ROWS rows if the rows are that wide.
     """
     columns = ceil_power_of_two(width, 1, 512)
     return columns, max(1, min(32, 128 // columns))
 
 
 def _groups(block: int, *lists: Sequence[Tensor]) -> list[tuple[int, list[int], list[int], list[Tensor]]]:
-    """Per launch: number of blocks, first block of slots 1.., elements of slots 0.., tensors list by list.
+    """Return per launch: number of blocks, first block of slots 1.., elements of slots 0.., tensors list by list.
 
-    Empty tensors have no block. A slot that is not needed begins behind the last block.
+    Empty tensors have no block. An unused slot begins after the last block.
     """
     filled = [each for each in zip(*lists, strict=True) if each[0].numel()]
     groups = []
@@ -314,13 +321,15 @@ def _total(sums: Tensor) -> Tensor:
 
 
 def _matrix(rows: Tensor) -> Tensor:
-    """[n] as [n, 1], [n, ...] as [n, D]; copied if it is strided."""
+    """Return [n] as [n, 1] and [n, ...] as [n, D]; copied if it is strided."""
     return rows.reshape(rows.shape[0], rows.shape[1:].numel()).contiguous()
 
 
 def _pieces(ids: Tensor, positions: Tensor, rows: Tensor) -> tuple[tuple[Tensor, ...], dict[str, int], tuple[int, int]]:
-    """(ids, positions, rows, sums of what long segments hold behind their first piece) in the memory that kernels
-    read; tile and grid of the kernel that reads them."""
+    """Sum the pieces of long segments after their first; return tensors, tile and grid of the kernel that reads them.
+
+    The tensors are ids, positions, rows and these sums, in the memory layout that kernels read.
+    """
     ids, positions, rows = ids.contiguous(), positions.contiguous(), _matrix(rows)
     n, width = rows.shape
     columns, heads = tiles(width)
@@ -335,8 +344,8 @@ def _pieces(ids: Tensor, positions: Tensor, rows: Tensor) -> tuple[tuple[Tensor,
 
 def _update_rows(a: Any) -> None:
     sorted_rows, tile, grid = _pieces(a.ids, a.positions, a.rows)
-    given = (a.table, a.accumulator, a.scale, a.learning_rate, len(a.rows), a.table.shape[0])
-    launch(update_rows, grid, *sorted_rows, *given, **tile)
+    arguments = (a.table, a.accumulator, a.scale, a.learning_rate, len(a.rows), a.table.shape[0])
+    launch(update_rows, grid, *sorted_rows, *arguments, **tile)
     torch.autograd.graph.increment_version([a.table, a.accumulator])
 
 
@@ -351,13 +360,13 @@ def _check_contiguous(op: str, **tensors: Tensor) -> None:
     for name, tensor in tensors.items():
         if not tensor.is_contiguous():
             raise ElmoFastError(
-                f"{op}: the Triton kernels write {name} in place and take contiguous ones only; got "
-                f'{given(tensor)} with strides {tensor.stride()}; make it contiguous or name backend="reference"'
+                f"{op}: {name} must be contiguous, because the Triton kernels write in place; got "
+                f'{given(tensor)} with strides {tensor.stride()}; make it contiguous or use backend="reference"'
             )
 
 
 def _numbers(a: AdagradArguments | AdagradRowsArguments, like: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Learning rate and scale on the device: a captured step and an eager one then run the same compiled kernels."""
+    """Return learning rate and scale on the device, so that captured and eager steps run the same compiled kernels."""
     rate = a.learning_rate
     if not isinstance(rate, Tensor):
         rate = torch.full((), rate, dtype=torch.float32, device=like.device)
@@ -365,7 +374,7 @@ def _numbers(a: AdagradArguments | AdagradRowsArguments, like: Tensor) -> tuple[
 
 
 def run(a: AdagradArguments) -> None:
-    """Copies of parameters that `ops/_weights.py` keeps, rounded and up to date, are written in the same pass."""
+    """Run elmo_fast.ops.adagrad_; cached rounded copies (`ops/_weights.py`) that are up to date change with it."""
     groups: dict[torch.dtype | None, list[tuple[Tensor, ...]]] = {}
     for weight, accumulator, gradient in zip(a.parameters, a.accumulators, a.gradients, strict=True):
         _check_contiguous("adagrad_", parameters=weight, accumulators=accumulator)

@@ -1,4 +1,4 @@
-"""alias_sample: words drawn with replacement, by any law, at the same cost for every law."""
+"""alias_sample: words sampled with replacement from any distribution, at the same cost for every distribution."""
 
 from typing import NamedTuple
 
@@ -14,26 +14,26 @@ CPU = torch.device("cpu")
 
 
 class AliasTable(NamedTuple):
-    """A law over V words as `alias_sample` reads it: column k gives k with chance thresholds[k], else aliases[k]."""
+    """Distribution over V words: column k gives k with probability thresholds[k], else aliases[k]."""
 
     thresholds: Tensor
-    """the chance that a column gives its own word, [V] float64, on the CPU"""
+    """probability that a column gives its own word, [V] float64, on the CPU"""
     aliases: Tensor
-    """the word that a column gives otherwise, [V] int64, on the CPU"""
+    """word that a column gives otherwise, [V] int64, on the CPU"""
 
 
 def alias_table(weights: Tensor, *, power: float = 1.0, backend: str = "auto") -> AliasTable:
-    """The table of the law P(k) = w_k^power / sum_v w_v^power.
+    """Build the alias table of the distribution P(k) = w_k^power / sum_v w_v^power.
 
-    power=0.75 with the words' counts as weights is word2vec's noise. A word of weight 0 is never drawn.
+    power=0.75 with the words' counts as weights is word2vec's noise distribution. A word of weight 0 is never sampled.
 
     Args:
         weights: w, [V], 0 or more, not all 0; integers or floating-point, on the CPU
-        power: to which each is raised (in float64)
+        power: exponent of the weights (computed in float64)
         backend: "auto", "native" or "reference"
 
     Raises:
-        ElmoFastError: weights of another shape or device, negative or not finite, none above 0, or not finite when
+        ElmoFastError: weights of wrong shape or device, negative or not finite, none above 0, or not finite when
             raised to `power`.
 
     Source: Vose 1991, A linear algorithm for generating random numbers with a given distribution; Walker 1977.
@@ -65,27 +65,27 @@ def alias_sample(
     device: torch.device | str | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """S words drawn with replacement by the law of an alias table.
+    """Sample S words with replacement from the distribution of an alias table.
 
         k = floor(U V),    id = k if U' < thresholds_k else aliases_k
 
-    U, U' are 53-bit numbers of the counter-based generator Philox4x32-10: the block of key `seed` and counter
-    (i, `offset`) gives draw i. So equal (seed, offset) give equal ids on every backend, and a longer sample begins with
-    the draws of a shorter one. Use a new offset for each sample.
+    U, U' are 53-bit numbers of the counter-based generator Philox4x32-10: the block of key `seed` and counter (i,
+    `offset`) gives sample i. So equal (seed, offset) give equal ids on every backend, and a longer sample begins with
+    the ids of a shorter one. Use a new offset for each sample.
 
     Args:
         num_samples: S, at least 1
-        table: as `alias_table` made it
+        table: from `alias_table`
         seed: 0 to 2^63 - 1
         offset: as `seed`
-        device: where ids are returned; None: the CPU. They are always drawn on the CPU; copying waits for no GPU
+        device: device of the returned ids; None: the CPU. They are always sampled on the CPU; copying waits for no GPU
         backend: "auto", "native" or "reference"
 
     Returns:
         ids: [S] int64
 
     Raises:
-        ElmoFastError: an argument out of its range, a table of other shapes or dtypes, or a CUDA graph being captured.
+        ElmoFastError: an argument out of its range, a table of wrong shapes or dtypes, or a CUDA graph being captured.
 
     Source: Walker 1977, An efficient method for generating discrete random variables with general distributions;
     Salmon et al. 2011 (Philox).
@@ -104,5 +104,5 @@ def alias_sample(
         raise ElmoFastError(f"{op}: num_samples must be at least 1; got {num_samples}")
     check_key(op, seed=seed, offset=offset)
     run = select(op, backend, CPU, torch.float32).run
-    drawn = run(num_samples, thresholds.contiguous(), aliases.contiguous(), seed, offset)
-    return drawn_to(op, [drawn], CPU if device is None else torch.device(device))[0]
+    ids = run(num_samples, thresholds.contiguous(), aliases.contiguous(), seed, offset)
+    return drawn_to(op, [ids], CPU if device is None else torch.device(device))[0]

@@ -1,6 +1,6 @@
 """alias_sample in plain torch: the definition.
 
-Its draws and tables are those of C++, bit for bit: every step is one IEEE operation, or a comparison.
+Its samples and tables are bitwise equal to those of C++: every step is one IEEE operation, or a comparison.
 """
 
 import torch
@@ -10,7 +10,7 @@ from elmo_fast.ops._sampling import uniforms
 
 
 def pairs(shares: Tensor) -> tuple[Tensor, Tensor]:
-    """Vose's pairing: words with less than their share of the table, each topped up by one that has more."""
+    """Pair words by Vose's method: each word with less than its share of the table is topped up by one with more."""
     left = shares.tolist()
     thresholds, aliases = [1.0] * len(left), list(range(len(left)))
     less = [k for k, share in enumerate(left) if share < 1]
@@ -21,8 +21,8 @@ def pairs(shares: Tensor) -> tuple[Tensor, Tensor]:
         left[large] = (left[large] + left[small]) - 1.0
         if left[large] < 1:
             less.append(more.pop())
-    made = torch.tensor(thresholds, dtype=torch.float64, device=shares.device)
-    return made, torch.tensor(aliases, dtype=torch.int64, device=shares.device)
+    chances = torch.tensor(thresholds, dtype=torch.float64, device=shares.device)
+    return chances, torch.tensor(aliases, dtype=torch.int64, device=shares.device)
 
 
 def run(num_samples: int, thresholds: Tensor, aliases: Tensor, seed: int, offset: int) -> Tensor:

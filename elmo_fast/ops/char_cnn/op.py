@@ -23,14 +23,14 @@ from elmo_fast.ops._precision import under_autocast, without_autocast
 
 
 class CharCNNArguments(NamedTuple):
-    """What a backend is given: the arguments of `char_cnn`, checked."""
+    """Checked arguments of `char_cnn`, as backends receive them."""
 
     ids: Tensor
     embedding: Tensor
     weights: list[Tensor]
     biases: list[Tensor]
     rows: Tensor | None
-    """how many count, [] int64"""
+    """number of rows that count, [] int64"""
     tanh: bool
     """else relu"""
     precision: str
@@ -47,25 +47,25 @@ def char_cnn(
     count: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """Character embedding, one convolution per width, maximum over all windows, activation.
+    """Compute word features: character embedding, a convolution per width, maximum over all windows, activation.
 
         x = embedding[ids]                                                  [N, C, E]
         y_k[n, f, t] = bias_k[f] + sum_{e, j < k} weight_k[f, e, j] x[n, t + j, e]     t = 0 .. C-k
         features = concat_k activation(max_t y_k[n, :, t])                  [N, F], F = sum of n_k
 
-    The maximum is over all windows of the C slots, also those wholly in padding, as the published models were trained.
+    The maximum is over all windows of the C slots, even those entirely in padding, as in the published models.
     Of windows that tie, the first passes the gradient.
 
     Args:
         ids: rows of `embedding`, one per slot, [N, C] int64|int32, any strides; padding is an id like any other. On a
-            GPU, where ids are not validated, "triton" gives NaN features to a word with an id outside of it.
+            GPU, where ids are not validated, "triton" returns NaN features for a word with an id outside of it.
         embedding: one vector per character, [characters, E] float32|float64.
         weights: one per width k, [n_k, E, k], k <= C, dtype of `embedding`.
         biases: one per width, [n_k].
         activation: "relu" or "tanh".
-        precision: to which the operands of the products are rounded: "bfloat16", "float16", or "float32" (not at all;
-            "int8" means the same here, as it is for the layers after this one); under torch.autocast "float32" means
-            autocast's dtype.
+        precision: dtype to which the operands of the products are rounded: "bfloat16", "float16", or "float32" (not at
+            all; "int8" means the same here, as it is for the layers after this one); under torch.autocast "float32"
+            means autocast's dtype.
         count: number of rows to compute, [] int64 on the device of `ids`; the features of later rows are 0 and pass no
             gradient (None: all N).
         backend: "auto", "native", "cuda", "triton" or "reference".

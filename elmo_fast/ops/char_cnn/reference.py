@@ -1,4 +1,4 @@
-"""The definition, in plain torch."""
+"""char_cnn in plain torch: the definition."""
 
 import torch
 from torch import Tensor
@@ -22,5 +22,5 @@ def run(a: CharCNNArguments) -> Tensor:
 def _convolved(characters: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     if weight.numel():
         return F.conv1d(characters, weight, bias)
-    # torch's convolution refuses no filters, and forgets the bias where there are no dimensions.
+    # torch's convolution rejects zero filters, and drops the bias if there are zero dimensions.
     return torch.einsum("newk,fek->nfw", characters.unfold(2, weight.shape[2], 1), weight) + bias[:, None]

@@ -1,8 +1,8 @@
-"""Triton: one kernel for all widths forwards, which keeps the largest window and never stores the others; then three.
+"""char_cnn in Triton: one forward kernel for all widths, which keeps only the largest window; then three backward.
 
-Filters lie packed: one row of `depth` operands per filter, [width][E] and zeros after; every width begins at a
-multiple of BLOCK rows (tiles of filters belong to one width). The table of characters has two rows more: NaN, where ids
-outside the table point, so that a wrong id shows and reads nothing it should not, and zeros, where nothing is read.
+Filters are packed: one row of `depth` operands per filter, [width][E] and zeros after; every width begins at a multiple
+of BLOCK rows (tiles of filters belong to one width). The table of characters has two more rows: NaN, for ids outside
+the table, so that a wrong id shows and reads nothing it should not, and zeros, for where nothing is read.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from elmo_fast.ops._weights import packed
 from elmo_fast.ops.char_cnn.native import BACKWARD, fake
 from elmo_fast.ops.char_cnn.op import CharCNNArguments
 
-PARTS = 16  # over how many parts of the words weight gradients are summed side by side
+PARTS = 16  # number of parts of the words over which weight gradients are summed in parallel
 
 
 @triton.jit
 def _number(count, rows, COUNTED: tl.constexpr):
-    """How many rows are to be computed."""
+    """Return how many rows are to be computed."""
     if COUNTED:
         return tl.minimum(tl.maximum(tl.load(count), 0), rows).to(tl.int32)
     else:
@@ -35,7 +35,7 @@ def _number(count, rows, COUNTED: tl.constexpr):
 
 @triton.jit
 def _filters(tile, BLOCK: tl.constexpr, WIDTHS: tl.constexpr, NUMBERS: tl.constexpr):
-    """(width, first filter within its width, filters of that width, first feature) of a tile of BLOCK packed rows."""
+    """Return width, first filter within it, its number of filters and first feature, of a tile of BLOCK packed rows."""
     width, begin, number, feature = 0, 0, 0, 0
     tiles, features = 0, 0
     for i in tl.static_range(len(WIDTHS)):
@@ -51,7 +51,7 @@ def _filters(tile, BLOCK: tl.constexpr, WIDTHS: tl.constexpr, NUMBERS: tl.conste
 
 @triton.jit
 def _tails(ids, row_stride, column_stride, row, live, slots, ROWS: tl.constexpr):
-    """Per row the slot where its trailing run of equal ids begins, [ROWS]; -1 where the row is not live."""
+    """Return per row the slot where its trailing run of equal ids begins, [ROWS]; -1 if the row is not live."""
     base = ids + row.to(tl.int64)[:, None] * row_stride
     end = tl.zeros((1, 1), dtype=tl.int64) + (slots - 1)
     last = tl.load(base + end * column_stride, mask=live[:, None], other=0)
@@ -66,7 +66,7 @@ def _tails(ids, row_stride, column_stride, row, live, slots, ROWS: tl.constexpr)
 
 @triton.jit
 def _characters(ids, base, slot, column_stride, mask, characters):
-    """Rows of the table for the ids at `slot` (within the row, where mask is set) of the rows that begin at `base`."""
+    """Return the table's rows for the ids at `slot` (within the row, where mask is set) of rows beginning at `base`."""
     x = tl.load(ids + base + slot.to(tl.int64) * column_stride, mask=mask, other=0)
     return tl.where(mask, tl.where((x >= 0) & (x < characters), x, characters), characters + 1).to(tl.int32)
 
@@ -76,9 +76,9 @@ def _windows(
     table, ids, base, column_stride, live, t, start, width, slots, characters,
     E: tl.constexpr, STEP: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Operands start .. start + STEP of window t of each row, [BM, STEP]; zeros past the width.
+    """Load operands start .. start + STEP of window t of each row, [BM, STEP]; zeros past the width.
 
-    One id is loaded for all its E numbers; the hints tell what the reshape hides: that they lie side by side.
+    One id is loaded for all its E numbers; the hints state what the reshape hides: the numbers are contiguous.
     """
     RUN: tl.constexpr = min(E, STEP)
     slot = start // E + tl.arange(0, STEP // RUN)
@@ -96,15 +96,15 @@ def convolve(
     WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr, STEP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, TANH: tl.constexpr, SAVE: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
-    """Features of BM words for BN filters of one width: the largest of all windows that differ, and which it was.
+    """Compute BM words' features for BN filters of one width: the largest of all windows that differ, and its index.
 
     ids [N, C]; table [characters + 2, E], filters [tiles · BN, DEPTH]: operands; biases [F]; features [N, F] float32;
-    winners [N, F] int16. The filters stay in shared memory; a step gathers one window of every word and multiplies.
-    All windows inside a word's trailing run are equal: the first of them is the last that is computed.
-    Floor: 2·sum(width·E·n) FLOP per window and word; the gather moves 2·width·E bytes from L1 for BN columns.
+    winners [N, F] int16. The filters stay in shared memory; a step gathers one window of every word and multiplies. All
+    windows inside a word's trailing run are equal: the first of them is the last that is computed. Floor:
+    2·sum(width·E·n) FLOP per window and word; the gather moves 2·width·E bytes from L1 for BN columns.
     """
     tile = tl.program_id(0) % tiles
-    tile = tiles - 1 - tile  # the widest, in ELMo's order the last, begin first
+    tile = tiles - 1 - tile  # the widest filters, the last in ELMo's order, start first
     row = tl.program_id(0) // tiles * BM + tl.arange(0, BM)
     live = row < _number(count, rows, COUNTED)
     width, begin, number, feature = _filters(tile, BN, WIDTHS, NUMBERS)
@@ -145,7 +145,7 @@ def convolve(
 
 @triton.jit
 def _slope(grad, features, at, mask, TANH: tl.constexpr):
-    """The gradient before the activation."""
+    """Return the gradient before the activation."""
     g = tl.load(grad + at, mask=mask, other=0.0)
     y = tl.load(features + at, mask=mask, other=0.0)
     if TANH:
@@ -161,9 +161,9 @@ def weight_sums(
     WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr, SLOTS: tl.constexpr,
     BN: tl.constexpr, TANH: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
-    """Sums over a part of the words: sums [parts, tiles · BN, DEPTH] of filters, bias_sums [parts, tiles · BN].
+    """Sum weight gradients over a part of the words: sums [parts, tiles · BN, DEPTH], bias_sums [parts, tiles · BN].
 
-    A word adds its gradient times the one window that won, to BN filters side by side; dead ones add zeros, which lie
+    A word adds its gradient times the one window that won, for BN filters side by side; dead ones add zeros, which lie
     in one row of the table. Floor: N·sum(width·E·n) multiply-adds in float32, as many numbers gathered from L1.
     """
     tile, part = tl.program_id(0) % tiles, tl.program_id(0) // tiles
@@ -198,7 +198,7 @@ def finish_weights(
     sums, bias_sums, d_weight, d_bias, first, packed, parts, number, size, width,
     E: tl.constexpr, DEPTH: tl.constexpr, SLOTS: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """The parts of one width added in order, into d_weight [n, size, width] and d_bias [n]; packed: rows of a part."""
+    """Add the parts of one width in order, into d_weight [n, size, width] and d_bias [n]; packed: rows of a part."""
     column = tl.program_id(0) * BN + tl.arange(0, BN)
     depth = tl.program_id(1) * SLOTS * E + tl.arange(0, SLOTS * E)
     sum = tl.zeros((BN, SLOTS * E), dtype=tl.float32)
@@ -224,12 +224,12 @@ def input_gradients(
     BR: tl.constexpr, BS: tl.constexpr, BN: tl.constexpr, TANH: tl.constexpr, SCALED: tl.constexpr,
     COUNTED: tl.constexpr,
 ):  # fmt: skip
-    """d_inputs [N, C, E]: the gradient of BS slots of BR words, where any window that was computed reaches.
+    """Compute d_inputs [N, C, E], the gradient of BS slots of BR words, where any computed window reaches.
 
-    keys [N, C]: the character of such a slot, `characters` of any other, whose d_inputs stay unwritten. A filter's
+    keys [N, C]: the character of such a slot, `characters` for any other, whose d_inputs stay unwritten. A filter's
     gradient stands at slot winner + j for each j < width: rows of operands that are zero elsewhere, times the filters.
-    SCALED: gradients become operands of 16 bits times a power of two of their own for each word and tile, undone after.
-    Floor: N·slots reached·sum(width·n)·E multiply-adds of the tensor cores, and one comparison for E of them.
+    SCALED: gradients become 16-bit operands, times their own power of two for each word and tile, which is undone
+    after. Floor: N·slots reached·sum(width·n)·E multiply-adds of the tensor cores, and one comparison for E of them.
     """
     row = tl.program_id(0) * BR + tl.arange(0, BR)
     slot = tl.program_id(1) * BS + tl.arange(0, BS)
@@ -271,7 +271,7 @@ def input_gradients(
 
 
 class Filters(NamedTuple):
-    """The sizes of all convolutions: width and number of each; of the packed rows: E, depth, multiple of rows."""
+    """Sizes of all convolutions: width and number of each; of the packed rows: E, depth, multiple of rows."""
 
     widths: tuple[int, ...]
     numbers: tuple[int, ...]
@@ -280,7 +280,7 @@ class Filters(NamedTuple):
     block: int
 
     def tiles(self, block: int) -> list[int]:
-        """The first tile of each width, and the number of all, in tiles of `block` filters."""
+        """Return the first tile of each width, and the number of all tiles, in tiles of `block` filters."""
         first = [0]
         for number in self.numbers:
             first.append(first[-1] + cdiv(number, block))
@@ -288,12 +288,15 @@ class Filters(NamedTuple):
 
     @property
     def constants(self) -> dict[str, Any]:
-        """What every kernel takes of it."""
+        """Return the constants that every kernel takes."""
         return {"WIDTHS": self.widths, "NUMBERS": self.numbers, "E": self.size, "DEPTH": self.depth}
 
 
 def filters_of(weights: Sequence[Tensor], precision: str) -> Filters:
-    """The one place where the layout is chosen: K up to 256 stays whole in shared memory, float32 goes 16 at a time."""
+    """Choose the layout: K up to 256 stays whole in shared memory, float32 goes 16 at a time.
+
+    No other code chooses it.
+    """
     widths, numbers = tuple(w.shape[2] for w in weights), tuple(w.shape[0] for w in weights)
     size = ceil_power_of_two(weights[0].shape[1], 16, 2**20)
     depth = ceil_power_of_two(max(widths) * size, 16, 2**30)
@@ -305,8 +308,10 @@ def filters_of(weights: Sequence[Tensor], precision: str) -> Filters:
 
 
 def places_of(f: Filters, weights: Sequence[Tensor]) -> Tensor:
-    """[rows, depth] int32: where each number of the packed filters is in all weights, one after the other; behind them,
-    where there is none."""
+    """Return [rows, depth] int32: the index of each number of the packed filters in all weights, concatenated.
+
+    Padding has the index after the last.
+    """
     first = [tile * f.block for tile in f.tiles(f.block)]
     sizes = [weight.numel() for weight in weights]
     numbers = torch.arange(sum(sizes), dtype=torch.int32, device=weights[0].device).split(sizes)
@@ -321,7 +326,7 @@ def places_of(f: Filters, weights: Sequence[Tensor]) -> Tensor:
 def operands(
     embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], precision: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(characters, then a row of NaN and one of zeros; packed filters; all biases), kept until a parameter changes."""
+    """Return characters (plus a row of NaN and one of zeros), packed filters and biases; cached until one changes."""
     f = filters_of(weights, precision)
     dtype, device = getattr(torch, precision), embedding.device
     characters, size = embedding.shape
@@ -345,7 +350,7 @@ def operands(
 
 
 def forward(a: Any) -> tuple[Tensor, Tensor]:
-    """Features [N, F] float32 and, where `save`, the windows that won, [N, F] int16 (else [0, F])."""
+    """Compute features [N, F] float32 and, if `save`, the windows that won, [N, F] int16 (else [0, F])."""
     if a.ids.shape[1] > torch.iinfo(torch.int16).max:
         raise RuntimeError(f"char_cnn: more slots than an int16 counts: {a.ids.shape[1]}")
     f = filters_of(a.weights, a.precision)
@@ -355,7 +360,7 @@ def forward(a: Any) -> tuple[Tensor, Tensor]:
         winners = a.embedding.new_empty(rows if a.save else 0, total, dtype=torch.int16)
     table, filters, bias = operands(a.embedding, a.weights, a.biases, a.precision)
     # One stage: the table is 8 KiB that every SM wants at once. Loads into registers find it in L1; the asynchronous
-    # copies that more stages become would ask the same few lines of L2 for it.
+    # copies of more stages would read the same few lines of L2.
     tiles, high = f.tiles(f.block)[-1], 64
     launch(
         convolve, (cdiv(rows, high) * tiles,), a.ids, *a.ids.stride(), a.count, table, filters, bias, features,
@@ -367,43 +372,43 @@ def forward(a: Any) -> tuple[Tensor, Tensor]:
 
 
 def _read(a: Any) -> tuple[Any, ...]:
-    """What both halves of a backward pass read."""
+    """Return the arguments that both halves of a backward pass read."""
     return a.grad, a.features, a.winners, a.ids, *a.ids.stride(), a.count
 
 
 def weight_gradients(a: Any, table: Tensor, f: Filters) -> tuple[list[Tensor], list[Tensor]]:
-    """Gradients of weights and biases: summed over parts of the words, then over the parts in order."""
+    """Compute the gradients of weights and biases: sums over parts of the words, then over the parts in order."""
     (rows, total), slots = a.features.shape, a.ids.shape[1]
-    block, held = min(32, f.block), max(1, min(f.depth, 128) // f.size)  # slots: a power of two
+    block, window_slots = min(32, f.block), max(1, min(f.depth, 128) // f.size)  # slots: a power of two
     first = f.tiles(block)
     parts = max(1, min(PARTS, cdiv(rows, 64)))
     d_weights = [w.new_empty(w.shape) for w in a.weights]
     d_biases = [w.new_empty(w.shape[0]) for w in a.weights]
-    grid = (first[-1] * parts, cdiv(f.depth, (held * f.size)))
+    grid = (first[-1] * parts, cdiv(f.depth, window_slots * f.size))
     sums = table.new_empty(parts, first[-1] * block, f.depth, dtype=torch.float32)
     bias_sums = table.new_empty(parts, first[-1] * block, dtype=torch.float32)
     launch(
         weight_sums, grid, *_read(a), table, sums, bias_sums, rows, slots,
         table.shape[0] - 2, total, first[-1], parts, **f.constants, TANH=a.tanh, COUNTED=a.count is not None,
-        SLOTS=held, BN=block, num_warps=4,
+        SLOTS=window_slots, BN=block, num_warps=4,
     )  # fmt: skip
     for start, d_weight, d_bias in zip(first, d_weights, d_biases, strict=False):
         number, size, width = d_weight.shape
         launch(
             finish_weights, (cdiv(number, 16), grid[1]), sums, bias_sums, d_weight, d_bias,
             start * block, first[-1] * block, parts, number, size, width,
-            E=f.size, DEPTH=f.depth, SLOTS=held, BN=16, num_warps=4,
+            E=f.size, DEPTH=f.depth, SLOTS=window_slots, BN=16, num_warps=4,
         )  # fmt: skip
     return d_weights, d_biases
 
 
 def embedding_gradient(a: Any, filters: Tensor, f: Filters) -> Tensor:
-    """The gradient of the embedding: that of every slot first, then sums over the slots of each character."""
+    """Compute the gradient of the embedding: first per slot, then summed over the slots of each character."""
     (rows, total), slots = a.features.shape, a.ids.shape[1]
     characters, size = a.embedding.shape
     scaled = filters.dtype != torch.float32
-    # Rows of operands: 64 fill the tensor cores. float32 takes 32, which no compiler hands to them: Triton 3.6 makes
-    # tf32 of a product of 64 rows for sm_100, whatever its input_precision.
+    # Rows of operands: 64 fill the tensor cores. float32 takes 32, which no compiler maps to them: Triton 3.6 turns
+    # a product of 64 rows into tf32 for sm_100, whatever its input_precision.
     high, wide = 4 if scaled else 2, 16
     # Radix sort passes over 8 bits of the keys at a time: two passes for the characters of any published model.
     narrow = torch.int16 if characters < 2**15 - 1 else torch.int32
@@ -422,7 +427,7 @@ def embedding_gradient(a: Any, filters: Tensor, f: Filters) -> Tensor:
 
 
 def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """(d_embedding, d_weights, d_biases); what is not needed is empty."""
+    """Return d_embedding, d_weights and d_biases; gradients that are not needed are empty."""
     if a.winners.shape != a.features.shape:
         raise RuntimeError("char_cnn_backward: the forward pass was told to save nothing")
     a = a._replace(grad=a.grad.contiguous())

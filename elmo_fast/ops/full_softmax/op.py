@@ -10,7 +10,7 @@ from elmo_fast.ops._precision import under_autocast, without_autocast
 
 
 class FullSoftmaxArguments(NamedTuple):
-    """What a backend is given: the arguments of `full_softmax`, checked."""
+    """Checked arguments of `full_softmax`, as backends receive them."""
 
     hidden: Tensor
     targets: Tensor
@@ -30,7 +30,7 @@ def full_softmax(
     precision: str = "float32",
     backend: str = "auto",
 ) -> Tensor:
-    """Cross entropy of each row over all V words, by a log-sum-exp over blocks of words.
+    """Compute the cross entropy of each row over all V words, by a log-sum-exp over blocks of words.
 
         loss_n = ln(sum_v exp(h_n · w_v + b_v)) - (h_n · w_t + b_t)            t = targets_n
 
@@ -43,8 +43,8 @@ def full_softmax(
         weight: the softmax table w, [V, D]
         bias: b, [V]
         chunk_bytes: bound for the logits, bytes (Triton: at least one tile of them)
-        precision: to which hidden and table are rounded for the products; under torch.autocast "float32"
-            means autocast's dtype
+        precision: dtype to which hidden and table are rounded for the products; under torch.autocast "float32" means
+            autocast's dtype
         backend: "auto", "native", "triton" or "reference"
 
     Returns:

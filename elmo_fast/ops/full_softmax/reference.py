@@ -13,7 +13,7 @@ ROWS = 1024
 def _block(hidden: Tensor, weight: Tensor, bias: Tensor, true: Tensor) -> Tensor:
     # Logits less the target's: the log-sum-exp is then the loss itself, with no difference of large sums left to take.
     logits = torch.addmm(bias, hidden, weight.t()).sub_(true.unsqueeze(1))
-    # Of words without a chance alone logsumexp is -infinity too, but its gradient NaN: here the loss's times zero.
+    # If all logits are -infinity, so is logsumexp, but its gradient is NaN: here it is the loss's times zero.
     none = logits.isneginf().all(1)
     finite = torch.where(none.unsqueeze(1), logits.nan_to_num(), logits)
     return torch.logsumexp(finite, dim=1) + torch.where(none, -torch.inf, 0.0)
@@ -27,7 +27,7 @@ def _losses(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, words
         block = (hidden, weight[i : i + words], bias[i : i + words], finite)
         sums.append(checkpoint(_block, *block, use_reentrant=False) if torch.is_grad_enabled() else _block(*block))
     total = torch.logsumexp(torch.stack(sums), dim=0)
-    # NaN from an infinite logit, as torch.nn.functional.cross_entropy has it; infinity where the target's is -infinity.
+    # NaN from an infinite logit, as in torch.nn.functional.cross_entropy; infinity if the target's is -infinity.
     return total * torch.where(total.isposinf(), torch.nan, 1.0) - infinite
 
 

@@ -1,8 +1,9 @@
-"""full_softmax in Triton: log-sum-exps over tiles of words, merged in order; no logit is written on the way forward.
+"""full_softmax in Triton: log-sum-exps over tiles of words, merged in order; the forward pass writes no logits.
 
 The table is 1.6 GB of float32 for 793,471 words. Rounding it inside the tiles would read 4 bytes per element for every
-tile of rows, 32 GB of L2 for 2560 rows; a chunk rounded first is read from memory once, whatever the rows (0.4 ms at
-4.3 TB/s, the floor for few rows; 2 N V D operations, 2.6 ms for 2560 rows, that for many). No copy of it is kept.
+tile of rows, 32 GB of L2 for 2560 rows; a chunk rounded first is read from memory once, whatever the number of rows
+(0.4 ms at 4.3 TB/s, the floor for few rows; for many rows the floor is 2 N V D operations, 2.6 ms for 2560). No copy of
+the table is cached.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._triton import cdiv, define, explained, operand_dtype
 from elmo_fast.ops.full_softmax.op import FullSoftmaxArguments
 
-# Words per launch, so that 32-bit offsets within a tile of any [rows, words] hold.
+# Words per launch, so that 32-bit offsets within a tile of any [rows, words] do not overflow.
 MOST_WORDS = 2**20
 
 
@@ -28,14 +29,14 @@ def _whole_tiles(most: int, tile: int, all_: int) -> int:
 
 
 def _scratch(weight: Tensor, words: int, dtype: torch.dtype) -> Tensor | None:
-    """Room for a chunk as operands; None where the table's own rows serve."""
+    """Return room for a chunk as operands, or None if the table's own rows serve."""
     if weight.dtype == dtype and weight.is_contiguous():
         return None
     return torch.empty(words, weight.shape[1], dtype=dtype, device=weight.device)
 
 
 def _forward(a: Any) -> tuple[Tensor, ...]:
-    """losses [N]; for backward: log-sum-exps [N, 2], operands of hidden [N, D], targets [N]."""
+    """Return losses [N]; for backward: log-sum-exps [N, 2], operands of hidden [N, D], targets [N]."""
     (count, width), size, device, dtype = a.hidden.shape, len(a.weight), a.hidden.device, operand_dtype(a.precision)
     _softmax_triton.check_sizes("full_softmax", size, 0)
     tile = _softmax_triton.tiles(count, size, width, dtype, device)
@@ -61,8 +62,11 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
 
 
 def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """d_hidden [N, D], d_weight [V, D], d_bias [V], float32; logits again in chunks of rows x words of `chunk_bytes`
-    (at least one tile), and two products for each."""
+    """Compute d_hidden [N, D], d_weight [V, D] and d_bias [V], float32.
+
+    Logits are computed again in chunks of rows x words of `chunk_bytes` (at least one tile), with two products for
+    each.
+    """
     (count, width), size, dtype, device = a.operands.shape, len(a.weight), a.operands.dtype, a.grad.device
     tile = _softmax_triton.tiles(count, size, width, dtype, device)
     high = _whole_tiles(a.chunk_bytes // (tile.columns * dtype.itemsize), tile.rows, max(count, 1))

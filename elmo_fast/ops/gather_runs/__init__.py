@@ -1,4 +1,4 @@
-"""Stretches of stored numbers, laid end to end."""
+"""Runs of stored numbers, concatenated."""
 
 from elmo_fast.ops._dispatch import register
 

@@ -1,4 +1,4 @@
-"""C++ on the CPU: run by run, the memory of runs to come asked for ahead."""
+"""gather_runs in C++: run by run, prefetching the memory of later runs."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""gather_runs: the sentences of a stored text in another order, some of them backwards."""
+"""gather_runs: the sentences of a stored text in a different order, some of them backwards."""
 
 from collections.abc import Sequence
 
@@ -19,20 +19,20 @@ def gather_runs(
     out: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """Stretches of stored numbers, laid end to end; the first `upward` runs are read upwards, the others downwards.
+    """Concatenate runs of stored numbers; the first `upward` runs are read upwards, the others downwards.
 
         out[at_r + i] = v[first_r + i] for r < upward, else v[first_r - i];    at_r = lengths_0 + ... + lengths_(r-1)
 
     Args:
-        values: v in parts that are laid end to end, each [n] int32, on one device. No run leaves its part.
-        first: where each run begins in v, [R] int64, on the host.
-        lengths: how many numbers each has, [R] int64, on the host.
+        values: v as consecutive parts, each [n] int32, on one device. No run leaves its part.
+        first: index in v at which each run begins, [R] int64, on the host.
+        lengths: number of values of each run, [R] int64, on the host.
         upward: how many runs, the first ones, are read upwards.
-        out: where to write, [sum(lengths)] int32, contiguous, on the device of `values`; None: a new tensor.
+        out: tensor to write, [sum(lengths)] int32, contiguous, on the device of `values`; None: a new tensor.
         backend: "auto", "native" or "reference".
 
     Returns:
-        out. On a GPU, of values in one part, the host waits for nothing.
+        out. On a GPU, with values in one part, the host does not wait.
 
     Raises:
         ElmoFastError: wrong shape, dtype or device, or an unknown backend.
@@ -53,7 +53,7 @@ def gather_runs(
     if not 0 <= upward <= len(first):
         raise ElmoFastError(f"{op}: upward must be from 0 to R = {len(first)}; got {upward}")
     first, lengths = first.contiguous(), lengths.contiguous()
-    # What follows adds the lengths up.
+    # Checked here because the next line adds the lengths.
     refuse_runs((lengths < 0) | (lengths > sum(map(len, values))), first, lengths)
     total = int(lengths.sum())
     out = values[0].new_empty(total) if out is None else out
@@ -66,7 +66,7 @@ def gather_runs(
 
 
 def refuse_runs(bad: Tensor, first: Tensor, lengths: Tensor) -> None:
-    """Raises IndexError about the first run for which `bad` is set, if any."""
+    """Raise IndexError about the first run for which `bad` is set, if any."""
     if bad.any():
         run = int(bad.nonzero()[0])
         raise IndexError(

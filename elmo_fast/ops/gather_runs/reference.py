@@ -1,4 +1,4 @@
-"""The definition, in plain torch: every number's place, then one gather from each part."""
+"""gather_runs in plain torch: the definition. It computes the index of every number, then gathers from each part."""
 
 from collections.abc import Sequence
 
@@ -31,8 +31,8 @@ def _check_inside(values: Sequence[Tensor], first: Tensor, lengths: Tensor, upwa
 
 
 def _places(first: Tensor, lengths: Tensor, upward: int, total: int, device: torch.device) -> Tensor:
-    """Where every number of the runs lies, [total] int64; the host waits for no device."""
-    # A place is its run's shift and its own number; downwards, less its own number.
+    """Return the index of every number of the runs, [total] int64; the host waits for no device."""
+    # An index is its run's shift plus the number's own index in out, or minus it for downward runs.
     turn, at = int(lengths[:upward].sum()), lengths.cumsum(0) - lengths
     shift = torch.cat([first[:upward] - at[:upward], first[upward:] + at[upward:]])
     shifts, repeats = sent(torch.stack([shift, lengths]), device)

@@ -33,16 +33,16 @@ def _shapes(a: Any) -> dict[str, Any]:
     return {"ids": ids, "weight": (passed, a.hidden.shape[1]), "bias": (passed,)}
 
 
-def _tables(a: Any, found: dict[str, Any]) -> dict[str, Any]:
-    """Sparse gradients from rows of the distinct nodes `ids`, in order."""
+def _tables(a: Any, gradients: dict[str, Any]) -> dict[str, Any]:
+    """Return sparse gradients from rows of the distinct nodes `ids`, in order."""
     if not a.sparse:
-        return found
+        return gradients
     options: dict[str, Any] = {"device": a.weight.device, "is_coalesced": True, "check_invariants": False}
-    ids, words = found["ids"].unsqueeze(0), a.weight.shape[0]
+    ids, words = gradients["ids"].unsqueeze(0), a.weight.shape[0]
     return {
-        "hidden": found["hidden"],
-        "weight": torch.sparse_coo_tensor(ids, found["weight"], a.weight.shape, **options),
-        "bias": torch.sparse_coo_tensor(ids, found["bias"], (words,), **options),
+        "hidden": gradients["hidden"],
+        "weight": torch.sparse_coo_tensor(ids, gradients["weight"], a.weight.shape, **options),
+        "bias": torch.sparse_coo_tensor(ids, gradients["bias"], (words,), **options),
     }
 
 

@@ -12,24 +12,24 @@ from elmo_fast.ops._precision import under_autocast, without_autocast
 
 
 class HuffmanTree(NamedTuple):
-    """A binary tree of V words and V - 1 inner nodes, as the path from its root to each word."""
+    """Binary tree of V words and V - 1 inner nodes, as the path from its root to each word."""
 
     first: Tensor
-    """where each path begins: that of word k is steps first[k] to first[k + 1] - 1, [V + 1] int64"""
+    """start of each path: word k has the steps first[k] to first[k + 1] - 1, [V + 1] int64"""
     nodes: Tensor
-    """the inner nodes passed, the root (V - 2) first, [steps] int64"""
+    """inner nodes passed, the root (V - 2) first, [steps] int64"""
     codes: Tensor
-    """the child of that node that comes next, 0 or 1, [steps] uint8"""
+    """child of that node that comes next, 0 or 1, [steps] uint8"""
     longest: int
-    """the most steps of a path"""
+    """number of steps of the longest path"""
 
     def to(self, device: torch.device | str) -> "HuffmanTree":
-        """The same tree on another device."""
+        """Return the same tree on `device`."""
         return HuffmanTree(self.first.to(device), self.nodes.to(device), self.codes.to(device), self.longest)
 
 
 class HierarchicalSoftmaxArguments(NamedTuple):
-    """What a backend is given: the arguments of `hierarchical_softmax`, checked."""
+    """Checked arguments of `hierarchical_softmax`, as backends receive them."""
 
     hidden: Tensor
     targets: Tensor
@@ -54,11 +54,11 @@ def hierarchical_softmax(
     precision: str = "float32",
     backend: str = "auto",
 ) -> Tensor:
-    """Cross entropy of each row's word, as the choices along its path from the root of a binary tree.
+    """Compute the cross entropy of each row's word, as the choices along its path from the root of a binary tree.
 
         loss_n = - sum_j ln σ((1 - 2 c_j) (h_n · w_j + b_j))        j: nodes on the path of targets_n, c_j: child taken
 
-    The probabilities exp(-loss) of all V words sum to exactly 1, whatever the table. With Huffman's tree a word of
+    The probabilities exp(-loss) of all V words sum to exactly 1, for any table. With Huffman's tree a word of
     probability P costs about log2(1 / P) products of D.
 
     Args:
@@ -69,8 +69,8 @@ def hierarchical_softmax(
         tree: as from `huffman_tree`, on the device of hidden
         sparse: gradients of weight and bias as sparse COO tensors of the nodes passed: on the CPU coalesced, on a GPU
             with repeated nodes (see `coalesced`)
-        precision: to which hidden and the nodes' rows are rounded for the products; under torch.autocast "float32"
-            means autocast's dtype
+        precision: dtype to which hidden and the nodes' rows are rounded for the products; under torch.autocast
+            "float32" means autocast's dtype
         backend: "auto", "native", "triton" or "reference"
 
     Returns:
@@ -113,10 +113,10 @@ def _check(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, tree: 
 
 
 def huffman_tree(counts: Tensor, *, backend: str = "auto") -> HuffmanTree:
-    """Huffman's tree of words with these counts: no binary code has a smaller sum_k count_k · length_k.
+    """Build Huffman's tree of words with these counts: no binary code has a smaller sum_k count_k · length_k.
 
     The two trees of the smallest counts are joined until one is left. Of equal counts, a word is taken before a joined
-    tree (which keeps the longest path short), and a later word before an earlier one. Node j is the j-th that was
+    tree (which keeps the longest path short), and a later word before an earlier one. Node j is the j-th to be
     joined; its child 0 is the one taken first.
 
     Args:
@@ -124,7 +124,7 @@ def huffman_tree(counts: Tensor, *, backend: str = "auto") -> HuffmanTree:
         backend: "auto", "native" or "reference"
 
     Raises:
-        ElmoFastError: counts of another shape, dtype or device, none, a negative one, or too large a sum.
+        ElmoFastError: counts of wrong shape, dtype or device, no counts, a negative one, or too large a sum.
 
     Source: Huffman 1952; van Leeuwen 1976, On the construction of Huffman trees (two queues, linear after sorting).
     """

@@ -11,7 +11,7 @@ from elmo_fast.ops.hierarchical_softmax.op import HierarchicalSoftmaxArguments
 
 
 def tree(counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """first [V + 1], nodes and codes [steps] of `huffman_tree`; `order` holds the words by rising count."""
+    """Return first [V + 1], nodes and codes [steps] of `huffman_tree`; `order` holds the words by rising count."""
     words, total = order.tolist(), len(order)
     weights = [*counts[order].tolist(), *[0] * (total - 1)]  # words by rising count, then joined trees, rising too
     parent, code = [0] * (2 * total - 1), [0] * (2 * total - 1)
@@ -19,11 +19,11 @@ def tree(counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     for new in range(total, 2 * total - 1):
         for side in (0, 1):
             if word < total and (joined == new or weights[word] <= weights[joined]):
-                taken, word = word, word + 1
+                child, word = word, word + 1
             else:
-                taken, joined = joined, joined + 1
-            weights[new] += weights[taken]
-            parent[taken], code[taken] = new, side
+                child, joined = joined, joined + 1
+            weights[new] += weights[child]
+            parent[child], code[child] = new, side
     depth = [0] * (2 * total - 1)
     for i in reversed(range(2 * total - 2)):
         depth[i] = depth[parent[i]] + 1
@@ -40,7 +40,7 @@ def tree(counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def run(a: HierarchicalSoftmaxArguments) -> Tensor:
     begin, end = a.first.index_select(0, a.targets), a.first.index_select(0, a.targets + 1)
-    # Paths are filled up to the longest by their own last step, which costs no node that is not on them.
+    # Paths are padded to the longest by their own last step, which adds no node that is not on them.
     steps = begin.unsqueeze(1) + torch.arange(a.longest, device=a.hidden.device)
     inside = steps < end.unsqueeze(1)
     steps = torch.minimum(steps, (end - 1).unsqueeze(1)).flatten()

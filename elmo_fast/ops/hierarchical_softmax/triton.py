@@ -23,11 +23,11 @@ def paths(
     first, nodes, codes, operands, losses, slopes, ids, words, steps, inner, width, longest,
     STEPS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """losses [N]; hidden -> operands; of all `longest` steps of a row the slope d loss / d score, 0 past its path, and
-    the node, past the path that of its last step.
+    """Compute losses [N], round hidden to operands, and write slope and node of all `longest` steps of each row.
 
-    The loss of a word off the tree, or of a path that leaves it, is NaN. Bound by memory: each step reads its node's
-    row of the table, 4 bytes per element, those near the root from L2.
+    A slope is d loss / d score, 0 past the row's path; the node past the path is the one of its last step. The loss of
+    a word off the tree, or of a path that leaves it, is NaN. Bound by memory: each step reads its node's row of the
+    table, 4 bytes per element, those near the root from L2.
     """
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets + row * targets_step)
@@ -70,10 +70,11 @@ def path_gradients(
     grad, grad_step, slopes, operands, ids, weight, weight_row, weight_col, d_hidden, d_rows, d_offsets,
     width, longest, STEPS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """d_hidden [N, D]: the nodes of a path, times slope and g, in order; d_rows [N longest, D], d_offsets [N longest]:
-    hidden, times slope and g. A slope of 0 reads no node and gives 0.
+    """Compute d_hidden [N, D], d_rows [N longest, D] and d_offsets [N longest].
 
-    Bound by memory: 4 bytes read and 4 written per element and step.
+    d_hidden adds the nodes of a path, times slope and g, in order; d_rows is hidden, times slope and g, and d_offsets
+    is slope times g. A slope of 0 reads no node and gives 0. Bound by memory: 4 bytes read and 4 written per element
+    and step.
     """
     row = tl.program_id(0).to(tl.int64)
     col = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
@@ -102,13 +103,13 @@ def run(a: HierarchicalSoftmaxArguments) -> Tensor:
 
 
 def _tile(width: int) -> dict[str, int]:
-    """Nodes and columns of one step of a program: 4096 numbers of the table at a time, 32 per thread."""
+    """Return nodes and columns of one step of a program: 4096 numbers of the table at a time, 32 per thread."""
     columns = ceil_power_of_two(width, 16, 512)
     return {"STEPS": min(16, 4096 // columns), "WIDTH": columns}
 
 
 def _forward(a: Any) -> tuple[Tensor, ...]:
-    """losses [N]; for backward: slopes of all steps [N, longest], operands of hidden [N, D], nodes [N longest]."""
+    """Return losses [N]; for backward: slopes of steps [N, longest], operands of hidden [N, D], nodes [N longest]."""
     (count, width), device, dtype = a.hidden.shape, a.hidden.device, operand_dtype(a.precision)
     per_row = width * dtype.itemsize + 12 * a.longest + 4
     with explained("hierarchical_softmax", "rows", count * per_row, per_row, count, device):
@@ -126,7 +127,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
 
 
 def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """d_hidden [N, D]; d_rows [N longest, D] and d_offsets [N longest] of the nodes `ids`, all float32."""
+    """Compute d_hidden [N, D], and d_rows [N longest, D] and d_offsets [N longest] of the nodes `ids`, all float32."""
     (count, longest), width, device = a.slopes.shape, a.operands.shape[1], a.grad.device
     per_row = 4 * width + 4 * longest * (width + 1)
     with explained("hierarchical_softmax", "rows", count * per_row, per_row, count, device):

@@ -1,4 +1,4 @@
-"""C++ on the CPU: the product, both gates and the mix of each layer in one pass over tiles."""
+"""highway in C++: the product, both gates and the mix of each layer in one pass over tiles."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def run(a: HighwayArguments) -> Tensor:
 
 
 def result(a: Any) -> Tensor:
-    """A tensor like y, of this backend and of the GPU's."""
+    """Allocate a tensor like y, for this backend and the GPU's."""
     return a.x.new_empty(a.x.shape[0], a.x.shape[1] if a.projection_weight is None else a.projection_weight.shape[0])
 
 

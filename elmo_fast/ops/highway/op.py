@@ -13,7 +13,7 @@ from elmo_fast.ops._precision import check_no_gradient, under_autocast, without_
 
 
 class HighwayArguments(NamedTuple):
-    """What a backend is given: the arguments of `highway`, checked."""
+    """Checked arguments of `highway`, as backends receive them."""
 
     x: Tensor
     weights: list[Tensor]
@@ -21,11 +21,11 @@ class HighwayArguments(NamedTuple):
     projection_weight: Tensor | None
     projection_bias: Tensor | None
     rows: Tensor | None
-    """how many count, [] int64"""
+    """number of rows that count, [] int64"""
     precision: str
 
     def needs_backward(self) -> bool:
-        """Whether autograd will ask for a gradient."""
+        """Return whether autograd needs a gradient."""
         return requires_grad(self.x, *self.weights, *self.biases, self.projection_weight, self.projection_bias)
 
 
@@ -40,7 +40,7 @@ def highway(
     count: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """Highway layers one after the other, then the projection when there is one.
+    """Apply highway layers one after the other, then the projection if there is one.
 
         p = x weight^T + bias                                               [N, 2W]
         transform = relu(p[:, :W]),  gate = sigmoid(p[:, W:])
@@ -56,10 +56,10 @@ def highway(
         biases: one per layer, [2W].
         projection_weight: [D, W], or None for no projection.
         projection_bias: [D], or None.
-        precision: to which the operands of the products are rounded: "float32" (not at all), "bfloat16", "float16"
-            or, without gradients, "int8" ({doc}`numerics`); under torch.autocast "float32" means autocast's dtype. The
-            x that the gate carries is not rounded.
-        count: number of rows to compute, [] int64 on the device of `x`, kept within 0..N; None: all. Later rows of y
+        precision: dtype to which the operands of the products are rounded: "float32" (not at all), "bfloat16",
+            "float16" or, without gradients, "int8" ({doc}`numerics`); under torch.autocast "float32" means autocast's
+            dtype. The x that the gate carries is not rounded.
+        count: number of rows to compute, [] int64 on the device of `x`, clamped to 0..N; None: all. Later rows of y
             are 0 and pass no gradient.
         backend: "auto", "native", "triton" or "reference".
 
@@ -91,7 +91,7 @@ def _check(a: HighwayArguments) -> None:
             f"{op}: weights and biases must have one tensor per layer each; got {len(a.weights)} and {len(a.biases)}"
         )
     if projection_weight is None and a.projection_bias is not None:
-        raise ElmoFastError(f"{op}: projection_bias was given without projection_weight; give both or neither")
+        raise ElmoFastError(f"{op}: projection_bias needs projection_weight; pass both or neither")
     projection = [tensor for tensor in (projection_weight, a.projection_bias) if tensor is not None]
     check_same(op, "x, weights, biases and projection", [a.x, *a.weights, *a.biases, *projection])
     sizes = {"W": a.x.shape[1], "2W": 2 * a.x.shape[1]}

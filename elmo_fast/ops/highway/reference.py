@@ -1,4 +1,4 @@
-"""The definition, in plain torch."""
+"""highway in plain torch: the definition."""
 
 import torch
 from torch import Tensor

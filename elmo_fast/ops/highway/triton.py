@@ -1,6 +1,6 @@
-"""Triton: each layer is a product of torch's and a pointwise kernel; float32 where the gate carries, 16-bit operands.
+"""highway in Triton: each layer is a torch product and a pointwise kernel; 16-bit operands, but the carry in float32.
 
-All kernels are bound by memory. In all of them rows from `count` on are zeros, whatever they hold.
+All kernels are bound by memory. All of them treat rows from `count` on as zeros, whatever they hold.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from elmo_fast.ops._weights import rounded_copy
 from elmo_fast.ops.highway.native import BACKWARD, result
 from elmo_fast.ops.highway.op import HighwayArguments
 
-# The largest gradient that arrives is scaled to 2^LIFT. Those of the layers' products keep its scale (`fitting`) while
+# The largest incoming gradient is scaled to 2^LIFT. Those of the layers' products keep its scale (`fitting`) while
 # their largest is less than 2^9 times as small, as behind gates open to 0.99, and less than 2^6 times as large.
 LIFT = 9
 
@@ -29,13 +29,13 @@ FOLD: tl.constexpr = tl.constexpr(65536.0)
 
 @triton.jit
 def unfolded(small, closes):
-    """The gate and 1 - the gate, of the smaller of both and which it is."""
+    """Return the gate and 1 - the gate, from the smaller of both and which one it is."""
     return tl.where(closes, small, 1 - small), tl.where(closes, 1 - small, small)
 
 
 @triton.jit
 def saved(transform, small, closes, dtype: tl.constexpr):
-    """What backward wants of a transform and its gate; float16 ends at 65504, which is off by what is beyond it."""
+    """Return what the backward pass needs of a transform and its gate; float16 clamps the transform to 65504."""
     least: tl.constexpr = 2.0**-24 if dtype == tl.float16 else 2.0**-100
     small *= FOLD
     small = tl.where(small < least, least, small)
@@ -49,10 +49,10 @@ def mix(
     product_ptr, x_ptr, bias_ptr, count_ptr, y_ptr, next_ptr, pre_ptr, rows, width, row, column,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Both products of a layer [N, 2W] and x -> y, y as the next product's operand, and what is saved, [N, 2W].
+    """Compute y from x and both products of a layer [N, 2W]; also y as the next product's operand, and what is saved.
 
-    What is saved may take the products' place. 8 W bytes of products a row, 4 W of x and, in 16 bit, 4 W saved, 2 W of
-    operands and, but for the last layer, 4 W of y.
+    What is saved, [N, 2W], may take the products' place. 8 W bytes of products a row, 4 W of x and, in 16 bit, 4 W
+    saved, 2 W of operands and, except for the last layer, 4 W of y.
     """
     r, c = tl.program_id(0) * BR + tl.arange(0, BR), tl.program_id(1) * BC + tl.arange(0, BC)
     within = c < width
@@ -87,11 +87,11 @@ def unmix(
     d_ptr, dx_ptr, sums_ptr, most_ptr, rows, width, row, column,
     STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of y -> gradients of both products [N, 2W] as operands, and the part of dx that the gate carries.
+    """Compute the gradients of both products [N, 2W], as operands, from y's, and the part of dx that the gate carries.
 
-    Also the sums of a strip of rows, for the bias, and the largest of its gradients. dy is a product (over the scale
-    that float16 needed) and what the gate after it carried. With unless_ptr nothing is done where that scale is the one
-    asked for. About 22 W bytes a row in 16 bit (dy, x, pre, d, dx).
+    Also computes the sums of a strip of rows, for the bias, and the largest of its gradients. dy is a product (over the
+    scale that float16 needed) plus what the gate after it carried. With unless_ptr nothing is done if that scale is the
+    one asked for. About 22 W bytes a row in 16 bit (dy, x, pre, d, dx).
     """
     if unless_ptr is not None:  # noqa: SIM102 (one is known when compiling, the other is not)
         if tl.load(unless_ptr) == tl.load(to_scale_ptr):
@@ -141,7 +141,10 @@ def counted(
     x_ptr, bias_ptr, scale_ptr, count_ptr, to_ptr, sums_ptr, rows, width, row, column,
     STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """x of any strides plus the bias, times the scale, rounded; sums of a strip of rows of x. It may be in place."""
+    """Write x of any strides plus the bias, times the scale, rounded; also sum a strip of rows of x.
+
+    It may run in place.
+    """
     first, c = tl.program_id(0) * STRIP, tl.program_id(1) * BC + tl.arange(0, BC)
     n = counted_rows(count_ptr, rows)
     total = tl.zeros((BR, BC), tl.float32)
@@ -171,22 +174,22 @@ def launch_counted(
     scale: Tensor | None = None,
     sums: Tensor | None = None,
 ) -> None:
-    """Write x to `to`, as `counted` has it."""
+    """Write x to `to`; see `counted`."""
     grid, constants = strips(*x.shape)
     _triton.launch(counted, grid, x, bias, scale, count, to, sums, *x.shape, *x.stride(), **constants)
 
 
 class Saved(NamedTuple):
-    """What a forward pass leaves for the backward pass."""
+    """Tensors that a forward pass saves for the backward pass."""
 
     operands: Tensor
-    """inputs of the layers and of the projection, [layers (+ 1), N, W]; without the first where that is x itself"""
+    """inputs of the layers and of the projection, [layers (+ 1), N, W]; without the first if that is x itself"""
     pre: Tensor
-    """`saved` of the layers, [layers, N, 2W] ([0, N, 2W] unless wanted)"""
+    """results of `saved` for the layers, [layers, N, 2W] ([0, N, 2W] if not needed)"""
 
 
 def allocate(a: Any) -> Saved:
-    """Memory for what is saved."""
+    """Allocate the tensors to save."""
     x, dtype, number, layers = a.x, _triton.operand_dtype(a.precision), products_of(a), len(a.weights) * a.save
     of_x = dtype == torch.float32 and x.is_contiguous() and a.count is None and number > 0
     return Saved(
@@ -198,25 +201,25 @@ def allocate(a: Any) -> Saved:
 
 
 def products_of(a: Any) -> int:
-    """How many products there are."""
+    """Return the number of products."""
     return len(a.weights) + (a.projection_weight is not None)
 
 
 def operand_of(i: int, a: Any, operands: Tensor) -> Tensor:
-    """What the i-th product multiplies by its weight."""
+    """Return the left operand of the i-th product."""
     i -= products_of(a) - len(operands)
     return a.x if i < 0 else operands.select(0, i)
 
 
 def rounded_weights(a: Any) -> tuple[list[Tensor], Tensor | None]:
-    """The weights of the layers and of the projection as operands, contiguous."""
+    """Return the weights of the layers and of the projection as operands, contiguous."""
     dtype, projection = _triton.operand_dtype(a.precision), a.projection_weight
-    kept = None if projection is None else rounded_copy(projection, dtype)
-    return [rounded_copy(weight, dtype) for weight in a.weights], kept
+    rounded_projection = None if projection is None else rounded_copy(projection, dtype)
+    return [rounded_copy(weight, dtype) for weight in a.weights], rounded_projection
 
 
 def forward(a: Any) -> tuple[Tensor, ...]:
-    """The result, and what backward needs. Raises ElmoFastError where there is not enough memory."""
+    """Return the result, and what backward needs. Raises ElmoFastError if memory runs out."""
     (rows, width), same = a.x.shape, a.precision == "float32"
     per_row = width * ((4 if same else 2) * (products_of(a) + 2 * len(a.weights) * a.save) + 16)
     with explained("highway", "rows", rows * per_row, per_row, rows, a.x.device):
@@ -253,17 +256,17 @@ def forward(a: Any) -> tuple[Tensor, ...]:
 
 
 def unscaled(product: Tensor, scale: Tensor | None) -> Tensor:
-    """A product of gradients that were scaled, in its place."""
+    """Divide a product of scaled gradients by their scale, in place."""
     return product if scale is None else product.mul_(scale.select(0, 1))
 
 
 def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor]:
-    """Gradients of x, the weights, the biases and the projection; of size 0 where not asked for."""
+    """Compute the gradients of x, the weights, the biases and the projection; of size 0 if not needed."""
     (weights, projection), (rows, width) = rounded_weights(a), a.grad.shape
     d_weights, d_biases = list[Tensor](), list[Tensor]()
     d_x, d_projection, d_bias = (a.grad.new_empty(0) for _ in range(3))
     scale = scale_of([a.grad], LIFT, a.count) if a.precision == "float16" and products_of(a) else None
-    # The gradient that arrives is a product times that scale's inverse, and what a gate carried.
+    # The incoming gradient is a product times that scale's inverse, plus what a gate carried.
     dy, of_dy, carried = a.grad, None, None
     if projection is not None:
         d = a.grad.new_empty(rows, width, dtype=projection.dtype)
@@ -275,12 +278,12 @@ def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor
         if weights or a.need_x:
             dy, of_dy = _triton.matmul(d, projection, torch.float32), scale
     for i in reversed(range(len(weights))):
-        operand, wanted = operand_of(i, a, a.operands), i > 0 or a.need_x
-        d, carried, sums, scale = unmixed(a, i, dy, carried, of_dy, scale, operand, wanted)
+        operand, need_x = operand_of(i, a, a.operands), i > 0 or a.need_x
+        d, carried, sums, scale = unmixed(a, i, dy, carried, of_dy, scale, operand, need_x)
         if a.need_weights:
             d_weights.insert(0, unscaled(_triton.matmul(d.t(), operand, torch.float32), scale))
             d_biases.insert(0, sums.sum(0))
-        if wanted:
+        if need_x:
             dy, of_dy = _triton.matmul(d, weights[i], torch.float32), scale
     if a.need_x and not products_of(a):
         d_x = torch.empty_like(a.x, memory_format=torch.contiguous_format)
@@ -302,8 +305,11 @@ def unmixed(
     x: Tensor,
     need_x: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-    """Gradients of a layer's products, as operands like x; the part of dx that the gate carries; sums for the bias; and
-    the scale of the first: `guess` (None: none) or, where float16 would lose digits with that, another."""
+    """Compute the gradients of a layer's products, as operands like x, and the part of dx that the gate carries.
+
+    Also returns the sums for the bias, and the scale of the first gradients: `guess` (None: unscaled) or, if float16
+    would lose digits with that, a new one.
+    """
     rows, width = x.shape
     grid, constants = strips(rows, width)
     d, d_x = x.new_empty(rows, 2 * width), dy.new_empty(rows, width) if need_x else None

@@ -1,4 +1,4 @@
-"""Distinct samples under the log-uniform law."""
+"""Distinct samples from the log-uniform distribution."""
 
 from elmo_fast.ops._dispatch import register
 

@@ -1,4 +1,4 @@
-"""log_uniform_sample on the GPU: the same generator, the same arithmetic, one thread block; nothing waits for it."""
+"""log_uniform_sample on the GPU: the same generator, the same arithmetic, one thread block; the host does not wait."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from elmo_fast.ops.log_uniform_sample.native import fake
 def run(
     num_samples: int, num_words: int, seed: int | Tensor, offset: int | Tensor, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """As elmo_fast.ops.log_uniform_sample; tensors are read by the kernel."""
+    """Run elmo_fast.ops.log_uniform_sample; the kernel reads seed and offset if they are tensors."""
     numbers = [number if isinstance(number, int) else 0 for number in (seed, offset)]
     tensors = [number if isinstance(number, Tensor) else None for number in (seed, offset)]
     return torch.ops.elmo_fast.log_uniform_sample_cuda(num_samples, num_words, *numbers, *tensors, device)

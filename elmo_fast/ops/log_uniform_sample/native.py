@@ -13,7 +13,7 @@ def run(num_samples: int, num_words: int, seed: int, offset: int) -> tuple[Tenso
 
 
 def fake(a: Any) -> tuple[Tensor, Tensor]:
-    """Ids and tries, on the arguments' device, if they name one."""
+    """Allocate ids and tries, on the arguments' device if they name one."""
     device = getattr(a, "device", None)
     return torch.empty(a.num_samples, dtype=torch.int64, device=device), torch.empty(
         (), dtype=torch.int64, device=device

@@ -1,4 +1,4 @@
-"""log_uniform_sample: distinct word ids under the log-uniform (Zipf) law, and how often each is expected."""
+"""log_uniform_sample: distinct word ids from the log-uniform (Zipf) distribution, and how often each is expected."""
 
 import math
 
@@ -12,7 +12,7 @@ from elmo_fast.ops._sampling import check_key, drawn_to
 
 CPU = torch.device("cpu")
 
-# The term inside the logarithm of the expected counts.
+# Term inside the logarithm of the expected counts.
 CORRECTIONS = {"tensorflow": 0.0, "allennlp": 1e-13, "allennlp-0.9": 1e-7}
 
 
@@ -25,28 +25,29 @@ def log_uniform_sample(
     device: torch.device | str | None = None,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """S distinct word ids under the log-uniform law, in the order drawn, and the number of tries that took.
+    """Sample S distinct word ids from the log-uniform distribution, and count the tries that this takes.
 
         id = (floor(exp(U * ln(V + 1))) - 1) mod V,    P(id = k) = ln((k + 2) / (k + 1)) / ln(V + 1)
 
-    An id drawn before is drawn again, and every draw counts as a try. U are 53-bit numbers of the counter-based
-    generator Philox4x32-10: key `seed`, counter (block, `offset`), so that equal (seed, offset) give equal ids on every
-    backend and different offsets give independent draws; take a new offset for each. The words must be sorted by
-    falling frequency.
+    Ids come in the order sampled. An id that repeats an earlier one is sampled again, and every sample counts as a try.
+    U are 53-bit numbers of the counter-based generator Philox4x32-10: key `seed`, counter (block, `offset`), so that
+    equal (seed, offset) give equal ids on every backend and different offsets give independent samples; use a new
+    offset for each. The words must be sorted by falling frequency.
 
-    The expected number of tries grows as S nears V: for S = V it is about V·ln(V)². More than 2^31 - 2 are refused; a
-    GPU, for which nobody waits, then gives tries = -1, and with it every expected count, and the loss, is NaN.
+    The expected number of tries grows as S nears V: for S = V it is about V·ln(V)². More than 2^31 - 2 are an error; a
+    GPU, which the host does not wait for, then returns tries = -1, and with it every expected count, and the loss, is
+    NaN.
 
-    On a GPU nothing waits, and the draw may be captured in a CUDA graph; one that shall draw anew at each replay takes
-    seed or offset as tensors on that GPU, which the graph or its user advances in place.
+    On a GPU nothing waits, and the op may be captured in a CUDA graph; for new samples at each replay, pass seed or
+    offset as tensors on that GPU, which the graph or its user advances in place.
 
     Args:
         num_samples: S, 1 to V
         num_words: V, below 2^31
         seed: 0 to 2^63 - 1, or a tensor holding one, [] or [1] int64 (not validated on a GPU)
         offset: as `seed`
-        device: where ids and tries are returned; None: the CPU. On a CUDA device "cuda" draws there; where that
-            cannot serve, they are drawn on the CPU and copied, with a PerformanceWarning
+        device: device of the returned ids and tries; None: the CPU. On a CUDA device "cuda" samples there; if that
+            cannot serve, they are sampled on the CPU and copied, with a PerformanceWarning
         backend: "auto", "native", "cuda" or "reference"
 
     Returns:
@@ -64,13 +65,13 @@ def log_uniform_sample(
     if not 1 <= num_samples <= num_words:
         raise ElmoFastError(
             f"log_uniform_sample: num_samples must be from 1 to num_words = {num_words}, as samples are distinct; "
-            f"got {num_samples}; take fewer samples or a larger vocabulary"
+            f"got {num_samples}; use fewer samples or a larger vocabulary"
         )
     device = CPU if device is None else torch.device(device)
     backend = _chosen(backend, device)
-    drawn_on = device if backend == "cuda" else CPU
-    kernel = select("log_uniform_sample", backend, drawn_on, torch.float32)
-    seed, offset = (_number(name, value, drawn_on) for name, value in (("seed", seed), ("offset", offset)))
+    sampled_on = device if backend == "cuda" else CPU
+    kernel = select("log_uniform_sample", backend, sampled_on, torch.float32)
+    seed, offset = (_number(name, value, sampled_on) for name, value in (("seed", seed), ("offset", offset)))
     if backend == "cuda":
         return kernel.run(num_samples, num_words, seed, offset, device)
     ids, tries = drawn_to("log_uniform_sample", kernel.run(num_samples, num_words, seed, offset), device)
@@ -78,7 +79,7 @@ def log_uniform_sample(
 
 
 def _chosen(backend: str, device: torch.device) -> str:
-    """The backend; those of the CPU serve every device, by copying, which "auto" does not do without saying so."""
+    """Return the backend to use: those of the CPU serve every device by copying, for "auto" with a warning."""
     op = "log_uniform_sample"
     if backend != "auto" or device.type != "cuda":
         return backend
@@ -87,22 +88,22 @@ def _chosen(backend: str, device: torch.device) -> str:
         return "cuda"
     slower = explain(op, CPU, torch.float32).backend
     if not torch.compiler.is_compiling():
-        warn_once(op, slower, f"{choice.refusals['cuda']} (drawn on the CPU and copied to {device})")
+        warn_once(op, slower, f"{choice.refusals['cuda']} (sampled on the CPU and copied to {device})")
     return slower
 
 
-def _number(name: str, value: int | Tensor, drawn_on: torch.device) -> int | Tensor:
-    """`value` checked, and as the backend takes it: a tensor on the GPU where it draws there, else an int."""
+def _number(name: str, value: int | Tensor, sampled_on: torch.device) -> int | Tensor:
+    """Check `value` and return it as the backend takes it: a tensor on the GPU if it samples there, else an int."""
     if isinstance(value, Tensor):
         check_dtype("log_uniform_sample", name, value, torch.int64)
         if value.numel() != 1:
             raise ElmoFastError(f"log_uniform_sample: {name} must be one number; got {given(value)}")
-        if value.device.type == drawn_on.type == "cuda":
+        if value.device.type == sampled_on.type == "cuda":
             return value
         if value.device.type != "cpu":
             raise ElmoFastError(
-                f"log_uniform_sample: {name} on {value.device} could only be read by waiting for it, since the sample "
-                f"is drawn on {'the CPU' if drawn_on is CPU else drawn_on}; give an int"
+                f"log_uniform_sample: {name} on {value.device} could only be read by waiting for it, because ids are "
+                f"sampled on {'the CPU' if sampled_on is CPU else sampled_on}; pass an int"
             )
         value = int(value)
     check_key("log_uniform_sample", **{name: value})
@@ -112,17 +113,17 @@ def _number(name: str, value: int | Tensor, drawn_on: torch.device) -> int | Ten
 def expected_counts(
     ids: Tensor, tries: Tensor | int, num_samples: int, num_words: int, *, correction: str = "tensorflow"
 ) -> Tensor:
-    """How often a word is expected among the S samples, given the number of tries.
+    """Compute how often a word is expected among the S samples, given the number of tries.
 
         p(k) = ln((k + 2) / (k + 1)) / ln(V + 1)
         Q(k) = -expm1(tries * log1p(-p(k))),   or p(k) * S where tries == S      ("tensorflow")
         Q(k) = 1 - exp(tries * log1p(-p(k))), all in float32                     ("allennlp", "allennlp-0.9")
 
-    AllenNLP's float32 ratio (k + 2) / (k + 1) is off by up to 6e-8 · k, percents for rare words; "allennlp" repeats
-    that.
+    AllenNLP's float32 ratio (k + 2) / (k + 1) is off by up to 6e-8 · k, several percent for rare words; "allennlp"
+    reproduces that.
 
     Args:
-        ids: words k, any shape, int64
+        ids: words k, of any shape, int64
         tries: from log_uniform_sample, [] int64 or int
         num_samples: S
         num_words: V
@@ -149,6 +150,6 @@ def expected_counts(
 def log_expected_counts(
     ids: Tensor, tries: Tensor | int, num_samples: int, num_words: int, *, correction: str = "tensorflow"
 ) -> Tensor:
-    """ln(Q + term) of `expected_counts`; the term is 0 ("tensorflow"), 1e-13 ("allennlp") or 1e-7 ("allennlp-0.9")."""
+    """Compute ln(Q + term) of `expected_counts`; the term is 0, 1e-13 ("allennlp") or 1e-7 ("allennlp-0.9")."""
     counts = expected_counts(ids, tries, num_samples, num_words, correction=correction)
     return torch.log(counts + CORRECTIONS[correction])

@@ -1,4 +1,4 @@
-"""negative_sampling: a logistic regression for the target and for each word of noise."""
+"""negative_sampling: a logistic regression of the target and each noise word."""
 
 import math
 from typing import NamedTuple
@@ -16,7 +16,7 @@ CHUNK_BYTES = 32 * 2**20
 
 
 class NegativeSamplingArguments(NamedTuple):
-    """What a backend is given: the arguments of `negative_sampling`, checked."""
+    """Checked arguments of `negative_sampling`, as backends receive them."""
 
     hidden: Tensor
     targets: Tensor
@@ -31,11 +31,11 @@ class NegativeSamplingArguments(NamedTuple):
 
     @property
     def share(self) -> float:
-        """K/S: what a sample counts."""
+        """Weight of a sample, K/S."""
         return self.negatives / self.samples.shape[0]
 
     def gathered(self) -> tuple[Tensor, Tensor, Tensor]:
-        """rows [N + S, D], offsets b (- ln(K P)) [N + S] and words [N + S]: of the targets, then of the samples."""
+        """Return rows [N + S, D], offsets b (- ln(K P)) [N + S] and words [N + S]: of the targets, then the samples."""
         ids = torch.cat([self.targets, self.samples])
         offsets = table_rows(self.bias, ids, self.sparse)
         if self.log_noise is not None:
@@ -57,14 +57,15 @@ def negative_sampling(
     precision: str = "float32",
     backend: str = "auto",
 ) -> Tensor:
-    """The logistic loss of telling each row's target from S sampled words, which all rows share.
+    """Compute the logistic loss of telling each row's target from S sampled words, which all rows share.
 
         s_nk   = h_n · w_k + b_k                                     (with log_noise: ... - ln(K P_k))
         loss_n = -ln σ(s_nt) - K/S sum_{k in samples, k ≠ t} ln σ(-s_nk)            t = targets_n
 
-    word2vec draws K words for each row. Here all rows share one sample of S words, in one matrix product; the mean over
-    the sample times K (`negatives`) has the same expectation. Samples equal to the target are left out, as in word2vec.
-    At the optimum s is nearly ln(p(k | h) / P_k) - ln K (Levy and Goldberg 2014), which is no logit of a softmax.
+    word2vec samples K words for each row. Here all rows share one sample of S words, in one matrix product; the mean
+    over the sample times K (`negatives`) has the same expectation. Samples equal to the target are left out, as in
+    word2vec. At the optimum s is nearly ln(p(k | h) / P_k) - ln K (Levy and Goldberg 2014), which is not a logit of a
+    softmax.
 
     With `log_noise` this is noise-contrastive estimation: at the optimum h · w + b is ln p(k | h), so `full_softmax` of
     the same table gives a perplexity. Samples equal to the target then count, as that estimate requires.
@@ -74,13 +75,13 @@ def negative_sampling(
         targets: [N] int64, words of the table
         weight: the output table w, [V, D]
         bias: b, [V]; zeros for word2vec's own objective
-        samples: [S] int64, drawn with replacement, as from `alias_sample`; a word drawn twice counts twice
-        log_noise: ln P, [V], dtype of hidden, P the law of the samples; None: word2vec's objective
+        samples: [S] int64, sampled with replacement, as from `alias_sample`; a word sampled twice counts twice
+        log_noise: ln P, [V], dtype of hidden, with P the distribution of the samples; None: word2vec's objective
         negatives: K, the weight of the sample as a number of words per target, above 0; None: S
-        sparse: gradients of weight and bias as sparse COO tensors of the words used, as `sampled_softmax`'s
+        sparse: gradients of weight and bias as sparse COO tensors of the words used, as for `sampled_softmax`
         chunk_bytes: bound for the scores, bytes (Triton: for their gradients; at least one tile of rows)
-        precision: to which hidden and the table's rows are rounded for the products; under torch.autocast "float32"
-            means autocast's dtype
+        precision: dtype to which hidden and the table's rows are rounded for the products; under torch.autocast
+            "float32" means autocast's dtype
         backend: "auto", "native", "triton" or "reference"
 
     Returns:

@@ -21,10 +21,10 @@ def _scores(
     COUNT_HITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Rows and scores of a program's tile, -infinity where there is no sample and, unless COUNT_HITS, where it is the
-    row's target.
+    """Return rows and scores of a program's tile.
 
-    A sample off the table has offset NaN and is left out nowhere: it makes every score NaN.
+    A score is -infinity if there is no sample and, unless COUNT_HITS, if the sample is the row's target. A sample off
+    the table has offset NaN and is never left out: it makes every score NaN.
     """
     first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
     tile = product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN, PRECISION)
@@ -47,7 +47,7 @@ def softplus_sums(
     COUNT_HITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """sums [tiles of words, N]: per row and tile the sum of ln(1 + e^s).
+    """Compute sums [tiles of words, N]: per row and tile the sum of ln(1 + e^s).
 
     Tiles and grid are those of `log_sums`, and so is the floor, 2 N S D operations. A score costs one exponential and
     about 20 more instructions. On sm_90 148 registers leave room for one program per multiprocessor, not two.
@@ -61,8 +61,10 @@ def softplus_sums(
 
 @triton.jit
 def finish(sums, true, losses, slopes, count, parts, share, ROWS: tl.constexpr, PARTS: tl.constexpr):
-    """losses [N]: the target's -ln σ(s) and `share` times the parts of a row, added in order in float64;
-    slopes [N]: that of the target's term, -σ(-s)."""
+    """Compute losses [N], and slopes [N] of the targets' terms, -σ(-s).
+
+    A loss is the target's -ln σ(s) plus `share` times the parts of a row, added in order in float64.
+    """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < count
     total = tl.zeros([ROWS], tl.float64)
@@ -85,9 +87,9 @@ def score_gradients(
     COUNT_HITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """g share σ(s), times `scale`, as operands [N, S], and the unrounded sums over the rows of a tile.
+    """Compute g share σ(s), times `scale`, as operands [N, S], and the unrounded sums over the rows of a tile.
 
-    As `logit_gradients` of the softmax: `out` is meant to stay in L2 until the two products that read it are done.
+    As in `logit_gradients` of the softmax, `out` should stay in L2 until the two products that read it are done.
     """
     row, tile = _scores(
         hidden, rows, offsets, targets, ids, count, words, width, COUNT_HITS, ROWS, WORDS, DEPTH, EVEN, PRECISION
@@ -106,8 +108,11 @@ def run(a: NegativeSamplingArguments) -> Tensor:
 
 
 def _forward(a: Any) -> tuple[Tensor, ...]:
-    """losses [N]; for backward: slopes of the targets' terms [N], operands of hidden [N, D] and of the samples' rows
-    [S, D], their offsets [S], and all words [N + S], targets first."""
+    """Compute losses [N] and, for backward, slopes of the targets' terms [N], operands and words.
+
+    The operands are of hidden [N, D] and of the samples' rows [S, D], with their offsets [S]; the words are all words
+    [N + S], targets first.
+    """
     law, correction, term = None, "none", 0.0
     if a.log_noise is not None:
         law, correction, term = a.log_noise.contiguous(), "noise", math.log(a.negatives)
@@ -127,7 +132,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
 
 
 def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """As `_softmax_triton.gradients`: the scores of a chunk are computed again."""
+    """Compute `_softmax_triton.gradients`; the scores of a chunk are computed again."""
     (count, width), size = a.operands.shape, len(a.rows)
     share = a.negatives / size
 

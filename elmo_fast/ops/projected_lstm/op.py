@@ -15,7 +15,7 @@ from elmo_fast.ops._precision import check_no_gradient, under_autocast, without_
 
 
 class LSTMWeights(NamedTuple):
-    """The parameters of one direction; gates in torch.nn.LSTM's order i, f, g, o; the forget bias is part of `bias`."""
+    """Parameters of one direction; gates in torch.nn.LSTM's order i, f, g, o; the forget bias is part of `bias`."""
 
     weight_ih: Tensor
     """input weights, [4H, I]"""
@@ -28,7 +28,7 @@ class LSTMWeights(NamedTuple):
 
 
 class ProjectedLSTMArguments(NamedTuple):
-    """What a backend is given: the arguments of `projected_lstm`, checked."""
+    """Checked arguments of `projected_lstm`, as backends receive them."""
 
     inputs: list[Tensor]
     weights: list[LSTMWeights]
@@ -42,7 +42,7 @@ class ProjectedLSTMArguments(NamedTuple):
     precision: str
 
     def of_op(self, lengths: Tensor | None, masks: list[Tensor]) -> tuple[Any, ...]:
-        """As the registered ops take them: weights by kind, infinity for no clip, whether to save for backward."""
+        """Return the registered ops' arguments: weights by kind, infinity for no clip, whether to save for backward."""
         weight_ih, weight_hh, bias, weight_hr = map(list, zip(*self.weights, strict=True))
         projections = [weight for weight in weight_hr if weight is not None]
         h0, c0 = (None, None) if self.state is None else self.state
@@ -55,7 +55,7 @@ class ProjectedLSTMArguments(NamedTuple):
         )  # fmt: skip
 
     def needs_backward(self) -> bool:
-        """Whether autograd will ask for a gradient."""
+        """Return whether autograd needs a gradient."""
         weights = [tensor for each in self.weights for tensor in each]
         return requires_grad(*self.inputs, *weights, *(self.state or ()))
 
@@ -74,7 +74,7 @@ def projected_lstm(
     precision: str = "float32",
     backend: str = "auto",
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Runs R directions of one LSTM layer with projection over padded sequences.
+    """Run R directions of one LSTM layer with projection over padded sequences.
 
         i, f, g, o = split(W_ih x_t + W_hh h + b);  c = clip(σ(f) c + σ(i) tanh(g), ±cell_clip)
         h = clip(W_hr (σ(o) tanh(c)), ±projection_clip) * recurrent_mask;  y_t = h (+ x_t if residual)
@@ -84,7 +84,7 @@ def projected_lstm(
     of a clip is torch.clamp's: passed within and at the bound, 0 beyond it.
 
     Args:
-        inputs: R tensors, each direction's input, [B, T, I], float32 or float64; they may be one tensor.
+        inputs: R tensors, each direction's input, [B, T, I], float32 or float64; they may be the same tensor.
         weights: R LSTMWeights.
         lengths: valid positions of each row, [B], int64, each in 0..T; None: all T.
         state: (h [R, B, D], c [R, B, H]) to start from; None: zeros.
@@ -94,8 +94,8 @@ def projected_lstm(
         recurrent_masks: R tensors [B, D] that multiply h at every step (dropout fixed per sequence); no gradient
             goes to them.
         precision: "float32" | "bfloat16" | "float16" or, without gradients, "int8" ({doc}`numerics`), to which the
-            operands of the matrix products are rounded. Products accumulate, and the cell lives, in the dtype of the
-            inputs. Under torch.autocast "float32" stands for autocast's dtype, and inputs of any floating dtype are
+            operands of the matrix products are rounded. Products accumulate, and cells are stored, in the dtype of
+            the inputs. Under torch.autocast "float32" stands for autocast's dtype, and inputs of any floating dtype are
             cast to float32.
         backend: "auto" | "native" | "triton" | "reference".
 

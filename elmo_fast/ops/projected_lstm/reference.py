@@ -1,4 +1,4 @@
-"""The definition of the projected LSTM, in plain torch."""
+"""projected_lstm in plain torch: the definition."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from elmo_fast.ops.projected_lstm.op import LSTMWeights, ProjectedLSTMArguments
 
 
 def run(a: ProjectedLSTMArguments) -> tuple[Tensor, Tensor, Tensor]:
-    """As elmo_fast.ops.projected_lstm, one direction after the other, one step after the other."""
+    """Run elmo_fast.ops.projected_lstm, one direction after the other, one step after the other."""
     first, directions, lengths = a.inputs[0], len(a.inputs), a.lengths
     batch, time, _ = first.shape
     size, cells = a.weights[0].weight_hh.shape[1], a.weights[0].weight_hh.shape[0] // 4
@@ -30,7 +30,7 @@ def run(a: ProjectedLSTMArguments) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def reversed_within(x: Tensor, lengths: Tensor) -> Tensor:
-    """x [B, T, *] with the first lengths[b] positions of each row b in reverse order and the others where they were."""
+    """Reverse the first lengths[b] positions of each row b of x [B, T, *]; the others stay in place."""
     position = torch.arange(x.shape[1], device=x.device)[None, :]
     index = torch.where(position < lengths[:, None], lengths[:, None] - 1 - position, position)
     return x.gather(1, index[:, :, None].expand_as(x))
@@ -46,7 +46,7 @@ def _scan(
     w_hr = None if w.weight_hr is None else operand(w.weight_hr, precision)
     steps, (h, c) = [], start
     for t in range(x.shape[1]):
-        # NaN stays where it is: rows that have ended are not multiplied, nor is a state that is not there. The gates of
+        # NaN stays where it is: rows that have ended are not multiplied, nor is a missing state. The gates of
         # such rows are 0, since the gradient 0 times the derivative at NaN is NaN.
         active = (t < lengths)[:, None]
         known = active if carried or t else torch.zeros_like(active)

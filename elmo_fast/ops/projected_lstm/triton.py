@@ -43,7 +43,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
 
 
 def _nothing(layer: Layer, like: Tensor) -> list[Tensor]:
-    """What a pass returns in place of what it would have saved."""
+    """Return empty tensors in place of those that a pass would save."""
     return [like.new_empty(0, dtype=dtype) for dtype in _saved_dtypes(layer)]
 
 
@@ -70,7 +70,7 @@ def _backward(a: Any) -> tuple[Any, ...]:
 
 
 def _shapes(a: Any) -> dict[str, Any]:
-    """One tensor for all directions: an op's results may not overlap."""
+    """Return the shapes of gradients, one tensor for all directions because an op's results may not overlap."""
     layer = layer_of(a)
     r, b, d, h = layer.directions, layer.batch, layer.size, layer.cells
     return {

@@ -1,4 +1,4 @@
-"""The projected LSTM backwards: the two kernels of a step, hidden state and cells, and what starts them.
+"""The projected LSTM backwards: the two kernels of a step, hidden state and cells, and their launches.
 
 Rows are in step order (docs/gpu.md).
 """
@@ -33,7 +33,7 @@ from elmo_fast.ops.projected_lstm.triton_forward import (
 
 @triton.jit
 def as_operand(x, dtype: tl.constexpr):
-    """x in the operands' dtype; float16's largest number stands for what is larger (infinity times 0 would be NaN)."""
+    """Convert x to the operands' dtype; larger numbers become float16's largest (infinity times 0 would be NaN)."""
     if dtype == tl.float16:
         x = clipped(x, 65504.0)
     return x.to(dtype)
@@ -41,7 +41,7 @@ def as_operand(x, dtype: tl.constexpr):
 
 @triton.jit
 def passed(gradient, x, bound):
-    """The gradient of clipped(x): 0 beyond the bound and, as torch.clamp has it, at NaN; all of it without a bound."""
+    """Return the gradient of clipped(x): 0 beyond the bound and (as torch.clamp's) at NaN; all if there is no bound."""
     if bound is None:
         found = gradient
     else:
@@ -51,9 +51,9 @@ def passed(gradient, x, bound):
 
 @triton.jit
 def exact_gate(x, dtype: tl.constexpr):
-    """σ(x), for 16-bit operands without a division; exactly 0 or 1 far from 0, where the slope must be 0.
+    """Compute σ(x), for 16-bit operands without a division; exactly 0 or 1 far from 0, where the slope must be 0.
 
-    With tanh.approx, which errs by 2^-11 anywhere, the slope of a saturated gate would be an error.
+    With tanh.approx, which errs by 2^-11 anywhere, the slope of a saturated gate would be nothing but its error.
     """
     if dtype == tl.float32:
         return tl.sigmoid(x)
@@ -64,7 +64,7 @@ def exact_gate(x, dtype: tl.constexpr):
 
 @triton.jit
 def exact_tanh(x, dtype: tl.constexpr):
-    """tanh(x), as `exact_gate`; for 16-bit operands without float32's digits near 0."""
+    """Compute tanh(x), like `exact_gate`; for 16-bit operands without float32's digits near 0."""
     if dtype == tl.float32:
         return tanh(x)
     e = approximate(tl.abs(x) * -2.8853900817779268, "ex2")
@@ -77,7 +77,10 @@ def finish_recurrence(
     acc, row, column, d_h, d_y, masks, out, d_out, lengths, step, batch, size, bound,
     PRODUCT: tl.constexpr,
 ):  # fmt: skip
-    """Some rows of d_h, and the gradient before the clip of step - 1, of which d_y, out and d_out are the addresses."""
+    """Finish some rows of d_h, and compute the gradient before the clip of step - 1.
+
+    d_y, out and d_out are its addresses.
+    """
     length = tl.load(lengths + row, mask=row < batch, other=0)
     active = (row < batch) & (length > step)
     within = (row < batch)[:, None] & (column < size)[None, :]
@@ -104,12 +107,12 @@ def recur_backward(
     PRODUCT: tl.constexpr, SPLIT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """d_h = d_gates at `step` · W_hh for rows with such a step; from it, the gradient before the clip of step - 1.
+    """Compute d_h = d_gates at `step` · W_hh for rows with such a step; then the gradient before step - 1's clip.
 
     d_gates [R, T, B, 4H]; weight [R, 4H, D]; d_h [R, B, D] float32; d_y, out [R, T, B, D]: the outputs' gradient, and
     the projections before their clip; d_out [R, T, B, D] operands, written at step - 1 (0 for rows without that step).
-    PRODUCT=False for step = T, which no row has; step = 0 only writes d_h. parts and arrived as `project` has them.
-    Floor: as `cells`' product.
+    PRODUCT=False for step = T, which no row has; step = 0 only writes d_h. parts and arrived: see `project`. Floor:
+    that of `cells`' product.
     """
     after_previous()
     direction, part = (tl.program_id(2) // SPLIT).to(tl.int64), tl.program_id(2) % SPLIT
@@ -168,10 +171,10 @@ def cells_backward(
     d_out, weight, gates, c, d_c, d_gates, hidden, lengths, step, batch, time, size, count, bound,
     PROJECT: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Step `step` backwards: d_out · W_hr, then through o·tanh(c), the clip of c and the gates.
+    """Run step `step` backwards: d_out · W_hr, then through o·tanh(c), the clip of c and the gates.
 
-    d_out [R, T, B, D]; weight [R, D, H]; gates [R, T, B, 4H] pre-activations; c [R, T+1, B, H] before its clip; d_c
-    [R, B, H] of c after its clip, in place; d_gates as gates; hidden [R, T, B, H] = o·tanh(c), made again for W_hr's
+    d_out [R, T, B, D]; weight [R, D, H]; gates [R, T, B, 4H] pre-activations; c [R, T+1, B, H] before its clip; d_c [R,
+    B, H] of c after its clip, in place; d_gates as gates; hidden [R, T, B, H] = o·tanh(c), computed again for W_hr's
     gradient. Rows without this step get 0 in d_gates and hidden: the large products read them.
     """
     after_previous()
@@ -228,9 +231,12 @@ def cells_backward(
 
 
 class Gradients(NamedTuple):
-    """In step order, times the scale: of the outputs, of the projections before their clip, of the pre-activations;
-    o·tanh(c), made again; and of the state, which ends as that of the state before the first step. arrived: counters
-    of the blocks that sum the products of `recur_backward`."""
+    """Gradients in step order, times the scale.
+
+    They are the gradients of the outputs, of the projections before their clip and of the pre-activations; hidden is
+    o·tanh(c), computed again; h and c are the state's gradient, at the end that of the state before the first step.
+    arrived: counters of the blocks that sum the products of `recur_backward`.
+    """
 
     outputs: Tensor
     projections: Tensor
@@ -242,7 +248,7 @@ class Gradients(NamedTuple):
 
 
 def allocate(layer: Layer, like: Tensor, project: bool) -> Gradients:
-    """Memory for a pass backwards. Raises ElmoFastError when the device has not enough."""
+    """Allocate memory for a backward pass. Raises ElmoFastError if the device has too little."""
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     item = layer.dtype.itemsize
     per_row = r * (t * (4 * d + item * d + 5 * item * h) + 4 * (d + h))
@@ -258,7 +264,7 @@ def allocate(layer: Layer, like: Tensor, project: bool) -> Gradients:
 
 
 def _zeros(like: Tensor, state: Sequence[int], cells: Sequence[int], counters: Sequence[int]) -> Iterator[Tensor]:
-    """Zeros of three shapes in one launch: float32, float32, int32. Each begins at an address that 128 divides."""
+    """Yield zeros of three shapes from one launch: float32, float32, int32. Each address is a multiple of 128."""
     shapes = state, cells, counters
     sizes = [cdiv(math.prod(shape), 32) * 32 for shape in shapes]
     parts = like.new_zeros(sum(sizes)).split(sizes)
@@ -269,7 +275,7 @@ def _zeros(like: Tensor, state: Sequence[int], cells: Sequence[int], counters: S
 def scan(
     layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None, lengths: Tensor, grads: Gradients
 ) -> None:
-    """All steps from the last, two launches each. weights: W_hh, and W_hr or nothing."""
+    """Run all steps from the last, two launches each. weights: W_hh, and W_hr or nothing."""
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, *projection = weights
     device = lengths.device
@@ -298,31 +304,31 @@ def scan(
 
 
 def unscaled(gradient: Tensor, scale: Tensor | None) -> Tensor:
-    """Divides by the scale, in place; exact, as it is a power of two."""
+    """Divide by the scale, in place; this is exact because the scale is a power of two."""
     return gradient if scale is None else gradient.mul_(scale.select(0, 1))
 
 
 def of_weights(layer: Layer, steps: Steps, grads: Gradients, scale: Tensor | None) -> list[Tensor]:
-    """Gradients of W_ih, W_hh, bias and W_hr, the directions' one after the other: one product over all steps."""
+    """Compute the gradients of W_ih, W_hh, bias and W_hr, directions concatenated: one product over all steps."""
     gates = grads.gates.flatten(1, 2).transpose(1, 2)
-    found = [
+    gradients = [
         _triton.matmul(gates, steps.inputs.flatten(1, 2), torch.float32),
         _triton.matmul(gates, steps.hidden.narrow(1, 0, layer.time).flatten(1, 2), torch.float32),
         grads.gates.sum((1, 2), dtype=torch.float32),
     ]
     if grads.hidden.numel():
         projections = grads.projections.flatten(1, 2).transpose(1, 2)
-        found.append(_triton.matmul(projections, grads.hidden.flatten(1, 2), torch.float32))
+        gradients.append(_triton.matmul(projections, grads.hidden.flatten(1, 2), torch.float32))
     if scale is not None:
-        torch._foreach_mul_(found, scale.select(0, 1))
-    return found
+        torch._foreach_mul_(gradients, scale.select(0, 1))
+    return gradients
 
 
 def of_inputs(
     layer: Layer, grads: Gradients, weight_ih: Tensor, a: Any, order: Tensor | None, scale: Tensor | None
 ) -> list[Tensor]:
-    """Gradients of the inputs, R tensors [B, T, I]; with a residual the outputs' own gradient is added."""
-    found = []
+    """Compute the gradients of the inputs, R tensors [B, T, I]; a residual adds the outputs' own gradient."""
+    gradients = []
     parts = zip(grads.gates.flatten(1, 2).unbind(0), weight_ih.unbind(0), a.d_outputs.unbind(0), strict=True)
     for i, (gates, weight, d_y) in enumerate(parts):
         product = _triton.matmul(gates, weight, torch.float32)
@@ -333,16 +339,16 @@ def of_inputs(
             RESIDUAL=layer.residual,
             BLOCK=_triton.ceil_power_of_two(layer.width, 16, 1024),
         )  # fmt: skip
-        found.append(out)
-    return found
+        gradients.append(out)
+    return gradients
 
 
 def backward(a: Any) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
-    """Gradients of inputs, of weights, of h0 and of c0 (none where not needed), for the op's arguments."""
+    """Compute the gradients of inputs, weights, h0 and c0 (empty if not needed) from the op's arguments."""
     layer, steps = layer_of(a), Steps(a.step_inputs, a.gates, a.cells, a.projections, a.hidden)
-    given = [d for d in (a.d_outputs, a.d_h, a.d_c) if d is not None and d.numel()]
-    # 65504 above and 6e-8 below 1: gradients may grow by as much on their way back in time, or fall, unharmed.
-    scale = scale_of(given) if given and layer.dtype == torch.float16 else None
+    nonempty = [d for d in (a.d_outputs, a.d_h, a.d_c) if d is not None and d.numel()]
+    # float16 reaches 65504 times above and 6e-8 below 1: gradients may grow or shrink by as much going back in time.
+    scale = scale_of(nonempty) if nonempty and layer.dtype == torch.float16 else None
     grads = allocate(layer, a.d_outputs, bool(a.weight_hr))
     order = a.order if a.order.numel() else None
     for i, (d_y, into) in enumerate(zip(a.d_outputs.unbind(0), grads.outputs.unbind(0), strict=True)):

@@ -1,8 +1,8 @@
-"""The projected LSTM forwards: its kernels, and what starts them; shapes and step order as in docs/gpu.md.
+"""The projected LSTM forwards: its kernels and their launches; docs/gpu.md explains shapes and step order.
 
 Kernels between the user's order (row, position) and step order (step, row sorted by falling length) come first.
-Position p of a row of length n is step p, or n - 1 - p where the direction walks backwards; past n there is no step.
-Where order is None, rows are in the same order on both sides. A step is two kernels: cells, then projection.
+Position p of a row of length n is step p, or n - 1 - p if the direction walks backwards; there is no step past n. If
+order is None, rows are in the same order on both sides. A step is two kernels: cells, then projection.
 """
 
 from typing import Any, NamedTuple
@@ -24,7 +24,10 @@ ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)
 
 @triton.jit
 def clipped(x, bound):
-    """torch.clamp(x, -bound, bound): NaN stays NaN, which minimum and maximum would hide. A bound of None: x."""
+    """Compute torch.clamp(x, -bound, bound): NaN stays NaN, which minimum and maximum would hide.
+
+    With a bound of None the result is x.
+    """
     if bound is None:
         found = x
     else:
@@ -34,7 +37,7 @@ def clipped(x, bound):
 
 @triton.jit
 def original(order, row):
-    """The row of the batch that is at place `row` in step order."""
+    """Return the row of the batch that has index `row` in step order."""
     if order is None:
         found = row
     else:
@@ -47,7 +50,10 @@ def arrange(
     x, order, lengths, scale, out, batch, width, stride_b, stride_t, stride_i,
     REVERSE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out[step, row] = x[order[row], position] (times scale), 0 where the row has no such step; a program per row."""
+    """Compute out[step, row] = x[order[row], position] (times scale), 0 if the row has no such step.
+
+    A program per row.
+    """
     index = tl.program_id(0).to(tl.int64)
     step, row = index // batch, index % batch
     length = tl.load(lengths + row)
@@ -68,7 +74,10 @@ def put_back(
     steps, x, order, lengths, masks, scale, out, batch, time, width, stride_b, stride_t, stride_i, bound,
     REVERSE: tl.constexpr, RESIDUAL: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out[order[row], position] = clip(steps[step, row]) (times mask, over scale) + x there; 0 past the length."""
+    """Compute out[order[row], position] = clip(steps[step, row]) (times mask, over scale) + x there.
+
+    It is 0 past the length.
+    """
     index = tl.program_id(0).to(tl.int64)
     position, row = index // batch, index % batch
     length = tl.load(lengths + row)
@@ -95,7 +104,7 @@ def last(
     steps, start, order, lengths, masks, out, batch, width, slots, first, bound,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out[order[row]] = clip(what the row's last step left), or where it started from if it has no step.
+    """Compute out[order[row]] = clip(result of the row's last step), or the row's start if it has no step.
 
     Step s lies in slot (s + first) % slots of `steps` [R, slots, batch, width].
     """
@@ -121,10 +130,11 @@ def last(
 def inputs(
     x, weight, out, rows, width, columns, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
 ):  # fmt: skip
-    """out [R, rows, columns] float16 = x [R, rows, width] · weight [R, columns, width]^T, accumulated in float32.
+    """Compute out [R, rows, columns] float16 = x [R, rows, width] · weight [R, columns, width]^T.
 
-    What float16 cannot hold becomes its largest number, for which every gate is saturated; NaN stays. Blocks that
-    follow each other share their columns of `weight`. Floor: 2·rows·columns·width FLOP; out, the most bytes, once.
+    The product accumulates in float32. Numbers beyond float16's range become its largest, for which every gate is
+    saturated; NaN stays. Consecutive blocks share their columns of `weight`. Floor: 2·rows·columns·width FLOP; out, the
+    most bytes, once.
     """
     direction = tl.program_id(2).to(tl.int64)
     row = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
@@ -144,7 +154,10 @@ def inputs(
 
 @triton.jit
 def approximate(x, NAME: tl.constexpr):
-    """ex2 (2^x), rcp (1/x) or tanh by one instruction, to 2^-22, 2^-23 or 2^-11 (PTX ISA); interpreted, exact."""
+    """Compute ex2 (2^x), rcp (1/x) or tanh in one instruction, to 2^-22, 2^-23 or 2^-11 (PTX ISA).
+
+    The interpreter computes it exactly.
+    """
     if ASSEMBLY:
         code: tl.constexpr = NAME + (".approx.f32 $0, $1;" if NAME == "tanh" else ".approx.ftz.f32 $0, $1;")
         return tl.inline_asm_elementwise(code, "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
@@ -155,7 +168,7 @@ def approximate(x, NAME: tl.constexpr):
 
 @triton.jit
 def gate(x, dtype: tl.constexpr):
-    """σ(x), as exact as operands of `dtype` deserve, without a division for 16 bits.
+    """Compute σ(x), as exactly as operands of `dtype` deserve, without a division for 16 bits.
 
     2^-11 is a quarter of what bfloat16 rounds by; float16 rounds by no more than that, so tanh.approx is not for it.
     """
@@ -168,7 +181,7 @@ def gate(x, dtype: tl.constexpr):
 
 @triton.jit
 def squash(x, dtype: tl.constexpr):
-    """tanh(x), as exact as `gate`."""
+    """Compute tanh(x), as exactly as `gate`."""
     if dtype == tl.bfloat16:
         return approximate(x, "tanh")
     if dtype == tl.float16:
@@ -178,7 +191,7 @@ def squash(x, dtype: tl.constexpr):
 
 @triton.jit
 def pre_activation(product, bias, gates, within, inside, SAVE: tl.constexpr):
-    """product + bias + what the inputs give (read from `gates`, and with SAVE written back there)."""
+    """Return product + bias + the inputs' part (read from `gates`, and with SAVE written back there)."""
     product += tl.load(bias, mask=within, other=0.0)[None, :]
     product += tl.load(gates, mask=inside, other=0.0).to(tl.float32)
     if SAVE:
@@ -188,15 +201,16 @@ def pre_activation(product, bias, gates, within, inside, SAVE: tl.constexpr):
 
 @triton.jit
 def halves(x, BM: tl.constexpr, BC: tl.constexpr):
-    """The columns of x [BM, BC] as two tensors [BM, BC // 2]."""
+    """Split the columns of x [BM, BC] into two tensors [BM, BC // 2]."""
     return tl.split(tl.permute(tl.reshape(x, (BM, 2, BC // 2)), (0, 2, 1)))
 
 
 @triton.jit
 def quarters(x, BM: tl.constexpr, BC: tl.constexpr):
-    """The gates i, f, g and o [BM, BC] of x [BM, 4 BC], whose columns are (i and f or g and o, cell, which of both).
+    """Split x [BM, 4 BC] into the gates i, f, g and o [BM, BC].
 
-    A thread that holds one gate of a cell holds all of them, so nothing moves.
+    Its columns are (i and f or g and o, cell, which of both). A thread that holds one gate of a cell holds all of them,
+    so nothing moves.
     """
     x = tl.permute(tl.reshape(x, (BM, 2, BC, 2)), (0, 2, 1, 3))
     ig, fo = tl.split(x)
@@ -210,7 +224,7 @@ def update_cells(
     i, f, g, o, bias, gates, before, c, hidden, masks, out, h_next, lengths, step, batch, count, bound, first,
     SAVE: tl.constexpr, PROJECT: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """update for cells from `first` on, in pieces of 1,024 or 16 columns: all addresses at once would spill."""
+    """Update cells from `first` on, in pieces of 1,024 or 16 columns: all addresses at once would spill."""
     if BM * BC > 1024 and BC > 16:
         i0, i1 = halves(i, BM, BC)
         f0, f1 = halves(f, BM, BC)
@@ -233,7 +247,7 @@ def update_cells(
         bias += cell
         gates += row[:, None] * 4 * count + cell[None, :]
         at = row[:, None] * count + cell[None, :]
-        # One gate after the other, so that few of them wait in registers beside the sums.
+        # One gate after the other, so that few of them wait in registers next to the sums.
         i = pre_activation(i, bias, gates, cell < count, inside, SAVE)
         g = pre_activation(g, bias + 2 * count, gates + 2 * count, cell < count, inside, SAVE)
         after = gate(i, dtype) * squash(g, dtype)
@@ -260,12 +274,12 @@ def cells(
     SAVE: tl.constexpr, PROJECT: tl.constexpr,
     BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Step `step` of all rows and directions: gates, cell, and o·tanh(c) as the operand of the projection.
+    """Run step `step` of all rows and directions: gates, cell, and o·tanh(c) as the operand of the projection.
 
-    h [R, T+1, B, D] operands, read at `step`; weight [R, 4H, D]; bias [R, 4H]; gates [R, T, B, 4H]: in, what the
-    inputs give, out (SAVE) the pre-activations; c [R, c_slots, B, H] before its clip, read at `step`, written after it;
-    hidden [R, B, H]. Without a projection the results go to out [R, T, B, D] and h_next = h at step + 1.
-    Floor: 2·B·4H·D FLOP per direction, or W_hh (16.8 MB in 16 bit) once from L2 where B is small.
+    h [R, T+1, B, D] operands, read at `step`; weight [R, 4H, D]; bias [R, 4H]; gates [R, T, B, 4H]: in, the inputs'
+    part of the pre-activations, out (SAVE) the pre-activations; c [R, c_slots, B, H] before its clip, read at `step`,
+    written after it; hidden [R, B, H]. Without a projection the results go to out [R, T, B, D] and h_next = h at step +
+    1. Floor: 2·B·4H·D FLOP per direction, or W_hh (16.8 MB in 16 bit) once from L2 where B is small.
     """
     after_previous()
     direction = tl.program_id(2).to(tl.int64)
@@ -274,7 +288,7 @@ def cells(
     if tl.max(active.to(tl.int32)) == 0:
         return
     h += ((direction * (time + 1) + step) * batch + row)[:, None] * size
-    # One product of all four gates: of several with the same rows Triton would give each warp 16 rows of every column.
+    # One product of all four gates: for several with the same rows Triton would give each warp 16 rows of every column.
     n = tl.arange(0, 4 * BC)
     gate, cell = n // (2 * BC) * 2 + n % 2, tl.program_id(0) * BC + n % (2 * BC) // 2
     weight += direction * 4 * count * size + (gate * count + cell).to(tl.int64)[None, :] * size
@@ -321,7 +335,7 @@ def leave_part(acc, parts, arrived, part, at, within, stride, SPLIT: tl.constexp
 
 @triton.jit
 def sum_of_parts(parts, at, inside, stride, SPLIT: tl.constexpr):
-    """Add the parts of a share in their order, whichever block does it."""
+    """Add the parts of a share in order, whichever block does it."""
     total = tl.zeros(at.shape, dtype=tl.float32)
     for part in tl.static_range(SPLIT):
         total += tl.load(parts + part * stride + at, mask=inside, other=0.0, cache_modifier=".cg")
@@ -332,7 +346,7 @@ def sum_of_parts(parts, at, inside, stride, SPLIT: tl.constexpr):
 def finish_projection(
     acc, row, column, masks, out, h, lengths, step, batch, size, bound
 ):  # fmt: skip
-    """The projections of some rows, before the clip to `out`, after it and the mask to `h` (0 for rows that ended)."""
+    """Write the projections of some rows: before the clip to `out`, after clip and mask to `h` (0 for ended rows)."""
     active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
     within = (row < batch)[:, None] & (column < size)[None, :]
     at = row[:, None] * size + column[None, :]
@@ -349,7 +363,7 @@ def project(
     SPLIT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Projection of step `step`: hidden [R, B, H] · weight [R, D, H]^T, each block over `chunk` of the cells.
+    """Compute the projection of step `step`: hidden [R, B, H] · weight [R, D, H]^T, each block over `chunk` cells.
 
     out [R, T, B, D] float32 before the clip; h [R, T+1, B, D] operands after clip and mask, written at step + 1 (0 for
     rows that have ended: the weight gradient's product reads them); parts [R·SPLIT, B, D]; arrived: a counter per tile,
@@ -397,7 +411,7 @@ def project(
 
 
 class Layer(NamedTuple):
-    """What does not change within a call: sizes, clips (inf: none) and the dtype of the products' operands."""
+    """Constants of a call: sizes, clips (inf: none) and the dtype of the products' operands."""
 
     directions: int
     batch: int
@@ -413,17 +427,17 @@ class Layer(NamedTuple):
 
     @property
     def wide(self) -> torch.dtype:
-        """Of pre-activations: with 16-bit operands float16, with more digits than bfloat16 and range enough."""
+        """Dtype of pre-activations: float16 for 16-bit operands, with more digits than bfloat16 and enough range."""
         return torch.float32 if self.dtype == torch.float32 else torch.float16
 
 
 def layer_of(a: Any) -> Layer:
-    """The sizes and options among a registered op's arguments. Raises ElmoFastError where a step is too large."""
+    """Return the sizes and options in a registered op's arguments. Raises ElmoFastError if a step is too large."""
     (batch, time, width), (gates, size) = a.inputs[0].shape, a.weight_hh[0].shape
     if batch * gates >= 2**31:
         raise ElmoFastError(
             f"projected_lstm: a step of B={batch} rows and H={gates // 4} cells is too large; "
-            f"give B <= {(2**31 - 1) // gates}"
+            f"use B <= {(2**31 - 1) // gates}"
         )
     return Layer(
         len(a.inputs), batch, time, width, size, gates // 4, tuple(a.reverse), a.cell_clip, a.projection_clip,
@@ -432,10 +446,10 @@ def layer_of(a: Any) -> Layer:
 
 
 def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
-    """The tile for a kernel, and over how many blocks a long sum is split: at most as many as it has depths.
+    """Return the tile of a kernel, and the number of blocks that split a long sum: at most as many as it has depths.
 
     Few rows stream weights: small tiles, several blocks on each multiprocessor. Many rows are bound by what blocks read
-    again and again from the L2: the largest tile that registers hold, about one block per multiprocessor.
+    again and again from L2: the largest tile that registers hold, about one block per multiprocessor.
     """
     rows = ceil_power_of_two(layer.batch * (layer.time if kernel == "inputs" else 1), 16, 128)
     if layer.dtype == torch.float32 and _triton.is_small(device):
@@ -460,7 +474,10 @@ def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
 
 
 class Steps(NamedTuple):
-    """What the scan leaves, in step order: see the kernels for shapes. Slots: c and h have one more than steps."""
+    """Results of the scan, in step order; see the kernels for their shapes.
+
+    Slots: c and h have one more than steps.
+    """
 
     inputs: Tensor
     gates: Tensor
@@ -470,22 +487,22 @@ class Steps(NamedTuple):
 
 
 def packed_weights(name: str, parameters: list[Tensor], dtype: torch.dtype) -> Tensor:
-    """The directions' parameters one after the other, [R, ...], in `dtype`; kept until one of them changes."""
+    """Return the directions' parameters, stacked to [R, ...] in `dtype`; cached until one of them changes."""
     shape = (len(parameters), *parameters[0].shape)
 
     def fill(copies: list[Tensor]) -> None:
-        given = [parameter.detach() for parameter in parameters]
-        if given[0].dtype == dtype:
-            torch.stack(given, out=copies[0])
+        tensors = [parameter.detach() for parameter in parameters]
+        if tensors[0].dtype == dtype:
+            torch.stack(tensors, out=copies[0])
         else:
-            torch._foreach_copy_(list(copies[0].unbind(0)), given)
+            torch._foreach_copy_(list(copies[0].unbind(0)), tensors)
 
     device = parameters[0].device
     return packed(f"{name} {dtype}", parameters, lambda: [torch.empty(shape, dtype=dtype, device=device)], fill)[0]
 
 
 def packed_layer(a: Any, dtype: torch.dtype) -> list[Tensor]:
-    """W_ih, W_hh, bias (float32; not for backward) and, where there is one, W_hr, each as `packed_weights`."""
+    """Return W_ih, W_hh, bias (float32; not for backward) and W_hr if there is one, each as `packed_weights`."""
     return [
         packed_weights(name, getattr(a, name), torch.float32 if name == "bias" else dtype)
         for name in ("weight_ih", "weight_hh", "bias", "weight_hr")
@@ -496,7 +513,7 @@ def packed_layer(a: Any, dtype: torch.dtype) -> list[Tensor]:
 def launch_arrange(
     x: Tensor, layer: Layer, direction: int, order: Tensor | None, steps: Tensor, out: Tensor, scale: Tensor | None
 ) -> None:
-    """x [B, T, *] of one direction into out [T, B, *] in step order, in out's dtype."""
+    """Write x [B, T, *] of one direction into out [T, B, *] in step order, in out's dtype."""
     launch(
         arrange, (layer.time * layer.batch,),
         x, order, steps, scale, out, layer.batch, x.shape[2], *x.stride(), REVERSE=layer.reverse[direction],
@@ -505,9 +522,9 @@ def launch_arrange(
 
 
 def inputs_half(layer: Layer, x: Tensor, weight_ih: Tensor) -> Tensor:
-    """What the inputs [R, T, B, I] give to the pre-activations, [R, T, B, 4H].
+    """Compute the inputs' part [R, T, B, 4H] of the pre-activations, from the inputs [R, T, B, I].
 
-    cuBLAS stores no float16 of bfloat16 operands: a kernel of ours does, which spares half of the largest tensor.
+    cuBLAS stores no float16 for bfloat16 operands: a kernel of ours does, which saves half of the largest tensor.
     """
     gates = 4 * layer.cells
     if layer.dtype != torch.bfloat16:
@@ -523,9 +540,9 @@ def inputs_half(layer: Layer, x: Tensor, weight_ih: Tensor) -> Tensor:
 
 
 def allocate(layer: Layer, x: Tensor, save: bool, ragged: bool) -> Steps:
-    """Memory for a pass; without `save` cells keep two slots. Raises ElmoFastError when the device has not enough.
+    """Allocate memory for a pass; without `save` cells have two slots. Raises ElmoFastError if memory runs out.
 
-    ragged: rows may end before T; what is saved of the steps that they have not is then 0.
+    ragged: rows may end before T; what is saved for their missing steps is then 0.
     """
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     slots = t + 1 if save else 2
@@ -541,12 +558,12 @@ def allocate(layer: Layer, x: Tensor, save: bool, ragged: bool) -> Steps:
 
 
 def sorted_rows(x: Tensor, order: Tensor | None) -> Tensor:
-    """x [R, B, *], its rows in step order; None: they are."""
+    """Return x [R, B, *] with its rows in step order; order=None if they already are."""
     return x if order is None else x.index_select(1, order)
 
 
 def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None, lengths: Tensor, save: bool) -> None:
-    """All steps, two launches each (one where nothing is projected). weights: W_hh, bias, and W_hr or nothing."""
+    """Run all steps, two launches each (one without a projection). weights: W_hh, bias, and W_hr or nothing."""
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, bias, *projection = weights
     device = lengths.device
@@ -577,7 +594,7 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
 def finish(
     layer: Layer, steps: Steps, a: Any, order: Tensor | None, lengths: Tensor, masks: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(outputs [R, B, T, D], h [R, B, D], c [R, B, H]) in the user's order."""
+    """Return (outputs [R, B, T, D], h [R, B, D], c [R, B, H]) in the user's order."""
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     new = steps.projections.new_empty
     outputs, last_h, last_c = new(r, b, t, d), new(r, b, d), new(r, b, h)
@@ -590,20 +607,20 @@ def finish(
             b, t, d, *x.stride(), layer.projection_clip, REVERSE=layer.reverse[i],
             RESIDUAL=layer.residual, BLOCK=ceil_power_of_two(d, 16, 1024),
         )  # fmt: skip
-    for held, left, out, slots, first, bound, mask in (
+    for start, left, out, slots, first, bound, mask in (
         (a.h0, steps.projections, last_h, max(t, 1), 0, layer.projection_clip, masks),
         (a.c0, steps.cells, last_c, steps.cells.shape[1], 1, layer.cell_clip, None),
     ):
-        held = None if held is None else held.contiguous()
+        start = None if start is None else start.contiguous()
         launch(
-            last, (b, r), left, held, order, lengths, mask, out, b, out.shape[2], slots, first, bound,
+            last, (b, r), left, start, order, lengths, mask, out, b, out.shape[2], slots, first, bound,
             BLOCK=ceil_power_of_two(out.shape[2], 16, 1024),
         )  # fmt: skip
     return outputs, last_h, last_c
 
 
 def forward(a: Any) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor | None, Tensor]:
-    """(outputs, h and c), what the scan left, the order of rows (None: as they are) and the lengths in it, falling."""
+    """Return outputs, h and c; the steps; the order of rows (None: unchanged); and their lengths, falling."""
     layer, order = layer_of(a), None
     if a.lengths is None:
         falling = torch.full((layer.batch,), layer.time, device=a.inputs[0].device)

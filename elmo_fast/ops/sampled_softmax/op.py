@@ -16,7 +16,7 @@ CHUNK_BYTES = 32 * 2**20
 
 
 class SampledSoftmaxArguments(NamedTuple):
-    """What a backend is given: the arguments of `sampled_softmax`, checked."""
+    """Checked arguments of `sampled_softmax`, as backends receive them."""
 
     hidden: Tensor
     targets: Tensor
@@ -30,7 +30,7 @@ class SampledSoftmaxArguments(NamedTuple):
     precision: str
 
     def gathered(self) -> tuple[Tensor, Tensor, Tensor]:
-        """rows [N + S, D], offsets b - ln Q [N + S] and words [N + S]: of the targets, then of the samples."""
+        """Return rows [N + S, D], offsets b - ln Q [N + S] and words [N + S]: of the targets, then of the samples."""
         ids, words = torch.cat([self.targets, self.samples]), self.weight.shape[0]
         with torch.no_grad():
             expected = log_expected_counts(ids, self.tries, len(self.samples), words, correction=self.correction)
@@ -52,7 +52,9 @@ def sampled_softmax(
     precision: str = "float32",
     backend: str = "auto",
 ) -> Tensor:
-    """Cross entropy of each row against its target and S sampled words, corrected for how often each is drawn.
+    """Compute the cross entropy of each row against its target and S sampled words.
+
+    Logits are corrected for how often each word is sampled:
 
         l_n  = h_n · w_t + b_t - ln Q(t)            t = targets_n
         l_ns = h_n · w_s + b_s - ln Q(s)            s in samples, left out where s = t (an accidental hit)
@@ -69,13 +71,13 @@ def sampled_softmax(
         bias: b, [V]
         samples: distinct words, [S] int64, as from `log_uniform_sample`
         tries: number of tries the sample took, [] int64 or int
-        correction: whose expected counts: "tensorflow" (bilm-tf), "allennlp" (2.x) or "allennlp-0.9"
+        correction: origin of the expected counts: "tensorflow" (bilm-tf), "allennlp" (2.x) or "allennlp-0.9"
         sparse: gradients of weight and bias as sparse COO tensors of the words used. On the CPU they are coalesced
             (indices sorted and distinct; see `coalesced` for what autograd makes of the flag). On a GPU they are not,
             because merging would wait for the device: the words come in the order targets, samples, with repetitions
         chunk_bytes: bound for the logits, bytes (Triton: for their gradients; at least one tile of rows)
-        precision: to which hidden and the table's rows are rounded for the products; under torch.autocast "float32"
-            means autocast's dtype
+        precision: dtype to which hidden and the table's rows are rounded for the products; under torch.autocast
+            "float32" means autocast's dtype
         backend: "auto", "native", "triton" or "reference"
 
     Returns:

@@ -22,22 +22,25 @@ def run(a: SampledSoftmaxArguments) -> Tensor:
 
 
 def _forward(a: Any) -> tuple[Tensor, ...]:
-    """losses [N]; for backward: log-sum-exps [N, 2], operands of hidden [N, D] and of the samples' rows [S, D], their
-    offsets [S], and all words [N + S], targets first."""
+    """Compute losses [N] and, for backward, log-sum-exps [N, 2], operands and words.
+
+    The operands are of hidden [N, D] and of the samples' rows [S, D], with their offsets [S]; the words are all words
+    [N + S], targets first.
+    """
     d = _softmax_triton.gather("sampled_softmax", a, a.tries, a.correction, CORRECTIONS[a.correction], 2, 2)
-    wanted, sampled = d.ids.split([len(d.operands), len(d.rows)])
-    parts = _softmax_triton.launch_log_sums(d.sums, d.operands, d.rows, d.offsets, wanted, sampled, 0, d.tile)
+    targets, sampled = d.ids.split([len(d.operands), len(d.rows)])
+    parts = _softmax_triton.launch_log_sums(d.sums, d.operands, d.rows, d.offsets, targets, sampled, 0, d.tile)
     _softmax_triton.launch_merge(d.sums, parts, None, d.true, d.losses, d.kept, first=True)
     return d.losses, d.kept, d.operands, d.rows, d.offsets, d.ids
 
 
 def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """As `_softmax_triton.gradients`: the logits of a chunk are computed again."""
-    wanted, sampled = a.ids.split([len(a.operands), len(a.rows)])
+    """Compute `_softmax_triton.gradients`; the logits of a chunk are computed again."""
+    targets, sampled = a.ids.split([len(a.operands), len(a.rows)])
 
     def write(d: Tensor, sums: Tensor, first: int, rows: slice, scale: Tensor | None, tile: Tiles) -> None:
         start, n = rows.start, rows.stop - rows.start
-        h, target, total, g = (x.narrow(0, start, n) for x in (a.operands, wanted, a.totals, a.grad))
+        h, target, total, g = (x.narrow(0, start, n) for x in (a.operands, targets, a.totals, a.grad))
         _softmax_triton.launch_logit_gradients(
             d, sums, first, h, a.rows, a.offsets, target, sampled, 0, total, None, g, scale, tile
         )  # fmt: skip

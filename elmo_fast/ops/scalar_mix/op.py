@@ -12,7 +12,7 @@ from elmo_fast.ops._dispatch import select
 
 
 class ScalarMixArguments(NamedTuple):
-    """What a backend is given: the arguments of `scalar_mix`, checked."""
+    """Checked arguments of `scalar_mix`, as backends receive them."""
 
     layers: list[Tensor]
     scalars: Tensor
@@ -23,7 +23,7 @@ class ScalarMixArguments(NamedTuple):
     eps: float
     dropout: float
     seed: Tensor | None
-    """[] int64 on the layers' device; None: nothing is dropped"""
+    """[] int64 on the layers' device; None: no dropout"""
 
 
 def scalar_mix(
@@ -38,7 +38,7 @@ def scalar_mix(
     seed: Tensor | int | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """M learned weighted sums of L layers.
+    """Compute M learned weighted sums of L layers.
 
         y_m = gamma_m * sum_l softmax(scalars_m)_l * x_l
         x_l = h_l                                   or, with layer_norm,
@@ -61,7 +61,7 @@ def scalar_mix(
         eps: term under the root (bilm-tf and AllenNLP 0.9: 1e-12; AllenNLP 2: 1e-13)
         dropout: probability of an element of a mix to be dropped, 0 <= dropout < 1
         seed: of the dropout: the same seed drops the same elements, on every backend. [] int64 on the layers' device
-            (a captured CUDA graph reads it anew), a number, or None: drawn from torch's generator
+            (a captured CUDA graph reads it at each replay), a number, or None: sampled from torch's generator
         backend: "auto", "native", "triton" or "reference"
 
     Returns:
@@ -70,7 +70,7 @@ def scalar_mix(
 
     Raises:
         ElmoFastError: shapes, dtypes or devices that do not fit; a statistics_mask on the CPU that marks no position; a
-            dropout that is no probability below 1.
+            dropout that is not a probability below 1.
 
     Source: Peters et al. 2018, Deep contextualized word representations, equation 1.
     """
@@ -102,18 +102,18 @@ def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor |
         return
     if mask.shape != layers[0].shape[:-1] or mask.device != layers[0].device:
         raise ElmoFastError(
-            f"scalar_mix: statistics_mask must have shape {tuple(layers[0].shape[:-1])}, as the layers less their "
-            f"last dimension, on {layers[0].device}; got {given(mask)}"
+            f"scalar_mix: statistics_mask must have shape {tuple(layers[0].shape[:-1])}, that of the "
+            f"layers without the last dimension, on {layers[0].device}; got {given(mask)}"
         )
     # Checked on the CPU only: on a GPU the check would wait for it.
     if mask.device.type == "cpu" and mask.numel() and not torch.compiler.is_compiling() and not mask.any():
         raise ElmoFastError(
-            "scalar_mix: statistics_mask marks no position, so the layers have no mean; pass one that does"
+            "scalar_mix: statistics_mask marks no position, so the layers have no mean; mark at least one"
         )
 
 
 def _seed(dropout: float, seed: Tensor | int | None, layer: Tensor) -> Tensor | None:
-    """The seed as a tensor on the device of a layer, made without waiting for it; None where nothing is dropped."""
+    """Return the seed as a tensor on the device of a layer, without waiting for it; None if nothing is dropped."""
     if not 0 <= dropout < 1:
         raise ElmoFastError(f"scalar_mix: dropout must be a probability, 0 <= dropout < 1; got {dropout}")
     if isinstance(seed, Tensor):

@@ -1,9 +1,8 @@
-"""scalar_mix in plain torch: the definition; and its dropout, which Philox decides alike for every backend.
+"""scalar_mix in plain torch: the definition, and its dropout, which Philox decides alike for every backend.
 
-Philox 4x32-10 (_sampling.py) is keyed by the seed's two halves.
-Its counter is (element's number, of which 64 bits, the mix, 0), and its four results serve four elements LANES apart:
-element e takes result (e // LANES) % 4 of number e // (4 * LANES) * LANES + e % LANES. It is kept where that result,
-a whole number below 2^32, is not below p * 2^32.
+Philox 4x32-10 (_sampling.py) is keyed by the seed's two halves. Its counter is (element's number, of which 64 bits, the
+mix, 0), and its four results serve four elements LANES apart: element e takes result (e // LANES) % 4 of number e // (4
+* LANES) * LANES + e % LANES. It is kept if that result, a whole number below 2^32, is at least p * 2^32.
 """
 
 import torch
@@ -16,12 +15,12 @@ LANES = 1024
 
 
 def threshold(p: float) -> int:
-    """Results below it are dropped."""
+    """Return the number below which results are dropped."""
     return min(round(p * 2**32), LOW)
 
 
 def kept(shape: torch.Size, p: float, seed: Tensor) -> Tensor:
-    """bool [M, ...] of `shape`: which elements of the mixes stay, each with probability 1 - p."""
+    """Return which elements of the mixes are kept, bool [M, ...] of `shape`, each with probability 1 - p."""
     mixes, n = shape[0], shape[1:].numel()
     blocks = -(-n // (4 * LANES))
     number = torch.arange(blocks * LANES, device=seed.device).expand(mixes, -1)
@@ -33,17 +32,20 @@ def kept(shape: torch.Size, p: float, seed: Tensor) -> Tensor:
 
 
 def dropped(mixes: Tensor, p: float, seed: Tensor | None) -> Tensor:
-    """The mixes after dropout: what stays times 1 / (1 - p), the rest 0; themselves where seed is None."""
+    """Apply dropout to the mixes: kept elements times 1 / (1 - p), the rest 0; unchanged if seed is None."""
     return mixes if seed is None else torch.where(kept(mixes.shape, p, seed), mixes * (1 / (1 - p)), 0)
 
 
 def normalised(layer: Tensor, counted: Tensor | None, eps: float) -> Tensor:
-    """(layer - mean) / sqrt(variance + eps), ONE mean and biased variance over all elements at counted positions."""
+    """Compute (layer - mean) / sqrt(variance + eps), with ONE mean and variance over all counted positions.
+
+    Both are over all elements at those positions; the variance is biased.
+    """
     if counted is None:
         counted = torch.ones(layer.shape[:-1], dtype=torch.bool, device=layer.device)
     counted = counted.unsqueeze(-1)
     number = counted.to(layer.dtype).sum() * layer.shape[-1]
-    # What does not count is left out, not multiplied by zero: it may be NaN.
+    # Elements that do not count are replaced, not multiplied by zero: they may be NaN.
     mean = layer.where(counted, 0).sum() / number
     variance = (layer - mean).where(counted, 0).square().sum() / number
     return (layer - mean) / torch.sqrt(variance + eps)

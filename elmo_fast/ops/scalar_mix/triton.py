@@ -1,8 +1,8 @@
-"""Triton: each layer read once for all mixes, dropout within; float32 arithmetic, also on 16-bit layers.
+"""scalar_mix in Triton: each layer read once for all mixes, with dropout; float32 arithmetic, also on 16-bit layers.
 
-All kernels are bound by memory: the floor is the bytes of the layers, the mixes and their gradients. What hides its
-latency is loads in flight: a block has 4 * LANES elements of every layer, 16 bytes of 16-bit numbers per thread and
-load. Layers come as four pointers, None where there are fewer.
+All kernels are bound by memory: the floor is the bytes of the layers, the mixes and their gradients. Loads in flight
+hide its latency: a block has 4 * LANES elements of every layer, 16 bytes of 16-bit numbers per thread and load. Layers
+come as four pointers, None if there are fewer.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ from elmo_fast.ops._triton import explained
 from elmo_fast.ops.scalar_mix.op import ScalarMixArguments
 from elmo_fast.ops.scalar_mix.reference import LANES, threshold
 
-# What one launch takes. Backward keeps a sum per element, layer and mix in registers.
+# Limits of one launch. Backward keeps a sum per element, layer and mix in registers.
 LAYERS, MIXES, BACKWARD_MIXES = 4, 4, 2
-# Eight blocks for each of 132 multiprocessors: as many as are there at once, and partial results that one block adds.
+# Eight blocks for each of 132 multiprocessors: as many as run at once, few enough for one block to add their results.
 PROGRAMS = 1024
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @triton.jit
 def kept(seed_ptr, threshold, block, mix, MP: tl.constexpr, LANES: tl.constexpr):
-    """[MP, LANES] int32: bit j says whether dropout keeps element (4 * block + j) * LANES + lane of each mix.
+    """Return [MP, LANES] int32: bit j is set if dropout keeps element (4 * block + j) * LANES + lane of a mix.
 
     Philox gives four numbers at a time; so far apart each of them serves a vector of neighbours (see reference.py).
     """
@@ -43,8 +43,10 @@ def kept(seed_ptr, threshold, block, mix, MP: tl.constexpr, LANES: tl.constexpr)
 
 @triton.jit
 def elements(x_ptr, i, inside, statistics_ptr, layer: tl.constexpr, L: tl.constexpr):
-    """Elements of layer l in float32, normalised where there are statistics. The mean is float64 and taken off in two
-    parts: its rounding would shift all elements alike."""
+    """Load elements of layer l in float32, normalised if there are statistics.
+
+    The mean is float64 and subtracted in two parts: its rounding would shift all elements alike.
+    """
     x = tl.load(x_ptr + i, mask=inside, other=0.0).to(tl.float32)
     if statistics_ptr is not None:
         mean, inverse = tl.load(statistics_ptr + layer), tl.load(statistics_ptr + L + layer)
@@ -56,7 +58,7 @@ def elements(x_ptr, i, inside, statistics_ptr, layer: tl.constexpr, L: tl.conste
 
 @triton.jit
 def add_layer(y, x_ptr, i, inside, factor_ptr, of_mix, m_inside, statistics_ptr, layer: tl.constexpr, L: tl.constexpr):
-    """y [MP, LANES] + factor[m, l] * x_l; y alone where there is no such layer."""
+    """Return y [MP, LANES] + factor[m, l] * x_l, or y alone if there is no such layer."""
     if x_ptr is not None:
         x = elements(x_ptr, i, inside, statistics_ptr, layer, L)
         y += tl.load(factor_ptr + of_mix * L + layer, mask=m_inside, other=0.0)[:, None] * x[None, :]
@@ -93,9 +95,10 @@ def mix(
 
 @triton.jit
 def merged(mean, m2, x_ptr, at, inside, number, own_number):
-    """Mean and sum of squared deviations of what came before (`number` elements) and of a tile (Chan et al. 1979).
+    """Merge mean and squared deviations of the previous `number` elements with those of a tile (Chan et al. 1979).
 
-    The tile's own are taken about its float32 mean, and corrected for that mean's rounding.
+    The tile's own are computed about its float32 mean, and corrected for that mean's rounding. Squared deviations are
+    sums.
     """
     if x_ptr is not None:
         x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
@@ -170,7 +173,7 @@ def back(
     total, g, x_ptr, dx_ptr, begin_ptr, i, inside, counts, factor_ptr, of_mix, m_inside, statistics_ptr, sums_ptr, n,
     layer: tl.constexpr, K: tl.constexpr, L: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
-    """One layer's share: total + g * x_l, and its gradient where dx_ptr is given."""
+    """Add one layer's share g * x_l to total, and store its gradient if dx_ptr is given."""
     if x_ptr is not None:
         if SUMS or sums_ptr is not None:
             x = elements(x_ptr, i, inside, statistics_ptr, layer, L)
@@ -180,7 +183,7 @@ def back(
             factor = tl.load(factor_ptr + of_mix * L + layer, mask=m_inside, other=0.0)
             d = tl.sum(factor[:, None] * g, axis=0)
             if sums_ptr is not None:
-                # Through the mean and the variance, to the elements that they are of.
+                # Through the mean and the variance, to the elements that they are computed from.
                 of_sums = sums_ptr + of_mix * (L + 1)
                 number = tl.load(statistics_ptr + 2 * L)
                 slope = tl.sum(factor.to(tl.float64) * tl.load(of_sums + layer, mask=m_inside, other=0.0)) / number
@@ -248,9 +251,9 @@ def unmix(
 
 
 def four(tensors: Sequence[Tensor | None], first: int) -> list[Tensor | None]:
-    """Tensors first..first+3, None where there are none."""
-    found = list(tensors[first : first + LAYERS])
-    return found + [None] * (LAYERS - len(found))
+    """Return tensors first..first+3, with None for missing ones."""
+    some = list(tensors[first : first + LAYERS])
+    return some + [None] * (LAYERS - len(some))
 
 
 def _contiguous(a: Any) -> Any:
@@ -259,7 +262,7 @@ def _contiguous(a: Any) -> Any:
 
 
 def statistics(a: Any) -> Tensor:
-    """[3, L] float64: mean, 1 / sqrt(variance + eps), number of counted elements. Reads every layer once."""
+    """Compute [3, L] float64: mean, 1 / sqrt(variance + eps), number of counted elements. Reads every layer once."""
     layers = a.layers
     number, width = len(layers), layers[0].shape[-1]
     positions = layers[0].numel() // max(1, width)
@@ -273,42 +276,42 @@ def statistics(a: Any) -> Tensor:
             moments, (programs,), *four(layers, first), a.counted, partial, positions, width, tiles,
             FIRST=first, L=number, ROWS=rows, COLUMNS=columns,
         )  # fmt: skip
-    found = layers[0].new_empty(3, number, dtype=torch.float64)
-    _triton.launch(merge_moments, (number,), partial, found, programs, a.eps, L=number, BLOCK=PROGRAMS)
-    return found
+    results = layers[0].new_empty(3, number, dtype=torch.float64)
+    _triton.launch(merge_moments, (number,), partial, results, programs, a.eps, L=number, BLOCK=PROGRAMS)
+    return results
 
 
 def forward(a: Any) -> tuple[Tensor, Tensor]:
-    """The mixes, and the statistics ([0] without a layer norm); `factors` [M, L] float32, any strides."""
+    """Compute the mixes, and the statistics ([0] without a layer norm); `factors`: [M, L] float32, any strides."""
     a = _contiguous(a)
     layers, n, number, mixes = a.layers, a.layers[0].numel(), len(a.layers), a.factors.shape[0]
     rows = layers[0].shape[0] if layers[0].dim() > 1 else 1
     size = mixes * n * layers[0].itemsize
     with explained("scalar_mix", "sentences", size, size // max(1, rows), rows, layers[0].device):
         y = layers[0].new_empty(mixes, *layers[0].shape)
-        # More layers than a kernel takes: what is not final stays in float32.
+        # More layers than a kernel takes: intermediate results stay in float32.
         rest = number > LAYERS and y.dtype != torch.float32
         partial = torch.empty_like(y, dtype=torch.float32) if rest else y
-    found = statistics(a) if a.layer_norm else layers[0].new_empty(0, dtype=torch.float64)
+    stats = statistics(a) if a.layer_norm else layers[0].new_empty(0, dtype=torch.float64)
     for first in range(0, number, LAYERS):
         last = first + LAYERS >= number
         for first_mix in range(0, mixes, MIXES):
             _triton.launch(
                 mix, (_triton.cdiv(n, (4 * LANES)),),
-                *four(layers, first), a.factors, found if a.layer_norm else None, partial if first else None,
+                *four(layers, first), a.factors, stats if a.layer_norm else None, partial if first else None,
                 a.seed if last else None, *_dropout(a), y if last else partial, n, first_mix, mixes,
                 FIRST=first, L=number, MP=_triton.ceil_power_of_two(mixes, 1, MIXES), LANES=LANES,
             )  # fmt: skip
-    return y, found
+    return y, stats
 
 
 def _dropout(a: Any) -> tuple[int, float]:
-    """Threshold and scale, as the kernels take them."""
+    """Return threshold and scale, as the kernels take them."""
     return threshold(a.dropout), 1 / (1 - a.dropout)
 
 
 def backward(a: Any) -> tuple[list[Tensor], Tensor]:
-    """Gradients of the layers (none where not needed) and of the factors ([0] where not needed)."""
+    """Compute the gradients of the layers (none if not needed) and of the factors ([0] if not needed)."""
     a = _contiguous(a)._replace(grad=a.grad.contiguous())
     number, mixes = len(a.layers), a.factors.shape[0]
     fused = a.need_layers and a.need_factors and not a.layer_norm
@@ -327,10 +330,10 @@ def backward(a: Any) -> tuple[list[Tensor], Tensor]:
 
 
 def passes(a: Any, d_layers: list[Tensor], sums: Tensor | None, partial: Tensor | None) -> None:
-    """One pass over gradients and layers for every four layers and two mixes: sums, gradients or both."""
+    """Run one pass over gradients and layers for every four layers and two mixes: sums, gradients or both."""
     layers, number, mixes, n = a.layers, len(a.layers), a.factors.shape[0], a.layers[0].numel()
     blocks = _triton.cdiv(n, (4 * LANES))
-    # More mixes than a kernel takes: what is not final stays in float32.
+    # More mixes than a kernel takes: intermediate results stay in float32.
     rest = a.factors.new_empty(LAYERS, n) if d_layers and mixes > BACKWARD_MIXES else None
     for first in range(0, number, LAYERS):
         for first_mix in range(0, mixes, BACKWARD_MIXES):
@@ -349,7 +352,10 @@ def passes(a: Any, d_layers: list[Tensor], sums: Tensor | None, partial: Tensor 
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """As the other Triton backends, but layers may be 16-bit: nothing is multiplied by tensor cores."""
+    """Explain in one sentence why the kernels cannot serve these, or return None.
+
+    Unlike for other Triton backends, layers may be 16-bit: nothing is multiplied by tensor cores.
+    """
     if dtype not in _DTYPES:
         name = str(dtype).removeprefix("torch.")
         return (
@@ -368,8 +374,8 @@ def run(a: ScalarMixArguments) -> Tensor:
 
 def _fake(a: Any) -> tuple[Tensor, Tensor]:
     first = a.layers[0]
-    found = (3, len(a.layers)) if a.layer_norm else (0,)
-    return first.new_empty(a.factors.shape[0], *first.shape), first.new_empty(found, dtype=torch.float64)
+    shape = (3, len(a.layers)) if a.layer_norm else (0,)
+    return first.new_empty(a.factors.shape[0], *first.shape), first.new_empty(shape, dtype=torch.float64)
 
 
 _triton.define(

@@ -1,4 +1,4 @@
-"""C++ on the CPU: one pass of hashing, rows compared in full, distinct rows in the order of their first occurrence."""
+"""unique_rows in C++: one pass of hashing, rows compared in full, distinct rows in the order of first occurrence."""
 
 from typing import Any
 

@@ -10,7 +10,7 @@ from elmo_fast.ops.adagrad.op import RowOrder
 
 
 def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
-    """The distinct rows of `ids`, and for every row which of them it is.
+    """Return the distinct rows of `ids`, and for every row the index of its distinct row.
 
         unique[inverse] == ids, and no two rows of `unique` are equal
 
@@ -35,11 +35,11 @@ def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
 
 
 def padded_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor, Tensor]:
-    """As `unique_rows`, with shapes that depend on no value, so that nothing waits for the device.
+    """Return the results of `unique_rows` in shapes that depend on no value, so that nothing waits for the device.
 
         unique[inverse] == ids, and unique[count:] == 0
 
-    "triton" sorts rows by a hash and compares neighbours in full, so it never takes two rows for one. If different rows
+    "triton" sorts rows by a hash and compares neighbours in full, so it never merges different rows. If different rows
     share all 63 bits of their key, one of them may occur in `unique` more than once, which costs only time.
 
     Args:
@@ -49,7 +49,7 @@ def padded_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, T
     Returns:
         unique: the distinct rows in the backend's order, then rows of zeros, [N, C], dtype of `ids`.
         inverse: row of `unique` equal to each row of `ids`, [N] int64.
-        count: how many rows are distinct, [] int64, on the device of `ids`.
+        count: number of distinct rows, [] int64, on the device of `ids`.
 
     Raises:
         ElmoFastError: wrong shape or dtype, or an unknown backend.
@@ -59,15 +59,17 @@ def padded_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, T
 
 
 def ordered_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor, Tensor, RowOrder | None]:
-    """As `padded_unique_rows`, and the order of `inverse`, so that the gradient of `gather_rows` need not sort again.
+    """Return the results of `padded_unique_rows`, and the order of `inverse`.
+
+    With it the gradient of `gather_rows` need not sort again.
 
     Args:
-        ids, backend: as `padded_unique_rows`'.
+        ids, backend: as for `padded_unique_rows`.
 
     Returns:
-        unique, inverse, count: as `padded_unique_rows`'.
-        order: `inverse` sorted, equal ones in their order, and their places, [N] int64 both; None where the backend
-            has not sorted ("native", "reference").
+        unique, inverse, count: as from `padded_unique_rows`.
+        order: `inverse` sorted, equal ones in their order, and their positions, [N] int64 both; None if the backend has
+            not sorted ("native", "reference").
 
     Raises:
         ElmoFastError: wrong shape or dtype, or an unknown backend.
@@ -78,11 +80,11 @@ def ordered_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, 
 
 
 def gather_rows(table: Tensor, inverse: Tensor, *, order: RowOrder | None = None, backend: str = "auto") -> Tensor:
-    """The row of `table` that each index names; the gradient of a row is the sum over all indices that name it.
+    """Return the row of `table` for each index; the gradient of a row is the sum over all indices that name it.
 
         rows[n] = table[inverse[n]],    d table[u] = sum over n with inverse[n] = u of d rows[n]
 
-    The sum runs in one order on every run. Rows that no index names have gradient 0.
+    The sum has the same order on every run. Rows that no index names have gradient 0.
 
     Args:
         table: [U, D] float32|float64, any strides.

@@ -1,4 +1,4 @@
-"""Triton: rows are sorted by a hash of 56 bits, and each is compared in full with the one before it. No host sync."""
+"""unique_rows in Triton: sort rows by a 56-bit hash, compare each in full with the one before; no host sync."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from elmo_fast.ops._kernels import segment_sum
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
 from elmo_fast.ops.adagrad.op import RowOrder
 
-HASH_BITS = 56  # with the 7 bits of the length above them the keys of the sort stay positive
+HASH_BITS = 56  # with the 7 bits of the length above them, the sort keys stay positive
 
 
 @triton.jit
 def _mixed(x):
-    """A bijection of 64 bits after which every bit depends on every bit (multiply and shift, twice)."""
+    """Map 64 bits by a bijection after which every bit depends on every bit (multiply and shift, twice)."""
     x = (x ^ (x >> 32)) * 0x1B873593CC9E2D51
     x = (x ^ (x >> 29)) * 0x2545F4914F6CDD1D
     return x ^ (x >> 32)
@@ -28,10 +28,10 @@ def _mixed(x):
 def keys(
     ids, row_stride, column_stride, out, rows, columns, BITS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """out[n] = (127 - slot where the trailing run of equal ids begins, at most 127) · 2^56 + hash of row n, BITS bits.
+    """Compute out[n] = (127 - slot of row n's trailing run of equal ids, at most 127) · 2^56 + hash of BITS bits.
 
-    So rows come longest first when sorted: the convolutions work on tiles of words of one length. ids [N, C]; out [N]
-    int64. Floor: the ids once.
+    The slot is where the run begins. So sorted rows begin with the longest: the convolutions work on tiles of words of
+    one length. ids [N, C]; out [N] int64. Floor: the ids once.
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     live = row < rows
@@ -55,7 +55,7 @@ def keys(
 def firsts(
     ids, row_stride, column_stride, order, sorted_keys, out, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """out[i] = 1 where place i of the sorted rows differs, in full, from the place before it, else 0 (int32)."""
+    """Compute out[i] = 1 if sorted row i differs, in full, from the one before it, else 0 (int32)."""
     place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     live = (place > 0) & (place < rows)
     alike = tl.load(sorted_keys + place, mask=live, other=0) == tl.load(sorted_keys + place - 1, mask=live, other=0)
@@ -77,8 +77,10 @@ def scatter(
     ids, row_stride, column_stride, order, first, rank, unique, inverse, ordered, count, rows, columns,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """unique [N, C]: the rows that are the first of their kind at place rank - 1, then zeros; inverse [N], and sorted,
-    as `order` has it; count []."""
+    """Write unique [N, C], inverse [N], inverse sorted, as `order` has it, and count [].
+
+    unique has the rows that are the first of their kind at index rank - 1, then zeros.
+    """
     place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     live = place < rows
     number = tl.load(rank + rows - 1)
@@ -103,7 +105,7 @@ def scatter(
 
 @triton.jit
 def take(table, inverse, out, entries, rows, width, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """out [N, D] = table[inverse], NaN where inverse points outside the table. Floor: reading and writing N·D."""
+    """Compute out [N, D] = table[inverse], NaN if inverse points outside the table. Floor: reading and writing N·D."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     live = (row < rows)[:, None] & (column < width)[None, :]
@@ -114,7 +116,7 @@ def take(table, inverse, out, entries, rows, width, ROWS: tl.constexpr, BLOCK: t
 
 
 def run(ids: Tensor) -> tuple[Tensor, Tensor]:
-    """As elmo_fast.ops.unique_rows; a shape that depends on values has to wait for the device."""
+    """Run elmo_fast.ops.unique_rows; a shape that depends on values has to wait for the device."""
     unique, inverse, count, _, _ = _padded(ids)
     return unique[: int(count)].clone(), inverse
 
@@ -124,7 +126,7 @@ def gather(table: Tensor, inverse: Tensor, order: RowOrder | None) -> Tensor:
 
 
 def _padded(ids: Tensor, bits: int = HASH_BITS) -> tuple[Tensor, ...]:
-    """unique, inverse and count of padded_unique_rows; inverse sorted, and the place of each before."""
+    """Return unique, inverse and count of padded_unique_rows, inverse sorted, and the position of each before."""
     rows, columns = ids.shape
     new = ids.new_empty
     unique, inverse, sorted_inverse = new(rows, columns), new(rows, dtype=torch.int64), new(rows, dtype=torch.int64)
@@ -162,7 +164,7 @@ def _gather(a: Any) -> Tensor:
 
 
 def _gather_backward(a: Any) -> Tensor:
-    """As segment_sum; places that were given are clamped before they become addresses."""
+    """Sum by `segment_sum`, with given positions clamped before they become addresses."""
     order = None if a.order is None else (a.sorted_inverse.contiguous(), a.order.clamp(0, len(a.order) - 1))
     return segment_sum(a.grad.contiguous(), a.inverse, a.entries, order)
 
