@@ -17,7 +17,7 @@ version = release = elmo_fast.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-exclude_patterns = ["_build", "report/runs"]
+exclude_patterns = ["_build", "report"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
 default_role = "code"
