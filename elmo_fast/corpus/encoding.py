@@ -15,8 +15,8 @@ import numpy.typing as npt
 from elmo_fast.corpus.pieces import LINE_END, Ids, numbered, numbering, pieces_matching
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.op_choices import Tokenizer
-from elmo_fast.text import Vocabulary, characters, unknown_hints
-from elmo_fast.text.characters import RAW_CHARACTERS, Bytes, CharacterTable, utf8_of
+from elmo_fast.text import Vocabulary, unknown_hints
+from elmo_fast.text.characters import PREDICTION_CHARACTERS, Bytes, CharacterTable, id_of_code, utf8_of
 
 if TYPE_CHECKING:
     import torch
@@ -58,26 +58,15 @@ class TypeTable:
         return np.where(chosen > 0, self.ends[chosen - 1].astype(np.int64), 0), ends
 
 
-# Bytes that UTF-8 has not stand for the markers and for padding, the raw ids from 256 on.
-FIRST_MARKER = 0xF8
-
-
 class TypeCharacters:
-    """A CharacterTable on a device, from which ids are gathered there: C bytes per type instead of 8 C."""
+    """A CharacterTable on a device, from which prediction ids are gathered there."""
 
     def __init__(self, table: CharacterTable, device: "torch.device | str") -> None:
         import torch
 
-        self.max_characters = table.max_characters
-        codes = np.empty((len(table), self.max_characters), np.uint8)
-        for first in range(0, len(table), characters._WORDS_AT_ONCE):
-            rows = np.arange(first, min(first + characters._WORDS_AT_ONCE, len(table)))
-            ids = table.ids(rows, RAW_CHARACTERS, np.int16)
-            codes[rows] = np.where(ids > 255, ids - 256 + FIRST_MARKER, ids)
-        self._codes = torch.from_numpy(codes).to(device)
-        meant = np.arange(1, 257)
-        meant[FIRST_MARKER : FIRST_MARKER + RAW_CHARACTERS - 256] = np.arange(257, RAW_CHARACTERS + 1)
-        self._ids = torch.from_numpy(meant).to(device)
+        self.max_characters = table.codes.shape[1]
+        self._codes = torch.from_numpy(table.codes).to(device)
+        self._ids = torch.from_numpy(id_of_code(PREDICTION_CHARACTERS)).to(device)
 
     def ids(self, types: "Tensor") -> "Tensor":
         """The prediction ids (bytes + 1; padding slots 261) of each type, without waiting for the device.

@@ -83,8 +83,8 @@ BOS_WORD, EOS_WORD = "<S>", "</S>"
 MAX_CHARACTERS = 50
 RAW_CHARACTERS, PREDICTION_CHARACTERS = 261, 262
 
-# How a CharacterTable stores the two sentence markers among its lengths.
-BOS_LENGTH, EOS_LENGTH = -1, -2
+# Bytes that UTF-8 lacks store the markers and the padding, the raw ids from 256 on, in one byte each.
+FIRST_MARKER = 0xF8
 _WORDS_AT_ONCE = 1 << 16
 
 
@@ -102,15 +102,23 @@ def utf8_of(words: Iterable[str]) -> Bytes:
     return Bytes(np.frombuffer(b"".join(encoded), np.uint8), np.cumsum(lengths, dtype=np.uint64))
 
 
-class CharacterTable:
-    """The characters of V words, one row each, from which ids are gathered: C bytes per word instead of 8 C.
+def id_of_code(n_characters: int) -> Rows:
+    """Return the id of each code of a CharacterTable, [256] int64; n_characters: 261 for raw ids, 262 for raw + 1."""
+    if n_characters not in (RAW_CHARACTERS, PREDICTION_CHARACTERS):
+        raise ElmoFastError(f"n_characters must be 261 (raw ids) or 262 (prediction ids); got {n_characters}")
+    ids = np.arange(256)
+    ids[FIRST_MARKER : FIRST_MARKER + RAW_CHARACTERS - 256] = np.arange(256, RAW_CHARACTERS)
+    return ids + (n_characters - RAW_CHARACTERS)
 
-    bytes: UTF-8 bytes of each word, [V, C-2] uint8, zero past its length
-    lengths: bytes of each word, [V] int16; -1 stands for <S> and -2 for </S>
+
+class CharacterTable:
+    """The characters of V words, from which ids are gathered: C bytes per word instead of 8 C.
+
+    words: strings, or their bytes as `utf8_of` returns them
+    codes: [BOW, bytes, EOW, PAD...] of each word, [V, C] uint8; ids above 255 are stored from FIRST_MARKER on
     """
 
     def __init__(self, words: Iterable[str] | Bytes, max_characters: int = MAX_CHARACTERS) -> None:
-        """words: strings, or their bytes as `utf8_of` returns them."""
         if max_characters < 3:
             raise ElmoFastError(
                 f"max_characters must be 3 or more (two slots mark the start and end of the word); got {max_characters}"
@@ -118,49 +126,38 @@ class CharacterTable:
         not_a_string(words, "words", "a list of words")
         data, ends = words if isinstance(words, Bytes) else utf8_of(words)
         bounds = np.concatenate([[0], ends.astype(np.int64)])
-        self.max_characters, width = max_characters, max_characters - 2
-        self.lengths, self.bytes = np.empty(len(ends), np.int16), np.zeros((len(ends), width), np.uint8)
-        slots = np.arange(width)
+        bow, eow, pad = (FIRST_MARKER + marker - 256 for marker in (BOW, EOW, PAD))
+        width, slots = max_characters - 2, np.arange(max_characters - 2)
+        self.codes = np.full((len(ends), max_characters), pad, np.uint8)
+        self.codes[:, 0] = bow
         for first in range(0, len(ends), _WORDS_AT_ONCE):
             some = bounds[first : first + _WORDS_AT_ONCE + 1]
             lengths, body = np.diff(some), data[some[0] : some[-1]]
             if lengths.max() > width:
                 body = body[np.arange(some[0], some[-1]) - np.repeat(some[:-1], lengths) < width]
-            rows = slice(first, first + len(lengths))
-            self.lengths[rows] = np.minimum(lengths, width)
-            self.bytes[rows][slots < self.lengths[rows, None]] = body
-        for marker, length in ((BOS_WORD, BOS_LENGTH), (EOS_WORD, EOS_LENGTH)):
-            same_length = np.flatnonzero(np.diff(bounds) == len(marker))
-            letters = data[bounds[same_length][:, None] + np.arange(len(marker))]
-            equal = (letters == np.frombuffer(marker.encode(), np.uint8)).all(1)
-            self.lengths[same_length[equal]] = length
+            codes, lengths = self.codes[first : first + len(lengths)], np.minimum(lengths, width)
+            codes[:, 1:-1][slots < lengths[:, None]] = body
+            codes[np.arange(len(codes)), lengths + 1] = eow
+        for word, marker in ((BOS_WORD, BOS), (EOS_WORD, EOS)):
+            same_length = np.flatnonzero(np.diff(bounds) == len(word))
+            letters = data[bounds[same_length][:, None] + np.arange(len(word))]
+            equal = same_length[(letters == np.frombuffer(word.encode(), np.uint8)).all(1)]
+            self.codes[equal] = [bow, FIRST_MARKER + marker - 256, eow, *[pad] * (max_characters - 3)]
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.codes)
 
     def ids(
         self, rows: Any = None, n_characters: int = PREDICTION_CHARACTERS, dtype: Any = np.int64
     ) -> np.ndarray[Any, np.dtype[Any]]:
-        """The character ids of the words at the indices `rows`.
+        """Return the character ids of the words at the indices `rows`.
 
         rows: indices of words, any shape, integers; all words when None
         n_characters: 261 for raw ids (as in training), 262 for prediction ids (raw + 1), as in options.json
         returns: ids, rows.shape + [C], `dtype`
         """
-        if n_characters not in (RAW_CHARACTERS, PREDICTION_CHARACTERS):
-            raise ElmoFastError(f"n_characters must be 261 (raw ids) or 262 (prediction ids); got {n_characters}")
-        rows = np.arange(len(self)) if rows is None else np.asarray(rows, np.int64)
-        lengths = self.lengths[rows.reshape(-1)]
-        bodies = self.bytes[rows.reshape(-1)]
-        marked = lengths < 0
-        ids = np.full((len(lengths), self.max_characters), PAD, dtype)
-        ids[:, 0] = BOW
-        np.copyto(ids[:, 1:-1], bodies, where=np.arange(bodies.shape[1]) < lengths[:, None])
-        ids[marked, 1] = np.where(lengths[marked] == BOS_LENGTH, BOS, EOS)
-        ids[np.arange(len(ids)), np.where(marked, 1, lengths) + 1] = EOW
-        if n_characters == PREDICTION_CHARACTERS:
-            ids += 1
-        return ids.reshape(*rows.shape, self.max_characters)
+        codes = self.codes if rows is None else self.codes[np.asarray(rows, np.int64)]
+        return id_of_code(n_characters).astype(dtype)[codes]
 
 
 def words_to_ids(words: Sequence[str], n_characters: int = RAW_CHARACTERS, max_characters: int = MAX_CHARACTERS) -> Any:
