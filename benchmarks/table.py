@@ -259,7 +259,7 @@ def costs(contents: list[Content]) -> str:
     for model, width in WIDTHS.items():
         speed, memory = of[f"embed, {model}", 1], of.get((f"resident memory, {model}", 1))
         disk = [f"{number(1e8 * width * size / 1e9)} GB" for size in (2, 3 * 4)]
-        used = "" if memory is None else f"{number(memory)} MiB"
+        used = "not measured" if memory is None else f"{number(memory)} MiB"
         rows.append([f"`{model}`, {width} numbers", number(speed), f"{number(1e8 / speed / 3600)} hours", used, *disk])
     return "\n".join([*markdown("lrrrrr", *rows), "", f"Measured on {provenance(content)}."])
 
