@@ -115,20 +115,19 @@ def evaluate_analogies(
     """
     path = bundled(QUESTIONS) if path is None else os.fspath(path)
     questions: list[int] = []  # of each section
-
-    def question(index: int, line: str) -> bool:
-        words = len(line.split())
+    skipped: list[int] = []
+    for index, line in read_lines(path):
         if line.startswith(": "):
             questions.append(0)
         elif not questions:
             raise ElmoFastError(
                 f'{path}, line {index + 1}: wanted a line ": NAME" before the first question, found {line[:60]!r}'
             )
-        elif words == 4:
+        elif len(line.split()) == 4:
             questions[-1] += 1
-        return line.startswith(": ") or words in (0, 4)
-
-    _read(path, question, "four words")
+        elif line.strip():
+            skipped.append(index + 1)
+    _warn_of(path, skipped, "four words")
     if not sum(questions):
         raise ElmoFastError(f'{path}: wanted questions (lines of four words after a line ": NAME"), found none')
     _, scores = vectors.to_gensim().evaluate_word_analogies(
@@ -169,20 +168,19 @@ def evaluate_similarity(
     path = bundled(WORDSIM353) if path is None else os.fspath(path)
     spell: Callable[[str], str] = str.upper if case_insensitive else str
     words = set(map(spell, vectors.words[:restrict_vocab]))
-    known: list[bool] = []
-
-    def pair(index: int, line: str) -> bool:
+    known: list[bool] = []  # of each pair, whether both words have vectors
+    skipped: list[int] = []
+    for index, line in read_lines(path):
         if line and not line.startswith("#"):
             *both, score = line.split(delimiter)
             try:
                 float(score if len(both) == 2 else "")
             except ValueError:
-                return False
-            known.append(words.issuperset(map(spell, both)))
-        return True
-
+                skipped.append(index + 1)
+            else:
+                known.append(words.issuperset(map(spell, both)))
     wanted = f"two words and a number separated by {delimiter!r}"
-    _read(path, pair, wanted)
+    _warn_of(path, skipped, wanted)
     if not known:
         raise ElmoFastError(f"{path}: wanted pairs (lines of {wanted}), found none")
     compared, pearson, spearman = len(known) if unknown_as_zero else sum(known), float("nan"), float("nan")
@@ -196,9 +194,8 @@ def evaluate_similarity(
     return SimilarityScores(pearson, spearman, compared, known.count(False), len(known))
 
 
-def _read(path: str, take: Callable[[int, str], bool], wanted: str) -> None:
-    """Call `take` with each line and its number from 0; warn about lines that it does not take."""
-    skipped = [index + 1 for index, line in read_lines(path) if not take(index, line)]
+def _warn_of(path: str, skipped: Sequence[int], wanted: str) -> None:
+    """Warn about the lines of these numbers."""
     if skipped:
         warnings.warn(
             f"{path}: {len(skipped)} lines are not {wanted}, and are skipped (line {skipped[0]})", stacklevel=3
