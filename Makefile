@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt torch
 	$(BIN)/python -m pip install -q -c constraints.txt "setuptools>=77" wheel "cmake>=3.24" ninja "pybind11>=2.13"
-	ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e ".[dev,plots,hub,tb,static,spacy,docs,zst,parquet,datasets,ray]"
+	ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e ".[dev,plots,hub,tb,static,spacy,docs,zst,parquet,pandas,datasets,ray]"
 	touch $@
 
 build: $(STAMP)

@@ -51,7 +51,7 @@ def resident(process):
 def embed(folder, jobs, threads):
     """Run a command per job (input, output, more arguments); return tokens/s and the first one's (seconds, MiB)."""
     model = next(path for path in folder.iterdir() if path.is_dir() and (path / "options.json").is_file())
-    command = [sys.executable, "-m", "elmo_fast", "embed", "--average", "--threads", str(threads), "--no-stateful"]
+    command = [sys.executable, "-m", "elmo_fast", "embed", "--average", "--threads", str(threads)]
     command += ["--options-file", str(model / "options.json"), "--weight-file", str(model / "weights.hdf5")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
     logs = [folder / f"log-{i}.txt" for i in range(len(jobs))]

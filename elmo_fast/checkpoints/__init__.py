@@ -34,7 +34,7 @@ from ..op_choices import LOSSES
 from .allennlp import read_allennlp_state, task_settings
 from .bilm_checkpoint import read_adagrad_sums
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
-from .hub import bundled_folder, bundled_models, fetch, no_model, offer, pretrained_folder
+from .hub import bundled_models, fetch, is_named, named_folder, no_model, offer, pretrained_folder
 from .loading import (
     CHECKPOINTS,
     VOCABULARIES,
@@ -50,12 +50,14 @@ from .loading import (
     stored_tokenizer,
 )
 from .options import CharCnnOptions, ElmoOptions, LexiconOptions, LstmOptions, read_options, write_options
+from .published import PUBLISHED, cached_folder, published_folder
 from .safetensors_folder import load_folder, put_model, read_config, save_folder
 from .state import State, bilm_part, check_state, from_int8, state_shapes, to_int8
 
 __all__ = [
     "CHECKPOINTS",
     "LOSSES",
+    "PUBLISHED",
     "VOCABULARIES",
     "VOCABULARY",
     "CharCnnOptions",
@@ -64,21 +66,24 @@ __all__ = [
     "LstmOptions",
     "State",
     "bilm_part",
-    "bundled_folder",
     "bundled_models",
+    "cached_folder",
     "check_state",
     "fetch",
     "file_beside",
     "format_of",
     "from_int8",
     "is_model",
+    "is_named",
     "load_checkpoint",
     "load_folder",
     "model_files",
     "model_folder",
+    "named_folder",
     "no_model",
     "offer",
     "pretrained_folder",
+    "published_folder",
     "put_model",
     "read_adagrad_sums",
     "read_allennlp_state",

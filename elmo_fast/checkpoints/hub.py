@@ -1,4 +1,4 @@
-"""Models by name: those that come with the package, and those on the Hugging Face hub (the extra `hub`)."""
+"""Models by name: those that come with the package, published ones, and the Hugging Face hub's (the extra `hub`)."""
 
 import contextlib
 import functools
@@ -12,9 +12,10 @@ from typing import Any
 from ..errors import CheckpointError, install_command
 from ..manifest import MANIFEST
 from .allennlp import ARCHIVED, TASK_WEIGHTS, task_weights
-from .loading import OPTIONS, PUBLISHED, SOFTMAX, VOCABULARIES, PathLike, model_files, model_folder
+from .loading import OPTIONS, PAIR_NAMES, SOFTMAX, VOCABULARIES, PathLike, model_files, model_folder
 from .manylangs import CHARACTERS, ENCODER, TOKEN_EMBEDDER, WORDS
 from .options import CONFIG
+from .published import PUBLISHED, published_folder
 from .safetensors_folder import WEIGHTS
 from .tensor_bundle import INDEX
 
@@ -24,10 +25,10 @@ _BUNDLED = Path(__file__).parents[1] / "models"
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@(\S+))?")
 _MANYLANGS = [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, "cnn*.json"]
 # File names of models, of this package, AllenNLP, bilm-tf and ELMoForManyLangs.
-_FETCHED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, PUBLISHED[0], "*.hdf5", *VOCABULARIES, CARD, *_MANYLANGS]
+_FETCHED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, PAIR_NAMES[0], "*.hdf5", *VOCABULARIES, CARD, *_MANYLANGS]
 _FETCHED += [*TASK_WEIGHTS, "checkpoint", f"*{INDEX}", "*.data-*-of-*"]
 # What an upload replaces: a leftover softmax of another model would be mistaken for the new one's.
-_REPLACED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, "weights.hdf5", "model.hdf5", *PUBLISHED, SOFTMAX, *VOCABULARIES]
+_REPLACED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, "weights.hdf5", "model.hdf5", *PAIR_NAMES, SOFTMAX, *VOCABULARIES]
 _REPLACED += [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, *TASK_WEIGHTS, f"{ARCHIVED}/*"]
 
 
@@ -36,27 +37,36 @@ def bundled_models() -> list[str]:
     return sorted(path.name for path in _BUNDLED.iterdir() if (path / CONFIG).is_file())
 
 
-def bundled_folder(model: PathLike) -> Path | None:
-    """Return the folder of a model that comes with the package, by its name; None if no such model does."""
-    return _BUNDLED / model if model in bundled_models() else None
+def is_named(model: PathLike) -> bool:
+    """Return whether a model comes with the package or is a published one, by its name."""
+    return model in bundled_models() or model in PUBLISHED
+
+
+def named_folder(model: PathLike) -> Path | None:
+    """Return the folder of a model with a name, downloaded if it is missing; None if no model has that name."""
+    if model in bundled_models():
+        return _BUNDLED / model
+    return published_folder(str(model)) if model in PUBLISHED else None
 
 
 def pretrained_folder(model: PathLike) -> Path:
     """The folder of a model: `model` itself, its newest checkpoint if it is the folder of an unfinished run, that of a
     model which comes with the package, or a downloaded copy if it is a name on the hub.
 
-    model: a folder or its archive, "mini", or "user/name" or "user/name@revision"; a folder takes precedence.
+    model: a folder or its archive, "mini" or a published model ("original", ...), which is downloaded into torch's
+    cache, or "user/name" or "user/name@revision" on the hub; a folder takes precedence.
     Raises: CheckpointError if it is none of these, or cannot be downloaded.
     """
     if Path(model).exists():
         return model_folder(model)
-    if (folder := bundled_folder(model)) is not None:
+    if (folder := named_folder(model)) is not None:
         return folder
     if isinstance(model, str) and _NAME.fullmatch(model):
         return fetch(model)
     raise CheckpointError(
-        f"{model}: wanted a folder or archive, {' or '.join(bundled_models())}, or a name on the hub (user/name, "
-        "user/name@revision); found none"
+        f"{model}: wanted a folder or archive, a name that `elmo-fast models` lists "
+        f"({', '.join([*bundled_models(), *PUBLISHED])}), or a name on the hub (user/name, user/name@revision); found "
+        "none"
     )
 
 

@@ -32,7 +32,7 @@ OPTIONS, SOFTMAX, VOCABULARY = "options.json", "softmax.hdf5", "vocab.txt"
 # The second is that of the NLPL repository.
 VOCABULARIES = (VOCABULARY, f"{VOCABULARY}.gz")
 # Published names: elmo_2x4096_512_2048cnn_2xhighway_options.json beside elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5.
-PUBLISHED = ("*_options.json", "*_weights.hdf5")
+PAIR_NAMES = ("*_options.json", "*_weights.hdf5")
 
 
 def step_name(step: int) -> str:
@@ -136,7 +136,7 @@ def _found(path: PathLike) -> tuple[str, list[Path]]:
 
 
 def _options_in(folder: Path) -> list[Path]:
-    return [file for file in (folder / OPTIONS, *sorted(folder.glob(PUBLISHED[0]))) if file.exists()]
+    return [file for file in (folder / OPTIONS, *sorted(folder.glob(PAIR_NAMES[0]))) if file.exists()]
 
 
 def _pairs(folder: Path) -> list[tuple[Path, Path]]:

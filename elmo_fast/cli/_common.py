@@ -116,7 +116,7 @@ def resolve_model(arguments: Any, default: str | None = None) -> None:
     default: the model that comes with the package which is taken, and named in a line, if no option names one. Raises
     ElmoFastError unless the options name one model, and files that exist.
     """
-    from elmo_fast.checkpoints import bundled_folder, model_files, no_model
+    from elmo_fast.checkpoints import model_files, named_folder, no_model
 
     if default is not None and not names_model(arguments):
         arguments.model = default
@@ -129,7 +129,7 @@ def resolve_model(arguments: Any, default: str | None = None) -> None:
             "name a model with --model FOLDER (or an archive of it), or with --options_file and --weight_file; "
             f"got --{option} {model}, --options_file {pair[0]}, --weight_file {pair[1]}"
         )
-    if model is not None and not os.path.exists(model) and (own := bundled_folder(model)) is not None:
+    if model is not None and not os.path.exists(model) and (own := named_folder(model)) is not None:
         model = os.fspath(own)
         setattr(arguments, option, model)
     if model is not None and softmax is not None:

@@ -78,9 +78,9 @@ def build_parser() -> Any:
     parser.add_argument(
         "--stateful",
         action=ActionYesNo(no_prefix="no_"),
-        default=True,
-        help="carry the LSTM state from batch to batch, as AllenNLP does; with --no_stateful, a sentence always has "
-        "the same vectors, and several processes can share the work",
+        default=False,
+        help="carry the LSTM state from batch to batch, for AllenNLP's vectors; without it the same sentence always "
+        "has the same vectors, and several processes can share the work",
     )
     parser.flag("forget_sentences", "leave out the sentences: with hdf5 sentence_to_index, with safetensors names")
     parser.flag("use_sentence_keys", "with hdf5: name the datasets by their sentences, not by their numbers")

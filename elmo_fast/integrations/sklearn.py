@@ -8,9 +8,8 @@ import numpy as np
 
 from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.modules.layers import Layers
-from elmo_fast.modules.pooling import POOLS
 from elmo_fast.modules.token_vectors import TokenVectors
-from elmo_fast.op_choices import InferencePrecision
+from elmo_fast.op_choices import POOLS, InferencePrecision
 
 _base = require("sklearn.base", "tasks", "elmo_fast.integrations.sklearn")
 _Names: Any = _base.ClassNamePrefixFeaturesOutMixin

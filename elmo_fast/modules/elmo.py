@@ -139,7 +139,7 @@ class Elmo(nn.Module):
         *,
         statistics: str | None = None,
         backend: Backend = "auto",
-        stateful: bool = True,
+        stateful: bool = False,
         unique_words: bool = True,
         cache_size: int = CACHE_SIZE,
         precision: InferencePrecision = "float32",
@@ -150,11 +150,14 @@ class Elmo(nn.Module):
         """Loads a model from a folder or the hub, with the mixes' weights and settings of save_pretrained.
 
         Args:
-            model: the folder of a model or a run, its archive, or a name on the hub ("user/name@revision").
+            model: the folder of a model or a run, its archive, a name that `elmo-fast models` lists ("mini",
+                "original", ...), or a name on the hub ("user/name@revision").
+            stateful: whether state is carried from batch to batch. AllenNLP's does, and its vectors of a sentence then
+                depend on the sentences before; by default the same sentence always has the same vectors.
             num_output_representations: None: the number of mixes in the folder, or 1 if there are none.
             do_layer_norm, dropout, keep_sentence_boundaries, statistics: as in Elmo; None: as saved.
             scalar_mix_parameters: as in Elmo; None: the saved weights of the mixes.
-            requires_grad, vocab_to_cache, backend, stateful, unique_words, cache_size: as in Elmo.
+            requires_grad, vocab_to_cache, backend, unique_words, cache_size: as in Elmo.
             precision, vocabulary, prefix, cuda_graphs: as in Elmo.
 
         Raises: ElmoFastError, CheckpointError.

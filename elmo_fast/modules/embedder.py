@@ -11,27 +11,31 @@ from torch import Tensor
 from elmo_fast import __version__
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.devices import device_named
-from elmo_fast.errors import ElmoFastError, check_choice, not_a_string
+from elmo_fast.errors import ElmoFastError, check_choice, not_a_string, require
 from elmo_fast.files import replaces
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.character_encoder import CACHE_SIZE
+from elmo_fast.modules.layers import Layers
 from elmo_fast.modules.pooling import pool as pooled
 from elmo_fast.modules.sentence_vectors import Array, LayerBatch, embed_batch, run_batches
+from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.op_choices import POOLS, Backend, InferencePrecision, Pool
 from elmo_fast.progress import Progress
-from elmo_fast.text import SurveyedText, Vocabulary, survey
+from elmo_fast.text import SurveyedText, Vocabulary, survey, tokenizer
 from elmo_fast.threads import ahead, beside_torch
 from elmo_fast.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
 
+OUTPUTS = ("numpy", "torch", "pandas")
 TOKENISED = "a list of words (use text.split() to split at white space)"
 
 
 class ElmoEmbedder:
     """All layers of a pretrained biLM for tokenized sentences: one array [L+1, T, 2D] float32 per sentence.
 
-    The LSTM's state is carried from batch to batch, as in AllenNLP: the same sentence has different vectors the second
-    time. With `stateful=False`, or `reset_states()` in between, they are the same.
+    With `from_pretrained`, the same sentence always has the same vectors. The constructor, like AllenNLP's, carries the
+    LSTM's state from batch to batch, so a sentence has different vectors the second time; `stateful=False`, or
+    `reset_states()` in between, prevents that.
 
     Args:
         options_file, weight_file: as in BiLM.
@@ -91,7 +95,7 @@ class ElmoEmbedder:
         model: str | os.PathLike[str],
         cuda_device: int = -1,
         *,
-        stateful: bool = True,
+        stateful: bool = False,
         unique_words: bool = True,
         cache_size: int = CACHE_SIZE,
         precision: InferencePrecision = "float32",
@@ -100,11 +104,15 @@ class ElmoEmbedder:
         prefix: str | None = None,
         cuda_graphs: bool = False,
     ) -> "ElmoEmbedder":
-        """The embedder for a folder with a model or a run, its archive, or a name on the hub ("user/name@revision").
+        """Load the embedder of a model.
 
         Args:
+            model: the folder of a model or a run, its archive, a name that `elmo-fast models` lists ("mini",
+                "original", ...), or a name on the hub ("user/name@revision").
+            stateful: whether state is carried from batch to batch. AllenNLP's does, and its vectors of a sentence then
+                depend on the sentences before; by default the same sentence always has the same vectors.
             cuda_device: index of the GPU; -1: the CPU.
-            stateful, unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
+            unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
 
         Raises: ElmoFastError, CheckpointError.
         """
@@ -155,6 +163,39 @@ class ElmoEmbedder:
             self.elmo_bilm, _checked(sentences), stateful=self.elmo_bilm.stateful, batch_size=batch_size, window=0
         ):
             yield from batch.vectors()
+
+    def encode(
+        self,
+        sentences: str | Sequence[str] | Iterable[Sequence[str]],
+        pool: Pool = "mean",
+        output: str = "numpy",
+        *,
+        layers: Layers = "average",
+        batch_size: int | None = None,
+    ) -> Any:
+        """Return one vector per sentence, [N, W], or [W] for a single string; the same sentence has the same vector.
+
+        Args:
+            sentences: strings, which the model's tokenizer splits (without one: at white space), or lists of words.
+            pool: how the vectors of a sentence's tokens become one: their "mean", their "max" in each dimension, or
+                "first_last", where each direction has read the whole sentence.
+            output: "numpy", "torch" (on the CPU) or "pandas", a table with a row per sentence, indexed by its text.
+            layers: "average", "top", "all" side by side, a number from 0, or several.
+            batch_size: maximum number of sentences in a batch.
+
+        A sentence without words gives zeros. Carried state is neither used nor changed. Raises: ElmoFastError.
+        """
+        check_choice("pool", pool, POOLS)
+        check_choice("output", output, OUTPUTS)
+        table = require("pandas", "pandas", 'output="pandas"') if output == "pandas" else None
+        split = tokenizer(self.elmo_bilm.options.tokenizer)
+        texts = [sentences] if isinstance(sentences, str) else list(sentences)
+        words = [split(each) if isinstance(each, str) else each for each in texts]
+        vectors = TokenVectors(self.elmo_bilm, layers, batch_size=batch_size).pooled(words, pool)
+        if table is not None:
+            return table.DataFrame(vectors, [each if isinstance(each, str) else " ".join(each) for each in texts])
+        rows = vectors[0] if isinstance(sentences, str) else vectors
+        return torch.from_numpy(rows) if output == "torch" else rows
 
     def embed_file(
         self,

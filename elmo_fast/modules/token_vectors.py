@@ -13,8 +13,9 @@ from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, check_choice, not_a_string
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, combined_width
-from elmo_fast.modules.pooling import POOLS, pool
+from elmo_fast.modules.pooling import pool
 from elmo_fast.modules.sentence_vectors import Array, run_batches
+from elmo_fast.op_choices import POOLS
 from elmo_fast.text import in_order
 
 

@@ -100,7 +100,7 @@ def embed_parts(
     if embedder.elmo_bilm.stateful:
         raise ElmoFastError(
             f"{source.name}: a text cannot be embedded in parts with carried state, as each sentence's vectors depend "
-            "on all sentences before it; use --no_stateful (stateful=False)"
+            "on all sentences before it; leave out --stateful (stateful=True)"
         )
     with _folder_of_parts(place):
         done = done_parts(place)

@@ -155,13 +155,13 @@ def _together(config: TaskConfig) -> list[str]:
 
 def _files(config: TaskConfig) -> list[str]:
     # It imports torch, which the options of a command need not.
-    from elmo_fast.checkpoints import bundled_folder, no_model
+    from elmo_fast.checkpoints import is_named, no_model
 
     found = [f"{name} is missing" for name in ("train_path", "dev_path", "save_dir") if not getattr(config, name)]
     for name in ("train_path", "dev_path", "test_path", "vectors", "model"):
         path = getattr(config, name)
         if not path or os.path.exists(path):
             continue
-        if name != "model" or (config.elmo != "none" and bundled_folder(path) is None):
+        if name != "model" or (config.elmo != "none" and not is_named(path)):
             found.append(f"{name}: {no_model(path) if name == 'model' else f'there is no {path!r}'}")
     return found

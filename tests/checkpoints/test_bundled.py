@@ -8,7 +8,7 @@ import pytest
 
 import elmo_fast
 from elmo_fast import Elmo, ElmoEmbedder
-from elmo_fast.checkpoints import bundled_folder, bundled_models, pretrained_folder
+from elmo_fast.checkpoints import bundled_models, named_folder, pretrained_folder
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError
 
@@ -21,7 +21,7 @@ BANKS = [
 
 def test_it_is_small_and_has_a_card():
     assert bundled_models() == ["mini"]
-    folder = bundled_folder("mini")
+    folder = named_folder("mini")
     assert folder == pathlib.Path(elmo_fast.__file__).parent / "models" / "mini"
     assert sum(path.stat().st_size for path in folder.iterdir()) < 3_000_000
     assert "perplexity" in (folder / "README.md").read_text(encoding="utf-8")
@@ -60,5 +60,8 @@ def test_a_folder_of_that_name_takes_precedence(tmp_path, monkeypatch):
 
 
 def test_other_names_are_refused_in_a_sentence_that_names_it():
-    with pytest.raises(CheckpointError, match="wanted a folder or archive, mini, or a name on the hub"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"wanted a folder or archive, a name that `elmo-fast models` lists \(mini, small, .*, or a name on",
+    ):
         pretrained_folder("tiny")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from elmo_fast import ElmoEmbedder
+from elmo_fast import Elmo, ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, sentence_vectors
 from elmo_fast.modules.embedder import finite
@@ -275,3 +275,61 @@ def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch,
     bilm = BiLM(*files()).to(device)
     list(sentence_vectors.run_batches(bilm, [["a", "b", "c", "d"]] * 200, **settings))
     assert ran == counts
+
+
+def test_the_same_sentence_gives_the_same_vectors_unless_state_is_asked_for(files):
+    """`from_pretrained` is stateless; the constructor is AllenNLP's, whose vectors `stateful=True` gives too."""
+    folder, words = files()[0].parent, ["I", "like", "Berlin"]
+
+    def twice(embedder):
+        return [embedder.embed_sentence(words) for _ in range(2)]
+
+    first, second = twice(ElmoEmbedder.from_pretrained(folder))
+    np.testing.assert_array_equal(first, second)
+    carried = twice(ElmoEmbedder.from_pretrained(folder, stateful=True))
+    allennlps = twice(ElmoEmbedder(*files()))
+    np.testing.assert_array_equal(carried, allennlps)
+    np.testing.assert_array_equal(carried[0], first)
+    assert np.abs(carried[1][1:] - first[1:]).max() > 1e-3
+    elmo = Elmo.from_pretrained(folder, dropout=0.0).eval()
+    mixed = [elmo(elmo.batch_to_ids([words]))["elmo_representations"][0] for _ in range(2)]
+    assert torch.equal(*mixed)
+
+
+@pytest.mark.parametrize("pool", ["mean", "max", "first_last"])
+def test_one_vector_per_sentence(files, pool):
+    """Strings or words, in any order and company: numpy, torch and pandas hold the same numbers."""
+    embedder, texts = ElmoEmbedder(*files()), ["I like Berlin", "", "So do I ."]
+    vectors = embedder.encode(texts, pool)
+    layers = embedder.embed_sentence(texts[2].split())
+    half = layers.shape[-1] // 2
+    expected = {
+        "mean": layers.mean(1),
+        "max": layers.max(1),
+        "first_last": np.concatenate([layers[:, -1, :half], layers[:, 0, half:]], axis=1),
+    }[pool]
+    top, both = embedder.encode(texts, pool, layers="top"), embedder.encode([texts[2].split()], pool, layers=[0, 2])
+    np.testing.assert_allclose(top[2], expected[2], atol=1e-6)
+    np.testing.assert_allclose(both[0], expected[[0, 2]].reshape(-1), atol=1e-6)
+    assert vectors.shape == (3, 2 * half)
+    assert vectors.dtype == np.float32
+    assert not vectors[1].any()
+    np.testing.assert_allclose(embedder.encode(texts[0], pool), vectors[0], atol=1e-6)
+    assert torch.equal(embedder.encode(texts, pool, "torch"), torch.from_numpy(vectors))
+    table = embedder.encode(texts, pool, "pandas")
+    assert list(table.index) == texts
+    np.testing.assert_array_equal(table.to_numpy(), vectors)
+    assert embedder.encode([], pool).shape == (0, 2 * half)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"pool": "sum"}, "pool must be one of mean, max, first_last; got 'sum'"),
+        ({"output": "list"}, "output must be one of numpy, torch, pandas; got 'list'"),
+        ({"layers": 7}, "layers must be"),
+    ],
+)
+def test_encode_names_the_wrong_argument(files, arguments, message):
+    with pytest.raises(ElmoFastError, match=message):
+        ElmoEmbedder(*files()).encode(["I like Berlin"], **arguments)

@@ -131,7 +131,7 @@ def test_what_cannot_be_shared_is_refused(place, tmp_path):
     for text, shard in ((place / "in.txt", "0/2"), (tmp_path / "short.txt", "0/1")):
         line = error_of(embed(place, out, "--shard", shard, "--stateful", source=text))
         assert f"{text}: a text cannot be embedded in parts with carried state, as each sentence's" in line
-        assert "; use --no_stateful" in line
+        assert "; leave out --stateful" in line
     (tmp_path / "short.txt").unlink()
     assert not out.exists()
     out.write_text("")

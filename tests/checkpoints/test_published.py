@@ -1,0 +1,138 @@
+"""Published models by name, from a server of this machine that answers as AllenNLP's does, or as it should not."""
+
+import errno
+import functools
+import http.server
+import threading
+
+import pytest
+import torch
+
+from elmo_fast import Elmo, ElmoEmbedder
+from elmo_fast.checkpoints import PUBLISHED, cached_folder, published, published_folder
+from elmo_fast.cli.main import main
+from elmo_fast.errors import CheckpointError
+from tests.weights import make_weights
+
+SMALL = PUBLISHED["small"]
+
+
+class Server(http.server.SimpleHTTPRequestHandler):
+    """Serve a folder; `lacks` leaves out the last bytes of every file of that name, though it announces them."""
+
+    lacks = ""
+
+    def log_message(self, *_):
+        pass
+
+    def copyfile(self, source, output):
+        content = source.read()
+        output.write(content[:-1000] if self.lacks and self.path.endswith(self.lacks) else content)
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """The folder with the files of "small" on the server, whose weights are small and random."""
+    place = tmp_path / "server" / SMALL.folder
+    place.mkdir(parents=True)
+    options, weights = make_weights(tmp_path / "made")
+    options.rename(place / SMALL.options)
+    weights.rename(place / SMALL.weights)
+    handler = functools.partial(Server, directory=tmp_path / "server")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setattr(published, "BASE", f"http://127.0.0.1:{server.server_port}/")
+        monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path / "cache"))
+        yield place
+        server.shutdown()
+        thread.join()
+
+
+def test_a_name_is_downloaded_once_and_then_cached(served, capsys):
+    """By from_pretrained, --model and `download`; the list tells which are."""
+    assert main(["models"]) == 0
+    assert capsys.readouterr().out.splitlines()[2].split()[:2] == ["small", "about"]
+    first = ElmoEmbedder.from_pretrained("small").embed_sentence(["I", "like", "Berlin"])
+    (served / SMALL.weights).unlink()
+    folder = cached_folder("small")
+    assert sorted(file.name for file in folder.iterdir()) == [SMALL.options, SMALL.weights]
+    assert [each.name for each in folder.parent.iterdir()] == ["small"]
+    assert main(["download", "small"]) == 0
+    assert capsys.readouterr().out == f"{folder}\n"
+    assert (ElmoEmbedder.from_pretrained("small").embed_sentence(["I", "like", "Berlin"]) == first).all()
+    assert Elmo.from_pretrained("small").get_output_dim() == first.shape[-1]
+    assert main(["models"]) == 0
+    assert capsys.readouterr().out.splitlines()[2].split()[3] == str(folder)
+
+
+def test_download_writes_the_folder_it_is_told_and_embed_takes_the_name(served, tmp_path, capsys):
+    assert main(["download", "small", "--out_dir", str(tmp_path / "here" / "small")]) == 0
+    assert sorted(file.name for file in (tmp_path / "here" / "small").iterdir()) == [SMALL.options, SMALL.weights]
+    assert not cached_folder("small").exists()
+    (tmp_path / "in.txt").write_text("I like Berlin\n")
+    assert main(["embed", str(tmp_path / "in.txt"), str(tmp_path / "out.npz"), "--all", "--model", "small", "-q"]) == 0
+    assert cached_folder("small").is_dir()
+
+
+def truncated(served, monkeypatch):
+    monkeypatch.setattr(Server, "lacks", "_weights.hdf5")
+
+
+def absent(served, monkeypatch):
+    (served / SMALL.options).unlink()
+
+
+def unreachable(served, monkeypatch):
+    monkeypatch.setattr(published, "BASE", "http://127.0.0.1:9/")
+
+
+def another_models(served, monkeypatch):
+    text = (served / SMALL.options).read_text()
+    (served / SMALL.options).write_text(text.replace('"n_layers": 2', '"n_layers": 3'))
+
+
+def disk_is_full(served, monkeypatch):
+    def fail(url, path, **_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
+
+
+@pytest.mark.parametrize(
+    ("happens", "message"),
+    [
+        (truncated, r"small: the download of \S+_weights.hdf5 ended after [\d,]+ of [\d,]+ bytes; try again"),
+        (
+            absent,
+            r"small: http://\S+_options.json answered 404 File not found; if you have the files, give their folder",
+        ),
+        (unreachable, r"small: http://\S+ cannot be reached \(.*refused.*\); if you have the files, give their folder"),
+        (
+            another_models,
+            r"small: the download is not the published model, or damaged \(elmo_\S+: RNN_0/.*\); try again",
+        ),
+        (
+            disk_is_full,
+            r"small: no space is left for it in \S+, of which it needs 51.9 MiB; free some, or set TORCH_HOME",
+        ),
+    ],
+)
+def test_what_goes_wrong_is_one_sentence_and_leaves_nothing(served, tmp_path, monkeypatch, happens, message):
+    happens(served, monkeypatch)
+    with pytest.raises(CheckpointError, match=f"^{message}") as caught:
+        published_folder("small")
+    assert "\n" not in str(caught.value)
+    assert not [file for file in (tmp_path / "cache").rglob("*") if file.is_file()]
+
+
+def test_every_address_is_of_a_pair_that_is_read_together(tmp_path):
+    """The options and the weights of each name are taken for one model by the reader of folders."""
+    from elmo_fast.checkpoints import model_files
+
+    for name, model in PUBLISHED.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / model.options).touch()
+        (folder / model.weights).touch()
+        assert [file.name for file in model_files(folder)] == [model.options, model.weights]
