@@ -67,7 +67,7 @@ def test_text_that_cannot_be_embedded(run, data, words):
 
 def test_a_line_of_a_megabyte_and_a_word_of_ten_thousand_bytes_are_embedded(run, tmp_path):
     """Accepted: all tokens of the line have vectors, and a word counts by its first 48 bytes."""
-    done = run(b"word " * 200_000 + b"\n" + b"x" * 10_000 + b"\n" + b"x" * 48 + b"\n", "--no-stateful")
+    done = run(b"word " * 200_000 + b"\n" + b"x" * 10_000 + b"\n" + b"x" * 48 + b"\n")
     assert done.returncode == 0, done.stderr
     with h5py.File(tmp_path / "out") as file:
         assert file["0"].shape == (200_000, 16)
@@ -176,7 +176,7 @@ def test_a_full_disk_leaves_the_old_file(run, tmp_path, name):
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "old"]
 
 
-@pytest.mark.parametrize("words", [["--threads", "1"], ["--threads", "2"], ["--threads", "4", "--no-stateful"]])
+@pytest.mark.parametrize("words", [["--threads", "1", "--stateful"], ["--threads", "2"], ["--threads", "4"]])
 @pytest.mark.parametrize("name", ["hdf5", "safetensors"])
 def test_a_disk_that_fills_up_in_the_middle_leaves_nothing(toy, tmp_path, capsys, monkeypatch, name, words):
     """The disk has room for whole sentences, and then for a part of one."""

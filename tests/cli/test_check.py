@@ -37,7 +37,7 @@ def test_embed_and_pretrain_remind_of_the_check(monkeypatch, toy, text, tmp_path
     monkeypatch.setattr(check, "remind", lambda device: reminded.append(str(device)))
     model = ["--options_file", toy[0], "--weight_file", toy[1], "-q"]
     assert main(["embed", text, str(tmp_path / "out.hdf5"), "--all", *model]) == 0
-    assert main(["embed", text, str(tmp_path / "out"), "--all", "--no_stateful", "--shard", "0/1", *model]) == 0
+    assert main(["embed", text, str(tmp_path / "out"), "--all", "--shard", "0/1", *model]) == 0
 
     def pretrain(*given, **how):
         raise KeyboardInterrupt

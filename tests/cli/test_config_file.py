@@ -55,7 +55,7 @@ TYPED = {
     "plot senses": "--model m --word king --text t --output a.html a.png --clusters 3",
     "plot projector": "--model m --text t --out_dir o",
     "report": "--train_path a --dev_path b --test_path c --column 1 2 --seeds 2",
-    "embed": "in out --top --no_stateful --model m",
+    "embed": "in out --top --model m",
     "merge": "parts out --format npz",
     "neighbours": "--model m --corpus c --query a --index 0 --layer 1",
     "task train": "--train_path a --dev_path b --save_dir s --learning_rate 1e-4",

@@ -33,7 +33,7 @@ def expected(toy, batch_size=64, **settings):
 @pytest.mark.parametrize("kind", KINDS)
 def test_hdf5_as_allennlp_writes_it(text, toy, tmp_path, kind):
     """Float32 datasets "0", "1", ... and the JSON text that maps sentences to them, the last of equal ones winning."""
-    with h5py.File(embed(text, tmp_path / "out.hdf5", toy, kind, "--batch-size", "2")) as file:
+    with h5py.File(embed(text, tmp_path / "out.hdf5", toy, kind, "--stateful", "--batch-size", "2")) as file:
         assert set(file) == {*map(str, range(len(TOKENS))), "sentence_to_index"}
         for i, vectors in enumerate(expected(toy, batch_size=2)):
             assert file[str(i)].dtype == np.float32
@@ -69,7 +69,7 @@ def flat(path, name):
 
 
 @pytest.mark.parametrize("name", ["hdf5-flat", "safetensors", "npz"])
-@pytest.mark.parametrize("words", [["--all"], ["--average", "--dtype", "f16"], ["--all", "--no-stateful"]])
+@pytest.mark.parametrize("words", [["--all", "--stateful"], ["--average", "--stateful", "--dtype", "f16"], ["--all"]])
 def test_flat_formats_hold_all_tokens_and_offsets(text, toy, tmp_path, name, words):
     """embeddings [tokens, layers, 2D]; without state the batches are sorted by length, yet the order is the text's."""
     out = embed(text, tmp_path / f"out.{name.partition('-')[0]}", toy, "--format", name, "--batch-size", "2", *words)
@@ -77,11 +77,11 @@ def test_flat_formats_hold_all_tokens_and_offsets(text, toy, tmp_path, name, wor
     dtype = np.float16 if "f16" in words else np.float32
     assert embeddings.dtype == dtype
     assert offsets.tolist() == np.cumsum([0, *map(len, TOKENS)]).tolist()
-    for i, vectors in enumerate(expected(toy, batch_size=2, stateful="--no-stateful" not in words)):
+    for i, vectors in enumerate(expected(toy, batch_size=2, stateful="--stateful" in words)):
         wanted = KINDS[words[0]](vectors).astype(dtype)
         wanted = wanted.swapaxes(0, 1) if words[0] == "--all" else wanted[:, None]
         found = embeddings[offsets[i] : offsets[i + 1]]
-        if "--no-stateful" in words:  # other batches, other widths of padding
+        if "--stateful" not in words:  # other batches, other widths of padding
             np.testing.assert_allclose(found, wanted, atol=1e-6)
         else:
             np.testing.assert_array_equal(found, wanted)
@@ -89,7 +89,7 @@ def test_flat_formats_hold_all_tokens_and_offsets(text, toy, tmp_path, name, wor
 
 @pytest.mark.filterwarnings("always:.* blank lines skipped")
 @pytest.mark.parametrize("name", ["hdf5", "hdf5-flat", "safetensors", "npz"])
-@pytest.mark.parametrize("words", [["--all"], ["--average"], ["--all", "--no-stateful"]])
+@pytest.mark.parametrize("words", [["--all", "--stateful"], ["--average", "--stateful"], ["--all"]])
 def test_blank_lines_are_skipped_and_keep_their_numbers(toy, tmp_path, capsys, name, words):
     """The other sentences have the vectors that they have without blank lines."""
     lines = ["", "The cat sat .", "", "  ", "A dog", "The cat sat .", ""]
@@ -101,7 +101,7 @@ def test_blank_lines_are_skipped_and_keep_their_numbers(toy, tmp_path, capsys, n
     assert capsys.readouterr().err.count("blank: 4 blank lines skipped (line 1, 3, 4, 7)") == 1
     if name != "hdf5":
         (vectors, offsets), (plain, _) = (flat(file, name) for file in files)
-        np.testing.assert_allclose(vectors, plain, atol=1e-6 if "--no-stateful" in words else 0)
+        np.testing.assert_allclose(vectors, plain, atol=0 if "--stateful" in words else 1e-6)
         assert offsets.tolist() == np.cumsum([0, *(len(line.split()) for line in lines)]).tolist()
         return
     with h5py.File(files[0]) as blank, h5py.File(files[1]) as plain:
@@ -110,7 +110,7 @@ def test_blank_lines_are_skipped_and_keep_their_numbers(toy, tmp_path, capsys, n
             assert blank[str(index)].shape == (*([3] if "--all" in words else []), len(line.split()), 16)
         for number, index in enumerate(there):
             np.testing.assert_allclose(
-                blank[str(index)][()], plain[str(number)][()], atol=1e-6 if "--no-stateful" in words else 0
+                blank[str(index)][()], plain[str(number)][()], atol=0 if "--stateful" in words else 1e-6
             )
         assert json.loads(blank["sentence_to_index"][0]) == {"The cat sat .": "5", "A dog": "4"}
 
@@ -174,18 +174,18 @@ def test_metadata_says_what_was_run(text, toy, tmp_path):
     with safe_open(tmp_path / "a", "np") as file:
         metadata = file.metadata()
     assert metadata["model"] == toy[1]
-    assert (metadata["layers"], metadata["precision"], metadata["stateful"]) == ("top", "bfloat16", "true")
+    assert (metadata["layers"], metadata["precision"], metadata["stateful"]) == ("top", "bfloat16", "false")
     embed(text, tmp_path / "b", toy, "--top", "--format", "npz")
     with np.load(tmp_path / "b") as archive:
         assert json.loads(str(archive["metadata"]))["layers"] == "top"
 
 
-def test_state_is_carried_unless_told_otherwise(text, toy, tmp_path):
+def test_state_is_carried_only_if_asked_for(text, toy, tmp_path):
     """Sentences 0 and 4 are equal: with state their vectors differ, without they do not."""
     words = ("--top", "--batch-size", "1")
-    with h5py.File(embed(text, tmp_path / "a", toy, *words)) as file:
+    with h5py.File(embed(text, tmp_path / "a", toy, *words, "--stateful")) as file:
         assert abs(file["0"][()] - file["4"][()]).max() > 1e-3
-    with h5py.File(embed(text, tmp_path / "b", toy, *words, "--no-stateful")) as file:
+    with h5py.File(embed(text, tmp_path / "b", toy, *words)) as file:
         np.testing.assert_array_equal(file["0"][()], file["4"][()])
 
 
@@ -292,7 +292,7 @@ def test_published_vectors_through_the_command_line(shared, tmp_path):
     text = tmp_path / "in.txt"
     text.write_text("".join(f"{sentence}\n" for batch in zip(*lists, strict=True) for sentence in batch))
     toy = (str(folder / "options.json"), str(folder / "lm_weights.hdf5"))
-    with h5py.File(embed(str(text), tmp_path / "out", toy, "--all", "--batch-size", "3")) as file:
+    with h5py.File(embed(str(text), tmp_path / "out", toy, "--all", "--stateful", "--batch-size", "3")) as file:
         for k in range(3):
             with h5py.File(folder / f"lm_embeddings_{k}.hdf5") as published:
                 for i in range(10):

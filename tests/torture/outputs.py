@@ -74,7 +74,7 @@ class Sharing(Embedding):
     counts = (1, 2, 3)
 
     def run(self, name: str, count: int) -> None:
-        form = ["--average", "-q", "--model", str(self.folder / "model"), "--no-stateful"]
+        form = ["--average", "-q", "--model", str(self.folder / "model")]
         form += ["--batch-size", "2", "--part-lines", "64", *["--shard", "0/1"] * (count == 1)]
         assert main(["embed", str(self.folder / "in.txt"), str(self.folder / name), *form]) == 0
 
@@ -95,7 +95,7 @@ class Sharing(Embedding):
         same = self.files(name) == self.files(UNDISTURBED)
         merged = self.folder / "merged"
         assert main(["merge", str(self.folder / name), str(merged), "-q"]) == 0
-        form = ["--average", "-q", "--model", str(self.folder / "model"), "--no-stateful", "--batch-size", "2"]
+        form = ["--average", "-q", "--model", str(self.folder / "model"), "--batch-size", "2"]
         if not (self.folder / "alone").exists():
             assert main(["embed", str(self.folder / "in.txt"), str(self.folder / "alone"), *form]) == 0
         alone = merged.read_bytes() == (self.folder / "alone").read_bytes()
