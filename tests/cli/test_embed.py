@@ -307,7 +307,7 @@ def test_one_vector_per_line(toy, tmp_path, ending, kind):
     """[lines, L, 2D] or [lines, 2D], in the lines' order; zeros of a blank line."""
     text = tmp_path / "in.txt"
     text.write_text("The cat\n\n" + "a b c\n" * 3 + "sat\n")
-    out = embed(str(text), tmp_path / f"out.{ending}", toy, kind, "--pool", "mean", "--no-stateful")
+    out = embed(str(text), tmp_path / f"out.{ending}", toy, kind, "--pool", "mean")
     if ending == "hdf5":
         with h5py.File(out) as file:
             found, names = file["embeddings"][()], json.loads(file["sentence_to_index"][0])
@@ -329,7 +329,7 @@ def test_one_vector_per_line(toy, tmp_path, ending, kind):
 def test_a_parquet_file_has_a_row_for_each_line(text, toy, tmp_path):
     tables = pytest.importorskip("pyarrow.parquet")
     table = tables.read_table(
-        embed(text, tmp_path / "out.parquet", toy, "--all", "--dtype", "f16", "--batch-size", "2")
+        embed(text, tmp_path / "out.parquet", toy, "--all", "--stateful", "--dtype", "f16", "--batch-size", "2")
     )
     assert table["sentence"].to_pylist() == SENTENCES
     assert table.schema.metadata[b"layers"] == b"all"

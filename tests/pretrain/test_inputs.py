@@ -79,7 +79,7 @@ def test_a_run_of_word_ids_is_saved_embedded_evaluated_converted_and_goes_on(tmp
     hdf5 = str(tmp_path / "bilm-tf")
     assert main(["convert", "--model", str(run.folder), "--to", "hdf5", "--outdir", hdf5]) == 0
     for folder, output in zip((str(run.folder), hdf5), outputs, strict=True):
-        assert main(["embed", str(text), str(output), "--all", "--model", folder, "--no_stateful"]) == 0
+        assert main(["embed", str(text), str(output), "--all", "--model", folder]) == 0
     import h5py
 
     with h5py.File(outputs[0]) as own, h5py.File(outputs[1]) as converted:
