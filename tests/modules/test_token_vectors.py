@@ -60,7 +60,7 @@ def test_pooling(pair):
         assert got.dtype == np.float32
         np.testing.assert_allclose(got, wanted, rtol=2e-6, atol=2e-6)
         assert vectors.pooled([], pooling).shape == (0, vectors.width) == (0, 16)
-    with pytest.raises(ElmoFastError, match="pooling must be one of mean, max; got 'sum'"):
+    with pytest.raises(ElmoFastError, match="pooling must be one of mean, max, first_last; got 'sum'"):
         vectors.pooled(SENTENCES, "sum")
 
 
