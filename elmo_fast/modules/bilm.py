@@ -138,8 +138,8 @@ class BiLM(nn.Module):
         return 2 * self.encoder.get_output_dim()
 
     @property
-    def runs_in_stretches(self) -> bool:
-        """Whether each direction runs by itself, so that a long sentence can be run stretch by stretch."""
+    def runs_in_chunks(self) -> bool:
+        """Whether each direction runs by itself, so that a long sentence can be run chunk by chunk."""
         return isinstance(self._elmo_lstm, ElmoLstm)
 
     @property

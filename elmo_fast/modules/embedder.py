@@ -233,7 +233,7 @@ class ElmoEmbedder:
             dtype: "float32" or "float16", of the output.
             max_tokens: maximum number of tokens in a batch, including padding; None: any number or, where batch_size
                 is None on a GPU without carried state, 16,384. A longer sentence runs alone and,
-                without carried state, in stretches.
+                without carried state, in chunks.
             pool: one vector per sentence, "mean", "max" or "first_last" of its tokens (`elmo_fast.modules.pooling`);
                 a blank line gives zeros. The file is `embeddings` [N, L+1, 2D] or [N, 2D]; in "parquet", `embedding`.
             progress: called after each batch with the tokens done and the total.

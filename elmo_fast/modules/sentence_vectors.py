@@ -77,7 +77,7 @@ def run_batches(
         batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.
         max_tokens: maximum number of tokens in a batch, including padding; None: any number or, on a GPU without
             carried state and with batch_size None, 16,384. A longer sentence runs alone and, without
-            carried state, in stretches of that many tokens (with an LSTM that is joined: whole).
+            carried state, in chunks of that many tokens (with an LSTM that is joined: whole).
         window: how many batches of sentences are sorted by length together; 0: none; None: 16 without carried state.
         name: what an error calls the sentence of an index.
         beside: threads that work while a batch runs: they prepare the next one (ids and, on the CPU, the words'
@@ -92,17 +92,17 @@ def run_batches(
     if batch_size is None and device.type != "cpu" and not stateful:
         batch_size, max_tokens = GPU_BATCH_SIZE, max_tokens or GPU_TOKENS
     batch_size = BATCH_SIZE if batch_size is None else batch_size
-    stretch = max_tokens if bilm.runs_in_stretches and not stateful else None
+    chunk = max_tokens if bilm.runs_in_chunks and not stateful else None
     overlaps = device.type == "cpu" and isinstance(beside, Beside)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
     cut = batches(sentences, batch_size=batch_size, max_tokens=max_tokens, window=window)
-    fitting = that_fit(bilm, cut, stretch, groups, name)
+    fitting = that_fit(bilm, cut, chunk, groups, name)
 
     def prepare(batch: SentenceBatch) -> Prepared:
-        return _prepared(bilm, batch, stateful, words=overlaps and groups == 1, stretch=stretch)
+        return _prepared(bilm, batch, stateful, words=overlaps and groups == 1, chunk=chunk)
 
     def run(prepared: Prepared) -> LayerBatch:
-        return _run(bilm, *prepared, layers, stateful, stretch)
+        return _run(bilm, *prepared, layers, stateful, chunk)
 
     if groups > 1:
         with Beside(groups, torch.get_num_threads() // groups) as threads:
@@ -128,15 +128,15 @@ def _skips_empty(batch: SentenceBatch, stateful: bool) -> bool:
 
 @torch.no_grad()
 def _prepared(
-    bilm: BiLM, batch: SentenceBatch, stateful: bool, *, words: bool = False, stretch: int | None = None
+    bilm: BiLM, batch: SentenceBatch, stateful: bool, *, words: bool = False, chunk: int | None = None
 ) -> Prepared:
     run = [each for each in batch.sentences if len(each)] if _skips_empty(batch, stateful) else batch.sentences
     ids = bilm.batch_to_ids(run)
-    return batch, ids, bilm.context_free(ids) if words and len(ids) and not _is_long(ids, stretch) else None
+    return batch, ids, bilm.context_free(ids) if words and len(ids) and not _is_long(ids, chunk) else None
 
 
-def _is_long(ids: Tensor, stretch: int | None) -> bool:
-    return stretch is not None and len(ids) == 1 and ids.shape[1] > stretch
+def _is_long(ids: Tensor, chunk: int | None) -> bool:
+    return chunk is not None and len(ids) == 1 and ids.shape[1] > chunk
 
 
 @torch.no_grad()
@@ -147,7 +147,7 @@ def _run(
     words: tuple[Tensor, Tensor] | None,
     layers: Layers,
     stateful: bool,
-    stretch: int | None = None,
+    chunk: int | None = None,
 ) -> LayerBatch:
     ids = sent(ids, next(bilm.parameters()).device)
     there: Callable[[], list[Array]]
@@ -155,16 +155,16 @@ def _run(
         outputs = bilm.in_context(*words, stateful=stateful)
         there = functools.partial(_layers_of, bilm, *words, outputs, layers)
     else:
-        there = _to_host(_layers_at_once(bilm, ids, layers, stateful, stretch))
+        there = _to_host(_layers_at_once(bilm, ids, layers, stateful, chunk))
     return LayerBatch(batch.indices, batch.sentences, there, _skips_empty(batch, stateful))
 
 
-def _layers_at_once(bilm: BiLM, ids: Tensor, layers: Layers, stateful: bool, stretch: int | None) -> list[Tensor]:
+def _layers_at_once(bilm: BiLM, ids: Tensor, layers: Layers, stateful: bool, chunk: int | None) -> list[Tensor]:
     if not len(ids):
         count = len(layer_numbers(layers, bilm.num_layers) or [0])
         return [ids.new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count
-    if stretch is not None and _is_long(ids, stretch):
-        return [layer[None] for layer in chosen_layers(long_activations(bilm, ids[0], stretch), layers)]
+    if chunk is not None and _is_long(ids, chunk):
+        return [layer[None] for layer in chosen_layers(long_activations(bilm, ids[0], chunk), layers)]
     return _of_words(chosen_layers(bilm(ids, stateful=stateful)["activations"], layers))
 
 
@@ -186,11 +186,11 @@ def _to_host(layers: list[Tensor]) -> Callable[[], list[Array]]:
 
 
 def that_fit(
-    bilm: BiLM, batches: Iterable[SentenceBatch], stretch: int | None, at_once: int, name: Callable[[int], str]
+    bilm: BiLM, batches: Iterable[SentenceBatch], chunk: int | None, at_once: int, name: Callable[[int], str]
 ) -> Iterator[SentenceBatch]:
     """The batches, each after a check.
 
-    stretch: how many tokens of a sentence run at a time, None: all; at_once: how many batches run at a time; name: what
+    chunk: how many tokens of a sentence run at a time, None: all; at_once: how many batches run at a time; name: what
     the error calls the sentence of an index. Raises ElmoFastError, naming the longest sentence, for a batch that
     plainly does not fit into the memory left; not asked up to what an earlier batch took, whose memory is used again.
     """
@@ -198,7 +198,7 @@ def that_fit(
     for batch in batches:
         lengths = list(map(len, batch.sentences))
         longest = max(lengths)
-        needed = at_once * batch_bytes(bilm, len(lengths), longest if stretch is None else min(longest, stretch))
+        needed = at_once * batch_bytes(bilm, len(lengths), longest if chunk is None else min(longest, chunk))
         free = memory.available() if needed > passed else None
         if free is not None and needed > free:
             also = f", {at_once} of which run at once," if at_once > 1 else ""
@@ -220,28 +220,28 @@ def batch_bytes(bilm: BiLM, sentences: int, tokens: int) -> int:
 
 
 @torch.no_grad()
-def long_activations(bilm: BiLM, ids: Tensor, stretch: int) -> list[Tensor]:
-    """All layers of one sentence, equal to the BiLM's, in the memory of `stretch` tokens (and of the result).
+def long_activations(bilm: BiLM, ids: Tensor, chunk: int) -> list[Tensor]:
+    """All layers of one sentence, equal to the BiLM's, in the memory of `chunk` tokens (and of the result).
 
-    The directions are independent, so each carries its own state from stretch to stretch: the forward one from the
+    The directions are independent, so each carries its own state from chunk to chunk: the forward one from the
     start of the sentence, the backward one from its end.
 
     Args:
-        bilm: one that runs in stretches; its carried state is neither used nor changed.
+        bilm: one that runs in chunks; its carried state is neither used nor changed.
         ids: of one sentence, as from the BiLM's batch_to_ids: [T, C] int64, or [T] of a model of word ids.
-        stretch: how many tokens run at a time, 1 or more.
+        chunk: how many tokens run at a time, 1 or more.
 
     Returns: L+1 tensors [T, 2D], lowest first.
     """
     lstm, encoder = bilm._separate_lstm, bilm.encoder
     markers = encoder.markers.to(ids)
     whole = torch.cat([markers[:1], ids, markers[1:]])
-    words = torch.cat([encoder.encode(part) for part in whole.split(stretch)])
+    words = torch.cat([encoder.encode(part) for part in whole.split(chunk)])
     count, width = words.shape
     layers = words.new_empty(lstm.num_layers, 2, count, width)
     state = None
-    for start in range(0, count, stretch):
-        stop = min(start + stretch, count)
+    for start in range(0, count, chunk):
+        stop = min(start + chunk, count)
         ahead, back = slice(start, stop), slice(count - stop, count - start)
         outputs, state = lstm.run_layers(words[None, ahead], words[None, back], None, state)
         for layer, output in zip(layers, outputs, strict=True):

@@ -104,7 +104,7 @@ def cached_layers(
         only: indices of the sentences wanted, in this order; None: all. Only these are computed, unless a file of all
             sentences exists.
         storage: "float32", or "float16": half the size, with 11 of 24 significant bits.
-        max_tokens: most words run at a time, padding counted; a longer sentence runs alone, in stretches of so many.
+        max_tokens: most words run at a time, padding counted; a longer sentence runs alone, in chunks of so many.
         progress: called with the words done and all words, while they are computed.
         report: takes a sentence on a damaged file, or on waiting; None: a warning.
 
