@@ -11,7 +11,7 @@ from typing import Any
 def lazy(
     package: str, modules: Mapping[str, Sequence[str]], *own: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The package's `__getattr__` and `__dir__` (PEP 562).
+    """Return the package's `__getattr__` and `__dir__` (PEP 562).
 
     package: its dotted name; modules: module of the package -> public names that it defines; own: further public names,
     which the package itself defines
@@ -30,7 +30,7 @@ def lazy(
 
 
 def document_fields(kind: Any) -> None:
-    """Gives each field of a NamedTuple the string below it in the source, for help(); leaves anything else alone."""
+    """Give each field of a NamedTuple the string below it in the source, for help(); leave anything else alone."""
     if not hasattr(kind, "_fields"):
         return
     try:

@@ -17,7 +17,7 @@ ALIGNED = 64
 
 
 def device_called(name: Any, argument: str = "device") -> torch.device:
-    """The torch device called `name`, present or not. Raises ElmoFastError when torch does not know the name.
+    """Return the torch device called `name`, present or not. Raises ElmoFastError when torch does not know the name.
 
     argument: its name in the error message.
     """
@@ -43,12 +43,12 @@ def device_named(name: Any, argument: str = "device") -> torch.device:
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on a device, without waiting for it."""
+    """Return the tensor on a device, without waiting for it."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def sent_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """The tensors, on the host, on a device: to a GPU by one copy of all, for which nothing waits."""
+    """Return the tensors, on the host, on a device: to a GPU by one copy of all, for which nothing waits."""
     if device.type != "cuda":
         return [tensor.to(device) for tensor in tensors]
     import torch
@@ -64,7 +64,7 @@ def _room(tensor: Tensor) -> int:
 
 
 def parts_of(packed: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Views of the bytes `packed` with the shapes and dtypes of the tensors, one behind the other."""
+    """View of the bytes `packed` with the shapes and dtypes of the tensors, one behind the other."""
     begins = accumulate(map(_room, tensors), initial=0)
     return [
         packed[begin : begin + tensor.nbytes].view(tensor.dtype).view(tensor.shape)

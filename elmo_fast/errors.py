@@ -32,7 +32,7 @@ class PerformanceWarning(UserWarning):
 
 
 def sentence_of(error: OSError) -> str:
-    """What went wrong with which file, as text: "No space left on device: 'out.hdf5'"."""
+    """Return what went wrong with which file, as text: "No space left on device: 'out.hdf5'"."""
     text = error.strerror or str(error) or type(error).__name__
     return f"{text}: {os.fspath(error.filename)!r}" if error.filename is not None else text
 
@@ -55,7 +55,7 @@ def read_failures_named(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def write_failures_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Creates the folder of `path`; turns an OSError of the block into a CheckpointError that names `path`."""
+    """Create the folder of `path`; turns an OSError of the block into a CheckpointError that names `path`."""
     try:
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
         yield
@@ -64,7 +64,7 @@ def write_failures_named(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def refuse(source: object, complaints: Sequence[str]) -> NoReturn:
-    """Raises the CheckpointError "source: complaint; complaint; ... and n more"."""
+    """Raise the CheckpointError "source: complaint; complaint; ... and n more"."""
     rest = f"; and {len(complaints) - _SHOWN} more" if len(complaints) > _SHOWN else ""
     raise CheckpointError(f"{source}: {'; '.join(complaints[:_SHOWN])}{rest}")
 
@@ -75,7 +75,7 @@ def shortened(text: str) -> str:
 
 
 def not_a_string(value: Any, name: str, wanted: str) -> None:
-    """Raises ElmoFastError if a string is given instead of a list: it would be read letter by letter.
+    """Raise ElmoFastError if a string is given instead of a list: it would be read letter by letter.
 
     name: the argument; wanted: what it must be, such as "a list of words"
     """
@@ -86,13 +86,13 @@ def not_a_string(value: Any, name: str, wanted: str) -> None:
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
-    """Raises ElmoFastError unless the value of the argument `name` is one of the choices."""
+    """Raise ElmoFastError unless the value of the argument `name` is one of the choices."""
     if value not in choices:
         raise ElmoFastError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raises ElmoFastError unless each argument is 1 or more, or None."""
+    """Raise ElmoFastError unless each argument is 1 or more, or None."""
     for name, count in counts.items():
         if count is not None and count < 1:
             raise ElmoFastError(f"{name} must be 1 or more; got {count}")
@@ -104,7 +104,7 @@ def install_command(extra: str) -> str:
 
 
 def require(module: str, extra: str, purpose: str) -> Any:
-    """Imports and returns the module of that dotted name.
+    """Import and return the module of that dotted name.
 
     extra: the extra of this package that installs it; purpose: what needs it, the subject of the sentence.
     Raises MissingExtraError when it is not installed; an error inside it passes through.

@@ -57,7 +57,9 @@ MIN_COUNT = 3
 
 
 def described(default: Any, sentence: str, within: str | None = None) -> Any:
-    """A dataclass field with a sentence that the command line shows as help; a list default is copied per instance.
+    """Return a dataclass field with a sentence that the command line shows as help.
+
+    A list default is copied per instance.
 
     within: the range of a number, as an error message words it; None: "above 0" (see field_complaints).
     """
@@ -68,12 +70,12 @@ def described(default: Any, sentence: str, within: str | None = None) -> Any:
 
 
 def described_as(kind: Any, name: str, default: Any) -> Any:
-    """A field with another default and the sentence of the field `name` of `kind`."""
+    """Return a field with another default and the sentence of the field `name` of `kind`."""
     return described(default, next(field.metadata["help"] for field in dataclasses.fields(kind) if field.name == name))
 
 
 def field_complaints(config: Any, choices: Mapping[str, Sequence[str]]) -> list[str]:
-    """What the types and ranges of a configuration's fields do not allow: no choice, numbers out of range.
+    """Return what the types and ranges of a configuration's fields do not allow: no choice, numbers out of range.
 
     choices: of fields whose type is no Literal. A field that takes text as well as numbers is not checked.
     """
@@ -94,14 +96,17 @@ def field_complaints(config: Any, choices: Mapping[str, Sequence[str]]) -> list[
 
 
 def read_json(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
-    """The value in a JSON file, of the type `kind`: see `parsed`. Raises CheckpointError if it cannot be read."""
+    """Return the value in a JSON file, of the type `kind`.
+
+    See `parsed`. Raises CheckpointError if it cannot be read.
+    """
     with read_failures_named(path):
         text = pathlib.Path(path).read_bytes()
     return parsed(text, kind, os.fspath(path))
 
 
 def parsed(text: str | bytes, kind: type[Kind], source: str) -> Kind:
-    """The value of a JSON text, of the type `kind`.
+    """Return the value of a JSON text, of the type `kind`.
 
     kind: a dataclass, a TypedDict (additional keys are allowed), list[...], dict[str, ...], Literal[...], a union, Any,
     or one of bool, int, float, str and None. Raises CheckpointError naming `source`, the key, what was wanted and what
@@ -115,7 +120,7 @@ def parsed(text: str | bytes, kind: type[Kind], source: str) -> Kind:
 
 
 def typed(value: Any, kind: type[Kind], source: str) -> Kind:
-    """A parsed JSON value as a `kind`: see `parsed`."""
+    """Return a parsed JSON value as a `kind`: see `parsed`."""
     found: list[str] = []
     made: Kind = _made(value, kind, "", found)
     if found:
@@ -124,7 +129,7 @@ def typed(value: Any, kind: type[Kind], source: str) -> Kind:
 
 
 def check_fields(instance: Any) -> None:
-    """Raises CheckpointError with all that is wrong with those fields of a dataclass that have metadata."""
+    """Raise CheckpointError with all that is wrong with those fields of a dataclass that have metadata."""
     found: list[str] = []
     for field in dataclasses.fields(instance):
         if field.metadata:
@@ -154,7 +159,10 @@ class _Field(NamedTuple):
 
 @functools.cache
 def _fields_of(kind: Any) -> dict[str, _Field]:
-    """The fields of a dataclass or a TypedDict by their keys in JSON; a key with dots is one of nested objects."""
+    """Return the fields of a dataclass or a TypedDict by their keys in JSON.
+
+    A key with dots is one of nested objects.
+    """
     hints = get_type_hints(kind)
     if is_typeddict(kind):
         return {name: _Field(name, hint, None, name in kind.__required_keys__) for name, hint in hints.items()}
@@ -167,7 +175,7 @@ def _fields_of(kind: Any) -> dict[str, _Field]:
 
 
 def _made(value: Any, kind: Any, key: str, found: list[str], within: str | None = None) -> Any:
-    """The value, with JSON objects as the dataclasses of the type; what is wrong is added to `found`."""
+    """Return the value, with JSON objects as the dataclasses of the type; what is wrong is added to `found`."""
     origin, arguments = get_origin(kind), get_args(kind)
     if _is_object(kind) and isinstance(value, dict):
         return _object(value, kind, key, found)
@@ -237,7 +245,7 @@ def _below(key: str, name: str) -> str:
 
 
 def _words(kind: Any, within: str | None = None) -> str:
-    """A type and a range as text."""
+    """Return a type and a range as text."""
     if get_origin(kind) in _UNIONS:
         return " or ".join(_words(one, within) for one in get_args(kind))
     if get_origin(kind) is Literal:

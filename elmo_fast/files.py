@@ -46,7 +46,7 @@ PACKING_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, DamagedZstandard)
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """Yields an empty file in a folder beside `path`; renames it to `path` if the block succeeds, else removes it.
+    """Yield an empty file in a folder beside `path`; rename it to `path` if the block succeeds, else removes it.
 
     The bytes are flushed to disk before the rename, so no error, signal or crash leaves a partial file under `path`; an
     existing file stays unchanged until then. Partial files of killed processes are removed. Raises ElmoFastError when
@@ -66,7 +66,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of `path` if the block succeeds (`replacing`); gzip if the name ends in .gz."""
+    """Yield a new file that takes the place of `path` if the block succeeds (`replacing`).
+
+    Gzip if the name ends in .gz.
+    """
     with replacing(path) as temporary, open(temporary, "wb") as file:
         if os.fspath(path).endswith(".gz"):
             with gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0) as stream:
@@ -77,7 +80,10 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str], packed: bool | None = None) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked if it is gzip or Zstandard. packed: whether it is gzip; None: by the suffix."""
+    """Yield the bytes of a file, unpacked if it is gzip or Zstandard.
+
+    Packed: whether it is gzip; None: by the suffix.
+    """
     if packed is None and os.fspath(path).endswith(".zst"):
         library = require("zstandard", "zst", f"{os.fspath(path)}")
         with io.BufferedReader(_UnpackedZstandard(path, library), _BLOCK) as stream:
@@ -94,8 +100,10 @@ _BLOCK = 1 << 17
 
 
 class _UnpackedZstandard(io.RawIOBase):
-    """The unpacked bytes of one frame or several; the library's own reader takes a file that ends within a frame for a
-    complete one. Reads raise DamagedZstandard."""
+    """The unpacked bytes of one frame or several.
+
+    The library's own reader takes a file that ends within a frame for a complete one. Reads raise DamagedZstandard.
+    """
 
     def __init__(self, path: str | os.PathLike[str], library: Any) -> None:
         self._file, self._library = open(path, "rb"), library  # noqa: SIM115 (closed with this)
@@ -106,7 +114,7 @@ class _UnpackedZstandard(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fills the buffer as far as one block goes; 0 at the end."""
+        """Fill the buffer as far as one block goes; 0 at the end."""
         while not self._ready and (packed := self._packed or self._file.read(_BLOCK)):
             self._frame = self._frame or self._library.ZstdDecompressor().decompressobj()
             try:
@@ -127,19 +135,19 @@ class _UnpackedZstandard(io.RawIOBase):
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a text file in UTF-8, complete or not at all (`replacing`)."""
+    """Write a text file in UTF-8, complete or not at all (`replacing`)."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: str | os.PathLike[str], value: Any, indent: int = 1) -> None:
-    """Writes a value as JSON text, as `writing` does."""
+    """Write a value as JSON text, as `writing` does."""
     with writing(path) as file:
         file.write((json.dumps(value, indent=indent, ensure_ascii=False) + "\n").encode())
 
 
 def refuse_other_kinds(target: pathlib.Path, shown: str | os.PathLike[str]) -> None:
-    """Raises ElmoFastError if `target` exists and is not a regular file; `shown` is its name in the message."""
+    """Raise ElmoFastError if `target` exists and is not a regular file; `shown` is its name in the message."""
     if target.exists() and not target.is_file():
         kind = "a folder" if target.is_dir() else "a device or pipe"
         raise ElmoFastError(f"cannot write {os.fspath(shown)!r}: it is {kind}, not a regular file")
@@ -147,7 +155,7 @@ def refuse_other_kinds(target: pathlib.Path, shown: str | os.PathLike[str]) -> N
 
 @contextlib.contextmanager
 def hdf5_replacing(path: str | os.PathLike[str]) -> Iterator[tuple[Any, "WrittenBytes"]]:
-    """Yields a new h5py.File and its bytes; the file takes the place of `path` as in `replacing`.
+    """Yield a new h5py.File and its bytes; the file takes the place of `path` as in `replacing`.
 
     As in `hdf5_written`, the bytes' `check()` raises what writing them raised.
     """
@@ -159,7 +167,7 @@ def hdf5_replacing(path: str | os.PathLike[str]) -> Iterator[tuple[Any, "Written
 def hdf5_written(
     path: os.PathLike[str], shown: str | os.PathLike[str], mode: str = "w"
 ) -> Iterator[tuple[Any, "WrittenBytes"]]:
-    """Yields an h5py.File, new ("w") or one to be changed ("r+"), and its bytes; shown: its name in errors.
+    """Yield an h5py.File, new ("w") or one to be changed ("r+"), and its bytes; shown: its name in errors.
 
     HDF5 crashes with a segmentation fault when it closes a file on a full disk. Here it never sees the error: the
     second value keeps it, and its `check()`, or leaving the block, raises it.
@@ -189,7 +197,7 @@ class WrittenBytes(io.FileIO):
         self._request = request
 
     def check(self) -> None:
-        """Raises the OSError of a failed write, or the exception of a signal that arrived meanwhile."""
+        """Raise the OSError of a failed write, or the exception of a signal that arrived meanwhile."""
         if number := self._request.signal:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
         if self._error is not None:
@@ -215,7 +223,7 @@ class WrittenBytes(io.FileIO):
 
 
 def write_at(file: io.FileIO, place: int, data: Any) -> None:
-    """Writes all of `data` at a place of an unbuffered file."""
+    """Write all of `data` at a place of an unbuffered file."""
     whole = memoryview(data)
     view = whole.cast("B") if whole.nbytes else memoryview(b"")  # an empty one cannot be cast
     while view:
@@ -246,14 +254,14 @@ def replaces(output: str | os.PathLike[str], path: str | os.PathLike[str]) -> bo
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager
 def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None) -> Iterator[pathlib.Path]:
-    """Yields a temporary folder beside `target`, removed when the block ends, as are those of dead processes.
+    """Yield a temporary folder beside `target`, removed when the block ends, as are those of dead processes.
 
     It is locked while the block runs, and other users cannot read it. OSErrors without a file name get that of
     `target`, as `shown` to the user.
@@ -274,7 +282,7 @@ def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None)
 
 
 def new_workplace(target: pathlib.Path) -> tuple[pathlib.Path, "BaseFileLock"]:
-    """A new temporary folder beside `target` and its lock; removes those of dead processes."""
+    """Return a new temporary folder beside `target` and its lock; remove those of dead processes."""
     remove_leftovers(target.parent, _prefix(target))
     while True:
         folder = pathlib.Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_SUFFIX, dir=target.parent))
@@ -290,7 +298,7 @@ def new_workplace(target: pathlib.Path) -> tuple[pathlib.Path, "BaseFileLock"]:
 
 
 def remove_workplace(folder: pathlib.Path, lock: "BaseFileLock") -> None:
-    """Removes what `new_workplace` made."""
+    """Remove what `new_workplace` made."""
     shutil.rmtree(folder, ignore_errors=True)
     lock.release()
     # On NFS a file that was removed while open stays until it is closed.
@@ -298,7 +306,7 @@ def remove_workplace(folder: pathlib.Path, lock: "BaseFileLock") -> None:
 
 
 def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:
-    """Removes what dead processes left in a folder under names that begin with `prefix`."""
+    """Remove what dead processes left in a folder under names that begin with `prefix`."""
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(prefix) and entry.name.endswith(_SUFFIX)]
         for path in (folder / name for name in names):
@@ -315,7 +323,7 @@ def _prefix(target: pathlib.Path) -> str:
 
 
 def usual_mode(target: pathlib.Path, work: pathlib.Path) -> int:
-    """The permissions of `target` or, if it does not exist, those that the umask gives to a new file.
+    """Return the permissions of `target` or, if it does not exist, those that the umask gives to a new file.
 
     work: a workplace, whose lock is a new file (reading the umask would change it for all threads).
     """

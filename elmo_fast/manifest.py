@@ -40,7 +40,7 @@ class Manifest:
 
 
 def write_manifest(folder: pathlib.Path) -> None:
-    """Writes the manifest of all files of a folder beside them."""
+    """Write the manifest of all files of a folder beside them."""
     marks = {name: mark_of(folder / name) for name in sorted(os.listdir(folder))}
     told = dataclasses.asdict(Manifest("elmo_fast manifest", 1, marks))
     (folder / MANIFEST).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
@@ -48,7 +48,7 @@ def write_manifest(folder: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def writing_together(folder: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """Yields an empty folder; if the block succeeds, its files move into `folder`, with a manifest.json.
+    """Yield an empty folder; if the block succeeds, its files move into `folder`, with a manifest.json.
 
     Whenever this is killed, readers find either all old files or all new ones: the new files are complete and on disk
     in a separate folder before one rename gives that folder the name from which `settle` moves them up. Other files in
@@ -64,7 +64,7 @@ def writing_together(folder: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 
 def move_together(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path) -> None:
-    """Moves all files of the folder `new` into the folder `target`, where readers call `settle` before they read.
+    """Move all files of the folder `new` into the folder `target`, where readers call `settle` before they read.
 
     Whenever this is killed, they find either all old files or all new ones. work: the workplace that holds `new`.
     """
@@ -79,7 +79,7 @@ def move_together(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path) -
 
 
 def _put(new: pathlib.Path, target: pathlib.Path) -> bool:
-    """Renames the folder of new files to where `settle` finds it; False if those of an earlier save are still there."""
+    """Rename the folder of new files to where `settle` finds it; False if those of an earlier save are still there."""
     try:
         new.rename(target / _NEW)
     except OSError as error:
@@ -113,7 +113,7 @@ def settle(folder: pathlib.Path) -> None:
 
 
 def _remove_empty(folder: pathlib.Path) -> None:
-    """Removes a folder unless another process has removed or replaced it meanwhile."""
+    """Remove a folder unless another process has removed or replaced it meanwhile."""
     try:
         folder.rmdir()
     except OSError as error:
@@ -122,7 +122,7 @@ def _remove_empty(folder: pathlib.Path) -> None:
 
 
 def check_written(folder: pathlib.Path, names: Collection[str]) -> bool:
-    """Compares files with the manifest beside them; False if there is none, as in folders of older versions.
+    """Compare files with the manifest beside them; False if there is none, as in folders of older versions.
 
     Raises CheckpointError naming the file that is missing or differs from the one that was written.
     """
@@ -139,7 +139,7 @@ def check_written(folder: pathlib.Path, names: Collection[str]) -> bool:
 
 
 def check_mark(path: pathlib.Path, wanted: FileMark, advice: str) -> None:
-    """Raises CheckpointError, with the advice what to do, unless a file is the one that was written."""
+    """Raise CheckpointError, with the advice what to do, unless a file is the one that was written."""
     with read_failures_named(path):
         found = mark_of(path)
     if found != wanted:
@@ -150,7 +150,7 @@ def check_mark(path: pathlib.Path, wanted: FileMark, advice: str) -> None:
 
 
 def check_older(path: pathlib.Path, wanted: str | None, told_in: str) -> None:
-    """Raises CheckpointError unless a file has the digest that older versions wrote into another one, if they did."""
+    """Raise CheckpointError unless a file has the digest that older versions wrote into another one, if they did."""
     with read_failures_named(path):
         if wanted is not None and (found := sha256_of(path)) != wanted:
             what = f"damaged, or not from the same save as {told_in}"

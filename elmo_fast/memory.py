@@ -1,5 +1,7 @@
-"""Memory: how much this process uses and can still have, and shortages of it as one clear error, whichever library
-reports them. Needs no torch."""
+"""How much memory this process uses and can still have, and one clear error when memory runs short.
+
+Needs no torch.
+"""
 
 import errno
 import functools
@@ -43,7 +45,7 @@ _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def size(number: float) -> str:
-    """A number of bytes in the unit that fits: 12 bytes, 3.4 KiB, 5.6 GiB."""
+    """Return a number of bytes in the unit that fits: 12 bytes, 3.4 KiB, 5.6 GiB."""
     for unit, name in _UNITS:
         if number >= unit:
             return f"{number / unit:.1f} {name}"
@@ -60,7 +62,7 @@ def available(root: pathlib.Path = pathlib.Path("/")) -> int | None:
 
 
 def _kilobytes(path: pathlib.Path) -> dict[str, int]:
-    """The lines "Name:  12 kB" of a file of /proc, in bytes; empty if there is no such file."""
+    """Return the lines "Name:  12 kB" of a file of /proc, in bytes; empty if there is no such file."""
     try:
         found = re.findall(r"^(\w+):\s+(\d+) kB$", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     except OSError:
@@ -75,7 +77,7 @@ def _machine(root: pathlib.Path) -> Iterator[int]:
 
 
 def _limits(root: pathlib.Path) -> Iterator[int]:
-    """What ulimit -v and ulimit -d leave."""
+    """Yield what ulimit -v and ulimit -d leave."""
     used = _kilobytes(root / "proc/self/status")
     if resource is None:
         return
@@ -86,7 +88,7 @@ def _limits(root: pathlib.Path) -> Iterator[int]:
 
 
 def _control_groups(root: pathlib.Path) -> Iterator[int]:
-    """What each control group of this process and its parents leave, in version 1 and 2."""
+    """Yield what each control group of this process and its parents leave, in version 1 and 2."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -133,7 +135,7 @@ def is_shortage(error: BaseException | None) -> bool:
 
 
 def told(error: BaseException, options: Mapping[str, Any]) -> ShortageError:
-    """The shortage as one sentence that names the options to lower."""
+    """Return the shortage as one sentence that names the options to lower."""
     less = [f"--{name}" for name in _LESS if name in options]
     more = [f"--{name}" for name in _MORE if name in options]
     advice = [f"lower {' or '.join(less)}"] * bool(less) + [f"raise {' or '.join(more)}"] * bool(more)
@@ -158,7 +160,7 @@ def _left() -> str:
 def reader(
     function: Callable[Concatenate[Place, Parameters], Result],
 ) -> Callable[Concatenate[Place, Parameters], Result]:
-    """Makes a function that reads a file or folder raise ShortageError when memory runs out, in whatever form.
+    """Make a function that reads a file or folder raise ShortageError when memory runs out, in whatever form.
 
     A file that needs memory out of all proportion to its size is damaged; the function's own error then stands.
     """

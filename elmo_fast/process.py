@@ -1,4 +1,4 @@
-"""This process: which of several it is, as torchrun or SLURM's srun says in the environment, and signals to it."""
+"""Which of several processes this one is, as torchrun or srun says in the environment; and signals to it."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from elmo_fast.errors import ElmoFastError
 
 
 class Place(NamedTuple):
-    """This process is `number` of `processes`, from 0; and its number on its machine."""
+    """Process `number` of `processes`, from 0; and its number on its machine."""
 
     number: int
     processes: int
@@ -18,14 +18,14 @@ class Place(NamedTuple):
 
 
 def place_by_torchrun(environment: Mapping[str, str] = os.environ) -> Place | None:
-    """This process's place among those that torchrun started; None: it did not. Raises: ElmoFastError."""
+    """Return this process's place among those that torchrun started, None if it did not; raise ElmoFastError."""
     if {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= environment.keys():
         return _checked(environment, "RANK", "WORLD_SIZE", "LOCAL_RANK")
     return None
 
 
 def place_by_srun(environment: Mapping[str, str] = os.environ) -> Place | None:
-    """This process's place among the tasks of a step of srun; None: there is no step, or it has one task."""
+    """Return this process's place among the tasks of a step of srun; None if there is no step, or it has one task."""
     # The script of a job has SLURM_NTASKS too, but is no step.
     if {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID"} <= environment.keys():
         step = _checked(environment, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")

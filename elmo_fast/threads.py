@@ -1,5 +1,6 @@
-"""Threads: the number of torch's (its bounds, a choice that leaves room for other programs, a temporary setting), and
-calls in threads of our own beside the caller, their results in order.
+"""The number of torch's threads, and calls in threads of our own beside the caller.
+
+Of torch's: bounds, a choice that leaves room for other programs, a temporary setting. Of our own: results in order.
 
 Threads of Python overlap where the work is done without the interpreter's lock: torch's operators, numpy's on large
 arrays, reads and writes.
@@ -30,12 +31,12 @@ SHORTEST = 0.5
 
 
 def processors() -> set[int]:
-    """The ids of the processors that this process may use."""
+    """Return the ids of the processors that this process may use."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
 def check_threads(count: int, name: str) -> None:
-    """Raises ElmoFastError naming the argument unless the number of threads is at least 1 and not absurdly large.
+    """Raise ElmoFastError naming the argument unless the number of threads is at least 1 and not absurdly large.
 
     OpenMP crashes with a segmentation fault when the system refuses to create more threads.
     """
@@ -48,7 +49,7 @@ def check_threads(count: int, name: str) -> None:
 
 @contextlib.contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Sets the number of threads while open; None changes nothing. Raises ElmoFastError as check_threads."""
+    """Set the number of threads while open; None changes nothing. Raises ElmoFastError as check_threads."""
     import torch
 
     before = torch.get_num_threads()
@@ -156,7 +157,10 @@ class AtOnce(Executor):
 
 
 def beside_torch() -> Executor:
-    """A thread beside the caller's operators; where torch has but one thread there is no place beside it: AtOnce."""
+    """Return a thread beside the caller's operators.
+
+    Where torch has but one thread there is no place beside it: AtOnce.
+    """
     import torch
 
     return Beside() if torch.get_num_threads() > 1 else AtOnce()

@@ -29,8 +29,10 @@ Floats = npt.NDArray[np.float32]
 def in_context(
     tokens: Sequence[str], place: int, words: int, marks: tuple[str, str] = ("[", "]"), ellipsis: str = ""
 ) -> str:
-    """Show the token at `place` between two marks, among up to `words` tokens to each side; ellipsis: where some are
-    cut."""
+    """Show the token at `place` between two marks, among up to `words` tokens to each side.
+
+    Ellipsis: where some are cut.
+    """
     start, end = max(0, place - words), place + 1 + words
     near = [*tokens[start:place], tokens[place].join(marks), *tokens[place + 1 : end]]
     return " ".join(filter(None, [ellipsis if start else "", *near, ellipsis if end < len(tokens) else ""]))

@@ -1,5 +1,6 @@
-"""AllenNLP's ELMo: a state dictionary, in a file of torch.save or in memory, with its scalar mixes; and the ELMo inside
-a task's trained model (model.tar.gz, or its folder).
+"""AllenNLP's ELMo: a state dictionary, in a file of torch.save or in memory, with its scalar mixes.
+
+And the ELMo inside a task's trained model (model.tar.gz, or its folder).
 """
 
 import os
@@ -34,7 +35,7 @@ _PUBLISHED = re.compile(r"elmo_(\d+)x(\d+)_(\d+)_(\d+)cnn_(\d+)xhighway(_5\.5B)?
 def read_allennlp_state(
     source: str | os.PathLike[str] | Mapping[str, Any], options: ElmoOptions, *, prefix: str | None = None
 ) -> State:
-    """Copies of the biLM and the scalar mixes in a .th or .pt file or a state dictionary of any model.
+    """Copy of the biLM and the scalar mixes in a .th or .pt file or a state dictionary of any model.
 
     prefix: where the biLM's names begin, such as "text_field_embedder.token_embedder_elmo._elmo._elmo_lstm.";
     needed only if the model contains several different ones.
@@ -75,7 +76,7 @@ def _name(source: object) -> str:
 
 @reader
 def load_torch_file(path: str | os.PathLike[str]) -> Any:
-    """The value in a file of torch.save, limited to tensors and plain containers."""
+    """Return the value in a file of torch.save, limited to tensors and plain containers."""
     try:
         with read_failures_named(path), open(path, "rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's notes on old storages; the content is checked below
@@ -97,7 +98,10 @@ def _line(error: BaseException) -> str:
 
 
 def _prefix(name: str, tensors: Mapping[str, Tensor], wanted: str | None) -> str:
-    """The prefix of the biLM's names; several are allowed if their numbers are equal (a module registered twice)."""
+    """Return the prefix of the biLM's names.
+
+    Several are allowed if their numbers are equal (a module registered twice).
+    """
     found = [match[1] for match in map(_MARK.fullmatch, tensors) if match]
     if wanted is not None:
         if wanted not in found:
@@ -130,7 +134,7 @@ def is_stored(tensor: Tensor) -> bool:
 
 
 def task_weights(folder: Path) -> Path | None:
-    """The weights of a task's model in a folder with its config.json; None if it contains none."""
+    """Return the weights of a task's model in a folder with its config.json; None if it contains none."""
     found = [file for name in TASK_WEIGHTS if (file := folder / name).is_file()]
     return found[0] if found and (folder / CONFIG).is_file() else None
 
@@ -138,7 +142,7 @@ def task_weights(folder: Path) -> Path | None:
 def read_task_model(
     weights: Path, options_file: str | os.PathLike[str] | None = None, prefix: str | None = None
 ) -> tuple[State, ElmoOptions]:
-    """The biLM and the scalar mixes of a task's model, and the biLM's options.
+    """Return the biLM and the scalar mixes of a task's model, and the biLM's options.
 
     options_file: the options, if the archive has none and config.json names none of the published ones; prefix: as in
     read_allennlp_state.
@@ -151,7 +155,7 @@ def read_task_model(
 
 
 def task_settings(weights: Path, prefix: str | None = None) -> dict[str, Any]:
-    """What config.json says of the ELMo besides its files: do_layer_norm and dropout, if present."""
+    """Return what config.json says of the ELMo besides its files: do_layer_norm and dropout, if present."""
     embedders = _embedders(weights.with_name(CONFIG))
     if len(embedders) > 1:
         embedders = {key: embedders[key] for key in [_entry(weights.with_name(CONFIG), find_elmo(weights, prefix)[0])]}
@@ -161,7 +165,7 @@ def task_settings(weights: Path, prefix: str | None = None) -> dict[str, Any]:
 
 
 def _options(weights: Path, prefix: str, state: State) -> ElmoOptions:
-    """The options in the archive, or the published ones, whose sizes must be those of the weights."""
+    """Return the options in the archive, or the published ones, whose sizes must be those of the weights."""
     config = weights.with_name(CONFIG)
     key = _entry(config, prefix)
     archived = weights.parent / ARCHIVED / f"{key}.options_file"
@@ -187,7 +191,10 @@ def _options(weights: Path, prefix: str, state: State) -> ElmoOptions:
 
 
 def _embedders(config: Path) -> dict[str, dict[str, Any]]:
-    """The parts of config.json that name an options_file, under their dotted keys; without what is nested in them."""
+    """Return the parts of config.json that name an options_file, under their dotted keys.
+
+    Without what is nested in them.
+    """
     found: dict[str, dict[str, Any]] = {}
     values = read_json(config, dict[str, Any])
     for key, value in flattened(values).items():
@@ -197,7 +204,10 @@ def _embedders(config: Path) -> dict[str, dict[str, Any]]:
 
 
 def _entry(config: Path, prefix: str) -> str:
-    """The key of the ELMo in config.json whose weights begin with `prefix`: by its name, if there are several."""
+    """Return the key of the ELMo in config.json whose weights begin with `prefix`.
+
+    By its name, if there are several.
+    """
     found = _embedders(config)
     if not found:
         refuse(
@@ -211,7 +221,10 @@ def _entry(config: Path, prefix: str) -> str:
 
 
 def _inferred(weights: Path, state: State) -> ElmoOptions | None:
-    """The options that the shapes tell, with what all published ones share; None for a model without characters."""
+    """Return the options that the shapes tell, with what all published ones share.
+
+    None for a model without characters.
+    """
     if CHAR_EMBEDDING not in state:
         return None
     first = lstm_names("forward", 0)[0]

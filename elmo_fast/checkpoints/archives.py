@@ -38,7 +38,9 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
 
 
 def unpacked(path: str | os.PathLike[str]) -> Path:
-    """The folder of the files in an archive, unpacked when it is first asked for; the process removes it at its end.
+    """Return the folder of the files in an archive, unpacked when it is first asked for.
+
+    The process removes it at its end.
 
     If the archive contains one folder and nothing else, it is that folder. The temporary folder is in TMPDIR, or where
     Python's tempfile puts it; what killed processes left there is removed.
@@ -76,7 +78,7 @@ def _unpack(path: Path) -> Path:
     process, folder = os.getpid(), work / path.name
 
     def remove() -> None:
-        """A forked process leaves the folder to the one that made it."""
+        """Forget the folder in a forked process: it belongs to the process that made it."""
         if os.getpid() == process:
             remove_workplace(work, lock)
 
@@ -91,7 +93,7 @@ def _unpack(path: Path) -> Path:
 
 
 def _extract(path: Path, folder: Path) -> None:
-    """Writes the files of an archive into a new folder, after all of them are checked."""
+    """Write the files of an archive into a new folder, after all of them are checked."""
     name = ""
     try:
         with _opened(path) as (members, extract):
@@ -125,7 +127,7 @@ class _Member(NamedTuple):
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[Iterator[_Member], Callable[[Any, Path], object]]]:
-    """The members of an archive as it states them, and what writes one of them into a folder."""
+    """Yield the members of an archive as it states them, and what writes one of them into a folder."""
     if path.name.lower().endswith(".zip"):
         with zipfile.ZipFile(path) as archive:
             members = (_Member(each.filename, each.file_size, _kind_in_zip(each), each) for each in archive.infolist())
@@ -164,7 +166,7 @@ def _kind_in_zip(member: zipfile.ZipInfo) -> str:
 
 
 def _checked(path: Path, members: Iterator[_Member], free: int) -> dict[Path, _Member]:
-    """The members that are files, by their places; names and sizes are checked as the archive states them."""
+    """Return the members that are files, by their places; names and sizes are checked as the archive states them."""
     found: dict[Path, _Member] = {}
     total = 0
     for count, member in enumerate(members):

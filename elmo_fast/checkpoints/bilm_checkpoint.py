@@ -29,7 +29,9 @@ _NAMED = re.compile(r'^\s*model_checkpoint_path:\s*"(?:.*[/\\])?([^"/\\]+)"', re
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The index of the checkpoint that the file `checkpoint` names or, without it, of the highest step; None: no index.
+    """Return the index of the checkpoint that the file `checkpoint` names or, without it, of the highest step.
+
+    None: no index.
 
     Raises: CheckpointError if the named one is missing.
     """
@@ -46,14 +48,14 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 
 def shards_of(index: Path) -> list[Path]:
-    """The files with the numbers of a checkpoint. Raises: CheckpointError naming what is missing."""
+    """Return the files with the numbers of a checkpoint. Raises: CheckpointError naming what is missing."""
     bundle = read_index(index)
     check_shards(index, bundle)
     return [bundle.shard(number) for number in range(bundle.shards)]
 
 
 def read_bilm_checkpoint(index: str | os.PathLike[str], options: ElmoOptions) -> State:
-    """The state in bilm-tf's checkpoint. Raises: CheckpointError naming the file and every wrong tensor."""
+    """Return the state in bilm-tf's checkpoint. Raises: CheckpointError naming the file and every wrong tensor."""
     return _state(index, options, slot="")
 
 

@@ -42,7 +42,7 @@ def read_bilm_hdf5(
     embedding_file: PathLike | None = None,
     softmax_file: PathLike | None = None,
 ) -> State:
-    """The state in `weight_file`; `embedding` and `softmax/*` may also be in separate files.
+    """Return the state in `weight_file`; `embedding` and `softmax/*` may also be in separate files.
 
     Raises: CheckpointError naming the file and every wrong tensor, wanted and found; nothing is loaded partially.
     """
@@ -61,7 +61,7 @@ def read_bilm_hdf5(
 def write_bilm_hdf5(
     weight_file: PathLike, state: Mapping[str, Tensor], options: ElmoOptions, *, softmax_file: PathLike | None = None
 ) -> None:
-    """Writes a state that bilm-tf and AllenNLP can read; the softmax goes to `softmax_file` if given.
+    """Write a state that bilm-tf and AllenNLP can read; the softmax goes to `softmax_file` if given.
 
     Raises: CheckpointError if the state does not match the options, or contains what the format cannot store.
     """
@@ -82,7 +82,10 @@ def _refuse_peculiar(path: PathLike, options: ElmoOptions) -> None:
 
 @reader
 def read_token_embeddings(embedding_file: PathLike) -> Tensor:
-    """The dataset `embedding` [V, D] of a cached vocabulary, behind a row of zeros (padding): [V + 1, D] float32."""
+    """Return the dataset `embedding` [V, D] of a cached vocabulary, behind a row of zeros (padding).
+
+    [V + 1, D] float32.
+    """
     with _opened(embedding_file) as file:
         datasets = _datasets(file)
         if complaints := _complaints(datasets, {"embedding": (None, None)}):
@@ -92,7 +95,7 @@ def read_token_embeddings(embedding_file: PathLike) -> Tensor:
 
 
 def write_token_embeddings(embedding_file: PathLike, table: Tensor) -> None:
-    """Writes the dataset `embedding` of a cached vocabulary from a table [V + 1, D] whose row 0 is zero."""
+    """Write the dataset `embedding` of a cached vocabulary from a table [V + 1, D] whose row 0 is zero."""
     _write(embedding_file, {"embedding": without_zero_row(WORD_EMBEDDING, table)})
 
 
@@ -102,7 +105,7 @@ def _under(part: str) -> Callable[[str], bool]:
 
 @contextlib.contextmanager
 def _opened(path: PathLike) -> Iterator[Any]:
-    """An open HDF5 file; any exception on a damaged file becomes a CheckpointError that names the file."""
+    """Yield an open HDF5 file; any exception on a damaged file becomes a CheckpointError that names the file."""
     import h5py
 
     with read_failures_named(path), open(path, "rb"):
@@ -118,7 +121,7 @@ def _opened(path: PathLike) -> Iterator[Any]:
 
 
 def _datasets(file: Any) -> dict[str, Any]:
-    """The datasets by name, from the groups of a biLM; data in other files is refused.
+    """Return the datasets by name, from the groups of a biLM; data in other files is refused.
 
     It visits at most _MOST_ENTRIES entries, none deeper than a biLM's: a file may contain millions.
     """
@@ -149,7 +152,7 @@ def _datasets(file: Any) -> dict[str, Any]:
 
 @reader
 def _read(path: PathLike, options: ElmoOptions, belongs: Callable[[str], bool]) -> dict[str, Tensor]:
-    """The tensors of one file whose name `belongs` there, checked by name and shape before any is read."""
+    """Return the tensors of one file whose name `belongs` there, checked by name and shape before any is read."""
     with _opened(path) as file:
         found = {name: data for name, data in _datasets(file).items() if belongs(name)}
         wanted = {name: shape for name, shape in bilm_shapes(options, found).items() if belongs(name)}

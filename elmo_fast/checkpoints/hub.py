@@ -43,15 +43,21 @@ def is_named(model: PathLike) -> bool:
 
 
 def named_folder(model: PathLike) -> Path | None:
-    """Return the folder of a model with a name, downloaded if it is missing; None if no model has that name."""
+    """Return the folder of a model.
+
+    It is `model` itself, the newest checkpoint if that is the folder of an unfinished run, the folder of a model that
+    comes with the package, or a downloaded copy if it is a name on the hub.
+    """
     if model in bundled_models():
         return _BUNDLED / model
     return published_folder(str(model)) if model in PUBLISHED else None
 
 
 def pretrained_folder(model: PathLike) -> Path:
-    """The folder of a model: `model` itself, its newest checkpoint if it is the folder of an unfinished run, that of a
-    model which comes with the package, or a downloaded copy if it is a name on the hub.
+    """Return the folder of a model.
+
+    `model` itself, its newest checkpoint if it is the folder of an unfinished run, that of a model which comes with the
+    package, or a downloaded copy if it is a name on the hub.
 
     model: a folder or its archive, "mini" or a published model ("original", ...), which is downloaded into torch's
     cache, or "user/name" or "user/name@revision" on the hub; a folder takes precedence.
@@ -71,7 +77,7 @@ def pretrained_folder(model: PathLike) -> Path:
 
 
 def no_model(path: str) -> str:
-    """That there is nothing at `path`, where a model was wanted, and what to do."""
+    """Say that nothing is at `path`, where a model was wanted, and what to do."""
     hint = "check the spelling and the current folder"
     if _NAME.fullmatch(path):
         hint = f"download a model of that name from the hub with `elmo-fast download {path}`"
@@ -79,7 +85,7 @@ def no_model(path: str) -> str:
 
 
 def fetch(name: str, folder: PathLike | None = None) -> Path:
-    """Downloads only the model's files of "user/name" or "user/name@revision" and returns their folder.
+    """Download only the model's files of "user/name" or "user/name@revision" and returns their folder.
 
     folder: where to put them; None: the hub's cache, which does not download existing files again.
     Raises: CheckpointError naming what went wrong.
@@ -101,7 +107,7 @@ def fetch(name: str, folder: PathLike | None = None) -> Path:
 
 
 def offer(name: str, files: Iterable[Path], card: str, *, private: bool) -> str:
-    """Uploads only `files` and the model card to "user/name"; returns its address.
+    """Upload only `files` and the model card to "user/name"; return its address.
 
     The repository is created if necessary. Other files in an existing repository stay, except parts of another model
     (config.json, options.json, softmax.hdf5 ...), which are deleted.
@@ -136,7 +142,7 @@ def _parts(name: str) -> tuple[str, str | None]:
 
 @contextlib.contextmanager
 def _hub(failed: str) -> Iterator[Any]:
-    """The module huggingface_hub; its exceptions become a CheckpointError that begins with `failed`."""
+    """Yield the module huggingface_hub; its exceptions become a CheckpointError that begins with `failed`."""
     try:
         import huggingface_hub
         from huggingface_hub.errors import HfHubHTTPError

@@ -36,12 +36,12 @@ PAIR_NAMES = ("*_options.json", "*_weights.hdf5")
 
 
 def step_name(step: int) -> str:
-    """The name of the checkpoint after `step` steps."""
+    """Return the name of the checkpoint after `step` steps."""
     return f"step-{step:07d}"
 
 
 def saved_steps(run: Path) -> list[tuple[int, Path]]:
-    """The checkpoints in a run's folder, each with its step, newest last."""
+    """Return the checkpoints in a run's folder, each with its step, newest last."""
     found = (run / CHECKPOINTS).glob("step-*")
     return sorted((int(match[1]), path) for path in found if (match := _STEP.fullmatch(path.name)))
 
@@ -70,7 +70,7 @@ def opened(path: PathLike) -> Path:
 
 
 def _step_of(folder: Path) -> int:
-    """The training step of the model in a folder."""
+    """Return the training step of the model in a folder."""
     extra = read_config(folder).get("extra")
     step = extra.get("pretraining_step") if isinstance(extra, dict) else None
     return step if isinstance(step, int) else -1
@@ -78,8 +78,10 @@ def _step_of(folder: Path) -> int:
 
 @archives_named()
 def file_beside(folder: PathLike, names: Sequence[str] = VOCABULARIES) -> Path | None:
-    """The first of the files in a model's folder or archive or, if that is a checkpoint, in the run's folder; None if
-    there is none."""
+    """Return the first of the files that a model's folder or archive has; None if it has none.
+
+    Where the folder is a checkpoint, the run's folder is searched too.
+    """
     place = opened(folder).resolve()
     run = [place.parent.parent] if place.parent.name == CHECKPOINTS else []
     return next((file for at in (place, *run) for name in names if (file := at / name).is_file()), None)
@@ -87,12 +89,13 @@ def file_beside(folder: PathLike, names: Sequence[str] = VOCABULARIES) -> Path |
 
 @archives_named()
 def model_files(path: PathLike) -> list[Path]:
-    """The files of the model in a folder or an archive: config.json, model.safetensors and, if present, manifest.json;
-    or the options (options.json, or the published *_options.json), the HDF5 weights and, if present, softmax.hdf5;
-    or the options, model.ckpt-N.index and its shards, of a run of bilm-tf without HDF5 weights (the checkpoint that the
-    file `checkpoint` names, or the newest); or the weights (weights.th, best.th), config.json and options
-    (fta/*.options_file) of an AllenNLP model that contains an ELMo; or those of ELMoForManyLangs, token_embedder.pkl
-    first.
+    """Return the files of the model in a folder or an archive.
+
+    They are config.json, model.safetensors and, if present, manifest.json; or the options (options.json, or the
+    published *_options.json), the HDF5 weights and, if present, softmax.hdf5; or the options, model.ckpt-N.index and
+    its shards of a run of bilm-tf without HDF5 weights (the checkpoint that the file `checkpoint` names, or the
+    newest); or the weights (weights.th, best.th), config.json and options (fta/*.options_file) of an AllenNLP model
+    that contains an ELMo; or those of ELMoForManyLangs, token_embedder.pkl first.
 
     path: the folder or archive, or that of a run, which means its newest checkpoint if the run is unfinished. Weights
     have the name of the options, or are model.hdf5, or the only *.hdf5 file.
@@ -108,7 +111,7 @@ def stored_tokenizer(path: PathLike) -> Tokenizer | None:
 
 
 def _found(path: PathLike) -> tuple[str, list[Path]]:
-    """The format of the model in a folder or an archive, and its files."""
+    """Return the format of the model in a folder or an archive, and its files."""
     folder = model_folder(path)
     if not folder.is_dir():
         hint = "; for two files, give options_file and weight_file" if folder.exists() else ""
@@ -164,7 +167,7 @@ def load_checkpoint(
     *,
     prefix: str | None = None,
 ) -> tuple[State, ElmoOptions]:
-    """The state and the options of a model, from a folder, an archive or a pair of files.
+    """Return the state and the options of a model, from a folder, an archive or a pair of files.
 
     model: a folder or an archive that `model_files` accepts; its softmax.hdf5, if present, contains the softmax.
     options_file, weight_file: bilm-tf's options.json, and HDF5 weights, the .index of bilm-tf's checkpoint, an AllenNLP
@@ -196,12 +199,15 @@ def load_checkpoint(
 
 @archives_named()
 def format_of(path: PathLike) -> str:
-    """The name of a model's format. path: its folder or archive, or the weights of a pair. Raises: CheckpointError."""
+    """Return the name of a model's format.
+
+    Path: its folder or archive, or the weights of a pair. Raises: CheckpointError.
+    """
     return _found(path)[0] if is_model(path) else _format(path)
 
 
 def _format(weights: PathLike) -> str:
-    """The format of the weights of a pair."""
+    """Return the format of the weights of a pair."""
     if is_model(weights) and task_weights(opened(weights)) is not None:
         return TASK
     suffix = Path(weights).suffix

@@ -61,7 +61,7 @@ _BEGINNINGS = {"char_conv_": "convolutions.", "_highways.": "highways.", "_proje
 
 @reader
 def read_lexicon(path: Path, markers: Collection[str]) -> list[str]:
-    """The entries in the order of their ids; `markers` must be among them.
+    """Return the entries in the order of their ids; `markers` must be among them.
 
     Raises: CheckpointError naming the file and the line that is damaged, twice there or missing.
     """
@@ -125,7 +125,7 @@ class _Architecture(TypedDict):
 
 
 def named_configuration(config: Path) -> PureWindowsPath:
-    """The path in config.json, with / or \\ between its parts."""
+    """Return the path in config.json, with / or \\ between its parts."""
     named = read_json(config, dict[str, Any]).get("config_path")
     if not isinstance(named, str) or not PureWindowsPath(named).name:
         refuse(config, [f"config_path: wanted the name of another configuration, found {named!r:.60}"])
@@ -133,7 +133,7 @@ def named_configuration(config: Path) -> PureWindowsPath:
 
 
 def _configuration(folder: Path) -> tuple[Any, str]:
-    """The configuration that config.json names, and the file to blame for it."""
+    """Return the configuration that config.json names, and the file to blame for it."""
     named = named_configuration(folder / CONFIG)
     within = [] if named.anchor or ".." in named.parts else [folder / named.as_posix()]
     for place in (*within, folder / named.name):  # published ones name a file of the machine that trained them
@@ -146,7 +146,7 @@ def _configuration(folder: Path) -> tuple[Any, str]:
 
 
 def read_manylangs_options(folder: Path) -> ElmoOptions:
-    """The options, with the lexicons. Raises: CheckpointError naming the file and what is wrong with it."""
+    """Return the options, with the lexicons. Raises: CheckpointError naming the file and what is wrong with it."""
     values, source = _configuration(folder)
     found = typed(values, _Architecture, source)
     embedder = found["token_embedder"]
@@ -189,7 +189,7 @@ def is_manylangs(folder: Path) -> bool:
 
 
 def manylangs_files(folder: Path) -> list[Path]:
-    """The files of such a model: its weights, config.json, and what of the others lies in the folder.
+    """Return the files of such a model: its weights, config.json, and what of the others lies in the folder.
 
     Raises: CheckpointError naming what is missing.
     """
@@ -203,7 +203,7 @@ def manylangs_files(folder: Path) -> list[Path]:
 
 @reader
 def read_manylangs(folder: Path) -> tuple[State, ElmoOptions]:
-    """The state and the options of the model in a folder; its lexicons are part of the options.
+    """Return the state and the options of the model in a folder; its lexicons are part of the options.
 
     Raises: CheckpointError naming the file and what is wrong with it; nothing but tensors is unpickled.
     """
@@ -215,7 +215,7 @@ def read_manylangs(folder: Path) -> tuple[State, ElmoOptions]:
 
 
 def _read(path: Path, options: ElmoOptions) -> State:
-    """The tensors of one file under their names in a state, all checked."""
+    """Return the tensors of one file under their names in a state, all checked."""
     tensors = load_torch_file(path)
     if not isinstance(tensors, Mapping) or not all(isinstance(each, Tensor) for each in tensors.values()):
         refuse(path, ["wanted a dictionary of tensors, found something else"])

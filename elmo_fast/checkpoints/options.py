@@ -27,7 +27,9 @@ def option(
     left_out: bool = False,
     shown: bool = True,
 ) -> Any:
-    """A field with a range (fields.py), under a key with dots in JSON (None: its name); required without a default.
+    """Return a field with a range (fields.py), under a key with dots in JSON (None.
+
+    Its name); required without a default.
 
     left_out: of JSON, where it is None; shown: in its section's repr.
     """
@@ -43,7 +45,10 @@ class Section:
 
 
 def section_dict(section: Any) -> dict[str, Any]:
-    """A section as a JSON object: dotted keys become nested, fields that are left out while they are None are."""
+    """Return a section as a JSON object.
+
+    Dotted keys become nested, fields that are left out while they are None are.
+    """
     result: dict[str, Any] = {}
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)
@@ -211,7 +216,7 @@ class ElmoOptions(Section):
 
     @classmethod
     def from_dict(cls, values: Any, source: str = "options") -> "ElmoOptions":
-        """The options in a parsed options.json; a CheckpointError begins with `source`."""
+        """Return the options in a parsed options.json; a CheckpointError begins with `source`."""
         options = typed(values, cls, source)
         if options.reads_word_ids and options.n_tokens_vocab is None:
             refuse(source, ["char_cnn: wanted an object (or n_tokens_vocab, for a model of word ids), found nothing"])
@@ -228,14 +233,14 @@ class ElmoOptions(Section):
         return {**section_dict(self), **sections}
 
     def with_n_characters(self, n_characters: Literal[261, 262]) -> "ElmoOptions":
-        """The same options with `n_characters` 261 (as bilm-tf needs while training) or 262 (when used)."""
+        """Return the same options with `n_characters` 261 (as bilm-tf needs while training) or 262 (when used)."""
         if self.char_cnn is None:
             return self
         return dataclasses.replace(self, char_cnn=dataclasses.replace(self.char_cnn, n_characters=n_characters))
 
 
 def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
-    """The options in a bilm-tf options.json or our config.json.
+    """Return the options in a bilm-tf options.json or our config.json.
 
     Raises: CheckpointError naming every wrong key, with what was wanted and found.
     """
@@ -249,6 +254,6 @@ def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
 
 
 def write_options(path: str | os.PathLike[str], options: ElmoOptions) -> None:
-    """Writes bilm-tf's options.json, complete or not at all."""
+    """Write bilm-tf's options.json, complete or not at all."""
     with write_failures_named(path):
         write_json(path, options.to_dict(), indent=2)

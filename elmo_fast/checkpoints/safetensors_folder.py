@@ -40,7 +40,7 @@ def save_folder(
     extra: Mapping[str, Any] | None = None,
     precision: str = "float32",
 ) -> None:
-    """Writes model.safetensors, config.json and manifest.json to a folder; other files in it stay.
+    """Write model.safetensors, config.json and manifest.json to a folder; other files in it stay.
 
     If this is killed, the folder contains either the old model or the new one.
     extra: any JSON value, stored in config.json under "extra" (read_config returns it). precision: "float32", or "int8"
@@ -60,7 +60,7 @@ def put_model(
     extra: Mapping[str, Any] | None = None,
     precision: str = "float32",
 ) -> None:
-    """Writes model.safetensors and config.json as part of a save; arguments and errors as in save_folder."""
+    """Write model.safetensors and config.json as part of a save; arguments and errors as in save_folder."""
     check_choice("precision", precision, ("float32", "int8"))
     config: dict[str, Any] = {"format": OWN_FORMAT, "format_version": FORMAT_VERSION, "options": options.to_dict()}
     try:
@@ -76,7 +76,7 @@ def put_model(
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None, shown: object = None
 ) -> None:
-    """Writes a safetensors file. Raises: CheckpointError that names it as `shown`, or by its path."""
+    """Write a safetensors file. Raises: CheckpointError that names it as `shown`, or by its path."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -88,7 +88,7 @@ def write_tensors(
 
 
 def _order_metadata(path: Path) -> None:
-    """safetensors writes the entries of the metadata in any order; the same model must give the same file."""
+    """Sort a file's metadata, which safetensors writes in any order, so that equal models give equal files."""
     with open(path, "r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
@@ -111,7 +111,7 @@ def warn_if_rounded(folder: Path) -> None:
 
 @reader
 def load_folder(path: str | os.PathLike[str], beside: Sequence[str] = ()) -> tuple[State, ElmoOptions]:
-    """The state and the options in a folder that save_folder wrote.
+    """Return the state and the options in a folder that save_folder wrote.
 
     A folder of an older version, without manifest.json, is read with a warning that names what could not be checked.
     beside: other files that the caller reads from it, for that warning.
@@ -140,7 +140,10 @@ def load_folder(path: str | os.PathLike[str], beside: Sequence[str] = ()) -> tup
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The content of config.json, with digest, format and version checked; "extra" is what save_folder was given."""
+    """Return the content of config.json, with digest, format and version checked.
+
+    "extra" is what save_folder was given.
+    """
     file = Path(path) / CONFIG
     check_written(file.parent, [CONFIG])
     return dict(read_json(file, _Config))

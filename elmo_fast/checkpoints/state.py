@@ -1,5 +1,6 @@
-"""The tensors and shapes that the options require of a state (the package's docstring explains the names), what is
-wrong with a file's, and the weights of products as int8, about a quarter of float32's size, and back.
+"""The tensors that the options require of a state, what is wrong with a file's, and int8 weights.
+
+The package's docstring explains the tensors' names. Weights of products as int8 take about a quarter of float32's size.
 """
 
 import re
@@ -55,7 +56,7 @@ def fits(found: Shape, wanted: Shape) -> bool:
 
 
 def exact_float32(name: str, values: np.ndarray | Tensor, source: object) -> Tensor:
-    """A copy as a contiguous float32 tensor; warns if float64 values had to be rounded."""
+    """Return a copy as a contiguous float32 tensor; warns if float64 values had to be rounded."""
     if isinstance(values, np.ndarray):
         wide = torch.from_numpy(values.astype(values.dtype.newbyteorder("="), copy=False))
     else:
@@ -79,7 +80,10 @@ def finite_complaints(tensors: Mapping[str, Tensor]) -> list[str]:
 def exact_tensors(
     source: object, names: Iterable[str], read: Callable[[str], np.ndarray | Tensor]
 ) -> dict[str, Tensor]:
-    """The tensors of these names as exact_float32; a CheckpointError that names `source` if one is not finite."""
+    """Return the tensors of these names as exact_float32.
+
+    A CheckpointError that names `source` if one is not finite.
+    """
     found = {name: exact_float32(name, read(name), source) for name in names}
     if complaints := finite_complaints(found):
         refuse(source, complaints)
@@ -176,7 +180,7 @@ def _character_shapes(cnn: CharCnnOptions, rows: int) -> dict[str, Shape]:
 
 
 def check_state(state: Mapping[str, Tensor], options: ElmoOptions, source: object = "state") -> None:
-    """Raises CheckpointError, naming `source`, unless the state has what the options require, in finite float32."""
+    """Raise CheckpointError, naming `source`, unless the state has what the options require, in finite float32."""
     wanted = state_shapes(options, state.keys())
     complaints = shape_complaints({name: tuple(tensor.shape) for name, tensor in state.items()}, wanted)
     for name, tensor in state.items():
@@ -195,12 +199,12 @@ def check_state(state: Mapping[str, Tensor], options: ElmoOptions, source: objec
 
 
 def bilm_part(state: Mapping[str, Tensor]) -> State:
-    """The state without its scalar mixes, which belong to a task, not to the language model."""
+    """Return the state without its scalar mixes, which belong to a task, not to the language model."""
     return {name: tensor for name, tensor in state.items() if not _MIX.fullmatch(name)}
 
 
 def to_int8(state: Mapping[str, Tensor]) -> State:
-    """The state with each weight of products as int8 [N, K] and its scale, float32 [N], under the name with ".scale".
+    """Return the state with each weight of products as int8 [N, K], and its scale, float32 [N], as NAME.scale.
 
     Row n of the weight is about `integers[n] * scale[n]`: scale = largest magnitude / 127.
     """
@@ -217,7 +221,10 @@ def to_int8(state: Mapping[str, Tensor]) -> State:
 
 
 def from_int8(state: State, source: Path) -> State:
-    """The state in float32. Raises: CheckpointError if the int8 weights and their scales do not fit each other."""
+    """Return the state in float32.
+
+    Raises: CheckpointError if the int8 weights and their scales do not fit each other.
+    """
     found, complaints = {}, []
     for name, tensor in state.items():
         if tensor.dtype == torch.int8:

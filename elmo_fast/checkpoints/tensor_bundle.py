@@ -36,7 +36,7 @@ Fields = dict[int, list[int | bytes]]
 
 
 def crc32c(data: Any) -> int:
-    """The checksum of a buffer: crc32c(b"123456789") is 0xE3069283.
+    """Return the checksum of a buffer: crc32c(b"123456789") is 0xE3069283.
 
     A CRC is linear: the words in one column of rows of `width` words act on it as their sum in which each is advanced
     by the rows below. So rows are added up, and what is left is a message of one row.
@@ -45,7 +45,10 @@ def crc32c(data: Any) -> int:
 
 
 def _after(octets: Any, crc: int) -> int:
-    """What a CRC becomes after more bytes: of many by rows of words, and of the row that is left by narrower ones."""
+    """Return what a CRC becomes after more bytes.
+
+    Of many by rows of words, and of the row that is left by narrower ones.
+    """
     for width in (_WIDE, _NARROW):
         if len(octets) >= 8 * width:
             rows = octets[: len(octets) // (4 * width) * 4 * width].view("<u4").reshape(-1, width)
@@ -56,7 +59,7 @@ def _after(octets: Any, crc: int) -> int:
 
 
 def unmasked(crc: int) -> int:
-    """The checksum that TensorFlow stores as `crc`: it stores it rotated and with a constant added."""
+    """Return the checksum that TensorFlow stores as `crc`: it stores it rotated and with a constant added."""
     rotated = (crc - 0xA282EAD8) & 0xFFFFFFFF
     return (rotated >> 17 | rotated << 15) & 0xFFFFFFFF
 
@@ -82,7 +85,7 @@ _TABLE = [_after_a_byte(octet) for octet in range(256)]
 
 @functools.cache
 def _advances(width: int) -> tuple[Array, Array]:
-    """What a CRC becomes after a row of zeros, for each of its lower and of its upper halves."""
+    """Return what a CRC becomes after a row of zeros, for each of its lower and of its upper halves."""
     after = [_TABLE[bit & 0xFF] ^ bit >> 8 for bit in (1 << n for n in range(32))]  # of each bit, after a byte
     for _ in range((4 * width).bit_length() - 1):
         after = [_combined(after, value) for value in after]
@@ -103,7 +106,7 @@ def _combined(after: list[int], value: int) -> int:
 
 
 def table_entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and values of a table."""
+    """Yield the keys and values of a table."""
     if len(content) < _FOOTER:
         raise ValueError(f"wanted {_FOOTER} bytes or more, found {len(content)}")
     if int.from_bytes(content[-8:], "little") != _MAGIC:
@@ -122,7 +125,7 @@ def table_entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:
-    """A number of seven bits a byte, lowest first, and the place after it."""
+    """Return a number of seven bits a byte, lowest first, and the place after it."""
     value = shift = 0
     while True:
         octet = data[place]
@@ -143,7 +146,7 @@ def _handle(data: bytes, after_handles: int = 0) -> tuple[int, int]:
 
 
 def _block(content: bytes, handle: tuple[int, int]) -> bytes:
-    """A block without its trailer: a byte that says how it is compressed, and the checksum of both."""
+    """Return a block without its trailer: a byte that says how it is compressed, and the checksum of both."""
     offset, size = handle
     block, trailer = content[offset : offset + size], content[offset + size : offset + size + _TRAILER]
     if len(block) != size or len(trailer) != _TRAILER:
@@ -156,7 +159,7 @@ def _block(content: bytes, handle: tuple[int, int]) -> bytes:
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and values of a block, which ends in the places of entries with whole keys, and their number."""
+    """Yield the keys and values of a block, which ends in the places of entries with whole keys, and their number."""
     end = len(block) - 4 - 4 * int.from_bytes(block[-4:], "little")
     place, key = 0, b""
     while place < end:
@@ -192,14 +195,14 @@ class Bundle(NamedTuple):
     entries: dict[str, Entry]
 
     def shard(self, number: int) -> Path:
-        """The file of a shard, beside the index."""
+        """Return the file of a shard, beside the index."""
         name = f"{self.path.name.removesuffix(INDEX)}.data-{number:05d}-of-{self.shards:05d}"
         return self.path.with_name(name)
 
 
 @reader
 def read_index(path: str | os.PathLike[str]) -> Bundle:
-    """The variables in `NAME.index`. Raises: CheckpointError naming the file and what is missing or damaged."""
+    """Return the variables in `NAME.index`. Raises: CheckpointError naming the file and what is missing or damaged."""
     with read_failures_named(path), open(path, "rb") as file:
         content = file.read(_MOST_BYTES + 1)
     with _damage_named(path):
@@ -216,13 +219,13 @@ def read_index(path: str | os.PathLike[str]) -> Bundle:
 
 @reader
 def check_shards(path: str | os.PathLike[str], bundle: Bundle) -> None:
-    """Raises CheckpointError naming every shard of the index at `path` that is missing."""
+    """Raise CheckpointError naming every shard of the index at `path` that is missing."""
     if missing := [file.name for n in range(bundle.shards) if not (file := bundle.shard(n)).is_file()]:
         refuse(path, [f"wanted {bundle.shards:,} shards beside it", *(f"{name} is missing" for name in missing)])
 
 
 def read_variable(bundle: Bundle, name: str) -> np.ndarray:
-    """The numbers of a variable, in its dtype; the checksum is compared.
+    """Return the numbers of a variable, in its dtype; the checksum is compared.
 
     Raises: CheckpointError naming the shard and the variable.
     """
@@ -252,7 +255,7 @@ def _damage_named(path: object) -> Iterator[None]:
 
 
 def _fields(message: bytes) -> Fields:
-    """The fields of a message: varints and fixed 32 bits as numbers, the others as bytes."""
+    """Return the fields of a message: varints and fixed 32 bits as numbers, the others as bytes."""
     found: Fields = {}
     place = 0
     while place < len(message):
@@ -272,7 +275,7 @@ def _fields(message: bytes) -> Fields:
 
 
 def _number(fields: Fields, key: int) -> int:
-    """The last value of a number; 0 is not stored."""
+    """Return the last value of a number; 0 is not stored."""
     value = fields.get(key, [0])[-1]
     if not isinstance(value, int):
         raise ValueError(f"field {key} is no number")

@@ -195,7 +195,7 @@ class Parser(jsonargparse.ArgumentParser):
         return f"{options[0]}{':' if file else ''} {sentence}" if len(options) == 1 else sentence
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """argparse's own swallows write errors: a closed pipe or a full disk would look like a success."""
+        """Write the message; argparse's own swallows errors: a closed pipe or a full disk would look like success."""
         if message:
             (file or sys.stderr).write(message)
 

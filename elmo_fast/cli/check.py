@@ -125,7 +125,7 @@ def remember(device: Any, *, passed: bool) -> None:
 
 
 def mark_of(device: Any) -> pathlib.Path:
-    """The file that exists if the check passed: in $XDG_CACHE_HOME/elmo_fast/gpu, by default in ~/.cache."""
+    """Return the file that exists if the check passed: in $XDG_CACHE_HOME/elmo_fast/gpu, by default in ~/.cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     digest = hashlib.sha256(json.dumps(identity(device), sort_keys=True).encode()).hexdigest()
     return pathlib.Path(cache) / "elmo_fast" / "gpu" / f"{digest[:24]}.json"

@@ -50,7 +50,7 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Converts, then verifies; exit status 2, with the files removed again, if the vectors differ."""
+    """Convert, then verifies; exit status 2, with the files removed again, if the vectors differ."""
     from elmo_fast.checkpoints import from_int8, to_int8
 
     _common.resolve_model(arguments)
@@ -91,7 +91,7 @@ def run(arguments: Any) -> int:
 
 
 def write(to: str, folder: pathlib.Path, state: Any, options: Any, precision: str = "float32") -> list[pathlib.Path]:
-    """Writes the model in the format `to` and returns the files."""
+    """Write the model in the format `to` and return the files."""
     from elmo_fast.checkpoints import bilm_part, save_folder, write_bilm_hdf5, write_options
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def write(to: str, folder: pathlib.Path, state: Any, options: Any, precision: st
 
 
 def copied_vocabulary(arguments: Any, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Copies vocab.txt from beside the model, if present; returns the file written."""
+    """Copy vocab.txt from beside the model, if present; return the file written."""
     from elmo_fast.checkpoints import file_beside
 
     source = file_beside(arguments.model or os.path.dirname(arguments.weight_file))
@@ -119,7 +119,10 @@ def copied_vocabulary(arguments: Any, folder: pathlib.Path) -> list[pathlib.Path
 
 
 def largest_difference(options: Any, state: Any, folder: pathlib.Path, *, compare_vectors: bool = True) -> float:
-    """The largest |difference| between the model read and the one written: of tensors and of the sample's vectors."""
+    """Return the largest |difference| between the model read and the one written.
+
+    Of tensors and of the sample's vectors.
+    """
     from elmo_fast.checkpoints import bilm_part, load_checkpoint
     from elmo_fast.modules import ElmoEmbedder
 

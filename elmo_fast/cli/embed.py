@@ -104,7 +104,7 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Reads the text once to check it and count its tokens, then embeds it, writing as it goes."""
+    """Read the text once to check it and count its tokens, then embed it, writing as it goes."""
     let_waiting_threads_sleep()
     if arguments.cuda_device is not None:
         arguments.device = "cpu" if arguments.cuda_device < 0 else f"cuda:{arguments.cuda_device}"
@@ -149,7 +149,7 @@ def _embed_alone(arguments: Any, source: Source) -> int:
 
 
 def _embed_parts(arguments: Any, source: Source, place: Place) -> int:
-    """The first process alone shows its progress."""
+    """Return the first process alone shows its progress."""
     arguments.device = device_of(arguments.device, place)
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
     if place.number == 0:
@@ -187,7 +187,7 @@ def _embed_on_cluster(arguments: Any) -> int:
 
 
 def _settings(arguments: Any) -> dict[str, Any]:
-    """The options that are arguments of ElmoEmbedder.embed_file."""
+    """Return the options that are arguments of ElmoEmbedder.embed_file."""
     return {
         "output_format": arguments.layers,
         "file_format": arguments.format,
@@ -197,7 +197,7 @@ def _settings(arguments: Any) -> dict[str, Any]:
 
 
 def place_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> Place | None:
-    """This process's place among those that work together; None: it works alone.
+    """Return this process's place among those that work together; None if it works alone.
 
     shard: "i/N", which overrides what a launcher says; without it, torchrun's variables, or those of a step of srun
     with several tasks. Raises ElmoFastError for another text, or i outside 0 to N - 1.
@@ -211,7 +211,7 @@ def place_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> 
 
 
 def device_of(name: str, place: Place) -> str:
-    """The device of this process: "cuda" is the GPU of its number on its machine, round after round."""
+    """Return the device of this process: "cuda" is the GPU of its number on its machine, round after round."""
     if name != "cuda":
         return name
     import torch

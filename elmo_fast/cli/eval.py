@@ -16,7 +16,7 @@ MOST_NATS = 700.0
 
 
 def build_parser() -> Any:
-    """The flags of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
+    """Return the flags of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
     parser = _common.new_parser(
         "eval",
         "Prints the perplexity of held-out text: forward, backward and mean, always over the whole vocabulary.",
@@ -55,7 +55,7 @@ def _check(arguments: Any) -> None:
 
 
 def run(arguments: Any) -> int:
-    """Prints the perplexity; writes it as JSON, and that of each sentence as a table, if requested."""
+    """Print the perplexity; write it as JSON, and that of each sentence as a table, if requested."""
     from elmo_fast.pretrain.evaluate import evaluate
     from elmo_fast.text import rereadable
 
@@ -84,7 +84,7 @@ def run(arguments: Any) -> int:
 
 
 def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
-    """The language model on its device, and its vocabulary."""
+    """Return the language model on its device, and its vocabulary."""
     from elmo_fast.pretrain.checkpoint import find_vocabulary_file
     from elmo_fast.pretrain.language_model import LanguageModel
     from elmo_fast.text import Vocabulary
@@ -101,7 +101,7 @@ def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
 
 
 def _read(text: str, vocabulary: Any, tokenizer: Any) -> Any:
-    """The corpus of a text, or of a prepared folder."""
+    """Return the corpus of a text, or of a prepared folder."""
     from elmo_fast.corpus import is_prepared, open_corpus, read_corpus
 
     if not is_prepared(text):
@@ -160,7 +160,7 @@ def _lines_of(text: str, words: Any, tokenizer: str | None) -> Sequence[int]:
 
 
 def _figures(perplexity: Any, unknown: float, loss: str) -> dict[str, Any]:
-    """The content of --output."""
+    """Return the content of --output."""
     return {
         "perplexity": perplexity.mean,
         "perplexity_forward": perplexity.forward,

@@ -38,7 +38,7 @@ def run(arguments: Any) -> int:
 
 
 def model(arguments: Any) -> list[str]:
-    """What the model that the options name is. Raises: ElmoFastError, CheckpointError."""
+    """Return what the model that the options name is. Raises: ElmoFastError, CheckpointError."""
     from elmo_fast.checkpoints import format_of
     from elmo_fast.pretrain.model_card import described_model
 
@@ -61,7 +61,7 @@ def versions() -> list[str]:
 
 
 def processor() -> list[str]:
-    """The CPU's name, the instruction sets that the kernels use, and the threads torch uses."""
+    """Return the CPU's name, the instruction sets that the kernels use, and the threads torch uses."""
     import torch
 
     from elmo_fast.ops._cpu_products import on_arm
@@ -79,7 +79,7 @@ def processor() -> list[str]:
 
 
 def devices() -> list[str]:
-    """The GPUs torch sees."""
+    """Return the GPUs torch sees."""
     import torch
 
     count = torch.cuda.device_count()
@@ -99,7 +99,7 @@ def extension() -> list[str]:
 
 
 def precisions() -> list[str]:
-    """What runs each precision's matrix products on this CPU."""
+    """Return what runs each precision's matrix products on this CPU."""
     from elmo_fast.op_choices import INFERENCE_PRECISIONS
     from elmo_fast.ops import _native
     from elmo_fast.ops._cpu_products import MEASURED_ON, newer_instruction_sets, products_on_cpu, speeds_elsewhere

@@ -22,7 +22,7 @@ class Labelled(NamedTuple):
 
 
 def add_vector_options(parser: Any, count: int) -> None:
-    """Adds --vectors, or a model with --words, --word_file or --text."""
+    """Add --vectors, or a model with --words, --word_file or --text."""
     parser.option("vectors", str, "word vectors: word2vec, GloVe or safetensors, plain or .gz")
     parser.shared(*_common.MODEL_OPTIONS, "tokenizer")
     parser.option("words", str, "words to draw; with a model: by its character encoder", [], nargs="+")
@@ -34,7 +34,7 @@ def add_vector_options(parser: Any, count: int) -> None:
 
 
 def read_vectors(arguments: Any) -> Labelled:
-    """What the options name; ElmoFastError if they name nothing, or two things."""
+    """Return what the options name; ElmoFastError if they name nothing, or two things."""
     check_counts(**{"--count": arguments.count})
     named = _common.names_model(arguments)
     if named == (arguments.vectors is not None):
@@ -105,7 +105,7 @@ def _of_tokens(arguments: Any) -> Labelled:
 
 
 def embedded(arguments: Any, occurrences: Sequence[Any]) -> tuple[npt.NDArray[np.float32], int]:
-    """The vectors of tokens in their sentences, and the number of the layer."""
+    """Return the vectors of tokens in their sentences, and the number of the layer."""
     from elmo_fast.modules.layers import layer_number
     from elmo_fast.pictures import occurrence_vectors
 
@@ -158,7 +158,7 @@ def layers_parser() -> Any:
 
 
 def run_layers(arguments: Any) -> int:
-    """Reads the weights of every source, then draws; with several sources, their names prefix the mixes'."""
+    """Read the weights of every source, then draws; with several sources, their names prefix the mixes'."""
     from elmo_fast.pictures import layer_weights, read_layer_weights
 
     _common.set_up_logging(arguments)
@@ -191,7 +191,7 @@ def words_parser() -> Any:
 
 
 def run_words(arguments: Any) -> int:
-    """Reads or computes the vectors, then draws; says which labels had no room."""
+    """Read or computes the vectors, then draws; says which labels had no room."""
     from elmo_fast.pictures import words_picture
     from elmo_fast.pictures.style import format_of
 

@@ -58,7 +58,7 @@ def run(arguments: Any) -> int:
 
 
 def report(corpus: Any, folder: str, there: bool, time: str) -> list[str]:
-    """A summary of a prepared corpus, and what to do next."""
+    """Return a summary of a prepared corpus, and what to do next."""
     words, known = corpus.tokens, 1 - corpus.unknown / corpus.tokens
     how = "existed already, unchanged" if there else f"written in {time}"
     return [

@@ -20,7 +20,7 @@ class PresetOrFile(ConfigFile):
     """--config, which also takes the name of a preset if no file has that name."""
 
     def path_of(self, value: str) -> str:
-        """The file, or that of the preset."""
+        """Return the file, or that of the preset."""
         if os.path.exists(value):
             return value
         if value not in presets():
@@ -49,7 +49,7 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Trains; returns 128 + the signal's number after Ctrl-C (130) or SIGTERM (143), with everything saved."""
+    """Train; return 128 + the signal's number after Ctrl-C (130) or SIGTERM (143), with everything saved."""
     from elmo_fast.pretrain.run import dry_run, pretrain
 
     if (arguments.n_gpus or 1) > 1 and "WORLD_SIZE" not in os.environ:

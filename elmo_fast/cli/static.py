@@ -12,7 +12,7 @@ Format = Literal["auto", "word2vec-binary", "word2vec-text", "glove", "safetenso
 
 
 def add_reading(parser: Any) -> None:
-    """Adds the file to read, positional, and how."""
+    """Add the file to read, positional, and how."""
     parser.add_argument(
         "vectors", type=str, help="word vectors: word2vec (binary or text), GloVe or safetensors, plain or .gz"
     )
@@ -22,7 +22,7 @@ def add_reading(parser: Any) -> None:
 
 
 def read_vectors(arguments: Any) -> Any:
-    """The Vectors that the options name."""
+    """Return the Vectors that the options name."""
     from elmo_fast.static import load_vectors
 
     vectors = load_vectors(arguments.vectors, arguments.format, limit=arguments.limit, cache=arguments.cache)
@@ -31,20 +31,20 @@ def read_vectors(arguments: Any) -> Any:
 
 
 def set_up(arguments: Any) -> None:
-    """Applies the common options, without torch, which is slow to load, unless it is needed."""
+    """Apply the common options, without torch, which is slow to load, unless it is needed."""
     _common.set_up_logging(arguments)
     if arguments.threads is not None:
         _common.set_up(arguments)
 
 
 def add_output(parser: Any) -> None:
-    """Adds the file to write, and how."""
+    """Add the file to write, and how."""
     parser.output("output", "file to write: .bin, .txt or .vec (or these with .gz), or .safetensors", required=True)
     parser.option("output_format", Format, "format of the output; auto: by the name", "auto")
 
 
 def write_vectors(arguments: Any, vectors: Any) -> None:
-    """Writes Vectors to the file in the options."""
+    """Write Vectors to the file in the options."""
     from elmo_fast.static import save_vectors
 
     save_vectors(vectors, arguments.output, arguments.output_format)
@@ -52,7 +52,7 @@ def write_vectors(arguments: Any, vectors: Any) -> None:
 
 
 def check_output(arguments: Any) -> None:
-    """Raises ElmoFastError for a name without a known format, before any long work."""
+    """Raise ElmoFastError for a name without a known format, before any long work."""
     from elmo_fast.static.vectors import format_to_write
 
     format_to_write(arguments.output, arguments.output_format)
@@ -188,7 +188,7 @@ def run_eval(arguments: Any) -> int:
 
 
 def similarity(arguments: Any, vectors: Any, pairs: list[str]) -> dict[str, Any]:
-    """Prints a line for each file of pairs; returns the JSON content."""
+    """Print a line for each file of pairs; return the JSON content."""
     from elmo_fast.static import evaluate_similarity
 
     width = max(len("similarity"), *(len(os.path.basename(path)) for path in pairs))
@@ -247,7 +247,7 @@ def run_neighbours(arguments: Any) -> int:
 
 
 def parted(signed: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words with a plus and those with a minus, of a word, a sign, a word ...; the first has a plus."""
+    """Return the words with a plus and those with a minus, of a word, a sign, a word ...; the first has a plus."""
     signs, words = ["+", *signed[1::2]], signed[::2]
     if signed and (len(signed) % 2 == 0 or not {"+", "-"}.issuperset(signs)):
         raise ElmoFastError(
@@ -336,7 +336,7 @@ class Sentences:
 
 
 def of_text(arguments: Any, corpus: str) -> Any:
-    """The mean of a layer over each word's occurrences."""
+    """Return the mean of a layer over each word's occurrences."""
     from elmo_fast.static import averaged_vectors
 
     sentences = Sentences(corpus, _common.tokenizer_of(arguments))

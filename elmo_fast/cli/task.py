@@ -42,7 +42,7 @@ def eval_parser() -> Any:
 
 
 def add_reading_options(parser: Any) -> None:
-    """Adds the options that also `task predict` has."""
+    """Add the options that also `task predict` has."""
     parser.option(
         "format",
         str,

@@ -25,7 +25,7 @@ def build_parser() -> Any:
 
 
 def run(arguments: Any) -> int:
-    """Reads the whole model, so that nothing damaged is uploaded, then uploads it and prints its address."""
+    """Read the whole model, so that nothing damaged is uploaded; then upload it and print its address."""
     from elmo_fast.checkpoints import file_beside, load_checkpoint, model_files, model_folder, offer
 
     _common.set_up_logging(arguments)
@@ -57,7 +57,7 @@ def page_of(arguments: Any, folder: pathlib.Path, state: Any, options: Any) -> s
 
 
 def metrics_of(folder: pathlib.Path) -> Any:
-    """The metrics of the run that left the model, up to the model's step; None if it is not from a run."""
+    """Return the metrics of the run that left the model, up to the model's step; None if it is not from a run."""
     from elmo_fast.checkpoints import file_beside, read_config
     from elmo_fast.pretrain.metrics import read_metrics
     from elmo_fast.progress import METRICS_FILE

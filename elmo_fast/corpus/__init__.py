@@ -1,5 +1,6 @@
-"""Text as numbers: encoded corpora in memory or in a folder, and the streams that models read. Names are loaded on
-first use; only the streams need torch.
+"""Text as numbers: encoded corpora in memory or in a folder, and the streams that models read.
+
+Names are loaded on first use; only the streams need torch.
 
 A type is a distinct word; docs/pretraining.md describes how types are numbered and how a text is stored and read.
 """

@@ -34,7 +34,7 @@ class TypeTable:
 
     @classmethod
     def of(cls, words: Iterable[str]) -> "TypeTable":
-        """The table of `words`, in order; surrogates, which UTF-8 cannot encode, are dropped."""
+        """Return the table of `words`, in order; surrogates, which UTF-8 cannot encode, are dropped."""
         not_a_string(words, "words", "a list of words")
         return cls(*utf8_of(words))
 
@@ -42,7 +42,7 @@ class TypeTable:
         return len(self.ends)
 
     def words(self, indices: Iterable[int] | None = None) -> list[str]:
-        """The words of these numbers; None for all."""
+        """Return the words of these numbers; None for all."""
         chosen = np.arange(len(self)) if indices is None else np.asarray(indices, np.int64)
         if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self)):
             raise IndexError(f"types are numbered from 0 to {len(self) - 1}; got {chosen.min()} to {chosen.max()}")
@@ -50,7 +50,7 @@ class TypeTable:
         return [bytes(self.data[i:j]).decode() for i, j in zip(starts.tolist(), ends.tolist(), strict=True)]
 
     def characters(self, max_characters: int, device: "torch.device | str" = "cpu") -> "TypeCharacters":
-        """Every word's characters, truncated to `max_characters` slots, on a device."""
+        """Return every word's characters, truncated to `max_characters` slots, on a device."""
         return TypeCharacters(CharacterTable(Bytes(self.data, self.ends), max_characters), device)
 
     def _bounds(self, chosen: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -69,7 +69,7 @@ class TypeCharacters:
         self._ids = torch.from_numpy(id_of_code(PREDICTION_CHARACTERS)).to(device)
 
     def ids(self, types: "Tensor") -> "Tensor":
-        """The prediction ids (bytes + 1; padding slots 261) of each type, without waiting for the device.
+        """Return the prediction ids (bytes + 1; padding slots 261) of each type, without waiting for the device.
 
         types: numbers of types, any shape, int64, on the table's device. Returns types.shape + [C] int64.
         """
@@ -92,7 +92,7 @@ class FileStamp(NamedTuple):
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> "FileStamp":
-        """The current state of the file."""
+        """Return the current state of the file."""
         found = os.stat(path)
         return cls(found.st_ino, found.st_size, found.st_mtime_ns)
 
@@ -151,7 +151,7 @@ class Corpus:
         return np.cumsum([0, *map(len, self.starts)])
 
     def check_unchanged(self) -> None:
-        """Raises ElmoFastError if a file in use is no longer the one that was opened.
+        """Raise ElmoFastError if a file in use is no longer the one that was opened.
 
         Reading past the end of a file that was truncated would kill the process.
         """
@@ -178,7 +178,7 @@ class Corpus:
 
 
 def groups(keys: Places, count: int) -> Iterator[tuple[int, Places]]:
-    """Each key below `count` that occurs, and its positions in `keys`, in order."""
+    """Yield each key below `count` that occurs, and its positions in `keys`, in order."""
     order = np.argsort(keys.astype(np.uint32), kind="stable")
     bounds = np.searchsorted(keys[order], np.arange(count + 1))
     for key in np.flatnonzero(np.diff(bounds)).tolist():
@@ -188,7 +188,7 @@ def groups(keys: Places, count: int) -> Iterator[tuple[int, Places]]:
 def ranked(
     words: Sequence[str], counts: npt.NDArray[np.integer], vocabulary: Vocabulary
 ) -> tuple[TypeTable, npt.NDArray[np.uint64], Ids]:
-    """Orders the types of a text: the vocabulary, then its other words by decreasing count, then by code points.
+    """Order the types of a text: the vocabulary, then its other words by decreasing count, then by code points.
 
     words: distinct; counts: how often they occur. Returns the types, the count of each, and the number `type + 1` of
     each word of `words`, preceded by a 0 for the boundary.
@@ -212,7 +212,10 @@ def ranked(
 
 
 def fingerprint_begun(types: TypeTable, vocabulary_size: int) -> "hashlib._Hash":
-    """The digest of everything that determines batches except the sentences: the types and how many are predicted."""
+    """Return the digest of everything that determines batches except the sentences.
+
+    The types and how many are predicted.
+    """
     digest = hashlib.sha256(f"elmo_fast corpus {FORM}, {vocabulary_size} of {len(types)} types\n".encode())
     digest.update(types.data.data)
     digest.update(types.ends.data)
@@ -233,7 +236,7 @@ def _in_memory(numbers: dict[str, int], ids: Ids, vocabulary: Vocabulary, tokeni
 
 
 def encode(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary) -> Corpus:
-    """The corpus of tokenized sentences; empty sentences are skipped."""
+    """Return the corpus of tokenized sentences; empty sentences are skipped."""
     numbers = numbering(None)
     ids = array("I", [0])
     not_a_string(sentences, "sentences", "a list of sentences, each a list of words")

@@ -53,12 +53,12 @@ _Meta = TypedDict(
 
 
 def shard_files(shard: int) -> tuple[str, str]:
-    """The file names of a shard's numbers and of its sentence starts."""
+    """Return the file names of a shard's numbers and of its sentence starts."""
     return f"ids-{shard:05d}.npy", f"starts-{shard:05d}.npy"
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """The dtype of the array in the file of this name."""
+    """Return the dtype of the array in the file of this name."""
     return np.dtype(DTYPES[name.removesuffix(".npy").partition("-")[0]])
 
 
@@ -79,7 +79,7 @@ def _own_digest(meta: Mapping[str, Any]) -> str:
 
 
 def meta_text(meta: Mapping[str, Any]) -> str:
-    """The content of meta.json, which contains a digest of itself."""
+    """Return the content of meta.json, which contains a digest of itself."""
     whole = {"format": FORMAT, "version": VERSION, **meta}
     return json.dumps({**whole, "sha256": _own_digest(whole)}, indent=1) + "\n"
 
@@ -114,7 +114,7 @@ def read_meta(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def damaged(path: Path, what: str) -> ElmoFastError:
-    """The error about a file that has changed since it was written."""
+    """Return the error about a file that has changed since it was written."""
     return ElmoFastError(
         f"{os.fspath(path)} is damaged: {what}; copy the folder again from an intact one, or prepare the text again "
         "with --overwrite"
@@ -122,7 +122,7 @@ def damaged(path: Path, what: str) -> ElmoFastError:
 
 
 def check_files(folder: pathlib.Path, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, FileStamp]:
-    """Reads all files; the state of each, before it was read.
+    """Read all files; the state of each, before it was read.
 
     Raises ElmoFastError naming the first that is missing, has another size or, if there is no such, another digest.
     """
@@ -140,7 +140,7 @@ def check_files(folder: pathlib.Path, wanted: Mapping[str, Mapping[str, Any]]) -
 
 
 def array(folder: pathlib.Path, name: str, *, mapped: bool = False) -> Any:
-    """An array of the folder, in memory or memory-mapped; ElmoFastError if it does not match its name."""
+    """Return an array of the folder, in memory or memory-mapped; ElmoFastError if it does not match its name."""
     # Mode "c": unmodified pages cost nothing, and torch refuses read-only arrays.
     found = np.load(folder / name, mmap_mode="c" if mapped else None, allow_pickle=False)
     if found.dtype != dtype_of(name) or found.ndim != 1:
@@ -159,7 +159,7 @@ class ArrayFile:
         self.write_header()
 
     def write_header(self) -> None:
-        """Writes the current length; numpy leaves room for it to grow."""
+        """Write the current length; numpy leaves room for it to grow."""
         header = io.BytesIO()
         about = {"descr": self._dtype.str, "fortran_order": False, "shape": (self.length,)}
         np.lib.format.write_array_header_1_0(header, about)
@@ -167,14 +167,14 @@ class ArrayFile:
         self._file.write(header.getvalue())
 
     def append(self, values: npt.NDArray[Any]) -> None:
-        """Appends the values."""
+        """Append the values."""
         self._file.write(np.ascontiguousarray(values, self._dtype).data)
         self.length += len(values)
 
 
 @contextlib.contextmanager
 def array_file(path: pathlib.Path) -> Iterator[ArrayFile]:
-    """Yields an empty array file of the dtype of its name; at the end it is complete and on disk."""
+    """Yield an empty array file of the dtype of its name; at the end it is complete and on disk."""
     with open(path, "wb") as raw:
         file = ArrayFile(raw, dtype_of(path.name))
         yield file
@@ -208,7 +208,7 @@ class Shards:
         self.count += 1
 
     def add(self, numbers: Ids) -> None:
-        """Writes whole sentences: their numbers, and a 0 after each."""
+        """Write whole sentences: their numbers, and a 0 after each."""
         ends = np.flatnonzero(numbers == 0) + 1
         while ends.size:
             fit = int(np.searchsorted(ends, self.most - self._ids.length, side="right"))
@@ -228,7 +228,7 @@ class Shards:
 
 
 def renumbered(path: pathlib.Path, numbers: Ids, at_once: int = 1 << 20) -> Iterator[Ids]:
-    """The text of a piece with each number replaced by that of `numbers`, in parts of whole sentences."""
+    """Yield the text of a piece with each number replaced by that of `numbers`, in parts of whole sentences."""
     rest = np.zeros(0, np.uint32)
     with open(path, "rb") as file:
         while data := file.read(4 * max(at_once, len(rest))):
@@ -241,7 +241,7 @@ def renumbered(path: pathlib.Path, numbers: Ids, at_once: int = 1 << 20) -> Iter
 
 
 def open_corpus(folder: Path) -> Corpus:
-    """The corpus of a folder that `prepare` wrote; its sentences stay on disk and are memory-mapped.
+    """Return the corpus of a folder that `prepare` wrote; its sentences stay on disk and are memory-mapped.
 
     Every file is always read once, and its SHA-256 compared with the recorded one.
 
@@ -253,7 +253,7 @@ def open_corpus(folder: Path) -> Corpus:
 
 
 def as_written(place: pathlib.Path, meta: dict[str, Any], states: dict[str, FileStamp]) -> Corpus:
-    """The corpus of a folder whose files are known to match meta.json and `states`."""
+    """Return the corpus of a folder whose files are known to match meta.json and `states`."""
     names = [shard_files(shard) for shard in range(meta["shards"])]
     corpus = Corpus(
         TypeTable(array(place, TYPES), array(place, TYPE_ENDS)),
@@ -290,7 +290,7 @@ def prepare(
     progress: TextProgress | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Corpus:
-    """Writes the corpus of the files that `pattern` names into a folder that appears when complete, and opens it.
+    """Write the corpus of the files that `pattern` names into a folder that appears when complete, and open it.
 
     vocabulary: the words to predict; None builds one from the words that occur at least min_count times, with at
     most max_vocab_size entries including the three markers; tokenizer: one of TOKENIZERS, None for white space;
@@ -349,7 +349,7 @@ def _check(vocabulary: Vocabulary | None, min_count: int, max_vocab_size: int | 
 
 
 def _check_target(target: pathlib.Path, made_from: dict[str, Any], overwrite: bool) -> None:
-    """Raises ElmoFastError if `target` exists and is known to differ from what would be written."""
+    """Raise ElmoFastError if `target` exists and is known to differ from what would be written."""
     if not target.exists():
         return
     if not target.is_dir():
@@ -377,7 +377,7 @@ def _write(
     stems: Sequence[str],
     shard_tokens: int,
 ) -> dict[str, Any]:
-    """Writes all files except meta.json and returns its content; the pieces' files are deleted as they are read."""
+    """Write all files except meta.json and return its content; the pieces' files are deleted as they are read."""
     types, type_counts, numbers = ranked(words, counts, vocabulary)
     vocabulary.write(new / VOCABULARY)
     for name, values in ((TYPES, types.data), (TYPE_ENDS, types.ends), (COUNTS, type_counts)):

@@ -29,7 +29,7 @@ Ids = npt.NDArray[np.uint32]
 
 
 def is_prepared(path: str | os.PathLike[str]) -> bool:
-    """Whether `path` is a folder that `prepare` wrote, intact or damaged."""
+    """Return whether `path` is a folder that `prepare` wrote, intact or damaged."""
     try:
         with open(pathlib.Path(path) / META, "rb") as file:
             return FORMAT.encode() in file.read(100)
@@ -46,7 +46,7 @@ class Piece(NamedTuple):
 
 
 def pieces_of(path: str, size: int) -> Iterator[Piece]:
-    """Splits a file after the first line end at or past each multiple of `size` bytes, if it is not compressed."""
+    """Split a file after the first line end at or past each multiple of `size` bytes, if it is not compressed."""
     total = os.stat(path).st_size
     begin = 0
     with open(path, "rb") as file:
@@ -70,7 +70,7 @@ def _after_line_end(file: Any) -> int:
 
 @contextlib.contextmanager
 def pieces_matching(pattern: str) -> Iterator[list[Piece]]:
-    """Yields the pieces of all files that `pattern` names, in order; what can be read only once is copied.
+    """Yield the pieces of all files that `pattern` names, in order; what can be read only once is copied.
 
     Raises ElmoFastError if there is none, or if `pattern` is a prepared folder.
     """
@@ -82,7 +82,7 @@ def pieces_matching(pattern: str) -> Iterator[list[Piece]]:
 
 
 def numbering(boundary: Hashable) -> dict[Any, int]:
-    """A dict that numbers its keys from 1 in order of first lookup; `boundary` is 0."""
+    """Return a dict that numbers its keys from 1 in order of first lookup; `boundary` is 0."""
     numbers = defaultdict(None, {boundary: 0})
     numbers.default_factory = numbers.__len__
     return numbers
@@ -110,7 +110,7 @@ def numbered(piece: Piece, numbers: dict[str, int], tokenizer: str | None = None
 
 
 def _texts(piece: Piece) -> Iterator[str]:
-    """The text of a piece in blocks that end at white space, with \\n as the only line end."""
+    """Yield the text of a piece in blocks that end at white space, with \\n as the only line end."""
     first = piece.begin == 0
     try:
         for block in _blocks(piece):

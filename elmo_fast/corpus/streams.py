@@ -51,7 +51,9 @@ class Epoch:
         np.cumsum(self.bounds, out=self.bounds)
 
     def runs(self, low: Places, high: Places, width: int, *, backward: bool) -> Runs:
-        """The places of v[low .. high] of each row, or of v[high .. low] read backward, then boundaries up to `width`.
+        """Return the places of v[low ..
+
+        High] of each row, or of v[high .. low] read backward, then boundaries up to `width`.
 
         A backward run begins at its last number and is read toward smaller places. low, high: [rows], low <= high.
         """
@@ -136,7 +138,7 @@ class DistinctWords(NamedTuple):
 
     @classmethod
     def of(cls, types: npt.NDArray[np.int64], lengths: npt.NDArray[np.integer]) -> "DistinctWords":
-        """The distinct words of types, any shape; lengths: of every type, in bytes."""
+        """Return the distinct words of types, any shape; lengths: of every type, in bytes."""
         words, inverse = np.unique(types, return_inverse=True)
         order = np.argsort(-lengths[words], kind="stable")
         rank = np.empty_like(order)
@@ -148,8 +150,9 @@ class DistinctWords(NamedTuple):
 
 
 class StreamBatch(NamedTuple):
-    """One step's windows, [direction, row, place], on the host; direction 0 is forward, 1 backward, each in its reading
-    order.
+    """One step's windows, [direction, row, place], on the host.
+
+    Direction 0 is forward, 1 backward, each in its reading order.
 
     types: what is read, [2, B, T] int64; a boundary is the type of <S> or </S>; targets: what is predicted, vocabulary
     ids, [2, B, T] int64, <UNK> for other words; filled: how many places of each row are text, the same in both
@@ -239,7 +242,7 @@ class Stream:
         return np.clip(self._high - self._low - step * self.unroll_steps, 0, self.unroll_steps)
 
     def _windows_of(self, epoch: int, slab: int) -> list[Windows]:
-        """The windows of each step of one slab; prefetches the next slab."""
+        """Return the windows of each step of one slab; prefetches the next slab."""
         if self._thread is None:
             return self._read(epoch, slab)
         if self._next is not None and self._next[0] == (epoch, slab):

@@ -28,7 +28,7 @@ Out = TypeVar("Out")
 def in_turn(
     function: Callable[[In], Out], tasks: Sequence[In], processes: int | None, most: int
 ) -> Generator[Out, None, None]:
-    """Yields function(task) in the order of the tasks; an exception in a task is raised here and ends the processes.
+    """Yield function(task) in the order of the tasks; an exception in a task is raised here and ends the processes.
 
     function: at the top level of a module that does not import torch; processes: None uses all cores; most: how many
     are worth starting. With one process or one task, no child is started.
@@ -60,7 +60,7 @@ def in_turn(
 
 
 def _begin(alive: Connection) -> None:
-    """Runs in a new process: leaves Ctrl-C to the parent, and ends when the parent ends."""
+    """Run in a new process: leaves Ctrl-C to the parent, and ends when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
 

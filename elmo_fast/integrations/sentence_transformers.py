@@ -69,8 +69,9 @@ class ElmoTokens(_InputModule):
         return self._width
 
     def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **_: Any) -> dict[str, torch.Tensor]:
-        """Texts to 'input_ids' [B, T, C] int64, character ids (word ids [B, T] where the model reads those), and
-        'attention_mask' [B, T] int64; T is 1 at least.
+        """Convert texts to 'input_ids' [B, T, C] and 'attention_mask' [B, T], both int64; T is at least 1.
+
+        The inputs are character ids, or word ids [B, T] where the model reads those.
 
         Raises: ElmoFastError where an input is no text.
         """

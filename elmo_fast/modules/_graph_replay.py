@@ -1,5 +1,7 @@
-"""A biLM's whole forward pass without gradients, replayed from a CUDA graph for its rounded numbers of sentences and
-words: surplus ones are empty, and cost almost nothing."""
+"""A biLM's whole forward pass without gradients, replayed from a CUDA graph.
+
+A graph serves a rounded number of sentences and words: surplus ones are empty, and cost almost nothing.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -51,8 +53,9 @@ class GraphReplay:
     def run(
         self, model: nn.Module, lstm: ElmoLstm, whole: Callable[..., Captured], inputs: Tensor, carry: bool
     ) -> tuple[Tensor, Tensor] | None:
-        """(activations [L+1, B, T+2, 2D], mask [B, T+2]) of character ids [B, T, C]; None where no graph serves the
-        call (`Graphs.run`).
+        """(activations [L+1, B, T+2, 2D], mask [B, T+2]) of character ids [B, T, C].
+
+        None where no graph serves the call (`Graphs.run`).
 
         whole: (ids, h, c) -> (activations, mask, h, c), which is captured; model: whose parameters it uses; lstm:
         carries the state; carry: whether to start from the carried state and update it.

@@ -21,12 +21,12 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 
 def unset(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Module:
-    """A module of torch.nn with uninitialized parameters, on torch's default device."""
+    """Return a module of torch.nn with uninitialized parameters, on torch's default device."""
     return nn.utils.skip_init(kind, *sizes, device=torch.get_default_device(), **settings)
 
 
 def plain(layer: _Module) -> _Module:
-    """The layer, whose weight the ops need as a tensor. Raises: ElmoFastError if a quantizer has replaced it."""
+    """Return the layer, whose weight the ops need as a tensor. Raises: ElmoFastError if a quantizer has replaced it."""
     if isinstance(layer.weight, Tensor):
         return layer
     raise ElmoFastError(
@@ -37,7 +37,7 @@ def plain(layer: _Module) -> _Module:
 
 
 def check_settings(precision: InferencePrecision, backend: Backend, *used: str, int8: bool = True) -> None:
-    """Raises ElmoFastError unless both are known, and this installation has the backend of the ops `used`.
+    """Raise ElmoFastError unless both are known, and this installation has the backend of the ops `used`.
 
     A module passes one backend to several ops: those that do not have it choose by "auto" (`ops.backend_for`). Whether
     a device can serve them is asked when an op runs there, for the module may be moved.
@@ -57,7 +57,7 @@ def read_bilm(
     weight_file: str | os.PathLike[str] | Weights | None,
     prefix: str | None = None,
 ) -> tuple[ElmoOptions, Weights | None]:
-    """The options and, unless only options are given, the state of a biLM. Raises: CheckpointError."""
+    """Return the options and, unless only options are given, the state of a biLM. Raises: CheckpointError."""
     if isinstance(options_file, ElmoOptions):
         if prefix is not None:
             raise ElmoFastError(f"prefix chooses a biLM in the file of an AllenNLP model; got {prefix!r} and no file")
@@ -74,7 +74,7 @@ def read_bilm(
 
 
 def vocabulary_of(options_file: object, weight_file: object = None) -> Vocabulary | None:
-    """The vocab.txt beside a model's folder or files, for a model of word ids; None if there is none."""
+    """Return the vocab.txt beside a model's folder or files, for a model of word ids; None if there is none."""
     place = options_file if weight_file is None else weight_file
     if not isinstance(place, str | os.PathLike):
         return None
@@ -83,14 +83,14 @@ def vocabulary_of(options_file: object, weight_file: object = None) -> Vocabular
 
 
 def section(state: Weights | None, prefix: str) -> Weights | None:
-    """The entries whose names start with `prefix`, without it."""
+    """Return the entries whose names start with `prefix`, without it."""
     if state is None:
         return None
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
 def load_state(module: nn.Module, state: Weights, source: str) -> None:
-    """Copies `state` into the parameters of `module`: all of them, of the right shapes and finite, or none at all.
+    """Copy `state` into the parameters of `module`: all of them, of the right shapes and finite, or none at all.
 
     Raises: CheckpointError naming every wrong tensor, wanted and found.
     """
@@ -109,8 +109,10 @@ def _shapes(tensors: Weights) -> dict[str, Shape]:
 
 
 def loses_values(fn: Callable[[Tensor], Tensor]) -> bool:
-    """Whether `fn`, which Module._apply runs on every tensor, gives memory without the values, as those of
-    `.to("meta")` and `to_empty` do."""
+    """Return whether `fn` gives memory without the values, as those of `.to("meta")` and `to_empty` do.
+
+    Module._apply runs `fn` on every tensor.
+    """
     try:
         return fn(torch.empty(0, device="cpu")).is_meta or not fn(torch.empty(0, device="meta")).is_meta
     except (NotImplementedError, RuntimeError):  # there is nothing to copy out of meta: it copies

@@ -105,7 +105,7 @@ class BiLM(nn.Module):
             self.create_cached_cnn_embeddings(vocab_to_cache)
 
     def checkpoint_state(self) -> dict[str, Tensor]:
-        """The parameters under the names of elmo_fast.checkpoints, without the vectors of vocab_to_cache.
+        """Return the parameters under the names of elmo_fast.checkpoints, without the vectors of vocab_to_cache.
 
         Warns if these have been trained and so differ from the character encoder's.
         """
@@ -126,8 +126,10 @@ class BiLM(nn.Module):
         return self._word_embedding if isinstance(self._word_embedding, WordEncoder) else self._token_embedder
 
     def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> Tensor:
-        """The input of `forward` for tokenized sentences: character ids [B, T, C], or word ids + 1 [B, T]; int64. Of a
-        model of lexicons [B, T, C + 1], the word's id behind its characters'.
+        """Return the input of `forward` for tokenized sentences, int64.
+
+        It holds character ids [B, T, C], word ids + 1 [B, T] or, of a model of lexicons, both [B, T, C + 1]: the word's
+        id behind its characters'.
 
         Raises: ElmoFastError if a model of word ids does not know its vocabulary.
         """
@@ -158,7 +160,7 @@ class BiLM(nn.Module):
     def forward(
         self, inputs: Tensor, word_inputs: Tensor | None = None, *, stateful: bool | None = None
     ) -> dict[str, Any]:
-        """Runs both directions over a batch of sentences, with BOS and EOS added to each.
+        """Run both directions over a batch of sentences, with BOS and EOS added to each.
 
         Args:
             inputs: character ids from batch_to_ids, [B, T, C] int64; rows of 0 are padding. For a model of lexicons,
@@ -221,7 +223,7 @@ class BiLM(nn.Module):
     def run_streams(
         self, words: Tensor, state: LayerStates | None = None, lengths: Tensor | None = None, drop: Drop | None = None
     ) -> tuple[Tensor, LayerStates]:
-        """The top layer of each direction over its own stream, to predict the next word of that stream.
+        """Return the top layer of each direction over its own stream, to predict the next word of that stream.
 
         Nothing is added to the streams (they contain BOS and EOS), and the carried state of `forward` is not used. In
         training, dropout applies to the input of every LSTM layer, before the residual connection, and to the result.
@@ -254,8 +256,11 @@ class BiLM(nn.Module):
         return F.dropout(x, self.options.dropout)
 
     def create_cached_cnn_embeddings(self, tokens: list[str]) -> None:
-        """Computes the context-free vectors of `tokens` now; `word_inputs` index them in this order, 0 being the
-        padding. Raises: ElmoFastError for a string instead of a list."""
+        """Compute the context-free vectors of `tokens` now.
+
+        `word_inputs` index them in this order, 0 being the padding. Raises: ElmoFastError for a string instead of a
+        list.
+        """
         not_a_string(tokens, "vocab_to_cache", "a list of words")
         encoder = self._token_embedder
         boundaries = (encoder.spelling.begin, encoder.spelling.end)

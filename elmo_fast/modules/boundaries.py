@@ -7,7 +7,7 @@ from torch import Tensor
 def add_sentence_boundary_token_ids(
     tensor: Tensor, mask: Tensor, sentence_begin_token: Tensor | int, sentence_end_token: Tensor | int
 ) -> tuple[Tensor, Tensor]:
-    """Puts a begin marker before and an end marker after each sentence of a batch.
+    """Put a begin marker before and an end marker after each sentence of a batch.
 
     A row with n unmasked positions becomes [begin, row[:n], end, rest of the row], so that an empty sentence becomes
     [begin, end]. The new mask is where the result is positive (anywhere along the last dimension of a 3-D tensor).
@@ -47,7 +47,7 @@ def _with_boundaries(tensor: Tensor, lengths: Tensor, begin: Tensor | int, end: 
 
 
 def remove_sentence_boundaries(tensor: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Removes the first and the last unmasked position of each row; what is then past the sentence is 0.
+    """Remove the first and the last unmasked position of each row; what is then past the sentence is 0.
 
     Args:
         tensor: vectors with both markers, [B, T+2, D].
@@ -64,6 +64,6 @@ def remove_sentence_boundaries(tensor: Tensor, mask: Tensor) -> tuple[Tensor, Te
 
 
 def mask_without_boundaries(mask: Tensor) -> Tensor:
-    """The mask [B, T] of the words of sentences whose mask with markers is [B, T+2]."""
+    """Return the mask [B, T] of the words of sentences whose mask with markers is [B, T+2]."""
     words = mask.long().sum(dim=1) - 2
     return torch.arange(max(mask.shape[1] - 2, 0), device=mask.device) < words[:, None]

@@ -89,7 +89,7 @@ class CharacterEncoder(nn.Module):
         self.requires_grad_(requires_grad)
 
     def _read_options(self, options: ElmoOptions) -> Spelling:
-        """Keeps what the encoder needs of the options; returns how words become its input."""
+        """Keep what the encoder needs of the options; return how words become its input."""
         if options.char_cnn is None or options.lexicon is not None:
             other = "word ids" if options.reads_word_ids else "a lexicon (BiLM reads both)"
             raise ElmoFastError(
@@ -116,7 +116,7 @@ class CharacterEncoder(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initializes the parameters as in bilm-tf.
+        """Initialize the parameters as in bilm-tf.
 
         Characters U(-1, 1); filters U(-.05, .05) under relu, N(0, 1/(k·E)) under tanh; highways and projection
         N(0, 1/fan_in); the gates' bias 2, so that they carry at first; all other biases 0.
@@ -165,7 +165,7 @@ class CharacterEncoder(nn.Module):
         return rows
 
     def ids(self, batch: Sequence[Sequence[str]]) -> Tensor:
-        """The input of `forward` for tokenized sentences, [B, T, S] int64. Raises: ElmoFastError."""
+        """Return the input of `forward` for tokenized sentences, [B, T, S] int64. Raises: ElmoFastError."""
         return self.spelling.batch_to_ids(batch)
 
     def get_output_dim(self) -> int:
@@ -182,7 +182,7 @@ class CharacterEncoder(nn.Module):
         self._cache = WordCache(size)
 
     def clear_cache(self) -> None:
-        """Clears the vectors cached across batches; ops.refresh_weights clears all other copies of parameters."""
+        """Clear the vectors cached across batches; ops.refresh_weights clears all other copies of parameters."""
         self._cache.clear()
 
     def train(self, mode: bool = True) -> "CharacterEncoder":
@@ -277,7 +277,7 @@ class CharacterEncoder(nn.Module):
     def _combined(
         self, features: Tensor, layers: list[nn.Linear], projection: nn.Linear | None, count: Tensor | None
     ) -> Tensor:
-        """The features through highway layers and a projection, if there is one."""
+        """Return the features through highway layers and a projection, if there is one."""
         last = None if projection is None else plain(projection)
         return ops.highway(
             features,
@@ -336,7 +336,7 @@ class LexiconEncoder(CharacterEncoder):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initializes the characters' parameters as in bilm-tf, vectors of words U(-1, 1)."""
+        """Initialize the characters' parameters as in bilm-tf, vectors of words U(-1, 1)."""
         if self._reads_characters:
             super().reset_parameters()
         elif self._projection is not None:

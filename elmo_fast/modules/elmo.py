@@ -147,7 +147,7 @@ class Elmo(nn.Module):
         prefix: str | None = None,
         cuda_graphs: bool = False,
     ) -> "Elmo":
-        """Loads a model from a folder or the hub, with the mixes' weights and settings of save_pretrained.
+        """Load a model from a folder or the hub, with the mixes' weights and settings of save_pretrained.
 
         Args:
             model: the folder of a model or a run, its archive, a name that `elmo-fast models` lists ("mini",
@@ -190,8 +190,9 @@ class Elmo(nn.Module):
         return elmo
 
     def save_pretrained(self, folder: str | os.PathLike[str], *, precision: str = "float32") -> None:
-        """Writes config.json and model.safetensors: the biLM, the mixes' weights and what else from_pretrained
-        needs; also vocab.txt for a biLM that reads word ids.
+        """Write config.json and model.safetensors, all that from_pretrained needs.
+
+        They hold the biLM and the mixes' weights; a biLM that reads word ids also gets vocab.txt.
 
         precision: "float32", or "int8" for weights of about a quarter of the size, as precision="int8" multiplies them;
         loaded, they are float32 again, rounded.
@@ -212,7 +213,7 @@ class Elmo(nn.Module):
         return self._elmo_lstm.get_output_dim()  # type: ignore[operator]
 
     def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> Tensor:
-        """The input of `forward` for tokenized sentences; see BiLM. Raises: ElmoFastError."""
+        """Return the input of `forward` for tokenized sentences; see BiLM. Raises: ElmoFastError."""
         return self._elmo_lstm.batch_to_ids(batch)  # type: ignore[operator]
 
     def reset_states(self) -> None:
@@ -248,12 +249,17 @@ class Elmo(nn.Module):
         return {"elmo_representations": representations, "mask": mask.reshape(shape)}
 
     def _fuses_dropout(self, device: torch.device) -> bool:
-        """On a GPU the mixes' kernel applies dropout as it writes: no extra pass, no mask in memory. Its random
-        numbers differ from torch's, so the CPU uses torch's."""
+        """On a GPU the mixes' kernel applies dropout as it writes: no extra pass, no mask in memory.
+
+        Its random numbers differ from torch's, so the CPU uses torch's.
+        """
         return self.training and device.type == "cuda" and 0 < self._dropout.p < 1
 
     def _mixed(self, layers: list[Tensor], mask: Tensor) -> tuple[list[Tensor], Tensor]:
-        """The M mixes, and their mask: mixed with the markers (statistics may need them), which are then removed."""
+        """Return the M mixes, and their mask.
+
+        Mixed with the markers (statistics may need them), which are then removed.
+        """
         if self._count == 0:
             return [], mask if self._keep_sentence_boundaries else mask_without_boundaries(mask)
         dropout = self._dropout.p if self._fuses_dropout(mask.device) else 0.0
@@ -270,7 +276,7 @@ _MIX = "scalar_mix_"
 
 
 def mixes_of(state: State) -> dict[str, Tensor]:
-    """The weights of the scalar mixes alone."""
+    """Return the weights of the scalar mixes alone."""
     return {name: tensor for name, tensor in state.items() if name.startswith(_MIX)}
 
 
@@ -281,7 +287,7 @@ def save_bilm(
     extra: dict[str, Any] | None = None,
     precision: str = "float32",
 ) -> None:
-    """Writes a biLM with its scalar mixes, and vocab.txt for a biLM of word ids that knows its words.
+    """Write a biLM with its scalar mixes, and vocab.txt for a biLM of word ids that knows its words.
 
     extra, precision: as in save_folder. Raises: CheckpointError, ElmoFastError.
     """
@@ -317,8 +323,10 @@ def read_elmo(
 
 
 def _read_settings(folder: Path, prefix: str | None) -> dict[str, Any]:
-    """What save_pretrained keeps in config.json of the arguments that made the module, or what an AllenNLP model's
-    config.json says of its ELMo; nothing in other formats."""
+    """Return the arguments that made a saved module, or the ELMo of an AllenNLP model, as config.json has them.
+
+    Other formats have none.
+    """
     config, weights = model_files(folder)[:2]
     if weights.name == "config.json":
         return task_settings(config, prefix)
@@ -373,7 +381,7 @@ class ElmoTokenEmbedder(nn.Module):
         return self.output_dim
 
     def forward(self, elmo_tokens: Tensor, word_inputs: Tensor | None = None) -> Tensor:
-        """The representations [B, ..., T, output_dim].
+        """Return the representations [B, ..., T, output_dim].
 
         Args:
             elmo_tokens: character ids from batch_to_ids, [B, ..., T, C] int64.

@@ -42,8 +42,10 @@ class _Turn:
 
 
 class StatefulModule(nn.Module):
-    """A module that keeps states [layers, B, size] between calls in the tuple `_states`, which .to() moves and
-    state_dict leaves out. It raises ElmoFastError if two threads use it at once.
+    """A module that keeps states [layers, B, size] between calls.
+
+    They are in the tuple `_states`, which .to() moves and state_dict leaves out. It raises ElmoFastError if two threads
+    use it at once.
 
     Args:
         stateful: whether a call starts from the state after the one before; False: always from zeros.
@@ -59,7 +61,7 @@ class StatefulModule(nn.Module):
         super().__setstate__({"_turn": _Turn(), **state})  # a pickle of an older version has none
 
     def turn(self, carry: bool) -> contextlib.AbstractContextManager[None]:
-        """The context of a call; if it carries state, one thread at a time may enter, and no exported program.
+        """Return the context of a call; if it carries state, one thread at a time may enter, and no exported program.
 
         Raises: ElmoFastError.
         """
@@ -169,7 +171,7 @@ class ElmoLstm(StatefulModule):
         return [self.get_submodule(f"backward_layer_{i}") for i in range(self.num_layers)]  # type: ignore[misc]
 
     def forward(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> Tensor:
-        """The outputs of every layer, [L, B, T, 2D] (forward, then backward), 0 where masked.
+        """Return the outputs of every layer, [L, B, T, 2D] (forward, then backward), 0 where masked.
 
         Args:
             inputs: [B, T, I].
@@ -181,7 +183,7 @@ class ElmoLstm(StatefulModule):
         return both_ways(self.outputs(inputs, mask, stateful=stateful))
 
     def outputs(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> list[Tensor]:
-        """What `forward` returns before the directions are put side by side: L outputs [2, B, T, D]."""
+        """Return what `forward` returns before the directions are put side by side: L outputs [2, B, T, D]."""
         lengths, carry = mask.long().sum(dim=1), self.stateful if stateful is None else stateful
         with self.turn(carry):
             state = self._initial(inputs) if carry else None
@@ -200,7 +202,7 @@ class ElmoLstm(StatefulModule):
         reverse: tuple[bool, bool] = (False, True),
         drop: Drop | None = None,
     ) -> tuple[list[Tensor], LayerStates]:
-        """Runs both directions, each over its own inputs [B, T, I]; the state is passed in and returned, not carried.
+        """Run both directions, each over its own inputs [B, T, I]; the state is passed in and returned, not carried.
 
         Args:
             lengths: [B] int64; None: all T.
@@ -227,7 +229,7 @@ class ElmoLstm(StatefulModule):
         return outputs, (torch.stack(hs), torch.stack(cs))
 
     def _initial(self, inputs: Tensor) -> LayerStates | None:
-        """The carried state for a batch of B rows: its first B rows, and zeros for new rows."""
+        """Return the carried state for a batch of B rows: its first B rows, and zeros for new rows."""
         if self._states is None:
             return None
         batch, states = inputs.shape[0], []
@@ -242,8 +244,11 @@ class ElmoLstm(StatefulModule):
         return states[0], states[1]
 
     def _carry(self, state: LayerStates) -> None:
-        """Keeps the final state, detached; rows beyond this batch keep theirs. A row without a word keeps
-        its initial state. Tensors on meta have no values to carry."""
+        """Keep the final state, detached.
+
+        Rows beyond this batch keep theirs. A row without a word keeps its initial state. Tensors on meta have no values
+        to carry.
+        """
         if state[0].is_meta:
             return
         new = tuple(s.detach().transpose(1, 2).flatten(2) for s in state)
@@ -288,7 +293,7 @@ class JoinedLstm(StatefulModule):
         self.requires_grad_(requires_grad)
 
     def reset_parameters(self) -> None:
-        """Initializes as torch does."""
+        """Initialize as torch does."""
         self.encoder.reset_parameters()
         self.projection.reset_parameters()
 
@@ -302,11 +307,11 @@ class JoinedLstm(StatefulModule):
         pass
 
     def forward(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> Tensor:
-        """The outputs [1, B, T, 2D] (forward, then backward), 0 where masked; arguments as ElmoLstm's."""
+        """Return the outputs [1, B, T, 2D] (forward, then backward), 0 where masked; arguments as ElmoLstm's."""
         return both_ways(self.outputs(inputs, mask, stateful=stateful))
 
     def outputs(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> list[Tensor]:
-        """What `forward` returns before the directions are put side by side: one output [2, B, T, D]."""
+        """Return what `forward` returns before the directions are put side by side: one output [2, B, T, D]."""
         batch, time = mask.shape
         if not batch:
             return [inputs.new_zeros(2, 0, time, self.hidden_size)]

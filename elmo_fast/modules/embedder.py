@@ -136,19 +136,19 @@ class ElmoEmbedder:
 
     @torch.no_grad()
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
-        """The vectors of B tokenized sentences: (activations [B, L+1, T, 2D], mask [B, T] bool)."""
+        """Return the vectors of B tokenized sentences: (activations [B, L+1, T, 2D], mask [B, T] bool)."""
         ids = self.elmo_bilm.batch_to_ids(batch)
         output = self.elmo_bilm(ids.cuda(self.cuda_device) if self.cuda_device >= 0 else ids)
         pairs = [remove_sentence_boundaries(layer, output["mask"]) for layer in output["activations"]]
         return torch.stack([layer for layer, _ in pairs], dim=1), pairs[0][1]
 
     def embed_sentence(self, sentence: Sequence[str]) -> Array:
-        """The vectors of one tokenized sentence, [L+1, T, 2D]. Raises: ElmoFastError for a string."""
+        """Return the vectors of one tokenized sentence, [L+1, T, 2D]. Raises: ElmoFastError for a string."""
         not_a_string(sentence, "sentence", TOKENISED)
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[Array]:
-        """The vectors of each tokenized sentence, [L+1, T, 2D], run as one batch.
+        """Return the vectors of each tokenized sentence, [L+1, T, 2D], run as one batch.
 
         An empty sentence gives [L+1, 0, 2D]. A batch of only empty sentences does not run (the state does not
         change), as in AllenNLP. Raises: ElmoFastError if the batch or a sentence is a string instead of a list.
@@ -157,7 +157,7 @@ class ElmoEmbedder:
         return embed_batch(self.elmo_bilm, list(_checked(batch)), stateful=self.elmo_bilm.stateful)
 
     def embed_sentences(self, sentences: Iterable[Sequence[str]], batch_size: int | None = None) -> Iterator[Array]:
-        """The vectors of each tokenized sentence, in order, `batch_size` sentences at a time."""
+        """Yield the vectors of each tokenized sentence, in order, `batch_size` sentences at a time."""
         not_a_string(sentences, "sentences", f"a list of sentences, each {TOKENISED}")
         for batch in run_batches(
             self.elmo_bilm, _checked(sentences), stateful=self.elmo_bilm.stateful, batch_size=batch_size, window=0
@@ -212,7 +212,7 @@ class ElmoEmbedder:
         pool: Pool | None = None,
         progress: Progress | None = None,
     ) -> int:
-        """Writes the vectors of a text's sentences; the file appears when it is complete. Returns their number.
+        """Write the vectors of a text's sentences; the file appears when it is complete. Returns their number.
 
         Args:
             input_file: a path (.gz and .zst are decompressed), read twice; an open text stream, whose lines stay in
@@ -289,7 +289,7 @@ class ElmoEmbedder:
         max_tokens: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Gives the vectors of each sentence of a text to `write`, by the sentence's index, as they are computed.
+        """Give the vectors of each sentence of a text to `write`, by the sentence's index, as they are computed.
 
         write: of one of `elmo_fast.token_files.FORMATS`; other arguments and Raises: as in embed_file.
         """
@@ -330,7 +330,7 @@ DTYPES = ("float32", "float16")
 
 
 def check_formats(output_format: str, file_format: str, dtype: str, use_sentence_keys: bool) -> None:
-    """Raises ElmoFastError for arguments of embed_file that are unknown or do not go together."""
+    """Raise ElmoFastError for arguments of embed_file that are unknown or do not go together."""
     check_choice("output_format", output_format, OUTPUT_FORMATS)
     check_choice("file_format", file_format, FORMATS)
     check_choice("dtype", dtype, DTYPES)
@@ -341,7 +341,7 @@ def check_formats(output_format: str, file_format: str, dtype: str, use_sentence
 def text_contents(
     text: SurveyedText, bilm: BiLM, model: str, output_format: str, dtype: str, *, as_keys: bool, remembers: bool
 ) -> Contents:
-    """What the file of a text's vectors is to hold.
+    """Return what the file of a text's vectors is to hold.
 
     model: its name, for the metadata; as_keys: whether the sentences name the datasets; remembers: whether the file
     stores the sentences. Raises ElmoFastError if the text was surveyed without the lines for these.
@@ -368,7 +368,7 @@ def text_contents(
 
 
 def finite(vectors: np.ndarray[Any, Any], dtype: Any, what: str) -> np.ndarray[Any, Any]:
-    """The vectors in the dtype of the file; ElmoFastError if numbers are not finite in it."""
+    """Return the vectors in the dtype of the file; ElmoFastError if numbers are not finite in it."""
     with np.errstate(over="ignore"):
         rounded = vectors.astype(dtype, copy=False)
     if not np.isfinite(rounded).all():

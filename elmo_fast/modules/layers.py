@@ -12,7 +12,7 @@ Layers = str | int | Sequence[int]
 
 
 def layer_numbers(layers: Layers, count: int) -> list[int] | None:
-    """The numbers of the named layers; None stands for the mean of all.
+    """Return the numbers of the named layers; None stands for the mean of all.
 
     Args:
         layers: "average", "top", "all", a number from 0 (the words by themselves), or several numbers.
@@ -35,7 +35,7 @@ def layer_numbers(layers: Layers, count: int) -> list[int] | None:
 
 
 def layer_number(layer: str | int, count: int, also: str = "") -> int:
-    """The number of one layer, given as "top" or as a number from 0, which may be text.
+    """Return the number of one layer, given as "top" or as a number from 0, which may be text.
 
     also: further names that the caller accepts, for the error. Raises: ElmoFastError.
     """
@@ -47,7 +47,7 @@ def layer_number(layer: str | int, count: int, also: str = "") -> int:
 
 
 def chosen_layers(activations: Sequence[Tensor], layers: Layers) -> list[Tensor]:
-    """The named ones of the L+1 layers [..., 2D], or the mean of all. layers: as in layer_numbers."""
+    """Return the named ones of the L+1 layers [..., 2D], or the mean of all. layers: as in layer_numbers."""
     numbers = layer_numbers(layers, len(activations))
     if numbers is None:
         return [sum(activations[1:], start=activations[0]) / len(activations)]
@@ -55,7 +55,7 @@ def chosen_layers(activations: Sequence[Tensor], layers: Layers) -> list[Tensor]
 
 
 def combined_layers(activations: Sequence[Tensor], layers: Layers) -> Tensor:
-    """The chosen layers side by side, [..., W]. layers: as in layer_numbers. Raises: ElmoFastError."""
+    """Return the chosen layers side by side, [..., W]. layers: as in layer_numbers. Raises: ElmoFastError."""
     return torch.cat(chosen_layers(activations, layers), dim=-1)
 
 

@@ -71,7 +71,7 @@ class VocabularyLoss(nn.Module):
 
     @classmethod
     def max_rows_used(cls, words: int, samples: int, positions: int) -> int:
-        """The most rows with a gradient in a step of `positions` positions of each direction."""
+        """Return the most rows with a gradient in a step of `positions` positions of each direction."""
         return min(words, 2 * (samples * cls.draws + positions))
 
     def gradient_rows(self, positions: int) -> int:
@@ -84,7 +84,7 @@ class VocabularyLoss(nn.Module):
         return samples + 1
 
     def forward(self, embeddings: Tensor, targets: Tensor, target_token_embedding: Tensor | None = None) -> Tensor:
-        """The sum over the batch of the losses, in nats.
+        """Return the sum over the batch of the losses, in nats.
 
         Args:
             embeddings: [N, D].
@@ -100,11 +100,14 @@ class VocabularyLoss(nn.Module):
         return self.training_losses(embeddings, targets, drawn).sum()
 
     def draw(self, seed: int, offset: int, device: torch.device) -> Any:
-        """The words that one direction draws for one step: a function of seed and offset, so equal in all processes."""
+        """Return the words that one direction draws for one step.
+
+        They are a function of seed and offset: ids [S] int64, and the number of tries, [] int64.
+        """
         return None
 
     def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
-        """The loss of each position while training, [N], nats.
+        """Return the loss of each position while training, [N], nats.
 
         Args:
             hidden: [N, D].
@@ -118,7 +121,7 @@ class VocabularyLoss(nn.Module):
         return self._full_losses(hidden, targets, self.table()[1], chunk_bytes)
 
     def table(self) -> tuple[Tensor, Tensor]:
-        """The table [rows, D] and its bias [rows]."""
+        """Return the table [rows, D] and its bias [rows]."""
         w = self.softmax_w.weight if isinstance(self.softmax_w, nn.Embedding) else self.softmax_w
         b = self.softmax_b.weight.squeeze(1) if isinstance(self.softmax_b, nn.Embedding) else self.softmax_b
         return w, b
@@ -140,8 +143,10 @@ class VocabularyLoss(nn.Module):
         return {"precision": self.precision, "backend": ops.backend_for(op, self.backend)}
 
     def _cache(self, counts: Tensor, make: Callable[[Tensor], Any]) -> Any:
-        """What `make` makes of the counts on the CPU; made again when they change. No values are compared: on a GPU
-        that would wait for the device."""
+        """Return what `make` makes of the counts on the CPU.
+
+        Made again when they change. No values are compared: on a GPU that would wait for the device.
+        """
         version = 0 if counts.is_inference() else counts._version
         if self._made is None or self._made[0] is not counts or self._made[1] != version:
             self._made = counts, version, make(counts.cpu())
@@ -149,7 +154,10 @@ class VocabularyLoss(nn.Module):
 
 
 def copy_counts(counts: Tensor, num_words: int) -> Tensor:
-    """A copy of the counts [V] as int64 on the CPU. Raises ElmoFastError unless there are V of them, 0 or more."""
+    """Return a copy of the counts [V] as int64 on the CPU.
+
+    Raises ElmoFastError unless there are V of them, 0 or more.
+    """
     held = (counts if isinstance(counts, Tensor) else torch.as_tensor(counts)).detach()
     held = held.to("cpu", torch.int64, copy=True)
     if held.shape != (num_words,) or not held.numel() or int(held.min()) < 0:
@@ -221,8 +229,10 @@ class SampledSoftmaxLoss(VocabularyLoss):
         self.choice_func: Callable[[int, int], tuple[Any, Any]] = log_uniform_choice
 
     def draw(self, seed: int, offset: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The words that one direction draws for one step, [S] int64, and the number of tries, [] int64: a function
-        of seed and offset."""
+        """Return the words that one direction draws for one step, [S] int64, and the number of tries, [] int64.
+
+        A function of seed and offset.
+        """
         backend = ops.backend_for("log_uniform_sample", self.backend)
         return ops.log_uniform_sample(
             self.num_samples, self.num_words, seed=seed, offset=offset, device=device, backend=backend
@@ -317,11 +327,11 @@ class NegativeSamplingLoss(VocabularyLoss):
         return -math.log(self.num_samples if self.negatives is None else self.negatives)
 
     def log_noise(self) -> Tensor:
-        """ln P of the words drawn, [V], dtype and device of the bias."""
+        """Return ln P of each word as it is drawn, [V], dtype and device of the bias."""
         return (self.power * self.counts.double().log()).log_softmax(0).to(self.table()[1])
 
     def draw(self, seed: int, offset: int, device: torch.device) -> Tensor:
-        """The words of noise that one direction draws for one step, [S] int64: a function of seed and offset."""
+        """Return the words of noise that one direction draws for one step, [S] int64: a function of seed and offset."""
         backend = ops.backend_for("alias_sample", self.backend)
         table = self._cache(self.counts, lambda counts: ops.alias_table(counts, power=self.power))
         return ops.alias_sample(self.num_samples, table, seed=seed, offset=offset, device=device, backend=backend)
@@ -333,7 +343,7 @@ class NegativeSamplingLoss(VocabularyLoss):
         return drawn
 
     def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
-        """The objective of each position, [N]; arguments as VocabularyLoss.training_losses'."""
+        """Return the objective of each position, [N]; arguments as VocabularyLoss.training_losses'."""
         options = {"negatives": self.negatives, "sparse": self.sparse, **self._settings("negative_sampling")}
         return ops.negative_sampling(hidden, targets, *self.table(), drawn, **options)
 
@@ -423,7 +433,7 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
         return ops.hierarchical_softmax(hidden, targets, *self.table(), self.tree, sparse=self.sparse, **settings)
 
     def exact_losses(self, hidden: Tensor, targets: Tensor, chunk_bytes: int = CHUNK_BYTES) -> Tensor:
-        """The same, so many rows at a time that the logits of their paths fit into chunk_bytes."""
+        """Return the same, so many rows at a time that the logits of their paths fit into chunk_bytes."""
         at_once = max(1, chunk_bytes // (self.tree.longest * hidden.shape[1] * hidden.element_size()))
         chunks = zip(hidden.split(at_once), targets.split(at_once), strict=True)
         return torch.cat([self.training_losses(some, words) for some, words in chunks])

@@ -13,8 +13,9 @@ from elmo_fast.ops import LSTMWeights
 
 
 class ProjectedLSTM(nn.Module):
-    """An LSTM whose hidden state is projected, with clips on the cell and on the projection; see
-    elmo_fast.ops.projected_lstm.
+    """An LSTM whose hidden state is projected, with clips on the cell and on the projection.
+
+    See elmo_fast.ops.projected_lstm.
 
     Args:
         input_size: I.
@@ -72,7 +73,7 @@ class ProjectedLSTM(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initializes: each gate's matrices orthogonal, the projection as torch.nn.Linear's, forget bias 1."""
+        """Initialize: each gate's matrices orthogonal, the projection as torch.nn.Linear's, forget bias 1."""
         for linear in (self.input_linearity, self.state_linearity):
             for gate in linear.weight.split(self.cell_size):
                 nn.init.orthogonal_(gate)
@@ -82,7 +83,7 @@ class ProjectedLSTM(nn.Module):
 
     @torch.no_grad()
     def reset_parameters_glorot(self) -> None:
-        """Initializes as TensorFlow's LSTMCell does: kernel [I+D, 4H] and projection [H, D] Glorot-uniform."""
+        """Initialize as TensorFlow's LSTMCell does: kernel [I+D, 4H] and projection [H, D] Glorot-uniform."""
         bound = (6 / (self.input_size + self.hidden_size + 4 * self.cell_size)) ** 0.5
         self.input_linearity.weight.uniform_(-bound, bound)
         self.state_linearity.weight.uniform_(-bound, bound)
@@ -103,7 +104,7 @@ class ProjectedLSTM(nn.Module):
         return LSTMWeights(of_input.weight, of_state.weight, of_state.bias, projection)
 
     def recurrent_mask(self, batch: int, like: Tensor) -> Tensor | None:
-        """A dropout mask [B, D], scaled by 1/(1-p), for one pass; None when not training or p = 0."""
+        """Return a dropout mask [B, D], scaled by 1/(1-p), for one pass; None when not training or p = 0."""
         p = self.recurrent_dropout_probability
         if p == 0 or not self.training:
             return None
@@ -116,7 +117,7 @@ class ProjectedLSTM(nn.Module):
         batch_lengths: Sequence[int] | Tensor | None = None,
         initial_state: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Runs over a batch of padded sequences.
+        """Run over a batch of padded sequences.
 
         Args:
             inputs: [B, T, I].

@@ -58,7 +58,7 @@ class ScalarMix(nn.Module):
         self.gamma = nn.Parameter(torch.tensor([1.0]), requires_grad=trainable)
 
     def forward(self, tensors: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
-        """The mix of L tensors of one shape [..., D].
+        """Return the mix of L tensors of one shape [..., D].
 
         Args:
             tensors: the layers, lowest first.
@@ -70,7 +70,10 @@ class ScalarMix(nn.Module):
 def mixes(
     modules: Sequence[ScalarMix], tensors: Sequence[Tensor], mask: Tensor | None, *, dropout: float = 0.0
 ) -> Tensor:
-    """The mixes [M, ..., D] of the same layers by M modules of the same settings, in one pass, then dropout on each."""
+    """Return the mixes [M, ..., D] of the same layers by M modules of the same settings, in one pass.
+
+    Each mix then has its dropout.
+    """
     first = modules[0]
     for module in modules:
         if len(tensors) != module.mixture_size:

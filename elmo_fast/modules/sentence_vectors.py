@@ -66,7 +66,7 @@ def run_batches(
     name: Callable[[int], str] = "sentence {}".format,
     beside: Executor | None = None,
 ) -> Iterator[LayerBatch]:
-    """Runs a biLM over sentences, batch by batch, and yields the layers of each batch.
+    """Run a biLM over sentences, batch by batch, and yield the layers of each batch.
 
     Args:
         bilm: its own setting of `stateful` is ignored.
@@ -114,7 +114,7 @@ def run_batches(
 def embed_batch(
     bilm: BiLM, sentences: Sequence[Sequence[str]], layers: Layers = "all", *, stateful: bool = False
 ) -> list[Array]:
-    """The vectors [K, T, 2D] of each sentence, run as one batch; arguments as in run_batches.
+    """Return the vectors [K, T, 2D] of each sentence, run as one batch; arguments as in run_batches.
 
     An empty sentence runs only beside others with carried state, where it keeps its row; its vectors are [K, 0, 2D].
     """
@@ -188,7 +188,7 @@ def _to_host(layers: list[Tensor]) -> Callable[[], list[Array]]:
 def that_fit(
     bilm: BiLM, batches: Iterable[SentenceBatch], chunk: int | None, at_once: int, name: Callable[[int], str]
 ) -> Iterator[SentenceBatch]:
-    """The batches, each after a check.
+    """Yield the batches, each after a check.
 
     chunk: how many tokens of a sentence run at a time, None: all; at_once: how many batches run at a time; name: what
     the error calls the sentence of an index. Raises ElmoFastError, naming the longest sentence, for a batch that

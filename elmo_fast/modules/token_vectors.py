@@ -20,7 +20,7 @@ from elmo_fast.text import in_order
 
 
 def shared_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **settings: Any) -> BiLM:
-    """The stateless biLM of a folder, an archive or a name on the hub; the last one is cached.
+    """Return the stateless biLM of a folder, an archive or a name on the hub; the last one is cached.
 
     settings: precision, backend, prefix, as in BiLM. Raises: ElmoFastError, CheckpointError.
     """
@@ -36,7 +36,7 @@ def shared_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **setting
 
 @functools.lru_cache(maxsize=1)
 def _read(folder: Any, marks: Any, device: torch.device, **settings: Any) -> BiLM:
-    """marks: path, time and size of the files, so that a changed model is read again."""
+    """Load a model once for all that name it; `marks`, path, time and size of its files, tell when it changed."""
     return BiLM(folder, stateful=False, **settings).to(device)
 
 

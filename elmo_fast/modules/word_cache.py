@@ -14,8 +14,9 @@ _PROBES = 64
 
 
 class WordCache:
-    """At most `size` word vectors; the least recently used is dropped first. Exact, since a vector depends on its word
-    alone.
+    """At most `size` word vectors.
+
+    The least recently used is dropped first. Exact, since a vector depends on its word alone.
 
     It is cleared when a parameter has changed: another tensor, another version counter, another value at one of up to
     64 positions spread over each (the counter misses writes through `.data`), or, where other tensors hold a
@@ -47,8 +48,9 @@ class WordCache:
     def lookup(
         self, words: Tensor, encode: Callable[[Tensor], Tensor], parameters: Iterable[Tensor], *settings: Hashable
     ) -> Tensor:
-        """The vectors [U, D] of distinct words [U, C] (whole numbers, on the CPU); `encode` computes only those
-        that are not cached.
+        """Return the vectors [U, D] of distinct words [U, C] (whole numbers, on the CPU).
+
+        `encode` computes only those that are not cached.
 
         `parameters` and `settings` are all that the vectors depend on besides the words.
         """
@@ -75,7 +77,7 @@ class WordCache:
         return vectors
 
     def _keep(self, keys: list[bytes], fresh: Tensor) -> None:
-        """Stores the last `size` of the fresh vectors, in place of the least recently used ones if there is no room."""
+        """Store the last `size` of the fresh vectors, in place of the least recently used ones if there is no room."""
         keys, fresh = keys[-self.size :], fresh[-self.size :].detach()
         slots = []
         for key in keys:

@@ -96,7 +96,7 @@ class WordEncoder(WordTable):
         return self.output_dim
 
     def known(self) -> Vocabulary:
-        """The vocabulary. Raises ElmoFastError if none was given."""
+        """Return the vocabulary. Raises ElmoFastError if none was given."""
         if self.vocabulary is None:
             raise ElmoFastError(
                 "this model reads word ids, and its words are not known here; put its vocab.txt beside the model's "
@@ -175,8 +175,10 @@ class CachedWords(WordTable):
         self.register_buffer("_end", vectors[1].clone(), persistent=False)
 
     def covers(self, indices: Tensor) -> bool:
-        """Whether all indices are of cached words; True without a look while compiling and on meta, where an index
-        out of range is an error."""
+        """Whether all indices are of cached words.
+
+        True without a look while compiling and on meta, where an index out of range is an error.
+        """
         if torch.compiler.is_compiling() or indices.is_meta or indices.numel() == 0:
             return True
         return int(indices.min()) >= 0 and int(indices.max()) < len(self.weight)
@@ -195,7 +197,10 @@ class CachedWords(WordTable):
 
     @torch.no_grad()
     def _boundary_vectors(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The vectors of BOS and EOS; encoded again, with the current weights, if a move through "meta" lost them."""
+        """Return the vectors of BOS and EOS.
+
+        Encoded again, with the current weights, if a move through "meta" lost them.
+        """
         if self._begin is None or self._end is None or self._begin.device != device:
             self._begin, self._end = self._encode_words(list(self._boundaries))
         return self._begin, self._end

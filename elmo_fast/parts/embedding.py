@@ -141,7 +141,10 @@ def _folder_of_parts(folder: pathlib.Path) -> Iterator[None]:
 def _agreed_plan(
     folder: pathlib.Path, embedder: ElmoEmbedder, source: Source, settings: Settings, processes: int
 ) -> Plan:
-    """The folder's plan, of whichever process was first. Raises ElmoFastError if it differs in model or settings."""
+    """Return the folder's plan, of whichever process was first.
+
+    Raises ElmoFastError if it differs in model or settings.
+    """
     names = "keys" if settings.use_sentence_keys or source.keyed else "none" if settings.forget_sentences else "lines"
     making = Making(
         model_sha256=model_digest(embedder.elmo_bilm),

@@ -87,7 +87,7 @@ class Plan:
         return self.parts[-1].end
 
     def range_of(self, number: int) -> str:
-        """A part's place in the text, for messages: "lines 1 to 1024"."""
+        """Return a part's place in the text, for messages: "lines 1 to 1024"."""
         part = self.parts[number]
         return f"{self.unit}s {part.first + 1} to {part.end}"
 
@@ -98,12 +98,12 @@ class Plan:
 
 
 def name_of(number: int) -> str:
-    """The folder of a part."""
+    """Return the folder of a part."""
     return f"part-{number:05d}"
 
 
 def read_plan(folder: str | os.PathLike[str]) -> Plan:
-    """The plan of a folder of parts. Raises ElmoFastError if there is none; CheckpointError if it is damaged."""
+    """Return the plan of a folder of parts. Raises ElmoFastError if there is none; CheckpointError if it is damaged."""
     path = pathlib.Path(folder) / PLAN
     if not path.is_file():
         raise ElmoFastError(
@@ -165,7 +165,7 @@ def cut(
 
 
 def digest(sentences: Sequence[Sentence], window: int) -> str:
-    """The sha256 of a part: of the digests of its windows, which are of tokens and names."""
+    """Return the sha256 of a part: of the digests of its windows, which are of tokens and names."""
     chunks = (sentences[start : start + window] for start in range(0, len(sentences), window))
     return hashlib.sha256(b"".join(map(_digest, chunks))).hexdigest()
 
@@ -202,7 +202,7 @@ class PartReader:
         self._at = -1
 
     def read(self, number: int) -> SurveyedText:
-        """A part, as a text of its own in memory."""
+        """Return a part, as a text of its own in memory."""
         part = self._plan.parts[number]
         if not 0 <= self._at <= part.first:
             self._sentences, self._at = self._source.sentences_from(part.first), part.first

@@ -35,8 +35,9 @@ class FlatFile(NamedTuple):
 
 
 class ElmoVectors(Sequence[Rows]):
-    """The vectors of a text's sentences, by their number from 0: [L, T, 2D] float32 or float16 of all layers, else
-    [T, 2D].
+    """The vectors of a text's sentences, by their number from 0.
+
+    Each is [L, T, 2D], float32 or float16, of all layers, else [T, 2D].
 
     The files are memory-mapped: opening reads no vectors, and a sentence reads its own.
 
@@ -67,7 +68,7 @@ class ElmoVectors(Sequence[Rows]):
         return self._count
 
     def __getitem__(self, index: Any) -> Any:
-        """The vectors of a sentence; of a slice a list of them. Views of the file, which cannot be written."""
+        """Return the vectors of a sentence; of a slice a list of them. Views of the file, which cannot be written."""
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(self._count))]
         number = operator.index(index)
@@ -80,16 +81,16 @@ class ElmoVectors(Sequence[Rows]):
         return rows.swapaxes(0, 1) if self.metadata.get("layers") == "all" else rows[:, 0]
 
     def lengths(self) -> npt.NDArray[np.int64]:
-        """The tokens of each sentence, [N] int64."""
+        """Return the tokens of each sentence, [N] int64."""
         return np.concatenate([np.diff(self._part(number).offsets) for number in range(len(self._firsts))])
 
     def names(self) -> list[str] | None:
-        """The sentences, or their keys; None if they were left out (--forget_sentences)."""
+        """Return the sentences, or their keys; None if they were left out (--forget_sentences)."""
         parts = [self._names_of(number) for number in range(len(self._firsts))]
         return None if None in parts else [name for part in parts for name in part or ()]
 
     def verify(self, part: int | None = None) -> None:
-        """Compares the files of a part, or of all, with the digests of when they were written. Raises CheckpointError.
+        """Compare the files of a part, or of all, with the digests of when they were written. Raises CheckpointError.
 
         A single file has none.
         """
@@ -113,12 +114,12 @@ class ElmoVectors(Sequence[Rows]):
 
 
 def done_parts(folder: pathlib.Path) -> set[str]:
-    """The names of the existing parts."""
+    """Return the names of the existing parts."""
     return {name for name in os.listdir(folder) if name.startswith("part-")}
 
 
 def _checked_manifest(folder: pathlib.Path, parts: int) -> dict[str, FileMark]:
-    """The digests of all files, by name. Raises ElmoFastError if parts are missing, or the plan was changed."""
+    """Return the digests of all files, by name. Raises ElmoFastError if parts are missing, or the plan was changed."""
     existing = done_parts(folder)
     count = sum(name_of(number) in existing for number in range(parts))
     if count < parts or not (folder / MANIFEST).exists():
@@ -144,7 +145,7 @@ def read_part(folder: pathlib.Path, plan: Plan, number: int) -> FlatFile:
 
 
 def read_flat(path: pathlib.Path) -> FlatFile:
-    """Opens a safetensors file of `embed`. Raises ElmoFastError for another file, CheckpointError for a damaged one."""
+    """Open a safetensors file of `embed`. Raises ElmoFastError for another file, CheckpointError for a damaged one."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -172,7 +173,7 @@ def read_flat(path: pathlib.Path) -> FlatFile:
 
 
 def _names_in(path: pathlib.Path) -> list[str] | None:
-    """The names of the sentences of a safetensors file, if it stores them."""
+    """Return the names of the sentences of a safetensors file, if it stores them."""
     from safetensors import safe_open
 
     with read_failures_named(path), safe_open(path, framework="numpy") as file:

@@ -1,5 +1,7 @@
-"""The senses of a word: its occurrences in a text, clustered by their vectors in context, and words typical of each
-cluster."""
+"""The senses of a word: its occurrences in a text, clustered by their vectors in context.
+
+Each cluster has the words that are typical of it.
+"""
 
 import math
 import os

@@ -1,5 +1,7 @@
-"""The senses of a word, drawn: a point per occurrence, a colour and a shape per cluster; as PNG, SVG or PDF, or as one
-self-contained HTML file, whose points show their sentences."""
+"""The senses of a word, drawn: a point per occurrence, a colour and a shape per cluster.
+
+As PNG, SVG or PDF, or as one self-contained HTML file, whose points show their sentences.
+"""
 
 import html
 import importlib.resources
@@ -101,8 +103,9 @@ def write_senses_page(
     about: str = "",
     language: str = "en",
 ) -> None:
-    """Write the page: points coloured by cluster, a legend that shows and hides clusters, the sentence under the
-    pointer.
+    """Write the page of points, coloured by cluster.
+
+    A legend shows and hides clusters, and the pointer shows a sentence.
 
     The file loads nothing else and forbids the browser to; content of the text is escaped. It works with mouse, touch
     and keyboard.

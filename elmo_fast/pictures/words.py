@@ -1,5 +1,7 @@
-"""Words (or tokens) as points in the plane, near each other if their vectors are similar; labels overlap neither each
-other nor the points."""
+"""Words (or tokens) as points in the plane, near each other if their vectors are similar.
+
+Labels overlap neither each other nor the points.
+"""
 
 import math
 import os

@@ -196,7 +196,7 @@ class PretrainConfig:
 
     @classmethod
     def from_flat(cls, values: dict[str, Any]) -> "PretrainConfig":
-        """Builds the four sections from one dictionary of field names.
+        """Build the four sections from one dictionary of field names.
 
         Raises ElmoFastError that names every unknown key.
         """
@@ -217,12 +217,12 @@ class PretrainConfig:
 
 
 def presets() -> list[str]:
-    """The names of the configurations that come with the package, smallest first."""
+    """Return the names of the configurations that come with the package, smallest first."""
     return ["tiny", "mini", "small", "medium", "original", "original_h200"]
 
 
 def preset_file(name: str) -> pathlib.Path:
-    """The YAML file of a preset.
+    """Return the YAML file of a preset.
 
     Raises ElmoFastError that lists the presets when there is none of that name.
     """
@@ -231,7 +231,7 @@ def preset_file(name: str) -> pathlib.Path:
 
 
 def load_preset(name: str) -> PretrainConfig:
-    """The configuration of a preset: the fields its YAML file names, the defaults for the rest."""
+    """Return the configuration of a preset: the fields its YAML file names, the defaults for the rest."""
     import yaml
 
     return PretrainConfig.from_flat(yaml.safe_load(preset_file(name).read_text(encoding="utf-8")))
@@ -312,7 +312,7 @@ def complaints(config: PretrainConfig) -> list[str]:
 
 
 def validate(config: PretrainConfig) -> None:
-    """Raises one ElmoFastError that lists every complaint about `config`."""
+    """Raise one ElmoFastError that lists every complaint about `config`."""
     found = complaints(config)
     if found:
         raise ElmoFastError("the configuration cannot be run:\n" + "\n".join(f"  - {one}" for one in found))

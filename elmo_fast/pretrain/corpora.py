@@ -39,21 +39,23 @@ class _SourcesFile(TypedDict):
 
 
 def _settings(data: DataConfig, built: bool) -> dict[str, int | str | None]:
-    """The tokenizer, if it is not white space, and the settings of a vocabulary that is built from the text."""
+    """Return the tokenizer, if it is not white space, and the settings of a vocabulary that is built from the text."""
     tokenizer = {} if data.tokenizer in (None, "whitespace") else {"tokenizer": data.tokenizer}
     return {**tokenizer, **({"min_count": data.min_count, "max_vocab_size": data.max_vocab_size} if built else {})}
 
 
 def record_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
-    """Records the text that a corpus is prepared from; built: whether its vocabulary is built from the text too."""
+    """Record the text that a corpus is prepared from; built: whether its vocabulary is built from the text too."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {path: {**_stamp(path), "sha256": sha256_of(path)} for path in files_matching(data.train_prefix)}
     write_json(folder / SOURCES_FILE, {"files": files, **_settings(data, built)}, indent=2)
 
 
 def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
-    """Raises ElmoFastError unless text and settings are those of the preparation; files with a new time stamp are read
-    again."""
+    """Raise ElmoFastError unless text and settings are those of the preparation.
+
+    Files with a new time stamp are read again.
+    """
     path = folder / SOURCES_FILE
     try:
         told = read_json(path, _SourcesFile)
@@ -101,7 +103,7 @@ CORPUS_FOLDER = "corpus"
 def open_training_corpus(
     data: DataConfig, vocabulary: Vocabulary | None, folder: pathlib.Path, report: Callable[[str], None]
 ) -> Corpus:
-    """The corpus that train_prefix names; text is prepared in folder/corpus unless it has been already.
+    """Return the corpus that train_prefix names; text is prepared in folder/corpus unless it has been already.
 
     vocabulary: to encode text with; None: one is built of the text. Raises ElmoFastError when a prepared corpus has
     another vocabulary, or the text or what it was prepared with has changed since the run's first checkpoint. Before
@@ -140,7 +142,7 @@ def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str 
 
 
 def open_prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:
-    """The corpus that another process has found or prepared by `open_training_corpus`.
+    """Return the corpus that another process has found or prepared by `open_training_corpus`.
 
     Raises ElmoFastError where it cannot be seen from here.
     """

@@ -19,7 +19,7 @@ from elmo_fast.pretrain.processes import Processes
 
 
 def perplexity(loss: float) -> float:
-    """exp of a loss in nats, at most exp(700): floats overflow beyond, and a diverging run must still be reported."""
+    """Return exp of a loss in nats, at most exp(700): floats overflow, and a diverging run must still be reported."""
     return math.exp(min(loss, 700.0))
 
 
@@ -48,7 +48,7 @@ class Perplexity:
 
     @property
     def mean(self) -> float:
-        """exp of the mean of both losses, which is what bilm-tf prints."""
+        """Return exp of the mean of both losses, which is what bilm-tf prints."""
         return perplexity((self.forward_loss + self.backward_loss) / 2)
 
     def __str__(self) -> str:
@@ -150,7 +150,7 @@ def _evaluation_mode(model: LanguageModel) -> Iterator[None]:
 
 
 def positions(bounds: npt.NDArray[np.int64], step: int, batch: StreamBatch) -> npt.NDArray[np.int64]:
-    """The positions in the text of a step's filled places, row by row, forward and backward, [2, n].
+    """Return the positions in the text of a step's filled places, row by row, forward and backward, [2, n].
 
     bounds: where the batch's rows begin, and the last one ends, [B + 1].
     """
@@ -162,6 +162,6 @@ def positions(bounds: npt.NDArray[np.int64], step: int, batch: StreamBatch) -> n
 
 
 def _by_sentence(corpus: Corpus, losses: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Sums of [2, positions] over the positions of each sentence, its end included, [2, sentences]."""
+    """Sum of [2, positions] over the positions of each sentence, its end included, [2, sentences]."""
     _, lengths = corpus.places(np.arange(corpus.sentences))
     return np.add.reduceat(losses, np.cumsum(lengths) - lengths, axis=1)

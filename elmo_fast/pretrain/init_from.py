@@ -105,7 +105,7 @@ def move_rows(name: str, table: Tensor, target: Tensor, old: Vocabulary | None, 
 
 
 def check_vocabulary(vocabulary: Vocabulary | None, rows: int) -> Vocabulary:
-    """The vocabulary, which must have as many words as a table has rows. Raises ElmoFastError."""
+    """Return the vocabulary, which must have as many words as a table has rows. Raises ElmoFastError."""
     if vocabulary is None or len(vocabulary) != rows:
         found = "none" if vocabulary is None else f"one of {len(vocabulary):,}"
         raise ElmoFastError(
@@ -136,7 +136,7 @@ class Origin:
     def initialise(
         self, model: LanguageModel, vocabulary: Vocabulary, seed: int, report: Callable[[str], None]
     ) -> None:
-        """Copies the weights into a model of the same architecture; words that both vocabularies have keep theirs.
+        """Copy the weights into a model of the same architecture; words that both vocabularies have keep theirs.
 
         The rows of a hierarchical softmax are of its tree's nodes: they are kept where tree and words stay, else drawn.
         """
@@ -161,7 +161,7 @@ class Origin:
         vocabulary: Vocabulary,
         report: Callable[[str], None],
     ) -> None:
-        """Loads AdaGrad's sums, if the checkpoint has any; words that are new start as in a new run."""
+        """Load AdaGrad's sums, if the checkpoint has any; words that are new start as in a new run."""
         if not self.sums:
             return
         if not isinstance(optimizer, AdaGrad):
@@ -182,7 +182,7 @@ class Origin:
 def adopt_architecture(
     config: PretrainConfig, wanted: ModelConfig, folder: object, report: Callable[[str], None]
 ) -> None:
-    """Makes `wanted`, the architecture of the model a run starts from, the configuration's, and says so."""
+    """Make `wanted`, the architecture of the model a run starts from, the configuration's, and says so."""
     differing = [name for name, value in dataclasses.asdict(wanted).items() if getattr(config.model, name) != value]
     if differing:
         report(
@@ -192,7 +192,7 @@ def adopt_architecture(
 
 
 def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin | None:
-    """The model that init_from names, or None; its architecture becomes the configuration's."""
+    """Return the model that init_from names, or None; its architecture becomes the configuration's."""
     if config.run.init_from is None:
         return None
     given = pathlib.Path(config.run.init_from)
@@ -231,7 +231,7 @@ def _vocabulary_of(
 def load_word_vectors(
     model: LanguageModel, vocabulary: Vocabulary, path: str, *, seed: int, report: Callable[[str], None]
 ) -> None:
-    """Makes a file's vectors the table of a model of word ids.
+    """Make a file's vectors the table of a model of word ids.
 
     Words that the file lacks are drawn from N(0, s²), s² the variance of the numbers found, and counted in the report.
 

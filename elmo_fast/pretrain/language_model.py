@@ -104,7 +104,7 @@ class LanguageModel(nn.Module):
         return self.options.n_tokens_vocab or 0
 
     def trained(self) -> list[tuple[str, nn.Parameter]]:
-        """The parameters that are trained, with their names: all but a frozen input's."""
+        """Return the parameters that are trained, with their names: all but a frozen input's."""
         return [(_LOSS_NAMES.get(name, name), each) for name, each in self.named_parameters() if each.requires_grad]
 
     @classmethod
@@ -116,7 +116,7 @@ class LanguageModel(nn.Module):
         precision: InferencePrecision = "float32",
         backend: Backend = "auto",
     ) -> "LanguageModel":
-        """A model with the weights of a checkpoint's state.
+        """Return a model with the weights of a checkpoint's state.
 
         Raises ElmoFastError when it holds no softmax (the published ELMo files do not).
         """
@@ -137,7 +137,7 @@ class LanguageModel(nn.Module):
     def from_pretrained(
         cls, model: str | os.PathLike[str], *, precision: InferencePrecision = "float32", backend: Backend = "auto"
     ) -> "LanguageModel":
-        """The language model of a folder that holds a model or a run, or of a name of the hub ("user/name@revision").
+        """Return the language model of a model's or a run's folder, or of a name on the hub ("user/name@revision").
 
         Raises ElmoFastError when it is not there, damaged or has no softmax.
         """
@@ -145,7 +145,7 @@ class LanguageModel(nn.Module):
         return cls.from_checkpoint(options, state, precision=precision, backend=backend)
 
     def save_pretrained(self, folder: str | os.PathLike[str], vocabulary: Vocabulary | None = None) -> None:
-        """Writes config.json and model.safetensors, which every command reads, and vocab.txt where one is given.
+        """Write config.json and model.safetensors, which every command read, and vocab.txt where one is given.
 
         vocabulary: the V words of the softmax, in the order of its rows; evaluation wants it.
         Raises ElmoFastError when the vocabulary is of another size, or the disk does not take the files.
@@ -159,7 +159,7 @@ class LanguageModel(nn.Module):
             vocabulary.write(os.path.join(folder, VOCABULARY))
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Copies a checkpoint's state into the parameters, all of them."""
+        """Copy a checkpoint's state into the parameters, all of them."""
         own = self.bilm.state_dict().keys()
         self.bilm.load_state_dict({name: tensor for name, tensor in state.items() if name in own})
         with torch.no_grad():
@@ -184,8 +184,10 @@ class LanguageModel(nn.Module):
         drop: Drop | None = None,
         distinct: DistinctWords | None = None,
     ) -> tuple[Tensor, LayerStates]:
-        """Run the biLM over two streams of words: hidden states [2, B, T, D], which the softmax sees, with dropout
-        while training; and the state after, detached.
+        """Run the biLM over two streams of words.
+
+        Returns hidden states [2, B, T, D], which the softmax sees, with dropout while training; and the state after,
+        detached.
 
         types: numbers of words, [2, B, T] int64, each direction in its reading order; characters: spells them, [U] ->
         character ids [U, C] (of a model of word ids: -> ids + 1, `make_input_reader`); state: after the windows before,
@@ -202,7 +204,7 @@ class LanguageModel(nn.Module):
 
 
 def _new_loss(options: ElmoOptions, counts: Any, negatives: float | None, settings: dict[str, Any]) -> VocabularyLoss:
-    """The loss that the options name, its table drawn as bilm-tf draws it."""
+    """Return the loss that the options name, its table drawn as bilm-tf draws it."""
     kind, words, dim = LOSS_CLASSES[options.trained_by], options.n_tokens_vocab or 0, options.lstm.projection_dim
     if kind.wants_counts and (counts is None or len(counts) != words):
         raise ElmoFastError(
@@ -249,7 +251,7 @@ _CHARACTERS = {
 
 
 def options_of(model: ModelConfig, vocabulary_size: int, **training: Any) -> ElmoOptions:
-    """The options.json of a model; `training` are its optional fields on how it was trained."""
+    """Return the options.json of a model; `training` are its optional fields on how it was trained."""
     characters = None
     if model.input == "characters":
         characters = CharCnnOptions(
@@ -266,7 +268,7 @@ def options_of(model: ModelConfig, vocabulary_size: int, **training: Any) -> Elm
 
 
 def architecture_of(options: ElmoOptions, given: ModelConfig, source: object) -> ModelConfig:
-    """The architecture that a checkpoint's options name; fields that it has no use for are as given.
+    """Return the architecture that a checkpoint's options name; fields that it has no use for are as given.
 
     Raises ElmoFastError for a model that cannot be trained here.
     """
@@ -289,7 +291,7 @@ _TRAINING_OPTIONS = ("n_train_tokens", "n_epochs", "batch_size", "unroll_steps",
 def make_language_model(
     config: PretrainConfig, vocabulary_size: int, device: torch.device | str = "cpu", counts: Tensor | None = None
 ) -> LanguageModel:
-    """A model with weights drawn from the configuration's seed; its options say how it is trained.
+    """Return a model with weights drawn from the configuration's seed; its options say how it is trained.
 
     counts: how often each word is a target, [V], for the losses that need it.
     """
@@ -330,6 +332,6 @@ def make_input_reader(options: ElmoOptions, corpus: Corpus, device: torch.device
 
 
 def trained_embedding(model: LanguageModel) -> torch.nn.Parameter | None:
-    """The trained table of word vectors, exchanged and updated row by row; None if the model has none."""
+    """Return the trained table of word vectors, exchanged and updated row by row; None if the model has none."""
     encoder = model.bilm.encoder
     return encoder.weight if isinstance(encoder, WordEncoder) and encoder.weight.requires_grad else None

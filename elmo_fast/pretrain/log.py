@@ -54,7 +54,7 @@ class TrainingProgress:
         self._results = [(forward, backward, norm) for forward, backward, norm in at.unreported]
 
     def start(self) -> None:
-        """Sets the clock of this process to zero."""
+        """Set the clock of this process to zero."""
         self._started = self._reported = time.monotonic()
 
     @property
@@ -78,7 +78,7 @@ class TrainingProgress:
         return bool(self._results)
 
     def add(self, result: StepResult, words: int, waited: float = 0.0) -> None:
-        """Counts one step. words: read in it; waited: seconds that it waited for its data."""
+        """Count one step. words: read in it; waited: seconds that it waited for its data."""
         self.step += 1
         self.words += words
         self._words += words
@@ -105,7 +105,7 @@ class TrainingProgress:
         return left if self.max_seconds is None else max(0.0, min(left, self.max_seconds - self.sitting))
 
     def report(self) -> dict[str, Any]:
-        """The averages since the last report, which are then cleared; losses: nats per word of the training loss."""
+        """Write the row of a step, and print its line."""
         steps = len(self._results)
         forward, backward, norm = (sum(map(float, column)) / steps for column in zip(*self._results, strict=True))
         span = max(self.since_report - self._away, 1e-9)
@@ -127,7 +127,7 @@ class TrainingProgress:
         return row
 
     def _perplexity(self, row: dict[str, Any]) -> str:
-        """The perplexity as text, empty if exp of the loss is none."""
+        """Return the perplexity as text, empty if exp of the loss is none."""
         if self.perplexity_name is None:
             return ""
         kind = "sampled train" if self.perplexity_name == "sampled_perplexity" else "train"
@@ -193,17 +193,17 @@ class RunLog:
             self._report(line)
 
     def step(self, row: dict[str, Any], line: str) -> None:
-        """The averages since the last row."""
+        """Return the averages since the last row."""
         self._write(**row)
         self.say(line)
 
     def saved(self, path: pathlib.Path, step: int, seconds: float, took: float) -> None:
-        """A checkpoint; seconds: of training; took: seconds that training waited for it."""
+        """Write a row for a checkpoint; seconds: of training; took: seconds that training waited for it."""
         self._write(event="checkpoint", step=step, seconds=seconds, path=str(path), took=round(took, 3))
         self.say(f"saved  {path} after step {step} ({took:.1f} s)")
 
     def heldout(self, perplexity: Perplexity, step: int, words: int) -> None:
-        """An evaluation; words: trained on so far."""
+        """Write a row for an evaluation; words: trained on so far."""
         self._write(
             event="heldout",
             step=step,
@@ -245,7 +245,7 @@ class TensorBoard:
         self._writer: Any = None
 
     def write(self, row: dict[str, Any]) -> None:
-        """Sends the numbers of a report or of an event "heldout"; other events have no scalars."""
+        """Send the numbers of a report or of an event "heldout"; other events have no scalars."""
         event = row.get("event")
         if event in (None, "heldout"):
             self._writer = self._writer or self._open()

@@ -51,7 +51,7 @@ class MetricsFile:
         self._file.close()
 
     def write(self, **row: Any) -> None:
-        """Appends one row; OSError where the disk does not take it whole."""
+        """Append one row; OSError where the disk does not take it whole."""
         line = ("\n" * self._cut + json.dumps(row) + "\n").encode()
         self._cut = True
         if self._file.write(line) != len(line):
@@ -60,14 +60,17 @@ class MetricsFile:
 
 
 def read_rows(path: pathlib.Path) -> Iterator[tuple[int, bytes, Row | None]]:
-    """Number, bytes and row of each line that is not blank; None for the row of a line that is not a whole one."""
+    """Yield number, bytes and row of each line that is not blank.
+
+    None for the row of a line that is not a whole one.
+    """
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if line.strip():
             yield number, line, _whole_row(line)
 
 
 def _whole_row(line: bytes) -> Row | None:
-    """The row of a line; None if it is not JSON, lacks a number that readers need, or has a value of another type."""
+    """Return the row of a line; None if it is not JSON, lacks a number that readers need, or has another type."""
     try:
         row = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError):
@@ -88,7 +91,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _keep_until(path: pathlib.Path, step: int, reported: int) -> pathlib.Path | None:
-    """Takes out the rows after `step`, and reports after `reported`; where a damaged file was put as it was."""
+    """Take out the rows after `step`, and reports after `reported`; where a damaged file was put as it was."""
     kept, damaged = [], False
     cut = not path.read_bytes().endswith(b"\n")
     lines = list(read_rows(path))
@@ -132,13 +135,13 @@ class Metrics:
         return [row["words"] for row in rows], [row[name] for row in rows]
 
     def until(self, step: int) -> "Metrics":
-        """The rows up to a step, for a model that was saved there."""
+        """Return the rows up to a step, for a model that was saved there."""
         steps, heldout = ([row for row in rows if row["step"] <= step] for rows in (self.steps, self.heldout))
         return Metrics(steps, heldout, self.restarts)
 
 
 def read_metrics(folder: str | os.PathLike[str]) -> Metrics:
-    """The rows of the run in `folder`; a line that is not a whole row is left out with a warning.
+    """Return the rows of the run in `folder`; a line that is not a whole row is left out with a warning.
 
     Raises ElmoFastError when there is no metrics.jsonl.
     """

@@ -54,7 +54,7 @@ def _table(title: str, rows: dict[str, str]) -> str:
 
 
 def described_model(state: State, options: ElmoOptions) -> dict[str, str]:
-    """What the model is, as names and values."""
+    """Return what the model is, as names and values."""
     rows, lstm, cnn = {}, options.lstm, options.char_cnn
     if cnn is not None:
         filters = ", ".join(f"{number} of width {width}" for width, number in cnn.filters)

@@ -26,7 +26,7 @@ EVALUATIONS = 10
 
 
 def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
-    """Steps of a run that no clock stops: n_epochs passes, or max_steps when that is less.
+    """Step of a run that no clock stops: n_epochs passes, or max_steps when that is less.
 
     A pass is every position of the text or, where n_train_tokens is given, that number of words, as in bilm-tf.
     """
@@ -38,7 +38,7 @@ def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
 
 
 def heldout_interval(config: PretrainConfig, total_steps: int) -> int:
-    """Steps between evaluations of held-out text: what the configuration says, or about a tenth of the run.
+    """Step between evaluations of held-out text: what the configuration says, or about a tenth of the run.
 
     Then it is never less than from one report to the next.
     """
@@ -47,7 +47,7 @@ def heldout_interval(config: PretrainConfig, total_steps: int) -> int:
 
 
 def with_fitting_loss(config: PretrainConfig, vocabulary_size: int, report: Callable[[str], None]) -> PretrainConfig:
-    """The configuration, with the full softmax in place of a sampled one that draws more words than there are.
+    """Return the configuration, with the full softmax in place of a sampled one that draws more words than there are.
 
     Samples are distinct; the full softmax over fewer words than would be drawn costs less, and is exact.
     """
@@ -69,7 +69,7 @@ def count_weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, in
 
 
 def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int, parts: int) -> dict[str, int]:
-    """An estimate of the bytes that a process needs, by purpose; rows: of a part; parts: micro-batches.
+    """Return an estimate of the bytes that a process needs, by purpose; rows: of a part; parts: micro-batches.
 
     Activations: what the LSTM keeps for its backward pass (gates, cells, outputs of both directions), and its inputs.
     """
@@ -95,7 +95,7 @@ def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int, par
 
 
 def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
-    """The loss, what it draws, and the FLOP per token of a step in the LSTM's products and in the loss's."""
+    """Return the loss, what it draws, and the FLOP per token of a step in the LSTM's products and in the loss's."""
     model, optimizer = config.model, config.optimizer
     samples, negatives = optimizer.n_negative_samples_batch, optimizer.negatives
     noise = f"{samples:,} words drawn per direction and step"
@@ -116,7 +116,7 @@ def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
 def describe_model(
     config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device
 ) -> list[str]:
-    """The model, its memory and a step, in lines of text; to be called before the model is made."""
+    """Return the model, its memory and a step, in lines of text; to be called before the model is made."""
     bilm, softmax = count_weights(config, vocabulary_size)
     optimizer = config.optimizer
     parts = optimizer.micro_batches
@@ -156,7 +156,7 @@ def _in_use() -> int:
 
 
 def _describe_shortage(needed: int, device: torch.device) -> list[str]:
-    """A warning where the machine, ulimit or a control group plainly leaves less than a run needs."""
+    """Return a warning where the machine, ulimit or a control group plainly leaves less than a run needs."""
     left = available()
     if device.type != "cpu" or left is None or needed <= left:
         return []
@@ -167,7 +167,7 @@ def _describe_shortage(needed: int, device: torch.device) -> list[str]:
 
 
 def describe_corpus(corpus: Corpus, what: str = "data  ") -> list[str]:
-    """A text, in lines of text; a warning where the vocabulary does not fit it."""
+    """Return a text, in lines of text; a warning where the vocabulary does not fit it."""
     unknown = corpus.unknown / max(corpus.tokens, 1)
     said = [
         f"{what} {corpus.tokens:,} words, {corpus.sentences:,} sentences, {len(corpus.types):,} distinct words, "
@@ -184,7 +184,7 @@ def describe_corpus(corpus: Corpus, what: str = "data  ") -> list[str]:
 
 
 def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, done: int) -> str:
-    """The steps, checkpoints and evaluations of a run, in a line of text."""
+    """Return the steps, checkpoints and evaluations of a run, in a line of text."""
     limit = config.run.max_seconds
     return (
         f"plan   {total:,} steps, {steps_per_epoch:,} per epoch"
@@ -238,8 +238,9 @@ def describe_backends(
     loss: str = "sampled_softmax",
     characters: bool = True,
 ) -> list[str]:
-    """A line on the ops' backends; one for each reason why a faster one is not used; one where a precision
-    gains no speed.
+    """Return a line on the ops' backends.
+
+    One for each reason why a faster one is not used; one where a precision gains no speed.
 
     precision: "float32" | "tf32" | "bfloat16" | "float16"; backend: as the ops' argument; optimizer, loss: their
     names; characters: whether the model reads them. On a GPU, float32 is named a precision that gains no speed.

@@ -19,7 +19,7 @@ PATIENCE = timedelta(hours=2)
 
 
 class Processes:
-    """This process, `rank` of `size` that train together; alone unless torchrun launched several.
+    """Process `rank` of `size` that train together; alone unless torchrun launched several.
 
     Raises nothing; a peer that dies ends the others' exchange with an error, and the launcher (torchrun) restarts all.
     """

@@ -147,8 +147,11 @@ class Step:
         return inputs._replace(state=state, kept=kept)
 
     def _gradients(self, inputs: StepInputs) -> tuple[Tensor, LayerStates]:
-        """Leave the gradients of all parts in the parameters; return both directions' summed losses, [2], and the state
-        after. A function of tensors alone, which a CUDA graph can hold."""
+        """Leave the gradients of all parts in the parameters.
+
+        Return both directions' summed losses, [2], and the state after. A function of tensors alone, which a CUDA graph
+        can hold.
+        """
         self.optimizer.zero_grad(set_to_none=True)
         if inputs.state is not None and inputs.fresh is not None:
             inputs = inputs._replace(state=reset_rows(inputs.state, inputs.fresh))

@@ -114,8 +114,11 @@ class LanguageModelTrainer:
         )
 
     def _known_best(self, best: BestEvaluation) -> BestEvaluation:
-        """Return what a resumed run compares with: nothing if the held-out text is different, and no perplexity if the
-        folder lacks the best checkpoint, as that of a branch does."""
+        """Return the best evaluation that a resumed run compares with.
+
+        There is none if the held-out text is different, and no perplexity if the folder lacks the best checkpoint, as
+        that of a branch does.
+        """
         if self.heldout is None or best.text != self.heldout.fingerprint:
             return BestEvaluation()
         place = self.record.folder / CHECKPOINTS / BEST
@@ -178,7 +181,7 @@ class LanguageModelTrainer:
         return f"earlier checkpoints are in {self.record.folder / CHECKPOINTS}; try a smaller learning_rate"
 
     def save(self, *, best: bool = False) -> None:
-        """Write the checkpoint of this step, on the process that leads; raises OSError if the disk refuses it.
+        """Write the checkpoint of this step, on the process that leads; raise OSError if the disk refuses it.
 
         best: as the best one, not as one of the newest.
 

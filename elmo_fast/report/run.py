@@ -1,5 +1,7 @@
-"""From settings to the page: runs that are complete in the folder are read, not repeated, so that a stopped report
-resumes."""
+"""From settings to the page: a report that was stopped resumes.
+
+Runs that are complete in the folder are read, not repeated.
+"""
 
 import concurrent.futures
 import dataclasses

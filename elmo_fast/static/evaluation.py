@@ -25,12 +25,12 @@ class Section(NamedTuple):
 
     @property
     def accuracy(self) -> float | None:
-        """correct / asked; None if nothing was asked."""
+        """Return correct / asked; None if nothing was asked."""
         return self.correct / self.asked if self.asked else None
 
     @property
     def coverage(self) -> float | None:
-        """asked / questions: the fraction of the set that the accuracy is about."""
+        """Return asked / questions: the fraction of the set that the accuracy is about."""
         return self.asked / self.questions if self.questions else None
 
 

@@ -1,5 +1,6 @@
-"""Files of word vectors: word2vec's, binary and text; GloVe's (word2vec's text without its first line); safetensors,
-our own format and the cache of a text file.
+"""Files of word vectors: word2vec's, binary and text.
+
+GloVe's (word2vec's text without its first line); safetensors, our own format and the cache of a text file.
 
 All readers return the words and their vectors [N, D] float32 in the file's order; a word may occur twice. ElmoFastError
 names the file, and the line or word.

@@ -55,13 +55,13 @@ class LayerCache:
         return self._layers.shape[2]
 
     def subset(self, indices: Sequence[int]) -> "LayerCache":
-        """The layers of only these sentences, in this order; nothing is copied."""
+        """Return the layers of only these sentences, in this order; nothing is copied."""
         part = LayerCache(self._layers, self._lengths[np.asarray(indices, np.int64)])
         part._starts = self._starts[np.asarray(indices, np.int64)]
         return part
 
     def batch(self, indices: Sequence[int], layers: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
-        """The layers of B sentences: ([L+1, B, T, 2D] float32 with 0 at padding, lengths [B] int64), on the CPU.
+        """Return the layers of B sentences: ([L+1, B, T, 2D] float32 with 0 at padding, lengths [B] int64), on the CPU.
 
         Args:
             indices: of the sentences, [B].
@@ -91,7 +91,7 @@ def cached_layers(
     progress: Progress | None = None,
     report: Callable[[str], None] | None = None,
 ) -> LayerCache:
-    """The layers of all words of `examples`, read from a file in `folder`, or computed and cached there.
+    """Return the layers of all words of `examples`, read from a file in `folder`, or computed and cached there.
 
     Every sentence starts from a zero state, whatever `model.stateful`. The file's name is a digest of the model's
     weights, its settings and the sentences. Its content's digest is checked before use: a damaged file is computed
@@ -144,7 +144,7 @@ def cached_layers(
 def _find(
     path: pathlib.Path, key: str, shape: tuple[int, int, int], storage: str, say: Callable[[str], None]
 ) -> LayerArray | None:
-    """The layers of a complete file, whose bytes match their digest; None if there is none."""
+    """Return the layers of a complete file, whose bytes match their digest; None if there is none."""
     try:
         file = CacheFile(path)
         if (file.made_from, file.vectors.shape, file.vectors.dtype.name) != (key, shape, storage):
@@ -178,7 +178,7 @@ def _write(
     max_tokens: int,
     progress: Progress | None,
 ) -> None:
-    """Runs the biLM over the sentences, longest first, and writes the layers of each at its place."""
+    """Run the biLM over the sentences, longest first, and write the layers of each at its place."""
     shape = model.num_layers, model.get_output_dim()
     done, total = 0, sum(lengths)
     with writing_cache_file(path, lengths, *shape, key, dtype=storage) as file, beside_torch() as beside:

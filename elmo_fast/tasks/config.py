@@ -124,7 +124,7 @@ class TaskConfig:
 
 
 def validate(config: TaskConfig) -> None:
-    """Raises ElmoFastError with every complaint about the fields; checks that files exist, and does not open them."""
+    """Raise ElmoFastError with every complaint about the fields; check that files exist, and does not open them."""
     complaints = [*field_complaints(config, _CHOICES), *_together(config), *_files(config)]
     if complaints:
         raise ElmoFastError("; ".join(complaints))

@@ -29,7 +29,7 @@ class CRF(nn.Module):
         self.end = nn.Parameter(torch.zeros(labels))
 
     def log_likelihood(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
-        """log p(labels | scores) of each row, [B].
+        """Return log p(labels | scores) of each row, [B].
 
         Args:
             scores: of each label at each word, [B, T, K]; values past a row's length are ignored.
@@ -49,7 +49,7 @@ class CRF(nn.Module):
         return total + self.start[labels[:, 0]] + self.end[last]
 
     def log_partition(self, scores: Tensor, lengths: Tensor) -> Tensor:
-        """log Σ_y exp s(x, y) of each row, [B], by the forward algorithm; arguments as `log_likelihood`'s."""
+        """Return log Σ_y exp s(x, y) of each row, [B], by the forward algorithm; arguments as `log_likelihood`'s."""
         within = _within(scores, lengths)
         alpha = self.start + scores[:, 0]
         for t in range(1, scores.shape[1]):
@@ -59,8 +59,10 @@ class CRF(nn.Module):
 
     @torch.no_grad()
     def decode(self, scores: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """The likeliest labels of each row by Viterbi's algorithm: (labels [B, T] int64, 0 past each length, s(x, y)
-        [B]); arguments as `log_likelihood`'s."""
+        """Return the likeliest labels of each row, by Viterbi's algorithm.
+
+        labels [B, T] int64 are 0 past each length; their scores s(x, y) are [B]; arguments as `log_likelihood`'s.
+        """
         within = _within(scores, lengths)
         best = self.start + scores[:, 0]
         stay = torch.arange(scores.shape[2], device=scores.device).expand_as(best)

@@ -57,12 +57,12 @@ class Labels:
     __hash__ = None  # type: ignore[assignment]
 
     def ids(self, labels: Iterable[str]) -> list[int]:
-        """The number of each label, UNSEEN for those that are not among the names."""
+        """Return the number of each label, UNSEEN for those that are not among the names."""
         get = self.index.get
         return [get(label, UNSEEN) for label in labels]
 
     def of_ids(self, ids: Iterable[int]) -> list[str]:
-        """The label of each number."""
+        """Return the label of each number."""
         return [self.names[number] for number in ids]
 
     def unseen(self, examples: Sequence[Example], split: str) -> str | None:
@@ -82,7 +82,7 @@ class Labels:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the names as a JSON list."""
+        """Write the names as a JSON list."""
         write_json(path, self.names)
 
     @classmethod
@@ -111,7 +111,7 @@ class TaskData:
 
 
 def read_data(config: TaskConfig) -> TaskData:
-    """Reads the files that a configuration names.
+    """Read the files that a configuration names.
 
     Raises ElmoFastError where a file is empty, does not fit its format or has not the labels that the task needs.
     """
@@ -124,7 +124,10 @@ def read_data(config: TaskConfig) -> TaskData:
 
 
 def read_labelled(path: str, config: TaskConfig) -> list[Example]:
-    """The sentences of a file with the labels that the task needs; ElmoFastError names the first that has others."""
+    """Return the sentences of a file with the labels that the task needs.
+
+    ElmoFastError names the first that has others.
+    """
     tags = config.task == "tag"
     examples = read_examples(path, config.format, config.column, config.tokenizer)
     for number, example in enumerate(examples, start=1):
@@ -176,7 +179,7 @@ class Split:
         self._ids = [labels.ids(example.labels) if labels else [] for example in self.examples]
 
     def batch(self, indices: Sequence[int], device: torch.device | str = "cpu") -> TaskBatch:
-        """The sentences of these indices, [B], as a batch on a device."""
+        """Return the sentences of these indices, [B], as a batch on a device."""
         lengths = torch.tensor([self.lengths[index] for index in indices])
         layers = None if self.cache is None else self.cache.batch(indices, self._chosen)[0].to(device)
         words = [self.examples[index].words for index in indices]
@@ -201,7 +204,7 @@ def training_splits(
     report: Callable[[str], None],
     progress: Progress | None = None,
 ) -> dict[str, Split]:
-    """The splits "train" (the share that is used), "dev" and, if there is one, "test".
+    """Return the splits "train" (the share that is used), "dev" and, if there is one, "test".
 
     elmo: the model's; the layers of a frozen biLM are computed once and cached on disk: of the training sentences that
     are used, or of all if a run with train_share 1 has cached them.
@@ -221,8 +224,9 @@ def training_splits(
 
 
 def epoch_batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int) -> list[list[int]]:
-    """Sentence indices in batches of similar length; sentences of one length and the batches are shuffled by (seed,
-    epoch) alone. lengths: words of each sentence, [N].
+    """Sentence indices in batches of similar length.
+
+    Sentences of one length and the batches are shuffled by (seed, epoch) alone. lengths: words of each sentence, [N].
     """
     random = np.random.default_rng([seed, epoch])
     drawn = random.permutation(len(lengths))
@@ -250,7 +254,7 @@ def shared_subset(count: int, share: float, seed: int) -> list[int]:
 
 
 def digest_of(*splits: Split) -> str:
-    """A digest of sentences and labels, to check that a run is resumed with the same data."""
+    """Return a digest of sentences and labels, to check that a run is resumed with the same data."""
     found = hashlib.sha256()
     for split in splits:
         found.update(json.dumps(split.examples).encode())

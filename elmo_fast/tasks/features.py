@@ -27,7 +27,7 @@ _LEVELS = 1 << 16
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """x with each element 0 with a chance of p, else 1 / (1 - p) times itself; x where not training, or p is 0.
+    """Apply dropout: each element of x is 0 with a chance of p, else 1 / (1 - p) times itself; x in evaluation.
 
     On the CPU 16 random bits decide on an element (p is rounded to a 65536th, the factor goes by what it is rounded
     to), which SFC64 draws from a seed of torch's generator: torch.manual_seed decides on all of them. Elsewhere it is
@@ -94,7 +94,7 @@ class CharacterFeatures(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initializes the parameters: characters U(±√(3/E)), filters glorot-uniform, biases 0."""
+        """Initialize the parameters: characters U(±√(3/E)), filters glorot-uniform, biases 0."""
         bound = math.sqrt(3 / self.embedding.shape[1])
         self.embedding.uniform_(-bound, bound)
         for convolution in self.convolutions:
@@ -106,7 +106,7 @@ class CharacterFeatures(nn.Module):
         return sum(number for _, number in self.filters)
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
-        """The vectors of a batch of tokenized sentences, [B, T, W], 0 at padding."""
+        """Return the vectors of a batch of tokenized sentences, [B, T, W], 0 at padding."""
         rows: dict[str, int] = {}
         places = [[rows.setdefault(word, len(rows) + 1) for word in words] for words in sentences]
         longest = max(map(len, places), default=0)
@@ -182,7 +182,7 @@ class StaticFeatures(nn.Module):
 
     @classmethod
     def random(cls, sentences: Iterable[Sequence[str]], width: int) -> "StaticFeatures":
-        """A table of the words of `sentences`, in the order of their names, drawn from U(±√(3/D)) and trained.
+        """Return a table of the words of `sentences`, in the order of their names, drawn from U(±√(3/D)) and trained.
 
         Words that occur once are `replaced`.
         """
@@ -206,7 +206,7 @@ class StaticFeatures(nn.Module):
         return self.table.shape[1]
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
-        """The vectors of a batch of tokenised sentences, [B, T, D], 0 at padding.
+        """Return the vectors of a batch of tokenised sentences, [B, T, D], 0 at padding.
 
         Raises: ElmoFastError: a frozen table, lost on the way through the device "meta" or in to_empty.
         """
@@ -259,7 +259,7 @@ def load_bilm(
     precision: InferencePrecision = "float32",
     backend: Backend = "auto",
 ) -> BiLM:
-    """The biLM of a folder, a run, or a name of the hub, every sentence of which starts from the state zero.
+    """Return the biLM of a folder, a run, or a name of the hub, every sentence of which starts from the state zero.
 
     prefix: as in BiLM; fine_tune: whether its weights are trained
 
@@ -340,7 +340,7 @@ class ElmoFeatures(nn.Module):
         return self.bilm.get_output_dim()
 
     def forward(self, sentences: Sequence[Sequence[str]], layers: Tensor | None = None) -> Tensor:
-        """The mixes of a batch of tokenised sentences, [M, B, T, 2D], 0 at padding.
+        """Return the mixes of a batch of tokenised sentences, [M, B, T, 2D], 0 at padding.
 
         Args:
             sentences: B lists of words.
@@ -376,7 +376,9 @@ class ElmoFeatures(nn.Module):
         return torch.where(inner[..., None], mixed[:, :, 1:-1], 0)
 
     def penalty(self) -> Tensor:
-        """What is added to the loss, []: λ Σ_m Σ_l w_ml², of the weights before the softmax; 0 for a single layer.
+        """Return what is added to the loss, [].
+
+        Λ Σ_m Σ_l w_ml², of the weights before the softmax; 0 for a single layer.
 
         It draws the mixes towards the average of the layers. "paper": λ‖w‖², as section 3.4 has it; "bilm-tf": λ Σ W²,
         as weight_layers(l2_coef=λ) has it. Both are this sum: bilm-tf takes the softmax of W + 1/(L+1), but that shift
@@ -394,7 +396,7 @@ class ElmoFeatures(nn.Module):
 
     @torch.no_grad()
     def gammas(self) -> list[float]:
-        """gamma of each mix."""
+        """Return gamma of each mix."""
         return [float(mix.gamma.detach()) for mix in self.scalar_mixes]
 
 

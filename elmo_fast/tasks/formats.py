@@ -40,7 +40,7 @@ class Example(NamedTuple):
 
 
 def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
-    """The format of a file, from its suffix (without .gz) if "auto". Raises: ElmoFastError."""
+    """Return the format of a file, from its suffix (without .gz) if "auto". Raises: ElmoFastError."""
     check_choice("format", format, TASK_FORMATS)
     if format != "auto":
         return format
@@ -60,7 +60,7 @@ def read_examples(
     column: str | int | None = None,
     tokenizer: str | None = None,
 ) -> list[Example]:
-    """The labelled sentences of a UTF-8 file, gzip by the suffix .gz.
+    """Return the labelled sentences of a UTF-8 file, gzip by the suffix .gz.
 
     Args:
         path: the file.
@@ -93,8 +93,9 @@ def read_examples(
 
 
 def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], format: str = "auto") -> None:
-    """Writes labelled sentences that read_examples reads back: "columns" as `word<TAB>tag`, or "tsv"; gzip if it ends
-    in .gz.
+    """Write labelled sentences that read_examples reads back: "columns" as `word<TAB>tag`, or "tsv".
+
+    Gzip if it ends in .gz.
 
     Raises: ElmoFastError: another format; a word or label that the format cannot store.
     """

@@ -16,8 +16,9 @@ from elmo_fast.tasks.features import dropout
 
 
 class BiLSTM(nn.Module):
-    """Layers of two LSTMs each, one per direction, without projections and clips; each layer reads both directions of
-    the one below.
+    """Layers of two LSTMs each, one per direction, without projections and clips.
+
+    Each layer reads both directions of the one below.
 
     Args:
         input_size: I.
@@ -50,7 +51,7 @@ class BiLSTM(nn.Module):
         self.output_size = 2 * hidden if layers else input_size
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
-        """Runs over a batch of padded sentences.
+        """Run over a batch of padded sentences.
 
         Args:
             inputs: [B, T, I].
@@ -113,7 +114,7 @@ class Tagger(_Head):
         self.crf = CRF(labels) if crf else None
 
     def forward(self, features: Tensor, lengths: Tensor, at_output: Tensor | None = None) -> Tensor:
-        """The score of every tag at every word, [B, T, K].
+        """Return the score of every tag at every word, [B, T, K].
 
         Args:
             features: [B, T, W].
@@ -142,7 +143,7 @@ class Tagger(_Head):
 
     @torch.no_grad()
     def decode(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:
-        """The best tags of each sentence, B lists as long as the sentences."""
+        """Return the best tags of each sentence, B lists as long as the sentences."""
         best = scores.argmax(dim=-1) if self.crf is None else self.crf.decode(scores, lengths)[0]
         return [row[:length] for row, length in zip(best.tolist(), lengths.tolist(), strict=True)]
 
@@ -163,19 +164,19 @@ class Classifier(_Head):
         self.pooling = pooling
 
     def forward(self, features: Tensor, lengths: Tensor, at_output: Tensor | None = None) -> Tensor:
-        """The score of every label for every sentence, [B, K]; arguments as Tagger.forward's."""
+        """Return the score of every label for every sentence, [B, K]; arguments as Tagger.forward's."""
         x = self.lstm(dropout(features, self.dropout, self.training), lengths)
         pooled = pool(x if at_output is None else torch.cat([x, at_output], dim=-1), lengths, self.pooling)
         return self.linear(dropout(pooled, self.dropout, self.training))
 
     @torch.no_grad()
     def decode(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:
-        """The best label of each sentence, B lists of one."""
+        """Return the best label of each sentence, B lists of one."""
         return [[best] for best in scores.argmax(dim=-1).tolist()]
 
 
 def pool(x: Tensor, lengths: Tensor, pooling: str) -> Tensor:
-    """The max, mean, or both of x [B, T, W] over each row's words: [B, W], for "both" [B, 2W]."""
+    """Return the max, mean, or both of x [B, T, W] over each row's words: [B, W], for "both" [B, 2W]."""
     within = (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
     parts = []
     if pooling != "mean":

@@ -41,7 +41,7 @@ class TaskModel(nn.Module):
         self.static, self.characters, self.elmo, self.places, self.head = static, characters, elmo, places, head
 
     def forward(self, batch: TaskBatch) -> Tensor:
-        """The scores of the labels, as the head's."""
+        """Return the scores of the labels, as the head's."""
         parts = [feature(batch.words) for feature in (self.static, self.characters) if feature is not None]
         mixes = {} if self.elmo is None else dict(zip(self.places, self.elmo(batch.words, batch.layers), strict=True))
         if "input" in mixes:
@@ -49,12 +49,12 @@ class TaskModel(nn.Module):
         return self.head(parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1), batch.lengths, mixes.get("output"))
 
     def loss(self, scores: Tensor, batch: TaskBatch) -> Tensor:
-        """The head's loss and the penalty of the mixes, []."""
+        """Return the head's loss and the penalty of the mixes, []."""
         loss = self.head.loss(scores, batch.labels, batch.lengths)
         return loss if self.elmo is None else loss + self.elmo.penalty()
 
     def decode(self, scores: Tensor, batch: TaskBatch) -> list[list[int]]:
-        """The best labels of each sentence."""
+        """Return the best labels of each sentence."""
         return self.head.decode(scores, batch.lengths)
 
     @property
@@ -72,7 +72,7 @@ class TaskModel(nn.Module):
 
 
 def new_model(config: TaskConfig, labels: int, train: Sequence[Example]) -> TaskModel:
-    """A model to be trained on the sentences of `train`; parameters are drawn by torch's global generator.
+    """Return a model to be trained on the sentences of `train`; parameters are drawn by torch's global generator.
 
     Raises: ElmoFastError: files of vectors or of the biLM that cannot be used.
     """
@@ -83,7 +83,7 @@ def new_model(config: TaskConfig, labels: int, train: Sequence[Example]) -> Task
 
 
 def empty_model(config: TaskConfig, labels: int, words: list[str]) -> TaskModel:
-    """A model as new_model's, whose trained weights are to be loaded; words: those of its random embeddings."""
+    """Return a model as new_model's, whose trained weights are to be loaded; words: those of its random embeddings."""
     static = None
     if config.vectors is None and config.word_dim:
         static = StaticFeatures(Vectors(words, np.zeros((len(words), config.word_dim), np.float32)), trainable=True)
@@ -91,7 +91,9 @@ def empty_model(config: TaskConfig, labels: int, words: list[str]) -> TaskModel:
 
 
 def input_digests(config: TaskConfig, model: TaskModel) -> dict[str, str]:
-    """What the features are computed from and the task does not save: "model", "vectors" -> a digest of the files.
+    """Return what the features are computed from and the task does not save.
+
+    "model", "vectors" -> a digest of the files.
 
     With another biLM, or other vectors, under the same name the trained weights would mean nothing, and nothing else
     would tell. A fine-tuned biLM is saved with the task, and so is not among them.

@@ -181,7 +181,7 @@ def load_task(
 def _with_places(
     folder: pathlib.Path, config: TaskConfig, given: dict[str, str | os.PathLike[str] | None], tuned: bool
 ) -> TaskConfig:
-    """The configuration with the paths of what the task needs; a fine-tuned biLM lies in the folder itself."""
+    """Return the configuration with the paths of what the task needs; a fine-tuned biLM lies in the folder itself."""
     needed = {"model": config.elmo != "none" and not tuned, "vectors": config.vectors is not None}
     for name, path in given.items():
         if path is not None and not needed[name]:
@@ -299,7 +299,7 @@ def evaluate_task(
     model: Path | None = None,
     vectors: Path | None = None,
 ) -> Scores:
-    """The scores of a trained model on a file of labelled sentences.
+    """Return the scores of a trained model on a file of labelled sentences.
 
     Args:
         save_dir: the folder that train_task wrote.
@@ -339,7 +339,7 @@ def predict_task(
     model: Path | None = None,
     vectors: Path | None = None,
 ) -> int:
-    """Labels the sentences of a file and writes them; returns how many.
+    """Label the sentences of a file and write them; return how many.
 
     Args:
         save_dir: the folder that train_task wrote.
@@ -368,6 +368,9 @@ def predict_task(
 
 
 def _column_of_sentences(config: TaskConfig, path: str | os.PathLike[str], format: str | None) -> str | int | None:
-    """The column of labels of a file whose labels are ignored: only in tsv does it say which column has the words."""
+    """Return the column of labels of a file whose labels are ignored.
+
+    Only in tsv does it say which column has the words.
+    """
     both_tsv = format_of(path, format or config.format) == format_of(config.train_path, config.format) == "tsv"
     return config.column if both_tsv else None

@@ -93,7 +93,7 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
-    """The spans (type, first, last) of the tags of one sentence, by conlleval's rules, which forgive wrong tags.
+    """Return the spans (type, first, last) of the tags of one sentence, by conlleval's rules, which forgive wrong tags.
 
     Between two tags that are not O a span ends and another begins where the type changes, before B, S or U, and after
     E, S, L or U; an I or E that follows O begins one. For BIO and IOB tags these are the rules of the script; for

@@ -28,7 +28,7 @@ from elmo_fast.tasks.scores import Scores, are_spans, tag_scores
 def predict(
     model: TaskModel, split: Split, labels: Labels, batch_size: int, progress: Progress | None = None
 ) -> list[list[str]]:
-    """The predicted labels of each sentence, in the order of the split; without dropout."""
+    """Return the predicted labels of each sentence, in the order of the split; without dropout."""
     was_training, found, done = model.training, [[""]] * len(split.examples), 0
     device = next(model.parameters()).device
     model.eval()
@@ -46,7 +46,9 @@ def predict(
 
 
 def score(split: Split, predicted: list[list[str]], labels: Labels) -> Scores:
-    """The scores of predictions: of spans if the tags of training and of the split are span tags, else of labels.
+    """Return the scores of predictions.
+
+    Of spans if the tags of training and of the split are span tags, else of labels.
 
     The predictions do not decide, so a split always has the same measure.
     """
@@ -74,7 +76,7 @@ class TrainingRecord:
 
 
 def trained_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters that training changes, by name. Only these are saved."""
+    """Return the parameters that training changes, by name. Only these are saved."""
     return {name: each for name, each in model.named_parameters() if each.requires_grad}
 
 
@@ -99,7 +101,7 @@ def write_state(
     best: Mapping[str, Tensor],
     position: TrainingRecord,
 ) -> None:
-    """Writes weights, the optimiser's tensors, the best epoch's weights and the record to one file in `folder`."""
+    """Write weights, the optimiser's tensors, the best epoch's weights and the record to one file in `folder`."""
     weights = trained_weights(model)
     tensors = {f"{_WEIGHTS}{name}": each for name, each in weights.items()}
     tensors |= {f"{_BEST}{name}": each for name, each in best.items()}
@@ -113,7 +115,7 @@ def write_state(
 def read_state(
     folder: pathlib.Path, model: nn.Module, optimiser: torch.optim.Optimizer, check: Callable[[TrainingRecord], None]
 ) -> tuple[TrainingRecord, dict[str, Tensor]] | None:
-    """Loads the state in `folder` into model and optimiser; returns the record and the best epoch's weights.
+    """Load the state in `folder` into model and optimiser; return the record and the best epoch's weights.
 
     check: called with the record first; it may raise. Returns None if there is no such file. Raises CheckpointError if
     it is damaged or of another model.
@@ -144,13 +146,13 @@ def read_state(
 
 
 def save_tensors(path: pathlib.Path, tensors: dict[str, Tensor], told: dict[str, str]) -> None:
-    """Writes a safetensors file with metadata, complete or not at all; CheckpointError if it cannot be written."""
+    """Write a safetensors file with metadata, complete or not at all; CheckpointError if it cannot be written."""
     with replacing(path) as temporary:
         write_tensors(temporary, tensors, told, path)
 
 
 def load_tensors(path: pathlib.Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the metadata of a safetensors file; CheckpointError if it is missing or damaged."""
+    """Return the tensors and the metadata of a safetensors file; CheckpointError if it is missing or damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -240,7 +242,7 @@ class TaskTrainer:
             self.report(f"goes on after epoch {len(self.epochs)} in {self.folder}")
 
     def _check(self, position: TrainingRecord) -> None:
-        """Raises ElmoFastError if the state in the folder is of another run."""
+        """Raise ElmoFastError if the state in the folder is of another run."""
         had, now = position.config, lasting(self.config)
         other = [f"{name}: {had.get(name)!r}, now {now[name]!r}" for name in now if had.get(name) != now[name]]
         if not other and position.data != self._data:
@@ -323,5 +325,5 @@ def adam(model: TaskModel, config: TaskConfig) -> torch.optim.Adam:
 
 
 def lasting(config: TaskConfig) -> dict[str, Any]:
-    """The fields that must not change when a run is resumed."""
+    """Return the fields that must not change when a run is resumed."""
     return {name: value for name, value in config.flat().items() if name not in MAY_CHANGE}

@@ -21,7 +21,7 @@ class SentenceBatch(NamedTuple):
 def batches(
     sentences: Iterable[Sequence[str]], *, batch_size: int = 64, max_tokens: int | None = None, window: int = 0
 ) -> Iterator[SentenceBatch]:
-    """Splits a stream of sentences into batches.
+    """Split a stream of sentences into batches.
 
     batch_size: maximum number of sentences in a batch
     max_tokens: maximum number of tokens in a batch, including padding (sentences x longest); a longer sentence is a
@@ -61,7 +61,7 @@ def _cut(
 
 
 def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
-    """Yields the results of (index, result) pairs in the order 0, 1, 2, ..., buffering those that come early."""
+    """Yield the results of (index, result) pairs in the order 0, 1, 2, ..., buffering those that come early."""
     waiting: dict[int, Result] = {}
     turn = 0
     for index, result in results:

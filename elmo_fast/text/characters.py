@@ -38,10 +38,10 @@ class Spelling(abc.ABC):
 
     @abc.abstractmethod
     def rows(self, words: Sequence[str]) -> Rows:
-        """The ids of each word, [len(words), S]. Raises AttributeError or TypeError for what is not a string."""
+        """Return the ids of each word, [len(words), S]. Raises AttributeError or TypeError for what is not a string."""
 
     def batch_to_ids(self, batch: Sequence[Sequence[str]]) -> "Tensor":
-        """The ids of a batch of tokenized sentences, [B, T, S] int64, zeros behind a sentence's words.
+        """Return the ids of a batch of tokenized sentences, [B, T, S] int64, zeros behind a sentence's words.
 
         Raises ElmoFastError when the batch or a sentence is a string instead of a list, or a word is not a string.
         """
@@ -161,7 +161,7 @@ class CharacterTable:
 
 
 def words_to_ids(words: Sequence[str], n_characters: int = RAW_CHARACTERS, max_characters: int = MAX_CHARACTERS) -> Any:
-    """The character ids of each word: [len(words), C] int64, raw (261) or prediction (262)."""
+    """Return the character ids of each word: [len(words), C] int64, raw (261) or prediction (262)."""
     return CharacterTable(words, max_characters).ids(n_characters=n_characters)
 
 

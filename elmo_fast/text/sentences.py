@@ -24,7 +24,9 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 def files_matching(pattern: str) -> list[str]:
-    """The files that `pattern` names, sorted: itself, those of a glob ('corpus/part-*'), or all files of a folder.
+    """Return the files that `pattern` names, sorted.
+
+    Itself, those of a glob ('corpus/part-*'), or all files of a folder.
 
     Files of a folder whose names begin with a dot are skipped. Raises ElmoFastError if there is none.
     """
@@ -59,7 +61,7 @@ def _packing(path: str) -> str:
 
 
 def _lines(stream: IO[str]) -> Iterator[str]:
-    """The lines of a stream; \\r\\r\\n, written by programs that translate line ends twice, ends one line."""
+    """Yield the lines of a stream; \\r\\r\\n, written by programs that translate line ends twice, ends one line."""
     before = ""
     for line in stream:
         if line != "\r\n" or not before.endswith("\r"):
@@ -68,7 +70,7 @@ def _lines(stream: IO[str]) -> Iterator[str]:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """Yields (index from 0, line stripped of white space) of a UTF-8 text file, reading as it goes.
+    """Yield (index from 0, line stripped of white space) of a UTF-8 text file, reading as it goes.
 
     path: a file, gzip by the suffix .gz, Zstandard by .zst (extra zst), or "-" for standard input; lines end with any
         of Python's universal newlines or \\r\\r\\n, and may have any length
@@ -108,7 +110,7 @@ def read_sentences(path: str | os.PathLike[str], tokenizer: str | None = None) -
 
 @contextlib.contextmanager
 def rereadable(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yields a path that can be read more than once: `path`, or a temporary copy when it is "-" or a pipe."""
+    """Yield a path that can be read more than once: `path`, or a temporary copy when it is "-" or a pipe."""
     path = os.fspath(path)
     if path != "-" and not stat.S_ISFIFO(os.stat(path).st_mode):
         yield path

@@ -39,14 +39,17 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def sentences(self) -> Iterator[Sentence]:
-        """All sentences, from the first one; without tokens where a line is blank. Raises ElmoFastError, OSError."""
+        """Yield all sentences, from the first one.
+
+        Without tokens where a line is blank. Raises ElmoFastError, OSError.
+        """
 
     def sentences_from(self, index: int) -> Iterator[Sentence]:
-        """The sentences from that number on, counted from 0."""
+        """Yield the sentences from that number on, counted from 0."""
         return islice(self.sentences(), index, None)
 
     def place(self, index: int) -> str:
-        """How messages name the sentence of an index: "line 3"."""
+        """Name the sentence of an index in messages: "line 3"."""
         return f"{self.unit} {index + 1}"
 
 
@@ -147,13 +150,13 @@ class Column(Source):
 
     @abc.abstractmethod
     def values_from(self, row: int) -> Iterator[Any]:
-        """The column's values from that row on."""
+        """Yield the column's values from that row on."""
 
     def sentences(self) -> Iterator[Sentence]:
         return self.sentences_from(0)
 
     def sentences_from(self, index: int) -> Iterator[Sentence]:
-        """The sentences from that row on; rows before it are skipped, not read."""
+        """Yield the sentences from that row on; rows before it are skipped, not read."""
         return (self._sentence(row, value) for row, value in enumerate(self.values_from(index), index))
 
     def _sentence(self, row: int, value: Any) -> Sentence:
@@ -167,7 +170,7 @@ class Column(Source):
         )
 
     def check_column(self, columns: Sequence[str], what: str | None = None) -> None:
-        """Raises ElmoFastError unless the table has the column."""
+        """Raise ElmoFastError unless the table has the column."""
         if self.column not in columns:
             raise ElmoFastError(f"{what or self.name} has no column {self.column!r}; it has: {', '.join(columns)}")
 
@@ -193,7 +196,7 @@ class ParquetFiles(Column):
             raise ElmoFastError(f"the folder {self.name!r} contains no .parquet file")
 
     def values_from(self, row: int) -> Iterator[Any]:
-        """The values from that row on; groups of rows before it are not read."""
+        """Yield the values from that row on; groups of rows before it are not read."""
         from pyarrow import ArrowException
 
         for path in self.files:
@@ -217,8 +220,10 @@ class ParquetFiles(Column):
 
 
 class HubDataset(Column):
-    """A column of a Hugging Face dataset (extra datasets): a folder that `save_to_disk` wrote, or what `load_dataset`
-    takes: a name on the hub, a folder of files.
+    """A column of a Hugging Face dataset (extra datasets).
+
+    The dataset is a folder that `save_to_disk` wrote, or what `load_dataset` takes: a name on the hub, a folder of
+    files.
 
     split: which one, where there are several. Raises: MissingExtraError; ElmoFastError: no such dataset or split.
     """
@@ -253,7 +258,7 @@ class HubDataset(Column):
 
 
 def is_saved_dataset(path: str) -> bool:
-    """Whether a path is a folder that `save_to_disk` of the library datasets wrote."""
+    """Return whether a path is a folder that `save_to_disk` of the library datasets wrote."""
     return any(os.path.isfile(os.path.join(path, name)) for name in ("dataset_info.json", "dataset_dict.json"))
 
 
@@ -261,7 +266,9 @@ FORMATS_IN = ("text", "fasta", "parquet", "dataset")
 
 
 def detected_format(path: str | os.PathLike[str]) -> str:
-    """ "dataset" for a folder that the library datasets saved, "parquet" for a .parquet file and other folders, else
+    """Return the format of a path.
+
+    It is "dataset" for a folder that the library datasets saved, "parquet" for a .parquet file and other folders, else
     "text".
     """
     path = os.fspath(path)
@@ -333,7 +340,7 @@ class SurveyedText:
         return len(self.lengths)
 
     def sentences(self) -> Iterator[list[str]]:
-        """The sentences, read again; ElmoFastError if the text has changed."""
+        """Yield the sentences, read again; ElmoFastError if the text has changed."""
         count = 0
         for index, (tokens, _) in enumerate(self.source.sentences()):
             if index >= len(self) or len(tokens) != self.lengths[index]:
@@ -353,7 +360,7 @@ def survey(
     as_keys: bool = False,
     tokenizer: str | None = None,
 ) -> SurveyedText:
-    """Reads a text for the first time, and counts its blank lines, which are sentences of length 0.
+    """Read a text for the first time, and count its blank lines, which are sentences of length 0.
 
     Args:
         source: a text file, as for read_lines, an open text stream, whose lines are kept, or another Source.
@@ -397,7 +404,7 @@ class Checks:
         self._count, self._blank, self._seen = 0, list[int](), dict[str, int]()
 
     def take(self, index: int, sentence: Sentence) -> None:
-        """The next sentence. Raises ElmoFastError if it cannot be a key."""
+        """Take the next sentence. Raises ElmoFastError if it cannot be a key."""
         self._count += 1
         if not sentence.tokens:
             self._blank.append(index + 1)
@@ -405,7 +412,7 @@ class Checks:
             self._check_key(index, sentence.name)
 
     def end(self) -> None:
-        """Raises ElmoFastError if there was no sentence; warns if lines were blank."""
+        """Raise ElmoFastError if there was no sentence; warns if lines were blank."""
         unit, count = self._source.unit, len(self._blank)
         if count == self._count:
             why = "it" if not count else f"every {unit} is blank: it"

@@ -48,7 +48,7 @@ class Vocabulary:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Vocabulary":
-        """Reads a vocabulary file: a line's index, not counting !!!MAXTERMID, is the id of its word."""
+        """Read a vocabulary file: a line's index, not counting !!!MAXTERMID, is the id of its word."""
         return cls((line for _, line in read_lines(path)), source=os.fspath(path))
 
     @classmethod
@@ -68,8 +68,10 @@ class Vocabulary:
         return cls([*MARKERS, *kept][:max_size])
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Writes the file that `read` reads back, gzip if its name ends in .gz. Raises ElmoFastError, and writes no
-        file, if a word would not read back the same."""
+        """Write the file that `read` reads back, gzip if its name ends in .gz.
+
+        Raises ElmoFastError, and writes no file, if a word would not read back the same.
+        """
         for word in self.words:
             if word != word.strip() or "\n" in word or "\r" in word or "\0" in word:
                 raise ElmoFastError(
@@ -96,17 +98,20 @@ class Vocabulary:
         return word in self._ids
 
     def id(self, word: str) -> int:
-        """The id of `word`, or that of <UNK> if it is not in the vocabulary."""
+        """Return the id of `word`, or that of <UNK> if it is not in the vocabulary."""
         return self._ids.get(word, self.unk)
 
     def ids(self, words: Iterable[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The ids of `words`, [len(words)] int64, that of <UNK> for words outside the vocabulary."""
+        """Return the ids of `words`, [len(words)] int64, that of <UNK> for words outside the vocabulary."""
         not_a_string(words, "words", "a list of words (id takes one)")
         get, unk = self._ids.get, self.unk
         return np.array([get(word, unk) for word in words], np.int64)
 
     def characters(self, max_characters: int = MAX_CHARACTERS) -> CharacterTable:
-        """The characters of every word by id; <UNK> is spelled out like any word, <S> and </S> are marker rows."""
+        """Return the characters of every word by id.
+
+        <UNK> is spelled out like any word, <S> and </S> are marker rows.
+        """
         return CharacterTable(self.words, max_characters)
 
     def batch_to_token_ids(self, batch: Sequence[Sequence[str]]) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -119,7 +124,7 @@ class Vocabulary:
 
 
 def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
-    """How often each word occurs in a stream of tokenized sentences."""
+    """Count the words of tokenized sentences."""
     counts: Counter[str] = Counter()
     for sentence in sentences:
         not_a_string(sentence, "a sentence", "a list of words")
@@ -128,7 +133,7 @@ def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
 
 
 def built_vocabulary(counts: Mapping[str, int], min_count: int, max_size: int | None) -> tuple[Vocabulary, list[str]]:
-    """The vocabulary of a text as `Vocabulary.build` builds it, and lines on its size and on the words left out.
+    """Return the vocabulary of a text as `Vocabulary.build` builds it, and lines on its size and on the words left out.
 
     counts: how often each distinct word of the text occurs. Raises ElmoFastError if every word is too rare.
     """

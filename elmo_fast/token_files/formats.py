@@ -93,7 +93,7 @@ class Contents(NamedTuple):
 
 
 def format_of(path: Path, file_format: str | None = None, default: str = "hdf5") -> str:
-    """The format of a file to write: by the ending of its name, or `file_format`; `default` if neither says.
+    """Return the format of a file to write: by the ending of its name, or `file_format`; `default` if neither says.
 
     Raises ElmoFastError: an unknown format, an unknown ending, an ending of another format than `file_format`.
     """
@@ -132,7 +132,10 @@ def check_room(path: str | os.PathLike[str], needed: int, advice: str = "") -> N
 
 
 def sentence_to_index(sentences: Sequence[str]) -> str:
-    """The JSON object of that dataset: sentence -> its dataset, of equal sentences the last one's; no blank lines."""
+    """Return the JSON object of that dataset.
+
+    Sentence -> its dataset, of equal sentences the last one's; no blank lines.
+    """
     return json.dumps({sentence: str(index) for index, sentence in enumerate(sentences) if sentence})
 
 
@@ -183,7 +186,10 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def hdf5_flat(path: Path, contents: Contents) -> Iterator[Write]:
-    """`embeddings` [tokens, L, 2D] and `offsets` [sentences + 1] in one HDF5 file, metadata as attributes.
+    """Write safetensors: `embeddings` [tokens, L, 2D], `offsets` [sentences + 1] and, if there are names, `names`.
+
+    `names` is a JSON list in UTF-8, as bytes. Each sentence's vectors are written at their offset as they come. Pooled
+    vectors have no offsets.
 
     Pooled: `embeddings` as Contents.shape says, no offsets, and sentence_to_index if the sentences have names.
     """
@@ -237,8 +243,11 @@ def safetensors_layout(
 
 @contextlib.contextmanager
 def safetensors(path: Path, contents: Contents) -> Iterator[Write]:
-    """`embeddings` [tokens, L, 2D], `offsets` [sentences + 1] and, where the sentences have names, `names`: a JSON list
-    in UTF-8, as bytes. Each sentence's vectors are written at their offset as they come. Pooled: no offsets."""
+    """`embeddings` [tokens, L, 2D], `offsets` [sentences + 1] and, where the sentences have names, `names`.
+
+    A JSON list in UTF-8, as bytes. Each sentence's vectors are written at their offset as they come. Pooled: no
+    offsets.
+    """
     offsets = contents.offsets
     stored = b"" if contents.pooled else offsets.astype("<i8").tobytes()
     tensors: dict[str, tuple[Any, tuple[int, ...]]] = {} if contents.pooled else {"offsets": (np.int64, offsets.shape)}
@@ -291,7 +300,7 @@ def npz(path: Path, contents: Contents) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def parquet(path: Path, contents: Contents) -> Iterator[Write]:
-    """A row for each sentence: `sentence`, if it is stored, and `embeddings`, a list of its tokens' vectors.
+    """Yield a row for each sentence: `sentence`, if it is stored, and `embeddings`, a list of its tokens' vectors.
 
     A vector is a fixed-size list [2D] or, of all layers, [L, 2D]. Pooled: `embedding`, one vector.
     """

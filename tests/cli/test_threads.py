@@ -108,7 +108,7 @@ def test_embed_chooses_it_before_torch_is_there():
     from elmo_fast.cli import embed
     import elmo_fast.cli._common as common
     told = lambda: f"{os.environ.get('OMP_WAIT_POLICY')} {'torch' in sys.modules}"
-    common.resolve_model = lambda arguments, default: sys.exit(told())
+    common.choose_device = lambda arguments: sys.exit(told())
     embed.run(embed.build_parser().parse_args(["in.txt", "out", "--top"]))
     """
     clean = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}

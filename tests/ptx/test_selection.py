@@ -13,7 +13,6 @@ ROOT = pathlib.Path(__file__).parents[2]
 # Of each family of Triton's kernels one: tensor cores in three precisions, copies in stages, reductions, sorted rows,
 # and sums of parts behind an atomic.
 SELECTION = [
-    "tests/ops/test_highway.py::test_is_no_worse_than_torch[70-64-2-64-True-float32-triton]",
     "tests/ops/test_highway.py::test_is_no_worse_than_torch[70-64-2-64-True-bfloat16-triton]",
     "tests/ops/test_highway.py::test_is_no_worse_than_torch[70-64-2-64-True-float16-triton]",
     "tests/ops/test_unique_rows.py::test_indices_outside_the_table_give_nan_and_touch_nothing[triton]",
