@@ -1,5 +1,6 @@
 // char_cnn's backward on a CUDA device: memory, device and stream for the kernels of backward.cu.
 
+#include <algorithm>
 #include <limits>
 
 #include "char_cnn/backward.cuh"
@@ -20,7 +21,7 @@ void check(
   const int32_t device = embedding.options().device_index;
   ELMO_CHECK(ids.dim() == 2 && embedding.dim() == 2 && features.dim() == 2, "char_cnn_cuda_backward: ids, embedding, features have 2 dimensions");
   ELMO_CHECK(
-      winners.sizes() == features.sizes() && grad.sizes() == features.sizes() && features.size(0) == ids.size(0),
+      std::ranges::equal(winners.sizes(), features.sizes()) && std::ranges::equal(grad.sizes(), features.sizes()) && features.size(0) == ids.size(0),
       "char_cnn_cuda_backward: grad, features and winners must have one shape, and a row for each of ids");
   ELMO_CHECK(weights.size() <= kMaxWidths, "char_cnn_cuda_backward: at most ", kMaxWidths, " widths; got ", weights.size());
   ELMO_CHECK(ids.size(1) <= std::numeric_limits<int16_t>::max(), "char_cnn: more slots than an int16 counts: ", ids.size(1));

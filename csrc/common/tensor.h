@@ -174,7 +174,7 @@ template <>
 struct FromImpl<elmo_fast::Tensor> {
   static StableIValue call(const elmo_fast::Tensor& tensor, uint64_t, bool) {
     AtenTensorHandle shared = nullptr;
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensor.get(), &shared));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensor.get(), &shared));
     return torch::stable::detail::from(shared);
   }
 };
@@ -189,8 +189,8 @@ struct ToImpl<elmo_fast::Name> {
     const std::unique_ptr<std::remove_pointer_t<StringHandle>, AOTITorchError (*)(StringHandle)> owner(handle, torch_delete_string);
     size_t length = 0;
     const char* data = nullptr;
-    STABLE_TORCH_ERROR_CODE_CHECK(torch_string_length(handle, &length));
-    STABLE_TORCH_ERROR_CODE_CHECK(torch_string_c_str(handle, &data));
+    TORCH_ERROR_CODE_CHECK(torch_string_length(handle, &length));
+    TORCH_ERROR_CODE_CHECK(torch_string_c_str(handle, &data));
     return {data, length};
   }
 };
