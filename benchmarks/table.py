@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from benchmarks import gpu_model
 from benchmarks.machine import ROOT, significant
 
 README = ROOT / "README.md"
@@ -398,8 +397,6 @@ RENDERED: dict[str, tuple[str, Callable[[list[Content]], str]]] = {
 
 def render(name: str, folder: pathlib.Path = RESULTS) -> str:
     """Return the text that belongs between the markers of `name`."""
-    if name == "gpu_counts":
-        return gpu_model.table()
     if name == "summary":
         return summary(folder)
     case, function = RENDERED.get(name, (name, lambda contents: "\n\n".join(map(case_table, contents))))

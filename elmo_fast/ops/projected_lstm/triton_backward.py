@@ -185,9 +185,8 @@ def cells_backward(
     d_gates += now * 4 * count
     if tl.max(active.to(tl.int32)) == 0:
         nothing = tl.zeros((BM, BC), dtype=d_gates.dtype.element_ty)
-        d_gates += row[:, None] * 4 * count + cell[None, :]
         for gate in tl.static_range(4):
-            tl.store(d_gates + gate * count, nothing, mask=within)
+            tl.store(d_gates + (row[:, None] * 4 + gate) * count + cell[None, :], nothing, mask=within)
         if PROJECT:
             tl.store(hidden + at, nothing, mask=within)
         return
