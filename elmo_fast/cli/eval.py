@@ -48,6 +48,7 @@ def _check(arguments: Any) -> None:
         raise ElmoFastError("--test_prefix must name the text to evaluate, as in 'corpus/heldout-*'; got nothing")
     if arguments.model is not None and arguments.save_dir is not None:
         raise ElmoFastError("--model and --save_dir name the same thing; give one of them")
+    arguments.model, arguments.save_dir = arguments.model or arguments.save_dir, None
     for name in ("batch_size", "unroll_steps"):
         if not 1 <= (value := getattr(arguments, name)) <= MOST:
             raise ElmoFastError(f"--{name} must be {'1 or more' if value < 1 else f'at most {MOST}'}; got {value}")
@@ -91,7 +92,7 @@ def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
 
     state, options = _common.load_state(arguments)
     model = LanguageModel.from_checkpoint(options, state, precision=arguments.precision).to(device)
-    if (folder := arguments.save_dir or arguments.model) is not None:
+    if (folder := arguments.model) is not None:
         arguments.vocab_file = arguments.vocab_file or find_vocabulary_file(folder)
     elif arguments.vocab_file is None:
         raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")

@@ -135,7 +135,6 @@ def run_curves(arguments: Any) -> int:
     from elmo_fast.pictures import draw_curves
     from elmo_fast.pretrain.metrics import read_metrics
 
-    _common.set_up_logging(arguments)
     folders = [os.path.normpath(folder) for folder in (arguments.run, *arguments.also)]
     output = arguments.output or os.path.join(folders[0], "curves.png")
     draw_curves({folder: read_metrics(folder) for folder in folders}, output)
@@ -161,7 +160,6 @@ def run_layers(arguments: Any) -> int:
     """Read the weights of every source, then draws; with several sources, their names prefix the mixes'."""
     from elmo_fast.pictures import layer_weights, read_layer_weights
 
-    _common.set_up_logging(arguments)
     groups: dict[str, list[float]] = {}
     for source in arguments.source:
         before = f"{os.path.normpath(source)}: " if len(arguments.source) > 1 else ""
@@ -195,7 +193,6 @@ def run_words(arguments: Any) -> int:
     from elmo_fast.pictures import words_picture
     from elmo_fast.pictures.style import format_of
 
-    _common.set_up_logging(arguments)
     format_of(arguments.output)
     words, matrix, _ = read_vectors(arguments)
     options = _common.named(arguments, "method", "seed", "most_labels", "title")
@@ -230,7 +227,6 @@ def senses_parser() -> Any:
 def run_senses(arguments: Any) -> int:
     from elmo_fast.pictures import find_occurrences, senses_of
 
-    _common.set_up_logging(arguments)
     _check_outputs(arguments.output)
     if arguments.clusters != "auto" and not arguments.clusters.isdecimal():
         raise ElmoFastError(f'--clusters must be "auto" or a number; got {arguments.clusters!r}')
@@ -288,20 +284,8 @@ def projector_parser() -> Any:
 def run_projector(arguments: Any) -> int:
     from elmo_fast.pictures import write_projector
 
-    _common.set_up_logging(arguments)
     words, matrix, columns = read_vectors(arguments)
     folder = write_projector(words, matrix, arguments.out_dir, columns)
     _common.logger().info("%d vectors of %d numbers; to view them: tensorboard --logdir %s", *matrix.shape, folder)
     print(folder)
     return 0
-
-
-DESCRIPTION = "Draws pictures. `elmo-fast plot RUN` is `elmo-fast plot curves RUN`."
-# Second word -> what it does, its parser, and the function that takes the parsed options.
-KINDS = {
-    "curves": ("perplexity, speed and gradient norm of a pretraining run", curves_parser, run_curves),
-    "layers": ("weight of each layer in the scalar mixes of a model or a task", layers_parser, run_layers),
-    "words": ("words or tokens in two dimensions, by t-SNE or PCA of their vectors", words_parser, run_words),
-    "senses": ("occurrences of a word in a text by sense, as a page with their sentences", senses_parser, run_senses),
-    "projector": ("vectors of words or tokens as files for TensorBoard's projector", projector_parser, run_projector),
-}

@@ -124,9 +124,9 @@ def test_convert_there_and_back(model, toy, tmp_path, capsys):
 
 
 def test_convert_takes_a_model_that_differs_away_again(model, tmp_path, capsys, monkeypatch):
-    from elmo_fast.cli import convert
+    from elmo_fast.cli import models
 
-    monkeypatch.setattr(convert, "largest_difference", lambda *words: float("nan"))
+    monkeypatch.setattr(models, "largest_difference", lambda *words: float("nan"))
     assert main(["convert", *model, "--to", "hdf5", "--outdir", str(tmp_path / "out")]) == 2
     assert "the written model differs" in capsys.readouterr().err
     assert os.listdir(tmp_path / "out") == []

@@ -7,8 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from elmo_fast.cli.main import main
-from elmo_fast.cli.plot import KINDS
+from elmo_fast.cli.main import COMMANDS, main
+
+KINDS = [name.removeprefix("plot ") for name in COMMANDS if name.startswith("plot ")]
 
 
 @pytest.fixture
