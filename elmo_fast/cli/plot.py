@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,8 @@ from elmo_fast.errors import ElmoFastError, check_counts
 SHOWN_MISSING = 10
 
 
-class Labelled(NamedTuple):
-    """words: N labels; matrix: [N, D] float32; columns: additional information on each, for a projector."""
-
-    words: list[str]
-    matrix: npt.NDArray[np.float32]
-    columns: dict[str, list[str]]
+# N labels; their vectors, [N, D] float32; and additional columns of N texts, for a projector.
+Labelled = tuple[list[str], npt.NDArray[np.float32], dict[str, list[str]]]
 
 
 def add_vector_options(parser: Any, count: int) -> None:
@@ -35,11 +31,14 @@ def add_vector_options(parser: Any, count: int) -> None:
 
 def read_vectors(arguments: Any) -> Labelled:
     """Return what the options name; ElmoFastError if they name nothing, or two things."""
+    from elmo_fast.text import read_lines
+
     check_counts(**{"--count": arguments.count})
     named = _common.names_model(arguments)
     if named == (arguments.vectors is not None):
         raise ElmoFastError("name either --vectors FILE, or a model with --model or --options_file and --weight_file")
-    words = list(dict.fromkeys([*arguments.words, *_words_of(arguments.word_file)]))
+    listed = [] if arguments.word_file is None else [line for _, line in read_lines(arguments.word_file) if line]
+    words = list(dict.fromkeys([*arguments.words, *listed]))
     if arguments.text is not None and (words or not named):
         raise ElmoFastError("--text needs a model, and excludes --words and --word_file: its tokens are drawn")
     if not named:
@@ -50,12 +49,6 @@ def read_vectors(arguments: Any) -> Labelled:
     if not words:
         raise ElmoFastError("a model needs words to draw: --words, --word_file, or --text for the tokens of a text")
     return _of_characters(arguments, words[: arguments.count])
-
-
-def _words_of(path: str | None) -> list[str]:
-    from elmo_fast.text import read_lines
-
-    return [] if path is None else [line for _, line in read_lines(path) if line]
 
 
 def _of_file(arguments: Any, words: list[str]) -> Labelled:
@@ -72,7 +65,7 @@ def _of_file(arguments: Any, words: list[str]) -> Labelled:
             raise ElmoFastError(said)
         _common.logger().warning("%s", said)
     words = [word for word in words if word in vectors.index][: arguments.count]
-    return Labelled(words, vectors.matrix[[vectors.index[word] for word in words]], {})
+    return (words, vectors.matrix[[vectors.index[word] for word in words]], {})
 
 
 def _of_characters(arguments: Any, words: list[str]) -> Labelled:
@@ -80,7 +73,7 @@ def _of_characters(arguments: Any, words: list[str]) -> Labelled:
     from elmo_fast.static import context_free_vectors
 
     bilm = _common.load_embedder(arguments).elmo_bilm
-    return Labelled(words, context_free_vectors(bilm, words).matrix, {})
+    return (words, context_free_vectors(bilm, words).matrix, {})
 
 
 def _of_tokens(arguments: Any) -> Labelled:
@@ -101,7 +94,7 @@ def _of_tokens(arguments: Any) -> Labelled:
         "line": [str(token.line + 1) for token in tokens],
         "sentence": [" ".join(token.tokens) for token in tokens],
     }
-    return Labelled([token.tokens[token.place] for token in tokens], matrix, columns)
+    return ([token.tokens[token.place] for token in tokens], matrix, columns)
 
 
 def embedded(arguments: Any, occurrences: Sequence[Any]) -> tuple[npt.NDArray[np.float32], int]:
@@ -225,9 +218,13 @@ def senses_parser() -> Any:
 
 
 def run_senses(arguments: Any) -> int:
-    from elmo_fast.pictures import find_occurrences, senses_of
+    from elmo_fast.pictures import find_occurrences, senses_of, senses_picture, write_senses_page
+    from elmo_fast.pictures.style import format_of
 
-    _check_outputs(arguments.output)
+    pages = [output for output in arguments.output if output.lower().endswith((".html", ".htm"))]
+    for output in arguments.output:
+        if output not in pages:
+            format_of(output)
     if arguments.clusters != "auto" and not arguments.clusters.isdecimal():
         raise ElmoFastError(f'--clusters must be "auto" or a number; got {arguments.clusters!r}')
     _common.resolve_model(arguments)
@@ -244,29 +241,15 @@ def run_senses(arguments: Any) -> int:
     senses = senses_of(occurrences, vectors, clusters, **_common.named(arguments, "clustering", "method", "seed"))
     if total > len(occurrences):
         about = f"{len(occurrences)} of {total} occurrences in {about}"
-    _write(arguments, senses, occurrences, about)
-    return 0
-
-
-def _check_outputs(outputs: list[str]) -> None:
-    from elmo_fast.pictures.style import format_of
-
-    for output in outputs:
-        if not output.lower().endswith((".html", ".htm")):
-            format_of(output)
-
-
-def _write(arguments: Any, senses: Any, occurrences: Any, about: str) -> None:
-    from elmo_fast.pictures import senses_picture, write_senses_page
-
     for cluster, (size, typical) in enumerate(zip(senses.sizes, senses.typical, strict=True), start=1):
         _common.logger().info("cluster %d: %d occurrences; %s", cluster, size, ", ".join(typical))
     for output in arguments.output:
-        if output.lower().endswith((".html", ".htm")):
+        if output in pages:
             write_senses_page(senses, occurrences, arguments.word, output, about)
         else:
             senses_picture(senses, arguments.word, output, about)
         print(output)
+    return 0
 
 
 def projector_parser() -> Any:

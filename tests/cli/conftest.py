@@ -23,6 +23,11 @@ def toy(tmp_path_factory):
     return tuple(map(str, make_weights(tmp_path_factory.mktemp("toy"))))
 
 
+def pair(toy):
+    """The options that name the toy model."""
+    return ["--options-file", toy[0], "--weight-file", toy[1]]
+
+
 @pytest.fixture
 def text(tmp_path):
     """A file of SENTENCES."""

@@ -12,6 +12,7 @@ import torch
 from elmo_fast.checkpoints import load_checkpoint
 from elmo_fast.cli.main import main
 from elmo_fast.text import Vocabulary
+from tests.cli.conftest import pair
 from tests.manylangs import write_model
 from tests.weights import make_weights
 
@@ -45,6 +46,7 @@ def test_there_and_back_is_exact_with_softmax_and_vocabulary(pretrained, convert
         np.testing.assert_array_equal(softmax["softmax/W"][()], state["softmax.weight"].numpy())
         np.testing.assert_array_equal(softmax["softmax/b"][()], state["softmax.bias"].numpy())
         assert "softmax" not in weights
+    assert json.loads((converted / "options.json").read_text())["char_cnn"]["n_characters"] == 262
     assert main(["convert", "--model", str(converted), "--to", "safetensors", "--outdir", str(tmp_path / "back")]) == 0
     out = capsys.readouterr().out
     assert "config.json, model.safetensors, manifest.json, vocab.txt | read back, weights and vectors of" in out
@@ -74,7 +76,7 @@ def test_eval_of_the_converted_model_says_the_same(pretrained, converted, tmp_pa
 
 
 def test_a_model_without_a_softmax_leaves_no_softmax_file(toy, tmp_path):
-    words = ["--options-file", toy[0], "--weight-file", toy[1], "--to", "hdf5", "--outdir", str(tmp_path / "out")]
+    words = [*pair(toy), "--to", "hdf5", "--outdir", str(tmp_path / "out")]
     assert main(["convert", *words]) == 0
     assert sorted(os.listdir(tmp_path / "out")) == ["options.json", "weights.hdf5"]
 
@@ -167,8 +169,8 @@ def test_a_softmax_file_beside_a_folder_or_alone_is_refused(pretrained, converte
     assert "--softmax_file needs --options_file and --weight_file" in capsys.readouterr().err
     assert main(words) == 2
     assert "name a model with --model FOLDER" in capsys.readouterr().err
-    pair = ["--options-file", toy[0], "--weight-file", toy[1]]
-    assert main(["convert", "--to", "hdf5", "--outdir", str(tmp_path), *pair, "--softmax-file", "absent"]) == 2
+
+    assert main(["convert", "--to", "hdf5", "--outdir", str(tmp_path), *pair(toy), "--softmax-file", "absent"]) == 2
     assert "--softmax_file must be a file; there is no 'absent': check the spelling" in capsys.readouterr().err
 
 

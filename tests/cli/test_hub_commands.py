@@ -12,6 +12,7 @@ from elmo_fast.cli.main import main
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
+from tests.cli.conftest import pair
 from tests.fake_hub import FakeHub
 from tests.pretrain.toy import toy_config
 from tests.snippets import BLOCK
@@ -181,7 +182,7 @@ def test_a_model_of_bilm_tf_goes_out_with_its_softmax(hub, run, tmp_path):
 
 
 def test_without_a_licence_that_is_said(hub, toy, tmp_path, capsys):
-    words = ["--options-file", toy[0], "--weight-file", toy[1], "--to", "safetensors", "--outdir", str(tmp_path / "m")]
+    words = [*pair(toy), "--to", "safetensors", "--outdir", str(tmp_path / "m")]
     assert main(["convert", *words]) == 0
     assert main(["upload", str(tmp_path / "m"), "me/elmo"]) == 0
     assert "no --licence: the page will not state the license" in capsys.readouterr().err

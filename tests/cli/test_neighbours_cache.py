@@ -6,6 +6,7 @@ import pytest
 
 from elmo_fast.cli.main import main
 from elmo_fast.modules import BiLM
+from tests.cli.conftest import pair
 from tests.weights import make_weights
 
 
@@ -91,7 +92,7 @@ def test_a_damaged_file_is_written_anew(ask, tmp_path):
 @pytest.mark.filterwarnings("always")
 def test_a_damaged_file_is_told(toy, text, tmp_path, capsys):
     """On stderr, as a warning."""
-    words = ["neighbours", "--options-file", toy[0], "--weight-file", toy[1], "--corpus", text, "--query", "A cat"]
+    words = ["neighbours", *pair(toy), "--corpus", text, "--query", "A cat"]
     words += ["--index", "1", "-q", "--cache", str(tmp_path / "tokens")]
     assert main(words) == 0
     whole = (tmp_path / "tokens").read_bytes()

@@ -1,7 +1,6 @@
 """neighbours, convert, cache-vocab, vocab and info."""
 
 import gzip
-import json
 import os
 
 import h5py
@@ -13,40 +12,22 @@ from elmo_fast.cli.main import main
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.ops import PRECISIONS, op_names
 from elmo_fast.text import Vocabulary
-from tests.cli.conftest import SENTENCES
+from tests.cli.conftest import SENTENCES, pair
 from tests.manylangs import write_model
 from tests.weights import make_weights
 
 
 @pytest.fixture
 def model(toy):
-    return ["--options-file", toy[0], "--weight-file", toy[1]]
+    return [*pair(toy)]
 
 
 @pytest.mark.parametrize("layer", ["0", "top", "average"])
 def test_neighbours_are_those_of_a_plain_search(toy, model, text, capsys, layer):
     """Cosines of all tokens with the query's, computed one pair at a time."""
     query = "A cat sat down ."
-    assert (
-        main(
-            [
-                "neighbours",
-                *model,
-                "--corpus",
-                text,
-                "--query",
-                query,
-                "--index",
-                "1",
-                "--topn",
-                "5",
-                "--layer",
-                layer,
-                "-q",
-            ]
-        )
-        == 0
-    )
+    asked = ["--corpus", text, "--query", query, "--index", "1", "--topn", "5", "--layer", layer, "-q"]
+    assert main(["neighbours", *model, *asked]) == 0
     lines = capsys.readouterr().out.splitlines()
     pick = {"0": lambda v: v[0], "top": lambda v: v[-1], "average": lambda v: v.mean(0)}[layer]
     embedder = ElmoEmbedder(*toy, stateful=False)
@@ -67,26 +48,8 @@ def test_neighbours_are_those_of_a_plain_search(toy, model, text, capsys, layer)
 
 
 def test_neighbours_of_every_layer(model, text, capsys):
-    assert (
-        main(
-            [
-                "neighbors",
-                *model,
-                "--corpus",
-                text,
-                "--query",
-                "The cat",
-                "--index",
-                "1",
-                "--topn",
-                "2",
-                "--layer",
-                "all",
-                "-q",
-            ]
-        )
-        == 0
-    )
+    asked = ["--corpus", text, "--query", "The cat", "--index", "1", "--topn", "2", "--layer", "all", "-q"]
+    assert main(["neighbors", *model, *asked]) == 0
     out = capsys.readouterr().out
     assert [f"layer {i}" in out for i in range(4)] == [True, True, True, False]
     assert "1.0000  line 1: The [cat] sat ." in out.split("layer 1")[0]
@@ -105,22 +68,6 @@ def test_neighbours_of_every_layer(model, text, capsys):
 def test_neighbours_refuses_what_is_not_there(model, text, capsys, words, named):
     assert main(["neighbours", *model, "--corpus", text, *words]) == 2
     assert named in capsys.readouterr().err
-
-
-def test_convert_there_and_back(model, toy, tmp_path, capsys):
-    """HDF5 -> safetensors -> HDF5: the vectors stay, and each conversion says by how much they moved."""
-    own, back = tmp_path / "own", tmp_path / "back"
-    assert main(["convert", *model, "--to", "safetensors", "--outdir", str(own)]) == 0
-    assert main(["convert", "--model", str(own), "--to", "hdf5", "--outdir", str(back)]) == 0
-    assert "differ by at most" in capsys.readouterr().out
-    assert json.loads((back / "options.json").read_text())["char_cnn"]["n_characters"] == 262
-    tokens = [sentence.split() for sentence in SENTENCES]
-    for a, b in zip(
-        ElmoEmbedder(*toy).embed_batch(tokens), ElmoEmbedder(str(back), None).embed_batch(tokens), strict=True
-    ):
-        np.testing.assert_allclose(a, b, atol=1e-6)
-    with h5py.File(toy[1]) as first, h5py.File(back / "weights.hdf5") as second:
-        np.testing.assert_array_equal(first["CNN_proj/W_proj"][()], second["CNN_proj/W_proj"][()])
 
 
 def test_convert_takes_a_model_that_differs_away_again(model, tmp_path, capsys, monkeypatch):

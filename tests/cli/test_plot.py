@@ -1,20 +1,18 @@
 """`elmo-fast plot`: each kind from its command to its files, and what it says when that cannot be."""
 
 import json
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from elmo_fast.cli.main import COMMANDS, main
-
-KINDS = [name.removeprefix("plot ") for name in COMMANDS if name.startswith("plot ")]
+from elmo_fast.cli.main import main
+from tests.cli.conftest import pair
 
 
 @pytest.fixture
 def model(toy):
-    return ["--options-file", toy[0], "--weight-file", toy[1], "-q"]
+    return [*pair(toy), "-q"]
 
 
 @pytest.fixture
@@ -139,16 +137,6 @@ def test_without_an_extra_one_sentence_says_what_to_install(bank, model, capsys,
     )
     assert len(error.splitlines()) == 1
     assert not (bank / "s.png").exists()
-
-
-@pytest.mark.parametrize("words", [[], *([kind] for kind in KINDS)])
-def test_help_tells_without_torch(words):
-    code = "import sys\nfrom elmo_fast.cli.main import main\ntry:\n    main(sys.argv[1:])\nexcept SystemExit as stop:\n"
-    code += "    assert stop.code == 0\nassert not {'torch', 'matplotlib', 'sklearn'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, "plot", *words, "--help"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    wanted = KINDS if not words else ["--output" if words != ["projector"] else "--out_dir", "--config"]
-    assert all(word in done.stdout for word in wanted)
 
 
 def test_a_run_named_like_a_kind_is_drawn_by_its_path(bank, capsys):

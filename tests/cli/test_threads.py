@@ -11,6 +11,7 @@ import torch
 from elmo_fast import threads
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
+from tests.cli.conftest import pair
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def machine(monkeypatch):
 
 @pytest.mark.parametrize("count", ["0", "-1", "100000"])
 def test_so_many_threads_are_refused(tmp_path, text, toy, capsys, count):
-    words = ["embed", text, str(tmp_path / "out"), "--top", "--options_file", toy[0], "--weight_file", toy[1]]
+    words = ["embed", text, str(tmp_path / "out"), "--top", *pair(toy)]
     before = torch.get_num_threads()
     assert main([*words, "--threads", count]) == 2
     error = capsys.readouterr().err
@@ -76,7 +77,7 @@ def test_work_of_others_is_seen_and_own_work_is_not(monkeypatch):
 @pytest.mark.parametrize("given", [None, "2"])
 def test_the_opening_line_says_how_many_and_why(machine, tmp_path, text, toy, capsys, given):
     machine(2, 1.6)
-    words = ["embed", text, str(tmp_path / "out"), "--top", "--options_file", toy[0], "--weight_file", toy[1]]
+    words = ["embed", text, str(tmp_path / "out"), "--top", *pair(toy)]
     before = torch.get_num_threads()
     try:
         assert main([*words, *(["--threads", given] if given else [])]) == 0
