@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from elmo_fast.checkpoints import load_checkpoint
+from elmo_fast.cli import models
 from elmo_fast.cli.main import main
 from elmo_fast.text import Vocabulary
 from tests.cli.conftest import pair
@@ -185,3 +186,17 @@ def test_a_model_of_lexicons_goes_to_our_format_and_not_to_bilm_tfs(tmp_path, ca
     assert main(["convert", "--model", str(folder), "--to", "hdf5", "--out_dir", str(tmp_path / "hdf5")]) == 2
     assert "bilm-tf's format cannot store this model: its characters and words" in capsys.readouterr().err
     assert not (tmp_path / "hdf5").exists()
+
+
+def test_convert_takes_a_model_that_differs_away_again(toy, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(models, "largest_difference", lambda *words: float("nan"))
+    assert main(["convert", *pair(toy), "--to", "hdf5", "--outdir", str(tmp_path / "out")]) == 2
+    assert "the written model differs" in capsys.readouterr().err
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_a_model_of_word_ids_is_converted(tmp_path, capsys):
+    options, weights = make_weights(tmp_path / "words", words=11)
+    words = ["convert", "--options-file", str(options), "--weight-file", str(weights), "--to", "safetensors"]
+    assert main([*words, "--outdir", str(tmp_path / "own")]) == 0
+    assert "differ by at most 0" in capsys.readouterr().out

@@ -271,3 +271,20 @@ def test_the_bar_shows_bytes_words_and_time(monkeypatch, capsys, quiet):
     said = capsys.readouterr().err
     assert ("2.00M/2.00M" in said, "words/s" in said) == (not quiet, not quiet)
     assert progress.done == 2_000_000
+
+
+def test_vocab_counts_over_files_and_gzip(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("b a b\n\nc\n")
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"a b d\n"))
+    out = tmp_path / "vocabulary"
+    assert main(["vocab", "--train-prefix", f"{tmp_path}/a.*", "--vocab-file", str(out), "--min-count", "2"]) == 0
+    assert out.read_text() == "<S>\n</S>\n<UNK>\nb\na\n"
+    assert "2 of 4 distinct words, 71.43% of 7 tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "named"), [("absent*", "no file matches"), ("empty.txt", "contains no words")])
+def test_vocab_of_nothing_is_refused(tmp_path, capsys, name, named):
+    (tmp_path / "empty.txt").write_text("\n\n")
+    assert main(["vocab", "--train-prefix", str(tmp_path / name), "--vocab-file", str(tmp_path / "v")]) == 2
+    assert named in capsys.readouterr().err
+    assert not (tmp_path / "v").exists()
