@@ -80,7 +80,18 @@ def run(arguments: Any) -> int:
         if perplexity.sentences is not None:
             _write_table(arguments.per_sentence, text, corpus, perplexity.sentences)
     if arguments.output is not None:
-        write_json(arguments.output, _figures(perplexity, unknown, model.options.trained_by), indent=2)
+        figures = {
+            "perplexity": perplexity.mean,
+            "perplexity_forward": perplexity.forward,
+            "perplexity_backward": perplexity.backward,
+            "loss_forward": perplexity.forward_loss,
+            "loss_backward": perplexity.backward_loss,
+            "words": perplexity.words,
+            "out_of_vocabulary": unknown,
+            "trained_by": model.options.trained_by,
+            "how": perplexity.how or "softmax over the whole vocabulary",
+        }
+        write_json(arguments.output, figures, indent=2)
     return 0
 
 
@@ -158,18 +169,3 @@ def _lines_of(text: str, words: Any, tokenizer: str | None) -> Sequence[int]:
     if not np.array_equal(counts[lines], words):
         raise ElmoFastError(f"--test_prefix {text} changed while being read; run the command again")
     return (lines + 1).tolist()
-
-
-def _figures(perplexity: Any, unknown: float, loss: str) -> dict[str, Any]:
-    """Return the content of --output."""
-    return {
-        "perplexity": perplexity.mean,
-        "perplexity_forward": perplexity.forward,
-        "perplexity_backward": perplexity.backward,
-        "loss_forward": perplexity.forward_loss,
-        "loss_backward": perplexity.backward_loss,
-        "words": perplexity.words,
-        "out_of_vocabulary": unknown,
-        "trained_by": loss,
-        "how": perplexity.how or "softmax over the whole vocabulary",
-    }

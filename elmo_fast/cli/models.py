@@ -186,15 +186,13 @@ def run_convert(arguments: Any) -> int:
     for name in WRITTEN[arguments.to]:
         if (folder / name).exists():
             raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --out_dir, or remove it")
-    if arguments.precision == "int8":
-        if arguments.to != "safetensors":
-            raise ElmoFastError("--precision int8 needs --to safetensors: bilm-tf's format has no place for the scales")
-        rounded = from_int8(to_int8(state), folder)
-        files = write(arguments.to, folder, state, options, "int8")
-        difference = largest_difference(options, rounded, folder, compare_vectors=False)
-    else:
-        files = write(arguments.to, folder, state, options)
-        difference = largest_difference(options, state, folder)
+    int8 = arguments.precision == "int8"
+    if int8 and arguments.to != "safetensors":
+        raise ElmoFastError("--precision int8 needs --to safetensors: bilm-tf's format has no place for the scales")
+    expected = from_int8(to_int8(state), folder) if int8 else state
+    files = write(arguments.to, folder, state, options, arguments.precision)
+    embeds = not int8 and not options.reads_word_ids
+    difference = largest_difference(options, expected, folder, compare_vectors=embeds)
     if not difference <= TOLERANCE:
         for file in files:
             file.unlink(missing_ok=True)
@@ -203,16 +201,14 @@ def run_convert(arguments: Any) -> int:
             f"{TOLERANCE:g}); it was removed again"
         )
     files += copied_vocabulary(arguments, folder)
-    what = (
-        "weights" if arguments.precision == "int8" or options.reads_word_ids else "weights and vectors of sample text"
-    )
-    rounded_to = " from the weights rounded to int8" if arguments.precision == "int8" else ""
+    what = "weights and vectors of sample text" if embeds else "weights"
+    rounded_to = " from the weights rounded to int8" if int8 else ""
     read_back = f"read back, {what} differ by at most {difference:.3g}{rounded_to}"
     print(f"{folder}: {', '.join(file.name for file in files)} | {read_back}")
     return 0
 
 
-def write(to: str, folder: pathlib.Path, state: Any, options: Any, precision: str = "float32") -> list[pathlib.Path]:
+def write(to: str, folder: pathlib.Path, state: Any, options: Any, precision: str) -> list[pathlib.Path]:
     """Write the model in the format `to` and return the files."""
     from elmo_fast.checkpoints import bilm_part, save_folder, write_bilm_hdf5, write_options
 
@@ -240,10 +236,10 @@ def copied_vocabulary(arguments: Any, folder: pathlib.Path) -> list[pathlib.Path
     return [folder / "vocab.txt"]
 
 
-def largest_difference(options: Any, state: Any, folder: pathlib.Path, *, compare_vectors: bool = True) -> float:
+def largest_difference(options: Any, state: Any, folder: pathlib.Path, *, compare_vectors: bool) -> float:
     """Return the largest |difference| between the model read and the one written.
 
-    Of tensors and of the sample's vectors.
+    Of tensors and, if requested, of the sample's vectors.
     """
     from elmo_fast.checkpoints import bilm_part, load_checkpoint
     from elmo_fast.modules import ElmoEmbedder
@@ -253,7 +249,7 @@ def largest_difference(options: Any, state: Any, folder: pathlib.Path, *, compar
     if before.keys() != after.keys():
         raise ElmoFastError(f"{folder}: tensors differ after writing: {sorted(before.keys() ^ after.keys())}")
     pairs = [(before[name].numpy(), after[name].numpy()) for name in before]
-    if compare_vectors and not options.reads_word_ids:
+    if compare_vectors:
         models = (options, before), (read_options, after)
         sides = [ElmoEmbedder(*model, stateful=False).embed_batch(SAMPLE) for model in models]
         pairs += zip(*sides, strict=True)

@@ -294,28 +294,21 @@ def export_parser() -> Any:
 def run_export(arguments: Any) -> int:
     if (arguments.vocab_file is None) == (arguments.corpus is None):
         raise ElmoFastError("give --vocab_file (context-free vectors) or --corpus (means over a text)")
-    from elmo_fast.text import Vocabulary, rereadable
+    from elmo_fast.static import context_free_vectors
+    from elmo_fast.text import MARKERS, Vocabulary, rereadable
 
     _common.resolve_model(arguments)
     check_output(arguments)
     if arguments.vocab_file is not None:
-        vectors = of_vocabulary(arguments, Vocabulary.read(arguments.vocab_file))
+        words = [word for word in Vocabulary.read(arguments.vocab_file).words if word not in MARKERS]
+        bilm = _common.load_embedder(arguments).elmo_bilm
+        with _common.Progress(arguments, len(words)) as progress:
+            vectors = context_free_vectors(bilm, words, progress=progress.add)
     else:
         with rereadable(arguments.corpus) as corpus:
             vectors = of_text(arguments, corpus)
     write_vectors(arguments, vectors)
     return 0
-
-
-def of_vocabulary(arguments: Any, vocabulary: Any) -> Any:
-    """Layer 0 of every word except the markers."""
-    from elmo_fast.static import context_free_vectors
-    from elmo_fast.text import MARKERS
-
-    words = [word for word in vocabulary.words if word not in MARKERS]
-    bilm = _common.load_embedder(arguments).elmo_bilm
-    with _common.Progress(arguments, len(words)) as progress:
-        return context_free_vectors(bilm, words, progress=progress.add)
 
 
 class Sentences:

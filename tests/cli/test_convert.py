@@ -189,7 +189,7 @@ def test_a_model_of_lexicons_goes_to_our_format_and_not_to_bilm_tfs(tmp_path, ca
 
 
 def test_convert_takes_a_model_that_differs_away_again(toy, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(models, "largest_difference", lambda *words: float("nan"))
+    monkeypatch.setattr(models, "largest_difference", lambda *words, **more: float("nan"))
     assert main(["convert", *pair(toy), "--to", "hdf5", "--outdir", str(tmp_path / "out")]) == 2
     assert "the written model differs" in capsys.readouterr().err
     assert os.listdir(tmp_path / "out") == []
