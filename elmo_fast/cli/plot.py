@@ -11,8 +11,6 @@ from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError, check_counts
 
 SHOWN_MISSING = 10
-
-
 # N labels; their vectors, [N, D] float32; and additional columns of N texts, for a projector.
 Labelled = tuple[list[str], npt.NDArray[np.float32], dict[str, list[str]]]
 
@@ -77,18 +75,13 @@ def _of_characters(arguments: Any, words: list[str]) -> Labelled:
 
 
 def _of_tokens(arguments: Any) -> Labelled:
-    """`count` tokens of a text, drawn by the seed, each in its sentence."""
-    from elmo_fast.pictures import Occurrence
-    from elmo_fast.text import read_sentences
+    """Return `count` tokens of a text, sampled by the seed, each in its sentence."""
+    from elmo_fast.pictures import find_occurrences
 
-    text = read_sentences(arguments.text, _common.tokenizer_of(arguments))
-    tokens = [Occurrence(line, place, sentence) for line, sentence in text for place in range(len(sentence))]
-    if not tokens:
-        raise ElmoFastError(f"--text {arguments.text} contains no tokens")
-    if len(tokens) > arguments.count:
-        chosen = np.random.default_rng(arguments.seed).choice(len(tokens), arguments.count, replace=False)
-        _common.logger().info("sampled %d of %d tokens", arguments.count, len(tokens))
-        tokens = [tokens[index] for index in np.sort(chosen)]
+    options = {"seed": arguments.seed, "tokenizer": _common.tokenizer_of(arguments)}
+    tokens, total = find_occurrences(arguments.text, None, most=arguments.count, **options)
+    if total > len(tokens):
+        _common.logger().info("sampled %d of %d tokens", len(tokens), total)
     matrix, _ = embedded(arguments, tokens)
     columns = {
         "line": [str(token.line + 1) for token in tokens],

@@ -34,7 +34,7 @@ class Occurrence(NamedTuple):
 
 def find_occurrences(
     path: str | os.PathLike[str],
-    word: str,
+    word: str | None,
     *,
     most: int = MOST,
     match_case: bool = False,
@@ -45,21 +45,23 @@ def find_occurrences(
 
     Args:
         path: text, one sentence per line, plain or .gz; tokenizer: one of TOKENIZERS, None for white space.
-        word: a token; upper and lower case are the same unless match_case.
+        word: a token; upper and lower case are the same unless match_case; None finds every token.
         most: the maximum number; if there are more, a uniform sample by seed.
 
     Raises: ElmoFastError if there is none, or for text that cannot be read.
     """
-    if not word or len(word.split()) != 1:
+    if word is not None and len(word.split()) != 1:
         raise ElmoFastError(f"word must be one token without white space; got {word!r}")
     check_counts(most=most)
-    wanted = word if match_case else word.casefold()
+    expected = word if word is None or match_case else word.casefold()
     found = [
         Occurrence(line, place, tokens)
         for line, tokens in read_sentences(path, tokenizer)
         for place, token in enumerate(tokens)
-        if (token if match_case else token.casefold()) == wanted
+        if word is None or (token if match_case else token.casefold()) == expected
     ]
+    if not found and word is None:
+        raise ElmoFastError(f"{os.fspath(path)}: contains no tokens")
     if not found:
         raise ElmoFastError(f"word must occur in the text; got {word!r}, which does not occur in {os.fspath(path)}")
     if len(found) <= most:

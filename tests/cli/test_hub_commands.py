@@ -12,7 +12,8 @@ from elmo_fast.cli.main import main
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
-from tests.cli.conftest import pair
+from tests.cli.conftest import pair, refused
+from tests.command_line import elmo_fast
 from tests.fake_hub import FakeHub
 from tests.pretrain.toy import toy_config
 from tests.snippets import BLOCK
@@ -199,7 +200,10 @@ def test_without_a_licence_that_is_said(hub, toy, tmp_path, capsys):
             ["upload", "absent", "me/elmo"],
             "absent: wanted a folder with a model, or its .zip or .tar.gz, found nothing",
         ),
-        (["upload", "RUN", "elmo"], "wanted a name on the hub like user/name or user/name@revision, found 'elmo'"),
+        (
+            ["upload", "RUN", "elmo", "--licence", "mit"],
+            "wanted a name on the hub like user/name or user/name@revision",
+        ),
         (["upload", "RUN", "me/elmo", "--licence", "mit\nx: y"], "--licence must be one word"),
         (
             ["eval", "--model", "me/x", "--test_prefix", "y"],
@@ -209,12 +213,9 @@ def test_without_a_licence_that_is_said(hub, toy, tmp_path, capsys):
         (["download", "me/empty"], "wanted config.json and model.safetensors, or options.json and a *.hdf5"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(hub, run, capsys, words, message):
+def test_what_cannot_be_done_is_one_sentence(hub, run, words, message):
     hub.repos["me/empty"] = {"vocab.txt": b"x"}
-    assert main([str(run) if word == "RUN" else word for word in words]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert "Traceback" not in error
+    refused(elmo_fast(*(run if word == "RUN" else word for word in words)), message)
     assert "me/elmo" not in hub.repos
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from elmo_fast.cli.main import main
-from tests.cli.conftest import pair
+from tests.cli.conftest import pair, refused
+from tests.command_line import elmo_fast
 
 
 @pytest.fixture
@@ -115,27 +116,19 @@ def test_layers_of_several_sources_have_their_names(bank, capsys):
         (["layers", "bank.txt"], "bank.txt: not JSON text"),
     ],
 )
-def test_what_cannot_be_drawn_is_one_sentence(bank, model, capsys, words, message):
+def test_what_cannot_be_drawn_is_one_sentence(bank, model, words, message):
     """Status 2, one line, and no new file."""
     words = [part for word in words for part in (model if word == "MODEL" else [word])]
-    assert main(["plot", *words]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 1
+    refused(elmo_fast("plot", *words), message)
     assert [path.name for path in bank.iterdir()] == ["bank.txt"]
 
 
 @pytest.mark.parametrize("module", ["sklearn.cluster", "matplotlib.figure"])
-def test_without_an_extra_one_sentence_says_what_to_install(bank, model, capsys, monkeypatch, module):
+def test_without_an_extra_one_sentence_says_what_to_install(bank, model, monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
     command = ["plot", "senses", *model, "--word", "bank", "--text", "bank.txt", "--output", "s.png"]
-    assert main(command) == 2
-    error = capsys.readouterr().err
-    assert (
-        f'needs {module.partition(".")[0]}, which is not installed: pip install --no-build-isolation "SOURCE[plots]"'
-        in error
-    )
-    assert len(error.splitlines()) == 1
+    said = f'needs {module.partition(".")[0]}, which is not installed: pip install --no-build-isolation "SOURCE[plots]"'
+    refused(elmo_fast(*command), said)
     assert not (bank / "s.png").exists()
 
 

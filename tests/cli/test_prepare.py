@@ -17,7 +17,8 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import MIN_COUNT
 from elmo_fast.pretrain.config import DataConfig, load_preset, presets
 from elmo_fast.pretrain.plan import describe_corpus
-from tests.cli.test_bad_input import refused
+from tests.cli.conftest import refused
+from tests.command_line import elmo_fast
 from tests.corpus.test_processes import alive, until
 
 
@@ -130,7 +131,7 @@ def test_prepare_reads_the_standard_input(tmp_path):
         (["--no-such"], ["no_such"]),
     ],
 )
-def test_what_prepare_refuses(texts, tmp_path, monkeypatch, capsys, words, named):
+def test_what_prepare_refuses(texts, tmp_path, monkeypatch, words, named):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("a b\n")
     (tmp_path / "empty.txt").write_text("\n \n")
@@ -141,13 +142,7 @@ def test_what_prepare_refuses(texts, tmp_path, monkeypatch, capsys, words, named
     before = sorted(os.listdir())
     defaults = {"--train-prefix": "in.txt", "--out-dir": "out"}
     given = [word for pair in defaults.items() if pair[0] not in words for word in pair]
-    try:
-        status = main(["prepare", *given, *words])
-    except SystemExit as stop:
-        status = stop.code
-    assert status == 2
-    error = capsys.readouterr().err
-    assert all(word in error for word in named), error
+    refused(elmo_fast("prepare", *given, *words), *named)
     assert sorted(os.listdir()) == before
 
 
@@ -179,17 +174,10 @@ def test_a_full_disk_at_the_end_leaves_what_was_there(limited, tmp_path):
 
 def start_run(folder):
     """A `prepare` process in the middle of its work, and the processes it has started."""
-    words = [
-        "prepare",
-        "--train-prefix",
-        folder / "in.txt",
-        "--out-dir",
-        folder / "out",
-        "--processes",
-        "2",
-        "--overwrite",
-    ]
-    process = subprocess.Popen([sys.executable, "-m", "elmo_fast", *words], stderr=subprocess.PIPE, text=True)
+    words = ["--train-prefix", folder / "in.txt", "--out-dir", folder / "out", "--processes", "2", "--overwrite"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "elmo_fast", "prepare", *words], stderr=subprocess.PIPE, text=True
+    )
     until(lambda: len(list(folder.glob(".out.*.partial/*.ids"))) == 2)
     until(lambda: all(path.stat().st_size > 0 for path in folder.glob(".out.*.partial/*.ids")))
     children = [int(number) for number in os.listdir("/proc") if number.isdigit() and parent_of(number) == process.pid]
@@ -282,9 +270,9 @@ def test_vocab_counts_over_files_and_gzip(tmp_path, capsys):
     assert "2 of 4 distinct words, 71.43% of 7 tokens" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "named"), [("absent*", "no file matches"), ("empty.txt", "contains no words")])
-def test_vocab_of_nothing_is_refused(tmp_path, capsys, name, named):
+def test_vocab_of_nothing_is_refused(tmp_path):
     (tmp_path / "empty.txt").write_text("\n\n")
-    assert main(["vocab", "--train-prefix", str(tmp_path / name), "--vocab-file", str(tmp_path / "v")]) == 2
-    assert named in capsys.readouterr().err
+    for name, named in (("absent*", "no file matches"), ("empty.txt", "contains no words")):
+        words = ["--train-prefix", tmp_path / name, "--vocab-file", tmp_path / "v"]
+        refused(elmo_fast("vocab", *words), named)
     assert not (tmp_path / "v").exists()

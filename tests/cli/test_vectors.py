@@ -9,7 +9,8 @@ import pytest
 from elmo_fast.cli.main import main
 from elmo_fast.modules import BiLM, ElmoEmbedder
 from elmo_fast.text import Vocabulary
-from tests.cli.conftest import SENTENCES, pair
+from tests.cli.conftest import SENTENCES, pair, refused
+from tests.command_line import elmo_fast
 from tests.weights import make_weights
 
 
@@ -148,9 +149,8 @@ def test_neighbours_of_every_layer(model, text, capsys):
         (["--query", "a", "--index", "0", "--layer", "7"], "a number from 0 to 2"),
     ],
 )
-def test_neighbours_refuses_what_is_not_there(model, text, capsys, words, named):
-    assert main(["neighbours", *model, "--corpus", text, *words]) == 2
-    assert named in capsys.readouterr().err
+def test_neighbours_refuses_what_is_not_there(model, text, words, named):
+    refused(elmo_fast("neighbours", *model, "--corpus", text, *words), named)
 
 
 def test_cached_vocabulary_holds_each_words_vector(toy, model, tmp_path):
@@ -166,8 +166,9 @@ def test_cached_vocabulary_holds_each_words_vector(toy, model, tmp_path):
         np.testing.assert_allclose(file["embedding"][()], vectors, atol=1e-6)
 
 
-def test_cache_vocab_refuses_a_vocabulary_without_markers(model, tmp_path, capsys):
+def test_cache_vocab_refuses_a_vocabulary_without_markers(model, tmp_path):
     (tmp_path / "v").write_text("cat\n<S>\n<UNK>\n")
-    assert main(["cache-vocab", *model, "--vocab_file", str(tmp_path / "v"), "--outfile", str(tmp_path / "out")]) == 2
-    assert "lacks </S>" in capsys.readouterr().err
+    refused(
+        elmo_fast("cache-vocab", *model, "--vocab_file", tmp_path / "v", "--outfile", tmp_path / "out"), "lacks </S>"
+    )
     assert os.listdir(tmp_path) == ["v"]
