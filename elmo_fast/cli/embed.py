@@ -149,7 +149,7 @@ def _embed_alone(arguments: Any, source: Source) -> int:
 
 
 def _embed_parts(arguments: Any, source: Source, place: Place) -> int:
-    """Return the first process alone shows its progress."""
+    """Write this process's parts; the first process alone shows its progress."""
     arguments.device = device_of(arguments.device, place)
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
     if place.number == 0:

@@ -16,7 +16,7 @@ MOST_NATS = 700.0
 
 
 def build_parser() -> Any:
-    """Return the flags of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
+    """Build the flags of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
     parser = _common.new_parser(
         "eval",
         "Prints the perplexity of held-out text: forward, backward and mean, always over the whole vocabulary.",

@@ -105,7 +105,7 @@ def run_upload(arguments: Any) -> int:
 
 
 def page_of(arguments: Any, folder: pathlib.Path, state: Any, options: Any) -> str:
-    """README.md of the folder, or a new one."""
+    """Return README.md of the folder, or a new page."""
     from elmo_fast.pretrain.model_card import model_card
 
     written = pathlib.Path(arguments.folder) / "README.md"
@@ -172,7 +172,7 @@ def convert_parser() -> Any:
 
 
 def run_convert(arguments: Any) -> int:
-    """Convert, then verifies; exit status 2, with the files removed again, if the vectors differ."""
+    """Convert, then verify; exit status 2, with the files removed again, if the vectors differ."""
     from elmo_fast.checkpoints import from_int8, to_int8
 
     _common.resolve_model(arguments)

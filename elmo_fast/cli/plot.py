@@ -67,7 +67,7 @@ def _of_file(arguments: Any, words: list[str]) -> Labelled:
 
 
 def _of_characters(arguments: Any, words: list[str]) -> Labelled:
-    """Layer 0: the encoder's vector of each word."""
+    """Return layer 0: the encoder's vector of each word."""
     from elmo_fast.static import context_free_vectors
 
     bilm = _common.load_embedder(arguments).elmo_bilm
@@ -143,7 +143,7 @@ def layers_parser() -> Any:
 
 
 def run_layers(arguments: Any) -> int:
-    """Read the weights of every source, then draws; with several sources, their names prefix the mixes'."""
+    """Read the weights of every source, then draw; with several sources, their names prefix the mixes'."""
     from elmo_fast.pictures import layer_weights, read_layer_weights
 
     groups: dict[str, list[float]] = {}
@@ -175,7 +175,7 @@ def words_parser() -> Any:
 
 
 def run_words(arguments: Any) -> int:
-    """Read or computes the vectors, then draws; says which labels had no room."""
+    """Read or compute the vectors, then draw; say which labels had no room."""
     from elmo_fast.pictures import words_picture
     from elmo_fast.pictures.style import format_of
 

@@ -96,7 +96,7 @@ def run_predict(arguments: Any) -> int:
 
 
 def report_parser() -> Any:
-    """Every field of ReportSettings as a flag; --seeds is how many: 0, 1, ... It runs on the CPU."""
+    """Make every field of ReportSettings a flag; --seeds is how many: 0, 1, ... It runs on the CPU."""
     from elmo_fast.report.plan import EXPERIMENTS, ReportSettings
 
     parser = new_parser(

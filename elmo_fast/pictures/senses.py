@@ -143,7 +143,7 @@ def senses_of(
     method: str = "pca",
     seed: int = 0,
 ) -> Senses:
-    """Clusters of occurrences by the first 10 principal components of their vectors.
+    """Cluster occurrences by the first 10 principal components of their vectors.
 
     "auto" tries 2 to 8 clusters and takes the number with the largest mean silhouette (Rousseeuw 1987). It takes one
     cluster if one of ten single normal clouds with the same variances, divided in the same way, has an equal or larger
@@ -180,7 +180,7 @@ def senses_of(
 
 
 def _without_rounding(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Rows to a thousandth of their spread: in two batches a sentence has the same vectors except for rounding."""
+    """Round rows to a thousandth of their spread: batches change a sentence's vectors by rounding."""
     step = 1e-3 * float(rows.std(axis=0).max())
     return np.round(rows / step) * step if step > 0 else np.zeros(rows.shape)
 
@@ -227,7 +227,7 @@ def context_of(occurrence: Occurrence) -> list[str]:
 
 
 def typical_words(occurrences: Sequence[Occurrence], labels: npt.NDArray[np.int64]) -> list[list[str]]:
-    """Up to 6 words for each cluster, the most typical of its contexts first."""
+    """Return up to 6 words for each cluster, the most typical of its contexts first."""
     counts = [Counter[str]() for _ in range(int(labels.max()) + 1)]
     for occurrence, label in zip(occurrences, labels, strict=True):
         counts[label].update(context_of(occurrence))

@@ -174,10 +174,9 @@ def test_a_full_disk_at_the_end_leaves_what_was_there(limited, tmp_path):
 
 def start_run(folder):
     """A `prepare` process in the middle of its work, and the processes it has started."""
-    words = ["--train-prefix", folder / "in.txt", "--out-dir", folder / "out", "--processes", "2", "--overwrite"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "elmo_fast", "prepare", *words], stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-m", "elmo_fast", "prepare", "--train-prefix", folder / "in.txt"]
+    command += ["--out-dir", folder / "out", "--processes", "2", "--overwrite"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     until(lambda: len(list(folder.glob(".out.*.partial/*.ids"))) == 2)
     until(lambda: all(path.stat().st_size > 0 for path in folder.glob(".out.*.partial/*.ids")))
     children = [int(number) for number in os.listdir("/proc") if number.isdigit() and parent_of(number) == process.pid]
