@@ -1,1 +1,1 @@
-"""The command line: one file per command, found by `main`."""
+"""The command line: a file per group of commands, found by `main.COMMANDS`."""

@@ -76,14 +76,12 @@ def choose_device(arguments: Any) -> str:
 
         name = arguments.device = "cuda" if torch.cuda.is_available() else "cpu"
         if name == "cuda" and os.environ.get("RANK", "0") == "0":
-            set_up_logging(arguments)
             logger().info("gpu    --device cuda, as torch sees a GPU; --device cpu computes on the CPU")
     return name
 
 
 def set_up(arguments: Any) -> Any:
     """Apply the common options and return the torch device; ElmoFastError if this machine does not have it."""
-    set_up_logging(arguments)
     import torch
 
     if arguments.threads is not None:
@@ -111,7 +109,7 @@ def leave_busy_processors(arguments: Any) -> None:
 
 
 def resolve_model(arguments: Any, default: str | None = None) -> None:
-    """Set --model, or --save_dir, to the folder with the model; print it if it is a checkpoint of an unfinished run.
+    """Set --model to the folder with the model; print it if it is a checkpoint of an unfinished run.
 
     default: the model that comes with the package which is taken, and named in a line, if no option names one. Raises
     ElmoFastError unless the options name one model, and files that exist.
@@ -120,42 +118,31 @@ def resolve_model(arguments: Any, default: str | None = None) -> None:
 
     if default is not None and not names_model(arguments):
         arguments.model = default
-        set_up_logging(arguments)
         logger().info("model  %s, which comes with elmo_fast; --model names another", default)
-    option, pair = _model_option(arguments), (arguments.options_file, arguments.weight_file)
-    model, softmax = getattr(arguments, option), getattr(arguments, "softmax_file", None)
+    model, pair = arguments.model, (arguments.options_file, arguments.weight_file)
+    softmax = getattr(arguments, "softmax_file", None)
     if (model is None) == (pair == (None, None)) or (model is None and None in pair):
         raise ElmoFastError(
             "name a model with --model FOLDER (or an archive of it), or with --options_file and --weight_file; "
-            f"got --{option} {model}, --options_file {pair[0]}, --weight_file {pair[1]}"
+            f"got --model {model}, --options_file {pair[0]}, --weight_file {pair[1]}"
         )
     if model is not None and not os.path.exists(model) and (own := named_folder(model)) is not None:
-        model = os.fspath(own)
-        setattr(arguments, option, model)
+        model = arguments.model = os.fspath(own)
     if model is not None and softmax is not None:
         raise ElmoFastError(
-            f"--softmax_file needs --options_file and --weight_file; a folder (--{option} {model}) has its own, named "
+            f"--softmax_file needs --options_file and --weight_file; a folder (--model {model}) has its own, named "
             "softmax.hdf5"
         )
-    for name, path in {
-        option: model,
-        **named(arguments, "options_file", "weight_file"),
-        "softmax_file": softmax,
-    }.items():
+    paths = {"model": model, "options_file": pair[0], "weight_file": pair[1], "softmax_file": softmax}
+    for name, path in paths.items():
         if path is not None and "://" not in path and not os.path.exists(path):
-            wanted = "the folder or the archive of a model" if name == option else "a file"
+            wanted = "the folder or the archive of a model" if name == "model" else "a file"
             raise ElmoFastError(f"--{name} must be {wanted}; {no_model(path)}")
     if model is not None:
         folder = os.fspath(model_files(model)[0].parent)
         if os.path.isdir(model) and not os.path.samefile(folder, model):
-            set_up_logging(arguments)
             logger().info("model  %s, the newest checkpoint of an unfinished run", folder)
-            setattr(arguments, option, folder)
-
-
-def _model_option(arguments: Any) -> str:
-    """Name of the option with the model's folder: --save_dir if it is given, which is eval's other name for --model."""
-    return "model" if getattr(arguments, "save_dir", None) is None else "save_dir"
+            arguments.model = folder
 
 
 def names_model(arguments: Any) -> bool:
@@ -167,8 +154,7 @@ def load_state(arguments: Any) -> tuple[Any, Any]:
     """Load the state and the options of the model that the options name."""
     from elmo_fast.checkpoints import load_checkpoint
 
-    model = getattr(arguments, _model_option(arguments))
-    files = (model, arguments.options_file, arguments.weight_file, getattr(arguments, "softmax_file", None))
+    files = *named(arguments, *MODEL_NAMES[:3]).values(), getattr(arguments, "softmax_file", None)
     return load_checkpoint(*files, prefix=arguments.prefix)
 
 
@@ -180,7 +166,7 @@ def tokenizer_of(arguments: Any) -> str | None:
         return arguments.tokenizer
     if arguments.options_file is not None:
         return read_options(arguments.options_file).tokenizer
-    return stored_tokenizer(pretrained_folder(getattr(arguments, _model_option(arguments))))
+    return stored_tokenizer(pretrained_folder(arguments.model))
 
 
 def load_embedder(arguments: Any, *, stateful: bool = False) -> Any:

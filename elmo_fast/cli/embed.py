@@ -20,7 +20,7 @@ from elmo_fast.token_files import NAMED, Format, format_of
 DTYPES = {"f32": "float32", "f16": "float16"}
 
 
-def build_parser() -> Any:
+def embed_parser() -> Any:
     from jsonargparse import ActionYesNo
 
     parser = _common.new_parser(
@@ -103,7 +103,7 @@ def build_parser() -> Any:
     return parser
 
 
-def run(arguments: Any) -> int:
+def run_embed(arguments: Any) -> int:
     """Read the text once to check it and count its tokens, then embed it, writing as it goes."""
     let_waiting_threads_sleep()
     if arguments.cuda_device is not None:
@@ -149,7 +149,7 @@ def _embed_alone(arguments: Any, source: Source) -> int:
 
 
 def _embed_parts(arguments: Any, source: Source, place: Place) -> int:
-    """Return the first process alone shows its progress."""
+    """Write this process's parts; the first process alone shows its progress."""
     arguments.device = device_of(arguments.device, place)
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
     if place.number == 0:
@@ -181,7 +181,7 @@ def _embed_on_cluster(arguments: Any) -> int:
         count = cluster.places(ray, threads, gpu)
         common = {**vars(arguments), "ray": None, "threads": threads, "quiet": True}
         tasks = [Namespace(**{**common, "shard": f"{number}/{count}"}) for number in range(count)]
-        for number, _ in enumerate(cluster.in_turn(ray, run, tasks, threads, gpu), 1):
+        for number, _ in enumerate(cluster.in_turn(ray, run_embed, tasks, threads, gpu), 1):
             _common.logger().info("%s: %d of %d tasks have written their parts", arguments.output_file, number, count)
     return 0
 
@@ -217,3 +217,32 @@ def device_of(name: str, place: Place) -> str:
     import torch
 
     return f"cuda:{place.on_machine % max(1, torch.cuda.device_count())}"
+
+
+def merge_parser() -> Any:
+    parser = _common.new_parser(
+        "merge",
+        "Joins the folder PARTS, which several processes of `elmo-fast embed` wrote, into the file that one process "
+        "would have written. Checks the digest of every part first. The file appears only when it is complete; the "
+        "folder stays.",
+        shared=(),
+    )
+    parser.add_argument("parts", type=str, metavar="PARTS", help="folder of parts; all of them must be complete")
+    parser.add_argument("output_file", type=str, metavar="OUTPUT", help="file to write")
+    parser.writes("output_file")
+    parser.option(
+        "format",
+        Format,
+        "format of the file, as in `elmo-fast embed` (default: by the ending of OUTPUT; without one: as given there)",
+    )
+    parser.shared("file_friendly_logging")
+    return parser
+
+
+def run_merge(arguments: Any) -> int:
+    from elmo_fast.parts import merge_parts
+
+    with _common.Progress(arguments, unit="sentences") as progress:
+        count = merge_parts(arguments.parts, arguments.output_file, arguments.format, progress.reach)
+    _common.logger().info("%s: %d sentences", arguments.output_file, count)
+    return 0

@@ -16,7 +16,7 @@ MOST_NATS = 700.0
 
 
 def build_parser() -> Any:
-    """Return the flags of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
+    """Build the flags of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
     parser = _common.new_parser(
         "eval",
         "Prints the perplexity of held-out text: forward, backward and mean, always over the whole vocabulary.",
@@ -48,6 +48,7 @@ def _check(arguments: Any) -> None:
         raise ElmoFastError("--test_prefix must name the text to evaluate, as in 'corpus/heldout-*'; got nothing")
     if arguments.model is not None and arguments.save_dir is not None:
         raise ElmoFastError("--model and --save_dir name the same thing; give one of them")
+    arguments.model, arguments.save_dir = arguments.model or arguments.save_dir, None
     for name in ("batch_size", "unroll_steps"):
         if not 1 <= (value := getattr(arguments, name)) <= MOST:
             raise ElmoFastError(f"--{name} must be {'1 or more' if value < 1 else f'at most {MOST}'}; got {value}")
@@ -79,7 +80,18 @@ def run(arguments: Any) -> int:
         if perplexity.sentences is not None:
             _write_table(arguments.per_sentence, text, corpus, perplexity.sentences)
     if arguments.output is not None:
-        write_json(arguments.output, _figures(perplexity, unknown, model.options.trained_by), indent=2)
+        figures = {
+            "perplexity": perplexity.mean,
+            "perplexity_forward": perplexity.forward,
+            "perplexity_backward": perplexity.backward,
+            "loss_forward": perplexity.forward_loss,
+            "loss_backward": perplexity.backward_loss,
+            "words": perplexity.words,
+            "out_of_vocabulary": unknown,
+            "trained_by": model.options.trained_by,
+            "how": perplexity.how or "softmax over the whole vocabulary",
+        }
+        write_json(arguments.output, figures, indent=2)
     return 0
 
 
@@ -91,7 +103,7 @@ def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
 
     state, options = _common.load_state(arguments)
     model = LanguageModel.from_checkpoint(options, state, precision=arguments.precision).to(device)
-    if (folder := arguments.save_dir or arguments.model) is not None:
+    if (folder := arguments.model) is not None:
         arguments.vocab_file = arguments.vocab_file or find_vocabulary_file(folder)
     elif arguments.vocab_file is None:
         raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")
@@ -157,18 +169,3 @@ def _lines_of(text: str, words: Any, tokenizer: str | None) -> Sequence[int]:
     if not np.array_equal(counts[lines], words):
         raise ElmoFastError(f"--test_prefix {text} changed while being read; run the command again")
     return (lines + 1).tolist()
-
-
-def _figures(perplexity: Any, unknown: float, loss: str) -> dict[str, Any]:
-    """Return the content of --output."""
-    return {
-        "perplexity": perplexity.mean,
-        "perplexity_forward": perplexity.forward,
-        "perplexity_backward": perplexity.backward,
-        "loss_forward": perplexity.forward_loss,
-        "loss_backward": perplexity.backward_loss,
-        "words": perplexity.words,
-        "out_of_vocabulary": unknown,
-        "trained_by": loss,
-        "how": perplexity.how or "softmax over the whole vocabulary",
-    }

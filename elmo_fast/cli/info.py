@@ -50,7 +50,7 @@ def model(arguments: Any) -> list[str]:
 
 
 def versions() -> list[str]:
-    """elmo_fast, Python and the libraries it uses."""
+    """Return the versions of elmo_fast, Python and the libraries it uses."""
     found = []
     for name in LIBRARIES:
         try:
@@ -87,7 +87,7 @@ def devices() -> list[str]:
 
 
 def extension() -> list[str]:
-    """Whether the C++ extension is present, with CUDA kernels or not, and why."""
+    """Return whether the C++ extension is present, with CUDA kernels or not, and why."""
     from elmo_fast.ops import _native
 
     if _native.C is None:
@@ -117,7 +117,7 @@ def precisions() -> list[str]:
 
 
 def backends(device: Any) -> list[str]:
-    """One line per op: the backend it chooses, and the refusals of preferred backends for this device.
+    """Return a line per op: the backend it chooses, and the refusals of preferred backends for this device.
 
     A missing extension is reported once, above the ops.
     """

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from elmo_fast import __version__
@@ -15,27 +15,53 @@ from elmo_fast.cli._parser import Parser
 from elmo_fast.errors import ElmoFastError, sentence_of
 from elmo_fast.memory import is_shortage, told
 
-# Command -> what it does. The module is elmo_fast.cli.<command>, with build_parser() and run(arguments) -> int | None;
-# of a command of two words, KINDS: by the second word its help and these two functions; and DESCRIPTION.
+# Command -> its module below elmo_fast.cli, and what it does. Groups of commands have no module.
 COMMANDS = {
-    "vocab": "count the words of a corpus and write a vocabulary file",
-    "prepare": "convert text files to the numbers that pretraining reads",
-    "pretrain": "train a bidirectional language model on your own text",
-    "eval": "measure the perplexity of held-out text under a pretrained model",
-    "plot": "draw pictures: curves of a run, layer weights, words, senses of a word",
-    "report": "measure whether ELMo helps on your data: the paper's tables and figures on a small scale",
-    "embed": "write the vectors of every token of a text file (AllenNLP's `allennlp elmo`)",
-    "merge": "join the parts that several processes of `embed` wrote into one file",
-    "neighbours": "find the tokens of a corpus that are nearest to a token in its sentence",
-    "task": "train, score and use a tagger or classifier over ELMo: task train, task eval, task predict",
-    "convert": "convert a model of any format to config.json + safetensors, or to bilm-tf's options.json + HDF5",
-    "upload": "upload a model and a page about it to the Hugging Face hub",
-    "models": "list the models with a name: their sizes, and which are downloaded",
-    "download": "download a published model by its name, or a model from the Hugging Face hub",
-    "static": "static word vectors: train, evaluate, find neighbours, convert, export from a model",
-    "cache-vocab": "write the context-free vector of each word of a vocabulary (bilm-tf's dump_token_embeddings)",
-    "check": "compare every kernel of a GPU with plain torch",
-    "info": "show versions, CPU, and which kernels run here and why not the others",
+    "vocab": ("corpus", "count the words of a corpus and write a vocabulary file"),
+    "prepare": ("corpus", "convert text files to the numbers that pretraining reads"),
+    "pretrain": ("pretrain", "train a bidirectional language model on your own text"),
+    "eval": ("eval", "measure the perplexity of held-out text under a pretrained model"),
+    "plot": ("", "draw pictures: curves of a run, layer weights, words, senses of a word"),
+    "plot curves": ("plot", "perplexity, speed and gradient norm of a pretraining run"),
+    "plot layers": ("plot", "weight of each layer in the scalar mixes of a model or a task"),
+    "plot words": ("plot", "words or tokens in two dimensions, by t-SNE or PCA of their vectors"),
+    "plot senses": ("plot", "occurrences of a word in a text by sense, as a page with their sentences"),
+    "plot projector": ("plot", "vectors of words or tokens as files for TensorBoard's projector"),
+    "report": ("task", "measure whether ELMo helps on your data: the paper's tables and figures on a small scale"),
+    "embed": ("embed", "write the vectors of every token of a text file (AllenNLP's `allennlp elmo`)"),
+    "merge": ("embed", "join the parts that several processes of `embed` wrote into one file"),
+    "neighbours": ("vectors", "find the tokens of a corpus that are nearest to a token in its sentence"),
+    "task": ("", "train, score and use a tagger or classifier over ELMo: task train, task eval, task predict"),
+    "task train": ("task", "train on labelled sentences until the dev score no longer improves"),
+    "task eval": ("task", "score a trained model on labelled sentences"),
+    "task predict": ("task", "label sentences with a trained model"),
+    "convert": (
+        "models",
+        "convert a model of any format to config.json + safetensors, or to bilm-tf's options.json + HDF5",
+    ),
+    "upload": ("models", "upload a model and a page about it to the Hugging Face hub"),
+    "models": ("models", "list the models with a name: their sizes, and which are downloaded"),
+    "download": ("models", "download a published model by its name, or a model from the Hugging Face hub"),
+    "static": ("", "static word vectors: train, evaluate, find neighbours, convert, export from a model"),
+    "static train": ("static", "train word vectors on your own text: skip-gram or CBOW (by gensim), or GloVe"),
+    "static eval": ("static", "score analogies and the similarity of word pairs, with the coverage of each set"),
+    "static neighbours": ("static", "list the words nearest to words, or to king - man + woman"),
+    "static convert": ("static", "convert between word2vec's files, GloVe's and our own format"),
+    "static export": ("static", "export an ELMo model's word vectors, context-free or averaged over a text"),
+    "cache-vocab": (
+        "vectors",
+        "write the context-free vector of each word of a vocabulary (bilm-tf's dump_token_embeddings)",
+    ),
+    "check": ("check", "compare every kernel of a GPU with plain torch"),
+    "info": ("info", "show versions, CPU, and which kernels run here and why not the others"),
+}
+# Group of commands -> its description.
+GROUPS = {
+    "plot": "Draws pictures. `elmo-fast plot RUN` is `elmo-fast plot curves RUN`.",
+    "task": "Trains, scores and uses a tagger (a label per word) or a classifier (a label per sentence).",
+    "static": "Context-free word vectors, for comparison with ELMo. An input's format is detected from its content, an "
+    "output's from its name: .bin (word2vec binary), .txt or .vec (word2vec text), .safetensors (our own, fastest); "
+    "the first three also with .gz.",
 }
 ALIASES = {
     "train": "pretrain",
@@ -60,9 +86,16 @@ INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
-def command_module(name: str) -> Any:
-    """Return the module of a command."""
-    return importlib.import_module(f"elmo_fast.cli.{name.replace('-', '_')}")
+def functions_of(command: str) -> tuple[Callable[[], Parser], Callable[[Any], Any]]:
+    """Return the functions that build a command's parser and run it with the parsed options.
+
+    A module of one command calls them build_parser and run; one of several WORD_parser and run_WORD.
+    """
+    module = importlib.import_module(f"elmo_fast.cli.{COMMANDS[command][0]}")
+    if hasattr(module, "build_parser"):
+        return module.build_parser, module.run
+    word = command.split()[-1].replace("-", "_")
+    return getattr(module, f"{word}_parser"), getattr(module, f"run_{word}")
 
 
 def parsers(chosen: str | None = None) -> dict[str, Parser]:
@@ -76,26 +109,20 @@ def parsers(chosen: str | None = None) -> dict[str, Parser]:
         "may be written with hyphens or underscores (--weight-file, --weight_file).",
     )
     top.add_argument("--version", action="version", version=f"elmo-fast {__version__}")
-    commands, found = top.add_subcommands(dest="command", metavar="COMMAND"), {"": top}
-
-    def add(subcommands: Any, name: str, parser: Parser, sentence: str, aliases: Sequence[str] = ()) -> Any:
-        subcommands.add_subcommand(name.split()[-1], parser, help=sentence, aliases=aliases)
-        parser.prog = f"elmo-fast {name}"
-        return parser
-
-    for name, sentence in COMMANDS.items():
-        module = command_module(name) if chosen in (None, name) else None
-        if module is None:
-            parser = Parser()
-        elif hasattr(module, "KINDS"):
-            parser = found[name] = Parser(description=module.DESCRIPTION)
+    found, menus = {"": top}, {"": top.add_subcommands(dest="command", metavar="COMMAND")}
+    for name, (_, sentence) in COMMANDS.items():
+        group, _, word = name.rpartition(" ")
+        if chosen in (None, name.split()[0]):
+            parser = found[name] = Parser(description=GROUPS[name]) if name in GROUPS else functions_of(name)[0]()
+        elif group:
+            continue
         else:
-            parser = found[name] = module.build_parser()
-        add(commands, name, parser, sentence, [alias for alias, command in ALIASES.items() if command == name])
-        if module is not None and hasattr(module, "KINDS"):
-            kinds = parser.add_subcommands(dest="kind", metavar="KIND")
-            for kind, (told, build_parser, _) in module.KINDS.items():
-                found[f"{name} {kind}"] = add(kinds, f"{name} {kind}", build_parser(), told)
+            parser = Parser()  # the command is only listed
+        aliases = [alias for alias, command in ALIASES.items() if command == name]
+        menus[group].add_subcommand(word, parser, help=sentence, aliases=aliases)
+        parser.prog = f"elmo-fast {name}"
+        if name in GROUPS and name in found:
+            menus[name] = parser.add_subcommands(dest="kind", metavar="KIND")
     return found
 
 
@@ -146,19 +173,20 @@ def run_command(name: str, argv: Sequence[str]) -> int:
 
     A ShortageError says what to lower if memory runs out.
     """
+    from elmo_fast.cli._common import set_up_logging
+
     arguments: Any = None
     try:
-        known, module = parsers(name), command_module(name)
-        kinds = getattr(module, "KINDS", {})
-        if name == "plot" and argv and not argv[0].startswith("-") and argv[0] not in kinds:
+        known = parsers(name)
+        if name == "plot" and argv and not argv[0].startswith("-") and f"plot {argv[0]}" not in COMMANDS:
             argv = ["curves", *argv]  # `elmo-fast plot RUN`
-        begin = 1 if kinds else 0
+        begin = 1 if name in GROUPS else 0
         arguments = known[""].parse_args([name, *argv[:begin], *normalised(argv[begin:])])[name]
-        run = kinds[arguments.kind][2] if kinds else module.run
-        if kinds:
+        if name in GROUPS:
             name, arguments = f"{name} {arguments.kind}", arguments[arguments.kind]
         known[name].check_outputs(arguments)
-        return int(run(arguments) or 0)
+        set_up_logging(arguments)
+        return int(functions_of(name)[1](arguments) or 0)
     except Exception as error:
         if not isinstance(error, ElmoFastError) and is_shortage(error):
             raise told(error, vars(arguments or argparse.Namespace())) from error
@@ -190,7 +218,7 @@ def status_of(words: Sequence[str]) -> int:
     name = ALIASES.get(name, name)
     if name == "help":
         return status_of([*words[1:2], "--help"])
-    if name not in COMMANDS:
+    if name not in COMMANDS or " " in name:
         completes = name.startswith("--print-completion")  # of the options of all commands
         top = parsers(None if completes else "")[""]
         top.parse_args(normalised(words)) if words else top.print_help()

@@ -1,12 +1,18 @@
-"""`elmo-fast models`: the models with a name, their sizes, and which are downloaded."""
+"""Commands for models as files: `elmo-fast models`, `download`, `upload` and `convert`."""
 
-from typing import Any
+import os
+import pathlib
+import re
+import shutil
+from typing import Any, Literal
 
 from elmo_fast.cli import _common
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.files import reading, writing
 from elmo_fast.memory import size
 
 
-def build_parser() -> Any:
+def models_parser() -> Any:
     return _common.new_parser(
         "models",
         "Lists the models that have a name, which every command takes as --model and `from_pretrained` as its "
@@ -15,7 +21,7 @@ def build_parser() -> Any:
     )
 
 
-def run(arguments: Any) -> int:
+def run_models(arguments: Any) -> int:
     from elmo_fast.checkpoints import PUBLISHED, bundled_models, cached_folder, named_folder
 
     rows = [("name", "size", "where", "trained on")]
@@ -37,3 +43,214 @@ def run(arguments: Any) -> int:
 
 def _size_of(folder: Any) -> str:
     return size(sum(file.stat().st_size for file in folder.iterdir()))
+
+
+def download_parser() -> Any:
+    parser = _common.new_parser(
+        "download",
+        "Downloads a published model, or a model (weights, options, vocab.txt, README.md) from the Hugging Face hub, "
+        "checks that it is complete, and prints its folder, which every command accepts as --model.",
+        shared=(),
+    )
+    parser.add_argument(
+        "name",
+        type=str,
+        metavar="NAME",
+        help="name that `elmo-fast models` lists, such as original; or user/name, user/name@revision on the hub",
+    )
+    parser.shared("prefix")
+    parser.option("out_dir", str, "folder to write (default: torch's cache, which TORCH_HOME moves, or the hub's)")
+    return parser
+
+
+def run_download(arguments: Any) -> int:
+    from elmo_fast.checkpoints import PUBLISHED, fetch, load_checkpoint, published_folder
+
+    download = published_folder if arguments.name in PUBLISHED else fetch
+    folder = download(arguments.name, arguments.out_dir)
+    load_checkpoint(folder, prefix=arguments.prefix)
+    print(folder)
+    return 0
+
+
+def upload_parser() -> Any:
+    parser = _common.new_parser(
+        "upload",
+        "Uploads a model to the Hugging Face hub: its weights, its options, vocab.txt and a page about it (README.md "
+        "of FOLDER or, if there is none, one generated from the options and the run's metrics.jsonl). Nothing else is "
+        "uploaded. Log in first: `hf auth login`, or HF_TOKEN in the environment.",
+        shared=(),
+    )
+    parser.add_argument("folder", type=str, help="folder of a model; of an unfinished run: its newest checkpoint")
+    parser.add_argument("repo", type=str, help="user/name on the hub; created if it does not exist")
+    parser.shared("prefix")
+    parser.flag("private", "make the repository private; refused if it exists and is public")
+    parser.option("licence", str, "license of the weights, as the hub spells it, such as mit")
+    return parser
+
+
+def run_upload(arguments: Any) -> int:
+    """Read the whole model, so that nothing damaged is uploaded; then upload it and print its address."""
+    from elmo_fast.checkpoints import file_beside, load_checkpoint, model_files, model_folder, offer
+
+    if arguments.licence is not None and not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", arguments.licence):
+        raise ElmoFastError(f"--licence must be one word such as mit or apache-2.0; got {arguments.licence!r}")
+    folder = model_folder(arguments.folder)
+    state, options = load_checkpoint(folder, prefix=arguments.prefix)
+    files = [*model_files(folder), *filter(None, [file_beside(folder)])]
+    page = page_of(arguments, folder, state, options)
+    address = offer(arguments.repo, files, page, private=arguments.private)
+    print(f"{address}: {', '.join(file.name for file in files)}, README.md")
+    return 0
+
+
+def page_of(arguments: Any, folder: pathlib.Path, state: Any, options: Any) -> str:
+    """Return README.md of the folder, or a new page."""
+    from elmo_fast.pretrain.model_card import model_card
+
+    written = pathlib.Path(arguments.folder) / "README.md"
+    if written.is_file():
+        if arguments.licence is not None:
+            raise ElmoFastError(
+                f"{written} exists and will be the page; state the license there, and leave out --licence"
+            )
+        return written.read_text(encoding="utf-8")
+    if arguments.licence is None:
+        _common.logger().warning("no --licence: the page will not state the license of the weights")
+    return model_card(arguments.repo, state, options, metrics_of(folder), arguments.licence)
+
+
+def metrics_of(folder: pathlib.Path) -> Any:
+    """Return the metrics of the run that left the model, up to the model's step; None if it is not from a run."""
+    from elmo_fast.checkpoints import file_beside, read_config
+    from elmo_fast.pretrain.metrics import read_metrics
+    from elmo_fast.progress import METRICS_FILE
+
+    file = file_beside(folder, [METRICS_FILE])
+    step = None if file is None else read_config(folder).get("extra", {}).get("pretraining_step")
+    return None if file is None or step is None else read_metrics(file.parent).until(step)
+
+
+# First and last words, a long word, several scripts, and sentences of different length.
+SAMPLE = [
+    ["The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "."],
+    ["Résumé", "naïve", "日本語", "•", "x" * 60],
+    ["."],
+]
+# What a conversion may write; none of it may exist before, or the folder would contain parts of two models.
+WRITTEN = {
+    "safetensors": ("config.json", "model.safetensors", "manifest.json", "vocab.txt"),
+    "hdf5": ("options.json", "weights.hdf5", "softmax.hdf5", "vocab.txt"),
+}
+# Adding and subtracting the forget bias's 1 may change the last place of a bias.
+TOLERANCE = 1e-5
+
+
+def convert_parser() -> Any:
+    parser = _common.new_parser(
+        "convert",
+        "Converts a model to another format, reads the result back, and compares the vectors of both on sample text.",
+        shared=("threads",),
+    )
+    parser.shared(*_common.MODEL_NAMES, "softmax_file")
+    parser.option(
+        "to",
+        Literal["safetensors", "hdf5"],
+        "safetensors: config.json and model.safetensors; hdf5: bilm-tf's options.json and weights.hdf5, and "
+        "softmax.hdf5 if the model has a softmax; either way with the model's vocab.txt",
+        required=True,
+    )
+    parser.option(
+        "precision",
+        Literal["float32", "int8"],
+        "with --to safetensors: int8 rounds the weights, to about a quarter of the size; to also compute in int8, give "
+        "--precision int8 to the other commands",
+        default="float32",
+    )
+    parser.option("out_dir", str, "folder to write", required=True)
+    return parser
+
+
+def run_convert(arguments: Any) -> int:
+    """Convert, then verify; exit status 2, with the files removed again, if the vectors differ."""
+    from elmo_fast.checkpoints import from_int8, to_int8
+
+    _common.resolve_model(arguments)
+    _common.set_up(arguments)
+    state, options = _common.load_state(arguments)
+    folder = pathlib.Path(arguments.out_dir)
+    if arguments.to == "hdf5" and options.peculiar is not None:
+        raise ElmoFastError(
+            f"--to hdf5: bilm-tf's format cannot store this model: {options.peculiar}; give --to safetensors"
+        )
+    for name in WRITTEN[arguments.to]:
+        if (folder / name).exists():
+            raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --out_dir, or remove it")
+    int8 = arguments.precision == "int8"
+    if int8 and arguments.to != "safetensors":
+        raise ElmoFastError("--precision int8 needs --to safetensors: bilm-tf's format has no place for the scales")
+    expected = from_int8(to_int8(state), folder) if int8 else state
+    files = write(arguments.to, folder, state, options, arguments.precision)
+    embeds = not int8 and not options.reads_word_ids
+    difference = largest_difference(options, expected, folder, compare_vectors=embeds)
+    if not difference <= TOLERANCE:
+        for file in files:
+            file.unlink(missing_ok=True)
+        raise ElmoFastError(
+            f"{folder}: the written model differs (largest difference {difference:.3g}, wanted at most "
+            f"{TOLERANCE:g}); it was removed again"
+        )
+    files += copied_vocabulary(arguments, folder)
+    what = "weights and vectors of sample text" if embeds else "weights"
+    rounded_to = " from the weights rounded to int8" if int8 else ""
+    read_back = f"read back, {what} differ by at most {difference:.3g}{rounded_to}"
+    print(f"{folder}: {', '.join(file.name for file in files)} | {read_back}")
+    return 0
+
+
+def write(to: str, folder: pathlib.Path, state: Any, options: Any, precision: str) -> list[pathlib.Path]:
+    """Write the model in the format `to` and return the files."""
+    from elmo_fast.checkpoints import bilm_part, save_folder, write_bilm_hdf5, write_options
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if to == "safetensors":
+        save_folder(folder, state, options, precision=precision)
+    else:
+        kept = bilm_part(state)
+        if left := sorted(state.keys() - kept.keys()):
+            _common.logger().warning("bilm-tf's format cannot store %s: left out", ", ".join(left))
+        write_bilm_hdf5(folder / "weights.hdf5", kept, options, softmax_file=folder / "softmax.hdf5")
+        write_options(folder / "options.json", options.with_n_characters(262))
+    return [folder / name for name in WRITTEN[to] if (folder / name).exists()]
+
+
+def copied_vocabulary(arguments: Any, folder: pathlib.Path) -> list[pathlib.Path]:
+    """Copy vocab.txt from beside the model, if present; return the file written."""
+    from elmo_fast.checkpoints import file_beside
+
+    source = file_beside(arguments.model or os.path.dirname(arguments.weight_file))
+    if source is None:
+        return []
+    with reading(source) as packed, writing(folder / "vocab.txt") as file:
+        shutil.copyfileobj(packed, file)
+    return [folder / "vocab.txt"]
+
+
+def largest_difference(options: Any, state: Any, folder: pathlib.Path, *, compare_vectors: bool) -> float:
+    """Return the largest |difference| between the model read and the one written.
+
+    Of tensors and, if requested, of the sample's vectors.
+    """
+    from elmo_fast.checkpoints import bilm_part, load_checkpoint
+    from elmo_fast.modules import ElmoEmbedder
+
+    again, read_options = load_checkpoint(folder)
+    before, after = bilm_part(state), bilm_part(again)
+    if before.keys() != after.keys():
+        raise ElmoFastError(f"{folder}: tensors differ after writing: {sorted(before.keys() ^ after.keys())}")
+    pairs = [(before[name].numpy(), after[name].numpy()) for name in before]
+    if compare_vectors:
+        models = (options, before), (read_options, after)
+        sides = [ElmoEmbedder(*model, stateful=False).embed_batch(SAMPLE) for model in models]
+        pairs += zip(*sides, strict=True)
+    return max(float(abs(a - b).max(initial=0.0)) for a, b in pairs)

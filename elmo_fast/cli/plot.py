@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +11,8 @@ from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError, check_counts
 
 SHOWN_MISSING = 10
-
-
-class Labelled(NamedTuple):
-    """words: N labels; matrix: [N, D] float32; columns: additional information on each, for a projector."""
-
-    words: list[str]
-    matrix: npt.NDArray[np.float32]
-    columns: dict[str, list[str]]
+# N labels; their vectors, [N, D] float32; and additional columns of N texts, for a projector.
+Labelled = tuple[list[str], npt.NDArray[np.float32], dict[str, list[str]]]
 
 
 def add_vector_options(parser: Any, count: int) -> None:
@@ -35,11 +29,14 @@ def add_vector_options(parser: Any, count: int) -> None:
 
 def read_vectors(arguments: Any) -> Labelled:
     """Return what the options name; ElmoFastError if they name nothing, or two things."""
+    from elmo_fast.text import read_lines
+
     check_counts(**{"--count": arguments.count})
     named = _common.names_model(arguments)
     if named == (arguments.vectors is not None):
         raise ElmoFastError("name either --vectors FILE, or a model with --model or --options_file and --weight_file")
-    words = list(dict.fromkeys([*arguments.words, *_words_of(arguments.word_file)]))
+    listed = [] if arguments.word_file is None else [line for _, line in read_lines(arguments.word_file) if line]
+    words = list(dict.fromkeys([*arguments.words, *listed]))
     if arguments.text is not None and (words or not named):
         raise ElmoFastError("--text needs a model, and excludes --words and --word_file: its tokens are drawn")
     if not named:
@@ -50,12 +47,6 @@ def read_vectors(arguments: Any) -> Labelled:
     if not words:
         raise ElmoFastError("a model needs words to draw: --words, --word_file, or --text for the tokens of a text")
     return _of_characters(arguments, words[: arguments.count])
-
-
-def _words_of(path: str | None) -> list[str]:
-    from elmo_fast.text import read_lines
-
-    return [] if path is None else [line for _, line in read_lines(path) if line]
 
 
 def _of_file(arguments: Any, words: list[str]) -> Labelled:
@@ -72,36 +63,31 @@ def _of_file(arguments: Any, words: list[str]) -> Labelled:
             raise ElmoFastError(said)
         _common.logger().warning("%s", said)
     words = [word for word in words if word in vectors.index][: arguments.count]
-    return Labelled(words, vectors.matrix[[vectors.index[word] for word in words]], {})
+    return (words, vectors.matrix[[vectors.index[word] for word in words]], {})
 
 
 def _of_characters(arguments: Any, words: list[str]) -> Labelled:
-    """Layer 0: the encoder's vector of each word."""
+    """Return layer 0: the encoder's vector of each word."""
     from elmo_fast.static import context_free_vectors
 
     bilm = _common.load_embedder(arguments).elmo_bilm
-    return Labelled(words, context_free_vectors(bilm, words).matrix, {})
+    return (words, context_free_vectors(bilm, words).matrix, {})
 
 
 def _of_tokens(arguments: Any) -> Labelled:
-    """`count` tokens of a text, drawn by the seed, each in its sentence."""
-    from elmo_fast.pictures import Occurrence
-    from elmo_fast.text import read_sentences
+    """Return `count` tokens of a text, sampled by the seed, each in its sentence."""
+    from elmo_fast.pictures import find_occurrences
 
-    text = read_sentences(arguments.text, _common.tokenizer_of(arguments))
-    tokens = [Occurrence(line, place, sentence) for line, sentence in text for place in range(len(sentence))]
-    if not tokens:
-        raise ElmoFastError(f"--text {arguments.text} contains no tokens")
-    if len(tokens) > arguments.count:
-        chosen = np.random.default_rng(arguments.seed).choice(len(tokens), arguments.count, replace=False)
-        _common.logger().info("sampled %d of %d tokens", arguments.count, len(tokens))
-        tokens = [tokens[index] for index in np.sort(chosen)]
+    options = {"seed": arguments.seed, "tokenizer": _common.tokenizer_of(arguments)}
+    tokens, total = find_occurrences(arguments.text, None, most=arguments.count, **options)
+    if total > len(tokens):
+        _common.logger().info("sampled %d of %d tokens", len(tokens), total)
     matrix, _ = embedded(arguments, tokens)
     columns = {
         "line": [str(token.line + 1) for token in tokens],
         "sentence": [" ".join(token.tokens) for token in tokens],
     }
-    return Labelled([token.tokens[token.place] for token in tokens], matrix, columns)
+    return ([token.tokens[token.place] for token in tokens], matrix, columns)
 
 
 def embedded(arguments: Any, occurrences: Sequence[Any]) -> tuple[npt.NDArray[np.float32], int]:
@@ -135,7 +121,6 @@ def run_curves(arguments: Any) -> int:
     from elmo_fast.pictures import draw_curves
     from elmo_fast.pretrain.metrics import read_metrics
 
-    _common.set_up_logging(arguments)
     folders = [os.path.normpath(folder) for folder in (arguments.run, *arguments.also)]
     output = arguments.output or os.path.join(folders[0], "curves.png")
     draw_curves({folder: read_metrics(folder) for folder in folders}, output)
@@ -158,10 +143,9 @@ def layers_parser() -> Any:
 
 
 def run_layers(arguments: Any) -> int:
-    """Read the weights of every source, then draws; with several sources, their names prefix the mixes'."""
+    """Read the weights of every source, then draw; with several sources, their names prefix the mixes'."""
     from elmo_fast.pictures import layer_weights, read_layer_weights
 
-    _common.set_up_logging(arguments)
     groups: dict[str, list[float]] = {}
     for source in arguments.source:
         before = f"{os.path.normpath(source)}: " if len(arguments.source) > 1 else ""
@@ -191,11 +175,10 @@ def words_parser() -> Any:
 
 
 def run_words(arguments: Any) -> int:
-    """Read or computes the vectors, then draws; says which labels had no room."""
+    """Read or compute the vectors, then draw; say which labels had no room."""
     from elmo_fast.pictures import words_picture
     from elmo_fast.pictures.style import format_of
 
-    _common.set_up_logging(arguments)
     format_of(arguments.output)
     words, matrix, _ = read_vectors(arguments)
     options = _common.named(arguments, "method", "seed", "most_labels", "title")
@@ -228,10 +211,13 @@ def senses_parser() -> Any:
 
 
 def run_senses(arguments: Any) -> int:
-    from elmo_fast.pictures import find_occurrences, senses_of
+    from elmo_fast.pictures import find_occurrences, senses_of, senses_picture, write_senses_page
+    from elmo_fast.pictures.style import format_of
 
-    _common.set_up_logging(arguments)
-    _check_outputs(arguments.output)
+    pages = [output for output in arguments.output if output.lower().endswith((".html", ".htm"))]
+    for output in arguments.output:
+        if output not in pages:
+            format_of(output)
     if arguments.clusters != "auto" and not arguments.clusters.isdecimal():
         raise ElmoFastError(f'--clusters must be "auto" or a number; got {arguments.clusters!r}')
     _common.resolve_model(arguments)
@@ -248,29 +234,15 @@ def run_senses(arguments: Any) -> int:
     senses = senses_of(occurrences, vectors, clusters, **_common.named(arguments, "clustering", "method", "seed"))
     if total > len(occurrences):
         about = f"{len(occurrences)} of {total} occurrences in {about}"
-    _write(arguments, senses, occurrences, about)
-    return 0
-
-
-def _check_outputs(outputs: list[str]) -> None:
-    from elmo_fast.pictures.style import format_of
-
-    for output in outputs:
-        if not output.lower().endswith((".html", ".htm")):
-            format_of(output)
-
-
-def _write(arguments: Any, senses: Any, occurrences: Any, about: str) -> None:
-    from elmo_fast.pictures import senses_picture, write_senses_page
-
     for cluster, (size, typical) in enumerate(zip(senses.sizes, senses.typical, strict=True), start=1):
         _common.logger().info("cluster %d: %d occurrences; %s", cluster, size, ", ".join(typical))
     for output in arguments.output:
-        if output.lower().endswith((".html", ".htm")):
+        if output in pages:
             write_senses_page(senses, occurrences, arguments.word, output, about)
         else:
             senses_picture(senses, arguments.word, output, about)
         print(output)
+    return 0
 
 
 def projector_parser() -> Any:
@@ -288,20 +260,8 @@ def projector_parser() -> Any:
 def run_projector(arguments: Any) -> int:
     from elmo_fast.pictures import write_projector
 
-    _common.set_up_logging(arguments)
     words, matrix, columns = read_vectors(arguments)
     folder = write_projector(words, matrix, arguments.out_dir, columns)
     _common.logger().info("%d vectors of %d numbers; to view them: tensorboard --logdir %s", *matrix.shape, folder)
     print(folder)
     return 0
-
-
-DESCRIPTION = "Draws pictures. `elmo-fast plot RUN` is `elmo-fast plot curves RUN`."
-# Second word -> what it does, its parser, and the function that takes the parsed options.
-KINDS = {
-    "curves": ("perplexity, speed and gradient norm of a pretraining run", curves_parser, run_curves),
-    "layers": ("weight of each layer in the scalar mixes of a model or a task", layers_parser, run_layers),
-    "words": ("words or tokens in two dimensions, by t-SNE or PCA of their vectors", words_parser, run_words),
-    "senses": ("occurrences of a word in a text by sense, as a page with their sentences", senses_parser, run_senses),
-    "projector": ("vectors of words or tokens as files for TensorBoard's projector", projector_parser, run_projector),
-}

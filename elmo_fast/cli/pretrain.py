@@ -31,7 +31,7 @@ class PresetOrFile(ConfigFile):
 
 
 def build_parser() -> Any:
-    """Every field of the configuration is a flag; --config takes a file or the name of a preset."""
+    """Make every field of the configuration a flag; --config takes a file or the name of a preset."""
     parser = new_parser(
         "pretrain",
         f"Trains a bidirectional language model. Start from a preset: --config {' | '.join(presets())}.",

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from elmo_fast.cli import _common
 from elmo_fast.errors import ElmoFastError, check_counts
@@ -31,8 +31,7 @@ def read_vectors(arguments: Any) -> Any:
 
 
 def set_up(arguments: Any) -> None:
-    """Apply the common options, without torch, which is slow to load, unless it is needed."""
-    _common.set_up_logging(arguments)
+    """Apply --threads; without it torch, which is slow to load, may not be needed."""
     if arguments.threads is not None:
         _common.set_up(arguments)
 
@@ -58,15 +57,11 @@ def check_output(arguments: Any) -> None:
     format_to_write(arguments.output, arguments.output_format)
 
 
-class Method(NamedTuple):
-    """The defaults of an algorithm, and the options that only it has."""
-
-    defaults: dict[str, Any]
-    own: tuple[str, ...]
-
-
-WORD2VEC = Method({"epochs": 5, "window": 5, "learning_rate": 0.025}, ("objective", "negative", "sample", "workers"))
-GLOVE = Method({"epochs": 25, "window": 10, "learning_rate": 0.05}, ("x_max",))
+# Defaults that differ between word2vec (sg, cbow) and GloVe, and the options that only one of them has.
+WORD2VEC = {"epochs": 5, "window": 5, "learning_rate": 0.025}
+WORD2VEC_ALONE = ("objective", "negative", "sample", "workers")
+GLOVE = {"epochs": 25, "window": 10, "learning_rate": 0.05}
+GLOVE_ALONE = ("x_max",)
 
 
 def train_parser() -> Any:
@@ -99,14 +94,14 @@ def train_parser() -> Any:
 def run_train(arguments: Any) -> int:
     check_output(arguments)
     set_up(arguments)
-    method, train = (GLOVE, _glove) if arguments.algo == "glove" else (WORD2VEC, _word2vec)
+    glove = arguments.algo == "glove"
+    defaults, own, others = (GLOVE, GLOVE_ALONE, WORD2VEC_ALONE) if glove else (WORD2VEC, WORD2VEC_ALONE, GLOVE_ALONE)
     usual = train_parser().get_defaults()
-    for name in (*WORD2VEC.own, *GLOVE.own):
-        if name not in method.own and getattr(arguments, name) != getattr(usual, name):
+    for name in others:
+        if getattr(arguments, name) != getattr(usual, name):
             raise ElmoFastError(f"--{name} does nothing with --algo {arguments.algo}; leave it out")
-    given = {name: getattr(arguments, name) for name in method.defaults if getattr(arguments, name) is not None}
-    shared = _common.named(arguments, "dimension", "min_count", "seed", *method.own)
-    settings = {**method.defaults, **given, **shared}
+    given = {name: value for name, value in _common.named(arguments, *defaults).items() if value is not None}
+    settings = {**defaults, **given, **_common.named(arguments, "dimension", "min_count", "seed", *own)}
     passes: list[dict[str, Any]] = []
 
     def report(epoch: Any) -> None:
@@ -115,7 +110,14 @@ def run_train(arguments: Any) -> int:
         loss = f", loss {epoch.loss:.6f}" if hasattr(epoch, "loss") else ""
         _common.logger().info("pass %d of %d: %.1f s, %s%s", epoch.number, epoch.epochs, epoch.seconds, rate, loss)
 
-    vectors = train(arguments, settings, report)
+    if glove:
+        from elmo_fast.static import train_glove
+
+        vectors = train_glove(arguments.train_prefix, **settings, report=report, progress=_bars(arguments))
+    else:
+        from elmo_fast.static import train_word2vec
+
+        vectors = train_word2vec(arguments.train_prefix, algorithm=arguments.algo, **settings, report=report)
     write_vectors(arguments, vectors)
     if arguments.results is not None:
         about = _common.named(arguments, "algo", "train_prefix", "output")
@@ -124,15 +126,8 @@ def run_train(arguments: Any) -> int:
     return 0
 
 
-def _word2vec(arguments: Any, settings: dict[str, Any], report: Callable[[Any], None]) -> Any:
-    from elmo_fast.static import train_word2vec
-
-    return train_word2vec(arguments.train_prefix, algorithm=arguments.algo, **settings, report=report)
-
-
-def _glove(arguments: Any, settings: dict[str, Any], report: Callable[[Any], None]) -> Any:
-    from elmo_fast.static import train_glove
-
+def _bars(arguments: Any) -> Callable[[str, int, int], None]:
+    """Return what shows GloVe's progress: a bar for counting, then one for training."""
     bars: dict[str, _common.Progress] = {}
 
     def progress(what: str, done: int, total: int) -> None:
@@ -143,7 +138,7 @@ def _glove(arguments: Any, settings: dict[str, Any], report: Callable[[Any], Non
         if done == total:
             bars[what].close()
 
-    return train_glove(arguments.train_prefix, **settings, report=report, progress=progress)
+    return progress
 
 
 def eval_parser() -> Any:
@@ -299,28 +294,21 @@ def export_parser() -> Any:
 def run_export(arguments: Any) -> int:
     if (arguments.vocab_file is None) == (arguments.corpus is None):
         raise ElmoFastError("give --vocab_file (context-free vectors) or --corpus (means over a text)")
-    from elmo_fast.text import Vocabulary, rereadable
+    from elmo_fast.static import context_free_vectors
+    from elmo_fast.text import MARKERS, Vocabulary, rereadable
 
     _common.resolve_model(arguments)
     check_output(arguments)
     if arguments.vocab_file is not None:
-        vectors = of_vocabulary(arguments, Vocabulary.read(arguments.vocab_file))
+        words = [word for word in Vocabulary.read(arguments.vocab_file).words if word not in MARKERS]
+        bilm = _common.load_embedder(arguments).elmo_bilm
+        with _common.Progress(arguments, len(words)) as progress:
+            vectors = context_free_vectors(bilm, words, progress=progress.add)
     else:
         with rereadable(arguments.corpus) as corpus:
             vectors = of_text(arguments, corpus)
     write_vectors(arguments, vectors)
     return 0
-
-
-def of_vocabulary(arguments: Any, vocabulary: Any) -> Any:
-    """Layer 0 of every word except the markers."""
-    from elmo_fast.static import context_free_vectors
-    from elmo_fast.text import MARKERS
-
-    words = [word for word in vocabulary.words if word not in MARKERS]
-    bilm = _common.load_embedder(arguments).elmo_bilm
-    with _common.Progress(arguments, len(words)) as progress:
-        return context_free_vectors(bilm, words, progress=progress.add)
 
 
 class Sentences:
@@ -345,18 +333,3 @@ def of_text(arguments: Any, corpus: str) -> Any:
     with _common.Progress(arguments, total) as progress:
         options = _common.named(arguments, "min_count", "max_words", "batch_size", "max_tokens")
         return averaged_vectors(bilm, sentences, _common.layer_of(arguments.layer), progress=progress.add, **options)
-
-
-DESCRIPTION = (
-    "Context-free word vectors, for comparison with ELMo. An input's format is detected from its content, an output's "
-    "from its name: .bin (word2vec binary), .txt or .vec (word2vec text), .safetensors (our own, fastest); the first "
-    "three also with .gz."
-)
-# Second word -> what it does, its parser, and the function that takes the parsed options.
-KINDS = {
-    "train": ("train word vectors on your own text: skip-gram or CBOW (by gensim), or GloVe", train_parser, run_train),
-    "eval": ("score analogies and the similarity of word pairs, with the coverage of each set", eval_parser, run_eval),
-    "neighbours": ("list the words nearest to words, or to king - man + woman", neighbours_parser, run_neighbours),
-    "convert": ("convert between word2vec's files, GloVe's and our own format", convert_parser, run_convert),
-    "export": ("export an ELMo model's word vectors, context-free or averaged over a text", export_parser, run_export),
-}

@@ -1,10 +1,12 @@
-"""`elmo-fast task`: taggers and classifiers over ELMo or over static vectors."""
+"""`elmo-fast task` and `elmo-fast report`: taggers and classifiers over ELMo, and whether ELMo helps them."""
 
 from typing import Any
 
-from elmo_fast.cli._common import Progress, leave_busy_processors, logger, new_parser, set_up, values_of
+from elmo_fast.cli._common import Progress, leave_busy_processors, logger, named, new_parser, set_up, values_of
 from elmo_fast.files import write_json
 from elmo_fast.tasks.config import TaskConfig
+
+READING = ("format", "batch_size", "model", "vectors")  # how `task eval` and `task predict` read
 
 
 def train_parser() -> Any:
@@ -59,10 +61,8 @@ def run_eval(arguments: Any) -> int:
     device = set_up(arguments)
     leave_busy_processors(arguments)
     with Progress(arguments, unit="batches", leave=False) as bar:
-        scores = evaluate_task(
-            arguments.save_dir, arguments.path, format=arguments.format, batch_size=arguments.batch_size,
-            report=bar.say, device=device, progress=bar.reach, model=arguments.model, vectors=arguments.vectors,
-        )  # fmt: skip
+        options = named(arguments, *READING) | {"device": device, "progress": bar.reach}
+        scores = evaluate_task(arguments.save_dir, arguments.path, report=bar.say, **options)
     if arguments.output is not None:
         write_json(arguments.output, scores.as_dict(), indent=2)
     print(scores.table())
@@ -89,19 +89,34 @@ def run_predict(arguments: Any) -> int:
     device = set_up(arguments)
     leave_busy_processors(arguments)
     with Progress(arguments, unit="batches", leave=False) as bar:
-        count = predict_task(
-            arguments.save_dir, arguments.path, arguments.output, format=arguments.format,
-            batch_size=arguments.batch_size, device=device, progress=bar.reach, model=arguments.model,
-            vectors=arguments.vectors,
-        )  # fmt: skip
+        options = named(arguments, *READING) | {"device": device, "progress": bar.reach}
+        count = predict_task(arguments.save_dir, arguments.path, arguments.output, **options)
     logger().info(f"{count} sentences labelled in {arguments.output}")
     return 0
 
 
-DESCRIPTION = "Trains, scores and uses a tagger (a label per word) or a classifier (a label per sentence)."
-# Second word -> what it does, its parser, and the function that takes the parsed options.
-KINDS = {
-    "train": ("train on labelled sentences until the dev score no longer improves", train_parser, run_train),
-    "eval": ("score a trained model on labelled sentences", eval_parser, run_eval),
-    "predict": ("label sentences with a trained model", predict_parser, run_predict),
-}
+def report_parser() -> Any:
+    """Make every field of ReportSettings a flag; --seeds is how many: 0, 1, ... It runs on the CPU."""
+    from elmo_fast.report.plan import EXPERIMENTS, ReportSettings
+
+    parser = new_parser(
+        "report",
+        "Measures whether ELMo helps on your data: trains small taggers or classifiers with and without it, with "
+        "several seeds, and writes the paper's tables and figures on a small scale, report.md with pictures. To resume "
+        "a stopped report, run the same command again. The experiments compare: "
+        + "; ".join(f"{name}: {what}" for name, what in EXPERIMENTS.items())
+        + ".",
+        shared=("threads",),
+    )
+    parser.fields(ReportSettings)
+    return parser
+
+
+def run_report(arguments: Any) -> int:
+    from elmo_fast.report.plan import ReportSettings
+    from elmo_fast.report.run import write_report
+
+    settings = ReportSettings(**values_of(arguments, ReportSettings))
+    set_up(arguments)
+    print(write_report(settings, report=logger().info))
+    return 0

@@ -92,7 +92,7 @@ class Plan:
         return f"{self.unit}s {part.first + 1} to {part.end}"
 
     def mark(self, number: int) -> str:
-        """Digest of what a part's vectors are of, which its file holds."""
+        """Return the digest of what a part's vectors are of, which its file holds."""
         described = [dataclasses.asdict(self.making), dataclasses.asdict(self.parts[number])]
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 

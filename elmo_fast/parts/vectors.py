@@ -3,7 +3,6 @@
 import bisect
 import functools
 import json
-import math
 import operator
 import os
 import pathlib
@@ -18,7 +17,7 @@ from elmo_fast.fields import read_json
 from elmo_fast.manifest import MANIFEST, FileMark, Manifest, check_mark, check_written
 from elmo_fast.parts.plan import PLAN, Plan, name_of, read_plan
 from elmo_fast.progress import Progress
-from elmo_fast.token_files import FORMATS, NAMED, Contents, check_room, format_of
+from elmo_fast.token_files import FORMATS, NAMED, Contents, check_room, format_of, mapped
 
 Rows = npt.NDArray[Any]
 # The files of a part, and the key in the first one's metadata of `Plan.mark`; older versions wrote none.
@@ -153,8 +152,7 @@ def read_flat(path: pathlib.Path) -> FlatFile:
             if not {"offsets", "embeddings"} <= set(file.keys()):
                 raise ElmoFastError(f"{path}: no file of vectors that `elmo-fast embed --format safetensors` wrote")
             offsets, metadata = file.get_tensor("offsets"), file.metadata() or {}
-            vectors = file.get_slice("embeddings")
-            shape, dtype = tuple(vectors.get_shape()), {"F32": "<f4", "F16": "<f2"}.get(vectors.get_dtype())
+            rows = mapped(path, file.get_slice("embeddings"))
     except SafetensorError as error:
         import h5py
 
@@ -164,11 +162,8 @@ def read_flat(path: pathlib.Path) -> FlatFile:
                 "`elmo-fast embed` or `merge` wrote with --format safetensors"
             ) from error
         raise CheckpointError(f"{path}: damaged, or no safetensors file: {error}") from error
-    if dtype is None or len(shape) != 3 or offsets[-1:].tolist() != [shape[0]]:
+    if rows is None or offsets[-1:].tolist() != [len(rows)]:
         raise CheckpointError(f"{path}: damaged: its header is not what was written")
-    # The vectors are the last tensor of the file.
-    start = path.stat().st_size - math.prod(shape) * np.dtype(dtype).itemsize
-    rows = np.memmap(path, dtype, "r", start, shape) if shape[0] else np.empty(shape, dtype)  # nothing but blank lines
     return FlatFile(offsets, rows, metadata)
 
 

@@ -36,7 +36,7 @@ def principal(matrix: npt.NDArray[Any], count: int, seed: int) -> tuple[npt.NDAr
 
 
 def to_plane(matrix: npt.NDArray[Any], method: str = "tsne", seed: int = 0) -> Plane:
-    """N rows of D numbers as N points.
+    """Project N rows of D numbers to N points.
 
     Args:
         matrix: [N, D], finite.

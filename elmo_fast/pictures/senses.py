@@ -34,7 +34,7 @@ class Occurrence(NamedTuple):
 
 def find_occurrences(
     path: str | os.PathLike[str],
-    word: str,
+    word: str | None,
     *,
     most: int = MOST,
     match_case: bool = False,
@@ -45,21 +45,23 @@ def find_occurrences(
 
     Args:
         path: text, one sentence per line, plain or .gz; tokenizer: one of TOKENIZERS, None for white space.
-        word: a token; upper and lower case are the same unless match_case.
+        word: a token; upper and lower case are the same unless match_case; None finds every token.
         most: the maximum number; if there are more, a uniform sample by seed.
 
     Raises: ElmoFastError if there is none, or for text that cannot be read.
     """
-    if not word or len(word.split()) != 1:
+    if word is not None and len(word.split()) != 1:
         raise ElmoFastError(f"word must be one token without white space; got {word!r}")
     check_counts(most=most)
-    wanted = word if match_case else word.casefold()
+    expected = word if word is None or match_case else word.casefold()
     found = [
         Occurrence(line, place, tokens)
         for line, tokens in read_sentences(path, tokenizer)
         for place, token in enumerate(tokens)
-        if (token if match_case else token.casefold()) == wanted
+        if word is None or (token if match_case else token.casefold()) == expected
     ]
+    if not found and word is None:
+        raise ElmoFastError(f"{os.fspath(path)}: contains no tokens")
     if not found:
         raise ElmoFastError(f"word must occur in the text; got {word!r}, which does not occur in {os.fspath(path)}")
     if len(found) <= most:
@@ -141,7 +143,7 @@ def senses_of(
     method: str = "pca",
     seed: int = 0,
 ) -> Senses:
-    """Clusters of occurrences by the first 10 principal components of their vectors.
+    """Cluster occurrences by the first 10 principal components of their vectors.
 
     "auto" tries 2 to 8 clusters and takes the number with the largest mean silhouette (Rousseeuw 1987). It takes one
     cluster if one of ten single normal clouds with the same variances, divided in the same way, has an equal or larger
@@ -178,7 +180,7 @@ def senses_of(
 
 
 def _without_rounding(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Rows to a thousandth of their spread: in two batches a sentence has the same vectors except for rounding."""
+    """Round rows to a thousandth of their spread: batches change a sentence's vectors by rounding."""
     step = 1e-3 * float(rows.std(axis=0).max())
     return np.round(rows / step) * step if step > 0 else np.zeros(rows.shape)
 
@@ -225,7 +227,7 @@ def context_of(occurrence: Occurrence) -> list[str]:
 
 
 def typical_words(occurrences: Sequence[Occurrence], labels: npt.NDArray[np.int64]) -> list[list[str]]:
-    """Up to 6 words for each cluster, the most typical of its contexts first."""
+    """Return up to 6 words for each cluster, the most typical of its contexts first."""
     counts = [Counter[str]() for _ in range(int(labels.max()) + 1)]
     for occurrence, label in zip(occurrences, labels, strict=True):
         counts[label].update(context_of(occurrence))

@@ -111,7 +111,7 @@ def fonts_for(texts: Iterable[str], stacklevel: int = 4) -> Iterator[None]:
 
 
 def _fonts(characters: frozenset[str]) -> tuple[list[str], set[str]]:
-    """Names of the fonts to use after the default one, and the characters that no font has."""
+    """Return the fonts to use after the default one, and the characters that no font has."""
     from matplotlib import font_manager
 
     missing = {c for c in characters if c.isprintable() and not c.isspace()}

@@ -174,12 +174,12 @@ def picture(words: Sequence[str], plane: Plane, most_labels: int, title: str) ->
 
 
 def title_of(words: Sequence[str]) -> str:
-    """ "300 words", or "300 tokens" if a word occurs twice."""
+    """Return "300 words", or "300 tokens" if a word occurs twice."""
     return f"{len(words):,} {'words' if len(set(words)) == len(words) else 'tokens'}"
 
 
 def label_points(axes: Any, points: npt.NDArray[np.floating], texts: Sequence[str]) -> list[Label | None]:
-    """Write the texts next to the first len(texts) points where there is room; the place of each, in pixels."""
+    """Write the texts next to the first len(texts) points where there is room; return the place of each, in pixels."""
     axes.get_xlim()  # the limits are computed when asked for, not when the transform is
     pixels = axes.transData.transform(points)
     bounds = axes.get_window_extent()

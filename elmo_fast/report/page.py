@@ -162,7 +162,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def help_table(cells: Cells) -> str:
-    """Baseline, + ELMo, the difference in points and as a fraction of the errors, and whether seeds explain it."""
+    """Compare baseline and + ELMo: in points, as a fraction of the errors, and whether seeds explain it."""
     rows = []
     for target in targets_of(cells):
         base, ours = scores(cells, "help", target).values()
@@ -174,7 +174,7 @@ def help_table(cells: Cells) -> str:
 
 
 def rows_by_target(cells: Cells, experiment: str, first: str) -> str:
-    """One row per setting, one column per column of labels, the best in bold."""
+    """Return one row per setting, one column per column of labels, the best in bold."""
     targets = targets_of(cells)
     columns = [scores(cells, experiment, target) for target in targets]
     best = [max(column, key=lambda label: column[label].mean) for column in columns]
@@ -186,7 +186,7 @@ def rows_by_target(cells: Cells, experiment: str, first: str) -> str:
 
 
 def share_table(cells: Cells, target: Target) -> str:
-    """Baseline and + ELMo for each fraction of the training data."""
+    """Compare baseline and + ELMo for each fraction of the training data."""
     base, ours = curves(cells, target)
     rows = [
         [f"{share:.1%}", str(base[share]), str(ours[share]), f"{100 * (ours[share].mean - base[share].mean):+.2f}"]
@@ -280,7 +280,7 @@ def page(cells: Cells, settings: ReportSettings, facts: Sequence[str], near: str
 
 
 def _section(experiment: str, cells: Cells, folder: pathlib.Path) -> list[str]:
-    """Tables and links to pictures."""
+    """Return tables and links to pictures."""
     if experiment == "help":
         return [help_table(cells)]
     if experiment == "share":

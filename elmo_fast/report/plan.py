@@ -121,7 +121,7 @@ class Cell(NamedTuple):
 
 
 def cells(settings: ReportSettings, layers: int) -> list[Cell]:
-    """Every cell of the report's tables, for a biLM with `layers` layers, including the characters."""
+    """List every cell of the report's tables, for a biLM with `layers` layers, including the characters."""
     baseline: dict[str, Any] = {"elmo": "none"}
     large: dict[str, Any] = {"elmo": "input", "layer": "mix", "mix_l2": settings.large_l2}
     small = {**large, "mix_l2": settings.small_l2}

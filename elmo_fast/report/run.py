@@ -84,7 +84,7 @@ def _lines_of(configs: list[TaskConfig], processes: int) -> Iterator[str]:
 
 
 def _one(config: TaskConfig) -> str:
-    """Trains and returns a line about it. Always on one thread, in a child process or not, so that runs are equal."""
+    """Train and return a line about it. Always on one thread, in a child process or not, so that runs are equal."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from elmo_fast.tasks import train_task
 

@@ -47,7 +47,7 @@ def cooccurrences(
     folder: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Cooccurrences:
-    """How often word j occurs near word i within sentences; nearer words count more.
+    """Count how often word j occurs near word i within sentences; nearer words count more.
 
         X_ij = sum over pairs of i and a j before it, at most `window` words away, of 1 / distance
         X_ij + X_ji instead if `symmetric`: j before or after

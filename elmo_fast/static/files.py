@@ -43,7 +43,7 @@ Content = tuple[list[str], Matrix]
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[IO[bytes]]:
-    """Return the bytes of a file, decompressed if it is gzip; ElmoFastError if that is damaged."""
+    """Open the bytes of a file, decompressed if it is gzip; ElmoFastError if that is damaged."""
     with open(path, "rb") as file:
         packed = file.read(2) == GZIP
     try:
@@ -75,7 +75,7 @@ def _ends_in_number(line: bytes) -> bool:
 
 
 def read(path: str, format: str, limit: int | None) -> Content:
-    """All words and vectors of a file in one of FORMATS, or the first `limit`."""
+    """Read all words and vectors of a file in one of FORMATS, or the first `limit`."""
     if format == "safetensors":
         words, matrix, _ = _read_safetensors(path)
         return words[:limit], matrix[:limit]
@@ -92,7 +92,7 @@ def read(path: str, format: str, limit: int | None) -> Content:
 
 
 def read_through_cache(path: str, format: str, limit: int | None) -> Content:
-    """As `read`, but from the cache if that is intact and up to date; all of a file is written to its cache."""
+    """Read as `read` does, but from an intact and up-to-date cache; all of a file is written to its cache."""
     cache, about = f"{path}.cache.safetensors", os.stat(path)
     source = json.dumps([format, about.st_size, about.st_mtime_ns])
     if os.path.exists(cache):
@@ -162,7 +162,7 @@ def _rows_after_header(path: str, stream: IO[bytes], binary: bool, limit: int | 
 
 
 def _binary_rows(path: str, stream: IO[bytes], width: int, count: int) -> tuple[list[bytes], Matrix, bytes]:
-    """Up to `count` words and vectors, and the bytes that were read after them."""
+    """Read up to `count` words and vectors, and the bytes that were read after them."""
     matrix = np.empty((count, width), np.float32)
     words: list[bytes] = []
     size, data, at = 4 * width, b"", 0
@@ -189,7 +189,7 @@ def _binary_rows(path: str, stream: IO[bytes], width: int, count: int) -> tuple[
 def _text_rows(
     path: str, stream: Iterable[bytes], width: int, limit: int | None, first_line: int
 ) -> tuple[list[bytes], Matrix]:
-    """Words and vectors of lines, up to `limit`. first_line: number of the stream's next line, for errors."""
+    """Read words and vectors of lines, up to `limit`. first_line: number of the stream's next line, for errors."""
     words: list[bytes] = []
     matrix, lines = np.empty((0, width), np.float32), iter(stream)
     step = CHUNK_BYTES // (8 * width) + 1
@@ -206,7 +206,7 @@ def _text_rows(
 
 
 def _read_safetensors(path: str) -> tuple[list[str], Matrix, dict[str, str]]:
-    """Words, vectors and metadata of a file that `_write_safetensors` wrote."""
+    """Read words, vectors and metadata of a file that `_write_safetensors` wrote."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -258,7 +258,7 @@ def _checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
 
 
 def _decoded(path: str, words: list[bytes]) -> list[str]:
-    """Words as text; invalid UTF-8 (word2vec truncates words at a byte) becomes U+FFFD, with a warning."""
+    """Return words as text; invalid UTF-8 (word2vec truncates words at a byte) becomes U+FFFD, with a warning."""
     try:
         return b"\n".join(words).decode().split("\n") if words else []
     except UnicodeDecodeError:
@@ -271,7 +271,7 @@ def _decoded(path: str, words: list[bytes]) -> list[str]:
 
 
 def _encoded(words: Sequence[str]) -> list[bytes]:
-    """Words as UTF-8; ElmoFastError for one with a lone surrogate."""
+    """Return words as UTF-8; ElmoFastError for one with a lone surrogate."""
     try:
         return [word.encode() for word in words]
     except UnicodeEncodeError as error:

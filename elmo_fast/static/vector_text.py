@@ -45,7 +45,7 @@ def read_vector_text(
 
 
 def write_vector_text(words: Sequence[bytes], matrix: Matrix) -> npt.NDArray[np.uint8]:
-    r"""Lines that `read_vector_text` reads back bit by bit: numbers have the fewest digits that allow it.
+    r"""Return lines that `read_vector_text` reads back bit by bit: numbers have the fewest digits that allow it.
 
     words: N, each `is_read_back`; matrix: [N, D] float32, finite
     """

@@ -42,7 +42,7 @@ def train_word2vec(
     seed: int = 0,
     report: Callable[[Epoch], None] | None = None,
 ) -> Vectors:
-    """Trains word vectors on a text, the most frequent words first.
+    """Train word vectors on a text, the most frequent words first.
 
     path: one sentence per line, words separated by spaces: a file, a folder or a glob; several files, and gzip, are
         first copied into one

@@ -6,7 +6,6 @@ and of the vectors.
 
 import contextlib
 import hashlib
-import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,12 +15,11 @@ import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
-from elmo_fast.token_files.formats import safetensors_layout
+from elmo_fast.token_files.formats import mapped, safetensors_layout
 
 Rows = npt.NDArray[Any]
 FAMILY = "elmo_fast.token_vectors"
 FORMAT = f"{FAMILY} 3"
-_STORED = {"F32": "float32", "F16": "float16"}
 
 
 class DamagedFile(ElmoFastError):
@@ -47,16 +45,14 @@ class CacheFile:
                 about = file.metadata() or {}
                 if about.get("format") != FORMAT:
                     raise DamagedFile(f"{path}: written by an older version")
-                vectors = file.get_slice("vectors")
-                dtype, shape = _STORED.get(vectors.get_dtype()), tuple(vectors.get_shape())
+                vectors = mapped(path, file.get_slice("vectors"))
         except SafetensorError as error:
             raise DamagedFile(f"{path}: damaged: {error}") from error
-        if dtype is None or len(shape) != 3:
+        if vectors is None:
             raise DamagedFile(f"{path}: damaged: its header is not what was written")
         self.made_from = about.get("made_from", "")
-        start = os.path.getsize(path) - math.prod(shape) * np.dtype(dtype).itemsize
-        self.vectors: Rows = np.memmap(path, dtype, "r", start, shape) if math.prod(shape) else np.empty(shape, dtype)
-        if about.get("sha256") != _digest(self.path, start, self.made_from):
+        self.vectors: Rows = vectors
+        if about.get("sha256") != _digest(self.path, os.path.getsize(path) - vectors.nbytes, self.made_from):
             raise DamagedFile(f"{path}: damaged: its vectors are not those that were written")
 
 

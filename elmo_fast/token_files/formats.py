@@ -141,11 +141,11 @@ def sentence_to_index(sentences: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
-    """AllenNLP's layout: dataset "{index}" [L, n, 2D] or [n, 2D] per sentence, and sentence_to_index.
+    """Write AllenNLP's layout: dataset "{index}" [L, n, 2D] or [n, 2D] per sentence, and sentence_to_index.
 
     A blank line is a dataset of 0 tokens; with datasets named by sentences it has none. Pooled vectors are the rows of
-    one dataset, "embeddings". h5py creates all datasets, in
-    the order of the sentences, and reserves their space; then each is written at its place, in any order.
+    one dataset, "embeddings". h5py creates all datasets, in the order of the sentences, and reserves their space; then
+    each is written at its place, in any order.
     """
     import h5py
 
@@ -186,10 +186,7 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def hdf5_flat(path: Path, contents: Contents) -> Iterator[Write]:
-    """Write safetensors: `embeddings` [tokens, L, 2D], `offsets` [sentences + 1] and, if there are names, `names`.
-
-    `names` is a JSON list in UTF-8, as bytes. Each sentence's vectors are written at their offset as they come. Pooled
-    vectors have no offsets.
+    """Write HDF5: `embeddings` [tokens, L, 2D], `offsets` [sentences + 1]; the metadata are attributes.
 
     Pooled: `embeddings` as Contents.shape says, no offsets, and sentence_to_index if the sentences have names.
     """
@@ -241,12 +238,25 @@ def safetensors_layout(
     )
 
 
+def mapped(path: Path, tensor: Any) -> np.ndarray[Any, Any] | None:
+    """Map the last tensor of a safetensors file into memory; None unless it has three axes of float32 or float16.
+
+    tensor: a slice of the open file.
+    """
+    shape, dtype = tuple(tensor.get_shape()), {"F32": "<f4", "F16": "<f2"}.get(tensor.get_dtype())
+    if dtype is None or len(shape) != 3:
+        return None
+    if not math.prod(shape):
+        return np.empty(shape, dtype)  # no memory to map
+    return np.memmap(path, dtype, "r", os.path.getsize(path) - math.prod(shape) * np.dtype(dtype).itemsize, shape)
+
+
 @contextlib.contextmanager
 def safetensors(path: Path, contents: Contents) -> Iterator[Write]:
-    """`embeddings` [tokens, L, 2D], `offsets` [sentences + 1] and, where the sentences have names, `names`.
+    """Write safetensors: `embeddings` [tokens, L, 2D], `offsets` [sentences + 1] and, if there are names, `names`.
 
-    A JSON list in UTF-8, as bytes. Each sentence's vectors are written at their offset as they come. Pooled: no
-    offsets.
+    `names` is a JSON list in UTF-8, as bytes. Each sentence's vectors are written at their offset as they come. Pooled:
+    no offsets.
     """
     offsets = contents.offsets
     stored = b"" if contents.pooled else offsets.astype("<i8").tobytes()

@@ -23,6 +23,20 @@ def toy(tmp_path_factory):
     return tuple(map(str, make_weights(tmp_path_factory.mktemp("toy"))))
 
 
+def pair(toy):
+    """The options that name the toy model."""
+    return ["--options-file", toy[0], "--weight-file", toy[1]]
+
+
+def refused(done, *words):
+    """The run failed with status 2 and one sentence that holds `words`, besides lines on threads and on --help."""
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    besides = ("cpu ", "elmo-fast")
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(besides) or "error: " in line]
+    assert len(lines) == 1, done.stderr
+    assert [word for word in words if word not in done.stderr] == [], done.stderr
+
+
 @pytest.fixture
 def text(tmp_path):
     """A file of SENTENCES."""

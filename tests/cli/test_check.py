@@ -5,6 +5,7 @@ import torch
 
 from elmo_fast.cli import check
 from elmo_fast.cli.main import main
+from tests.cli.conftest import pair
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_a_gpu_is_unchecked_until_the_check_passes_and_with_another_driver_again
 def test_embed_and_pretrain_remind_of_the_check(monkeypatch, toy, text, tmp_path):
     reminded = []
     monkeypatch.setattr(check, "remind", lambda device: reminded.append(str(device)))
-    model = ["--options_file", toy[0], "--weight_file", toy[1], "-q"]
+    model = [*pair(toy), "-q"]
     assert main(["embed", text, str(tmp_path / "out.hdf5"), "--all", *model]) == 0
     assert main(["embed", text, str(tmp_path / "out"), "--all", "--shard", "0/1", *model]) == 0
 

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from elmo_fast.checkpoints import load_checkpoint
+from elmo_fast.cli import models
 from elmo_fast.cli.main import main
 from elmo_fast.text import Vocabulary
+from tests.cli.conftest import pair
 from tests.manylangs import write_model
 from tests.weights import make_weights
 
@@ -45,6 +47,7 @@ def test_there_and_back_is_exact_with_softmax_and_vocabulary(pretrained, convert
         np.testing.assert_array_equal(softmax["softmax/W"][()], state["softmax.weight"].numpy())
         np.testing.assert_array_equal(softmax["softmax/b"][()], state["softmax.bias"].numpy())
         assert "softmax" not in weights
+    assert json.loads((converted / "options.json").read_text())["char_cnn"]["n_characters"] == 262
     assert main(["convert", "--model", str(converted), "--to", "safetensors", "--outdir", str(tmp_path / "back")]) == 0
     out = capsys.readouterr().out
     assert "config.json, model.safetensors, manifest.json, vocab.txt | read back, weights and vectors of" in out
@@ -74,7 +77,7 @@ def test_eval_of_the_converted_model_says_the_same(pretrained, converted, tmp_pa
 
 
 def test_a_model_without_a_softmax_leaves_no_softmax_file(toy, tmp_path):
-    words = ["--options-file", toy[0], "--weight-file", toy[1], "--to", "hdf5", "--outdir", str(tmp_path / "out")]
+    words = [*pair(toy), "--to", "hdf5", "--outdir", str(tmp_path / "out")]
     assert main(["convert", *words]) == 0
     assert sorted(os.listdir(tmp_path / "out")) == ["options.json", "weights.hdf5"]
 
@@ -167,8 +170,8 @@ def test_a_softmax_file_beside_a_folder_or_alone_is_refused(pretrained, converte
     assert "--softmax_file needs --options_file and --weight_file" in capsys.readouterr().err
     assert main(words) == 2
     assert "name a model with --model FOLDER" in capsys.readouterr().err
-    pair = ["--options-file", toy[0], "--weight-file", toy[1]]
-    assert main(["convert", "--to", "hdf5", "--outdir", str(tmp_path), *pair, "--softmax-file", "absent"]) == 2
+
+    assert main(["convert", "--to", "hdf5", "--outdir", str(tmp_path), *pair(toy), "--softmax-file", "absent"]) == 2
     assert "--softmax_file must be a file; there is no 'absent': check the spelling" in capsys.readouterr().err
 
 
@@ -183,3 +186,17 @@ def test_a_model_of_lexicons_goes_to_our_format_and_not_to_bilm_tfs(tmp_path, ca
     assert main(["convert", "--model", str(folder), "--to", "hdf5", "--out_dir", str(tmp_path / "hdf5")]) == 2
     assert "bilm-tf's format cannot store this model: its characters and words" in capsys.readouterr().err
     assert not (tmp_path / "hdf5").exists()
+
+
+def test_convert_takes_a_model_that_differs_away_again(toy, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(models, "largest_difference", lambda *words, **more: float("nan"))
+    assert main(["convert", *pair(toy), "--to", "hdf5", "--outdir", str(tmp_path / "out")]) == 2
+    assert "the written model differs" in capsys.readouterr().err
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_a_model_of_word_ids_is_converted(tmp_path, capsys):
+    options, weights = make_weights(tmp_path / "words", words=11)
+    words = ["convert", "--options-file", str(options), "--weight-file", str(weights), "--to", "safetensors"]
+    assert main([*words, "--outdir", str(tmp_path / "own")]) == 0
+    assert "differ by at most 0" in capsys.readouterr().out

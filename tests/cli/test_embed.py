@@ -14,14 +14,14 @@ from safetensors.numpy import load_file
 
 from elmo_fast.cli.main import main
 from elmo_fast.modules import BiLM, ElmoEmbedder
-from tests.cli.conftest import SENTENCES
+from tests.cli.conftest import SENTENCES, pair
 
 TOKENS = [sentence.split() for sentence in SENTENCES]
 KINDS = {"--all": lambda v: v, "--top": lambda v: v[-1], "--average": lambda v: np.average(v, axis=0)}
 
 
 def embed(text, out, toy, *words):
-    assert main(["embed", text, str(out), "--options-file", toy[0], "--weight-file", toy[1], "-q", *words]) == 0
+    assert main(["embed", text, str(out), *pair(toy), "-q", *words]) == 0
     return out
 
 
@@ -139,17 +139,7 @@ def test_blank_lines_name_no_dataset(toy, tmp_path):
     ],
 )
 def test_the_name_of_the_output_says_its_format(text, toy, tmp_path, capsys, output, words, written):
-    line = [
-        "embed",
-        text,
-        str(tmp_path / output),
-        "--average",
-        "--options-file",
-        toy[0],
-        "--weight-file",
-        toy[1],
-        *words,
-    ]
+    line = ["embed", text, str(tmp_path / output), "--average", *pair(toy), *words]
     status = main(line)
     error = capsys.readouterr().err
     if written.startswith("a."):
@@ -251,32 +241,8 @@ def test_fasta_records_are_named_and_parquet_rows_are_lines(text, toy, tmp_path)
     assert flat(flat_file, "npz")[1].tolist() == [0, 3, 5]
 
 
-def test_model_folder_is_the_same_model(text, toy, tmp_path):
-    with h5py.File(embed(text, tmp_path / "a", toy, "--top")) as a:
-        first = a["1"][()]
-    assert (
-        main(
-            [
-                "convert",
-                "--options-file",
-                toy[0],
-                "--weight-file",
-                toy[1],
-                "--to",
-                "safetensors",
-                "--outdir",
-                str(tmp_path / "own"),
-            ]
-        )
-        == 0
-    )
-    assert main(["elmo", text, str(tmp_path / "b"), "--top", "--model", str(tmp_path / "own"), "-q"]) == 0
-    with h5py.File(tmp_path / "b") as b:
-        np.testing.assert_array_equal(first, b["1"][()])
-
-
 def test_progress_lines_tell_rate_and_time_left(text, toy, tmp_path, capsys):
-    words = ["embed", text, str(tmp_path / "out"), "--top", "--options-file", toy[0], "--weight-file", toy[1]]
+    words = ["embed", text, str(tmp_path / "out"), "--top", *pair(toy)]
     assert main([*words, "--file-friendly-logging", "--vocab-path", "ignored"]) == 0
     error = capsys.readouterr().err
     assert "of 22.0 tokens (100%)" in error
@@ -338,7 +304,7 @@ def test_a_parquet_file_has_a_row_for_each_line(text, toy, tmp_path):
 
 
 def test_pooling_is_refused_in_parts(text, toy, tmp_path, capsys):
-    words = ["--options-file", toy[0], "--weight-file", toy[1], "--pool", "max", "--shard", "0/1"]
+    words = [*pair(toy), "--pool", "max", "--shard", "0/1"]
     assert main(["embed", text, str(tmp_path / "out"), *words]) == 2
     assert "--pool writes one file; leave out --shard" in capsys.readouterr().err
 

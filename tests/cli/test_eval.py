@@ -17,6 +17,8 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.text import Vocabulary
+from tests.cli.conftest import refused
+from tests.command_line import elmo_fast
 from tests.weights import make_weights
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", ".", "bird"]
@@ -127,14 +129,11 @@ def test_a_perplexity_beyond_all_numbers_is_the_largest(text, tmp_path):
         (["--test_prefix", "good", "--vocab_file", "short"], "the vocabulary must have the 9 words"),
     ],
 )
-def test_what_cannot_be_evaluated_is_one_sentence(model, tmp_path, monkeypatch, capsys, words, message):
+def test_what_cannot_be_evaluated_is_one_sentence(model, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "blank").write_text("\n \n")
     (tmp_path / "good").write_text("the cat\n")
     (tmp_path / "short").write_text("<S>\n</S>\n<UNK>\n")
     before = sorted(os.listdir(tmp_path))
-    assert main(["eval", "--model", model, "-q", *words]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 1
+    refused(elmo_fast("eval", "--model", model, "-q", *words), message)
     assert sorted(os.listdir(tmp_path)) == before

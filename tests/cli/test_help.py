@@ -39,22 +39,13 @@ def test_a_default_of_zero_and_what_is_required_are_shown(every):
 
 def test_the_common_options_have_one_sentence_each(every):
     """Less the default, which may differ."""
-    common = (
-        "--model",
-        "--options_file",
-        "--weight_file",
-        "--prefix",
-        "--file_friendly_logging",
-        "--threads",
-        "--device",
-    )
+    common = ["--model", "--options_file", "--weight_file", "--prefix", "--file_friendly_logging"]
+    common += ["--threads", "--device"]
     told = collections.defaultdict(set)
     for name, parser in every.items():
+        own = name.partition(" ")[0] in ("report", "task")  # whose model is a setting of its own
         for option, sentence in helps(parser).items():
-            if option in common and name.partition(" ")[0] not in (
-                "report",
-                "task",
-            ):  # whose model is a setting of its own
+            if option in common and not own:
                 told[option].add(sentence.partition(" (default: ")[0])
     assert {option: len(each) for option, each in told.items()} == dict.fromkeys(common, 1)
 

@@ -12,6 +12,8 @@ from elmo_fast.cli.main import main
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
+from tests.cli.conftest import pair, refused
+from tests.command_line import elmo_fast
 from tests.fake_hub import FakeHub
 from tests.pretrain.toy import toy_config
 from tests.snippets import BLOCK
@@ -181,7 +183,7 @@ def test_a_model_of_bilm_tf_goes_out_with_its_softmax(hub, run, tmp_path):
 
 
 def test_without_a_licence_that_is_said(hub, toy, tmp_path, capsys):
-    words = ["--options-file", toy[0], "--weight-file", toy[1], "--to", "safetensors", "--outdir", str(tmp_path / "m")]
+    words = [*pair(toy), "--to", "safetensors", "--outdir", str(tmp_path / "m")]
     assert main(["convert", *words]) == 0
     assert main(["upload", str(tmp_path / "m"), "me/elmo"]) == 0
     assert "no --licence: the page will not state the license" in capsys.readouterr().err
@@ -198,7 +200,10 @@ def test_without_a_licence_that_is_said(hub, toy, tmp_path, capsys):
             ["upload", "absent", "me/elmo"],
             "absent: wanted a folder with a model, or its .zip or .tar.gz, found nothing",
         ),
-        (["upload", "RUN", "elmo"], "wanted a name on the hub like user/name or user/name@revision, found 'elmo'"),
+        (
+            ["upload", "RUN", "elmo", "--licence", "mit"],
+            "wanted a name on the hub like user/name or user/name@revision",
+        ),
         (["upload", "RUN", "me/elmo", "--licence", "mit\nx: y"], "--licence must be one word"),
         (
             ["eval", "--model", "me/x", "--test_prefix", "y"],
@@ -208,12 +213,9 @@ def test_without_a_licence_that_is_said(hub, toy, tmp_path, capsys):
         (["download", "me/empty"], "wanted config.json and model.safetensors, or options.json and a *.hdf5"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(hub, run, capsys, words, message):
+def test_what_cannot_be_done_is_one_sentence(hub, run, words, message):
     hub.repos["me/empty"] = {"vocab.txt": b"x"}
-    assert main([str(run) if word == "RUN" else word for word in words]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert "Traceback" not in error
+    refused(elmo_fast(*(run if word == "RUN" else word for word in words)), message)
     assert "me/elmo" not in hub.repos
 
 

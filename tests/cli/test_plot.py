@@ -1,19 +1,19 @@
 """`elmo-fast plot`: each kind from its command to its files, and what it says when that cannot be."""
 
 import json
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 from elmo_fast.cli.main import main
-from elmo_fast.cli.plot import KINDS
+from tests.cli.conftest import pair, refused
+from tests.command_line import elmo_fast
 
 
 @pytest.fixture
 def model(toy):
-    return ["--options-file", toy[0], "--weight-file", toy[1], "-q"]
+    return [*pair(toy), "-q"]
 
 
 @pytest.fixture
@@ -116,38 +116,20 @@ def test_layers_of_several_sources_have_their_names(bank, capsys):
         (["layers", "bank.txt"], "bank.txt: not JSON text"),
     ],
 )
-def test_what_cannot_be_drawn_is_one_sentence(bank, model, capsys, words, message):
+def test_what_cannot_be_drawn_is_one_sentence(bank, model, words, message):
     """Status 2, one line, and no new file."""
     words = [part for word in words for part in (model if word == "MODEL" else [word])]
-    assert main(["plot", *words]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 1
+    refused(elmo_fast("plot", *words), message)
     assert [path.name for path in bank.iterdir()] == ["bank.txt"]
 
 
 @pytest.mark.parametrize("module", ["sklearn.cluster", "matplotlib.figure"])
-def test_without_an_extra_one_sentence_says_what_to_install(bank, model, capsys, monkeypatch, module):
+def test_without_an_extra_one_sentence_says_what_to_install(bank, model, monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
     command = ["plot", "senses", *model, "--word", "bank", "--text", "bank.txt", "--output", "s.png"]
-    assert main(command) == 2
-    error = capsys.readouterr().err
-    assert (
-        f'needs {module.partition(".")[0]}, which is not installed: pip install --no-build-isolation "SOURCE[plots]"'
-        in error
-    )
-    assert len(error.splitlines()) == 1
+    said = f'needs {module.partition(".")[0]}, which is not installed: pip install --no-build-isolation "SOURCE[plots]"'
+    refused(elmo_fast(*command), said)
     assert not (bank / "s.png").exists()
-
-
-@pytest.mark.parametrize("words", [[], *([kind] for kind in KINDS)])
-def test_help_tells_without_torch(words):
-    code = "import sys\nfrom elmo_fast.cli.main import main\ntry:\n    main(sys.argv[1:])\nexcept SystemExit as stop:\n"
-    code += "    assert stop.code == 0\nassert not {'torch', 'matplotlib', 'sklearn'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, "plot", *words, "--help"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    wanted = KINDS if not words else ["--output" if words != ["projector"] else "--out_dir", "--config"]
-    assert all(word in done.stdout for word in wanted)
 
 
 def test_a_run_named_like_a_kind_is_drawn_by_its_path(bank, capsys):

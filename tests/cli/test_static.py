@@ -9,7 +9,7 @@ import pytest
 from elmo_fast.cli.main import main
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.static import Vectors, evaluate_analogies, evaluate_similarity, load_vectors, save_vectors
-from tests.cli.conftest import SENTENCES
+from tests.cli.conftest import SENTENCES, pair
 
 needs_gensim = pytest.mark.skipif(importlib.util.find_spec("gensim") is None, reason="gensim is not installed")
 
@@ -153,7 +153,7 @@ def test_options_of_another_algorithm_are_refused(text, tmp_path, capsys, algo, 
 
 def test_export_of_a_vocabulary_and_of_a_text(toy, text, tmp_path, capsys):
     """Layer 0 by itself, a mean over the text; markers get no vector."""
-    model = ["static", "export", "--options-file", toy[0], "--weight-file", toy[1], "-q"]
+    model = ["static", "export", *pair(toy), "-q"]
     vocabulary, output = tmp_path / "vocab.txt", tmp_path / "v.bin"
     vocabulary.write_text("<S>\n</S>\n<UNK>\ncat\ndog\n")
     assert main([*model, "--vocab_file", str(vocabulary), "--output", str(output)]) == 0
@@ -174,9 +174,3 @@ def test_export_of_a_vocabulary_and_of_a_text(toy, text, tmp_path, capsys):
     assert "give --vocab_file" in capsys.readouterr().err
     assert main([*model, "--corpus", text, "--layer", "9", "--output", str(output)]) == 2
     assert "layers must be" in capsys.readouterr().err
-
-
-def test_help_tells_the_kinds(capsys):
-    with pytest.raises(SystemExit):
-        main(["static", "--help"])
-    assert "train word vectors on your own text" in capsys.readouterr().out

@@ -11,6 +11,7 @@ import torch
 from elmo_fast import threads
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
+from tests.cli.conftest import pair
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def machine(monkeypatch):
 
 @pytest.mark.parametrize("count", ["0", "-1", "100000"])
 def test_so_many_threads_are_refused(tmp_path, text, toy, capsys, count):
-    words = ["embed", text, str(tmp_path / "out"), "--top", "--options_file", toy[0], "--weight_file", toy[1]]
+    words = ["embed", text, str(tmp_path / "out"), "--top", *pair(toy)]
     before = torch.get_num_threads()
     assert main([*words, "--threads", count]) == 2
     error = capsys.readouterr().err
@@ -76,7 +77,7 @@ def test_work_of_others_is_seen_and_own_work_is_not(monkeypatch):
 @pytest.mark.parametrize("given", [None, "2"])
 def test_the_opening_line_says_how_many_and_why(machine, tmp_path, text, toy, capsys, given):
     machine(2, 1.6)
-    words = ["embed", text, str(tmp_path / "out"), "--top", "--options_file", toy[0], "--weight_file", toy[1]]
+    words = ["embed", text, str(tmp_path / "out"), "--top", *pair(toy)]
     before = torch.get_num_threads()
     try:
         assert main([*words, *(["--threads", given] if given else [])]) == 0
@@ -109,7 +110,7 @@ def test_embed_chooses_it_before_torch_is_there():
     import elmo_fast.cli._common as common
     told = lambda: f"{os.environ.get('OMP_WAIT_POLICY')} {'torch' in sys.modules}"
     common.choose_device = lambda arguments: sys.exit(told())
-    embed.run(embed.build_parser().parse_args(["in.txt", "out", "--top"]))
+    embed.run_embed(embed.embed_parser().parse_args(["in.txt", "out", "--top"]))
     """
     clean = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=clean)

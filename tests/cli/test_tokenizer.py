@@ -31,17 +31,8 @@ def folder(tmp_path_factory):
     reading = ("--train_prefix", folder / "text.log", "--tokenizer", "logs")
     run("prepare", *reading, "--out_dir", folder / "corpus", "--min_count", 1, "-q")
     run("vocab", *reading, "--vocab_file", folder / "vocab.txt", "--min_count", 1, "-q")
-    run(
-        "pretrain",
-        "--train_prefix",
-        folder / "corpus",
-        "--heldout_prefix",
-        folder / "text.log",
-        "--save_dir",
-        folder / "run",
-        *TINY,
-        "-q",
-    )
+    texts = ("--train_prefix", folder / "corpus", "--heldout_prefix", folder / "text.log")
+    run("pretrain", *texts, "--save_dir", folder / "run", *TINY, "-q")
     return folder
 
 

@@ -35,6 +35,15 @@ def test_of_many_some_are_drawn_by_the_seed(tmp_path):
     assert found == find_occurrences(path, "a", most=30)[0] != find_occurrences(path, "a", most=30, seed=1)[0]
 
 
+def test_every_token_is_found_without_a_word(text, tmp_path):
+    found, total = find_occurrences(text, None)
+    assert [one.tokens[one.place] for one in found] == TEXT.split()
+    assert total == len(TEXT.split())
+    (tmp_path / "blank").write_text("\n\n")
+    with pytest.raises(ElmoFastError, match="blank: contains no tokens"):
+        find_occurrences(tmp_path / "blank", None)
+
+
 @pytest.mark.parametrize(("word", "message"), [("river", "does not occur in"), ("", "one token"), ("a b", "one token")])
 def test_no_occurrence_is_one_sentence(text, word, message):
     with pytest.raises(ElmoFastError, match=message):

@@ -60,7 +60,7 @@ def train_glove(
     report: Callable[[GloveEpoch], None] | None = None,
     progress: GloveProgress | None = None,
 ) -> Vectors:
-    """Trains word vectors w + w~ on a text, the most frequent words first.
+    """Train word vectors w + w~ on a text, the most frequent words first.
 
         J = sum over X_ij > 0 of min(1, (X_ij / x_max)^alpha) (w_i · w~_j + b_i + b~_j - ln X_ij)²
 

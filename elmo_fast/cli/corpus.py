@@ -1,5 +1,6 @@
-"""`elmo-fast prepare`: converts text files to the folder of numbers that pretraining reads."""
+"""`elmo-fast vocab` and `elmo-fast prepare`: from text to a vocabulary, and to the numbers that pretraining reads."""
 
+import os
 import shlex
 from typing import Any
 
@@ -9,7 +10,43 @@ from elmo_fast.fields import MIN_COUNT
 from elmo_fast.progress import duration
 
 
-def build_parser() -> Any:
+def vocab_parser() -> Any:
+    parser = _common.new_parser(
+        "vocab",
+        "Writes the words of a corpus by decreasing count, after <S>, </S> and <UNK>, one per line.",
+        shared=(),
+    )
+    parser.shared("train_prefix", "tokenizer", "processes", "file_friendly_logging")
+    parser.output("vocab_file", "file to write; compressed if its name ends in .gz", required=True)
+    parser.shared("min_count")
+    parser.option("max_size", int, "maximum size of the vocabulary, including the three markers")
+    return parser
+
+
+def run_vocab(arguments: Any) -> int:
+    from elmo_fast.corpus import count_words_of
+    from elmo_fast.text import Vocabulary, unknown_hints
+    from elmo_fast.text.vocabulary import built_vocabulary
+
+    Vocabulary.build({}, arguments.min_count, arguments.max_size)  # reports invalid values at once
+    # Finding a missing folder only at the end would be late.
+    os.scandir(os.path.dirname(os.path.abspath(arguments.vocab_file))).close()
+    with _common.Progress(arguments, unit="B") as progress:
+        counts = count_words_of(arguments.train_prefix, arguments.processes, progress.read, arguments.tokenizer)
+    vocabulary, lines = built_vocabulary(counts, arguments.min_count, arguments.max_size)
+    for line in lines:
+        _common.logger().info(line)
+    vocabulary.write(arguments.vocab_file)
+    covered = sum(counts[word] for word in vocabulary.words)
+    share = f"{100 * covered / counts.total():.2f}% of {counts.total()} tokens"
+    known = f"{len(vocabulary) - 3} of {len(counts)} distinct words"
+    _common.logger().info("%s: %d lines; %s, %s", arguments.vocab_file, len(vocabulary), known, share)
+    for line in unknown_hints(vocabulary, counts.__getitem__, counts.total()):
+        _common.logger().info(line)
+    return 0
+
+
+def prepare_parser() -> Any:
     parser = _common.new_parser(
         "prepare",
         "Reads text once (one sentence per line) and writes it as numbers, which "
@@ -29,11 +66,10 @@ def build_parser() -> Any:
     return parser
 
 
-def run(arguments: Any) -> int:
+def run_prepare(arguments: Any) -> int:
     from elmo_fast.corpus import is_prepared, prepare
     from elmo_fast.text import Vocabulary
 
-    _common.set_up_logging(arguments)
     vocabulary = None
     if arguments.vocab_file is not None:
         if arguments.min_count != MIN_COUNT or arguments.max_vocab_size is not None:
@@ -52,12 +88,12 @@ def run(arguments: Any) -> int:
             report=progress.say,
             **options,
         )
-    for line in report(corpus, arguments.out_dir, there, duration(progress.seconds)):
+    for line in summary(corpus, arguments.out_dir, there, duration(progress.seconds)):
         _common.logger().info(line)
     return 0
 
 
-def report(corpus: Any, folder: str, there: bool, time: str) -> list[str]:
+def summary(corpus: Any, folder: str, there: bool, time: str) -> list[str]:
     """Return a summary of a prepared corpus, and what to do next."""
     words, known = corpus.tokens, 1 - corpus.unknown / corpus.tokens
     how = "existed already, unchanged" if there else f"written in {time}"

@@ -1,14 +1,15 @@
-"""`elmo-fast neighbours`: the tokens of a corpus whose vectors, in context, are nearest to one token's."""
+"""`elmo-fast neighbours` and `elmo-fast cache-vocab`: vectors in context searched, those without context written."""
 
 from typing import Any
 
 from elmo_fast.cli import _common
-from elmo_fast.text import rereadable, tokenizer
+from elmo_fast.progress import duration
+from elmo_fast.text import Vocabulary, rereadable, tokenizer
 
 CONTEXT = 6
 
 
-def build_parser() -> Any:
+def neighbours_parser() -> Any:
     parser = _common.new_parser(
         "neighbours",
         "Lists the tokens of a corpus that are nearest to one token of a sentence, by the cosine of their vectors.",
@@ -29,7 +30,7 @@ def build_parser() -> Any:
     return parser
 
 
-def run(arguments: Any) -> int:
+def run_neighbours(arguments: Any) -> int:
     from elmo_fast.tokens import check_query, in_context, nearest_tokens
 
     _common.resolve_model(arguments)
@@ -46,4 +47,28 @@ def run(arguments: Any) -> int:
         for rank, token in enumerate(near, start=1):
             shown = in_context(token.tokens, token.place, CONTEXT, ellipsis="...")
             print(f"{rank:>3}  {token.cosine:.4f}  line {token.line + 1}: {shown}")
+    return 0
+
+
+def cache_vocab_parser() -> Any:
+    parser = _common.new_parser(
+        "cache-vocab", "Writes the dataset `embedding` [words, D]: the character encoder's vector of every word."
+    )
+    parser.shared(*_common.MODEL_OPTIONS)
+    parser.option("vocab_file", str, "vocabulary: one word per line, including <S>, </S> and <UNK>", required=True)
+    parser.output("output", "HDF5 file to write", required=True)
+    parser.shared("batch_size", default=1024, help="words per batch")
+    parser.shared("file_friendly_logging")
+    return parser
+
+
+def run_cache_vocab(arguments: Any) -> int:
+    from elmo_fast.static import write_word_vectors
+
+    _common.resolve_model(arguments)
+    words, file = Vocabulary.read(arguments.vocab_file).words, arguments.output
+    bilm = _common.load_embedder(arguments).elmo_bilm
+    with _common.Progress(arguments, len(words), unit="words") as progress:
+        write_word_vectors(bilm, words, file, batch_size=arguments.batch_size, progress=progress.add)
+    _common.logger().info("%s: %d words in %s", file, progress.done, duration(progress.seconds))
     return 0

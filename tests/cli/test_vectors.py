@@ -1,0 +1,174 @@
+"""neighbours, with the cache that is written once and never trusted damaged, and cache-vocab."""
+
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+from elmo_fast.cli.main import main
+from elmo_fast.modules import BiLM, ElmoEmbedder
+from elmo_fast.text import Vocabulary
+from tests.cli.conftest import SENTENCES, pair, refused
+from tests.command_line import elmo_fast
+from tests.weights import make_weights
+
+
+@pytest.fixture
+def ask(toy, text, tmp_path, capsys):
+    """Runs a query; returns what it prints. words: more options; other_model, corpus: in place of the usual."""
+
+    def run(*words, status=0, model=toy, corpus=text, told=()):
+        pair = ["--options-file", model[0], "--weight-file", model[1]]
+        query = ["--corpus", corpus, "--query", "A cat sat", "--index", "1", "--topn", "4", "-q"]
+        assert main(["neighbours", *pair, *query, *words]) == status
+        out = capsys.readouterr()
+        assert [each for each in told if each not in out.err] == []
+        return out.out if status == 0 else out.err
+
+    return run
+
+
+@pytest.fixture
+def model(toy):
+    return pair(toy)
+
+
+@pytest.fixture
+def embedded(monkeypatch):
+    """How many batches were embedded so far, the query's among them."""
+    count = [0]
+    plain = BiLM.batch_to_ids
+
+    def counted(self, batch):
+        count[0] += 1
+        return plain(self, batch)
+
+    monkeypatch.setattr(BiLM, "batch_to_ids", counted)
+    return count
+
+
+@pytest.mark.parametrize("layer", ["top", "all", "average", "0"])
+def test_the_answers_are_those_without_a_cache(ask, tmp_path, embedded, layer):
+    """Written, and read again: then the query alone is embedded."""
+    cache = ["--cache", str(tmp_path / "tokens")]
+    plain = ask("--layer", layer)
+    assert ask("--layer", layer, *cache) == plain
+    before = embedded[0]
+    assert ask("--layer", layer, *cache) == plain
+    assert embedded[0] == before + 1
+
+
+def test_a_file_of_all_layers_serves_each(ask, tmp_path, embedded):
+    cache = ["--cache", str(tmp_path / "tokens")]
+    ask("--layer", "all", *cache)
+    before = embedded[0]
+    for layer in ("0", "1", "top"):
+        assert ask("--layer", layer, *cache) == ask("--layer", layer)
+    assert embedded[0] == before + 3 + 3 * 2  # a query each with the cache; a query and the text each without
+    assert "is of layers 0, 1, 2 only" in ask("--layer", "average", *cache, status=2)
+
+
+def test_a_file_of_something_else_is_refused_and_kept(ask, tmp_path):
+    """Another text, model or precision, or no such file at all."""
+    path = tmp_path / "tokens"
+    cache = ["--cache", str(path)]
+    ask(*cache)
+    whole = path.read_bytes()
+    (tmp_path / "other.txt").write_text("The cat sat .\n")
+    assert "is of a different corpus" in ask(*cache, corpus=str(tmp_path / "other.txt"), status=2)
+    (tmp_path / "model").mkdir()
+    other = tuple(map(str, make_weights(tmp_path / "model", seed=5)))
+    assert "is of a different model" in ask(*cache, model=other, status=2)
+    assert "is of a different precision" in ask(*cache, "--precision", "bfloat16", status=2)
+    assert path.read_bytes() == whole
+    path.write_text("a diary")
+    assert "is no file of token vectors" in ask(*cache, status=2)
+    assert path.read_text() == "a diary"
+
+
+def test_no_room_is_told_before_anything_is_embedded(ask, tmp_path, monkeypatch, embedded):
+    monkeypatch.setattr("elmo_fast.token_files.formats.free_bytes", lambda path: 10)
+    assert " and 10 bytes are free" in ask("--cache", str(tmp_path / "tokens"), status=2)
+    assert embedded[0] == 1
+    assert not (tmp_path / "tokens").exists()
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_damaged_file_is_told_and_written_again(ask, tmp_path, capsys):
+    """A number changed, an end cut off: one warning, and the answers are right."""
+    path = tmp_path / "tokens"
+    plain = ask("--cache", str(path))
+    whole = path.read_bytes()
+    for data in (whole[:-7] + bytes([whole[-7] ^ 1]) + whole[-6:], whole[:-64]):
+        path.write_bytes(data)
+        assert ask("--cache", str(path), told=["warning: ", "damaged: ", "it is written again"]) == plain
+        assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("layer", ["0", "top", "average"])
+def test_neighbours_are_those_of_a_plain_search(toy, model, text, capsys, layer):
+    """Cosines of all tokens with the query's, computed one pair at a time."""
+    query = "A cat sat down ."
+    asked = ["--corpus", text, "--query", query, "--index", "1", "--topn", "5", "--layer", layer, "-q"]
+    assert main(["neighbours", *model, *asked]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    pick = {"0": lambda v: v[0], "top": lambda v: v[-1], "average": lambda v: v.mean(0)}[layer]
+    embedder = ElmoEmbedder(*toy, stateful=False)
+    target = pick(embedder.embed_sentence(query.split()))[1]
+    scored = []
+    for i, sentence in enumerate(SENTENCES):
+        for j, vector in enumerate(pick(embedder.embed_sentence(sentence.split()))):
+            cosine = float(vector @ target / np.linalg.norm(vector) / np.linalg.norm(target))
+            scored.append((-round(cosine, 3), i + 1, j))
+    assert lines[0].startswith(f"A [cat] sat down .   layer {'2' if layer == 'top' else layer}")
+    assert len(lines) == 6
+    found = [float(line.split()[1]) for line in lines[1:]]
+    assert found == sorted(found, reverse=True)
+    np.testing.assert_allclose(found, [-cosine for cosine, _, _ in sorted(scored)[:5]], atol=2e-3)
+    best = min(scored)[1]
+    assert f"line {best}: " in lines[1]
+    assert "[" in lines[1]
+
+
+def test_neighbours_of_every_layer(model, text, capsys):
+    asked = ["--corpus", text, "--query", "The cat", "--index", "1", "--topn", "2", "--layer", "all", "-q"]
+    assert main(["neighbors", *model, *asked]) == 0
+    out = capsys.readouterr().out
+    assert [f"layer {i}" in out for i in range(4)] == [True, True, True, False]
+    assert "1.0000  line 1: The [cat] sat ." in out.split("layer 1")[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--query", "a b", "--index", "2"], "0:a 1:b"),
+        (["--query", "a b", "--index", "-1"], "0:a 1:b"),
+        (["--query", "", "--index", "0"], "none"),
+        (["--query", "a", "--index", "0", "--topn", "0"], "topn must be"),
+        (["--query", "a", "--index", "0", "--layer", "7"], "a number from 0 to 2"),
+    ],
+)
+def test_neighbours_refuses_what_is_not_there(model, text, words, named):
+    refused(elmo_fast("neighbours", *model, "--corpus", text, *words), named)
+
+
+def test_cached_vocabulary_holds_each_words_vector(toy, model, tmp_path):
+    """Row i is layer 0 (its first half) of the i-th word, whatever sentence it stands in."""
+    words = ["<S>", "</S>", "<UNK>", "cat", "•", "x" * 60, "dog"]
+    Vocabulary(words).write(tmp_path / "v")
+    out = tmp_path / "out.hdf5"
+    files = ["--vocab_file", str(tmp_path / "v"), "--outfile", str(out)]
+    assert main(["cache-vocab", *model, *files, "--batch-size", "3", "-q"]) == 0
+    vectors = ElmoEmbedder(*toy).embed_sentence(words)[0, :, :8]
+    with h5py.File(out) as file:
+        assert file["embedding"].shape == (7, 8)
+        np.testing.assert_allclose(file["embedding"][()], vectors, atol=1e-6)
+
+
+def test_cache_vocab_refuses_a_vocabulary_without_markers(model, tmp_path):
+    (tmp_path / "v").write_text("cat\n<S>\n<UNK>\n")
+    refused(
+        elmo_fast("cache-vocab", *model, "--vocab_file", tmp_path / "v", "--outfile", tmp_path / "out"), "lacks </S>"
+    )
+    assert os.listdir(tmp_path) == ["v"]
