@@ -99,9 +99,5 @@ def bench_layer(timed, variant, side):
         difference = outputs().double() - calls(variant, timed.quick, TRUTH)[1]().double()
         timed.error(difference.abs().max().item(), TRUTH)
     timed.note("clips", "3 and 3 in elmo_fast, none in torch")
-    peer = (
-        "quantize_dynamic, int8"
-        if variant.endswith("no projection") and precision == "int8"
-        else f"nn.LSTM, {precision}"
-    )
-    timed(f"one layer, {variant}", call, against=peer if precision != "int8" or "no proj" in variant else TRUTH)
+    int8 = "quantize_dynamic, int8" if variant.endswith("no projection") else TRUTH
+    timed(f"one layer, {variant}", call, against=int8 if precision == "int8" else f"nn.LSTM, {precision}")

@@ -5,7 +5,6 @@ in several turns: all sides of a comparison in the first turn, then all again in
 the machine disturbs them alike. `python -m benchmarks.table` reduces the turns to medians and writes the tables.
 """
 
-import functools
 import os
 import pathlib
 import warnings
@@ -17,8 +16,6 @@ import torch
 
 from benchmarks import machine, texts
 from elmo_fast.errors import PerformanceWarning
-
-machine.hold_peers()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -163,11 +160,6 @@ def quick(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="session")
 def text(request: pytest.FixtureRequest) -> texts.Text:
     return texts.read(request.config.getoption("text"))
-
-
-@pytest.fixture(scope="session")
-def many_lines(request: pytest.FixtureRequest) -> Callable[[int], texts.Text]:
-    return functools.cache(functools.partial(texts.many_lines, request.config.getoption("text")))
 
 
 @pytest.fixture(scope="session")

@@ -45,9 +45,8 @@ class OpCalls:
     """A method of each op's name makes its tensors and returns them with the call.
 
     The sizes are the original architecture's unless others are given. filters: (width, number); words: of `char_cnn`
-    and `highway`; lstm: B, T and H, for inputs and a projection of `projection`; shortest: its
-    shortest sentence; mix: shape of each layer; rows: N of
-    the losses; table: V.
+    and `highway`; lstm: B, T and H; shortest: its shortest sentence; mix: shape of each layer; rows: N of the losses;
+    table: V.
     """
 
     device: str = "cpu"
@@ -177,14 +176,19 @@ class OpCalls:
 
         return [], update
 
+    def gather_runs(self, how: How) -> Call:
+        """Sentences of 25 words from three shards, half of them backwards; it has no gradient."""
+        shards = [torch.randint(0, self.table, (8 * self.table,), dtype=torch.int32) for _ in range(3)]
+        count = self.table // 5
+        first, lengths = torch.randint(25, 24 * self.table - 25, (count,)), torch.full((count,), 25)
+        return [], lambda: ops.gather_runs(shards, first, lengths, count // 2, backend=how["backend"])
+
     def glove(self, how: How) -> Call:
         """Steps of entries in random order, dimension 100; it has no gradient."""
         num_words, entries = self.glove_words, self.glove_entries
         rows, columns = (torch.randint(0, num_words, (entries,), dtype=torch.int32) for _ in "ij")
-        values, shapes = (
-            torch.rand(entries) * 30 + 0.1,
-            ((num_words, 100), (num_words, 100), (num_words,), (num_words,)),
-        )
+        values = torch.rand(entries) * 30 + 0.1
+        shapes = (num_words, 100), (num_words, 100), (num_words,), (num_words,)
         weights = glove.GloveWeights(*(self.tensor(*shape, scale=0.005) for shape in shapes))
         squares = glove.GloveWeights(*(torch.ones(*shape) for shape in shapes))
         return [], lambda: glove.glove_(rows, columns, values, weights, squares, backend=how["backend"])
