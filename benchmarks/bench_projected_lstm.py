@@ -8,7 +8,6 @@ activations, quantize_dynamic one for a whole weight and one for all rows of the
 
 import copy
 import functools
-import warnings
 
 import pytest
 import torch
@@ -63,15 +62,12 @@ def calls(variant, quick, side):
         leaf = x.clone().requires_grad_(train)
         weights = [weights_of(lstm, suffix, train) for suffix in ("", "_reverse")]
         leaves = [leaf, *(tensor for each in weights for tensor in each if tensor is not None)]
-        op = functools.partial(
-            projected_lstm, [leaf, leaf], weights, precision=precision, cell_clip=3.0, projection_clip=3.0
-        )
-        return differentiated(lambda: op()[0], leaves, train=train), lambda: torch.cat([*op()[0].detach()], dim=-1)
+        how = {"precision": precision, "cell_clip": 3.0, "projection_clip": 3.0}
+        op = lambda: projected_lstm([leaf, leaf], weights, **how)[0]  # noqa: E731
+        return differentiated(op, leaves, train=train), lambda: torch.cat([*op().detach()], dim=-1)
     if name == "quantize_dynamic":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its deprecation
-            whole = nn.ModuleDict({"lstm": copy.deepcopy(lstm)})  # it replaces submodules alone
-            modules = [torch.ao.quantization.quantize_dynamic(whole, {nn.LSTM}, dtype=torch.qint8)["lstm"]]
+        whole = nn.ModuleDict({"lstm": copy.deepcopy(lstm)})  # it replaces submodules alone
+        modules = [torch.ao.quantization.quantize_dynamic(whole, {nn.LSTM}, dtype=torch.qint8)["lstm"]]
         precision = "float32"
     else:
         modules = one_way(lstm) if "two" in name else [copy.deepcopy(lstm)]  # `to` changes a module itself

@@ -7,6 +7,7 @@ carry their own state.
 
 import functools
 import itertools
+import pathlib
 from collections import Counter
 
 import numpy as np
@@ -14,15 +15,17 @@ import pytest
 import torch
 
 from benchmarks import texts
-from benchmarks.models import silent_trainer, words_of_step
+from benchmarks.models import words_of_step
 from elmo_fast.checkpoints import LOSSES
 from elmo_fast.corpus import encode
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, load_preset
 from elmo_fast.pretrain.corpora import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
-from elmo_fast.pretrain.language_model import LanguageModel, options_of
+from elmo_fast.pretrain.language_model import LanguageModel, make_language_model, options_of
+from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.optimizer import AdaGrad
 from elmo_fast.pretrain.step import Step
+from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.text import MARKERS, Vocabulary, count_words
 
 ROWS, STEPS = 8, 20
@@ -81,6 +84,13 @@ def bench_against_plain_torch(timed, steppers, side, turn, text):
     timed.note("step", "original architecture, 8,192 negatives of 100,000 words, dropout 0.1")
 
 
+def trainer_of(preset, changes, corpus, **more):
+    """Return a trainer of a new model that prints nothing."""
+    config = PretrainConfig.from_flat(load_preset(preset).flat() | changes)
+    model = make_language_model(config, len(corpus.vocabulary), **more)
+    return LanguageModelTrainer(config, model, corpus, RunLog(pathlib.Path(), silent=True))
+
+
 @functools.cache
 def trainer_of_words(words, quick):
     """A trainer of the preset small on random text: always the same text, of words that all vocabularies have."""
@@ -88,8 +98,7 @@ def trainer_of_words(words, quick):
     chosen = np.random.default_rng(0).random((500 if quick else 20_000, 25))
     ids = np.minimum(10_001.0**chosen - 1, min(words, 10_000) - 1).astype(int)  # as frequent as the sampler has them
     small = {"batch_size": 2, "n_negative_samples_batch": 64} if quick else {}
-    config = PretrainConfig.from_flat(load_preset("small").flat() | small)
-    return silent_trainer(config, encode(([names[max(i, 3)] for i in line] for line in ids), Vocabulary(names)))
+    return trainer_of("small", small, encode(([names[max(i, 3)] for i in line] for line in ids), Vocabulary(names)))
 
 
 @pytest.mark.case("vocabulary")
@@ -110,8 +119,8 @@ def trainer_of_loss(path, quick, **changes):
     vocabulary = Vocabulary.build(count_words(training), load_preset("tiny").data.min_count)
     corpus = encode(training, vocabulary)
     small = {"batch_size": 2, "n_negative_samples_batch": 16} if quick else {}
-    config = PretrainConfig.from_flat(load_preset("tiny").flat() | small | changes)
-    return silent_trainer(config, corpus, counts=target_counts(corpus)), encode(held, vocabulary)
+    trainer = trainer_of("tiny", small | changes, corpus, counts=target_counts(corpus))
+    return trainer, encode(held, vocabulary)
 
 
 @pytest.mark.case("output_layers")

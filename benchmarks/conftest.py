@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         values = item.callspec.params if hasattr(item, "callspec") else {}
         variant = str({name: value for name, value in values.items() if name not in ("turn", "side")})
-        comparison = item.path, item.originalname if hasattr(item, "originalname") else item.name, variant
+        comparison = item.path, getattr(item, "originalname", item.name), variant
         keys[item] = groups.setdefault(comparison, len(groups)), values.get("turn", 0)
     items.sort(key=keys.__getitem__)
 
@@ -102,7 +102,6 @@ class Timed:
         threads: int = 1,
         rounds: int = 1,
         warmup: int = 1,
-        side: str | None = None,
         against: str | None = None,
     ) -> Any:
         """Time `call` and return its last result.
@@ -110,22 +109,15 @@ class Timed:
         unit: of `amount` divided by seconds if it ends in "/s", of `amount` times seconds otherwise. against: the side
         that this one is compared with. Rounds are timed within one turn.
         """
-        self.label(variant, unit=unit, amount=amount, threads=threads, against=against)
-        if side is not None:
-            self._benchmark.extra_info["side"] = side
+        self._benchmark.extra_info.update(variant=variant, unit=unit, amount=amount, threads=threads, against=against)
         self._benchmark.group = variant
         rounds, warmup = (1, 0) if self.quick else (rounds, warmup)
         return self._benchmark.pedantic(call, rounds=rounds, warmup_rounds=warmup, iterations=1)
 
-    def label(self, variant: str, **more: Any) -> None:
-        """Set what the row of this benchmark says."""
-        self._benchmark.extra_info.update(variant=variant, **more)
-
     def figure(self, variant: str, side: str, value: float, unit: str, **more: Any) -> None:
         """Add a row of something other than time: a perplexity, a share, a size. case=NAME names a different case."""
-        self._benchmark.extra_info["figures"].append(
-            {"variant": variant, "side": side, "value": value, "unit": unit, **more}
-        )
+        row = {"variant": variant, "side": side, "value": value, "unit": unit, **more}
+        self._benchmark.extra_info["figures"].append(row)
 
     def note(self, name: str, value: Any) -> None:
         """Add a line below the table."""

@@ -248,9 +248,8 @@ def precision(contents: list[Content]) -> str:
     values = {(each["variant"], each["side"]): f"{number(each['median'])}" for each in contents[0]["rows"]}
     for name in ("float32", "bfloat16", "float16", "int8"):
         side = f"elmo_fast, {name}"
-        error, perplexity, tags = (
-            values.get((what, side)) for what in ("layer 2, RMS error", "held-out text", "tagger over it")
-        )
+        kinds = "layer 2, RMS error", "held-out text", "tagger over it"
+        error, perplexity, tags = (values.get((kind, side)) for kind in kinds)
         rows.append([f"`{name}`", f"{error} %" if error else "", perplexity or "", f"{tags} %" if tags else ""])
     notes = contents[0]["notes"]
     return "\n".join([*markdown("lrrr", *rows), "", f"Model: {notes['model']}. {provenance(contents[0])}."])
