@@ -6,14 +6,13 @@ STAMP := $(VENV)/.installed
 OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test check kernels ptx fuzz sanitize torture lint format build wheel try-wheel docs bench gpu cuda-check clean
+.PHONY: help demo test check kernels fuzz sanitize torture lint format build wheel try-wheel docs bench gpu cuda-check clean
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 minutes)"
 	@echo "make test    the whole test suite, in two processes (WORKERS=N: in another number), and its ten slowest tests"
 	@echo "make check   lint, types, and the tests of what differs from the branch main (BASE=...: from another), for use while writing"
 	@echo "make kernels compile every Triton kernel that has changed and write the golden tables; all, after an upgrade of Triton"
-	@echo "make ptx     the ops' tests of Triton with the kernels as compiled for sm_80, in an emulator (ARGS=\"-k highway\" runs some)"
 	@echo "make fuzz    damaged files, odd command lines and the ops at random for SECONDS=60; TARGETS=\"options hdf5\" attacks some;"
 	@echo "             findings are kept under build/fuzz/, CASE=target:seed repeats one"
 	@echo "make sanitize  the extension under ASan, UBSan and TSan, with the tests and the attacks of the ops (SECONDS=300)"
@@ -60,9 +59,6 @@ check: build lint
 
 kernels: $(STAMP)
 	$(BIN)/python -m tests.kernels.compile --write
-
-ptx: build
-	$(BIN)/python -m pytest -p tests.ptx.plugin -q -n $(or $(WORKERS),2) --dist loadfile --durations=10 $(ARGS) tests/ops tests/ptx
 
 fuzz: build
 	$(BIN)/python -m tests.fuzz $(if $(CASE),--case $(CASE),--seconds $(or $(SECONDS),60)) $(if $(TARGETS),--targets $(TARGETS)) $(if $(JSON),--json $(JSON))

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import gpu_model
 from benchmarks.machine import ROOT, significant
 
 README = ROOT / "README.md"
@@ -346,15 +345,13 @@ RENDERED: dict[str, tuple[str, Callable[[list[Content]], str]]] = {
 
 def render(name: str, folder: pathlib.Path = RESULTS) -> str:
     """Return the text that belongs between the markers of `name`."""
-    if name == "gpu_counts":
-        return gpu_model.table()
     if name == "summary":
         return summary(folder)
     case, function = RENDERED.get(name, (name, lambda contents: "\n\n".join(map(case_table, contents))))
     if contents := load(case, folder):
         return function(contents)
     if name == "gpu":
-        return "No GPU has run these kernels yet, so there is no figure (`make gpu` on a machine with one writes them)."
+        return "Not measured yet: `make gpu` on a machine with a GPU writes the figures."
     return f"(Not measured yet: `make {f'bench CASE={case}' if case in cases() else case}` writes this.)"
 
 

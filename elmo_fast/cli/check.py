@@ -3,6 +3,7 @@
 import hashlib
 import importlib.metadata
 import json
+import multiprocessing
 import os
 import pathlib
 import re
@@ -19,13 +20,17 @@ DESCRIPTION = (
 DRIVER = pathlib.Path("/proc/driver/nvidia/version")
 
 
-class Line(NamedTuple):
-    """The result for one op, backend and precision."""
+class Check(NamedTuple):
+    """An op, one of its backends, and a precision."""
 
-    name: str
-    right: bool | None
-    """None if the backend cannot run here"""
-    why: str | None
+    op: str
+    backend: str
+    precision: str
+
+    def __str__(self) -> str:
+        from elmo_fast.ops.cases import CASES
+
+        return f"{self.op:<22}{self.backend:<9}{self.precision if CASES[self.op][1] else ''}"
 
 
 def build_parser() -> Any:
@@ -37,62 +42,75 @@ def build_parser() -> Any:
 def run(arguments: Any) -> int:
     """Check all ops; 1 if one is wrong, or none can run."""
     device = _common.set_up(arguments)
-    right = wrong = 0
-    for line in lines(device):
-        right, wrong = right + (line.right is True), wrong + (line.right is False)
-        state = {True: "right", False: f"WRONG: {line.why}", None: f"cannot run: {line.why}"}[line.right]
-        print(f"{line.name:<46}{state}", flush=True)
-    print(f"{right} right, {wrong} wrong on {device}")
-    passed = right > 0 and wrong == 0
+    checks, reasons = checks_on(device)
+    for check, reason in reasons.items():
+        print(f"{check!s:<46}cannot run: {reason}", flush=True)
+    wrong = 0
+    for check, why in results(checks, device):
+        wrong += why is not None
+        print(f"{check!s:<46}{'right' if why is None else f'WRONG: {why}'}", flush=True)
+    print(f"{len(checks) - wrong} right, {wrong} wrong on {device}")
+    passed = len(checks) > 0 and wrong == 0
     if device.type == "cuda":
         remember(device, passed=passed)
     return 0 if passed else 1
 
 
-def lines(device: Any) -> Iterator[Line]:
-    """Check each op that has a kernel for the device, at each precision."""
+def checks_on(device: Any) -> tuple[list[Check], dict[Check, str]]:
+    """List the kernels for the device, and the reasons of those that cannot run there."""
     import torch
 
     from elmo_fast.op_choices import PRECISIONS
     from elmo_fast.ops._dispatch import backends_of, made_for
     from elmo_fast.ops.cases import CASES
 
+    checks, reasons = [], {}
     for op, (_, multiplies) in CASES.items():
         for backend, implementation in backends_of(op).items():
             for precision in PRECISIONS if multiplies else ("float32",):
-                name = f"{op:<22}{backend:<9}{precision if multiplies else ''}"
                 why = implementation.unsupported(device, torch.float32, precision)
-                if backend == "reference" or (why is not None and not made_for(backend, device)):
-                    continue
-                if why is not None:
-                    yield Line(name, None, why)
-                    continue
-                why, lost = why_wrong(op, backend, precision, device)
-                yield Line(name, why is None, why)
-                if lost:
-                    yield Line("all that follow", None, "the error above ended this process's use of the GPU")
-                    return
+                if backend != "reference" and why is None:
+                    checks.append(Check(op, backend, precision))
+                elif backend != "reference" and made_for(backend, device):
+                    reasons[Check(op, backend, precision)] = str(why)
+    return checks, reasons
 
 
-def why_wrong(op: str, backend: str, precision: str, device: Any) -> tuple[str | None, bool]:
-    """Run all cases of an op: why one is wrong, or None; and whether an error has ended the use of the device."""
+def results(checks: list[Check], device: Any) -> Iterator[tuple[Check, str | None]]:
+    """Yield each check with the reason why it is wrong, or None.
+
+    On a GPU most of the time is compilation, so several processes check, each op in a new one: an illegal address ends
+    the use of the GPU by the process that met it, and no other kernel is to blame.
+    """
+    questions = [(check, str(device)) for check in checks]
+    if device.type == "cpu":
+        yield from map(answer, questions)
+        return
+    workers = max(1, min(len(checks), 12, len(os.sched_getaffinity(0)) - 1))
+    with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=1) as pool:
+        yield from pool.imap_unordered(answer, questions)
+
+
+def answer(question: tuple[Check, str]) -> tuple[Check, str | None]:
+    """Run a check on the device of this name."""
+    check, device = question
+    return check, why_wrong(*check, device)
+
+
+def why_wrong(op: str, backend: str, precision: str, device: Any) -> str | None:
+    """Run all cases of an op; return why one is wrong, or None."""
     import torch
 
     from elmo_fast.ops import cases
 
     for number, case in enumerate(cases.CASES[op][0](cases.Draw())):
         try:
-            why = cases.why_wrong(case, backend, precision, device)
+            why = cases.why_wrong(case, backend, precision, torch.device(device))
         except Exception as error:  # noqa: BLE001 (whatever a kernel raises is what is wrong with it)
             why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            try:
-                if device.type == "cuda":
-                    torch.cuda.synchronize(device)
-            except RuntimeError:  # an illegal address, for example
-                return f"case {number}: {why}", True
         if why is not None:
-            return f"case {number}: {why}", False
-    return None, False
+            return f"case {number}: {why}"
+    return None
 
 
 def reminder(device: Any) -> str | None:

@@ -66,9 +66,15 @@ class Pool:
         self.stream: Any = None
 
     def open(self) -> None:
-        """Create the stream and the handle of all captures; memory is reused only within one stream."""
+        """Create the stream of all captures, and the handle of their memory, which is reused only within one stream.
+
+        Without a graph left the handle is a new one: torch refuses a capture into a pool that no graph uses any more,
+        as long as a tensor in its memory is alive.
+        """
         if self.stream is None:
-            self.stream, self.handle = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+            self.stream = torch.cuda.Stream()
+        if not any(user.entries for user in self.users):
+            self.handle = torch.cuda.graph_pool_handle()
 
     def drop(self) -> bool:
         """Drop all graphs and release their memory to the device; return whether there were any."""

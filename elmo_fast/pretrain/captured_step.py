@@ -38,6 +38,7 @@ class CapturedGradients:
     ) -> None:
         self.model, self.optimizer, self.gradients, self.capturing = model, optimizer, gradients, capturing
         self.parameters: list[Tensor] = [parameter for _, parameter in model.trained()]
+        self.weights = list(model.parameters())
         self.graphs = _graphs.Graphs(GRAPHS, self._captured)
         self._left: Hashable = None
         self._written: list[Tensor] = []
@@ -112,7 +113,7 @@ class CapturedGradients:
         return tuple(parameter.data_ptr() for parameter in self.parameters)
 
     def _versions(self) -> Hashable:
-        return tuple((parameter.data_ptr(), parameter._version) for parameter in self.model.parameters())
+        return tuple((weight.data_ptr(), weight._version) for weight in self.weights)
 
     def _changed_by_others(self) -> int:
         """Count how often anything but a step has changed weights: a graph takes their rounded copies as current."""

@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_model, machine, table
+from benchmarks import gpu, machine, table
 from benchmarks.elmo_worker import Worker
 
 LONG = ("pretrain", "static_quality", "scaling", "embed_file", "embed_parts")
@@ -127,8 +127,6 @@ def test_a_measurement_with_avx2_limits_torch_to_it(limit, expected):
 def test_every_result_in_the_repository_names_its_machine():
     """No quick look among them, each with a commit and a processor."""
     for path in (machine.ROOT / "benchmarks" / "results").rglob("*.json"):
-        if path == gpu_model.COUNTS:
-            continue
         content = json.loads(path.read_text(encoding="utf-8"))
         assert not content.get("quick"), path
         for each in content["runs"] if "commit" not in content else [content]:  # a file of several runs
@@ -172,17 +170,3 @@ def test_sections_begin_with_a_step_then_the_check(tmp_path):
 def test_a_section_that_fails_or_hangs_is_reported(program, expected, tmp_path):
     section = gpu.Section(1, "", [sys.executable, "-c", program])
     assert gpu.run(section, 1 if "while" in program else 60, tmp_path / "log") == expected
-
-
-def test_the_model_charges_launches_bytes_products_and_epilogues():
-    """Each unit alone, by hand."""
-    idle = {"kernel": "k", "launches": 1, "distinct": 0, "l2": 0, "multiplications": 0, "blocks": 132, "warps": 4}
-    assert gpu_model.seconds(idle) == gpu_model.LAUNCH
-    assert gpu_model.seconds(idle | {"distinct": 3.35e12}) == pytest.approx(1 + gpu_model.LAUNCH)
-    assert gpu_model.seconds(idle | {"l2": 5.7e12}) == pytest.approx(1 + gpu_model.LAUNCH)
-    assert gpu_model.seconds(idle | {"multiplications": 989.4e12 / 4}) == pytest.approx(1 + gpu_model.LAUNCH)
-    product = idle | {"kernel": gpu_model.PRODUCT, "multiplications": 989.4e12 * 0.65 / 2}
-    assert gpu_model.seconds(product) == pytest.approx(1 + gpu_model.LAUNCH)
-    epilogue = gpu_model.EPILOGUES["cells"] * 4 / (4 * 1.83e9)
-    assert gpu_model.seconds(idle | {"kernel": "cells"}) == pytest.approx(gpu_model.LAUNCH + epilogue)
-    assert gpu_model.seconds(idle | {"blocks": 133, "l2": 5.7e12}) == gpu_model.seconds(idle | {"l2": 5.7e12})

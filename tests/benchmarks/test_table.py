@@ -141,7 +141,6 @@ def test_every_marker_is_closed_and_known():
             "scaling",
             "summary",
             "gpu",
-            "gpu_counts",
         }
 
 

@@ -13,6 +13,7 @@ from elmo_fast.op_choices import ACTIVATIONS, BACKEND_CHOICES, INFERENCE_PRECISI
 from elmo_fast.ops import _dispatch, _native, _triton
 from elmo_fast.pretrain.config import ModelConfig, RunConfig
 from elmo_fast.tasks import config as task_config
+from tests.backends import device_of
 
 
 def lstm(backend):
@@ -31,7 +32,8 @@ def test_a_module_takes_every_name_and_auto_where_its_op_lacks_the_backend(op, m
     """BiLM(backend="cuda"): char_cnn has CUDA kernels, the LSTM takes "auto" instead of failing at the first batch."""
     if backend in _dispatch.REGISTRY[op] and backend not in ("native", "reference"):
         pytest.skip("a GPU's")
-    torch.testing.assert_close(module(backend), module("auto"))
+    with torch.device(device_of(backend)):
+        torch.testing.assert_close(module(backend), module("auto"))
 
 
 def test_an_unknown_name_is_refused_when_the_module_is_made():

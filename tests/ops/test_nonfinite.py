@@ -117,9 +117,16 @@ OPS = {
 UNROUNDED = ("scalar_mix", "scalar_mix norm", "gather_rows")
 
 
+@pytest.fixture(autouse=True)
+def constants_on_its_device(on_its_device, monkeypatch):
+    """What the calls above read besides their arguments."""
+    for name in ("TREE", "TARGETS", "SAMPLES", "IDS", "MASK"):
+        monkeypatch.setitem(globals(), name, globals()[name].to(torch.get_default_device()))
+
+
 def tensors_of(op):
-    generator = torch.Generator().manual_seed(3)
-    return {name: torch.randn(shape, generator=generator) for name, shape in OPS[op][0].items()}
+    generator = torch.Generator("cpu").manual_seed(3)
+    return {name: torch.randn(shape, generator=generator, device="cpu") for name, shape in OPS[op][0].items()}
 
 
 def results(op, tensors, **options):

@@ -95,7 +95,7 @@ def test_saturated_clips(backend, clips, residual):
 def test_clips_hold(backend):
     case, clips = make(3, 4, 20, 20, 28, scale=6.0), {"cell_clip": 0.3, "projection_clip": 0.2}
     out, (h, c) = projected_lstm(*case, **clips, backend=backend)
-    assert out.abs().max() == h.abs().max() == pytest.approx(0.2)
+    assert out.abs().max().item() == h.abs().max().item() == pytest.approx(0.2)
     assert c.abs().max() == pytest.approx(0.3)
 
 

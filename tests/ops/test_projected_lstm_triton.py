@@ -215,12 +215,12 @@ def tiled(dtype, batch=128, cells=4096):
 def test_float32_adds_up_32_products_by_themselves(memory, kernel, batch, monkeypatch):
     """Tensor cores cut their sums off, and a chain of exact products rounds once for each."""
     monkeypatch.setattr(_triton, "shared_memory", lambda _: memory * 1024)
-    assert triton_forward.tiles(tiled(torch.float32, batch), kernel, torch.device("cpu"))[0].depth <= 32
+    assert triton_forward.tiles(tiled(torch.float32, batch), kernel, torch.device("cuda"))[0].depth <= 32
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize("cells", [20, 100, 512])
 @pytest.mark.parametrize(("kernel", "gates"), [("project", 1), ("recur", 4)])
 def test_a_sum_has_no_more_parts_than_depths(kernel, gates, cells, dtype):
-    tile, parts = triton_forward.tiles(tiled(dtype, 1, cells), kernel, torch.device("cpu"))
+    tile, parts = triton_forward.tiles(tiled(dtype, 1, cells), kernel, torch.device("cuda"))
     assert parts <= _triton.cdiv(gates * cells, tile.depth)

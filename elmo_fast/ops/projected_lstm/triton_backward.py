@@ -1,10 +1,9 @@
-"""The projected LSTM backwards: the two kernels of a step, hidden state and cells, and their launches.
+"""The projected LSTM backwards: the kernels of a step, hidden state and cells, and their launches.
 
 Rows are in step order (docs/gpu.md).
 """
 
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -17,12 +16,13 @@ from elmo_fast.ops._kernels import after_previous, plus_product, scale_of, tanh
 from elmo_fast.ops._triton import cdiv, input_precision, launch
 from elmo_fast.ops.projected_lstm.triton_forward import (
     Layer,
+    SplitProduct,
     Steps,
     approximate,
     clipped,
+    halves,
     launch_arrange,
     layer_of,
-    leave_part,
     packed_layer,
     put_back,
     sorted_rows,
@@ -72,98 +72,94 @@ def exact_tanh(x, dtype: tl.constexpr):
     return tl.where(x < 0, -far, far)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["step"])
 def finish_recurrence(
-    acc, row, column, d_h, d_y, masks, out, d_out, lengths, step, batch, size, bound,
-    PRODUCT: tl.constexpr,
+    parts, d_h, d_y, masks, out, d_out, lengths, step, batch, time, size, bound,
+    PRODUCT: tl.constexpr, SPLIT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Finish some rows of d_h, and compute the gradient before the clip of step - 1.
+    """Add the parts of d_h = d_gates at `step` · W_hh; then compute the gradient before step - 1's clip.
 
-    d_y, out and d_out are its addresses.
+    d_h [R, B, D] float32, written for rows with step `step`; d_y, out [R, T, B, D]: the outputs' gradient, and the
+    projections before their clip; d_out [R, T, B, D] operands, written at step - 1 (0 for rows without that step).
+    PRODUCT=False for step = T, which no row has; step = 0 only writes d_h.
     """
+    after_previous()
+    direction = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(1) * BM + tl.arange(0, BM)
+    column = tl.program_id(0) * BN + tl.arange(0, BN)
     length = tl.load(lengths + row, mask=row < batch, other=0)
     active = (row < batch) & (length > step)
     within = (row < batch)[:, None] & (column < size)[None, :]
     at = row[:, None] * size + column[None, :]
-    if PRODUCT:
-        tl.store(d_h + at, acc, mask=active[:, None] & within)
-    if step > 0:
-        before = (row < batch) & (length > step - 1)
-        inside = before[:, None] & (column < size)[None, :]
-        held = tl.load(d_h + at, mask=inside & (active == 0)[:, None], other=0.0)
-        value = tl.where(active[:, None], acc, held)
-        value += tl.load(d_y + at, mask=inside, other=0.0)
-        if masks is not None:
-            value *= tl.load(masks + at, mask=within, other=0.0)
-        value = passed(value, tl.load(out + at, mask=inside, other=0.0), bound)
-        value = tl.where(before[:, None], value, 0.0)
-        tl.store(d_out + at, as_operand(value, d_out.dtype.element_ty), mask=within)
-
-
-@triton.jit(do_not_specialize=["step"])
-def recur_backward(
-    d_gates, weight, d_h, d_y, masks, out, d_out, lengths, parts, arrived, step, batch, time, size, count, chunk,
-    bound,
-    PRODUCT: tl.constexpr, SPLIT: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Compute d_h = d_gates at `step` · W_hh for rows with such a step; then the gradient before step - 1's clip.
-
-    d_gates [R, T, B, 4H]; weight [R, 4H, D]; d_h [R, B, D] float32; d_y, out [R, T, B, D]: the outputs' gradient, and
-    the projections before their clip; d_out [R, T, B, D] operands, written at step - 1 (0 for rows without that step).
-    PRODUCT=False for step = T, which no row has; step = 0 only writes d_h. parts and arrived: see `project`. Floor:
-    that of `cells`' product.
-    """
-    after_previous()
-    direction, part = (tl.program_id(2) // SPLIT).to(tl.int64), tl.program_id(2) % SPLIT
-    top = tl.program_id(1) * BM
-    row = top + tl.arange(0, BM)
-    column = tl.program_id(0) * BN + tl.arange(0, BN)
-    length = tl.load(lengths + row, mask=row < batch, other=0)
-    longest = tl.max(length)
     d_h += direction * batch * size
-    offset = (direction * time + step - 1) * batch * size
-    d_y += offset
-    out += offset
-    d_out += offset
-    if masks is not None:
-        masks += direction * batch * size
-    parts += direction * SPLIT * batch * size
-    acc = tl.zeros((BM, BN), dtype=tl.float32)
-    first, last = part, part + 1
-    if PRODUCT:  # noqa: SIM102 (one is known when compiling, the other is not)
-        if longest > step:
-            operands = d_gates + ((direction * time + step) * batch + row)[:, None] * 4 * count
-            columns = weight + direction * 4 * count * size + column[None, :]
-            begin = part * chunk
-            end = tl.minimum(4 * count, begin + chunk)
-            for start in range(begin, end, BK):
-                k = start + tl.arange(0, BK)
-                a = tl.load(operands + k[None, :], mask=(length > step)[:, None] & (k < end)[None, :], other=0.0)
-                inside = (k < end)[:, None] & (column < size)[None, :]
-                b = tl.load(columns + k.to(tl.int64)[:, None] * size, mask=inside, other=0.0)
-                acc = plus_product(acc, a, b, PRECISION)
-            if SPLIT > 1:
-                tile = (direction * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
-                at = row[:, None] * size + column[None, :]
-                within = (row < batch)[:, None] & (column < size)[None, :]
-                first, last = leave_part(acc, parts, arrived + tile, part, at, within, batch * size, SPLIT)
-    if SPLIT == 1:
-        finish_recurrence(
-            acc, row, column, d_h, d_y, masks, out, d_out, lengths, step, batch, size, bound, PRODUCT
+    value = tl.zeros((BM, BN), dtype=tl.float32)
+    if PRODUCT:
+        inside = active[:, None] & within
+        value = sum_of_parts(parts + direction * SPLIT * batch * size, at, inside, batch * size, SPLIT)
+        tl.store(d_h + at, value, mask=inside)
+    if step > 0:
+        offset = (direction * time + step - 1) * batch * size + at
+        before = (row < batch) & (length > step - 1)
+        inside = before[:, None] & within
+        held = tl.load(d_h + at, mask=inside & (active == 0)[:, None], other=0.0)
+        value = tl.where(active[:, None], value, held)
+        value += tl.load(d_y + offset, mask=inside, other=0.0)
+        if masks is not None:
+            value *= tl.load(masks + direction * batch * size + at, mask=within, other=0.0)
+        value = passed(value, tl.load(out + offset, mask=inside, other=0.0), bound)
+        value = tl.where(before[:, None], value, 0.0)
+        tl.store(d_out + offset, as_operand(value, d_out.dtype.element_ty), mask=within)
+
+
+@triton.jit
+def update_gradients(
+    d_hidden, gates, after_at, before_at, d_c, d_gates, hidden, row, lengths, step, batch, count, bound, first,
+    PROJECT: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """Go back through o·tanh(c), the clip of c and the gates of the cells from `first` on, as `update_cells` forwards.
+
+    In pieces of 4,096 or 16 columns.
+    """
+    if BM * BC > 4096 and BC > 16:
+        left, right = halves(d_hidden, BM, BC)
+        update_gradients(
+            left, gates, after_at, before_at, d_c, d_gates, hidden, row, lengths, step, batch, count, bound,
+            first, PROJECT, BM, BC // 2,
+        )  # fmt: skip
+        update_gradients(
+            right, gates, after_at, before_at, d_c, d_gates, hidden, row, lengths, step, batch, count, bound,
+            first + BC // 2, PROJECT, BM, BC // 2,
         )  # fmt: skip
     else:
-        share_rows: tl.constexpr = BM // SPLIT
-        for share in range(first, last):
-            own = top + share * share_rows + tl.arange(0, share_rows)
-            total = tl.zeros((share_rows, BN), dtype=tl.float32)
-            if PRODUCT:
-                active = (own < batch) & (tl.load(lengths + own, mask=own < batch, other=0) > step)
-                there, here = own[:, None] * size + column[None, :], active[:, None] & (column < size)[None, :]
-                total = sum_of_parts(parts, there, here, batch * size, SPLIT)
-            finish_recurrence(
-                total, own, column, d_h, d_y, masks, out, d_out, lengths, step, batch, size, bound, PRODUCT
-            )  # fmt: skip
+        cell = first + tl.arange(0, BC)
+        active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
+        within = (row < batch)[:, None] & (cell < count)[None, :]
+        inside = active[:, None] & (cell < count)[None, :]
+        at = row[:, None] * count + cell[None, :]
+        gates += row[:, None] * 4 * count + cell[None, :]
+        d_gates += row[:, None] * 4 * count + cell[None, :]
+        i = tl.load(gates, mask=inside, other=0.0)
+        f = tl.load(gates + count, mask=inside, other=0.0)
+        g = tl.load(gates + 2 * count, mask=inside, other=0.0)
+        o = tl.load(gates + 3 * count, mask=inside, other=0.0)
+        after = tl.load(after_at + at, mask=inside, other=0.0)
+        before = tl.load(before_at + at, mask=inside, other=0.0)
+        d_cell = tl.load(d_c + at, mask=inside, other=0.0)
+        dtype: tl.constexpr = d_gates.dtype.element_ty
+        o = exact_gate(o.to(tl.float32), dtype)
+        t = exact_tanh(clipped(after, bound), dtype)
+        if PROJECT:
+            tl.store(hidden + at, (o * t).to(hidden.dtype.element_ty), mask=within)
+        tl.store(d_gates + 3 * count, as_operand(d_hidden * t * o * (1.0 - o), dtype), mask=within)
+        d_cell = passed(d_cell + d_hidden * o * (1.0 - t * t), after, bound)
+        f = exact_gate(f.to(tl.float32), dtype)
+        tl.store(d_c + at, d_cell * f, mask=inside)
+        before = tl.where(step == 0, before, clipped(before, bound))
+        tl.store(d_gates + count, as_operand(d_cell * before * f * (1.0 - f), dtype), mask=within)
+        i = exact_gate(i.to(tl.float32), dtype)
+        g = exact_tanh(g.to(tl.float32), dtype)
+        tl.store(d_gates, as_operand(d_cell * g * i * (1.0 - i), dtype), mask=within)
+        tl.store(d_gates + 2 * count, as_operand(d_cell * i * (1.0 - g * g), dtype), mask=within)
 
 
 @triton.jit(do_not_specialize=["step"])
@@ -185,16 +181,14 @@ def cells_backward(
     within = (row < batch)[:, None] & (cell < count)[None, :]
     at = row[:, None] * count + cell[None, :]
     now = (direction * time + step) * batch
-    hidden += now * count + at
-    d_gates += (now + row)[:, None] * 4 * count + cell[None, :]
+    hidden += now * count
+    d_gates += now * 4 * count
     if tl.max(active.to(tl.int32)) == 0:
         nothing = tl.zeros((BM, BC), dtype=d_gates.dtype.element_ty)
-        tl.store(d_gates, nothing, mask=within)
-        tl.store(d_gates + count, nothing, mask=within)
-        tl.store(d_gates + 2 * count, nothing, mask=within)
-        tl.store(d_gates + 3 * count, nothing, mask=within)
+        for gate in tl.static_range(4):
+            tl.store(d_gates + (row[:, None] * 4 + gate) * count + cell[None, :], nothing, mask=within)
         if PROJECT:
-            tl.store(hidden, nothing, mask=within)
+            tl.store(hidden + at, nothing, mask=within)
         return
     inside = active[:, None] & (cell < count)[None, :]
     if PROJECT:
@@ -209,25 +203,11 @@ def cells_backward(
     else:
         d_hidden = tl.load(d_out + now * count + at, mask=inside, other=0.0).to(tl.float32)
 
-    gates += (now + row)[:, None] * 4 * count + cell[None, :]
-    dtype: tl.constexpr = d_gates.dtype.element_ty
-    o = exact_gate(tl.load(gates + 3 * count, mask=inside, other=0.0).to(tl.float32), dtype)
-    after = tl.load(c + (direction * (time + 1) + step + 1) * batch * count + at, mask=inside, other=0.0)
-    t = exact_tanh(clipped(after, bound), dtype)
-    if PROJECT:
-        tl.store(hidden, (o * t).to(hidden.dtype.element_ty), mask=within)
-    tl.store(d_gates + 3 * count, as_operand(d_hidden * t * o * (1.0 - o), dtype), mask=within)
-    d_cell = tl.load(d_c + direction * batch * count + at, mask=inside, other=0.0) + d_hidden * o * (1.0 - t * t)
-    d_cell = passed(d_cell, after, bound)
-    f = exact_gate(tl.load(gates + count, mask=inside, other=0.0).to(tl.float32), dtype)
-    tl.store(d_c + direction * batch * count + at, d_cell * f, mask=inside)
-    before = tl.load(c + (direction * (time + 1) + step) * batch * count + at, mask=inside, other=0.0)
-    before = tl.where(step == 0, before, clipped(before, bound))
-    tl.store(d_gates + count, as_operand(d_cell * before * f * (1.0 - f), dtype), mask=within)
-    i = exact_gate(tl.load(gates, mask=inside, other=0.0).to(tl.float32), dtype)
-    g = exact_tanh(tl.load(gates + 2 * count, mask=inside, other=0.0).to(tl.float32), dtype)
-    tl.store(d_gates, as_operand(d_cell * g * i * (1.0 - i), dtype), mask=within)
-    tl.store(d_gates + 2 * count, as_operand(d_cell * i * (1.0 - g * g), dtype), mask=within)
+    before_at = c + (direction * (time + 1) + step) * batch * count
+    update_gradients(
+        d_hidden, gates + now * 4 * count, before_at + batch * count, before_at, d_c + direction * batch * count,
+        d_gates, hidden, row, lengths, step, batch, count, bound, tl.program_id(0) * BC, PROJECT, BM, BC,
+    )  # fmt: skip
 
 
 class Gradients(NamedTuple):
@@ -235,7 +215,6 @@ class Gradients(NamedTuple):
 
     They are the gradients of the outputs, of the projections before their clip and of the pre-activations; hidden is
     o·tanh(c), computed again; h and c are the state's gradient, at the end that of the state before the first step.
-    arrived: counters of the blocks that sum the products of `recur_backward`.
     """
 
     outputs: Tensor
@@ -244,7 +223,6 @@ class Gradients(NamedTuple):
     hidden: Tensor
     h: Tensor
     c: Tensor
-    arrived: Tensor
 
 
 def allocate(layer: Layer, like: Tensor, project: bool) -> Gradients:
@@ -252,46 +230,34 @@ def allocate(layer: Layer, like: Tensor, project: bool) -> Gradients:
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     item = layer.dtype.itemsize
     per_row = r * (t * (4 * d + item * d + 5 * item * h) + 4 * (d + h))
-    part, _ = tiles(layer, "recur", like.device)
     with _triton.explained("projected_lstm, backward", "rows of the batch", b * per_row, per_row, b, like.device):
         return Gradients(
             like.new_empty(r, t, b, d),
             like.new_empty(r, t, b, d, dtype=layer.dtype if project else like.dtype),
             like.new_empty(r, t, b, 4 * h, dtype=layer.dtype),
             like.new_empty((r, t, b, h) if project else 0, dtype=layer.dtype),
-            *_zeros(like, (r, b, d), (r, b, h), (r, cdiv(d, part.columns), cdiv(b, part.rows))),
+            like.new_zeros(r, b, d),
+            like.new_zeros(r, b, h),
         )
-
-
-def _zeros(like: Tensor, state: Sequence[int], cells: Sequence[int], counters: Sequence[int]) -> Iterator[Tensor]:
-    """Yield zeros of three shapes from one launch: float32, float32, int32. Each address is a multiple of 128."""
-    shapes = state, cells, counters
-    sizes = [cdiv(math.prod(shape), 32) * 32 for shape in shapes]
-    parts = like.new_zeros(sum(sizes)).split(sizes)
-    for part, shape, dtype in zip(parts, shapes, (torch.float32, torch.float32, torch.int32), strict=True):
-        yield part[: math.prod(shape)].view(shape).view(dtype)
 
 
 def scan(
     layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None, lengths: Tensor, grads: Gradients
 ) -> None:
-    """Run all steps from the last, two launches each. weights: W_hh, and W_hr or nothing."""
+    """Run all steps from the last, three launches each. weights: W_hh, and W_hr or nothing."""
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, *projection = weights
     device = lengths.device
-    (tile, _), (part, split) = tiles(layer, "cells_backward", device), tiles(layer, "recur", device)
+    tile, _ = tiles(layer, "cells_backward", device)
     precision = input_precision(layer.dtype, device)
-    chunk = cdiv(cdiv(4 * h, split), part.depth) * part.depth
-    grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * split)
-    parts = grads.h.new_empty(r * split, b, d)
+    recur = SplitProduct.of(layer, "recur", grads.h)
     bounds = [None if math.isinf(clip) else clip for clip in (layer.cell_clip, layer.projection_clip)]
     for step in range(t, -1, -1):
+        if step < t:
+            recur.launch(layer, grads.gates, weight_hh, lengths, step, step, transposed=False)
         launch(
-            recur_backward, grid,
-            grads.gates, weight_hh, grads.h, grads.outputs, masks, steps.projections, grads.projections, lengths,
-            parts, grads.arrived, step, b, t, d, h, chunk, bounds[1],
-            PRODUCT=step < t, SPLIT=split,
-            BM=part.rows, BN=part.columns, BK=part.depth, PRECISION=precision, launch_pdl=True, **part.options,
+            finish_recurrence, recur.grid, recur.parts, grads.h, grads.outputs, masks, steps.projections,
+            grads.projections, lengths, step, b, t, d, bounds[1], PRODUCT=step < t, launch_pdl=True, **recur.adding,
         )  # fmt: skip
         if step > 0:
             launch(

@@ -2,7 +2,8 @@
 
 Kernels between the user's order (row, position) and step order (step, row sorted by falling length) come first.
 Position p of a row of length n is step p, or n - 1 - p if the direction walks backwards; there is no step past n. If
-order is None, rows are in the same order on both sides. A step is two kernels: cells, then projection.
+order is None, rows are in the same order on both sides. A step is three kernels: cells, the projection's product in
+parts, their sum.
 """
 
 from typing import Any, NamedTuple
@@ -190,16 +191,6 @@ def squash(x, dtype: tl.constexpr):
 
 
 @triton.jit
-def pre_activation(product, bias, gates, within, inside, SAVE: tl.constexpr):
-    """Return product + bias + the inputs' part (read from `gates`, and with SAVE written back there)."""
-    product += tl.load(bias, mask=within, other=0.0)[None, :]
-    product += tl.load(gates, mask=inside, other=0.0).to(tl.float32)
-    if SAVE:
-        tl.store(gates, product.to(gates.dtype.element_ty), mask=inside)
-    return product
-
-
-@triton.jit
 def halves(x, BM: tl.constexpr, BC: tl.constexpr):
     """Split the columns of x [BM, BC] into two tensors [BM, BC // 2]."""
     return tl.split(tl.permute(tl.reshape(x, (BM, 2, BC // 2)), (0, 2, 1)))
@@ -224,8 +215,11 @@ def update_cells(
     i, f, g, o, bias, gates, before, c, hidden, masks, out, h_next, lengths, step, batch, count, bound, first,
     SAVE: tl.constexpr, PROJECT: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Update cells from `first` on, in pieces of 1,024 or 16 columns: all addresses at once would spill."""
-    if BM * BC > 1024 and BC > 16:
+    """Update cells from `first` on, in pieces of 2,048 or 16 columns: all addresses at once would spill.
+
+    A piece loads everything before it stores anything: no load can pass a store that may alias it.
+    """
+    if BM * BC > 2048 and BC > 16:
         i0, i1 = halves(i, BM, BC)
         f0, f1 = halves(f, BM, BC)
         g0, g1 = halves(g, BM, BC)
@@ -244,18 +238,31 @@ def update_cells(
         active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
         inside = active[:, None] & (cell < count)[None, :]
         dtype: tl.constexpr = h_next.dtype.element_ty
+        wide: tl.constexpr = gates.dtype.element_ty
         bias += cell
         gates += row[:, None] * 4 * count + cell[None, :]
         at = row[:, None] * count + cell[None, :]
-        # One gate after the other, so that few of them wait in registers next to the sums.
-        i = pre_activation(i, bias, gates, cell < count, inside, SAVE)
-        g = pre_activation(g, bias + 2 * count, gates + 2 * count, cell < count, inside, SAVE)
-        after = gate(i, dtype) * squash(g, dtype)
-        f = pre_activation(f, bias + count, gates + count, cell < count, inside, SAVE)
+        of_i = tl.load(gates, mask=inside, other=0.0)
+        of_f = tl.load(gates + count, mask=inside, other=0.0)
+        of_g = tl.load(gates + 2 * count, mask=inside, other=0.0)
+        of_o = tl.load(gates + 3 * count, mask=inside, other=0.0)
         held = tl.load(before + at, mask=inside, other=0.0)
+        i += tl.load(bias, mask=cell < count, other=0.0)[None, :]
+        f += tl.load(bias + count, mask=cell < count, other=0.0)[None, :]
+        g += tl.load(bias + 2 * count, mask=cell < count, other=0.0)[None, :]
+        o += tl.load(bias + 3 * count, mask=cell < count, other=0.0)[None, :]
+        i += of_i.to(tl.float32)
+        f += of_f.to(tl.float32)
+        g += of_g.to(tl.float32)
+        o += of_o.to(tl.float32)
+        if SAVE:
+            tl.store(gates, i.to(wide), mask=inside)
+            tl.store(gates + count, f.to(wide), mask=inside)
+            tl.store(gates + 2 * count, g.to(wide), mask=inside)
+            tl.store(gates + 3 * count, o.to(wide), mask=inside)
+        after = gate(i, dtype) * squash(g, dtype)
         after = tl.fma(gate(f, dtype), tl.where(step == 0, held, clipped(held, bound)), after)
         tl.store(c + at, after, mask=inside)
-        o = pre_activation(o, bias + 3 * count, gates + 3 * count, cell < count, inside, SAVE)
         value = gate(o, dtype) * squash(clipped(after, bound), dtype)
         if PROJECT:
             tl.store(hidden + at, value.to(hidden.dtype.element_ty), mask=inside)
@@ -317,97 +324,72 @@ def cells(
     )  # fmt: skip
 
 
-@triton.jit
-def leave_part(acc, parts, arrived, part, at, within, stride, SPLIT: tl.constexpr):
-    """Store this block's part of a tile's sum; return (first, last), the shares of its rows that this block adds up.
+@triton.jit(do_not_specialize=["step", "slot"])
+def split_product(
+    x, weight, parts, lengths, step, batch, size, depth, chunk, slots, slot, of_column, of_depth, SPLIT: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Compute parts [R·SPLIT, B, D] of x [R, slots, B, K] at `slot` · weight [R, K, D], each over `chunk` of the depth.
 
-    The last of the SPLIT blocks to arrive adds all shares, always in the order of the parts, and clears the counter;
-    the others add none. Every part is written before its block counts (acq_rel), and is read past the L1, which is not
-    coherent (`sum_of_parts`).
+    Rows without step `step` are not written. weight has strides of_depth and of_column. Blocks that add parts
+    themselves, the last of a tile to arrive, took three times as long as `finish_projection` (H200).
     """
-    tl.store(parts + part * stride + at, acc, mask=within)
-    tl.debug_barrier()
-    is_last = tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") == SPLIT - 1
-    tl.debug_barrier()
-    tl.store(arrived, 0, mask=is_last)
-    return 0, tl.where(is_last, SPLIT, 0)
+    after_previous()
+    direction, part = (tl.program_id(2) // SPLIT).to(tl.int64), tl.program_id(2) % SPLIT
+    row = tl.program_id(1) * BM + tl.arange(0, BM)
+    column = tl.program_id(0) * BN + tl.arange(0, BN)
+    active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
+    if tl.max(active.to(tl.int32)) == 0:
+        return
+    x += ((direction * slots + slot) * batch + row)[:, None] * depth
+    weight += direction * depth * size + column.to(tl.int64)[None, :] * of_column
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    begin = part * chunk
+    end = tl.minimum(depth, begin + chunk)
+    for start in range(begin, end, BK):
+        k = start + tl.arange(0, BK)
+        a = tl.load(x + k[None, :], mask=active[:, None] & (k < end)[None, :], other=0.0)
+        inside = (k < end)[:, None] & (column < size)[None, :]
+        b = tl.load(weight + k.to(tl.int64)[:, None] * of_depth, mask=inside, other=0.0)
+        acc = plus_product(acc, a, b, PRECISION)
+    at = (direction * SPLIT + part) * batch * size + row[:, None] * size + column[None, :]
+    tl.store(parts + at, acc, mask=active[:, None] & (column < size)[None, :])
 
 
 @triton.jit
 def sum_of_parts(parts, at, inside, stride, SPLIT: tl.constexpr):
-    """Add the parts of a share in order, whichever block does it."""
+    """Add the parts that `split_product` left, in order."""
     total = tl.zeros(at.shape, dtype=tl.float32)
     for part in tl.static_range(SPLIT):
-        total += tl.load(parts + part * stride + at, mask=inside, other=0.0, cache_modifier=".cg")
+        total += tl.load(parts + part * stride + at, mask=inside, other=0.0)
     return total
 
 
-@triton.jit
-def finish_projection(
-    acc, row, column, masks, out, h, lengths, step, batch, size, bound
-):  # fmt: skip
-    """Write the projections of some rows: before the clip to `out`, after clip and mask to `h` (0 for ended rows)."""
-    active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
-    within = (row < batch)[:, None] & (column < size)[None, :]
-    at = row[:, None] * size + column[None, :]
-    tl.store(out + at, acc, mask=active[:, None] & within)
-    value = clipped(acc, bound)
-    if masks is not None:
-        value *= tl.load(masks + at, mask=within, other=0.0)
-    tl.store(h + at, tl.where(active[:, None], value, 0.0).to(h.dtype.element_ty), mask=within)
-
-
 @triton.jit(do_not_specialize=["step"])
-def project(
-    hidden, weight, masks, out, h, lengths, parts, arrived, step, batch, time, size, count, chunk, bound,
-    SPLIT: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+def finish_projection(
+    parts, masks, out, h, lengths, step, batch, time, size, bound, SPLIT: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Compute the projection of step `step`: hidden [R, B, H] · weight [R, D, H]^T, each block over `chunk` cells.
+    """Add the parts of the projections of step `step`, and write them.
 
     out [R, T, B, D] float32 before the clip; h [R, T+1, B, D] operands after clip and mask, written at step + 1 (0 for
-    rows that have ended: the weight gradient's product reads them); parts [R·SPLIT, B, D]; arrived: a counter per tile,
-    0 at first and afterwards.
+    rows that have ended: the weight gradient's product reads them).
     """
     after_previous()
-    direction, part = (tl.program_id(2) // SPLIT).to(tl.int64), tl.program_id(2) % SPLIT
-    top = tl.program_id(1) * BM
-    row = top + tl.arange(0, BM)
+    direction = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(1) * BM + tl.arange(0, BM)
     column = tl.program_id(0) * BN + tl.arange(0, BN)
     active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
     within = (row < batch)[:, None] & (column < size)[None, :]
+    inside = active[:, None] & within
     at = row[:, None] * size + column[None, :]
-    h += (direction * (time + 1) + step + 1) * batch * size
-    if tl.max(active.to(tl.int32)) == 0:
-        if part == 0:
-            tl.store(h + at, tl.zeros((BM, BN), dtype=h.dtype.element_ty), mask=within)
-        return
-    hidden += (direction * batch + row)[:, None] * count
-    weight += (direction * size + column)[None, :] * count
-    acc = tl.zeros((BM, BN), dtype=tl.float32)
-    begin = part * chunk
-    end = tl.minimum(count, begin + chunk)
-    for start in range(begin, end, BK):
-        k = start + tl.arange(0, BK)
-        a = tl.load(hidden + k[None, :], mask=active[:, None] & (k < end)[None, :], other=0.0)
-        b = tl.load(weight + k[:, None], mask=(k < end)[:, None] & (column < size)[None, :], other=0.0)
-        acc = plus_product(acc, a, b, PRECISION)
-    out += (direction * time + step) * batch * size
+    value = sum_of_parts(parts + direction * SPLIT * batch * size, at, inside, batch * size, SPLIT)
+    tl.store(out + (direction * time + step) * batch * size + at, value, mask=inside)
+    value = clipped(value, bound)
     if masks is not None:
-        masks += direction * batch * size
-    if SPLIT == 1:
-        finish_projection(acc, row, column, masks, out, h, lengths, step, batch, size, bound)
-    else:
-        parts += direction * SPLIT * batch * size
-        arrived += (direction * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
-        first, last = leave_part(acc, parts, arrived, part, at, within, batch * size, SPLIT)
-        share_rows: tl.constexpr = BM // SPLIT
-        for share in range(first, last):
-            own = top + share * share_rows + tl.arange(0, share_rows)
-            there = own[:, None] * size + column[None, :]
-            inside = (own < batch)[:, None] & (column < size)[None, :]
-            total = sum_of_parts(parts, there, inside, batch * size, SPLIT)
-            finish_projection(total, own, column, masks, out, h, lengths, step, batch, size, bound)
+        value *= tl.load(masks + direction * batch * size + at, mask=within, other=0.0)
+    h += (direction * (time + 1) + step + 1) * batch * size
+    tl.store(h + at, tl.where(active[:, None], value, 0.0).to(h.dtype.element_ty), mask=within)
 
 
 class Layer(NamedTuple):
@@ -448,11 +430,13 @@ def layer_of(a: Any) -> Layer:
 def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
     """Return the tile of a kernel, and the number of blocks that split a long sum: at most as many as it has depths.
 
-    Few rows stream weights: small tiles, several blocks on each multiprocessor. Many rows are bound by what blocks read
-    again and again from L2: the largest tile that registers hold, about one block per multiprocessor.
+    kernel: inputs, cells, cells_backward, or a `split_product`: project, recur. Few rows stream weights: small tiles,
+    several blocks on each multiprocessor. For many rows these were the fastest on an H200 of some fifteen each; all fit
+    into the shared memory of small GPUs.
     """
     rows = ceil_power_of_two(layer.batch * (layer.time if kernel == "inputs" else 1), 16, 128)
-    if layer.dtype == torch.float32 and _triton.is_small(device):
+    small = _triton.is_small(device)
+    if layer.dtype == torch.float32 and small:
         tile = Tiles(min(rows, 32), 32, 32, 4, 2)
     elif layer.dtype == torch.float32:
         # The depth is how many products are added up by themselves (`_kernels.plus_product`): at most 32.
@@ -463,7 +447,13 @@ def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
     elif rows <= 32:
         tile = Tiles(rows, 32 if kernel == "cells" else 64, 64, 4, 4)
     else:
-        tile = Tiles(rows, 64 if kernel in ("cells", "cells_backward") else 128, 64, 8, 3)
+        tile = {
+            "inputs": Tiles(rows, 128, 64, 8, 3),
+            "cells": Tiles(rows, 32, 64, 4, 3),
+            "cells_backward": Tiles(rows, 64, 64, 8, 4),
+            "project": Tiles(64, 64, 128, 4, 3 if small else 4),
+            "recur": Tiles(rows, 128, 64, 4, 3 if small else 4),
+        }[kernel]
     parts = 1
     if kernel in ("project", "recur"):
         whole = layer.directions * max(1, cdiv(layer.batch, tile.rows)) * cdiv(layer.size, tile.columns)
@@ -471,6 +461,45 @@ def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
         while parts < 16 and 2 * parts <= min(depths, MULTIPROCESSORS // whole):
             parts *= 2
     return tile, parts
+
+
+class SplitProduct(NamedTuple):
+    """How a step's long product and the sum of its parts are launched, by `split_product` and what adds its parts.
+
+    parts: [R·split, B, D]; adding: constants of the kernel that adds them, on `grid`.
+    """
+
+    tile: Tiles
+    split: int
+    parts: Tensor
+    grid: tuple[int, int, int]
+    adding: dict[str, int]
+
+    @classmethod
+    def of(cls, layer: Layer, kernel: str, like: Tensor) -> "SplitProduct":
+        """Choose tiles and allocate the parts, float32 on the device of `like`."""
+        tile, split = tiles(layer, kernel, like.device)
+        r, b, d = layer.directions, layer.batch, layer.size
+        rows, columns = 4, ceil_power_of_two(d, 16, 256)
+        parts = like.new_empty(r * split, b, d, dtype=torch.float32)
+        return cls(
+            tile, split, parts, (cdiv(d, columns), cdiv(b, rows), r), {"SPLIT": split, "BM": rows, "BN": columns}
+        )
+
+    def launch(
+        self, layer: Layer, x: Tensor, weight: Tensor, lengths: Tensor, step: int, slot: int, *, transposed: bool
+    ) -> None:
+        """Multiply x [R, slots, B, K] at `slot` by weight [R, K, D], or by [R, D, K] transposed, into the parts."""
+        tile, split = self.tile, self.split
+        _, slots, b, depth = x.shape
+        chunk = cdiv(cdiv(depth, split), tile.depth) * tile.depth
+        strides = (depth, 1) if transposed else (1, layer.size)
+        launch(
+            split_product, (cdiv(layer.size, tile.columns), cdiv(b, tile.rows), layer.directions * split),
+            x, weight, self.parts, lengths, step, b, layer.size, depth, chunk, slots, slot, *strides,
+            SPLIT=split, BM=tile.rows, BN=tile.columns, BK=tile.depth,
+            PRECISION=input_precision(layer.dtype, x.device), launch_pdl=True, **tile.options,
+        )  # fmt: skip
 
 
 class Steps(NamedTuple):
@@ -563,17 +592,14 @@ def sorted_rows(x: Tensor, order: Tensor | None) -> Tensor:
 
 
 def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None, lengths: Tensor, save: bool) -> None:
-    """Run all steps, two launches each (one without a projection). weights: W_hh, bias, and W_hr or nothing."""
+    """Run all steps, three launches each (one without a projection). weights: W_hh, bias, and W_hr or nothing."""
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, bias, *projection = weights
     device = lengths.device
-    (tile, _), (part, split) = tiles(layer, "cells", device), tiles(layer, "project", device)
+    tile, _ = tiles(layer, "cells", device)
     precision = input_precision(layer.dtype, device)
-    chunk = cdiv(cdiv(h, split), part.depth) * part.depth
-    hidden = steps.hidden.new_empty(r, b, h)
-    grid = (cdiv(d, part.columns), cdiv(b, part.rows), r * split)
-    parts = bias.new_empty(r * split, b, d)
-    arrived = lengths.new_zeros(r * grid[0] * grid[1], dtype=torch.int32)
+    hidden = steps.hidden.new_empty(r, 1, b, h)
+    project = SplitProduct.of(layer, "project", hidden) if projection else None
     for step in range(t):
         launch(
             cells, (cdiv(h, tile.columns), cdiv(b, tile.rows), r),
@@ -582,12 +608,11 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
             SAVE=save, PROJECT=bool(projection),
             BM=tile.rows, BC=tile.columns, BK=tile.depth, PRECISION=precision, launch_pdl=True, **tile.options,
         )  # fmt: skip
-        if projection:
+        if project is not None:
+            project.launch(layer, hidden, projection[0], lengths, step, 0, transposed=True)
             launch(
-                project, grid, hidden, projection[0], masks, steps.projections, steps.hidden, lengths,
-                parts, arrived, step, b, t, d, h, chunk, layer.projection_clip,
-                SPLIT=split,
-                BM=part.rows, BN=part.columns, BK=part.depth, PRECISION=precision, launch_pdl=True, **part.options,
+                finish_projection, project.grid, project.parts, masks, steps.projections, steps.hidden, lengths,
+                step, b, t, d, layer.projection_clip, launch_pdl=True, **project.adding,
             )  # fmt: skip
 
 
