@@ -7,4 +7,9 @@ the environment at their first use, so it is set before anything imports them.
 import os
 
 if os.environ.get("ELMO_FAST_ISA") == "avx2":
-    os.environ.update(ATEN_CPU_CAPABILITY="avx2", ONEDNN_MAX_CPU_ISA="AVX2", MKL_ENABLE_INSTRUCTIONS="AVX2")
+    os.environ.update(
+        ATEN_CPU_CAPABILITY="avx2",
+        ONEDNN_MAX_CPU_ISA="AVX2",
+        MKL_ENABLE_INSTRUCTIONS="AVX2",
+        FBGEMM_ENABLE_INSTRUCTIONS="AVX2",
+    )

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks import models
-from benchmarks.workers import elmo_worker
+from benchmarks.elmo_worker import Worker
+from benchmarks.machine import ROOT
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 COMPARED = 4  # batches of 32 whose activations are compared
@@ -26,11 +27,12 @@ class Sides:
         options = {"options_file": str(options_file), "weight_file": str(weight_file), "text": str(path)}
         self.notes = {"text": text.source, "weights": f"random, architecture {size}", "cross-batch cache": "off"}
         if peer_python is not None:
-            worker = self.workers["AllenNLP"] = elmo_worker("allennlp", peer_python, 1, {**options, "keywords": {}})
+            words = ["allennlp", json.dumps({**options, "keywords": {}})]
+            worker = self.workers["AllenNLP"] = Worker(peer_python, words)
             self.notes["AllenNLP"] = worker.ask(do="about")["version"]
         for precision in PRECISIONS:
-            keywords = {"precision": precision, "cache_size": 0}
-            worker = elmo_worker("elmo_fast", sys.executable, 1, {**options, "keywords": keywords})
+            words = ["elmo_fast", json.dumps({**options, "keywords": {"precision": precision, "cache_size": 0}})]
+            worker = Worker(sys.executable, words, PYTHONPATH=str(ROOT))
             self.workers[f"elmo_fast, {precision}"] = worker
             self.notes[f"backends, {precision}"] = worker.ask(do="about")["backends"]
         self.reference = next(iter(self.workers))

@@ -47,9 +47,8 @@ def vectors(folder, precision, sentences):
 def bench_precision(timed, model, side, text):
     folder, sentences, exact = model
     name = f"elmo_fast, {side}"
-    rounded = timed(
-        "embed 300 sentences, loading included", lambda: vectors(folder, side, sentences), amount=1, unit="s"
-    )
+    embed = lambda: vectors(folder, side, sentences)  # noqa: E731
+    rounded = timed("embed 300 sentences, loading included", embed, amount=1, unit="s")
     timed.note("model", f"preset tiny, trained for {MINUTES:g} minutes on one core; {text.source}")
     if side != "float32":
         for layer, (true, close) in enumerate(zip(exact, rounded, strict=True)):
@@ -75,7 +74,6 @@ def bench_tagger(timed, model, side, turn):
         model=str(folder / "model"), word_dim=0, precision=side,
         save_dir=str(folder / f"{side}-{turn}"), cache_dir=str(folder / "cache"),
     )  # fmt: skip
-    result = timed(
-        "training a tagger", lambda: train_task(config, report=lambda line: None), amount=1, unit="s", warmup=0
-    )
+    run = lambda: train_task(config, report=lambda line: None)  # noqa: E731
+    result = timed("training a tagger", run, amount=1, unit="s", warmup=0)
     timed.figure("tagger over it", f"elmo_fast, {side}", 100 * result.test.f1, "% of tags right")

@@ -8,7 +8,6 @@ activations, quantize_dynamic one for a whole weight and one for all rows of the
 
 import copy
 import functools
-import warnings
 
 import pytest
 import torch
@@ -63,15 +62,12 @@ def calls(variant, quick, side):
         leaf = x.clone().requires_grad_(train)
         weights = [weights_of(lstm, suffix, train) for suffix in ("", "_reverse")]
         leaves = [leaf, *(tensor for each in weights for tensor in each if tensor is not None)]
-        op = functools.partial(
-            projected_lstm, [leaf, leaf], weights, precision=precision, cell_clip=3.0, projection_clip=3.0
-        )
-        return differentiated(lambda: op()[0], leaves, train=train), lambda: torch.cat([*op()[0].detach()], dim=-1)
+        how = {"precision": precision, "cell_clip": 3.0, "projection_clip": 3.0}
+        op = lambda: projected_lstm([leaf, leaf], weights, **how)[0]  # noqa: E731
+        return differentiated(op, leaves, train=train), lambda: torch.cat([*op().detach()], dim=-1)
     if name == "quantize_dynamic":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its deprecation
-            whole = nn.ModuleDict({"lstm": copy.deepcopy(lstm)})  # it replaces submodules alone
-            modules = [torch.ao.quantization.quantize_dynamic(whole, {nn.LSTM}, dtype=torch.qint8)["lstm"]]
+        whole = nn.ModuleDict({"lstm": copy.deepcopy(lstm)})  # it replaces submodules alone
+        modules = [torch.ao.quantization.quantize_dynamic(whole, {nn.LSTM}, dtype=torch.qint8)["lstm"]]
         precision = "float32"
     else:
         modules = one_way(lstm) if "two" in name else [copy.deepcopy(lstm)]  # `to` changes a module itself
@@ -99,9 +95,5 @@ def bench_layer(timed, variant, side):
         difference = outputs().double() - calls(variant, timed.quick, TRUTH)[1]().double()
         timed.error(difference.abs().max().item(), TRUTH)
     timed.note("clips", "3 and 3 in elmo_fast, none in torch")
-    peer = (
-        "quantize_dynamic, int8"
-        if variant.endswith("no projection") and precision == "int8"
-        else f"nn.LSTM, {precision}"
-    )
-    timed(f"one layer, {variant}", call, against=peer if precision != "int8" or "no proj" in variant else TRUTH)
+    int8 = "quantize_dynamic, int8" if variant.endswith("no projection") else TRUTH
+    timed(f"one layer, {variant}", call, against=int8 if precision == "int8" else f"nn.LSTM, {precision}")

@@ -25,11 +25,9 @@ MODEL = {"filters": [[1, 32], [2, 32], [3, 64]], "dim": 1024, "projection_dim": 
 TIMED, WARMUP = 12, 3  # steps
 
 
-def random_words(processes, seed):
-    """Return this process's rows of a step: random words, as frequent as in running text."""
-    first, count = processes.assign_rows(ROWS)
-    generator = torch.Generator().manual_seed(seed)
-    uniform = torch.rand(2, ROWS, STEPS, generator=generator, dtype=torch.float64)
+def random_words(first, count, seed):
+    """Return rows [first, first + count) of a step: random words, as frequent as in running text."""
+    uniform = torch.rand(2, ROWS, STEPS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     types = ((WORDS + 1.0) ** uniform - 1).long().clamp_(max=WORDS - 1)[:, first : first + count].contiguous()
     return StreamBatch(types, types, torch.full((count,), STEPS).numpy(), ROWS * STEPS, [])
 
@@ -41,44 +39,40 @@ def sent_bytes():
 
 
 def work(model, steps):
-    """Take steps in one of several processes, one when a line comes in; the leader prints the bytes of each."""
+    """Take steps in one of several processes; the leader prints the milliseconds and bytes of each."""
     torch.set_num_threads(1)
     with join_processes(torch.device("cpu")) as processes:
         torch.manual_seed(0)
-        made = LanguageModel(options_of(ModelConfig(**model), WORDS, n_negative_samples_batch=NEGATIVES))
-        spelled, first = torch.arange(1, 51).expand(WORDS, 50) % 200 + 1, processes.assign_rows(ROWS)[0]
+        network = LanguageModel(options_of(ModelConfig(**model), WORDS, n_negative_samples_batch=NEGATIVES))
+        spelled, (first, count) = torch.arange(1, 51).expand(WORDS, 50) % 200 + 1, processes.assign_rows(ROWS)
         step = Step(
-            made, AdaGrad(made.parameters()), lambda some: spelled[some], rows=ROWS, first_row=first, clip_norm=10.0,
-            processes=processes,
+            network, AdaGrad(network.parameters()), lambda some: spelled[some], rows=ROWS, first_row=first,
+            clip_norm=10.0, processes=processes,
         )  # fmt: skip
-        seconds, sent = [], []
+        measured = []
         for number in range(WARMUP + steps):
             processes.max_(0)
             before, begin = sent_bytes(), time.perf_counter()
-            step(random_words(processes, number), None, number)
+            step(random_words(first, count, number), None, number)
             processes.max_(0)
-            seconds.append(time.perf_counter() - begin)
-            sent.append((sent_bytes() - before) / processes.size)
+            measured.append((1000 * (time.perf_counter() - begin), (sent_bytes() - before) / processes.size))
         if processes.leads:
-            print(json.dumps({"ms": [1000 * each for each in seconds[WARMUP:]], "bytes": sent[WARMUP:]}))
+            print(json.dumps(measured[WARMUP:]))
 
 
 @pytest.mark.turns(2)
-@pytest.mark.case("scaling")
 @pytest.mark.parametrize("side", ["1 process", "2 processes"])
 def bench_step(timed, side):
-    processes = int(side[0])
     model = MODEL | ({"dim": 64, "projection_dim": 16} if timed.quick else {})
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={side[0]}"]
     command += ["-m", "benchmarks.bench_scaling", json.dumps([model, 2 if timed.quick else TIMED])]
     run = lambda: subprocess.run(command, cwd=ROOT, capture_output=True, text=True)  # noqa: E731
     ended = timed("all steps, start included", run, amount=1, unit="s", warmup=0)
     assert not ended.returncode, ended.stderr
-    result = json.loads(ended.stdout.splitlines()[-1])
-    for each, size in zip(result["ms"], result["bytes"], strict=True):
-        timed.figure("one step", side, each, "ms", against="1 process")
-        if processes > 1:
-            timed.figure(f"sent by one of {processes} processes in a step", "measured", size / 1e6, "MB")
+    for milliseconds, size in json.loads(ended.stdout.splitlines()[-1]):
+        timed.figure("one step", side, milliseconds, "ms", against="1 process")
+        if side != "1 process":
+            timed.figure(f"sent by one of {side} in a step", "measured", size / 1e6, "MB")
 
 
 if __name__ == "__main__":

@@ -37,9 +37,9 @@ THREADS = {"elmo_fast": 1, "elmo_fast, two threads": 2}
 
 
 @pytest.fixture(scope="module")
-def counts(many_lines, quick):
+def counts(text, quick):
     """(parts of the text, words of the table, vocabulary, words of the text, entries)"""
-    parts, table, words = words_to_count(many_lines(300 if quick else 200_000).sentences, 5)
+    parts, table, words = words_to_count(text.repeated(300 if quick else 200_000).sentences, 5)
     tokens = sum(int((part > 0).sum()) for part in parts)
     return parts, table, len(words), tokens, cooccurrences(parts, table, len(words), window=WINDOW)
 
@@ -113,13 +113,8 @@ def bench_nearest_tokens(timed, width, tmp_path):
             rows = np.random.default_rng(sentence).standard_normal((length, width), np.float32)
             file.write(sentence, unit_rows(rows)[None])
     query = np.random.default_rng(0).standard_normal((1, width), np.float32)
-    timed(
-        f"nearest of {tokens} x {width}",
-        lambda: nearest_in(CacheFile(path), 0, query, 10),
-        amount=1,
-        unit="s",
-        rounds=3,
-    )
+    call = lambda: nearest_in(CacheFile(path), 0, query, 10)  # noqa: E731
+    timed(f"nearest of {tokens} x {width}", call, amount=1, unit="s", rounds=3)
 
 
 @pytest.mark.case("static_quality")
@@ -135,10 +130,9 @@ def bench_quality(timed, side, turn, request):
     how = {"dimension": DIMENSION, "min_count": 5, "seed": turn + 1}
     if timed.quick:
         pattern, how["min_count"] = os.fspath(DEFAULT), 20
-    train = {
-        "elmo_fast GloVe": lambda: train_glove(pattern, threads=1, **how, **GLOVE),
-        "gensim skip-gram": lambda: train_word2vec(pattern, **how, **SKIP_GRAM),
-    }[side]
+    glove = lambda: train_glove(pattern, threads=1, **how, **GLOVE)  # noqa: E731
+    skip_gram = lambda: train_word2vec(pattern, **how, **SKIP_GRAM)  # noqa: E731
+    train = glove if side == "elmo_fast GloVe" else skip_gram
     trained = timed("training for quality", train, amount=1, unit="s", warmup=0, against="gensim skip-gram")
     result = evaluate_analogies(trained)
     for part in (result.semantic, result.syntactic, result.total):

@@ -24,9 +24,9 @@ ELMO, STATIC, ALL_KNOWN = "frozen ELMo, from the cache", "static vectors", "stat
 
 
 @pytest.fixture(scope="module")
-def trainers(many_lines, quick, tmp_path_factory):
+def trainers(text, quick, tmp_path_factory):
     """A cached function of (width, side)."""
-    folder, text = tmp_path_factory.mktemp("task"), many_lines(64 if quick else 500)
+    folder, text = tmp_path_factory.mktemp("task"), text.repeated(64 if quick else 500)
     tagged = [
         Example(words, [f"T{int.from_bytes(word.encode()[-3:], 'little') % TAGS}" for word in words])
         for words in text.sentences
@@ -65,8 +65,6 @@ def trainers(many_lines, quick, tmp_path_factory):
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("side", [ELMO, STATIC, ALL_KNOWN])
 def bench_epoch(timed, trainers, width, side, turn):
-    timed.note(
-        "tagger", "BiLSTM of 256 cells per direction, one layer, softmax over 17 tags, batches of 32, dropout 0.5"
-    )
+    timed.note("tagger", "BiLSTM of 256 cells, one layer, softmax over 17 tags, batches of 32, dropout 0.5")
     trainer = trainers(width, side)
     timed(width, lambda: trainer.train_epoch(0), amount=1, unit="s", warmup=int(turn == 0), against=STATIC)

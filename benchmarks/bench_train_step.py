@@ -7,6 +7,7 @@ carry their own state.
 
 import functools
 import itertools
+import pathlib
 from collections import Counter
 
 import numpy as np
@@ -14,15 +15,17 @@ import pytest
 import torch
 
 from benchmarks import texts
-from benchmarks.models import SIZES, silent_trainer, words_of_step
+from benchmarks.models import words_of_step
 from elmo_fast.checkpoints import LOSSES
 from elmo_fast.corpus import encode
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, load_preset
 from elmo_fast.pretrain.corpora import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
-from elmo_fast.pretrain.language_model import LanguageModel, options_of
+from elmo_fast.pretrain.language_model import LanguageModel, make_language_model, options_of
+from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.optimizer import AdaGrad
 from elmo_fast.pretrain.step import Step
+from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.text import MARKERS, Vocabulary, count_words
 
 ROWS, STEPS = 8, 20
@@ -38,13 +41,7 @@ class Stepper:
     """One side: a model with weights of a fixed seed, its optimizer, and its place in the batches."""
 
     def __init__(self, batches, words, negatives, quick, *, sparse, **how):
-        size = SIZES["small" if quick else "original"]
-        model = ModelConfig(
-            filters=[list(each) for each in size["filters"]],
-            dim=size["cell"],
-            projection_dim=size["proj"],
-            n_highway=size.get("n_highway", 2),
-        )
+        model = ModelConfig(dim=256, projection_dim=64, n_highway=1) if quick else ModelConfig()
         torch.manual_seed(0)
         self.model = LanguageModel(options_of(model, words, n_negative_samples_batch=negatives), **how)
         weights = self.model.parameters()
@@ -87,6 +84,13 @@ def bench_against_plain_torch(timed, steppers, side, turn, text):
     timed.note("step", "original architecture, 8,192 negatives of 100,000 words, dropout 0.1")
 
 
+def trainer_of(preset, changes, corpus, **more):
+    """Return a trainer of a new model that prints nothing."""
+    config = PretrainConfig.from_flat(load_preset(preset).flat() | changes)
+    model = make_language_model(config, len(corpus.vocabulary), **more)
+    return LanguageModelTrainer(config, model, corpus, RunLog(pathlib.Path(), silent=True))
+
+
 @functools.cache
 def trainer_of_words(words, quick):
     """A trainer of the preset small on random text: always the same text, of words that all vocabularies have."""
@@ -94,8 +98,7 @@ def trainer_of_words(words, quick):
     chosen = np.random.default_rng(0).random((500 if quick else 20_000, 25))
     ids = np.minimum(10_001.0**chosen - 1, min(words, 10_000) - 1).astype(int)  # as frequent as the sampler has them
     small = {"batch_size": 2, "n_negative_samples_batch": 64} if quick else {}
-    config = PretrainConfig.from_flat(load_preset("small").flat() | small)
-    return silent_trainer(config, encode(([names[max(i, 3)] for i in line] for line in ids), Vocabulary(names)))
+    return trainer_of("small", small, encode(([names[max(i, 3)] for i in line] for line in ids), Vocabulary(names)))
 
 
 @pytest.mark.case("vocabulary")
@@ -109,20 +112,15 @@ def bench_vocabulary(timed, side):
 
 @functools.cache
 def trainer_of_loss(path, quick, **changes):
-    """(a trainer of the preset tiny, its held-out text)
-
-    It trains on train-00.txt beside the text if that exists, else on the first nine tenths of the text.
-    """
-    text = texts.read(path)
-    beside = (path or texts.DEFAULT).parent / "train-00.txt"
-    training, held = text.sentences[: len(text.sentences) * 9 // 10], text.sentences[len(text.sentences) * 9 // 10 :]
-    if beside.is_file() and not quick:
-        training, held = texts.read(beside).sentences, text.sentences
+    """(a trainer of the preset tiny on nine tenths of the text, the rest of it)"""
+    sentences = texts.read(path).sentences
+    cut = len(sentences) * 9 // 10
+    training, held = sentences[:cut], sentences[cut:]
     vocabulary = Vocabulary.build(count_words(training), load_preset("tiny").data.min_count)
     corpus = encode(training, vocabulary)
     small = {"batch_size": 2, "n_negative_samples_batch": 16} if quick else {}
-    config = PretrainConfig.from_flat(load_preset("tiny").flat() | small | changes)
-    return silent_trainer(config, corpus, counts=target_counts(corpus)), encode(held, vocabulary)
+    trainer = trainer_of("tiny", small | changes, corpus, counts=target_counts(corpus))
+    return trainer, encode(held, vocabulary)
 
 
 @pytest.mark.case("output_layers")
@@ -141,6 +139,5 @@ def bench_losses(timed, side, turn, request):
 
     timed("one step, preset tiny", step, rounds=50, warmup=0, against=next(iter(LOSSES)))
     if turn == 5 or timed.quick:
-        timed.figure(
-            f"held out, after {trainer.progress.step} steps", side, evaluate(trainer.model, held).mean, "perplexity"
-        )
+        variant = f"held out, after {trainer.progress.step} steps"
+        timed.figure(variant, side, evaluate(trainer.model, held).mean, "perplexity")

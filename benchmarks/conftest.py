@@ -5,7 +5,6 @@ in several turns: all sides of a comparison in the first turn, then all again in
 the machine disturbs them alike. `python -m benchmarks.table` reduces the turns to medians and writes the tables.
 """
 
-import functools
 import os
 import pathlib
 import warnings
@@ -17,8 +16,6 @@ import torch
 
 from benchmarks import machine, texts
 from elmo_fast.errors import PerformanceWarning
-
-machine.hold_peers()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         values = item.callspec.params if hasattr(item, "callspec") else {}
         variant = str({name: value for name, value in values.items() if name not in ("turn", "side")})
-        comparison = item.path, item.originalname if hasattr(item, "originalname") else item.name, variant
+        comparison = item.path, getattr(item, "originalname", item.name), variant
         keys[item] = groups.setdefault(comparison, len(groups)), values.get("turn", 0)
     items.sort(key=keys.__getitem__)
 
@@ -105,7 +102,6 @@ class Timed:
         threads: int = 1,
         rounds: int = 1,
         warmup: int = 1,
-        side: str | None = None,
         against: str | None = None,
     ) -> Any:
         """Time `call` and return its last result.
@@ -113,22 +109,15 @@ class Timed:
         unit: of `amount` divided by seconds if it ends in "/s", of `amount` times seconds otherwise. against: the side
         that this one is compared with. Rounds are timed within one turn.
         """
-        self.label(variant, unit=unit, amount=amount, threads=threads, against=against)
-        if side is not None:
-            self._benchmark.extra_info["side"] = side
+        self._benchmark.extra_info.update(variant=variant, unit=unit, amount=amount, threads=threads, against=against)
         self._benchmark.group = variant
         rounds, warmup = (1, 0) if self.quick else (rounds, warmup)
         return self._benchmark.pedantic(call, rounds=rounds, warmup_rounds=warmup, iterations=1)
 
-    def label(self, variant: str, **more: Any) -> None:
-        """Set what the row of this benchmark says."""
-        self._benchmark.extra_info.update(variant=variant, **more)
-
     def figure(self, variant: str, side: str, value: float, unit: str, **more: Any) -> None:
         """Add a row of something other than time: a perplexity, a share, a size. case=NAME names a different case."""
-        self._benchmark.extra_info["figures"].append(
-            {"variant": variant, "side": side, "value": value, "unit": unit, **more}
-        )
+        row = {"variant": variant, "side": side, "value": value, "unit": unit, **more}
+        self._benchmark.extra_info["figures"].append(row)
 
     def note(self, name: str, value: Any) -> None:
         """Add a line below the table."""
@@ -163,11 +152,6 @@ def quick(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="session")
 def text(request: pytest.FixtureRequest) -> texts.Text:
     return texts.read(request.config.getoption("text"))
-
-
-@pytest.fixture(scope="session")
-def many_lines(request: pytest.FixtureRequest) -> Callable[[int], texts.Text]:
-    return functools.cache(functools.partial(texts.many_lines, request.config.getoption("text")))
 
 
 @pytest.fixture(scope="session")

@@ -1,25 +1,54 @@
-"""One side of the `embed` case: python elmo_worker.py LIBRARY THREADS OPTIONS, then one JSON request per line on stdin.
+"""One side of the case `embed` in a process of its own, so that each library runs in the environment that it needs.
 
-LIBRARY is elmo_fast or allennlp, each run by the interpreter of its own environment: this file imports nothing of
-benchmarks/, and both libraries offer the same class.
-OPTIONS: {"options_file", "weight_file", "text" (sentences as JSON lines), "keywords" (of Elmo)}.
-Requests: {"do": "time", "first": sentence, "size": sentences} -> {"seconds", "tokens"};
-{"do": "save", "first", "size", "path", "reset"} -> writes the activations, (layers, B, T, 2D) float32, of a batch
-that starts from zero states ("reset") or from those that the batch before it left;
-{"do": "about"} -> {"version", "backends": which backend serves each op}.
+`python elmo_worker.py LIBRARY OPTIONS` answers a JSON request per line on stdin; `Worker` starts it. LIBRARY is
+elmo_fast or allennlp, which offer the same class; this file imports nothing of benchmarks/. OPTIONS: "options_file",
+"weight_file", "text" (sentences as JSON lines), "keywords" (of Elmo). Requests:
+{"do": "about"} -> {"version", "backends": which backend serves each op};
+{"do": "time", "first": sentence, "size": sentences} -> {};
+{"do": "save", "first", "size", "path", "reset"} -> {}: writes the activations, (layers, B, T, 2D) float32, of a batch
+that starts from zero states ("reset") or from those that the batch before it left.
 """
 
 import importlib.abc
 import importlib.machinery
 import json
 import os
+import subprocess
 import sys
-import time
+import tempfile
 import types
 import warnings
 
-answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # whatever a library prints goes to stderr, not among the answers
+
+class Worker:
+    """A child that runs `python SCRIPT ARGUMENTS` and answers one JSON object per line with one."""
+
+    def __init__(self, python, arguments, script=__file__, **environment):
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
+        self._child = subprocess.Popen(
+            [python, str(script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            text=True, env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **environment},
+        )  # fmt: skip
+
+    def ask(self, **request):
+        """Return the answer to `request`; RuntimeError with the child's last words if it ended instead."""
+        try:
+            self._child.stdin.write(json.dumps(request) + "\n")
+            self._child.stdin.flush()
+            line = self._child.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            status = self._child.wait()
+            self._errors.seek(0)
+            last = self._errors.read().decode(errors="replace")[-2000:]
+            raise RuntimeError(f"{self._child.args} ended with status {status}:\n{last}")
+        return json.loads(line)
+
+    def close(self):
+        """End the child: closing its pipes ends its loop."""
+        self._child.__exit__(None, None, None)
+        self._errors.close()
 
 
 class Absent(types.ModuleType):
@@ -51,7 +80,7 @@ class AbsentFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def import_allennlp():
-    """AllenNLP's Elmo and batch_to_ids beside a current torch."""
+    """Return AllenNLP's Elmo, batch_to_ids and version, with a current torch and huggingface_hub."""
     import huggingface_hub
 
     for gone in ("HfFolder", "Repository"):
@@ -64,51 +93,46 @@ def import_allennlp():
     return Elmo, batch_to_ids, VERSION
 
 
-def import_elmo_fast():
-    """The same three of this project."""
-    from elmo_fast import Elmo, __version__, batch_to_ids
-
-    return Elmo, batch_to_ids, __version__
-
-
-def backends(keywords):
-    """Which backend serves each op of ours at the precision that was asked for."""
-    import torch
-
+def backends(precision="float32", **_):
+    """Return which backend serves each op of elmo_fast."""
     from elmo_fast import ops
 
-    here, precision = (torch.device("cpu"), torch.float32), keywords.get("precision", "float32")
-    found = {op: ops.explain(op, *here, precision).backend for op in ("char_cnn", "highway", "projected_lstm")}
-    return found | {"scalar_mix": ops.explain("scalar_mix", *here).backend}
+    precisions = dict.fromkeys(("char_cnn", "highway", "projected_lstm"), precision) | {"scalar_mix": "float32"}
+    return {op: ops.explain(op, "cpu", precision=each).backend for op, each in precisions.items()}
 
 
 def main():
-    library, threads, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+    library, options = sys.argv[1], json.loads(sys.argv[2])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints goes to stderr, not among the answers
     warnings.filterwarnings("ignore")
     import torch
 
-    torch.set_num_threads(threads)
-    Elmo, batch_to_ids, version = import_allennlp() if library == "allennlp" else import_elmo_fast()
+    torch.set_num_threads(1)
+    if library == "allennlp":
+        Elmo, batch_to_ids, version = import_allennlp()
+    else:
+        from elmo_fast import Elmo, batch_to_ids
+        from elmo_fast import __version__ as version
     with open(options["text"], encoding="utf-8") as file:
         sentences = [json.loads(line) for line in file]
     model = Elmo(options["options_file"], options["weight_file"], 1, dropout=0.0, **options["keywords"]).eval()
     for line in sys.stdin:
-        request = json.loads(line)
+        request, answer = json.loads(line), {}
         if request["do"] == "about":
-            answer = {"version": version, "backends": backends(options["keywords"]) if library == "elmo_fast" else {}}
+            answer = {"version": version}
+            if library == "elmo_fast":
+                answer["backends"] = backends(**options["keywords"])
         else:
+            ids = sentences[request["first"] : request["first"] + request["size"]]
             if request.get("reset"):
-                stack = model._elmo_lstm._elmo_lstm if library == "allennlp" else model
-                stack.reset_states()
-            batch = sentences[request["first"] : request["first"] + request["size"]]
+                (model._elmo_lstm._elmo_lstm if library == "allennlp" else model).reset_states()
             with torch.inference_mode():
-                start = time.perf_counter()
                 if request["do"] == "time":
-                    model(batch_to_ids(batch))
+                    model(batch_to_ids(ids))
                 else:
-                    layers = model._elmo_lstm(batch_to_ids(batch))["activations"]
+                    layers = model._elmo_lstm(batch_to_ids(ids))["activations"]
                     torch.stack([layer.float() for layer in layers]).numpy().tofile(request["path"])
-                answer = {"seconds": time.perf_counter() - start, "tokens": sum(map(len, batch))}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

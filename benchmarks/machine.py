@@ -11,19 +11,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FLAGS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_fp16")
 LIBRARIES = ("torch", "numpy", "h5py", "safetensors", "jsonargparse", "triton", "pytest-benchmark")
-# Limits torch and the libraries within it to AVX2.
-AVX2_ALONE = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-              "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2"}  # fmt: skip
 QUERY = ("name", "driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu", "power.limit")
-
-
-def hold_peers() -> None:
-    """Limit torch's own products to AVX2 where ELMO_FAST_ISA=avx2 limits elmo_fast's, here and in child processes.
-
-    Call it before torch computes anything.
-    """
-    if os.environ.get("ELMO_FAST_ISA") == "avx2":
-        os.environ |= AVX2_ALONE
 
 
 def significant(value: float, digits: int = 4) -> float:
@@ -38,12 +26,6 @@ def cpuinfo() -> dict[str, str]:
         return {}
     lines = path.read_text(encoding="utf-8").split("\n\n")[0].splitlines()
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def flags() -> list[str]:
-    """Return which of FLAGS the processor has; elmo_fast is not imported to know it."""
-    has = cpuinfo().get("flags", "").split()
-    return [flag for flag in FLAGS if flag in has]
 
 
 def generation() -> list[str]:
@@ -129,7 +111,7 @@ def describe(command: str, *, gpu: bool = False) -> dict[str, Any]:
         "machine": {
             "cpu": name,
             "cores": cores,
-            "flags": flags(),
+            "flags": [flag for flag in FLAGS if flag in cpuinfo().get("flags", "").split()],
             "instruction set": instruction_set(),
             **({"limit": f"ELMO_FAST_ISA={limit}"} if (limit := os.environ.get("ELMO_FAST_ISA")) else {}),
             "system": f"{platform.system()} {platform.machine()}",

@@ -1,19 +1,15 @@
-"""Models and trainers that several benchmarks use."""
+"""Weights and words that several benchmarks use."""
 
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from elmo_fast import batch_to_ids
-from elmo_fast.corpus import Corpus, StreamBatch
-from elmo_fast.pretrain.config import ORIGINAL_FILTERS, PretrainConfig
-from elmo_fast.pretrain.language_model import make_language_model
-from elmo_fast.pretrain.log import RunLog
-from elmo_fast.pretrain.trainer import LanguageModelTrainer
+from elmo_fast.corpus import StreamBatch
+from elmo_fast.pretrain.config import ORIGINAL_FILTERS
 from tests.weights import make_weights
 
 SIZES = {
@@ -25,12 +21,6 @@ SIZES = {
 def write_weights(size: str, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     """Write options.json and weights.hdf5 of the original or the small size, random weights; return both paths."""
     return make_weights(folder / size, **SIZES[size])
-
-
-def silent_trainer(config: PretrainConfig, corpus: Corpus, **more: Any) -> LanguageModelTrainer:
-    """Return a trainer of a new model that prints nothing; more: arguments of `make_language_model`."""
-    model = make_language_model(config, len(corpus.vocabulary), **more)
-    return LanguageModelTrainer(config, model, corpus, RunLog(pathlib.Path(), silent=True))
 
 
 def words_of_step(

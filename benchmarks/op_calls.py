@@ -1,4 +1,4 @@
-"""Calls of every op with random tensors of given sizes: to time on a CPU, and to launch each kernel once on a GPU."""
+"""Calls of every op with random tensors, at the sizes of the original architecture and at toy sizes."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -45,17 +45,14 @@ class OpCalls:
     """A method of each op's name makes its tensors and returns them with the call.
 
     The sizes are the original architecture's unless others are given. filters: (width, number); words: of `char_cnn`
-    and `highway`; lstm: B, T and H, for inputs and a projection of `projection`; shortest: its
-    shortest sentence; mix: shape of each layer; rows: N of
-    the losses; table: V.
+    and `highway`; lstm: B, T and H; mix: shape of each layer; rows: N of the losses;
+    table: V.
     """
 
-    device: str = "cpu"
     filters: Sequence[Sequence[int]] = tuple(ORIGINAL_FILTERS)
     words: int = 400
     projection: int = 512
     lstm: tuple[int, int, int] = (32, 20, 4096)
-    shortest: int = 9
     mix: tuple[int, int, int] = (32, 22, 1024)
     rows: int = 640
     table: int = 100_000
@@ -65,17 +62,12 @@ class OpCalls:
 
     def tensor(self, *shape: int, scale: float = 1.0) -> Tensor:
         """Numbers between -scale and scale."""
-        return torch.empty(*shape, device=self.device).uniform_(-scale, scale)
-
-    def spelled(self) -> Tensor:
-        """The characters of words of eight letters, [words, 50]."""
-        ids = torch.randint(97, 123, (self.words, 50), device=self.device)
-        ids[:, 0], ids[:, 9], ids[:, 10:] = 259, 260, 261
-        return ids
+        return torch.empty(*shape).uniform_(-scale, scale)
 
     def char_cnn(self, how: How) -> Call:
         """Words of eight letters."""
-        ids = self.spelled()
+        ids = torch.randint(97, 123, (self.words, 50))
+        ids[:, 0], ids[:, 9], ids[:, 10:] = 259, 260, 261
         weights = [self.tensor(number, 16, width, scale=0.2) for width, number in self.filters]
         biases = [self.tensor(number) for _, number in self.filters]
         table = self.tensor(262, 16)
@@ -103,7 +95,7 @@ class OpCalls:
         batch, steps, _ = self.lstm
         weights = [self.lstm_weights() for _ in range(2)]
         x = self.tensor(batch, steps, self.projection)
-        lengths = torch.arange(batch, device=self.device) % (steps + 1 - self.shortest) + self.shortest
+        lengths = torch.arange(batch) % (steps - 8) + 9  # at least 9 steps
         return [x, *weights[0], *weights[1]], lambda: ops.projected_lstm(  # type: ignore[list-item]
             [x, x], weights, lengths, residual=True, **how
         )[0]
@@ -121,15 +113,15 @@ class OpCalls:
 
     def sampled_softmax(self, how: How) -> Call:
         """A quarter of the rows: those of one direction."""
-        samples, tries = (t.to(self.device) for t in ops.log_uniform_sample(self.samples, self.table, seed=0))
+        samples, tries = ops.log_uniform_sample(self.samples, self.table, seed=0)
         inputs = hidden, weight, bias = self.output_layer(self.rows // 4, self.table)
-        targets = torch.randint(0, self.table, (len(hidden),), device=self.device)
+        targets = torch.randint(0, self.table, (len(hidden),))
         return inputs, lambda: ops.sampled_softmax(hidden, targets, weight, bias, samples, tries, sparse=True, **how)
 
     def full_softmax(self, how: How) -> Call:
         """A quarter of the rows, a fifth of the words."""
         inputs = hidden, weight, bias = self.output_layer(self.rows // 4, self.table // 5)
-        targets = torch.randint(0, len(weight), (len(hidden),), device=self.device)
+        targets = torch.randint(0, len(weight), (len(hidden),))
         return inputs, lambda: ops.full_softmax(hidden, targets, weight, bias, **how)
 
     def counts(self) -> Tensor:
@@ -139,16 +131,16 @@ class OpCalls:
     def negative_sampling(self, how: How) -> Call:
         """All rows."""
         law = ops.alias_table(self.counts(), power=0.75)
-        samples = ops.alias_sample(self.samples // 8, law, seed=0, device=self.device)
+        samples = ops.alias_sample(self.samples // 8, law, seed=0)
         inputs = hidden, weight, bias = self.output_layer(self.rows, self.table)
-        targets = ops.alias_sample(self.rows, ops.alias_table(self.counts()), seed=1, device=self.device)
+        targets = ops.alias_sample(self.rows, ops.alias_table(self.counts()), seed=1)
         return inputs, lambda: ops.negative_sampling(hidden, targets, weight, bias, samples, sparse=True, **how)
 
     def hierarchical_softmax(self, how: How) -> Call:
         """All rows."""
-        tree = ops.huffman_tree(self.counts()).to(self.device)
+        tree = ops.huffman_tree(self.counts())
         inputs = hidden, weight, bias = self.output_layer(self.rows, self.table - 1, scale=0.1)
-        targets = ops.alias_sample(self.rows, ops.alias_table(self.counts()), seed=1, device=self.device)
+        targets = ops.alias_sample(self.rows, ops.alias_table(self.counts()), seed=1)
         return inputs, lambda: ops.hierarchical_softmax(hidden, targets, weight, bias, tree, sparse=True, **how)
 
     def alias_sample(self, how: How) -> Call:
@@ -156,19 +148,13 @@ class OpCalls:
         table = ops.alias_table(self.counts(), power=0.75)
         return [], lambda: ops.alias_sample(self.samples, table, seed=0, backend=how["backend"])
 
-    def log_uniform_sample(self, how: How) -> Call:
-        """The negatives of one step; it has no gradient."""
-        return [], lambda: ops.log_uniform_sample(
-            self.samples, self.table, seed=1, device=self.device, backend=how["backend"]
-        )[0]
-
     def adagrad(self, how: How) -> Call:
         """One update of an LSTM direction's weights, and of the table's rows that a batch used; it has no gradient."""
         weights, gradients = (list(self.lstm_weights()) for _ in range(2))
         sums = [torch.ones_like(weight) for weight in weights]  # type: ignore[arg-type]
         count = min(self.table, self.samples + self.rows // 4)
         table, rows = self.tensor(self.table, self.projection), self.tensor(count, self.projection)
-        table_sums, ids = torch.ones_like(table), torch.randperm(self.table, device=self.device)[:count].sort()[0]
+        table_sums, ids = torch.ones_like(table), torch.randperm(self.table)[:count].sort()[0]
 
         def update() -> Tensor:
             ops.adagrad_(weights, sums, gradients, 0.2, backend=how["backend"])  # type: ignore[arg-type]
@@ -177,14 +163,19 @@ class OpCalls:
 
         return [], update
 
+    def gather_runs(self, how: How) -> Call:
+        """Sentences of 25 words from three shards, half of them backwards; it has no gradient."""
+        shards = [torch.randint(0, self.table, (8 * self.table,), dtype=torch.int32) for _ in range(3)]
+        count = self.table // 5
+        first, lengths = torch.randint(25, 24 * self.table - 25, (count,)), torch.full((count,), 25)
+        return [], lambda: ops.gather_runs(shards, first, lengths, count // 2, backend=how["backend"])
+
     def glove(self, how: How) -> Call:
         """Steps of entries in random order, dimension 100; it has no gradient."""
         num_words, entries = self.glove_words, self.glove_entries
         rows, columns = (torch.randint(0, num_words, (entries,), dtype=torch.int32) for _ in "ij")
-        values, shapes = (
-            torch.rand(entries) * 30 + 0.1,
-            ((num_words, 100), (num_words, 100), (num_words,), (num_words,)),
-        )
+        values = torch.rand(entries) * 30 + 0.1
+        shapes = (num_words, 100), (num_words, 100), (num_words,), (num_words,)
         weights = glove.GloveWeights(*(self.tensor(*shape, scale=0.005) for shape in shapes))
         squares = glove.GloveWeights(*(torch.ones(*shape) for shape in shapes))
         return [], lambda: glove.glove_(rows, columns, values, weights, squares, backend=how["backend"])

@@ -11,10 +11,11 @@ import io
 import json
 import pathlib
 import re
-import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from benchmarks.machine import ROOT, significant
 
@@ -70,7 +71,7 @@ def reduce_run(run: Content) -> dict[str, Content]:
             contents.setdefault(other, {**content, "case": other, "rows": []})
             add(other, figure.pop("value"), **figure)
     for key, row in rows.items():
-        low, middle, high = (significant(quantile(values[key], share)) for share in (0.2, 0.5, 0.8))
+        low, middle, high = map(significant, np.quantile(values[key], [0.2, 0.5, 0.8]))
         contents[key[0]]["rows"].append({**row, "samples": len(values[key]), "median": middle, "p20": low, "p80": high})
     for content in contents.values():
         for row in content["rows"]:
@@ -85,13 +86,6 @@ def ratio(row: Content, rows: Iterable[Content]) -> float | None:
         return None
     peer = peers[0]["median"]
     return significant(row["median"] / peer if row["unit"].endswith("/s") else peer / row["median"])
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value below which `share` of the values lie, interpolated."""
-    if len(values) == 1:
-        return values[0]
-    return statistics.quantiles(values, n=100, method="inclusive")[round(share * 100) - 1]
 
 
 def save(content: Content, folder: pathlib.Path = RESULTS) -> pathlib.Path:
@@ -143,33 +137,20 @@ def markdown(align: str, *rows: Sequence[str]) -> list[str]:
 
 def case_table(content: Content) -> str:
     """Return every row of a case (medians with the 20th and 80th percentile, ratio, error) and its footnotes."""
-    columns: dict[str, Callable[[Content], str]] = {
-        "what": lambda row: row["variant"],
-        "side": lambda row: row["side"],
-        "threads": lambda row: str(row["threads"]),
-        "median (p20 to p80)": spread,
-    }
-    if any(row.get("ratio") is not None for row in content["rows"]):
-        columns["speed-up"] = lambda row: (
-            "" if row.get("ratio") is None else f"**{number(row['ratio'])}x** {row['against']}"
-        )
-    if any(row.get("error") is not None for row in content["rows"]):
-        columns["largest difference"] = lambda row: (
-            "" if row.get("error") is None else f"{small(row['error'])} from {row['error_to']}"
-        )
-    rows = [[cell(row) for cell in columns.values()] for row in content["rows"]]
+    rows = [["what", "side", "threads", "median (p20 to p80)", "speed-up", "largest difference"]]
+    for row in content["rows"]:
+        middle, low, high = (number(row[name]) for name in ("median", "p20", "p80"))
+        spread = f" ({low} to {high})" if (low, high) != (middle, middle) else ""
+        gain = "" if row.get("ratio") is None else f"**{number(row['ratio'])}x** {row['against']}"
+        error = "" if row.get("error") is None else f"{small(row['error'])} from {row['error_to']}"
+        cells = row["variant"], row["side"], str(row["threads"]), f"{middle} {row['unit']}{spread}", gain, error
+        rows.append([*cells])
+    filled = [index for index in range(6) if index < 4 or any(row[index] for row in rows[1:])]
+    rows = [[row[index] for index in filled] for row in rows]
     notes = [f"{name}: {words(value)}" for name, value in content["notes"].items() if len(words(value)) < LONG_NOTE]
     skipped = [f"skipped: {reason}" for reason in content["skipped"]]
     footnotes = [provenance(content), *notes, *skipped, f"reproduce: `make bench CASE={content['case']}`"]
-    return "\n".join(
-        [*markdown("ll".ljust(len(columns), "r"), [*columns], *rows), "", *(f"- {each}" for each in footnotes)]
-    )
-
-
-def spread(row: Content) -> str:
-    """Write a median with its percentiles; a figure that does not vary stands alone."""
-    middle, low, high = (number(row[name]) for name in ("median", "p20", "p80"))
-    return f"{middle} {row['unit']}" + (f" ({low} to {high})" if (low, high) != (middle, middle) else "")
+    return "\n".join([*markdown("ll".ljust(len(filled), "r"), *rows), "", *(f"- {each}" for each in footnotes)])
 
 
 def processor(content: Content) -> str:
@@ -225,25 +206,22 @@ SUMMARY = (
 
 def summary(folder: pathlib.Path = RESULTS) -> str:
     """Return the table of the most important rows, each of the first machine that measured it, and the machines."""
-    rows, machines = (
-        [["on one core", "elmo_fast", "compared with", "speed-up", "largest difference", "machine"]],
-        list[str](),
-    )
+    rows = [["on one core", "elmo_fast", "compared with", "speed-up", "largest difference", "machine"]]
+    machines: list[str] = []
     for label, case, variant, side in SUMMARY:
         for content in current(case, folder)[:1]:
-            in_case = [each for each in content["rows"] if each["variant"] == variant]
-            row = next((each for each in in_case if each["side"] == side), None)
-            if row is None:
+            sides = {each["side"]: each for each in reversed(content["rows"]) if each["variant"] == variant}
+            if (row := sides.get(side)) is None:
                 continue
-            peers = [each for each in in_case if each["side"] == row.get("against")]
-            peer = f"{peers[0]['side']}: {number(peers[0]['median'])} {peers[0]['unit']}" if peers else ""
-            machine = provenance(content)
-            if machine not in machines:
-                machines.append(machine)
-            ratio = f"{number(row['ratio'])}x" if peers else ""
-            own = f"{number(row['median'])} {row['unit']}"
+            peer, compared, ratio = sides.get(row.get("against")), "", ""
+            if peer:
+                compared = f"{peer['side']}: {number(peer['median'])} {peer['unit']}"
+                ratio = f"{number(row['ratio'])}x"
             error = "" if row.get("error") is None else small(row["error"])
-            rows.append([label, own, peer, ratio, error, f"({machines.index(machine) + 1})"])
+            if (machine := provenance(content)) not in machines:
+                machines.append(machine)
+            own = f"{number(row['median'])} {row['unit']}"
+            rows.append([label, own, compared, ratio, error, f"({machines.index(machine) + 1})"])
     return "\n".join([*markdown("lrlrrl", *rows), "", *(f"{n}. {each}" for n, each in enumerate(machines, 1))])
 
 
@@ -269,15 +247,14 @@ def precision(contents: list[Content]) -> str:
     values = {(each["variant"], each["side"]): f"{number(each['median'])}" for each in contents[0]["rows"]}
     for name in ("float32", "bfloat16", "float16", "int8"):
         side = f"elmo_fast, {name}"
-        error, perplexity, tags = (values.get((what, side)) for what in PRECISION_ROWS)
+        kinds = "layer 2, RMS error", "held-out text", "tagger over it"
+        error, perplexity, tags = (values.get((kind, side)) for kind in kinds)
         rows.append([f"`{name}`", f"{error} %" if error else "", perplexity or "", f"{tags} %" if tags else ""])
     notes = contents[0]["notes"]
     return "\n".join([*markdown("lrrr", *rows), "", f"Model: {notes['model']}. {provenance(contents[0])}."])
 
 
-PRECISION_ROWS = ("layer 2, RMS error", "held-out text", "tagger over it")
 COLORS = {"AllenNLP": "#9aa0a6", "float32": "#4c78a8", "bfloat16": "#f58518", "int8": "#54a24b"}
-OTHER_COLOR = "#b279a2"
 
 
 def chart(folder: pathlib.Path = RESULTS) -> str:
@@ -292,43 +269,26 @@ def chart(folder: pathlib.Path = RESULTS) -> str:
         y += bar
         for row in each:
             name = row["side"].removeprefix("elmo_fast, ")
-            color = COLORS.get(name, OTHER_COLOR)
             length = round(row["median"] / most * (width - left - 190))
             ratio = f" ({number(row['ratio'])}x)" if row.get("ratio") else ""
             lines += [
-                f'<rect x="{left + 16}" y="{y}" width="{length}" height="{bar - 4}" fill="{color}"/>',
+                f'<rect x="{left + 16}" y="{y}" width="{length}" height="{bar - 4}" fill="{COLORS[name]}"/>',
                 f'<text x="{left + 10}" y="{y + 11}" text-anchor="end">{name}</text>',
                 f'<text x="{left + 22 + length}" y="{y + 11}">{number(row["median"])}{ratio}</text>',
             ]
             y += bar
         y += bar // 2
     title = "Tokens per second on one core: original ELMo (93.6 M weights), batches of 32"
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}" font-family="sans-serif" '
-            'font-size="12">',
-            f'<rect width="{width}" height="{y}" fill="white"/>',
-            f'<text x="8" y="20" font-size="14">{title}</text>',
-            *lines,
-            "</svg>\n",
-        ]
-    )
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{width}" height="{y}" fill="white"/>',
+        f'<text x="8" y="20" font-size="14">{title}</text>',
+    ]
+    return "\n".join([*head, *lines, "</svg>\n"])
 
 
-COLUMNS = (
-    "case",
-    "what",
-    "side",
-    "threads",
-    "median",
-    "unit",
-    "p20",
-    "p80",
-    "speed_up",
-    "against",
-    "error",
-    "error_to",
-)
+FIGURES = "median", "unit", "p20", "p80", "speed_up", "against", "error", "error_to"
+COLUMNS = "case", "what", "side", "threads", *FIGURES
 
 
 def appendix(folder: pathlib.Path = RESULTS) -> str:
@@ -344,17 +304,6 @@ def appendix(folder: pathlib.Path = RESULTS) -> str:
                 older = OUTDATED.get(content["commit"], "")
                 table.writerow([*map(values.get, COLUMNS), about, content["date"], content["commit"], older])
     return text.getvalue()
-
-
-def demo(content: Content) -> str:
-    """Say in one sentence how `make demo` ended."""
-    before, after = content["rows"]
-    machine, notes = content["machine"], content["notes"]
-    return (
-        f"On {machine['cores']} cores ({machine['cpu']}) it took {notes['seconds in all']} s, and the perplexity of "
-        f"{notes['held-out words']} held-out words fell from {number(before['median'])} to {number(after['median'])}, "
-        f"{number(before['median'] / after['median'])} times lower."
-    )
 
 
 def torture(content: Content) -> str:
@@ -387,7 +336,6 @@ def fuzz(content: Content) -> str:
 
 # Markers that are not the table of a case's rows: the case whose results they render, and how.
 RENDERED: dict[str, tuple[str, Callable[[list[Content]], str]]] = {
-    "demo": ("demo", lambda contents: demo(contents[0])),
     "torture": ("torture", lambda contents: torture(contents[0])),
     "fuzz": ("fuzz", lambda contents: fuzz(contents[0])),
     "costs": ("embed_file", costs),
@@ -403,7 +351,7 @@ def render(name: str, folder: pathlib.Path = RESULTS) -> str:
     if contents := load(case, folder):
         return function(contents)
     if name == "gpu":
-        return "No GPU has run these kernels yet, so there is no figure (`make gpu` on a machine with one writes them)."
+        return "Not measured yet: `make gpu` on a machine with a GPU writes the figures."
     return f"(Not measured yet: `make {f'bench CASE={case}' if case in cases() else case}` writes this.)"
 
 

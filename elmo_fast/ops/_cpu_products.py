@@ -34,7 +34,7 @@ class InstructionSet(NamedTuple):
     int8: str
     bfloat16: str = _WIDENED
     speeds: Mapping[str, Speed] = {}
-    """by precision, measured with benchmarks/lstm_speeds.py on MEASURED_ON, one thread; absent if not measured"""
+    """by precision, by `ELMO_FAST_ISA=... make bench CASE=threads` on MEASURED_ON, one thread; absent if unmeasured"""
     of_arm: bool = False
 
 

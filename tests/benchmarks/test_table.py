@@ -144,14 +144,6 @@ def test_every_marker_is_closed_and_known():
         }
 
 
-def test_the_demonstration_is_told_in_one_sentence(tmp_path):
-    rows = [{"median": 4e3}, {"median": 1e2}]
-    save_rows(tmp_path, "demo", rows, {"seconds in all": 200, "held-out words": "12,345"})
-    said = table.render("demo", tmp_path)
-    assert "it took 200 s" in said
-    assert "12,345 held-out words fell from 4,000 to 100, 40 times lower" in said
-
-
 def test_runs_of_the_attacks_are_summed(tmp_path):
     """Cases by kind and findings of all runs."""
     path = tmp_path / "fuzz.json"
