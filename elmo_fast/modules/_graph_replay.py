@@ -29,7 +29,7 @@ def _write(into: Tensor, value: Tensor, sizes: Sequence[int]) -> None:
 
 
 class GraphReplay:
-    """The graphs of one BiLM; a copy or a pickle of it has none."""
+    """Graphs of one BiLM; a copy or a pickle of it has none."""
 
     def __init__(self, capturing: Callable[..., _graphs.Entry] = _graphs.capture) -> None:
         self.graphs = _graphs.Graphs(CAPTURED, capturing)
@@ -38,7 +38,7 @@ class GraphReplay:
         return GraphReplay, ()
 
     def serves(self, model: nn.Module, lstm: ElmoLstm, inputs: Tensor) -> bool:
-        """Whether this call can be replayed: if asked for, on a GPU, without gradients and without dropout."""
+        """Return whether this call can be replayed: if asked for, on a GPU, without gradients and without dropout."""
         dropout = model.training and any(layer.recurrent_dropout_probability > 0 for layer in lstm.forward_layers)
         wanted = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
         return (
@@ -53,13 +53,13 @@ class GraphReplay:
     def run(
         self, model: nn.Module, lstm: ElmoLstm, whole: Callable[..., Captured], inputs: Tensor, carry: bool
     ) -> tuple[Tensor, Tensor] | None:
-        """(activations [L+1, B, T+2, 2D], mask [B, T+2]) of character ids [B, T, C].
-
-        None where no graph serves the call (`Graphs.run`).
+        """Return (activations [L+1, B, T+2, 2D], mask [B, T+2]) of ids [B, T, C]; None if no graph serves the call.
 
         whole: (ids, h, c) -> (activations, mask, h, c), which is captured; model: whose parameters it uses; lstm:
         carries the state; carry: whether to start from the carried state and update it.
         """
+        if not self.serves(model, lstm, inputs):
+            return None
         batch, time, slots = inputs.shape
         rows, words = rounded_up(batch, SENTENCES), rounded_up(time, WORDS)
         weight = lstm.forward_layers[0].input_linearity.weight
@@ -90,4 +90,5 @@ class GraphReplay:
             return result
 
         key = (rows, words, slots, inputs.dtype, lstm.precision, autocast)
-        return self.graphs.run(key, (_weights.generation(), versions), inputs.device, whole, empty, replayed)
+        with lstm.turn(carry):
+            return self.graphs.run(key, (_weights.generation(), versions), inputs.device, whole, empty, replayed)

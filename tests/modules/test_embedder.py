@@ -271,7 +271,7 @@ def test_a_gpu_that_is_not_there_is_told_as_on_the_command_line():
 def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch, device, settings, counts):
     """Unless a batch's size is named, or decides which sentence continues which."""
     ran = []
-    monkeypatch.setattr(sentence_vectors, "_run", lambda bilm, batch, ids, *rest: ran.append(len(ids)))
+    monkeypatch.setattr(sentence_vectors, "_run", lambda bilm, prepared, *rest: ran.append(len(prepared.ids)))
     bilm = BiLM(*files()).to(device)
     list(sentence_vectors.run_batches(bilm, [["a", "b", "c", "d"]] * 200, **settings))
     assert ran == counts
