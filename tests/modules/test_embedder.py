@@ -60,17 +60,6 @@ def test_empty_sentences(files):
     assert embedder.embed_batch([]) == []
 
 
-def test_same_sentence_same_vectors_when_asked(files):
-    options_file, weight_file = files()
-    words = LINES[0].split()
-    carried, fresh = ElmoEmbedder(options_file, weight_file), ElmoEmbedder(options_file, weight_file, stateful=False)
-    first = carried.embed_sentence(words)
-    assert not np.allclose(carried.embed_sentence(words), first)
-    carried.reset_states()
-    for again in (carried.embed_sentence(words), fresh.embed_sentence(words), fresh.embed_sentence(words)):
-        assert np.array_equal(again, first)
-
-
 def test_a_description_is_one_line(files):
     """Size, width and source."""
     embedder = ElmoEmbedder(*(paths := files()))
@@ -78,14 +67,6 @@ def test_a_description_is_one_line(files):
     width = embedder.embed_sentence(["a"]).shape[-1]
     assert repr(embedder) == f"ElmoEmbedder({weights:,} weights, 3 layers of {width} dimensions, from {paths[1]})"
     assert repr(ElmoEmbedder(embedder.elmo_bilm.options, None)).endswith(f"3 layers of {width} dimensions)")
-
-
-def test_slots_of_the_model(files):
-    """A model of 12 characters per word is given 12."""
-    options_file, weight_file = files(max_characters=12)
-    truth = BilmNumpy(options_file, weight_file).embed([["encyclopaedia"]])[0]
-    ours = ElmoEmbedder(options_file, weight_file).embed_sentence(["encyclopaedia"])
-    np.testing.assert_allclose(ours, truth, rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("output_format", ["all", "top", "average"])
