@@ -65,39 +65,6 @@ def test_negative_sampling_is_the_op_over_the_words_drawn(monkeypatch, sparse, n
     assert torch.equal(given[0][1].thresholds, ops.alias_table(COUNTS.clamp(min=1), power=0.75).thresholds)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_new_scores_of_negative_sampling_say_what_the_noise_does(sparse):
-    """A hidden state of zeros, a new table: the chances are the noise's, and each score is -ln K."""
-    loss = NegativeSamplingLoss(WORDS, WIDTH, SAMPLES, COUNTS, sparse, negatives=3).eval()
-    share = COUNTS.clamp(min=1).double() ** 0.75
-    found = torch.stack([loss(torch.zeros(1, WIDTH), torch.tensor([k])) for k in range(WORDS)])
-    torch.testing.assert_close(torch.exp(-found.double()), share / share.sum(), rtol=1e-5, atol=1e-8)
-    assert (loss.softmax_b.weight if sparse else loss.softmax_b).unique().item() == pytest.approx(-math.log(3))
-
-
-def test_negative_sampling_is_evaluated_with_the_noise_added_over_the_whole_vocabulary():
-    """The chances of all words sum to 1; ln of counts^0.75's share is added to each score; 0 counts as 1."""
-    loss, (hidden, targets) = made(NegativeSamplingLoss).eval(), inputs()
-    counts = COUNTS.clamp(min=1).double()
-    share = counts**0.75 / (counts**0.75).sum()
-    wanted = F.nll_loss(whole(loss, hidden, share.log()), targets, reduction="sum").item()
-    assert loss(hidden, targets).item() == pytest.approx(wanted, rel=1e-6)
-    everything = torch.stack([loss(hidden[:1], torch.tensor([k])) for k in range(WORDS)])
-    assert torch.exp(-everything).sum().item() == pytest.approx(1, rel=1e-5)
-
-
-def test_the_hierarchical_softmax_sums_to_one_and_frequent_words_have_short_paths():
-    loss, (hidden, targets) = made(HierarchicalSoftmaxLoss), inputs()
-    everything = torch.stack([loss(hidden[:1], torch.tensor([k])) for k in range(WORDS)])
-    assert torch.exp(-everything.double()).sum().item() == pytest.approx(1, rel=1e-5)
-    assert loss(hidden, targets).item() == loss.eval()(hidden, targets).item()
-    assert loss(hidden, targets).item() == pytest.approx(
-        sum(loss(hidden[i : i + 1], targets[i : i + 1]).item() for i in range(len(targets))), rel=1e-5
-    )
-    lengths = loss.tree.first.diff()
-    assert lengths[0] == lengths.min() < lengths[-1]
-
-
 @pytest.mark.parametrize("kind", [SampledSoftmaxLoss, NegativeSamplingLoss, HierarchicalSoftmaxLoss])
 def test_gradients_as_rows_equal_the_dense_ones(kind):
     dense, sparse, (hidden, targets) = made(kind), made(kind, sparse=True), inputs(3)
@@ -120,21 +87,6 @@ def test_a_state_dict_brings_its_counts_and_what_is_made_of_them(kind):
     other(hidden, targets)  # made of its own counts
     other.load_state_dict(loss.state_dict())
     assert torch.equal(other(hidden, targets), loss(hidden, targets))
-
-
-@pytest.mark.parametrize("kind", [NegativeSamplingLoss, HierarchicalSoftmaxLoss, FullSoftmaxLoss])
-def test_each_learns_which_word_follows(kind):
-    """Thirty steps on three words with a vector each: evaluation then finds them likely."""
-    loss = made(kind)
-    hidden, targets = torch.eye(3, WIDTH).repeat(10, 1) * 4, torch.tensor([5, 20, 40]).repeat(10)
-    before = loss.eval()(hidden, targets).item()
-    optimizer = torch.optim.Adam(loss.parameters(), 0.1)
-    loss.train()
-    for _ in range(30):
-        optimizer.zero_grad()
-        loss(hidden, targets).backward()
-        optimizer.step()
-    assert loss.eval()(hidden, targets).item() < 0.2 * before
 
 
 def test_names_and_initialisation():
