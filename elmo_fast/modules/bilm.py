@@ -1,11 +1,12 @@
 """The bidirectional language model: encoder of characters or word ids, and stacked LSTM."""
 
 import hashlib
+import inspect
 import json
 import os
 import warnings
-from collections.abc import Sequence
-from typing import Any, TypedDict
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,8 @@ from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates,
 from elmo_fast.modules.word_encoder import CachedWords, WordEncoder, WordTable
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.text import Vocabulary
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class BiLMSettings(TypedDict, total=False):
@@ -267,6 +270,16 @@ class BiLM(nn.Module):
         encoder = self._token_embedder
         boundaries = (encoder.spelling.begin, encoder.spelling.end)
         self._word_embedding = CachedWords(encoder.encode_words, tokens, self._requires_grad, boundaries)
+
+
+def spelled_out(function: _Function) -> _Function:
+    """Show `**settings` in the signature as BiLM's keywords, as help(), documentation and completion need them."""
+    own, keywords = inspect.signature(function), inspect.signature(BiLM).parameters
+    named = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    function.__signature__ = own.replace(  # type: ignore[attr-defined]
+        parameters=[*named, *(keywords[each] for each in BiLMSettings.__annotations__)]
+    )
+    return function
 
 
 def _make_lstm(

@@ -22,7 +22,7 @@ from elmo_fast.checkpoints import (
 )
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import load_state, section, vocabulary_of
-from elmo_fast.modules.bilm import BiLM, BiLMSettings
+from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
 from elmo_fast.modules.word_encoder import WordEncoder
@@ -51,6 +51,7 @@ class Elmo(nn.Module):
     Source: Peters et al. 2018, section 3.2; AllenNLP's `Elmo`.
     """
 
+    @spelled_out
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions | None,
@@ -110,6 +111,7 @@ class Elmo(nn.Module):
             self.add_module(f"scalar_mix_{k}", mix)
 
     @classmethod
+    @spelled_out
     def from_pretrained(
         cls,
         model: str | os.PathLike[str],

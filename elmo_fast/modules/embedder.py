@@ -13,7 +13,7 @@ from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, check_choice, not_a_string, require
 from elmo_fast.files import replaces
-from elmo_fast.modules.bilm import BiLM, BiLMSettings
+from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.layers import Layers
 from elmo_fast.modules.layers import pool as pooled
@@ -45,6 +45,7 @@ class ElmoEmbedder:
     Source: AllenNLP 0.9's `ElmoEmbedder`.
     """
 
+    @spelled_out
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions,
@@ -71,6 +72,7 @@ class ElmoEmbedder:
         )
 
     @classmethod
+    @spelled_out
     def from_pretrained(
         cls,
         model: str | os.PathLike[str],
