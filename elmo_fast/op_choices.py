@@ -29,6 +29,6 @@ LOSSES: tuple[str, ...] = get_args(Loss)
 Tokenizer = Literal["whitespace", "basic", "spacy", "logs"]
 TOKENIZERS: tuple[str, ...] = get_args(Tokenizer)
 
-# Of the vectors of a sentence's tokens (modules/pooling.py).
+# Of the vectors of a sentence's tokens (modules/layers.py).
 Pool = Literal["mean", "max", "first_last"]
 POOLS: tuple[str, ...] = get_args(Pool)

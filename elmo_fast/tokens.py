@@ -16,7 +16,7 @@ from elmo_fast.files import sha256_of
 from elmo_fast.modules import BiLM, ElmoEmbedder
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.modules.layers import Layers, layer_numbers
-from elmo_fast.modules.sentence_vectors import embed_batch, run_batches
+from elmo_fast.modules.sentence_vectors import run_batches
 from elmo_fast.progress import Progress
 from elmo_fast.static.neighbours import BLOCK_BYTES, Nearest, Search, nearest, unit_rows
 from elmo_fast.text import read_sentences
@@ -126,7 +126,7 @@ def nearest_tokens(
     lengths = {line: len(tokens) for line, tokens in lines_of_corpus() if tokens}
     if not lengths:
         raise ElmoFastError(f"corpus {os.fspath(corpus)} must have at least one token; every line is blank")
-    queries = unit_rows(embed_batch(bilm, [query], layers)[0])[:, index]  # [K, 2D]
+    queries = unit_rows(next(run_batches(bilm, [query], layers)).vectors()[0])[:, index]  # [K, 2D]
     lines, starts = list(lengths), np.cumsum([0, *lengths.values()])
 
     def embedded() -> Iterator[tuple[int, Floats]]:

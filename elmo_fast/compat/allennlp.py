@@ -231,19 +231,15 @@ class ElmoEmbedder(_ElmoEmbedder):
         super().__init__(*args, **settings)
         self.indexer = ELMoTokenCharactersIndexer()
 
-    def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[np.ndarray[Any, Any]]:
-        """As elmo_fast.ElmoEmbedder.embed_batch, but an empty sentence gives (3, 0, 1024)."""
-        return list(map(_or_empty, super().embed_batch(batch)))
-
     def embed_sentences(
         self, sentences: Iterable[Sequence[str]], batch_size: int | None = BATCH_SIZE
     ) -> Iterator[np.ndarray[Any, Any]]:
         """As elmo_fast.ElmoEmbedder.embed_sentences, but an empty sentence gives (3, 0, 1024)."""
-        return map(_or_empty, super().embed_sentences(sentences, batch_size))
+        return super().embed_sentences(sentences, batch_size)
 
-
-def _or_empty(vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return vectors if vectors.shape[1] else empty_embedding()
+    def _vectors(self, sentences: Iterable[Sequence[str]], batch_size: int | None) -> Iterator[np.ndarray[Any, Any]]:
+        for vectors in super()._vectors(sentences, batch_size):
+            yield vectors if vectors.shape[1] else empty_embedding()
 
 
 class SoftmaxLoss(nn.Module):

@@ -5,11 +5,9 @@ from typing import Any
 
 import torch
 
-from elmo_fast.checkpoints import ElmoOptions, load_checkpoint, pretrained_folder
+from elmo_fast.checkpoints import ElmoOptions, pretrained_folder
 from elmo_fast.errors import check_choice, require
 from elmo_fast.modules import BiLM
-from elmo_fast.modules._loading import vocabulary_of
-from elmo_fast.modules.layers import combined_width
 from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.text import Vocabulary
 
@@ -48,33 +46,29 @@ class ElmoEmbeddings(_TokenEmbeddings):
         **settings: Any,
     ) -> None:
         source = {"model": os.fspath(model), "options_file": options_file, "weight_file": weight_file}
-        state, options = _read(source)
-        words = _vocabulary(source) if options.reads_word_ids else None
-        self._set_up(source, options, state, words, embedding_mode, settings)
+        self._set_up(source, None, embedding_mode, settings)
 
-    def _set_up(
-        self,
-        source: Any,
-        options: ElmoOptions,
-        state: Any,
-        vocabulary: Vocabulary | None,
-        mode: str,
-        settings: dict[str, Any],
-    ) -> None:
-        """state: None leaves the weights to flair's load_state_dict, or to `source` where that never comes."""
+    def _set_up(self, source: Any, saved: dict[str, Any] | None, mode: str, settings: dict[str, Any]) -> None:
+        """Create the module; `saved`, options and vocabulary, leaves the weights to load_state_dict, or to `source`."""
         check_choice("embedding_mode", mode, MODES)
         self.name, self.static_embeddings = f"elmo-{source['model']}-{mode}", True
         super().__init__()
-        self.embedding_mode, self._source, self._settings = mode, source, dict(settings)
-        self._vocabulary = vocabulary
-        run = {key: settings.pop(key) for key in ("batch_size", "max_tokens") if key in settings}
-        self.bilm = BiLM(options, state, stateful=False, vocabulary=vocabulary, **settings)
-        self._filled = state is not None
-        self._run = run
-        self._length = combined_width(mode, self.bilm.num_layers, self.bilm.get_output_dim())
-        TokenVectors(self.bilm, mode, **run)
+        self.embedding_mode, self._source, self._settings = mode, source, settings
+        self._run = {key: value for key, value in settings.items() if key in ("batch_size", "max_tokens")}
+        self._of_bilm = {key: value for key, value in settings.items() if key not in self._run}
+        if saved is None:
+            self.bilm = self._read()
+        else:
+            self.bilm = BiLM(saved["options"], None, stateful=False, vocabulary=saved["vocabulary"], **self._of_bilm)
+        self._filled = saved is None
+        self._length = TokenVectors(self.bilm, mode, **self._run).width
         self.register_load_state_dict_post_hook(_note_filled)
         self.to(_flair.device)
+
+    def _read(self) -> BiLM:
+        files = self._source["options_file"], self._source["weight_file"]
+        place = files if any(files) else (pretrained_folder(self._source["model"]), None)
+        return BiLM(*place, stateful=False, **self._of_bilm)
 
     @property
     def embedding_length(self) -> int:
@@ -83,7 +77,7 @@ class ElmoEmbeddings(_TokenEmbeddings):
 
     def _add_embeddings_internal(self, sentences: list[Any]) -> list[Any]:
         if not self._filled:
-            self.bilm.load_state_dict(_read(self._source)[0])
+            self.bilm.load_state_dict(self._read().state_dict())
             self._filled = True
         vectors = TokenVectors(self.bilm, self.embedding_mode, **self._run)
         results = vectors([token.text for token in sentence] for sentence in sentences)
@@ -95,14 +89,13 @@ class ElmoEmbeddings(_TokenEmbeddings):
     def to_params(self) -> dict[str, Any]:
         """Return what from_params needs for an equal module, except the weights: flair keeps those in a state_dict."""
         source = {name: None if path is None else os.fspath(path) for name, path in self._source.items()}
-        options = self.bilm.options.to_dict()
-        words = None if self._vocabulary is None else self._vocabulary.words
+        words = getattr(self.bilm.encoder, "vocabulary", None)
         return {
             **source,
             "embedding_mode": self.embedding_mode,
             "settings": self._settings,
-            "options": options,
-            "vocabulary": words,
+            "options": self.bilm.options.to_dict(),
+            "vocabulary": None if words is None else words.words,
         }
 
     @classmethod
@@ -113,9 +106,10 @@ class ElmoEmbeddings(_TokenEmbeddings):
         """
         made = cls.__new__(cls)
         source = {name: params.get(name) for name in ("model", "options_file", "weight_file")}
-        options = ElmoOptions.from_dict(params["options"], "a saved flair model")
         words = None if params.get("vocabulary") is None else Vocabulary(params["vocabulary"], "a saved flair model")
-        made._set_up(source, options, None, words, params["embedding_mode"], params["settings"])
+        options = ElmoOptions.from_dict(params["options"], "a saved flair model")
+        saved = {"options": options, "vocabulary": words}
+        made._set_up(source, saved, params["embedding_mode"], params["settings"])
         return made
 
     def __str__(self) -> str:
@@ -124,18 +118,6 @@ class ElmoEmbeddings(_TokenEmbeddings):
     def extra_repr(self) -> str:
         """Return what the module's printed form shows."""
         return f"model={self.name}"
-
-
-def _read(source: dict[str, Any]) -> Any:
-    """State and options of a folder, or of the pair of files."""
-    pair = {name: source[name] for name in ("options_file", "weight_file")}
-    return load_checkpoint(**pair) if any(pair.values()) else load_checkpoint(pretrained_folder(source["model"]))
-
-
-def _vocabulary(source: dict[str, Any]) -> Vocabulary | None:
-    """Return the words of a model of word ids, from beside its files."""
-    pair = source["options_file"], source["weight_file"]
-    return vocabulary_of(*pair) if any(pair) else vocabulary_of(pretrained_folder(source["model"]))
 
 
 def _note_filled(module: Any, incompatible: Any) -> None:

@@ -75,17 +75,16 @@ class ElmoTokens(_InputModule):
 
         Raises: ElmoFastError where an input is no text.
         """
-        sentences = [self._tokens(i, text, prompt) for i, text in enumerate(inputs)]
+        split, sentences = tokenizer(self.bilm.options.tokenizer), []
+        for index, text in enumerate(inputs):
+            if not isinstance(text, str):
+                raise ElmoFastError(f"inputs[{index}] must be a text (a string); got {text!r:.60}")
+            sentences.append(split((prompt or "") + text)[: self.max_seq_length])
         lengths = torch.tensor([len(words) for words in sentences])
         ids = self.bilm.batch_to_ids(sentences)
         if ids.shape[1] == 0:
             ids = ids.new_zeros(len(sentences), 1, *ids.shape[2:])
         return {"input_ids": ids, "attention_mask": (torch.arange(ids.shape[1]) < lengths[:, None]).long()}
-
-    def _tokens(self, index: int, text: Any, prompt: str | None) -> list[str]:
-        if not isinstance(text, str):
-            raise ElmoFastError(f"inputs[{index}] must be a text (a string); got {text!r:.60}")
-        return tokenizer(self.bilm.options.tokenizer)((prompt or "") + text)[: self.max_seq_length]
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Add 'token_embeddings' [B, T, W] to 'input_ids' and 'attention_mask'; zeros at padding."""
@@ -99,7 +98,7 @@ class ElmoTokens(_InputModule):
         return features
 
     def _vectors(self, ids: torch.Tensor, longest: int) -> torch.Tensor:
-        """Return the vectors [B, T, W] of ids [B, T, C], `longest` of them words at most; a long row by stretches."""
+        """Return the vectors [B, T, W] of ids [B, T, C], `longest` of them words at most; a long row in chunks."""
         inner = ids[:, :longest]
         if len(ids) == 1 and longest > MAX_TOKENS and not torch.is_grad_enabled():
             layers = [layer[None] for layer in long_activations(self.bilm, inner[0], MAX_TOKENS)]

@@ -28,7 +28,7 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
     Args:
         model: a model's folder or archive, or a name on the hub ("user/name@revision").
         layers: "average" of all, the "top", "all" side by side, a number from 0 (the word encoder), or several.
-        pooling: "mean", "max" or "first_last", as in `modules.pooling.pool`.
+        pooling: "mean", "max" or "first_last", as in `modules.layers.pool`.
         tokenizer: a function from a text to its tokens; None: split at white space.
         precision: "float32" | "bfloat16" | "float16" | "int8", of the operands of matrix products.
         device: "cpu", "cuda", "cuda:1".

@@ -81,23 +81,20 @@ class ElmoPipe(_Pipe):
         return self
 
     def _annotate(self, docs: Sequence[Any]) -> None:
-        spans = [(i, span) for i, doc in enumerate(docs) for span in _sentences(doc)]
-        runs = [(i, [token for token in span if not token.is_space]) for i, span in spans]
+        runs = [
+            (i, [token for token in span if not token.is_space])
+            for i, doc in enumerate(docs)
+            for span in (doc.sents if doc.has_annotation("SENT_START") else [doc])
+        ]
         tables = [np.zeros((len(doc), self.vectors.width), np.float32) for doc in docs]
         results = self.vectors([token.text for token in tokens] for _, tokens in runs)
         for (i, tokens), rows in zip(runs, results, strict=True):
             tables[i][[token.i for token in tokens]] = rows
         for doc, table in zip(docs, tables, strict=True):
-            attach_vectors(doc, table)
+            _attach_vectors(doc, table)
 
 
-def _sentences(doc: Any) -> Iterable[Any]:
-    """Return the sentences of a Doc, or the whole Doc if it has none."""
-    sentences: Iterable[Any] = doc.sents if doc.has_annotation("SENT_START") else [doc]
-    return sentences
-
-
-def attach_vectors(doc: Any, vectors: Array) -> None:
+def _attach_vectors(doc: Any, vectors: Array) -> None:
     """Put the vectors [tokens, W] on the Doc, and the hooks that return them; what is already set stays."""
     hook = doc.user_hooks.get("vector")
     earlier = isinstance(hook, functools.partial) and hook.args == (_tensor,)  # doc.tensor is from an earlier run

@@ -3,7 +3,7 @@
 A graph serves a rounded number of sentences and words: surplus ones are empty, and cost almost nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -21,15 +21,8 @@ def rounded_up(n: int, step: int) -> int:
     return 1 << max(0, n - 1).bit_length() if n <= step else -(-n // step) * step
 
 
-def _write(into: Tensor, value: Tensor, sizes: Sequence[int]) -> None:
-    """Copy `value` into the leading part of `into` that has the sizes of its first dimensions."""
-    for dimension, size in enumerate(sizes):
-        into = into.narrow(dimension, 0, size)
-    into.copy_(value)
-
-
 class GraphReplay:
-    """The graphs of one BiLM; a copy or a pickle of it has none."""
+    """Graphs of one BiLM; a copy or a pickle of it has none."""
 
     def __init__(self, capturing: Callable[..., _graphs.Entry] = _graphs.capture) -> None:
         self.graphs = _graphs.Graphs(CAPTURED, capturing)
@@ -38,7 +31,7 @@ class GraphReplay:
         return GraphReplay, ()
 
     def serves(self, model: nn.Module, lstm: ElmoLstm, inputs: Tensor) -> bool:
-        """Whether this call can be replayed: if asked for, on a GPU, without gradients and without dropout."""
+        """Return whether this call can be replayed: if asked for, on a GPU, without gradients and without dropout."""
         dropout = model.training and any(layer.recurrent_dropout_probability > 0 for layer in lstm.forward_layers)
         wanted = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
         return (
@@ -53,41 +46,39 @@ class GraphReplay:
     def run(
         self, model: nn.Module, lstm: ElmoLstm, whole: Callable[..., Captured], inputs: Tensor, carry: bool
     ) -> tuple[Tensor, Tensor] | None:
-        """(activations [L+1, B, T+2, 2D], mask [B, T+2]) of character ids [B, T, C].
-
-        None where no graph serves the call (`Graphs.run`).
+        """Return (activations [L+1, B, T+2, 2D], mask [B, T+2]) of ids [B, T, C]; None if no graph serves the call.
 
         whole: (ids, h, c) -> (activations, mask, h, c), which is captured; model: whose parameters it uses; lstm:
         carries the state; carry: whether to start from the carried state and update it.
         """
+        if not self.serves(model, lstm, inputs):
+            return None
         batch, time, slots = inputs.shape
         rows, words = rounded_up(batch, SENTENCES), rounded_up(time, WORDS)
         weight = lstm.forward_layers[0].input_linearity.weight
+        sizes = (lstm.hidden_size, lstm.cell_size)
 
         def empty() -> list[Tensor]:
-            sizes = (lstm.hidden_size, lstm.cell_size)
             states = [weight.new_zeros(lstm.num_layers, 2, rows, size) for size in sizes]
             return [inputs.new_zeros(rows, words, slots), *states]
-
-        versions = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters())
-        autocast = torch.is_autocast_enabled(inputs.device.type) and torch.get_autocast_dtype(inputs.device.type)
 
         def replayed(entry: _graphs.Entry) -> tuple[Tensor, Tensor]:
             state = lstm._initial(weight.new_empty(batch, 0)) if carry else None
             ids, *states = entry.inputs
-            ids.zero_()
-            _write(ids, inputs, (batch, time))
+            ids.zero_()[:batch, :time] = inputs
             for into, held in zip(states, state or (None, None), strict=True):
                 if held is None:
                     into.zero_()
                 else:
-                    _write(into, held, (lstm.num_layers, 2, batch))
+                    into[:, :, :batch] = held
             entry.replay()
             activations, mask, h, c = entry.outputs
-            result = activations.narrow(1, 0, batch).narrow(2, 0, time + 2).clone(), mask[:batch, : time + 2].clone()
             if carry:
-                lstm._carry((h.narrow(2, 0, batch).clone(), c.narrow(2, 0, batch).clone()))
-            return result
+                lstm._carry((h[:, :, :batch].clone(), c[:, :, :batch].clone()))
+            return activations[:, :batch, : time + 2].clone(), mask[:batch, : time + 2].clone()
 
+        versions = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters())
+        autocast = torch.is_autocast_enabled(inputs.device.type) and torch.get_autocast_dtype(inputs.device.type)
         key = (rows, words, slots, inputs.dtype, lstm.precision, autocast)
-        return self.graphs.run(key, (_weights.generation(), versions), inputs.device, whole, empty, replayed)
+        with lstm.turn(carry):
+            return self.graphs.run(key, (_weights.generation(), versions), inputs.device, whole, empty, replayed)

@@ -1,11 +1,12 @@
 """The bidirectional language model: encoder of characters or word ids, and stacked LSTM."""
 
 import hashlib
+import inspect
 import json
 import os
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,20 @@ from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates,
 from elmo_fast.modules.word_encoder import CachedWords, WordEncoder, WordTable
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.text import Vocabulary
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class BiLMSettings(TypedDict, total=False):
+    """Keywords of BiLM that Elmo and ElmoEmbedder pass on as they are."""
+
+    unique_words: bool
+    cache_size: int
+    precision: InferencePrecision
+    backend: Backend
+    vocabulary: Vocabulary | None
+    prefix: str | None
+    cuda_graphs: bool
 
 
 class BiLM(nn.Module):
@@ -88,7 +103,9 @@ class BiLM(nn.Module):
                 state=section(state, "_token_embedder."),
                 **settings,
             )
-        self._elmo_lstm = _make_lstm(self.options, section(state, "_elmo_lstm."), requires_grad, stateful, settings)
+        self._elmo_lstm = _make_lstm(
+            self.options.lstm, section(state, "_elmo_lstm."), requires_grad, stateful, settings
+        )
         self.num_layers = self.options.lstm.n_outputs + 1
         self._requires_grad = requires_grad
         self.cuda_graphs = cuda_graphs
@@ -151,10 +168,11 @@ class BiLM(nn.Module):
 
     @stateful.setter
     def stateful(self, carry: bool) -> None:
-        self._elmo_lstm.stateful = carry
+        if self.runs_in_chunks:
+            self._elmo_lstm.stateful = carry
 
     def reset_states(self) -> None:
-        """Forgets the carried state: the next batch starts from zeros."""
+        """Forget the carried state: the next batch starts from zeros."""
         self._elmo_lstm.reset_states()
 
     def forward(
@@ -177,31 +195,21 @@ class BiLM(nn.Module):
         """
         carry, lstm = self.stateful if stateful is None else stateful, self._elmo_lstm
         cached = self._word_embedding if isinstance(self._word_embedding, CachedWords) else None
-        if cached is not None and (word_inputs is None or not cached.covers(word_inputs)):
-            cached = None
-        with lstm.turn(carry):
-            if (
-                cached is None
-                and not self.reads_words
-                and isinstance(lstm, ElmoLstm)
-                and self._graph_replay.serves(self, lstm, inputs)
-            ):
+        if cached is not None and word_inputs is not None and cached.covers(word_inputs):
+            encoded = cached(word_inputs)
+        else:
+            if isinstance(lstm, ElmoLstm) and not self.reads_words:
                 replayed = self._graph_replay.run(self, lstm, self._whole, inputs, carry)
                 if replayed is not None:
                     return {"activations": list(replayed[0].unbind(0)), "mask": replayed[1]}
-            encoded = self.encoder(inputs) if cached is None else cached(word_inputs)
-            words, mask = encoded["token_embedding"], encoded["mask"]
-            outputs = lstm.outputs(words, mask, stateful=carry)
-            return {"activations": self.activations(words, mask, outputs), "mask": mask}
+            encoded = self.encoder(inputs)
+        words, mask = encoded["token_embedding"], encoded["mask"]
+        return {"activations": self.activations(words, mask, lstm.outputs(words, mask, stateful=carry)), "mask": mask}
 
     def context_free(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Run the first part of `forward`: the words' vectors [B, T+2, D], each on its own, and their mask [B, T+2]."""
         encoded = self.encoder(inputs)
         return encoded["token_embedding"], encoded["mask"]
-
-    def in_context(self, words: Tensor, mask: Tensor, *, stateful: bool) -> list[Tensor]:
-        """Run the second part on the result of `context_free`: each LSTM layer's outputs [2, B, T+2, D]."""
-        return self._elmo_lstm.outputs(words, mask, stateful=stateful)
 
     @staticmethod
     def activations(words: Tensor, mask: Tensor, outputs: list[Tensor]) -> list[Tensor]:
@@ -242,7 +250,7 @@ class BiLM(nn.Module):
         if not self.training:
             drop = None
         elif drop is None and self.options.dropout > 0:
-            drop = self._drawn
+            drop = lambda x, layer, direction: F.dropout(x, self.options.dropout)  # noqa: E731
         forward, backward = words.unbind(0)
         layers, (h, c) = self._separate_lstm.run_layers(
             forward, backward, lengths, state, reverse=(False, False), drop=drop
@@ -251,9 +259,6 @@ class BiLM(nn.Module):
         if drop is not None:
             top = torch.stack([drop(each, len(layers), direction) for direction, each in enumerate(top)])
         return top, (h.detach(), c.detach())
-
-    def _drawn(self, x: Tensor, layer: int, direction: int) -> Tensor:
-        return F.dropout(x, self.options.dropout)
 
     def create_cached_cnn_embeddings(self, tokens: list[str]) -> None:
         """Compute the context-free vectors of `tokens` now.
@@ -267,41 +272,44 @@ class BiLM(nn.Module):
         self._word_embedding = CachedWords(encoder.encode_words, tokens, self._requires_grad, boundaries)
 
 
-def _make_lstm(
-    options: ElmoOptions, state: Weights | None, requires_grad: bool, stateful: bool, settings: dict[str, Any]
-) -> ElmoLstm | JoinedLstm:
-    lstm, projects = options.lstm, options.lstm.dim != options.lstm.projection_dim
-    if lstm.joined:
-        return _make_joined_lstm(lstm, state, requires_grad, settings["precision"])
-    made = ElmoLstm(
-        input_size=lstm.projection_dim,
-        hidden_size=lstm.projection_dim,
-        cell_size=lstm.dim,
-        num_layers=lstm.n_layers,
-        requires_grad=requires_grad,
-        memory_cell_clip_value=lstm.cell_clip,
-        state_projection_clip_value=lstm.proj_clip,
-        stateful=stateful,
-        use_skip_connections=lstm.use_skip_connections,
-        project=projects if state is None else "forward_layer_0.state_projection.weight" in state,
-        initialise=False,
-        **settings,
+def spelled_out(function: _Function) -> _Function:
+    """Show `**settings` in the signature as BiLM's keywords, as help(), documentation and completion need them."""
+    own, keywords = inspect.signature(function), inspect.signature(BiLM).parameters
+    named = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    function.__signature__ = own.replace(  # type: ignore[attr-defined]
+        parameters=[*named, *(keywords[each] for each in BiLMSettings.__annotations__)]
     )
-    if state is not None:
-        load_state(made, state, "_elmo_lstm")
-        return made
-    for layer in [*made.forward_layers, *made.backward_layers]:
-        layer.reset_parameters_glorot()
-    return made
+    return function
 
 
-def _make_joined_lstm(options: LstmOptions, state: Weights | None, requires_grad: bool, precision: str) -> JoinedLstm:
-    made = JoinedLstm(options.projection_dim, options.dim, options.n_layers, requires_grad, precision=precision)
-    if state is None:
-        made.reset_parameters()
+def _make_lstm(
+    options: LstmOptions, state: Weights | None, requires_grad: bool, stateful: bool, settings: dict[str, Any]
+) -> ElmoLstm | JoinedLstm:
+    width = options.projection_dim
+    lstm: ElmoLstm | JoinedLstm
+    if options.joined:
+        lstm = JoinedLstm(width, options.dim, options.n_layers, requires_grad, precision=settings["precision"])
     else:
-        load_state(made, state, "_elmo_lstm")
-    return made
+        projects = options.dim != width if state is None else "forward_layer_0.state_projection.weight" in state
+        lstm = ElmoLstm(
+            width,
+            width,
+            options.dim,
+            options.n_layers,
+            requires_grad,
+            memory_cell_clip_value=options.cell_clip,
+            state_projection_clip_value=options.proj_clip,
+            stateful=stateful,
+            use_skip_connections=options.use_skip_connections,
+            project=projects,
+            initialise=False,
+            **settings,
+        )
+    if state is None:
+        lstm.reset_parameters()
+    else:
+        load_state(lstm, state, "_elmo_lstm")
+    return lstm
 
 
 def model_digest(model: BiLM) -> str:

@@ -1,4 +1,4 @@
-"""Adds and removes the begin and end markers of sentences, for whole batches at once."""
+"""Add and remove the begin and end markers of sentences, for whole batches at once."""
 
 import torch
 from torch import Tensor
@@ -22,28 +22,13 @@ def add_sentence_boundary_token_ids(
 
     Source: AllenNLP 0.9 and 2.x, nn/util.py.
     """
-    added = _with_boundaries(tensor, mask.long().sum(dim=1), sentence_begin_token, sentence_end_token)
-    return added, (added > 0).any(dim=-1) if added.dim() == 3 else added != 0
-
-
-def add_boundaries_to_vectors(vectors: Tensor, mask: Tensor, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """As add_sentence_boundary_token_ids for word vectors [B, T, D], but with the mask from the sentence lengths.
-
-    A vector without a positive component still counts as a word: the mask depends on no float.
-    """
-    lengths = mask.long().sum(dim=1)
-    added = _with_boundaries(vectors, lengths, begin, end)
-    position = torch.arange(added.shape[1], device=added.device)
-    return added, position < (lengths + 2)[:, None]
-
-
-def _with_boundaries(tensor: Tensor, lengths: Tensor, begin: Tensor | int, end: Tensor | int) -> Tensor:
-    begin = torch.as_tensor(begin, dtype=tensor.dtype, device=tensor.device)
-    end = torch.as_tensor(end, dtype=tensor.dtype, device=tensor.device)
+    begin = torch.as_tensor(sentence_begin_token, dtype=tensor.dtype, device=tensor.device)
+    end = torch.as_tensor(sentence_end_token, dtype=tensor.dtype, device=tensor.device)
     edge = (tensor.shape[0], 1, *tensor.shape[2:])
     longer = torch.cat([begin.expand(edge), tensor, tensor.new_zeros(edge)], dim=1)
-    at_end = torch.arange(longer.shape[1], device=tensor.device) == (lengths + 1)[:, None]
-    return torch.where(at_end[..., None] if tensor.dim() == 3 else at_end, end, longer)
+    at_end = torch.arange(longer.shape[1], device=tensor.device) == (mask.long().sum(dim=1) + 1)[:, None]
+    added = torch.where(at_end[..., None] if tensor.dim() == 3 else at_end, end, longer)
+    return added, (added > 0).any(dim=-1) if added.dim() == 3 else added != 0
 
 
 def remove_sentence_boundaries(tensor: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

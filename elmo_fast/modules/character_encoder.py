@@ -58,6 +58,8 @@ class CharacterEncoder(nn.Module):
     """
 
     _waits_for_nothing = False  # use the path without host syncs on the CPU too; always so on a GPU
+    _reads_lexicons = False
+    _word_vectors: nn.Parameter | None
 
     def __init__(
         self,
@@ -75,80 +77,79 @@ class CharacterEncoder(nn.Module):
         check_settings(precision, backend, "unique_rows", "char_cnn", "highway")
         options, weights = read_bilm(options_file, weight_file)
         state = section(weights, "_token_embedder.") if state is None else state
-        self._set_spelling(self._read_options(options))
+        if (options.lexicon is not None) != self._reads_lexicons or options.reads_word_ids:
+            kind = "UTF-8 bytes (char_cnn, no lexicon)" if not self._reads_lexicons else "lexicons (lexicon)"
+            other = "word ids" if options.reads_word_ids else "UTF-8 bytes" if self._reads_lexicons else "a lexicon"
+            raise ElmoFastError(f"options must be of a model of {kind}; got a model of {other} (BiLM reads all)")
+        self._characters = options.char_cnn
+        self._set_spelling(_spelling_of(options))
         self.output_dim = options.lstm.projection_dim
         self.requires_grad = requires_grad
         self.unique_words, self.precision, self.backend = unique_words, precision, backend
         self._cache = WordCache(cache_size)
-        projects = options.n_features != self.output_dim
-        self._make_parameters(options, projects if state is None else "_projection.weight" in state)
+        if (cnn := options.char_cnn) is not None:
+            self._char_embedding_weights = nn.Parameter(torch.zeros(options.n_character_rows, cnn.embedding_dim))
+            for i, (width, number) in enumerate(cnn.filters):
+                self.add_module(f"char_conv_{i}", unset(nn.Conv1d, cnn.embedding_dim, number, width))
+            self._highways = Highways(cnn.n_filters, cnn.n_highway)
+        projects = options.n_features != self.output_dim if state is None else "_projection.weight" in state
+        self._projection = unset(nn.Linear, options.n_features, self.output_dim) if projects else None
+        table = None
+        if options.lexicon is not None and options.lexicon.words:
+            table = nn.Parameter(torch.zeros(len(options.lexicon.words) + 1, options.lexicon.word_dim))
+        self.register_parameter("_word_vectors", table)
         if state is None:
             self.reset_parameters()
         else:
             load_state(self, state, str(weight_file or "state"))
         self.requires_grad_(requires_grad)
 
-    def _read_options(self, options: ElmoOptions) -> Spelling:
-        """Keep what the encoder needs of the options; return how words become its input."""
-        if options.char_cnn is None or options.lexicon is not None:
-            other = "word ids" if options.reads_word_ids else "a lexicon (BiLM reads both)"
-            raise ElmoFastError(
-                f"options must be of a model of UTF-8 bytes (char_cnn, no lexicon); got a model of {other}"
-            )
-        self._characters = options.char_cnn
-        return ByteSpelling(options.char_cnn.max_characters_per_token)
-
-    def _make_parameters(self, options: ElmoOptions, project: bool) -> None:
-        characters = self._characters
-        self._char_embedding_weights = nn.Parameter(torch.zeros(options.n_character_rows, characters.embedding_dim))
-        for i, (width, number) in enumerate(characters.filters):
-            self.add_module(f"char_conv_{i}", unset(nn.Conv1d, characters.embedding_dim, number, width))
-        self._highways = Highways(characters.n_filters, characters.n_highway)
-        self._projection = unset(nn.Linear, options.n_features, self.output_dim) if project else None
-
     @property
     def _convolutions(self) -> list[nn.Conv1d]:
-        return [plain(self.get_submodule(f"char_conv_{i}")) for i in range(len(self._characters.filters))]  # type: ignore[misc]
-
-    @property
-    def _linears(self) -> list[nn.Linear]:
-        return self._highways.layers + ([] if self._projection is None else [self._projection])
+        count = 0 if self._characters is None else len(self._characters.filters)
+        return [plain(self.get_submodule(f"char_conv_{i}")) for i in range(count)]  # type: ignore[misc]
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Initialize the parameters as in bilm-tf.
 
         Characters U(-1, 1); filters U(-.05, .05) under relu, N(0, 1/(k·E)) under tanh; highways and projection
-        N(0, 1/fan_in); the gates' bias 2, so that they carry at first; all other biases 0.
+        N(0, 1/fan_in); the gates' bias 2, so that they carry at first; all other biases 0; vectors of words U(-1, 1).
         """
-        self._char_embedding_weights.uniform_(-1, 1)
-        self._char_embedding_weights[0] = 0
-        for convolution in self._convolutions:
-            if self._characters.activation == "relu":
-                convolution.weight.uniform_(-0.05, 0.05)
-            else:
-                convolution.weight.normal_(0, math.sqrt(1 / convolution.weight[0].numel()))
-        for layer in self._linears:
-            layer.weight.normal_(0, math.sqrt(1 / layer.in_features))
-        for bias in [c.bias for c in self._convolutions] + [layer.bias for layer in self._linears]:
-            if bias is not None:
-                bias.zero_()
-        for layer in self._highways.layers:
-            layer.bias[layer.in_features :] = 2
+        if self._characters is not None:
+            self._char_embedding_weights.uniform_(-1, 1)
+            self._char_embedding_weights[0] = 0
+            for convolution in self._convolutions:
+                if self._characters.activation == "relu":
+                    convolution.weight.uniform_(-0.05, 0.05)
+                else:
+                    convolution.weight.normal_(0, math.sqrt(1 / convolution.weight[0].numel()))
+                nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
+            highways = self._highways.layers
+            for layer in highways + ([] if self._projection is None else [plain(self._projection)]):
+                layer.weight.normal_(0, math.sqrt(1 / layer.in_features))
+                layer.bias.zero_()
+            for layer in highways:
+                layer.bias[layer.in_features :] = 2
+        elif self._projection is not None:
+            self._projection.reset_parameters()
+        if self._word_vectors is not None:
+            self._word_vectors[1:].uniform_(-1, 1)
         self._cache.clear()
 
     @property
     def max_characters_per_token(self) -> int:
-        """C, the slots of a word."""
-        return self._characters.max_characters_per_token
+        """C, the slots of a word's characters; 0 without."""
+        return self.spelling.slots - self._reads_lexicons
 
     def _set_spelling(self, spelling: Spelling) -> None:
         self.spelling, self._marker_rows = spelling, spelling.rows([spelling.begin, spelling.end]).tolist()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "spelling" not in state:  # a pickle of an older version has none
-            self._set_spelling(ByteSpelling(self.max_characters_per_token))
+        super().__setstate__({"_characters": None, **state})
+        self._parameters.setdefault("_word_vectors", None)  # pickles of older versions lack these
+        if "spelling" not in state and self._characters is not None:
+            self._set_spelling(ByteSpelling(self._characters.max_characters_per_token))
 
     @property
     def markers(self) -> Tensor:
@@ -192,7 +193,7 @@ class CharacterEncoder(nn.Module):
         return super().train(mode)
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Vectors of a batch's words, with BOS and EOS added to each sentence.
+        """Return the vectors of a batch's words, with BOS and EOS added to each sentence.
 
         Args:
             inputs: ids of `spelling`, as from batch_to_ids, [B, T, S] int64; rows of 0 are padding. Of bytes S = C.
@@ -205,24 +206,21 @@ class CharacterEncoder(nn.Module):
         ids, mask = add_sentence_boundary_token_ids(inputs, (inputs > 0).any(dim=-1), begin, end)
         return {"token_embedding": self.encode(ids), "mask": mask}
 
-    def encode(self, ids: Tensor, spelled: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    def encode(self, ids: Tensor, spelled: Callable[[Tensor], Tensor] = lambda rows: rows) -> Tensor:
         """Encode words given as ids [..., C] int64 to vectors [..., D], with nothing added.
 
-        spelled: rows that name words, as `ids` then has, to character ids; each distinct row is encoded once.
+        spelled: rows of `ids`, if they name words, to character ids.
         """
         rows, backend = ids.reshape(-1, ids.shape[-1]), ops.backend_for("unique_rows", self.backend)
-        inverse = None
-        if self._waits_for_nothing or rows.device.type == "cuda":
-            if self.unique_words or spelled is not None:
-                # The host does not ask for the number of distinct words: only the device knows it.
-                unique, inverse, count, order = ops.ordered_unique_rows(rows, backend=backend)
-                vectors = self._encode(unique if spelled is None else spelled(unique), count)
-                vectors = ops.gather_rows(vectors, inverse, order=order, backend=backend)
-                return vectors.reshape(*ids.shape[:-1], self.output_dim)
-        elif (self.unique_words or spelled is not None) and not (torch.compiler.is_compiling() or rows.is_meta):
+        inverse, parameters = None, list(self.parameters())
+        if self.unique_words and (self._waits_for_nothing or rows.device.type == "cuda"):
+            # The host does not ask for the number of distinct words: only the device knows it.
+            unique, inverse, count, order = ops.ordered_unique_rows(rows, backend=backend)
+            vectors = ops.gather_rows(self._encode(spelled(unique), count), inverse, order=order, backend=backend)
+            return vectors.reshape(*ids.shape[:-1], self.output_dim)
+        if self.unique_words and not (torch.compiler.is_compiling() or rows.is_meta):
             rows, inverse = ops.unique_rows(rows, backend=backend)
-        rows = rows if spelled is None else spelled(rows)
-        parameters = list(self.parameters())
+        rows = spelled(rows)
         trains = torch.is_grad_enabled() and any(p.requires_grad for p in parameters)
         if self.cache_size <= 0 or torch.compiler.is_compiling() or rows.device.type != "cpu" or trains:
             vectors = self._encode(rows)
@@ -233,12 +231,12 @@ class CharacterEncoder(nn.Module):
         return vectors.reshape(*ids.shape[:-1], self.output_dim)
 
     def encode_words(self, words: list[str]) -> Tensor:
-        """Vectors [n, D] of n words."""
+        """Return the vectors [n, D] of n words."""
         ids = self.ids([words])[0].to(next(self.parameters()).device)
         return torch.cat([self.encode(some) for some in ids.split(1024)])
 
     def encode_types(self, types: Tensor, characters: Callable[[Tensor], Tensor]) -> Tensor:
-        """Vectors [..., D] of words given by number; each distinct one is encoded once.
+        """Return the vectors [..., D] of words given by number; each distinct one is encoded once.
 
         Args:
             types: numbers of words, any shape, int64.
@@ -247,7 +245,7 @@ class CharacterEncoder(nn.Module):
         return self.encode(types[..., None], lambda unique: characters(unique[:, 0]))
 
     def encode_distinct(self, rows: Tensor, inverse: Tensor, ranks: Tensor, places: Tensor) -> Tensor:
-        """Vectors [N, D] of words of which the distinct ones are known.
+        """Return the vectors [N, D] of words of which the distinct ones are known.
 
         Args:
             rows: character ids of the distinct words, [U, C] int64; rows that `inverse` does not name count nowhere.
@@ -259,9 +257,15 @@ class CharacterEncoder(nn.Module):
 
     def _encode(self, rows: Tensor, count: Tensor | None = None) -> Tensor:
         """Encode distinct words [N, S] to vectors [N, D]; those from `count` on are zeros or unused."""
-        return self._combined(self._convolved(rows, count), self._highways.layers, self._projection, count)
+        if not self._reads_lexicons:
+            return self._combined(self._convolved(rows, count), self._highways.layers, self._projection, count)
+        parts = [] if self._word_vectors is None else [F.embedding(rows[:, -1], self._word_vectors)]
+        if self._characters is not None:
+            parts.append(self._combined(self._convolved(rows[:, :-1], count), self._highways.layers, None, count))
+        return self._combined(torch.cat(parts, dim=1), [], self._projection, count)
 
     def _convolved(self, rows: Tensor, count: Tensor | None) -> Tensor:
+        assert self._characters is not None
         convolutions = self._convolutions
         return ops.char_cnn(
             rows,
@@ -313,48 +317,13 @@ class LexiconEncoder(CharacterEncoder):
     Source: Che et al. 2018, "Towards Better UD Parsing"; ELMoForManyLangs, modules/token_embedder.py.
     """
 
-    _word_vectors: nn.Parameter | None
+    _reads_lexicons = True
 
-    def _read_options(self, options: ElmoOptions) -> Spelling:
-        lexicon, cnn = options.lexicon, options.char_cnn
-        if lexicon is None:
-            raise ElmoFastError("options must be of a model of lexicons (lexicon); got another")
-        self._reads_characters = cnn is not None
-        if cnn is not None:
-            self._characters = cnn
+
+def _spelling_of(options: ElmoOptions) -> Spelling:
+    cnn, lexicon = options.char_cnn, options.lexicon
+    if lexicon is not None:
         longest = lexicon.longest_word if cnn is None else cnn.max_characters_per_token - 2
         return LexiconSpelling(lexicon.characters, lexicon.words, longest)
-
-    def _make_parameters(self, options: ElmoOptions, project: bool) -> None:
-        if self._reads_characters:
-            super()._make_parameters(options, project)
-        else:
-            self._projection = unset(nn.Linear, options.n_features, self.output_dim) if project else None
-        assert options.lexicon is not None
-        sizes = (len(options.lexicon.words) + 1, options.lexicon.word_dim)
-        self._word_vectors = nn.Parameter(torch.zeros(sizes)) if options.lexicon.words else None
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Initialize the characters' parameters as in bilm-tf, vectors of words U(-1, 1)."""
-        if self._reads_characters:
-            super().reset_parameters()
-        elif self._projection is not None:
-            self._projection.reset_parameters()
-        if self._word_vectors is not None:
-            self._word_vectors[1:].uniform_(-1, 1)
-        self._cache.clear()
-
-    @property
-    def max_characters_per_token(self) -> int:
-        """C, the slots of a word's characters; 0 without."""
-        return self.spelling.slots - 1
-
-    def _encode(self, rows: Tensor, count: Tensor | None = None) -> Tensor:
-        parts = []
-        if self._word_vectors is not None:
-            parts.append(F.embedding(rows[:, -1], self._word_vectors))
-        if self._reads_characters:
-            parts.append(self._combined(self._convolved(rows[:, :-1], count), self._highways.layers, None, count))
-        features = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        return self._combined(features, [], self._projection, count)
+    assert cnn is not None
+    return ByteSpelling(cnn.max_characters_per_token)

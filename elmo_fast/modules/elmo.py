@@ -4,7 +4,7 @@ import inspect
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -22,13 +22,10 @@ from elmo_fast.checkpoints import (
 )
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import load_state, section, vocabulary_of
-from elmo_fast.modules.bilm import BiLM
+from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import mask_without_boundaries
-from elmo_fast.modules.character_encoder import CACHE_SIZE
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
 from elmo_fast.modules.word_encoder import WordEncoder
-from elmo_fast.op_choices import Backend, InferencePrecision
-from elmo_fast.text import Vocabulary
 
 
 class Elmo(nn.Module):
@@ -46,14 +43,15 @@ class Elmo(nn.Module):
         module: a biLM to use instead of the files (both None then): it has `num_layers`, returns 'activations' and
             'mask'.
         statistics: as in ScalarMix, for do_layer_norm.
-        backend: as in BiLM.
-        stateful, unique_words, cache_size, precision, vocabulary, prefix, cuda_graphs: as in BiLM.
+        stateful: as in BiLM.
+        settings: unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
 
     Raises: ElmoFastError, CheckpointError.
 
     Source: Peters et al. 2018, section 3.2; AllenNLP's `Elmo`.
     """
 
+    @spelled_out
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions | None,
@@ -68,28 +66,15 @@ class Elmo(nn.Module):
         module: nn.Module | None = None,
         *,
         statistics: str = "allennlp",
-        backend: Backend = "auto",
         stateful: bool = True,
-        unique_words: bool = True,
-        cache_size: int = CACHE_SIZE,
-        precision: InferencePrecision = "float32",
-        vocabulary: Vocabulary | None = None,
-        prefix: str | None = None,
-        cuda_graphs: bool = False,
+        **settings: Unpack[BiLMSettings],
     ) -> None:
         super().__init__()
-        settings: dict[str, Any] = {
-            "stateful": stateful,
-            "unique_words": unique_words,
-            "cache_size": cache_size,
-            "precision": precision,
-            "vocabulary": vocabulary,
-            "prefix": prefix,
-            "cuda_graphs": cuda_graphs,
-        }
+        backend = settings.get("backend", "auto")
         if module is not None:
             usual = inspect.signature(BiLM).parameters
-            changed = {name: value for name, value in settings.items() if value != usual[name].default}
+            named = {"stateful": stateful, **settings, "backend": "auto"}  # the mixes have the backend
+            changed = {name: value for name, value in named.items() if value != usual[name].default}
             if options_file is not None or weight_file is not None or changed:
                 raise ElmoFastError(
                     "module replaces options_file, weight_file and the settings of a biLM; "
@@ -101,7 +86,7 @@ class Elmo(nn.Module):
             raise ElmoFastError("options_file and weight_file are needed unless a module is given")
         else:
             self._elmo_lstm = BiLM(
-                options_file, weight_file, requires_grad, vocab_to_cache, backend=backend, **settings
+                options_file, weight_file, requires_grad, vocab_to_cache, stateful=stateful, **settings
             )
         self._has_cached_vocab = vocab_to_cache is not None
         self._keep_sentence_boundaries = keep_sentence_boundaries
@@ -126,6 +111,7 @@ class Elmo(nn.Module):
             self.add_module(f"scalar_mix_{k}", mix)
 
     @classmethod
+    @spelled_out
     def from_pretrained(
         cls,
         model: str | os.PathLike[str],
@@ -138,53 +124,53 @@ class Elmo(nn.Module):
         scalar_mix_parameters: Sequence[float] | None = None,
         *,
         statistics: str | None = None,
-        backend: Backend = "auto",
         stateful: bool = False,
-        unique_words: bool = True,
-        cache_size: int = CACHE_SIZE,
-        precision: InferencePrecision = "float32",
-        vocabulary: Vocabulary | None = None,
-        prefix: str | None = None,
-        cuda_graphs: bool = False,
+        **settings: Unpack[BiLMSettings],
     ) -> "Elmo":
         """Load a model from a folder or the hub, with the mixes' weights and settings of save_pretrained.
 
         Args:
             model: the folder of a model or a run, its archive, a name that `elmo-fast models` lists ("mini",
                 "original", ...), or a name on the hub ("user/name@revision").
-            stateful: whether state is carried from batch to batch. AllenNLP's does, and its vectors of a sentence then
-                depend on the sentences before; by default the same sentence always has the same vectors.
             num_output_representations: None: the number of mixes in the folder, or 1 if there are none.
             do_layer_norm, dropout, keep_sentence_boundaries, statistics: as in Elmo; None: as saved.
             scalar_mix_parameters: as in Elmo; None: the saved weights of the mixes.
-            requires_grad, vocab_to_cache, backend, unique_words, cache_size: as in Elmo.
-            precision, vocabulary, prefix, cuda_graphs: as in Elmo.
+            stateful: whether state is carried from batch to batch. AllenNLP's does, and its vectors of a sentence then
+                depend on the sentences before; by default the same sentence always has the same vectors.
+            requires_grad, vocab_to_cache, settings: as in Elmo.
 
-        Raises: ElmoFastError, CheckpointError.
+        Raises: ElmoFastError, also if the folder has a different number of mixes; CheckpointError.
         """
-        saved = {
+        folder, prefix = pretrained_folder(model), settings.pop("prefix", None)
+        state, options = load_checkpoint(folder, prefix=prefix)
+        saved_mixes = len({name.partition(".")[0] for name in _mixes_of(state)})
+        if saved_mixes and num_output_representations not in (None, saved_mixes):
+            raise ElmoFastError(
+                f"num_output_representations must be {saved_mixes}, the number of mixes in {folder}, or None; got "
+                f"{num_output_representations}"
+            )
+        arguments: dict[str, Any] = {"num_output_representations": 1} | _saved_settings(folder, prefix)
+        own = {
+            "num_output_representations": saved_mixes or num_output_representations,
             "do_layer_norm": do_layer_norm,
             "dropout": dropout,
             "keep_sentence_boundaries": keep_sentence_boundaries,
             "statistics": statistics,
         }
-        settings: dict[str, Any] = {
-            **{name: value for name, value in saved.items() if value is not None},
-            "requires_grad": requires_grad,
-            "vocab_to_cache": vocab_to_cache,
-            "scalar_mix_parameters": scalar_mix_parameters,
-            "backend": backend,
-            "stateful": stateful,
-            "unique_words": unique_words,
-            "cache_size": cache_size,
-            "precision": precision,
-            "vocabulary": vocabulary,
-            "prefix": prefix,
-            "cuda_graphs": cuda_graphs,
-        }
-        options, state, arguments = read_elmo(model, num_output_representations, settings)
-        elmo = cls(options, state, **arguments)
-        if mixes_of(state) and scalar_mix_parameters is None:
+        arguments |= {name: value for name, value in own.items() if value is not None}
+        if options.reads_word_ids and settings.get("vocabulary") is None:
+            settings["vocabulary"] = vocabulary_of(folder)
+        elmo = cls(
+            options,
+            state,
+            requires_grad=requires_grad,
+            vocab_to_cache=vocab_to_cache,
+            scalar_mix_parameters=scalar_mix_parameters,
+            stateful=stateful,
+            **arguments,
+            **settings,
+        )
+        if saved_mixes and scalar_mix_parameters is None:
             for k, mix in enumerate(elmo._scalar_mixes):
                 load_state(mix, section(state, f"scalar_mix_{k}.") or {}, f"scalar_mix_{k}")
         return elmo
@@ -202,7 +188,7 @@ class Elmo(nn.Module):
         """
         if not isinstance(self._elmo_lstm, BiLM):
             raise ElmoFastError(f"save_pretrained writes a BiLM of elmo_fast; got {type(self._elmo_lstm).__name__}")
-        save_bilm(folder, self._elmo_lstm, mixes_of(self.state_dict()), {"elmo": self._settings}, precision)
+        save_bilm(folder, self._elmo_lstm, _mixes_of(self.state_dict()), {"elmo": self._settings}, precision)
 
     @property
     def _scalar_mixes(self) -> list[ScalarMix]:
@@ -271,13 +257,8 @@ class Elmo(nn.Module):
         return list(inner.unbind(0)), inner_mask
 
 
-_SETTINGS = ("num_output_representations", "do_layer_norm", "dropout", "keep_sentence_boundaries", "statistics")
-_MIX = "scalar_mix_"
-
-
-def mixes_of(state: State) -> dict[str, Tensor]:
-    """Return the weights of the scalar mixes alone."""
-    return {name: tensor for name, tensor in state.items() if name.startswith(_MIX)}
+def _mixes_of(state: State) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in state.items() if name.startswith("scalar_mix_")}
 
 
 def save_bilm(
@@ -297,42 +278,15 @@ def save_bilm(
         encoder.vocabulary.write(os.path.join(folder, VOCABULARY))
 
 
-def read_elmo(
-    model: str | os.PathLike[str], number: int | None, settings: dict[str, Any]
-) -> tuple[ElmoOptions, State, dict[str, Any]]:
-    """Options, state and arguments of an Elmo: the saved ones, overridden by `number` of mixes and `settings`.
-
-    Raises: ElmoFastError if the folder has another number of mixes; CheckpointError.
-    """
-    folder = pretrained_folder(model)
-    settings, prefix = dict(settings), settings.get("prefix")
-    settings.pop("prefix", None)
-    state, options = load_checkpoint(folder, prefix=prefix)
-    found = len({name.partition(".")[0] for name in mixes_of(state)})
-    if found and number not in (None, found):
-        raise ElmoFastError(
-            f"num_output_representations must be {found}, the number of mixes in {folder}, or None; got {number}"
-        )
-    kept = {"num_output_representations": 1} | _read_settings(folder, prefix)
-    if found or number is not None:
-        kept["num_output_representations"] = found or number
-    if options.reads_word_ids and settings.get("vocabulary") is None:
-        kept["vocabulary"] = vocabulary_of(folder)
-        settings = {name: value for name, value in settings.items() if name != "vocabulary"}
-    return options, state, kept | settings
-
-
-def _read_settings(folder: Path, prefix: str | None) -> dict[str, Any]:
-    """Return the arguments that made a saved module, or the ELMo of an AllenNLP model, as config.json has them.
-
-    Other formats have none.
-    """
+def _saved_settings(folder: Path, prefix: str | None) -> dict[str, Any]:
+    """Return the arguments of a saved Elmo, or of the ELMo in an AllenNLP model, from config.json; else none."""
     config, weights = model_files(folder)[:2]
     if weights.name == "config.json":
         return task_settings(config, prefix)
     extra = read_config(folder).get("extra") if config.name == "config.json" else None
-    kept = extra.get("elmo") if isinstance(extra, dict) else None
-    return {name: kept[name] for name in _SETTINGS if name in kept} if isinstance(kept, dict) else {}
+    saved = extra.get("elmo") if isinstance(extra, dict) else None
+    names = ("num_output_representations", "do_layer_norm", "dropout", "keep_sentence_boundaries", "statistics")
+    return {name: saved[name] for name in names if name in saved} if isinstance(saved, dict) else {}
 
 
 class ElmoTokenEmbedder(nn.Module):

@@ -41,64 +41,16 @@ class _Turn:
         self._lock.release()
 
 
-class StatefulModule(nn.Module):
-    """A module that keeps states [layers, B, size] between calls.
-
-    They are in the tuple `_states`, which .to() moves and state_dict leaves out. It raises ElmoFastError if two threads
-    use it at once.
-
-    Args:
-        stateful: whether a call starts from the state after the one before; False: always from zeros.
-    """
-
-    def __init__(self, stateful: bool = False) -> None:
-        super().__init__()
-        self.stateful = stateful
-        self._states: tuple[Tensor, ...] | None = None
-        self._turn = _Turn()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"_turn": _Turn(), **state})  # a pickle of an older version has none
-
-    def turn(self, carry: bool) -> contextlib.AbstractContextManager[None]:
-        """Return the context of a call; if it carries state, one thread at a time may enter, and no exported program.
-
-        Raises: ElmoFastError.
-        """
-        if carry and (torch.compiler.is_exporting() or torch.jit.is_tracing()):
-            raise ElmoFastError(
-                "an exported program cannot carry the state from batch to batch; make the module with stateful=False"
-            )
-        return self._turn if carry and not torch.compiler.is_compiling() else contextlib.nullcontext()
-
-    def reset_states(self, mask: Tensor | None = None) -> None:
-        """Forgets the state: of all rows, or of those that `mask` [B] marks. Raises: ElmoFastError when B differs."""
-        with self.turn(self.stateful):
-            if mask is None:
-                self._states = None
-                return
-            rows = 0 if self._states is None else self._states[0].shape[1]
-            if self._states is None or rows != len(mask):
-                raise ElmoFastError(
-                    f"reset_states: mask must mark the rows of the state; got {len(mask)} marks and "
-                    f"{rows or 'no'} rows of state"
-                )
-            self._states = tuple(torch.where(mask.bool()[None, :, None], 0, state) for state in self._states)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "StatefulModule":
-        super()._apply(fn, recurse)
-        if self._states is not None:
-            self._states = None if loses_values(fn) else tuple(fn(state) for state in self._states)
-        return self
-
-
 def both_ways(outputs: list[Tensor]) -> Tensor:
     """L layers' outputs [2, B, T, D] as [L, B, T, 2D]: forward, then backward."""
     return torch.stack([layer.permute(1, 2, 0, 3) for layer in outputs]).flatten(3)
 
 
-class ElmoLstm(StatefulModule):
+class ElmoLstm(nn.Module):
     """L layers of two independent projected LSTMs, one per direction, with a residual from the second layer on.
+
+    The states between calls, [L, B, 2D] and [L, B, 2H], are in the tuple `_states`, which .to() moves and state_dict
+    leaves out.
 
     Args:
         input_size: I of the first layer.
@@ -134,7 +86,10 @@ class ElmoLstm(StatefulModule):
         precision: InferencePrecision = "float32",
         backend: Backend = "auto",
     ) -> None:
-        super().__init__(stateful)
+        super().__init__()
+        self.stateful = stateful
+        self._states: tuple[Tensor, ...] | None = None
+        self._turn = _Turn()
         self.input_size, self.hidden_size, self.cell_size = input_size, hidden_size, cell_size
         self.num_layers = num_layers
         self.requires_grad = requires_grad
@@ -170,6 +125,11 @@ class ElmoLstm(StatefulModule):
         """The backward direction's layers, the lowest first."""
         return [self.get_submodule(f"backward_layer_{i}") for i in range(self.num_layers)]  # type: ignore[misc]
 
+    def reset_parameters(self) -> None:
+        """Initialize as bilm-tf does: Glorot-uniform matrices, forget bias 1."""
+        for layer in [*self.forward_layers, *self.backward_layers]:
+            layer.reset_parameters_glorot()
+
     def forward(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> Tensor:
         """Return the outputs of every layer, [L, B, T, 2D] (forward, then backward), 0 where masked.
 
@@ -183,7 +143,7 @@ class ElmoLstm(StatefulModule):
         return both_ways(self.outputs(inputs, mask, stateful=stateful))
 
     def outputs(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> list[Tensor]:
-        """Return what `forward` returns before the directions are put side by side: L outputs [2, B, T, D]."""
+        """Return the outputs of every layer, [2, B, T, D]; `forward` puts the directions side by side."""
         lengths, carry = mask.long().sum(dim=1), self.stateful if stateful is None else stateful
         with self.turn(carry):
             state = self._initial(inputs) if carry else None
@@ -258,8 +218,42 @@ class ElmoLstm(StatefulModule):
             )
         self._states = new
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"_turn": _Turn(), **state})  # a pickle of an older version has none
 
-class JoinedLstm(StatefulModule):
+    def turn(self, carry: bool) -> contextlib.AbstractContextManager[None]:
+        """Return the context of a call; if it carries state, one thread at a time may enter, and no exported program.
+
+        Raises: ElmoFastError.
+        """
+        if carry and (torch.compiler.is_exporting() or torch.jit.is_tracing()):
+            raise ElmoFastError(
+                "an exported program cannot carry the state from batch to batch; make the module with stateful=False"
+            )
+        return self._turn if carry and not torch.compiler.is_compiling() else contextlib.nullcontext()
+
+    def reset_states(self, mask: Tensor | None = None) -> None:
+        """Forget the state of all rows, or of those that `mask` [B] marks. Raises: ElmoFastError if B differs."""
+        with self.turn(self.stateful):
+            if mask is None:
+                self._states = None
+                return
+            rows = 0 if self._states is None else self._states[0].shape[1]
+            if self._states is None or rows != len(mask):
+                raise ElmoFastError(
+                    f"reset_states: mask must mark the rows of the state; got {len(mask)} marks and "
+                    f"{rows or 'no'} rows of state"
+                )
+            self._states = tuple(torch.where(mask.bool()[None, :, None], 0, state) for state in self._states)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ElmoLstm":
+        super()._apply(fn, recurse)
+        if self._states is not None:
+            self._states = None if loses_values(fn) else tuple(fn(state) for state in self._states)
+        return self
+
+
+class JoinedLstm(nn.Module):
     """torch.nn.LSTM in both directions, and one projection with a bias of either direction of its last layer.
 
         h = LSTM(x),  y = [h_forward P^T + b, h_backward P^T + b]
@@ -279,6 +273,8 @@ class JoinedLstm(StatefulModule):
     Source: ELMoForManyLangs, modules/lstm.py.
     """
 
+    stateful = False
+
     def __init__(
         self, width: int, cell_size: int, layers: int, requires_grad: bool = False, *, precision: str = "float32"
     ) -> None:
@@ -297,21 +293,15 @@ class JoinedLstm(StatefulModule):
         self.encoder.reset_parameters()
         self.projection.reset_parameters()
 
-    @property
-    def stateful(self) -> bool:
-        """False: no state is carried, whatever is assigned."""
-        return False
-
-    @stateful.setter
-    def stateful(self, carry: bool) -> None:
-        pass
+    def reset_states(self) -> None:
+        """Do nothing: no state is carried."""
 
     def forward(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> Tensor:
         """Return the outputs [1, B, T, 2D] (forward, then backward), 0 where masked; arguments as ElmoLstm's."""
         return both_ways(self.outputs(inputs, mask, stateful=stateful))
 
     def outputs(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> list[Tensor]:
-        """Return what `forward` returns before the directions are put side by side: one output [2, B, T, D]."""
+        """Return the one output, [2, B, T, D]; `forward` puts the directions side by side."""
         batch, time = mask.shape
         if not batch:
             return [inputs.new_zeros(2, 0, time, self.hidden_size)]

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TextIO
+from typing import Any, TextIO, Unpack
 
 import numpy as np
 import torch
@@ -13,21 +13,19 @@ from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, check_choice, not_a_string, require
 from elmo_fast.files import replaces
-from elmo_fast.modules.bilm import BiLM
+from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
-from elmo_fast.modules.character_encoder import CACHE_SIZE
 from elmo_fast.modules.layers import Layers
-from elmo_fast.modules.pooling import pool as pooled
-from elmo_fast.modules.sentence_vectors import Array, LayerBatch, embed_batch, run_batches
+from elmo_fast.modules.layers import pool as pooled
+from elmo_fast.modules.sentence_vectors import Array, LayerBatch, checked, run_batches
 from elmo_fast.modules.token_vectors import TokenVectors
-from elmo_fast.op_choices import POOLS, Backend, InferencePrecision, Pool
+from elmo_fast.op_choices import POOLS, Pool
 from elmo_fast.progress import Progress
-from elmo_fast.text import SurveyedText, Vocabulary, survey, tokenizer
+from elmo_fast.text import SurveyedText, survey, tokenizer
 from elmo_fast.threads import ahead, beside_torch
 from elmo_fast.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
 
 OUTPUTS = ("numpy", "torch", "pandas")
-TOKENISED = "a list of words (use text.split() to split at white space)"
 
 
 class ElmoEmbedder:
@@ -38,15 +36,16 @@ class ElmoEmbedder:
     `reset_states()` in between, prevents that.
 
     Args:
-        options_file, weight_file: as in BiLM.
+        options_file, weight_file, stateful: as in BiLM.
         cuda_device: index of the GPU; -1: the CPU.
-        stateful, unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
+        settings: unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
 
     Raises: ElmoFastError, CheckpointError.
 
     Source: AllenNLP 0.9's `ElmoEmbedder`.
     """
 
+    @spelled_out
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions,
@@ -54,28 +53,11 @@ class ElmoEmbedder:
         cuda_device: int = -1,
         *,
         stateful: bool = True,
-        unique_words: bool = True,
-        cache_size: int = CACHE_SIZE,
-        precision: InferencePrecision = "float32",
-        backend: Backend = "auto",
-        vocabulary: Vocabulary | None = None,
-        prefix: str | None = None,
-        cuda_graphs: bool = False,
+        **settings: Unpack[BiLMSettings],
     ) -> None:
         if cuda_device >= 0:
             device_named(f"cuda:{cuda_device}", "cuda_device")
-        self.elmo_bilm = BiLM(
-            options_file,
-            weight_file,
-            stateful=stateful,
-            unique_words=unique_words,
-            cache_size=cache_size,
-            precision=precision,
-            backend=backend,
-            vocabulary=vocabulary,
-            prefix=prefix,
-            cuda_graphs=cuda_graphs,
-        )
+        self.elmo_bilm = BiLM(options_file, weight_file, stateful=stateful, **settings)
         self.cuda_device = cuda_device
         paths = [file for file in (weight_file, options_file) if isinstance(file, str | os.PathLike)]
         self.model_name = os.fspath(paths[0]) if paths else ""
@@ -90,19 +72,14 @@ class ElmoEmbedder:
         )
 
     @classmethod
+    @spelled_out
     def from_pretrained(
         cls,
         model: str | os.PathLike[str],
         cuda_device: int = -1,
         *,
         stateful: bool = False,
-        unique_words: bool = True,
-        cache_size: int = CACHE_SIZE,
-        precision: InferencePrecision = "float32",
-        backend: Backend = "auto",
-        vocabulary: Vocabulary | None = None,
-        prefix: str | None = None,
-        cuda_graphs: bool = False,
+        **settings: Unpack[BiLMSettings],
     ) -> "ElmoEmbedder":
         """Load the embedder of a model.
 
@@ -111,24 +88,11 @@ class ElmoEmbedder:
                 "original", ...), or a name on the hub ("user/name@revision").
             stateful: whether state is carried from batch to batch. AllenNLP's does, and its vectors of a sentence then
                 depend on the sentences before; by default the same sentence always has the same vectors.
-            cuda_device: index of the GPU; -1: the CPU.
-            unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
+            cuda_device, settings: as in ElmoEmbedder.
 
         Raises: ElmoFastError, CheckpointError.
         """
-        return cls(
-            pretrained_folder(model),
-            None,
-            cuda_device,
-            stateful=stateful,
-            unique_words=unique_words,
-            cache_size=cache_size,
-            precision=precision,
-            backend=backend,
-            vocabulary=vocabulary,
-            prefix=prefix,
-            cuda_graphs=cuda_graphs,
-        )
+        return cls(pretrained_folder(model), None, cuda_device, stateful=stateful, **settings)
 
     def reset_states(self) -> None:
         """Forgets the carried state: the next batch starts from zeros."""
@@ -144,24 +108,24 @@ class ElmoEmbedder:
 
     def embed_sentence(self, sentence: Sequence[str]) -> Array:
         """Return the vectors of one tokenized sentence, [L+1, T, 2D]. Raises: ElmoFastError for a string."""
-        not_a_string(sentence, "sentence", TOKENISED)
+        not_a_string(sentence, "sentence", "a list of words (use text.split() to split at white space)")
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[Array]:
         """Return the vectors of each tokenized sentence, [L+1, T, 2D], run as one batch.
 
-        An empty sentence gives [L+1, 0, 2D]. A batch of only empty sentences does not run (the state does not
-        change), as in AllenNLP. Raises: ElmoFastError if the batch or a sentence is a string instead of a list.
+        An empty sentence gives [L+1, 0, 2D]. A batch of one empty sentence does not run (the state does not change), as
+        in AllenNLP. Raises: ElmoFastError if the batch or a sentence is a string instead of a list.
         """
-        not_a_string(batch, "batch", f"a list of sentences, each {TOKENISED}")
-        return embed_batch(self.elmo_bilm, list(_checked(batch)), stateful=self.elmo_bilm.stateful)
+        return list(self._vectors(checked(batch, "batch"), max(1, len(batch))))
 
     def embed_sentences(self, sentences: Iterable[Sequence[str]], batch_size: int | None = None) -> Iterator[Array]:
         """Yield the vectors of each tokenized sentence, in order, `batch_size` sentences at a time."""
-        not_a_string(sentences, "sentences", f"a list of sentences, each {TOKENISED}")
-        for batch in run_batches(
-            self.elmo_bilm, _checked(sentences), stateful=self.elmo_bilm.stateful, batch_size=batch_size, window=0
-        ):
+        return self._vectors(checked(sentences), batch_size)
+
+    def _vectors(self, sentences: Iterable[Sequence[str]], batch_size: int | None) -> Iterator[Array]:
+        stateful = self.elmo_bilm.stateful
+        for batch in run_batches(self.elmo_bilm, sentences, stateful=stateful, batch_size=batch_size, window=0):
             yield from batch.vectors()
 
     def encode(
@@ -234,7 +198,7 @@ class ElmoEmbedder:
             max_tokens: maximum number of tokens in a batch, including padding; None: any number or, where batch_size
                 is None on a GPU without carried state, 16,384. A longer sentence runs alone and,
                 without carried state, in chunks.
-            pool: one vector per sentence, "mean", "max" or "first_last" of its tokens (`elmo_fast.modules.pooling`);
+            pool: one vector per sentence, "mean", "max" or "first_last" of its tokens (`modules.layers.pool`);
                 a blank line gives zeros. The file is `embeddings` [N, L+1, 2D] or [N, 2D]; in "parquet", `embedding`.
             progress: called after each batch with the tokens done and the total.
 
@@ -317,12 +281,6 @@ class ElmoEmbedder:
                 done += tokens
                 if progress is not None:
                     progress(done, total)
-
-
-def _checked(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
-    for number, sentence in enumerate(sentences):
-        not_a_string(sentence, f"sentence {number}", TOKENISED)
-        yield sentence
 
 
 OUTPUT_FORMATS = ("all", "top", "average")

@@ -16,6 +16,7 @@ from elmo_fast.op_choices import Backend, Precision
 from elmo_fast.ops.log_uniform_sample.op import CORRECTIONS
 
 CHUNK_BYTES = 32 * 2**20
+NOISE_POWER = 0.75
 
 
 class VocabularyLoss(nn.Module):
@@ -100,10 +101,7 @@ class VocabularyLoss(nn.Module):
         return self.training_losses(embeddings, targets, drawn).sum()
 
     def draw(self, seed: int, offset: int, device: torch.device) -> Any:
-        """Return the words that one direction draws for one step.
-
-        They are a function of seed and offset: ids [S] int64, and the number of tries, [] int64.
-        """
+        """Return the words that one direction samples for one step: a function of seed and offset."""
         return None
 
     def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
@@ -143,23 +141,15 @@ class VocabularyLoss(nn.Module):
         return {"precision": self.precision, "backend": ops.backend_for(op, self.backend)}
 
     def _cache(self, counts: Tensor, make: Callable[[Tensor], Any]) -> Any:
-        """Return what `make` makes of the counts on the CPU.
-
-        Made again when they change. No values are compared: on a GPU that would wait for the device.
-        """
+        """Return `make(counts on the CPU)`, again when they changed; comparing values would wait for a GPU."""
         version = 0 if counts.is_inference() else counts._version
         if self._made is None or self._made[0] is not counts or self._made[1] != version:
             self._made = counts, version, make(counts.cpu())
         return self._made[2]
 
 
-def copy_counts(counts: Tensor, num_words: int) -> Tensor:
-    """Return a copy of the counts [V] as int64 on the CPU.
-
-    Raises ElmoFastError unless there are V of them, 0 or more.
-    """
-    held = (counts if isinstance(counts, Tensor) else torch.as_tensor(counts)).detach()
-    held = held.to("cpu", torch.int64, copy=True)
+def _copy_counts(counts: Tensor, num_words: int) -> Tensor:
+    held = torch.as_tensor(counts).detach().to("cpu", torch.int64, copy=True)
     if held.shape != (num_words,) or not held.numel() or int(held.min()) < 0:
         raise ElmoFastError(
             f"counts must say how often each of the num_words={num_words} words occurs, [V], 0 or more; got shape "
@@ -182,12 +172,9 @@ class SampledSoftmaxLoss(VocabularyLoss):
         num_words: V, words sorted by falling frequency, no padding among them.
         embedding_dim: D.
         num_samples: S, words drawn per call; at most V.
-        sparse: softmax_w and softmax_b become Embeddings whose gradients are sparse rows, coalesced on the CPU.
-        unk_id: kept as AllenNLP does, and unused as there.
-        use_character_inputs: as unk_id.
-        use_fast_sampler: accepted for AllenNLP's sake: there is one sampler, in C++ where the extension is there.
+        unk_id, use_character_inputs, use_fast_sampler: AllenNLP's, without an effect.
         semantics: whose expected counts correct the logits: "tensorflow" (bilm-tf), "allennlp" (2.x) or "allennlp-0.9".
-        precision, backend: as elmo_fast.ops.sampled_softmax's.
+        sparse, precision, backend: as in VocabularyLoss.
 
     Attributes:
         softmax_w: [V, D], softmax_b: [V].
@@ -229,10 +216,7 @@ class SampledSoftmaxLoss(VocabularyLoss):
         self.choice_func: Callable[[int, int], tuple[Any, Any]] = log_uniform_choice
 
     def draw(self, seed: int, offset: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return the words that one direction draws for one step, [S] int64, and the number of tries, [] int64.
-
-        A function of seed and offset.
-        """
+        """Return the words that one direction samples for one step, [S] int64, and the number of tries, [] int64."""
         backend = ops.backend_for("log_uniform_sample", self.backend)
         return ops.log_uniform_sample(
             self.num_samples, self.num_words, seed=seed, offset=offset, device=device, backend=backend
@@ -256,9 +240,6 @@ class SampledSoftmaxLoss(VocabularyLoss):
         return super()._evaluate(hidden, targets)
 
 
-NOISE_POWER = 0.75
-
-
 class NegativeSamplingLoss(VocabularyLoss):
     """Negative sampling while training; otherwise the cross entropy of its scores, normalised over the vocabulary.
 
@@ -273,10 +254,9 @@ class NegativeSamplingLoss(VocabularyLoss):
         embedding_dim: D.
         num_samples: S, words drawn per call with replacement, shared by all rows.
         counts: how often each word occurs, [V]; 0 counts as 1, so that every word has a chance.
-        sparse: softmax_w and softmax_b become Embeddings whose gradients are sparse rows, coalesced on the CPU.
+        sparse, precision, backend: as in VocabularyLoss.
         negatives: K, as how many words of noise the S count against a target; None: S.
         power: of the counts.
-        precision, backend: as elmo_fast.ops.negative_sampling's.
 
     Attributes:
         softmax_w: [V, D]; softmax_b: [V], which starts at -ln K, where the model's probabilities are P's;
@@ -311,7 +291,7 @@ class NegativeSamplingLoss(VocabularyLoss):
         precision: Precision = "float32",
         backend: Backend = "auto",
     ) -> None:
-        held = copy_counts(counts, num_words).clamp(min=1)
+        held = _copy_counts(counts, num_words).clamp(min=1)
         check_counts(num_samples=num_samples)
         if negatives is not None and not 0 < negatives < math.inf:
             raise ElmoFastError(f"negatives must be above 0 and finite, or None; got {negatives}")
@@ -331,7 +311,7 @@ class NegativeSamplingLoss(VocabularyLoss):
         return (self.power * self.counts.double().log()).log_softmax(0).to(self.table()[1])
 
     def draw(self, seed: int, offset: int, device: torch.device) -> Tensor:
-        """Return the words of noise that one direction draws for one step, [S] int64: a function of seed and offset."""
+        """Return the words of noise that one direction samples for one step, [S] int64."""
         backend = ops.backend_for("alias_sample", self.backend)
         table = self._cache(self.counts, lambda counts: ops.alias_table(counts, power=self.power))
         return ops.alias_sample(self.num_samples, table, seed=seed, offset=offset, device=device, backend=backend)
@@ -339,8 +319,7 @@ class NegativeSamplingLoss(VocabularyLoss):
     def _draw_now(self, device: torch.device) -> Tensor:
         if device.type == "meta":  # where the counts have no values
             return torch.empty(self.num_samples, dtype=torch.int64, device=device)
-        drawn: Tensor = super()._draw_now(device)
-        return drawn
+        return super()._draw_now(device)
 
     def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
         """Return the objective of each position, [N]; arguments as VocabularyLoss.training_losses'."""
@@ -363,8 +342,7 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
         num_words: V, at least 2.
         embedding_dim: D.
         counts: how often each word occurs, [V], 0 or more: frequent words have short paths.
-        sparse: softmax_w and softmax_b become Embeddings whose gradients are sparse rows, coalesced on the CPU.
-        precision, backend: as elmo_fast.ops.hierarchical_softmax's.
+        sparse, precision, backend: as in VocabularyLoss.
 
     Attributes:
         softmax_w: [V - 1, D], softmax_b: [V - 1], a row for each inner node; counts: [V] int64, in the state_dict.
@@ -393,7 +371,7 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
     ) -> None:
         if num_words < 2:
             raise ElmoFastError(f"num_words must be 2 or more, as a tree of one word has no node; got {num_words}")
-        held = copy_counts(counts, num_words)
+        held = _copy_counts(counts, num_words)
         super().__init__(num_words - 1, embedding_dim, sparse, precision, backend)
         self.register_buffer("counts", held)
 
@@ -424,8 +402,7 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
                 "hierarchical_softmax: the tree needs the values of counts, which has none on the device meta"
             )
         device = self.counts.device
-        made: ops.HuffmanTree = self._cache(self.counts, lambda counts: ops.huffman_tree(counts).to(device))
-        return made
+        return self._cache(self.counts, lambda counts: ops.huffman_tree(counts).to(device))
 
     def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any = None) -> Tensor:
         """-ln p of each target, [N], in one call; arguments as VocabularyLoss.training_losses'."""
@@ -447,7 +424,7 @@ class FullSoftmaxLoss(VocabularyLoss):
     Args:
         num_words: V.
         embedding_dim: D.
-        precision, backend: as elmo_fast.ops.full_softmax's.
+        precision, backend: as in VocabularyLoss.
 
     Attributes:
         softmax_w: [V, D], softmax_b: [V].
@@ -481,12 +458,3 @@ class FullSoftmaxLoss(VocabularyLoss):
 LOSS_CLASSES: dict[str, type[VocabularyLoss]] = {
     loss.name: loss for loss in (SampledSoftmaxLoss, NegativeSamplingLoss, HierarchicalSoftmaxLoss, FullSoftmaxLoss)
 }
-
-__all__ = [
-    "LOSS_CLASSES",
-    "FullSoftmaxLoss",
-    "HierarchicalSoftmaxLoss",
-    "NegativeSamplingLoss",
-    "SampledSoftmaxLoss",
-    "VocabularyLoss",
-]

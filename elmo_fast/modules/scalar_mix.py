@@ -12,7 +12,6 @@ from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.op_choices import Backend
 
 STATISTICS = ("allennlp", "bilm")
-EPS = 1e-12
 
 
 class ScalarMix(nn.Module):
@@ -74,25 +73,22 @@ def mixes(
 
     Each mix then has its dropout.
     """
-    first = modules[0]
+    first, counted = modules[0], None
     for module in modules:
         if len(tensors) != module.mixture_size:
             raise ElmoFastError(f"tensors must be mixture_size={module.mixture_size} layers; got {len(tensors)}")
+    if first.do_layer_norm:
+        if mask is None:
+            raise ElmoFastError("do_layer_norm=True needs the mask of the unmasked positions; got None")
+        bilm_tf = first.statistics == "bilm"
+        counted = nn.functional.pad(mask_without_boundaries(mask), (1, 1)) if bilm_tf else mask
     return ops.scalar_mix(
         list(tensors),
         torch.stack([torch.cat(list(module.scalar_parameters)) for module in modules]),
         torch.cat([module.gamma for module in modules]),
         layer_norm=first.do_layer_norm,
-        statistics_mask=_statistics_mask(first, mask) if first.do_layer_norm else None,
-        eps=EPS,
+        statistics_mask=counted,
+        eps=1e-12,
         dropout=dropout,
         backend=ops.backend_for("scalar_mix", first.backend),
     )
-
-
-def _statistics_mask(module: ScalarMix, mask: Tensor | None) -> Tensor:
-    if mask is None:
-        raise ElmoFastError("do_layer_norm=True needs the mask of the unmasked positions; got None")
-    if module.statistics == "allennlp":
-        return mask
-    return nn.functional.pad(mask_without_boundaries(mask), (1, 1))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from elmo_fast import memory
 from elmo_fast.devices import received, sent
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.memory import size
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, chosen_layers, layer_numbers
@@ -25,16 +25,14 @@ BATCH_SIZE = 64
 # Of a GPU without carried state: enough rows that a step of an LSTM's time loop keeps it busy.
 GPU_BATCH_SIZE, GPU_TOKENS = 1024, 16_384
 UNASKED_BYTES = 1 << 26  # a smaller batch runs without asking how much memory is left
-# Sentences, their ids and, where another thread computes them, the words' vectors and mask (`BiLM.context_free`).
-Prepared = tuple[SentenceBatch, Tensor, tuple[Tensor, Tensor] | None]
 GROUP = 2  # threads that run a batch together: one for each direction
 
 
 class LayerBatch(NamedTuple):
     """Sentences that ran together: the index of each among all, its tokens, and the chosen layers of the batch.
 
-    layers: gives K arrays [B, T, 2D] on the host; a row for each sentence but, where `skips_empty`, the empty ones. Of
-        a batch that ran beside other work it computes them, on the thread that asks.
+    layers: returns K arrays [B, T, 2D] on the host, with a row for each sentence but, if `skips_empty`, the empty ones.
+        Layers that are joined late are computed on the thread that asks.
     """
 
     indices: list[int]
@@ -43,15 +41,47 @@ class LayerBatch(NamedTuple):
     skips_empty: bool
 
     def vectors(self, side_by_side: bool = False) -> list[Array]:
-        """Those of each sentence, [K, T, 2D] or, side by side, [T, K 2D]."""
+        """Return the vectors of each sentence, [K, T, 2D] or, side by side, [T, K 2D]."""
         join: Any = functools.partial(np.concatenate, axis=-1) if side_by_side else np.stack
         layers = self.layers()
         none, rows = [layer[0, :0] for layer in layers], zip(*layers, strict=True)
-        found = [none if self.skips_empty and not len(words) else next(rows) for words in self.sentences]
+        each = [none if self.skips_empty and not len(words) else next(rows) for words in self.sentences]
         # Joined, and so copied: a view would keep the padding of its batch.
-        return [
-            join([layer[: len(words)] for layer in each]) for words, each in zip(self.sentences, found, strict=True)
-        ]
+        return [join([layer[: len(words)] for layer in own]) for words, own in zip(self.sentences, each, strict=True)]
+
+
+class _Prepared(NamedTuple):
+    """A batch that can run: the ids of its sentences and, if another thread computed them, the words' vectors and mask.
+
+    long: whether it is one sentence that runs in chunks.
+    """
+
+    batch: SentenceBatch
+    skips_empty: bool
+    ids: Tensor
+    long: bool
+    words: tuple[Tensor, Tensor] | None
+
+
+def checked(sentences: Iterable[Sequence[str]], name: str = "sentences") -> Iterator[Sequence[str]]:
+    """Return the tokenized sentences, each checked when it is read.
+
+    Raises: ElmoFastError for a string instead of a list, a sentence that is no list, or a word that is no string.
+    """
+    words = "a list of words (use text.split() to split at white space)"
+    not_a_string(sentences, name, f"a list of sentences, each {words}")
+
+    def each() -> Iterator[Sequence[str]]:
+        for index, sentence in enumerate(sentences):
+            not_a_string(sentence, f"sentence {index}", words)
+            if not isinstance(sentence, Sequence | np.ndarray):
+                raise ElmoFastError(f"sentence {index} must be {words}; got {sentence!r:.60}")
+            for word in sentence:
+                if not isinstance(word, str):
+                    raise ElmoFastError(f"sentence {index} must be a list of strings; it holds {word!r:.60}")
+            yield sentence
+
+    return each()
 
 
 def run_batches(
@@ -96,13 +126,13 @@ def run_batches(
     overlaps = device.type == "cpu" and isinstance(beside, Beside)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
     cut = batches(sentences, batch_size=batch_size, max_tokens=max_tokens, window=window)
-    fitting = that_fit(bilm, cut, chunk, groups, name)
+    fitting = _fitting(bilm, cut, chunk, groups, name)
 
-    def prepare(batch: SentenceBatch) -> Prepared:
-        return _prepared(bilm, batch, stateful, words=overlaps and groups == 1, chunk=chunk)
+    def prepare(batch: SentenceBatch) -> _Prepared:
+        return _prepare(bilm, batch, stateful, chunk, words=overlaps and groups == 1)
 
-    def run(prepared: Prepared) -> LayerBatch:
-        return _run(bilm, *prepared, layers, stateful, chunk)
+    def run(prepared: _Prepared) -> LayerBatch:
+        return _run(bilm, prepared, layers, stateful, chunk)
 
     if groups > 1:
         with Beside(groups, torch.get_num_threads() // groups) as threads:
@@ -111,70 +141,38 @@ def run_batches(
         yield from map(run, ahead(beside or AtOnce(), prepare, fitting))
 
 
-def embed_batch(
-    bilm: BiLM, sentences: Sequence[Sequence[str]], layers: Layers = "all", *, stateful: bool = False
-) -> list[Array]:
-    """Return the vectors [K, T, 2D] of each sentence, run as one batch; arguments as in run_batches.
-
-    An empty sentence runs only beside others with carried state, where it keeps its row; its vectors are [K, 0, 2D].
-    """
-    batch = SentenceBatch(list(range(len(sentences))), list(sentences))
-    return _run(bilm, *_prepared(bilm, batch, stateful), layers, stateful).vectors()
-
-
-def _skips_empty(batch: SentenceBatch, stateful: bool) -> bool:
-    return not stateful or len(batch.sentences) == 1
+@torch.no_grad()
+def _prepare(bilm: BiLM, batch: SentenceBatch, stateful: bool, chunk: int | None, *, words: bool) -> _Prepared:
+    skips_empty = not stateful or len(batch.sentences) == 1  # else an empty sentence keeps its row of the state
+    ids = bilm.batch_to_ids([each for each in batch.sentences if len(each) or not skips_empty])
+    long = chunk is not None and len(ids) == 1 and ids.shape[1] > chunk
+    ahead_of_lstm = bilm.context_free(ids) if words and len(ids) and not long else None
+    return _Prepared(batch, skips_empty, ids, long, ahead_of_lstm)
 
 
 @torch.no_grad()
-def _prepared(
-    bilm: BiLM, batch: SentenceBatch, stateful: bool, *, words: bool = False, chunk: int | None = None
-) -> Prepared:
-    run = [each for each in batch.sentences if len(each)] if _skips_empty(batch, stateful) else batch.sentences
-    ids = bilm.batch_to_ids(run)
-    return batch, ids, bilm.context_free(ids) if words and len(ids) and not _is_long(ids, chunk) else None
-
-
-def _is_long(ids: Tensor, chunk: int | None) -> bool:
-    return chunk is not None and len(ids) == 1 and ids.shape[1] > chunk
-
-
-@torch.no_grad()
-def _run(
-    bilm: BiLM,
-    batch: SentenceBatch,
-    ids: Tensor,
-    words: tuple[Tensor, Tensor] | None,
-    layers: Layers,
-    stateful: bool,
-    chunk: int | None = None,
-) -> LayerBatch:
+def _run(bilm: BiLM, prepared: _Prepared, layers: Layers, stateful: bool, chunk: int | None) -> LayerBatch:
+    batch, skips_empty, ids, long, words = prepared
     ids = sent(ids, next(bilm.parameters()).device)
-    there: Callable[[], list[Array]]
     if words is not None:
-        outputs = bilm.in_context(*words, stateful=stateful)
-        there = functools.partial(_layers_of, bilm, *words, outputs, layers)
-    else:
-        there = _to_host(_layers_at_once(bilm, ids, layers, stateful, chunk))
-    return LayerBatch(batch.indices, batch.sentences, there, _skips_empty(batch, stateful))
+        outputs = bilm._elmo_lstm.outputs(*words, stateful=stateful)
 
+        def there() -> list[Array]:
+            return _to_host(_without_begin(chosen_layers(bilm.activations(*words, outputs), layers)))()
 
-def _layers_at_once(bilm: BiLM, ids: Tensor, layers: Layers, stateful: bool, chunk: int | None) -> list[Tensor]:
+        return LayerBatch(batch.indices, batch.sentences, there, skips_empty)
     if not len(ids):
         count = len(layer_numbers(layers, bilm.num_layers) or [0])
-        return [ids.new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count
-    if chunk is not None and _is_long(ids, chunk):
-        return [layer[None] for layer in chosen_layers(long_activations(bilm, ids[0], chunk), layers)]
-    return _of_words(chosen_layers(bilm(ids, stateful=stateful)["activations"], layers))
+        chosen = [ids.new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count
+    elif long and chunk is not None:
+        chosen = [layer[None] for layer in chosen_layers(long_activations(bilm, ids[0], chunk), layers)]
+    else:
+        chosen = _without_begin(chosen_layers(bilm(ids, stateful=stateful)["activations"], layers))
+    return LayerBatch(batch.indices, batch.sentences, _to_host(chosen), skips_empty)
 
 
-def _layers_of(bilm: BiLM, words: Tensor, mask: Tensor, outputs: list[Tensor], layers: Layers) -> list[Array]:
-    return _to_host(_of_words(chosen_layers(bilm.activations(words, mask, outputs), layers)))()
-
-
-def _of_words(layers: list[Tensor]) -> list[Tensor]:
-    """Without the first position of a sentence, and the last one, which are its boundaries."""
-    return [layer[:, 1:] for layer in layers]
+def _without_begin(layers: list[Tensor]) -> list[Tensor]:
+    return [layer[:, 1:] for layer in layers]  # `vectors` cuts at the length, and so the end marker
 
 
 def _to_host(layers: list[Tensor]) -> Callable[[], list[Array]]:
@@ -185,7 +183,7 @@ def _to_host(layers: list[Tensor]) -> Callable[[], list[Array]]:
     return lambda: list(copied().numpy())
 
 
-def that_fit(
+def _fitting(
     bilm: BiLM, batches: Iterable[SentenceBatch], chunk: int | None, at_once: int, name: Callable[[int], str]
 ) -> Iterator[SentenceBatch]:
     """Yield the batches, each after a check.
@@ -194,11 +192,14 @@ def that_fit(
     the error calls the sentence of an index. Raises ElmoFastError, naming the longest sentence, for a batch that
     plainly does not fit into the memory left; not asked up to what an earlier batch took, whose memory is used again.
     """
+    lstm = bilm.options.lstm
+    # Gates, cells and projections of two directions of one layer, and all layers.
+    per_token = 4 * (2 * (5 * lstm.dim + lstm.projection_dim) + 4 * (lstm.n_layers + 1) * lstm.projection_dim)
     passed: float = UNASKED_BYTES if next(bilm.parameters()).device.type == "cpu" else math.inf
     for batch in batches:
         lengths = list(map(len, batch.sentences))
         longest = max(lengths)
-        needed = at_once * batch_bytes(bilm, len(lengths), longest if chunk is None else min(longest, chunk))
+        needed = at_once * len(lengths) * ((longest if chunk is None else min(longest, chunk)) + 2) * per_token
         free = memory.available() if needed > passed else None
         if free is not None and needed > free:
             also = f", {at_once} of which run at once," if at_once > 1 else ""
@@ -209,14 +210,6 @@ def that_fit(
             )
         passed = max(passed, needed)
         yield batch
-
-
-def batch_bytes(bilm: BiLM, sentences: int, tokens: int) -> int:
-    """About how many bytes a batch takes while so many tokens of each sentence run at a time."""
-    lstm = bilm.options.lstm
-    # Gates, cells and projections of two directions of one layer, and all layers.
-    per_token = 2 * (5 * lstm.dim + lstm.projection_dim) + 4 * (lstm.n_layers + 1) * lstm.projection_dim
-    return 4 * sentences * (tokens + 2) * per_token
 
 
 @torch.no_grad()

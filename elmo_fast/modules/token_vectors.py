@@ -10,11 +10,10 @@ import torch
 
 from elmo_fast.checkpoints import file_beside, model_files, pretrained_folder
 from elmo_fast.devices import device_named
-from elmo_fast.errors import ElmoFastError, check_choice, not_a_string
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules.bilm import BiLM
-from elmo_fast.modules.layers import Layers, combined_width
-from elmo_fast.modules.pooling import pool
-from elmo_fast.modules.sentence_vectors import Array, run_batches
+from elmo_fast.modules.layers import Layers, combined_width, pool
+from elmo_fast.modules.sentence_vectors import Array, checked, run_batches
 from elmo_fast.op_choices import POOLS
 from elmo_fast.text import in_order
 
@@ -63,9 +62,9 @@ class TokenVectors:
         max_tokens: int = 4096,
         **settings: Any,
     ) -> None:
-        if batch_size is not None:
-            _check_count("batch_size", batch_size)
-        _check_count("max_tokens", max_tokens)
+        for name, size in (("batch_size", 1 if batch_size is None else batch_size), ("max_tokens", max_tokens)):
+            if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 1:
+                raise ElmoFastError(f"{name} must be a whole number of 1 or more; got {size!r}")
         self.bilm = model if isinstance(model, BiLM) else shared_bilm(model, **settings)
         self.layers, self.batch_size, self.max_tokens = layers, batch_size, max_tokens
         self.width = combined_width(layers, self.bilm.num_layers, self.bilm.get_output_dim())
@@ -78,30 +77,15 @@ class TokenVectors:
         return self._run(sentences, side_by_side=True)
 
     def _run(self, sentences: Iterable[Sequence[str]], side_by_side: bool) -> Iterator[Array]:
-        not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
-        checked = (_checked(i, words) for i, words in enumerate(sentences))
-        runs = run_batches(self.bilm, checked, self.layers, batch_size=self.batch_size, max_tokens=self.max_tokens)
+        sizes: dict[str, Any] = {"batch_size": self.batch_size, "max_tokens": self.max_tokens}
+        runs = run_batches(self.bilm, checked(sentences), self.layers, **sizes)
         return in_order(pair for run in runs for pair in zip(run.indices, run.vectors(side_by_side), strict=True))
 
     def pooled(self, sentences: Iterable[Sequence[str]], pooling: str = "mean") -> Array:
-        """Return one vector per sentence, [N, W]: its tokens pooled by `modules.pooling.pool`; zeros for an empty one.
+        """Return one vector per sentence, [N, W]: its tokens pooled by `modules.layers.pool`; zeros for an empty one.
 
         Raises: ElmoFastError.
         """
         check_choice("pooling", pooling, POOLS)
         rows = [pool(vectors, pooling).reshape(self.width) for vectors in self._run(sentences, side_by_side=False)]
         return np.stack(rows) if rows else np.zeros((0, self.width), np.float32)
-
-
-def _check_count(name: str, value: Any) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise ElmoFastError(f"{name} must be a whole number of 1 or more; got {value!r}")
-
-
-def _checked(index: int, words: Any) -> Sequence[str]:
-    if isinstance(words, str | bytes) or not isinstance(words, Sequence):
-        raise ElmoFastError(f"sentence {index} must be a list of words; got {words!r:.60}")
-    for word in words:
-        if not isinstance(word, str):
-            raise ElmoFastError(f"sentence {index} must be a list of strings; it holds {word!r:.60}")
-    return words

@@ -30,7 +30,7 @@ class WordCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets every word."""
+        """Forget every word."""
         with self._lock:
             self._slots: OrderedDict[bytes, int] = OrderedDict()  # a new one: a lookup under way stores nothing here
             self._vectors: Tensor | None = None
@@ -78,18 +78,23 @@ class WordCache:
 
     def _keep(self, keys: list[bytes], fresh: Tensor) -> None:
         """Store the last `size` of the fresh vectors, in place of the least recently used ones if there is no room."""
-        keys, fresh = keys[-self.size :], fresh[-self.size :].detach()
-        slots = []
+        keys, fresh, slots = keys[-self.size :], fresh[-self.size :].detach(), []
         for key in keys:
             slot = self._slots.get(key, len(self._slots))
             if slot == self.size:
                 slot = self._slots.popitem(last=False)[1]
             self._slots[key] = slot
-            self._slots.move_to_end(key)  # kept by another thread meanwhile: not the next to go
+            self._slots.move_to_end(key)  # another thread may have stored it meanwhile
             slots.append(slot)
-        with torch.inference_mode(False):  # so that the store can be written in and out of inference mode
-            self._vectors = _with_room(self._vectors, max(slots, default=-1) + 1, self.size, fresh)
-        self._vectors[slots] = fresh
+        rows, held = max(slots, default=-1) + 1, 0 if self._vectors is None else len(self._vectors)
+        if rows > held:
+            with torch.inference_mode(False):  # so that the store can be written in and out of inference mode
+                grown = fresh.new_zeros(min(self.size, max(2 * rows, 1024)), fresh.shape[1])
+                if self._vectors is not None:
+                    grown[:held] = self._vectors
+            self._vectors = grown
+        if self._vectors is not None:
+            self._vectors[slots] = fresh
 
     def _forget_if_changed(self, parameters: list[Tensor], settings: tuple[Hashable, ...]) -> None:
         seen = (*settings, *((p.data_ptr(), -1 if p.is_inference() else p._version, p.dtype) for p in parameters))
@@ -110,21 +115,10 @@ class WordCache:
 
 def _keys(words: Tensor) -> list[bytes]:
     rows = np.ascontiguousarray(words.numpy().astype(np.int32))
-    width = rows.shape[1] * rows.itemsize
-    flat = rows.tobytes()
+    width, flat = rows.shape[1] * rows.itemsize, rows.tobytes()
     return [flat[start : start + width] for start in range(0, len(flat), width)]
 
 
 def _probe(parameter: Tensor) -> Tensor:
-    flat = parameter.detach().reshape(-1) if parameter.is_contiguous() else parameter.detach().flatten()
+    flat = parameter.detach().flatten()
     return flat[:: max(flat.numel() // _PROBES, 1)].double()
-
-
-def _with_room(vectors: Tensor | None, rows: int, limit: int, like: Tensor) -> Tensor:
-    """`vectors` with at least `rows` rows, doubled when too few, up to `limit`."""
-    if vectors is not None and len(vectors) >= rows:
-        return vectors
-    grown = torch.zeros(min(limit, max(2 * rows, 1024)), like.shape[1], dtype=like.dtype, device=like.device)
-    if vectors is not None:
-        grown[: len(vectors)] = vectors
-    return grown

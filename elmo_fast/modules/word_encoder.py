@@ -1,4 +1,4 @@
-"""From the number of a word to its context-free vector: tables with one row per word."""
+"""Context-free vectors of words by number: tables with one row per word."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import load_state, loses_values
-from elmo_fast.modules.boundaries import add_boundaries_to_vectors, add_sentence_boundary_token_ids
+from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.ops._checks import given
 from elmo_fast.ops._table_rows import table_rows
 from elmo_fast.text import Vocabulary
@@ -28,7 +28,7 @@ class WordTable(nn.Module):
     sparse = False
 
     def encode(self, ids: Tensor) -> Tensor:
-        """Vectors [..., D] of the rows `ids` [...] int64, with nothing added."""
+        """Return the vectors [..., D] of the rows `ids` [...] int64, with nothing added."""
         if self.sparse:
             return table_rows(self.weight, ids.flatten(), sparse=True, padding=0).view(*ids.shape, -1)
         return F.embedding(ids, self.weight, padding_idx=0)
@@ -79,7 +79,7 @@ class WordEncoder(WordTable):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draws a new table as bilm-tf does, U(-a, a) with a = √(6 / (V + D)); row 0 stays zero."""
+        """Sample a new table as bilm-tf does, U(-a, a) with a = √(6 / (V + D)); row 0 stays zero."""
         words, width = len(self.weight) - 1, self.output_dim
         bound = math.sqrt(6 / (words + width))
         self.weight[1:].uniform_(-bound, bound)
@@ -105,7 +105,7 @@ class WordEncoder(WordTable):
         return self.vocabulary
 
     def ids(self, batch: Sequence[Sequence[str]]) -> Tensor:
-        """Word ids + 1 of each sentence, then zeros, [B, T] int64; <UNK> for words outside the vocabulary.
+        """Return the word ids + 1 of each sentence, then zeros, [B, T] int64; <UNK> for words outside the vocabulary.
 
         Raises: ElmoFastError if the vocabulary is unknown.
         """
@@ -116,7 +116,7 @@ class WordEncoder(WordTable):
         return ids
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Vectors of a batch's words, with BOS and EOS added to each sentence.
+        """Return the vectors of a batch's words, with BOS and EOS added to each sentence.
 
         Args:
             inputs: word ids + 1 as from `ids`, [B, T] int64; 0 is padding.
@@ -138,7 +138,7 @@ class WordEncoder(WordTable):
         return {"token_embedding": self.encode(ids), "mask": mask}
 
     def encode_types(self, types: Tensor, spelled: Callable[[Tensor], Tensor]) -> Tensor:
-        """Vectors [..., D] of words given by number; spelled: numbers to ids + 1, of any shape."""
+        """Return the vectors [..., D] of words given by number; spelled: numbers to ids + 1, of any shape."""
         return self.encode(spelled(types))
 
 
@@ -175,7 +175,7 @@ class CachedWords(WordTable):
         self.register_buffer("_end", vectors[1].clone(), persistent=False)
 
     def covers(self, indices: Tensor) -> bool:
-        """Whether all indices are of cached words.
+        """Return whether all indices are of cached words.
 
         True without a look while compiling and on meta, where an index out of range is an error.
         """
@@ -185,9 +185,11 @@ class CachedWords(WordTable):
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
         """As WordEncoder's, of indices [B, T] int64; 0 is padding."""
-        begin, end = self._boundary_vectors(self.weight.device)
-        vectors, mask = add_boundaries_to_vectors(self.encode(inputs), inputs > 0, begin, end)
-        return {"token_embedding": vectors, "mask": mask}
+        count, (begin, end) = len(self.weight), self._boundary_vectors(self.weight.device)
+        ids, mask = add_sentence_boundary_token_ids(inputs, inputs > 0, count, count + 1)
+        vectors = self.encode(torch.where(ids < count, ids, 0))
+        vectors = torch.where((ids == count)[..., None], begin, vectors)
+        return {"token_embedding": torch.where((ids == count + 1)[..., None], end, vectors), "mask": mask}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "CachedWords":
         super()._apply(fn, recurse)

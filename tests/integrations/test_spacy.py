@@ -140,12 +140,6 @@ def test_a_similarity_of_another_component_stays(model):
     assert doc[0].similarity(doc[1]) < 1
 
 
-def test_a_very_long_doc(model, truth):
-    """Longer than max_tokens: the same vectors, stretch by stretch."""
-    doc = pipeline(model, max_tokens=64)("word " * 300)
-    np.testing.assert_allclose(doc.tensor, truth(["word"] * 300), rtol=1e-4, atol=1e-4)
-
-
 def test_a_saved_pipeline_holds_the_model(model, tmp_path):
     """to_disk, then spacy.load where the configuration's folder is gone; layers and all come back."""
     gone = tmp_path / "gone"

@@ -93,35 +93,24 @@ def test_dropout_is_fused_on_a_gpu_in_training_alone(files):
         assert not elmo.eval()._fuses_dropout(cuda)
 
 
-def test_more_dimensions_equal_one_batch_each(files):
-    """[2, 3, T, 50] runs as 6 sentences."""
-    elmo = Elmo(*files(), 2, dropout=0.0, stateful=False)
-    groups = [SENTENCES, [["1", "2"], list("1234567")], [list("1234567"), ["The"]]]
-    together = elmo(torch.stack([batch_to_ids(group) for group in groups], dim=1))
-    assert together["mask"].shape == (2, 3, 7)
+@pytest.mark.parametrize("cached", [False, True])
+def test_more_dimensions_equal_one_batch_each(files, cached):
+    """[2, 3, T, 50] runs as 6 sentences, and so do indices of cached words, which count only with a vocabulary."""
+    words = ["@@PADDING@@", "This", "is", "a", "sentence"]
+    elmo = Elmo(*files(), 2, dropout=0.0, stateful=False, vocab_to_cache=words if cached else None)
+    groups = [[words[1:], ["is"]], [["a", "sentence"], words[1:]], [["is"], words[:0:-1]]]
+    ids = torch.stack([batch_to_ids(group) for group in groups], dim=1)
+    indices = torch.zeros(2, 3, 4, dtype=torch.int64)
+    for k, group in enumerate(groups):
+        for row, sentence in enumerate(group):
+            indices[row, k, : len(sentence)] = torch.tensor([words.index(word) for word in sentence])
+    together = elmo(torch.zeros_like(ids) if cached else ids, indices)
+    assert together["mask"].shape == (2, 3, 4)
     for k, group in enumerate(groups):
         alone = elmo(batch_to_ids(group))
         for ours, theirs in zip(together["elmo_representations"], alone["elmo_representations"], strict=True):
             torch.testing.assert_close(ours[:, k], theirs, rtol=1e-6, atol=1e-6)
         assert torch.equal(together["mask"][:, k], alone["mask"])
-
-
-def test_cached_words_with_more_dimensions(files):
-    words = ["@@PADDING@@", "This", "is", "a", "sentence"]
-    elmo = Elmo(*files(), 1, vocab_to_cache=words, stateful=False).eval()
-    ids, indices = batch_to_ids([["This", "is"], ["a", "sentence"]]), torch.tensor([[1, 2], [3, 4]])
-    wanted = elmo(ids)["elmo_representations"][0]
-    for times in (1, 3):
-        output = elmo(torch.stack([ids] * times, 1), torch.stack([indices] * times, 1))
-        for k in range(times):
-            torch.testing.assert_close(output["elmo_representations"][0][:, k], wanted, rtol=1e-6, atol=1e-6)
-        assert output["mask"].shape == (2, times, 2)
-
-
-def test_word_inputs_without_a_vocabulary_are_not_used(files):
-    elmo = Elmo(*files(), 1, dropout=0.0, stateful=False)
-    ids = batch_to_ids(SENTENCES)
-    assert torch.equal(elmo(ids, ids[..., 0])["elmo_representations"][0], elmo(ids)["elmo_representations"][0])
 
 
 def test_a_module_in_place_of_files(files):

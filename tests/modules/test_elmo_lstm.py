@@ -20,18 +20,12 @@ def mask_of(lengths, time):
     return torch.arange(time) < torch.tensor(lengths)[:, None]
 
 
-def test_shapes_masks_and_states():
-    lstm, mask = make(), mask_of([5, 4, 2, 1], 6)
-    outputs = lstm(torch.rand(4, 6, 3), mask)
-    assert outputs.shape == (2, 4, 6, 10)
-    assert torch.equal((outputs != 0).any(dim=-1), mask.expand(2, 4, 6))
-    assert [tuple(s.shape) for s in lstm._states] == [(2, 4, 10), (2, 4, 14)]
-
-
 def test_layers_are_its_cells_one_after_the_other():
     """Each direction feeds itself, from the second layer on with a residual, which stays out of the state."""
     lstm, inputs, lengths = make(), torch.rand(3, 4, 3), [4, 3, 1]
     outputs = lstm(inputs, mask_of(lengths, 4))
+    assert outputs.shape == (2, 3, 4, 10)
+    assert torch.equal((outputs != 0).any(dim=-1), mask_of(lengths, 4).expand(2, 3, 4))
     for direction, layers in enumerate((lstm.forward_layers, lstm.backward_layers)):
         below = inputs
         for layer, cell in enumerate(layers):
@@ -68,25 +62,6 @@ def test_state_over_batches_of_changing_size():
         for row, (h, c) in kept.items():
             torch.testing.assert_close(lstm._states[0][0, row, :5], h[0, 0], rtol=1e-5, atol=1e-6)
             torch.testing.assert_close(lstm._states[1][0, row, :7], c[0, 0], rtol=1e-5, atol=1e-6)
-
-
-def test_one_long_forward_run_equals_two_halves():
-    lstm, inputs = make(), torch.rand(2, 8, 3)
-    whole = lstm(inputs, torch.ones(2, 8))[:, :, :, :5]
-    lstm.reset_states()
-    halves = [lstm(part, torch.ones(2, 4))[:, :, :, :5] for part in inputs.split(4, dim=1)]
-    torch.testing.assert_close(torch.cat(halves, dim=2), whole, rtol=1e-5, atol=1e-6)
-
-
-def test_stateless_and_reset():
-    lstm, inputs, mask = make(), torch.rand(2, 4, 3), torch.ones(2, 4)
-    first, second = lstm(inputs, mask), lstm(inputs, mask)
-    assert not torch.allclose(first, second)
-    lstm.reset_states()
-    assert torch.equal(lstm(inputs, mask), first)
-    lstm.stateful = False
-    assert torch.equal(lstm(inputs, mask), first)
-    assert torch.equal(lstm(inputs, mask), first)
 
 
 def test_resetting_some_rows():

@@ -2,15 +2,12 @@
 
 import gc
 import io
-import json
 import threading
 import weakref
 
-import h5py
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
 
 from elmo_fast import Elmo, ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
@@ -60,17 +57,6 @@ def test_empty_sentences(files):
     assert embedder.embed_batch([]) == []
 
 
-def test_same_sentence_same_vectors_when_asked(files):
-    options_file, weight_file = files()
-    words = LINES[0].split()
-    carried, fresh = ElmoEmbedder(options_file, weight_file), ElmoEmbedder(options_file, weight_file, stateful=False)
-    first = carried.embed_sentence(words)
-    assert not np.allclose(carried.embed_sentence(words), first)
-    carried.reset_states()
-    for again in (carried.embed_sentence(words), fresh.embed_sentence(words), fresh.embed_sentence(words)):
-        assert np.array_equal(again, first)
-
-
 def test_a_description_is_one_line(files):
     """Size, width and source."""
     embedder = ElmoEmbedder(*(paths := files()))
@@ -78,57 +64,6 @@ def test_a_description_is_one_line(files):
     width = embedder.embed_sentence(["a"]).shape[-1]
     assert repr(embedder) == f"ElmoEmbedder({weights:,} weights, 3 layers of {width} dimensions, from {paths[1]})"
     assert repr(ElmoEmbedder(embedder.elmo_bilm.options, None)).endswith(f"3 layers of {width} dimensions)")
-
-
-def test_slots_of_the_model(files):
-    """A model of 12 characters per word is given 12."""
-    options_file, weight_file = files(max_characters=12)
-    truth = BilmNumpy(options_file, weight_file).embed([["encyclopaedia"]])[0]
-    ours = ElmoEmbedder(options_file, weight_file).embed_sentence(["encyclopaedia"])
-    np.testing.assert_allclose(ours, truth, rtol=2e-6, atol=2e-6)
-
-
-@pytest.mark.parametrize("output_format", ["all", "top", "average"])
-def test_a_file_of_vectors(files, tmp_path, output_format):
-    """AllenNLP's layout: a dataset per line and a JSON index from sentence to dataset."""
-    options_file, weight_file = files()
-    out = tmp_path / "out.hdf5"
-    source = io.StringIO("\n".join(LINES) + "\n")
-    ElmoEmbedder(options_file, weight_file).embed_file(source, out, output_format, batch_size=3)
-    assert source.closed
-    arrays = list(ElmoEmbedder(options_file, weight_file).embed_sentences([line.split() for line in LINES], 3))
-    with h5py.File(out) as file:
-        assert set(file) == {"0", "1", "2", "3", "sentence_to_index"}
-        assert json.loads(file["sentence_to_index"][0]) == {line: str(i) for i, line in enumerate(LINES)}
-        for i, array in enumerate(arrays):
-            wanted = {"all": array, "top": array[2], "average": array.mean(axis=0)}[output_format]
-            assert file[str(i)].dtype == np.float32
-            assert np.array_equal(file[str(i)][...], wanted)
-
-
-def test_a_path_another_format_and_progress(files, tmp_path):
-    """What the command line writes, from Python: all tokens in one array, in the order of the text."""
-    embedder = ElmoEmbedder(*files(), stateful=False)
-    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
-    told, settings = [], {"file_format": "safetensors", "dtype": "float16", "max_tokens": 8}
-    out = tmp_path / "out"
-    count = embedder.embed_file(tmp_path / "in.txt", out, progress=lambda *both: told.append(both), **settings)
-    assert count == len(LINES)
-    assert told[-1] == (21, 21)
-    assert len(told) > 1
-    found = load_file(out)
-    wanted = [embedder.embed_sentence(line.split()) for line in LINES]
-    np.testing.assert_allclose(found["embeddings"], np.concatenate(wanted, axis=1).swapaxes(0, 1), atol=2e-3)
-    assert found["offsets"].tolist() == np.cumsum([0, *[array.shape[1] for array in wanted]]).tolist()
-    with pytest.raises(
-        ElmoFastError, match="file_format must be one of hdf5, hdf5-flat, safetensors, npz, parquet; got 'txt'"
-    ):
-        embedder.embed_file(tmp_path / "in.txt", out, file_format="txt")
-    for wanted, keys in (("keep_lines", False), ("as_keys", True)):
-        with pytest.raises(ElmoFastError, match=f"in.txt must be surveyed with {wanted}=True"):
-            embedder.embed_file(survey(tmp_path / "in.txt", keep_lines=keys), out, use_sentence_keys=keys)
-    with pytest.raises(ElmoFastError, match="dtype must be one of float32, float16; got 'f16'"):
-        embedder.embed_file(tmp_path / "in.txt", out, dtype="f16")
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -223,32 +158,6 @@ def test_a_consumer_may_stop_or_wait_between_sentences(files):
     assert np.array_equal(embedder.embed_sentence(["a"]), other.embed_sentence(["a"]))
 
 
-def test_keys_of_a_file_of_vectors(files, tmp_path):
-    embedder, out = ElmoEmbedder(*files()), tmp_path / "out.hdf5"
-    embedder.embed_file(io.StringIO("a b\nc\na b\n"), out)
-    with h5py.File(out) as file:
-        assert json.loads(file["sentence_to_index"][0]) == {"a b": "2", "c": "1"}
-    embedder.embed_file(io.StringIO("a b\nc\n"), out, forget_sentences=True)
-    with h5py.File(out) as file:
-        assert set(file) == {"0", "1"}
-    embedder.embed_file(io.StringIO("a b\nc\n"), out, use_sentence_keys=True)
-    with h5py.File(out) as file:
-        assert set(file) == {"a b", "c"}
-
-
-def test_a_file_of_vectors_refuses_and_writes_nothing(files, tmp_path):
-    embedder, out = ElmoEmbedder(*files()), tmp_path / "out.hdf5"
-    for text, settings, message in (
-        ("\n \n", {}, "the input is empty: every line is blank: it contains no sentence"),
-        ("a\na\n", {"use_sentence_keys": True}, "lines 1 and 2 are the same sentence"),
-        ("a\n", {"output_format": "sum"}, "output_format must be one of all, top, average; got 'sum'"),
-        ("a / b\n", {"use_sentence_keys": True}, "leave out use_sentence_keys"),
-    ):
-        with pytest.raises(ElmoFastError, match=message):
-            embedder.embed_file(io.StringIO(text), out, **settings)
-        assert not list(tmp_path.glob("*.hdf5*")), message
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has a GPU")
 def test_a_gpu_that_is_not_there_is_told_as_on_the_command_line():
     """Before a file is read."""
@@ -271,7 +180,7 @@ def test_a_gpu_that_is_not_there_is_told_as_on_the_command_line():
 def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch, device, settings, counts):
     """Unless a batch's size is named, or decides which sentence continues which."""
     ran = []
-    monkeypatch.setattr(sentence_vectors, "_run", lambda bilm, batch, ids, *rest: ran.append(len(ids)))
+    monkeypatch.setattr(sentence_vectors, "_run", lambda bilm, prepared, *rest: ran.append(len(prepared.ids)))
     bilm = BiLM(*files()).to(device)
     list(sentence_vectors.run_batches(bilm, [["a", "b", "c", "d"]] * 200, **settings))
     assert ran == counts
@@ -322,14 +231,53 @@ def test_one_vector_per_sentence(files, pool):
     assert embedder.encode([], pool).shape == (0, 2 * half)
 
 
+EMBED, ENCODE = "I like Berlin\nSo do I .\n", ["I like Berlin"]
+
+
+def surveyed(out, **settings):
+    out.with_name("in.txt").write_text(EMBED)
+    return survey(out.with_name("in.txt"), **settings)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("call", "message"),
     [
-        ({"pool": "sum"}, "pool must be one of mean, max, first_last; got 'sum'"),
-        ({"output": "list"}, "output must be one of numpy, torch, pandas; got 'list'"),
-        ({"layers": 7}, "layers must be"),
+        (lambda e, out: e.embed_file(io.StringIO("\n \n"), out), "the input is empty: every line is blank"),
+        (lambda e, out: e.embed_file(io.StringIO("a\na\n"), out, use_sentence_keys=True), "lines 1 and 2 are the same"),
+        (
+            lambda e, out: e.embed_file(io.StringIO("a / b\n"), out, use_sentence_keys=True),
+            "leave out use_sentence_keys",
+        ),
+        (lambda e, out: e.embed_file(io.StringIO(EMBED), out, "sum"), "output_format must be one of all, top, average"),
+        (lambda e, out: e.embed_file(io.StringIO(EMBED), out, dtype="f16"), "dtype must be one of float32, float16"),
+        (
+            lambda e, out: e.embed_file(io.StringIO(EMBED), out, file_format="txt"),
+            "file_format must be one of hdf5, hdf5-flat, safetensors, npz, parquet; got 'txt'",
+        ),
+        (
+            lambda e, out: e.embed_file(surveyed(out, keep_lines=False), out),
+            "in.txt must be surveyed with keep_lines=True",
+        ),
+        (
+            lambda e, out: e.embed_file(surveyed(out, keep_lines=True), out, use_sentence_keys=True),
+            "in.txt must be surveyed with as_keys=True",
+        ),
+        (lambda e, out: e.encode(ENCODE, pool="sum"), "pool must be one of mean, max, first_last; got 'sum'"),
+        (lambda e, out: e.encode(ENCODE, output="list"), "output must be one of numpy, torch, pandas; got 'list'"),
+        (lambda e, out: e.encode(ENCODE, layers=7), "layers must be"),
     ],
 )
-def test_encode_names_the_wrong_argument(files, arguments, message):
+def test_a_wrong_argument_is_named_and_nothing_is_written(files, tmp_path, call, message):
     with pytest.raises(ElmoFastError, match=message):
-        ElmoEmbedder(*files()).encode(["I like Berlin"], **arguments)
+        call(ElmoEmbedder(*files()), tmp_path / "out.hdf5")
+    assert not list(tmp_path.glob("*.hdf5*"))
+
+
+def test_a_stream_is_closed_and_progress_reported(files, tmp_path):
+    """The number of lines is returned; the last report is of all tokens."""
+    embedder, source, reports = ElmoEmbedder(*files(), stateful=False), io.StringIO("\n".join(LINES)), []
+    count = embedder.embed_file(source, tmp_path / "out.npz", max_tokens=8, progress=lambda *both: reports.append(both))
+    assert source.closed
+    assert count == len(LINES)
+    assert reports[-1] == (21, 21)
+    assert len(reports) > 1

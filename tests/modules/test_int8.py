@@ -7,7 +7,6 @@ import torch
 from elmo_fast import Elmo, ElmoEmbedder, batch_to_ids
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import SampledSoftmaxLoss
-from elmo_fast.ops import _native
 from elmo_fast.pretrain.language_model import LanguageModel
 from tests.modules.conftest import BATCHES
 
@@ -25,17 +24,6 @@ def test_vectors_point_where_float32s_do(files, layer):
     )
     assert 1e-4 < np.sqrt(((exact - rounded) ** 2).mean() / (exact**2).mean()) < 0.02
     assert ((exact * rounded).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(rounded, axis=1)).min() > 0.9995
-
-
-@pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
-def test_two_threads_give_the_bits_of_one(files):
-    model = ElmoEmbedder(*files(cell=40), stateful=False, precision="int8")
-    before, found = torch.get_num_threads(), []
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        found.append(np.concatenate(model.embed_batch(BATCHES[0]), axis=1))
-    torch.set_num_threads(before)
-    np.testing.assert_array_equal(*found)
 
 
 def test_a_mix_over_a_frozen_bilm_is_trained(files):

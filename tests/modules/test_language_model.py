@@ -1,7 +1,6 @@
 """The biLM as it is trained: a stream per direction, dropout as bilm-tf's."""
 
 import numpy as np
-import pytest
 import torch
 
 from elmo_fast.checkpoints import read_options
@@ -90,13 +89,6 @@ def test_dropout_falls_where_bilm_tf_puts_it(files, monkeypatch):
                     above[row, t] = m + below[row, t] if layer else m
             below = above
         np.testing.assert_allclose(top, below * masks[4 + direction].numpy(), rtol=3e-6, atol=3e-6)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_dropout_only_while_training(files, training):
-    bilm = BiLM(*files()).train(training)
-    first, second = (read(bilm, streams())[0] for _ in range(2))
-    assert torch.equal(first, second) != training
 
 
 def test_words_of_both_streams_are_encoded_once_together(files, monkeypatch):

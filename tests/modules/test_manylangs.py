@@ -11,7 +11,7 @@ import torch
 from elmo_fast import batch_to_ids
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, CharacterEncoder, Elmo, ElmoEmbedder, LexiconEncoder
-from elmo_fast.modules.sentence_vectors import embed_batch, run_batches
+from elmo_fast.modules.sentence_vectors import run_batches
 from elmo_fast.ops._tolerances import SMALL
 from elmo_fast.static import write_word_vectors
 from tests.manylangs import SENTENCES, formula, write_model
@@ -88,7 +88,8 @@ def test_vectors_do_not_depend_on_batches_stretches_caches_or_copies(kind, tmp_p
     for i, array in enumerate(wanted):
         np.testing.assert_allclose(found[i], array, rtol=1e-5, atol=1e-6)
     bilm._token_embedder.unique_words = bilm._token_embedder._waits_for_nothing = True  # as on a GPU
-    for found, array in zip(embed_batch(bilm, sentences), wanted, strict=True):
+    (batch,) = run_batches(bilm, sentences, window=0)
+    for found, array in zip(batch.vectors(), wanted, strict=True):
         np.testing.assert_allclose(found, array, rtol=1e-5, atol=1e-6)
 
 

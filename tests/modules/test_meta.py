@@ -126,15 +126,6 @@ def test_losses_on_meta(loss, training):
     assert torch.equal(made(hidden, targets), wanted)
 
 
-def test_a_dtype_and_a_copy_keep_the_state(files):
-    """What keeps the values keeps the carried state."""
-    model = BiLM(*files())
-    model(batch_to_ids(BATCHES[0]))
-    before = model._elmo_lstm._states
-    after = model.double().cpu()._elmo_lstm._states
-    assert all(torch.equal(a, b.double()) for a, b in zip(after, before, strict=True))
-
-
 def test_static_features_that_lost_their_table_say_so():
     """It is not in their state_dict: nothing can bring it back."""
     features = StaticFeatures(Vectors(["a", "b"], torch.ones(2, 3).numpy()))

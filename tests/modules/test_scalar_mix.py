@@ -39,20 +39,6 @@ def test_the_formula_and_its_beginning():
     }
 
 
-@pytest.mark.parametrize("statistics", ["allennlp", "bilm"])
-def test_layer_norm_counts_the_markers_or_not(statistics):
-    """One mean and variance per layer over all marked positions; bilm-tf's leave out the first and last of each row."""
-    layers = [3 + 2 * torch.randn(3, 6, 5) for _ in range(3)]
-    mask = torch.arange(6) < torch.tensor([6, 4, 2])[:, None]
-    counted = mask.numpy().copy()
-    if statistics == "bilm":
-        counted[:, 0] = False
-        counted[[0, 1, 2], [5, 3, 1]] = False
-    for given in (mask, mask.long()):
-        mixed = filled(do_layer_norm=True, statistics=statistics)(layers, given)
-        np.testing.assert_allclose(mixed.detach(), truth_of(layers, counted), rtol=1e-5, atol=1e-5)
-
-
 def test_several_mixes_in_one_pass_equal_one_by_one():
     layers = [torch.randn(2, 3, 4, requires_grad=True) for _ in range(3)]
     modules = [filled(), ScalarMix(3, initial_scalar_parameters=[1.0, -2.0, 0.5])]

@@ -1,0 +1,181 @@
+"""The losses as modules: formulas in float64, evaluation, gradients as rows, samples, state, refusals."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from elmo_fast import ops
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
+from elmo_fast.modules.losses import LOSS_CLASSES, log_uniform_choice
+from elmo_fast.ops import sampled_softmax
+
+DRAWN = [3, 10, 20, 55, 99]
+WORDS, WIDTH, SAMPLES = 60, 8, 12
+COUNTS = torch.arange(WORDS).flip(0) ** 2
+
+
+def made(kind, **more):
+    """A loss with a random bias."""
+    arguments = {
+        SampledSoftmaxLoss: (SAMPLES,), NegativeSamplingLoss: (SAMPLES, COUNTS), HierarchicalSoftmaxLoss: (COUNTS,),
+    }  # fmt: skip
+    loss = kind(WORDS, WIDTH, *arguments.get(kind, ()), **more)
+    torch.nn.init.normal_(loss.softmax_b.weight if more.get("sparse") else loss.softmax_b)
+    return loss
+
+
+def inputs(rows=30):
+    return torch.randn(rows, WIDTH), torch.randint(0, WORDS - 1, (rows,))
+
+
+def whole(loss, hidden, offset=0.0):
+    """ln p of every word under a plain softmax of the table, [N, V] float64."""
+    scores = hidden.double() @ loss.softmax_w.double().t() + loss.softmax_b.double() + offset
+    return scores.log_softmax(1)
+
+
+def test_the_full_softmax_is_the_cross_entropy_and_what_the_sampled_one_evaluates_to():
+    loss, (hidden, targets) = made(FullSoftmaxLoss), inputs()
+    wanted = F.nll_loss(whole(loss, hidden), targets, reduction="sum").item()
+    assert loss(hidden, targets).item() == pytest.approx(wanted, rel=1e-6)
+    assert loss.eval()(hidden, targets).item() == pytest.approx(wanted, rel=1e-6)
+    sampled = SampledSoftmaxLoss(WORDS, WIDTH, 5).eval()
+    sampled.load_state_dict(loss.state_dict())
+    assert sampled(hidden, targets).item() == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("negatives", [None, 3.0])
+def test_negative_sampling_is_the_op_over_the_words_drawn(monkeypatch, sparse, negatives):
+    """Drawn by counts^0.75."""
+    loss, (hidden, targets) = made(NegativeSamplingLoss, sparse=sparse, negatives=negatives), inputs()
+    samples = torch.cat([torch.randint(0, WORDS, (SAMPLES - 2,)), targets[:2]])
+    given = []
+    monkeypatch.setattr(ops, "alias_sample", lambda count, table, **more: given.append((count, table)) or samples)
+    w = (loss.softmax_w.weight if sparse else loss.softmax_w).double()
+    b = (loss.softmax_b.weight.squeeze(1) if sparse else loss.softmax_b).double()
+    how = {"negatives": negatives, "backend": "reference"}
+    wanted = ops.negative_sampling(hidden.double(), targets, w, b, samples, **how).sum().item()
+    assert loss(hidden, targets).item() == pytest.approx(wanted, rel=1e-5)
+    assert given[0][0] == SAMPLES
+    assert torch.equal(given[0][1].thresholds, ops.alias_table(COUNTS.clamp(min=1), power=0.75).thresholds)
+
+
+@pytest.mark.parametrize("kind", [SampledSoftmaxLoss, NegativeSamplingLoss, HierarchicalSoftmaxLoss])
+def test_gradients_as_rows_equal_the_dense_ones(kind):
+    dense, sparse, (hidden, targets) = made(kind), made(kind, sparse=True), inputs(3)
+    sparse.softmax_w.weight.data.copy_(dense.softmax_w.data)
+    sparse.softmax_b.weight.data.copy_(dense.softmax_b.data[:, None])
+    for loss in (dense, sparse):
+        torch.manual_seed(1)  # for the words that are drawn
+        loss(hidden, targets).backward()
+    assert sparse.softmax_w.weight.grad.is_sparse
+    assert len(sparse.softmax_w.weight.grad.coalesce().indices()[0]) < len(dense.softmax_w)
+    torch.testing.assert_close(sparse.softmax_w.weight.grad.to_dense(), dense.softmax_w.grad)
+    torch.testing.assert_close(sparse.softmax_b.weight.grad.to_dense().squeeze(1), dense.softmax_b.grad)
+
+
+@pytest.mark.parametrize("kind", [NegativeSamplingLoss, HierarchicalSoftmaxLoss])
+def test_a_state_dict_brings_its_counts_and_what_is_made_of_them(kind):
+    loss, (hidden, targets) = made(kind).eval(), inputs()
+    arguments = (SAMPLES, COUNTS.flip(0)) if kind is NegativeSamplingLoss else (COUNTS.flip(0),)
+    other = kind(WORDS, WIDTH, *arguments).eval()
+    other(hidden, targets)  # made of its own counts
+    other.load_state_dict(loss.state_dict())
+    assert torch.equal(other(hidden, targets), loss(hidden, targets))
+
+
+def test_names_and_initialisation():
+    loss = SampledSoftmaxLoss(5000, 16, 20)
+    assert {n: tuple(p.shape) for n, p in loss.named_parameters()} == {"softmax_w": (5000, 16), "softmax_b": (5000,)}
+    assert abs(loss.softmax_w.std().item() - 16**-0.5) < 0.01
+    assert not loss.softmax_b.any()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("semantics", "tries"), [("allennlp", 5), ("tensorflow", 12), ("tensorflow", 5)])
+def test_the_sampled_loss_is_the_op(sparse, semantics, tries):
+    """Summed over the batch, by the definition in float64."""
+    loss = SampledSoftmaxLoss(100, 8, 5, sparse, semantics=semantics)
+    loss.choice_func = lambda num_words, num_samples: (np.array(DRAWN), tries)
+    w = loss.softmax_w.weight if sparse else loss.softmax_w
+    b = loss.softmax_b.weight if sparse else loss.softmax_b
+    torch.nn.init.normal_(b)
+    hidden, targets = torch.randn(40, 8), torch.randint(0, 100, (40,))
+    targets[:3] = torch.tensor(DRAWN[:3])
+
+    table, how = (w.double(), b.double().reshape(-1)), {"correction": semantics, "backend": "reference"}
+    total = sampled_softmax(hidden.double(), targets, *table, torch.tensor(DRAWN), tries, **how).sum().item()
+    assert loss(hidden, targets).item() == pytest.approx(total, rel=1e-5)
+
+
+def test_whole_softmax_when_not_training():
+    """To the last bit what log_softmax and nll_loss give; in blocks, nearly so, where the logits would be large."""
+    loss = SampledSoftmaxLoss(100, 8, 5).eval()
+    torch.nn.init.normal_(loss.softmax_b)
+    hidden, targets = torch.randn(40, 8), torch.randint(0, 100, (40,))
+    wanted = F.nll_loss(F.log_softmax(hidden @ loss.softmax_w.t() + loss.softmax_b, -1), targets, reduction="sum")
+    assert torch.equal(loss(hidden, targets), wanted)
+    many, words = hidden.repeat(3000, 1), targets.repeat(3000)
+    assert len(many) * 100 * 4 > 32 * 2**20
+    assert loss(many, words).item() == pytest.approx(3000 * wanted.item(), rel=1e-5)
+
+
+def test_the_sampler_draws_distinct_words_by_torchs_seed():
+    torch.manual_seed(1)
+    ids, tries = log_uniform_choice(1000, 50)
+    assert len(set(ids.tolist())) == 50
+    assert 0 <= ids.min() <= ids.max() < 1000
+    assert tries >= 50
+    other, _ = log_uniform_choice(1000, 50)
+    assert ids.tolist() != other.tolist()
+    torch.manual_seed(1)
+    assert log_uniform_choice(1000, 50)[0].tolist() == ids.tolist()
+
+
+def test_tries_may_be_a_tensor_that_nobody_reads(monkeypatch):
+    """A sampler on the device gives tensors: the same loss, and the module takes no number out of one."""
+    loss, hidden, targets, losses = SampledSoftmaxLoss(100, 8, 5), torch.randn(40, 8), torch.randint(0, 100, (40,)), []
+    for ids, tries in ((np.array(DRAWN), np.int64(12)), (torch.tensor(DRAWN), torch.tensor(12))):
+        loss.choice_func = lambda num_words, num_samples, drawn=(ids, tries): drawn
+        read = []
+        monkeypatch.setattr(
+            ops, "sampled_softmax", lambda *a, into=read, **b: (into.append(a[5]), sampled_softmax(*a, **b))[1]
+        )
+        losses.append(loss(hidden, targets).item())
+        assert read[0] is tries if isinstance(tries, torch.Tensor) else read == [12]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("kind", LOSS_CLASSES.values())
+def test_an_empty_batch_loses_nothing(kind):
+    assert made(kind)(torch.zeros(0, WIDTH), torch.zeros(0, dtype=torch.int64)).item() == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SampledSoftmaxLoss(100, 8, 101), "num_samples must be from 1 to num_words=100; got 101"),
+        (lambda: SampledSoftmaxLoss(100, 8, 5, semantics="keras"), "semantics must be one of"),
+        (lambda: SampledSoftmaxLoss(100, 8, 5)(torch.zeros(1, 8), torch.tensor([100])), "targets"),
+        (lambda: HierarchicalSoftmaxLoss(9, 4, COUNTS), r"counts must say .* num_words=9 .*got shape \(60,\)"),
+        (lambda: HierarchicalSoftmaxLoss(1, 4, COUNTS[:1]), "num_words must be 2 or more"),
+        (lambda: NegativeSamplingLoss(2, 4, 5, torch.tensor([3, -1])), r"got shape \(2,\) from -1 up"),
+        (lambda: NegativeSamplingLoss(0, 4, 5, COUNTS[:0]), r"counts must .*got shape \(0,\)"),
+        (lambda: NegativeSamplingLoss(WORDS, 4, 0, COUNTS), "num_samples must be 1 or more; got 0"),
+        (
+            lambda: NegativeSamplingLoss(WORDS, 4, 5, COUNTS, negatives=0),
+            "negatives must be above 0 and finite, or None",
+        ),
+        (lambda: NegativeSamplingLoss(WORDS, 4, 5, COUNTS, negatives=-2.0), "negatives must be above 0"),
+        (lambda: NegativeSamplingLoss(WORDS, 4, 5, COUNTS, negatives=math.inf), "negatives must be above 0"),
+        (lambda: FullSoftmaxLoss(9, 4, precision="float8"), "precision"),
+    ],
+)
+def test_what_cannot_be_is_said(make, message):
+    with pytest.raises(ElmoFastError, match=message):
+        make()
