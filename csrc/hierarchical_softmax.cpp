@@ -139,14 +139,14 @@ std::tuple<Tensor, Tensor> hierarchical_softmax_forward(
       first.numel() - 1, nodes.numel(), weight.size(0), longest};
   Tensor losses = empty({count}, x.options()), slopes = empty({count, longest}, x.options());
   const auto* target = targets.const_data_ptr<int64_t>();
-  ELMO_DISPATCH_FLOATING(x.scalar_type(), [&] {
-    const auto* h = x.const_data_ptr<scalar_t>();
-    const auto* b = bias.const_data_ptr<scalar_t>();
-    auto* loss = losses.mutable_data_ptr<scalar_t>();
-    auto* slope = slopes.mutable_data_ptr<scalar_t>();
+  by_type(x.scalar_type(), [&]<typename T>() {
+    const auto* h = x.const_data_ptr<T>();
+    const auto* b = bias.const_data_ptr<T>();
+    auto* loss = losses.mutable_data_ptr<T>();
+    auto* slope = slopes.mutable_data_ptr<T>();
     parallel_for(count, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        loss[i] = path_loss<scalar_t>(paths, target[i], h + i * size, size, table, b, rounding, slope + i * longest);
+        loss[i] = path_loss<T>(paths, target[i], h + i * size, size, table, b, rounding, slope + i * longest);
     });
   });
   return {losses, slopes};
@@ -222,14 +222,14 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
   Tensor d_hidden = zeros({count, size}, x.options()), ids = empty({sparse ? distinct : 0}, first.options());
   Tensor d_rows = zeros({sparse ? distinct : weight.size(0), size}, x.options());
   Tensor d_offsets = zeros({d_rows.size(0)}, x.options());
-  ELMO_DISPATCH_FLOATING(x.scalar_type(), [&] {
-    const auto *h = x.const_data_ptr<scalar_t>(), *slope = weighted.const_data_ptr<scalar_t>();
-    auto *dh = d_hidden.mutable_data_ptr<scalar_t>(), *dw = d_rows.mutable_data_ptr<scalar_t>(), *db = d_offsets.mutable_data_ptr<scalar_t>();
+  by_type(x.scalar_type(), [&]<typename T>() {
+    const auto *h = x.const_data_ptr<T>(), *slope = weighted.const_data_ptr<T>();
+    auto *dh = d_hidden.mutable_data_ptr<T>(), *dw = d_rows.mutable_data_ptr<T>(), *db = d_offsets.mutable_data_ptr<T>();
     parallel_for(count, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         for (int64_t j = path[target[i]]; j < path[target[i] + 1]; ++j)
-          add_scaled<scalar_t>(
-              dh + i * size, slope[i * longest + j - path[target[i]]], table.row<scalar_t>(node[j]), size, rounding);
+          add_scaled<T>(
+              dh + i * size, slope[i * longest + j - path[target[i]]], table.row<T>(node[j]), size, rounding);
     });
     parallel_for(distinct, 8, [&](int64_t begin, int64_t end) {
       for (int64_t group = begin; group < end; ++group) {
@@ -237,7 +237,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
         if (sparse) ids.mutable_data_ptr<int64_t>()[group] = steps[groups[group]].node;
         for (int64_t k = groups[group]; k < groups[group + 1]; ++k) {
           const int64_t place = steps[k].place;
-          add_scaled<scalar_t>(dw + row * size, slope[place], h + place / longest * size, size, Rounding::None);
+          add_scaled<T>(dw + row * size, slope[place], h + place / longest * size, size, Rounding::None);
           db[row] += slope[place];
         }
       }

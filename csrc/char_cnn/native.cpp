@@ -486,10 +486,10 @@ void check(
 // The gradient of max(x, 0) from its output; NaN passes.
 Tensor relu_backward(const Tensor& grad_any, const Tensor& features_any) {
   const Tensor grad = grad_any.contiguous(), features = features_any.contiguous(), passed = empty_like(grad);
-  ELMO_DISPATCH_FLOATING(grad.scalar_type(), [&] {
-    const auto *g = grad.const_data_ptr<scalar_t>(), *y = features.const_data_ptr<scalar_t>();
-    auto* to = passed.mutable_data_ptr<scalar_t>();
-    for (int64_t i = 0; i < grad.numel(); ++i) to[i] = y[i] <= 0 ? scalar_t(0) : g[i];
+  by_type(grad.scalar_type(), [&]<typename T>() {
+    const auto *g = grad.const_data_ptr<T>(), *y = features.const_data_ptr<T>();
+    auto* to = passed.mutable_data_ptr<T>();
+    for (int64_t i = 0; i < grad.numel(); ++i) to[i] = y[i] <= 0 ? T(0) : g[i];
   });
   return passed;
 }

@@ -42,17 +42,11 @@ std::string text_of(const Words&... words) {
 #define ELMO_CHECK_INDEX(holds, ...) ELMO_CHECK_AS(std::out_of_range, holds, __VA_ARGS__)
 #define ELMO_CHECK(holds, ...) ELMO_CHECK_AS(std::runtime_error, holds, __VA_ARGS__)
 
-// Runs a lambda in which scalar_t is the type of these numbers, double or float.
-#define ELMO_DISPATCH_FLOATING(numbers, ...) \
-  do {                                       \
-    if ((numbers) == ::elmo_fast::kDouble) { \
-      using scalar_t = double;               \
-      __VA_ARGS__();                         \
-    } else {                                 \
-      using scalar_t = float;                \
-      __VA_ARGS__();                         \
-    }                                        \
-  } while (false)
+// f<T>() for the type of these numbers, double or float.
+template <typename F>
+auto by_type(ScalarType numbers, const F& f) {
+  return numbers == kDouble ? f.template operator()<double>() : f.template operator()<float>();
+}
 
 // What a new tensor is to be.
 struct Options {
