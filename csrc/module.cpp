@@ -5,9 +5,8 @@
 #include <pybind11/stl.h>
 
 #include "common/buffer.h"
-#include "common/digest.h"
-#include "common/isa.h"
 #include "common/packed.h"
+#include "common/operand.h"
 #include "static/cooccurrences.h"
 #include "static/vector_text.h"
 

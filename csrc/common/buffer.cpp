@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #endif
 
-#include "common/fork.h"
+#include "common/parallel.h"
 
 namespace elmo_fast {
 namespace {

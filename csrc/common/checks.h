@@ -2,7 +2,6 @@
 // torch.ops.elmo_fast.* can be called without them.
 #pragma once
 
-
 #include <optional>
 #include <string>
 

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "common/tensor.h"
-#include "common/workers.h"
 
 // OpenMP's, from whichever library torch brought: linked here, it could be another, whose number torch does not read.
 extern "C" {

@@ -6,7 +6,7 @@
 
 #include "common/checks.h"
 #include "common/simd.h"
-#include "log_uniform_sample/draw.h"
+#include "common/philox.h"
 
 namespace elmo_fast {
 namespace {

@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "common/buffer.h"
-#include "common/interleave.h"
 #include "common/packed.h"
 #include "projected_lstm/cells.h"
 #include "projected_lstm/layout.h"

@@ -1,7 +1,6 @@
 // Where things lie: rows sorted by falling length, so that the active ones of every step are a prefix; gates of 16 cells side by side.
 #pragma once
 
-
 #include <algorithm>
 #include <numeric>
 #include <optional>
