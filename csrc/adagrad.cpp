@@ -3,10 +3,9 @@
 #include <cmath>
 #include <vector>
 
-#include "common/checks.h"
+#include "common/tensor.h"
 #include "common/parallel.h"
 #include "common/simd.h"
-#include "common/tensor.h"
 
 namespace elmo_fast::adagrad {
 namespace {
@@ -73,7 +72,7 @@ Tensor square_norm(TensorList given) {
   std::vector<Tensor> tensors;
   for (size_t i = 0; i < given.size(); ++i) {
     const auto name = text_of("tensors[", i, "]");
-    check.floating(name, given[i], given[i].sizes());
+    check.tensor(name, given[i], kFloating, given[i].sizes());
     check.tensor(name, given[i], given[0].scalar_type(), given[i].sizes());
     tensors.push_back(given[i].contiguous());
   }
@@ -116,8 +115,15 @@ double factor_of(const Arguments& check, const std::optional<Tensor>& scale, Sca
   return scale->scalar_type() == kDouble ? *scale->const_data_ptr<double>() : *scale->const_data_ptr<float>();
 }
 
+// Tells autograd, and whoever caches copies, that these numbers changed: a view shares the version counter, and writing none of its numbers
+// moves it.
+void mark_written(const Tensor& tensor) {
+  const Tensor all = call("aten::flatten", "using_ints", call("aten::detach", "", tensor), int64_t{0}, int64_t{-1});
+  call("aten::zero_", "", call("aten::narrow", "", all, int64_t{0}, int64_t{0}, int64_t{0}));
+}
+
 void check_written(const Arguments& check, const std::string& name, const Tensor& weights, const Tensor& sums) {
-  check.floating(name, weights, weights.sizes());
+  check.tensor(name, weights, kFloating, weights.sizes());
   check.tensor(name + "'s accumulator", sums, weights.scalar_type(), weights.sizes());
   check.contiguous(name, weights);
   check.contiguous(name + "'s accumulator", sums);

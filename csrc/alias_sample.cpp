@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "common/checks.h"
+#include "common/tensor.h"
 #include "common/philox.h"
 #include "common/simd.h"
 

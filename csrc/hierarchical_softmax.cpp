@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "common/checks.h"
+#include "common/tensor.h"
 #include "common/operand.h"
 #include "common/parallel.h"
 #include "common/simd.h"
@@ -17,7 +17,7 @@ namespace {
 void check_paths(
     const Arguments& check, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& first,
     const Tensor& nodes) {
-  check.floating("hidden", hidden, {kAny, kAny});
+  check.tensor("hidden", hidden, kFloating, {kAny, kAny});
   check.tensor("targets", targets, kLong, {hidden.size(0)});
   check.tensor("weight", weight, hidden.scalar_type(), {kAny, hidden.size(1)});
   check.tensor("first", first, kLong, {kAny});

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "common/checks.h"
+#include "common/tensor.h"
 #include "common/sums.h"
 #include "common/packed.h"
 #include "common/parallel.h"
@@ -18,7 +18,7 @@ constexpr int64_t kStrip = 512; // rows that stay in the second-level cache whil
 
 // Raises unless these are rows [N, W], layers [2W, W] and a projection [D, W] of one dtype.
 void check_layers(const Arguments& check, const Tensor& x, TensorList weights, const std::optional<Tensor>& projection_weight) {
-  check.floating("x", x, {kAny, kAny});
+  check.tensor("x", x, kFloating, {kAny, kAny});
   check.tensors("weights", weights, x.scalar_type(), {2 * x.size(1), x.size(1)});
   check.tensor("projection_weight", projection_weight, x.scalar_type(), {kAny, x.size(1)});
 }

@@ -4,7 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "common/buffer.h"
+#include "common/tensor.h"
 #include "common/packed.h"
 #include "common/operand.h"
 #include "static/cooccurrences.h"

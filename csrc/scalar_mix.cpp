@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/checks.h"
+#include "common/tensor.h"
 #include "common/parallel.h"
 #include "common/simd.h"
 
@@ -28,7 +28,7 @@ Shape shape_of(const Tensor& layer) {
 
 void check_layers(const Arguments& check, TensorList layers) {
   check.need(!layers.empty() && layers[0].dim() > 0, "layers must be at least one tensor [..., D]");
-  check.floating("layers[0]", layers[0], layers[0].sizes());
+  check.tensor("layers[0]", layers[0], kFloating, layers[0].sizes());
   check.tensors("layers", layers, layers[0].scalar_type(), layers[0].sizes());
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/checks.h"
+#include "common/tensor.h"
 #include "common/gemm.h"
 #include "common/sums.h"
 
@@ -117,8 +117,11 @@ Tensor add_gradients(
   return d_offsets;
 }
 
+// The rows of a table.
+Tensor rows_of(const Tensor& table, const Tensor& index) { return call("aten::index_select", "", table, int64_t{0}, index); }
+
 // What a softmax saves of a row: its largest score, and the log-sum-exp less it. The slope to the target is p - 1, times g.
-Tensor true_slopes(const Tensor& losses, const Tensor& grad) { return expm1(neg(losses)).mul(grad); }
+Tensor true_slopes(const Tensor& losses, const Tensor& grad) { return call("aten::expm1", "", call("aten::neg", "", losses)).mul(grad); }
 
 // Calls f(row, its scores [words]) for each row of a block, in parallel.
 template <typename T, typename F>
@@ -137,14 +140,14 @@ using Gradients = std::tuple<Tensor, Tensor, Tensor>;
 struct Whole {
   Scores scores;
   Tensor targets;
-  Tensor true_rows() const { return rounded_values(index_select(scores.table, targets), scores.operand); }
+  Tensor true_rows() const { return rounded_values(rows_of(scores.table, targets), scores.operand); }
 };
 
 Whole checked_whole(
     const char* op, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias, const Name& precision,
     int64_t chunk_bytes) {
   const Arguments check(op);
-  check.floating("hidden", hidden, {kAny, kAny});
+  check.tensor("hidden", hidden, kFloating, {kAny, kAny});
   check.tensor("targets", targets, kLong, {hidden.size(0)});
   check.tensor("weight", weight, hidden.scalar_type(), {kAny, hidden.size(1)});
   check.tensor("bias", bias, hidden.scalar_type(), {weight.size(0)});
@@ -181,7 +184,7 @@ std::tuple<Tensor, Tensor> full_softmax(
   const int64_t count = hidden.size(0);
   const Tensor losses = empty({count}, hidden.options()), log_sums = empty({count, 2}, hidden.options());
   if (count == 0) return {losses, log_sums};
-  const Tensor true_scores = rounded_values(w.scores.hidden, w.scores.operand).mul(w.true_rows()).sum(1).add_(index_select(bias, w.targets));
+  const Tensor true_scores = rounded_values(w.scores.hidden, w.scores.operand).mul(w.true_rows()).sum(1).add_(rows_of(bias, w.targets));
   const auto* target = w.targets.const_data_ptr<int64_t>();
   std::vector<Sum> sums(count);
   by_type(hidden.scalar_type(), [&]<typename T>() {
@@ -247,7 +250,7 @@ struct Sampled {
       const Arguments& check, const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const Tensor& ids_any, const Name& precision,
       int64_t chunk_bytes, bool count_hits)
       : rows(rows), offsets(offsets) {
-    check.floating("hidden", hidden, {kAny, kAny});
+    check.tensor("hidden", hidden, kFloating, {kAny, kAny});
     check.tensor("rows", rows, hidden.scalar_type(), {kAny, hidden.size(1)});
     count = hidden.size(0), samples = rows.size(0) - count;
     check.need(samples >= 0, "rows must begin with one for each of hidden's ", count, "; got ", rows.size(0));

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "common/checks.h"
+#include "common/tensor.h"
 #include "common/packed.h"
 #include "common/parallel.h"
 #include "common/simd.h"
@@ -84,8 +84,8 @@ std::shared_ptr<const Packed> packed_filters(const Tensor& weight, Operand opera
 
 // Raises unless embedding [characters, E] and every weight [n, E, k] have numbers of one dtype and 1 <= k <= C of ids [N, C].
 void check_words(const Arguments& check, const Tensor& ids, const Tensor& embedding, TensorList weights) {
-  check.whole("ids", ids, {kAny, kAny});
-  check.floating("embedding", embedding, {kAny, kAny});
+  check.tensor("ids", ids, kWhole, {kAny, kAny});
+  check.tensor("embedding", embedding, kFloating, {kAny, kAny});
   check.tensors("weights", weights, embedding.scalar_type(), {kAny, embedding.size(1), kAny});
   check.need(!weights.empty(), "weights must hold at least one tensor; got none");
   for (const auto& weight : weights)
@@ -277,7 +277,7 @@ std::tuple<Tensor, Tensor> forward(
     const Tensor& ids, const Tensor& embedding, TensorList weights, TensorList biases, bool tanh, Operand operand,
     bool save, const Caching& caching) {
   auto f = prepare<T>(ids, embedding, weights, operand, caching);
-  const auto bias = cat(biases);
+  const auto bias = call("aten::cat", "", biases.vec(), int64_t{0});
   f.bias = bias.template const_data_ptr<T>(), f.tanh = tanh;
   auto features = empty({f.words.rows, f.features}, embedding.options());
   Tensor winners = empty({save ? f.words.rows : 0, f.features}, embedding.options().dtype(kShort));
@@ -499,7 +499,7 @@ Gradients char_cnn_backward(
     TensorList weights, bool tanh, const Name& precision, bool need_embedding, bool need_weights) {
   check(grad, features, winners, ids, embedding, weights);
   const Operand operand = resolve_operand(precision, embedding.scalar_type());
-  const auto gradient = (tanh ? tanh_backward(grad, features) : relu_backward(grad, features)).contiguous();
+  const auto gradient = (tanh ? call("aten::tanh_backward", "", grad, features) : relu_backward(grad, features)).contiguous();
   return embedding.scalar_type() == kDouble
              ? backward<double>(gradient, winners, ids, embedding, weights, operand, need_embedding, need_weights)
              : backward<float>(gradient, winners, ids, embedding, weights, operand, need_embedding, need_weights);

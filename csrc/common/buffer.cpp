@@ -1,4 +1,4 @@
-#include "common/buffer.h"
+#include "common/tensor.h"
 
 #include <cstdlib>
 #include <list>

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <type_traits>
 
-#include "common/buffer.h"
+#include "common/tensor.h"
 #include "common/gemm.h"
 #include "common/parallel.h"
 #include "common/simd.h"

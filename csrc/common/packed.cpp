@@ -120,6 +120,11 @@ Entries& entries() {
   return *map;
 }
 
+// The version counter; -1 of a tensor of inference mode, which has none.
+int64_t version_of(const Tensor& tensor) {
+  return call<bool>("aten::is_inference", "", tensor) ? -1 : call<int64_t>("aten::_version", "", tensor);
+}
+
 const void* begin_of(const Tensor& t) {
   return static_cast<const char*>(t.const_data_ptr()) - t.storage_offset() * t.element_size();
 }
@@ -165,7 +170,7 @@ std::shared_ptr<const Packed> packed_of(
   if (same && stamp == kUnstamped) return entry.packed;
   const auto packed = same ? entry.packed : std::make_shared<const Packed>(make());
   if (!same && full_digest_of(weight) != now.digest) return packed;  // another thread writes to it
-  now.storage = watch_storage(weight);
+  now.storage = call<int64_t>("elmo_fast_python::watch_storage", "", weight);  // which Python forgets with forget_packed when it dies
   const void* begin = begin_of(weight);
   drop([&](const Entry& each) { return each.state.storage == now.storage && each.begin != begin; });
   keep(key, {now, begin, packed});

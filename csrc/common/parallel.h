@@ -61,8 +61,8 @@ class Pieces {
 // call_together itself; any number of threads may. Raises std::system_error where the system refuses a thread.
 void call_together(int64_t helpers, const std::function<void(bool helper)>& f);
 
-// The mutex of `Owner`, which every fork takes and opens again: fork() copies the locks of threads that the child does not have. No code may wait for a second one, or for Python, while it holds one. Never
-// destroyed: tensors may outlive static destructors.
+// The mutex of `Owner`, which every fork takes and opens again: fork() copies the locks of threads that the child does not have. No code may
+// wait for a second one, or for Python, while it holds one. Never destroyed: tensors may outlive static destructors.
 template <typename Owner>
 std::mutex& guard_of() {
   static auto* mutex = [] {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "common/checks.h"
+#include "common/tensor.h"
 #include "common/simd.h"
 #include "common/philox.h"
 

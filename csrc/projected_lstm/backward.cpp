@@ -2,7 +2,7 @@
 #include <cstring>
 #include <limits>
 
-#include "common/buffer.h"
+#include "common/tensor.h"
 #include "common/packed.h"
 #include "projected_lstm/cells.h"
 #include "projected_lstm/layout.h"

@@ -3,7 +3,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "common/buffer.h"
+#include "common/tensor.h"
 #include "common/packed.h"
 #include "projected_lstm/cells.h"
 #include "projected_lstm/layout.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/checks.h"
+#include "common/tensor.h"
 #include "common/gemm.h"
 #include "common/parallel.h"
 
@@ -76,7 +76,7 @@ inline Sizes checked_sizes(const Arguments& check, const Given& given, bool resi
       as_many(given.weight_ih) && as_many(given.weight_hh) && as_many(given.weight_hr, true) && as_many(given.masks, true) &&
           given.reverse == directions,
       "weights, masks and reverse must have one entry for each of ", directions, " directions");
-  check.floating("inputs[0]", given.inputs[0], {kAny, kAny, kAny});
+  check.tensor("inputs[0]", given.inputs[0], kFloating, {kAny, kAny, kAny});
   const auto dtype = given.inputs[0].scalar_type();
   check.tensor("weight_hh[0]", given.weight_hh[0], dtype, {kAny, kAny});
   const Sizes n = sizes_of(given.inputs, given.weight_hh);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/checks.h"
+#include "common/tensor.h"
 #include "common/parallel.h"
 #include "common/simd.h"
 
@@ -105,7 +105,7 @@ void check(
     const Tensor& rows, const Tensor& columns, const Tensor& values, TensorList weights, TensorList squares) {
   const Arguments check("glove");
   check.need(weights.size() == 4 && squares.size() == 4, "weights and squares must be 4 tensors each");
-  check.floating("weights[0]", weights[0], {kAny, kAny});
+  check.tensor("weights[0]", weights[0], kFloating, {kAny, kAny});
   const auto dtype = weights[0].scalar_type();
   const int64_t words = weights[0].size(0), size = weights[0].size(1);
   for (const TensorList tables : {weights, squares}) {
