@@ -77,10 +77,9 @@ Tensor square_norm(TensorList given) {
     tensors.push_back(given[i].contiguous());
   }
   const Tensor norm = empty({}, given[0].options());
-  if (given[0].scalar_type() == kDouble)
-    *norm.mutable_data_ptr<double>() = sum_of_squares<double>(tensors);
-  else
-    *norm.mutable_data_ptr<float>() = static_cast<float>(sum_of_squares<float>(tensors));  // too large: infinity
+  by_type(given[0].scalar_type(), [&]<typename T>() {
+    *norm.mutable_data_ptr<T>() = static_cast<T>(sum_of_squares<T>(tensors));  // too large: infinity
+  });
   return norm;
 }
 
@@ -159,10 +158,9 @@ void adagrad_(
   }
   const double factor = factor_of(check, scale, dtype);
   if (!std::isfinite(factor)) return;
-  if (dtype == kDouble)
-    update_all<double>(parameters, accumulators, gradients, learning_rate, factor);
-  else
-    update_all<float>(parameters, accumulators, gradients, static_cast<float>(learning_rate), static_cast<float>(factor));
+  by_type(dtype, [&]<typename T>() {
+    update_all<T>(parameters, accumulators, gradients, static_cast<T>(learning_rate), static_cast<T>(factor));
+  });
   for (size_t i = 0; i < count; ++i) mark_written(parameters[i]), mark_written(accumulators[i]);
 }
 
@@ -200,10 +198,9 @@ void adagrad_rows_(
   check.need(std::adjacent_find(id, id + ids.numel(), std::greater_equal<>()) == id + ids.numel(), "ids must rise, none twice");
   const double factor = factor_of(check, scale, table.scalar_type());
   if (!std::isfinite(factor)) return;
-  if (table.scalar_type() == kDouble)
-    update_rows<double>(table, accumulator, ids, rows, learning_rate, factor);
-  else
-    update_rows<float>(table, accumulator, ids, rows, static_cast<float>(learning_rate), static_cast<float>(factor));
+  by_type(table.scalar_type(), [&]<typename T>() {
+    update_rows<T>(table, accumulator, ids, rows, static_cast<T>(learning_rate), static_cast<T>(factor));
+  });
   mark_written(table), mark_written(accumulator);
 }
 

@@ -82,34 +82,37 @@ std::vector<double> block_sums(int64_t blocks, int64_t count, const Fill& fill) 
   return total;
 }
 
-template <typename T>
-ELMO_MULTIVERSION double sum_of(const T* x, int64_t n) {
+// The sum of term(i) for i below n, in 16 lanes.
+template <typename Term>
+ELMO_INLINE double sum_of_terms(int64_t n, const Term& term) {
   double lanes[16] = {};
   int64_t i = 0;
   for (; i + 16 <= n; i += 16)
-    for (int j = 0; j < 16; ++j) lanes[j] += static_cast<double>(x[i + j]);
+    for (int j = 0; j < 16; ++j) lanes[j] += term(i + j);
   double sum = 0;
-  for (; i < n; ++i) sum += static_cast<double>(x[i]);
+  for (; i < n; ++i) sum += term(i);
   for (const double lane : lanes) sum += lane;
   return sum;
 }
 
-// scalar_mix forward: statistics of each layer (two passes, double), then all mixes from one read of the layers.
+template <typename T>
+ELMO_MULTIVERSION double sum_of(const T* x, int64_t n) {
+  return sum_of_terms(n, [=](int64_t i) __attribute__((always_inline)) { return static_cast<double>(x[i]); });
+}
 
 template <typename T>
 ELMO_MULTIVERSION double squares_of(const T* x, int64_t n, double mean) {
-  double lanes[16] = {};
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    for (int j = 0; j < 16; ++j) {
-      const double d = static_cast<double>(x[i + j]) - mean;
-      lanes[j] += d * d;
-    }
-  }
-  double sum = 0;
-  for (; i < n; ++i) sum += (static_cast<double>(x[i]) - mean) * (static_cast<double>(x[i]) - mean);
-  for (const double lane : lanes) sum += lane;
-  return sum;
+  return sum_of_terms(n, [=](int64_t i) __attribute__((always_inline)) {
+    const double d = static_cast<double>(x[i]) - mean;
+    return d * d;
+  });
+}
+
+template <typename T>
+ELMO_MULTIVERSION double dot_of(const T* a, const T* b, int64_t n, double mean) {
+  return sum_of_terms(n, [=](int64_t i) __attribute__((always_inline)) {
+    return static_cast<double>(a[i]) * (static_cast<double>(b[i]) - mean);
+  });
 }
 
 // statistics[2, L]: mean and 1 / sqrt(variance + eps) of every layer, over the counted positions.
@@ -185,18 +188,6 @@ std::tuple<Tensor, Tensor> scalar_mix_forward(
 }
 
 // scalar_mix backward: one pass of sums (for the coefficients and through the statistics), one that writes the layers' gradients.
-
-template <typename T>
-ELMO_MULTIVERSION double dot_of(const T* a, const T* b, int64_t n, double mean) {
-  double lanes[16] = {};
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    for (int j = 0; j < 16; ++j) lanes[j] += static_cast<double>(a[i + j]) * (static_cast<double>(b[i + j]) - mean);
-  double sum = 0;
-  for (; i < n; ++i) sum += static_cast<double>(a[i]) * (static_cast<double>(b[i]) - mean);
-  for (const double lane : lanes) sum += lane;
-  return sum;
-}
 
 // sums[M, L + 1]: sum of dy_m * x_l over everything (x_l normalised), and sum of dy_m.
 Tensor sums_of(const Tensor& grad, const std::vector<Tensor>& layers, const Tensor& statistics) {

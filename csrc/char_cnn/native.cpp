@@ -94,9 +94,6 @@ void check_words(const Arguments& check, const Tensor& ids, const Tensor& embedd
         ", the slots of ids; got ", weight.size(2));
 }
 
-// char_cnn forward: words sorted by length, 32 side by side. The windows at one position of 32 words are the rows of a product
-// whose stride is a word, so the convolution needs no copies; the maximum over positions runs in a tile and is written once.
-
 constexpr int64_t kWords = 32;  // words side by side
 
 // 64 filters of one width.
@@ -296,8 +293,9 @@ std::tuple<Tensor, Tensor> char_cnn(
   for (size_t i = 0; i < weights.size(); ++i) check.tensor("biases", biases[i], embedding.scalar_type(), {weights[i].size(0)});
   check.need(ids.size(1) <= std::numeric_limits<int16_t>::max(), "ids must have at most 32767 slots; got ", ids.size(1));
   const Operand operand = resolve_operand(precision, embedding.scalar_type());
-  const auto of = operand == Operand::Float64 ? &forward<double> : &forward<float>;
-  return of(ids, embedding, weights, biases, tanh, operand, save, {std::move(stamps), save});
+  return by_type(embedding.scalar_type(), [&]<typename T>() {
+    return forward<T>(ids, embedding, weights, biases, tanh, operand, save, {std::move(stamps), save});
+  });
 }
 
 // char_cnn backward: each feature's gradient goes to the one window that won it. Sums run in an order that depends on the sizes
@@ -500,9 +498,9 @@ Gradients char_cnn_backward(
   check(grad, features, winners, ids, embedding, weights);
   const Operand operand = resolve_operand(precision, embedding.scalar_type());
   const auto gradient = (tanh ? call("aten::tanh_backward", "", grad, features) : relu_backward(grad, features)).contiguous();
-  return embedding.scalar_type() == kDouble
-             ? backward<double>(gradient, winners, ids, embedding, weights, operand, need_embedding, need_weights)
-             : backward<float>(gradient, winners, ids, embedding, weights, operand, need_embedding, need_weights);
+  return by_type(embedding.scalar_type(), [&]<typename T>() {
+    return backward<T>(gradient, winners, ids, embedding, weights, operand, need_embedding, need_weights);
+  });
 }
 
 }  // namespace
