@@ -48,22 +48,22 @@ ELMO_MULTIVERSION void add_loop(T* y, T a, const T* w, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += a * rounded<R>(w[i]);
 }
 
+template <typename F>
+auto by_rounding(Rounding rounding, const F& f) {
+  if (rounding == Rounding::None) return f.template operator()<Rounding::None>();
+  return rounding == Rounding::BFloat16 ? f.template operator()<Rounding::BFloat16>() : f.template operator()<Rounding::Float16>();
+}
+
 // sum_i x[i] round(w[i]), operands rounded while they are read, so that no copy of the table is made.
 template <typename T>
 T dot(const T* x, const T* w, int64_t n, Rounding rounding) {
-  if (rounding == Rounding::None) return dot_loop<T, Rounding::None>(x, w, n);
-  return rounding == Rounding::BFloat16 ? dot_loop<T, Rounding::BFloat16>(x, w, n) : dot_loop<T, Rounding::Float16>(x, w, n);
+  return by_rounding(rounding, [&]<Rounding R>() { return dot_loop<T, R>(x, w, n); });
 }
 
 // y += a round(w)
 template <typename T>
 void add_scaled(T* y, T a, const T* w, int64_t n, Rounding rounding) {
-  if (rounding == Rounding::None)
-    add_loop<T, Rounding::None>(y, a, w, n);
-  else if (rounding == Rounding::BFloat16)
-    add_loop<T, Rounding::BFloat16>(y, a, w, n);
-  else
-    add_loop<T, Rounding::Float16>(y, a, w, n);
+  by_rounding(rounding, [&]<Rounding R>() { add_loop<T, R>(y, a, w, n); });
 }
 
 // The words of the batch and their paths, as both passes take them: hidden [N, D] rounded, inner nodes' rows [n, D], a tree's first [V + 1] and
