@@ -3,9 +3,9 @@
 #include <cmath>
 #include <vector>
 
-#include "common/tensor.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/tensor.h"
 
 namespace elmo_fast::adagrad {
 namespace {
@@ -121,8 +121,8 @@ void mark_written(const Tensor& tensor) {
   call("aten::zero_", "", call("aten::narrow", "", all, int64_t{0}, int64_t{0}, int64_t{0}));
 }
 
-void check_written(const Arguments& check, const std::string& name, const Tensor& weights, const Tensor& sums) {
-  check.tensor(name, weights, kFloating, weights.sizes());
+void check_written(const Arguments& check, const std::string& name, const Tensor& weights, const Tensor& sums, Types types = kFloating) {
+  check.tensor(name, weights, types, weights.sizes());
   check.tensor(name + "'s accumulator", sums, weights.scalar_type(), weights.sizes());
   check.contiguous(name, weights);
   check.contiguous(name + "'s accumulator", sums);
@@ -151,8 +151,7 @@ void adagrad_(
   const auto dtype = parameters[0].scalar_type();
   std::vector<Tensor> gradients;
   for (size_t i = 0; i < count; ++i) {
-    check_written(check, text_of("parameters[", i, "]"), parameters[i], accumulators[i]);
-    check.tensor(text_of("parameters[", i, "]"), parameters[i], dtype, parameters[i].sizes());
+    check_written(check, text_of("parameters[", i, "]"), parameters[i], accumulators[i], i == 0 ? kFloating : Types(dtype));
     check.tensor(text_of("gradients[", i, "]"), given[i], dtype, parameters[i].sizes());
     gradients.push_back(given[i].contiguous());
   }

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <vector>
 
-#include "common/tensor.h"
 #include "common/operand.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/tensor.h"
 
 namespace elmo_fast {
 namespace {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <memory>
 
-#include "common/tensor.h"
-#include "common/sums.h"
 #include "common/packed.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/sums.h"
+#include "common/tensor.h"
 
 namespace elmo_fast::highway {
 namespace {

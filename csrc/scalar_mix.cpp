@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "common/tensor.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/tensor.h"
 
 namespace elmo_fast {
 namespace {

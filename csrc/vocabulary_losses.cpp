@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/tensor.h"
 #include "common/gemm.h"
 #include "common/sums.h"
+#include "common/tensor.h"
 
 namespace elmo_fast {
 namespace {

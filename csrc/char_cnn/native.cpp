@@ -5,10 +5,10 @@
 #include <numeric>
 #include <vector>
 
-#include "common/tensor.h"
 #include "common/packed.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/tensor.h"
 
 namespace elmo_fast::char_cnn {
 namespace {

@@ -1,8 +1,8 @@
 #include "common/gemm.h"
 
-#include "common/tensor.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/tensor.h"
 #include "common/tiles.h"
 
 #include <algorithm>

@@ -6,10 +6,10 @@
 #include <numeric>
 #include <type_traits>
 
-#include "common/tensor.h"
 #include "common/gemm.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/tensor.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>

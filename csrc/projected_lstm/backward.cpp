@@ -1,8 +1,8 @@
 #include <cstring>
 #include <limits>
 
-#include "common/tensor.h"
 #include "common/packed.h"
+#include "common/tensor.h"
 #include "projected_lstm/cells.h"
 #include "projected_lstm/layout.h"
 

@@ -2,8 +2,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "common/tensor.h"
 #include "common/packed.h"
+#include "common/tensor.h"
 #include "projected_lstm/cells.h"
 #include "projected_lstm/layout.h"
 

@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "common/tensor.h"
 #include "common/gemm.h"
 #include "common/parallel.h"
+#include "common/tensor.h"
 
 namespace elmo_fast::projected_lstm {
 

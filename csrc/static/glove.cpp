@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/tensor.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/tensor.h"
 
 namespace elmo_fast {
 namespace {
