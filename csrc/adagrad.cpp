@@ -3,7 +3,6 @@
 #include <cmath>
 #include <vector>
 
-#include "common/checks.h"
 #include "common/parallel.h"
 #include "common/simd.h"
 #include "common/tensor.h"
@@ -73,15 +72,14 @@ Tensor square_norm(TensorList given) {
   std::vector<Tensor> tensors;
   for (size_t i = 0; i < given.size(); ++i) {
     const auto name = text_of("tensors[", i, "]");
-    check.floating(name, given[i], given[i].sizes());
+    check.tensor(name, given[i], kFloating, given[i].sizes());
     check.tensor(name, given[i], given[0].scalar_type(), given[i].sizes());
     tensors.push_back(given[i].contiguous());
   }
   const Tensor norm = empty({}, given[0].options());
-  if (given[0].scalar_type() == kDouble)
-    *norm.mutable_data_ptr<double>() = sum_of_squares<double>(tensors);
-  else
-    *norm.mutable_data_ptr<float>() = static_cast<float>(sum_of_squares<float>(tensors));  // too large: infinity
+  by_type(given[0].scalar_type(), [&]<typename T>() {
+    *norm.mutable_data_ptr<T>() = static_cast<T>(sum_of_squares<T>(tensors));  // too large: infinity
+  });
   return norm;
 }
 
@@ -116,8 +114,15 @@ double factor_of(const Arguments& check, const std::optional<Tensor>& scale, Sca
   return scale->scalar_type() == kDouble ? *scale->const_data_ptr<double>() : *scale->const_data_ptr<float>();
 }
 
-void check_written(const Arguments& check, const std::string& name, const Tensor& weights, const Tensor& sums) {
-  check.floating(name, weights, weights.sizes());
+// Tells autograd, and whoever caches copies, that these numbers changed: a view shares the version counter, and writing none of its numbers
+// moves it.
+void mark_written(const Tensor& tensor) {
+  const Tensor all = call("aten::flatten", "using_ints", call("aten::detach", "", tensor), int64_t{0}, int64_t{-1});
+  call("aten::zero_", "", call("aten::narrow", "", all, int64_t{0}, int64_t{0}, int64_t{0}));
+}
+
+void check_written(const Arguments& check, const std::string& name, const Tensor& weights, const Tensor& sums, Types types = kFloating) {
+  check.tensor(name, weights, types, weights.sizes());
   check.tensor(name + "'s accumulator", sums, weights.scalar_type(), weights.sizes());
   check.contiguous(name, weights);
   check.contiguous(name + "'s accumulator", sums);
@@ -146,17 +151,15 @@ void adagrad_(
   const auto dtype = parameters[0].scalar_type();
   std::vector<Tensor> gradients;
   for (size_t i = 0; i < count; ++i) {
-    check_written(check, text_of("parameters[", i, "]"), parameters[i], accumulators[i]);
-    check.tensor(text_of("parameters[", i, "]"), parameters[i], dtype, parameters[i].sizes());
+    check_written(check, text_of("parameters[", i, "]"), parameters[i], accumulators[i], i == 0 ? kFloating : Types(dtype));
     check.tensor(text_of("gradients[", i, "]"), given[i], dtype, parameters[i].sizes());
     gradients.push_back(given[i].contiguous());
   }
   const double factor = factor_of(check, scale, dtype);
   if (!std::isfinite(factor)) return;
-  if (dtype == kDouble)
-    update_all<double>(parameters, accumulators, gradients, learning_rate, factor);
-  else
-    update_all<float>(parameters, accumulators, gradients, static_cast<float>(learning_rate), static_cast<float>(factor));
+  by_type(dtype, [&]<typename T>() {
+    update_all<T>(parameters, accumulators, gradients, static_cast<T>(learning_rate), static_cast<T>(factor));
+  });
   for (size_t i = 0; i < count; ++i) mark_written(parameters[i]), mark_written(accumulators[i]);
 }
 
@@ -194,10 +197,9 @@ void adagrad_rows_(
   check.need(std::adjacent_find(id, id + ids.numel(), std::greater_equal<>()) == id + ids.numel(), "ids must rise, none twice");
   const double factor = factor_of(check, scale, table.scalar_type());
   if (!std::isfinite(factor)) return;
-  if (table.scalar_type() == kDouble)
-    update_rows<double>(table, accumulator, ids, rows, learning_rate, factor);
-  else
-    update_rows<float>(table, accumulator, ids, rows, static_cast<float>(learning_rate), static_cast<float>(factor));
+  by_type(table.scalar_type(), [&]<typename T>() {
+    update_rows<T>(table, accumulator, ids, rows, static_cast<T>(learning_rate), static_cast<T>(factor));
+  });
   mark_written(table), mark_written(accumulator);
 }
 

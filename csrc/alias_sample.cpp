@@ -4,9 +4,9 @@
 #include <numeric>
 #include <vector>
 
-#include "common/checks.h"
 #include "common/philox.h"
 #include "common/simd.h"
+#include "common/tensor.h"
 
 namespace elmo_fast {
 namespace {

@@ -3,7 +3,7 @@
 #include <numeric>
 #include <vector>
 
-#include "common/checks.h"
+#include "common/tensor.h"
 
 namespace elmo_fast {
 namespace {

@@ -5,25 +5,13 @@
 #include <cmath>
 #include <vector>
 
-#include "common/checks.h"
 #include "common/operand.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/tensor.h"
 
 namespace elmo_fast {
 namespace {
-
-// Raises unless these are hidden [N, D], targets [N], inner nodes' rows [n, D], and the paths first [V + 1], nodes [steps] of a tree.
-void check_paths(
-    const Arguments& check, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& first,
-    const Tensor& nodes) {
-  check.floating("hidden", hidden, {kAny, kAny});
-  check.tensor("targets", targets, kLong, {hidden.size(0)});
-  check.tensor("weight", weight, hidden.scalar_type(), {kAny, hidden.size(1)});
-  check.tensor("first", first, kLong, {kAny});
-  check.tensor("nodes", nodes, kLong, {kAny});
-  check.need(first.numel() > 0, "first must have V + 1 places; got none");
-}
 
 enum class Rounding { None, BFloat16, Float16 };
 
@@ -31,16 +19,6 @@ Rounding rounding_of(Operand operand) {
   if (is_exact(operand)) return Rounding::None;
   return is_float16(operand) ? Rounding::Float16 : Rounding::BFloat16;
 }
-
-// A table whose rows are contiguous, `stride` elements apart; a copy where they are not.
-struct Table {
-  explicit Table(const Tensor& weight) : rows(weight.size(1) < 2 || weight.stride(1) == 1 ? weight : weight.contiguous()) {}
-  template <typename T>
-  const T* row(int64_t node) const {
-    return rows.const_data_ptr<T>() + node * rows.stride(0);
-  }
-  Tensor rows;
-};
 
 template <Rounding R>
 ELMO_INLINE float rounded(float x) {
@@ -70,108 +48,120 @@ ELMO_MULTIVERSION void add_loop(T* y, T a, const T* w, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += a * rounded<R>(w[i]);
 }
 
+template <typename F>
+auto by_rounding(Rounding rounding, const F& f) {
+  if (rounding == Rounding::None) return f.template operator()<Rounding::None>();
+  return rounding == Rounding::BFloat16 ? f.template operator()<Rounding::BFloat16>() : f.template operator()<Rounding::Float16>();
+}
+
 // sum_i x[i] round(w[i]), operands rounded while they are read, so that no copy of the table is made.
 template <typename T>
 T dot(const T* x, const T* w, int64_t n, Rounding rounding) {
-  if (rounding == Rounding::None) return dot_loop<T, Rounding::None>(x, w, n);
-  return rounding == Rounding::BFloat16 ? dot_loop<T, Rounding::BFloat16>(x, w, n) : dot_loop<T, Rounding::Float16>(x, w, n);
+  return by_rounding(rounding, [&]<Rounding R>() { return dot_loop<T, R>(x, w, n); });
 }
 
 // y += a round(w)
 template <typename T>
 void add_scaled(T* y, T a, const T* w, int64_t n, Rounding rounding) {
-  if (rounding == Rounding::None)
-    add_loop<T, Rounding::None>(y, a, w, n);
-  else if (rounding == Rounding::BFloat16)
-    add_loop<T, Rounding::BFloat16>(y, a, w, n);
-  else
-    add_loop<T, Rounding::Float16>(y, a, w, n);
+  by_rounding(rounding, [&]<Rounding R>() { add_loop<T, R>(y, a, w, n); });
 }
 
-// hierarchical_softmax forward: a row's path from the root, one product of D at each node; the slopes are what backward needs.
-// Floor: reading N · length rows of D, of which those near the root stay in cache.
-
+// The words of the batch and their paths, as both passes take them: hidden [N, D] rounded, inner nodes' rows [n, D], a tree's first [V + 1] and
+// nodes [steps].
 struct Paths {
-  const int64_t *first, *nodes;
-  const uint8_t* codes;
-  int64_t words, steps, count, longest;  // words of the tree, steps of all paths, inner nodes, most steps of a path
+  const char* op;
+  Tensor hidden, targets, first, nodes;
+  Tensor table;  // inner nodes' rows, each contiguous
+  Rounding rounding;
+  int64_t longest;  // most steps of a path
+  const int64_t *target, *begin, *node;
+
+  Paths(
+      const char* op, const Tensor& hidden_any, const Tensor& targets_any, const Tensor& weight, const Tensor& first_any,
+      const Tensor& nodes_any, const Name& precision, int64_t longest)
+      : op(op), longest(longest) {
+    const Arguments check(op);
+    check.tensor("hidden", hidden_any, kFloating, {kAny, kAny});
+    check.tensor("targets", targets_any, kLong, {hidden_any.size(0)});
+    check.tensor("weight", weight, hidden_any.scalar_type(), {kAny, hidden_any.size(1)});
+    check.tensor("first", first_any, kLong, {kAny});
+    check.tensor("nodes", nodes_any, kLong, {kAny});
+    check.need(first_any.numel() > 0, "first must have V + 1 places; got none");
+    check.need(longest >= 0, "longest must be at least 0; got ", longest);
+    const Operand operand = resolve_operand(precision, hidden_any.scalar_type());
+    rounding = rounding_of(operand);
+    hidden = rounded_values(hidden_any.contiguous(), operand);
+    table = weight.size(1) < 2 || weight.stride(1) == 1 ? weight : weight.contiguous();
+    targets = targets_any.contiguous(), first = first_any.contiguous(), nodes = nodes_any.contiguous();
+    target = targets.const_data_ptr<int64_t>(), begin = first.const_data_ptr<int64_t>(), node = nodes.const_data_ptr<int64_t>();
+  }
+
+  template <typename T>
+  const T* row(int64_t node) const {
+    return table.const_data_ptr<T>() + node * table.stride(0);
+  }
+  // The first step of row i's path, and the step after its last; raises where one leaves the tree.
+  std::pair<int64_t, int64_t> path(int64_t i) const {
+    const int64_t words = first.numel() - 1, inner = table.size(0);
+    ELMO_CHECK_INDEX(target[i] >= 0 && target[i] < words, op, ": target ", target[i], " is no word of the tree's ", words);
+    const int64_t from = begin[target[i]], to = begin[target[i] + 1];
+    ELMO_CHECK_INDEX(
+        from >= 0 && to >= from && to <= nodes.numel() && to - from <= longest, op, ": the path of word ", target[i], " leaves the tree");
+    for (int64_t j = from; j < to; ++j)
+      ELMO_CHECK_INDEX(node[j] >= 0 && node[j] < inner, op, ": node ", node[j], " of a tree with ", inner, " inner nodes");
+    return {from, to};
+  }
 };
 
-// The loss of the row h[size] whose word is `target`; slopes[longest] <- d loss / d score of each step, zero past the path.
+// The loss of row i; slopes[longest] <- d loss / d score of each step, zero past the path.
 template <typename T>
-T path_loss(const Paths& paths, int64_t target, const T* h, int64_t size, const Table& table, const T* bias, Rounding rounding, T* slopes) {
-  ELMO_CHECK_INDEX(target >= 0 && target < paths.words, "hierarchical_softmax: target ", target, " is no word of the tree's ", paths.words);
-  const int64_t begin = paths.first[target], length = paths.first[target + 1] - begin;
-  ELMO_CHECK_INDEX(
-      begin >= 0 && length >= 0 && length <= std::min(paths.longest, paths.steps - begin), "hierarchical_softmax: the path of word ",
-      target, " has ", length, " steps");
+T path_loss(const Paths& p, int64_t i, const T* h, int64_t size, const T* bias, const uint8_t* codes, T* slopes) {
+  const auto [begin, end] = p.path(i);
   T loss = 0;
-  for (int64_t j = 0; j < length; ++j) {
-    const int64_t node = paths.nodes[begin + j];
-    ELMO_CHECK_INDEX(node >= 0 && node < paths.count, "hierarchical_softmax: node ", node, " of a tree with ", paths.count, " inner nodes");
-    const T sign = paths.codes[begin + j] == 0 ? T(1) : T(-1);
-    const T score = sign * (dot<T>(h, table.row<T>(node), size, rounding) + bias[node]);
+  for (int64_t j = begin; j < end; ++j) {
+    const T sign = codes[j] == 0 ? T(1) : T(-1);
+    const T score = sign * (dot<T>(h, p.row<T>(p.node[j]), size, p.rounding) + bias[p.node[j]]);
     const T e = std::exp(-std::abs(score));
     loss += (score < 0 ? -score : T(0)) + std::log1p(e);
-    slopes[j] = -sign * (score < 0 ? T(1) : e) / (T(1) + e);
+    *slopes++ = -sign * (score < 0 ? T(1) : e) / (T(1) + e);
   }
-  for (int64_t j = length; j < paths.longest; ++j) slopes[j] = 0;
+  std::fill_n(slopes, p.longest - (end - begin), T(0));
   return loss;
 }
 
 std::tuple<Tensor, Tensor> hierarchical_softmax_forward(
-    const Tensor& hidden, const Tensor& targets_any, const Tensor& weight, const Tensor& bias_any,
-    const Tensor& first_any, const Tensor& nodes_any, const Tensor& codes_any, int64_t longest,
-    const Name& precision, bool sparse) {
+    const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias_any, const Tensor& first, const Tensor& nodes,
+    const Tensor& codes_any, int64_t longest, const Name& precision, bool sparse) {
   const Arguments check("hierarchical_softmax");
-  check_paths(check, hidden, targets_any, weight, first_any, nodes_any);
+  const Paths p("hierarchical_softmax", hidden, targets, weight, first, nodes, precision, longest);
   check.tensor("bias", bias_any, hidden.scalar_type(), {weight.size(0)});
-  check.tensor("codes", codes_any, kByte, nodes_any.sizes());
-  check.need(longest >= 0, "longest must be at least 0; got ", longest);
-  const Operand operand = resolve_operand(precision, hidden.scalar_type());
-  const Rounding rounding = rounding_of(operand);
-  const Tensor x = rounded_values(hidden.contiguous(), operand), bias = bias_any.contiguous(), targets = targets_any.contiguous();
-  const Tensor first = first_any.contiguous(), nodes = nodes_any.contiguous(), codes = codes_any.contiguous();
-  const Table table(weight);
-  const int64_t count = x.size(0), size = x.size(1);
-  const Paths paths{
-      first.const_data_ptr<int64_t>(), nodes.const_data_ptr<int64_t>(), codes.const_data_ptr<uint8_t>(),
-      first.numel() - 1, nodes.numel(), weight.size(0), longest};
-  Tensor losses = empty({count}, x.options()), slopes = empty({count, longest}, x.options());
-  const auto* target = targets.const_data_ptr<int64_t>();
-  ELMO_DISPATCH_FLOATING(x.scalar_type(), [&] {
-    const auto* h = x.const_data_ptr<scalar_t>();
-    const auto* b = bias.const_data_ptr<scalar_t>();
-    auto* loss = losses.mutable_data_ptr<scalar_t>();
-    auto* slope = slopes.mutable_data_ptr<scalar_t>();
+  check.tensor("codes", codes_any, kByte, nodes.sizes());
+  const Tensor bias = bias_any.contiguous(), codes = codes_any.contiguous();
+  const int64_t count = hidden.size(0), size = hidden.size(1);
+  const Tensor losses = empty({count}, hidden.options()), slopes = empty({count, longest}, hidden.options());
+  by_type(hidden.scalar_type(), [&]<typename T>() {
+    const T *h = p.hidden.const_data_ptr<T>(), *b = bias.const_data_ptr<T>();
+    T *loss = losses.mutable_data_ptr<T>(), *slope = slopes.mutable_data_ptr<T>();
+    const auto* code = codes.const_data_ptr<uint8_t>();
     parallel_for(count, 8, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        loss[i] = path_loss<scalar_t>(paths, target[i], h + i * size, size, table, b, rounding, slope + i * longest);
+      for (int64_t i = begin; i < end; ++i) loss[i] = path_loss<T>(p, i, h + i * size, size, b, code, slope + i * longest);
     });
   });
   return {losses, slopes};
 }
 
-// hierarchical_softmax backward: a row's gradient from the nodes on its path, a node's from the rows that passed it, in their order.
+// Backward: a row's gradient from the nodes on its path, a node's from the rows that passed it, in their order.
 
 struct Step {
   int64_t node, place;  // place: row * longest + step, where its slope lies
 };
 
-// All steps of the batch, row by row; raises where one leaves the tree.
-std::vector<Step> steps_of(const Tensor& targets, const Tensor& first, const Tensor& nodes, int64_t longest, int64_t limit) {
-  const auto *target = targets.const_data_ptr<int64_t>(), *path = first.const_data_ptr<int64_t>(), *node = nodes.const_data_ptr<int64_t>();
+// All steps of the batch, row by row.
+std::vector<Step> steps_of(const Paths& p) {
   std::vector<Step> steps;
-  for (int64_t i = 0; i < targets.numel(); ++i) {
-    ELMO_CHECK_INDEX(target[i] >= 0 && target[i] < first.numel() - 1, "hierarchical_softmax_backward: target ", target[i], " is no word");
-    const int64_t begin = path[target[i]], end = path[target[i] + 1];
-    ELMO_CHECK_INDEX(
-        begin >= 0 && end <= nodes.numel() && end - begin <= longest, "hierarchical_softmax_backward: the path of word ", target[i],
-        " leaves the tree");
-    for (int64_t j = begin; j < end; ++j) {
-      ELMO_CHECK_INDEX(node[j] >= 0 && node[j] < limit, "hierarchical_softmax_backward: node ", node[j], " of ", limit);
-      steps.push_back({node[j], i * longest + j - begin});
-    }
+  for (int64_t i = 0; i < p.targets.numel(); ++i) {
+    const auto [begin, end] = p.path(i);
+    for (int64_t j = begin; j < end; ++j) steps.push_back({p.node[j], i * p.longest + j - begin});
   }
   return steps;
 }
@@ -201,43 +191,38 @@ std::vector<int64_t> groups_of(const std::vector<Step>& steps) {
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
-    const Tensor& grad, const Tensor& hidden, const Tensor& targets_any, const Tensor& weight,
-    const Tensor& slopes, const Tensor& first_any, const Tensor& nodes_any, const Name& precision, bool sparse) {
+    const Tensor& grad, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& slopes, const Tensor& first,
+    const Tensor& nodes, const Name& precision, bool sparse) {
   const Arguments check("hierarchical_softmax_backward");
-  check_paths(check, hidden, targets_any, weight, first_any, nodes_any);
-  check.tensor("grad", grad, hidden.scalar_type(), {hidden.size(0)});
-  check.tensor("slopes", slopes, hidden.scalar_type(), {hidden.size(0), kAny});
-  const Operand operand = resolve_operand(precision, hidden.scalar_type());
-  const Rounding rounding = rounding_of(operand);
-  const Tensor x = rounded_values(hidden.contiguous(), operand), targets = targets_any.contiguous();
-  const Tensor first = first_any.contiguous(), nodes = nodes_any.contiguous();
+  check.tensor("slopes", slopes, hidden.scalar_type(), {kAny, kAny});
+  const int64_t longest = slopes.size(1);
+  const Paths p("hierarchical_softmax_backward", hidden, targets, weight, first, nodes, precision, longest);
+  const int64_t count = hidden.size(0), size = hidden.size(1), inner = weight.size(0);
+  check.tensor("grad", grad, hidden.scalar_type(), {count});
+  check.tensor("slopes", slopes, hidden.scalar_type(), {count, longest});
   const Tensor weighted = slopes.mul(grad.unsqueeze(1)).contiguous();  // of each step, times g
-  const Table table(weight);
-  const int64_t count = x.size(0), size = x.size(1), longest = slopes.size(1);
-  const auto *target = targets.const_data_ptr<int64_t>(), *path = first.const_data_ptr<int64_t>();
-  const auto* node = nodes.const_data_ptr<int64_t>();
-  const std::vector<Step> steps = by_node(steps_of(targets, first, nodes, longest, weight.size(0)), weight.size(0));
+  const std::vector<Step> steps = by_node(steps_of(p), inner);
   const std::vector<int64_t> groups = groups_of(steps);
-  const auto distinct = static_cast<int64_t>(groups.size()) - 1;
-  Tensor d_hidden = zeros({count, size}, x.options()), ids = empty({sparse ? distinct : 0}, first.options());
-  Tensor d_rows = zeros({sparse ? distinct : weight.size(0), size}, x.options());
-  Tensor d_offsets = zeros({d_rows.size(0)}, x.options());
-  ELMO_DISPATCH_FLOATING(x.scalar_type(), [&] {
-    const auto *h = x.const_data_ptr<scalar_t>(), *slope = weighted.const_data_ptr<scalar_t>();
-    auto *dh = d_hidden.mutable_data_ptr<scalar_t>(), *dw = d_rows.mutable_data_ptr<scalar_t>(), *db = d_offsets.mutable_data_ptr<scalar_t>();
+  const auto distinct = static_cast<int64_t>(groups.size()) - 1, held = sparse ? distinct : inner;
+  const Tensor d_hidden = zeros({count, size}, hidden.options()), ids = empty({sparse ? distinct : 0}, first.options());
+  const Tensor d_rows = zeros({held, size}, hidden.options()), d_offsets = zeros({held}, hidden.options());
+  by_type(hidden.scalar_type(), [&]<typename T>() {
+    const T *h = p.hidden.const_data_ptr<T>(), *slope = weighted.const_data_ptr<T>();
+    T *dh = d_hidden.mutable_data_ptr<T>(), *dw = d_rows.mutable_data_ptr<T>(), *db = d_offsets.mutable_data_ptr<T>();
     parallel_for(count, 8, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        for (int64_t j = path[target[i]]; j < path[target[i] + 1]; ++j)
-          add_scaled<scalar_t>(
-              dh + i * size, slope[i * longest + j - path[target[i]]], table.row<scalar_t>(node[j]), size, rounding);
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t from = p.begin[p.target[i]], to = p.begin[p.target[i] + 1];
+        for (int64_t j = from; j < to; ++j)
+          add_scaled<T>(dh + i * size, slope[i * longest + j - from], p.row<T>(p.node[j]), size, p.rounding);
+      }
     });
     parallel_for(distinct, 8, [&](int64_t begin, int64_t end) {
       for (int64_t group = begin; group < end; ++group) {
-        const int64_t row = sparse ? group : steps[groups[group]].node;
-        if (sparse) ids.mutable_data_ptr<int64_t>()[group] = steps[groups[group]].node;
+        const int64_t node = steps[groups[group]].node, row = sparse ? group : node;
+        if (sparse) ids.mutable_data_ptr<int64_t>()[group] = node;
         for (int64_t k = groups[group]; k < groups[group + 1]; ++k) {
           const int64_t place = steps[k].place;
-          add_scaled<scalar_t>(dw + row * size, slope[place], h + place / longest * size, size, Rounding::None);
+          add_scaled<T>(dw + row * size, slope[place], h + place / longest * size, size, Rounding::None);
           db[row] += slope[place];
         }
       }

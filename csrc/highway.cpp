@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <memory>
 
-#include "common/checks.h"
-#include "common/sums.h"
 #include "common/packed.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/sums.h"
+#include "common/tensor.h"
 
 namespace elmo_fast::highway {
 namespace {
@@ -18,7 +18,7 @@ constexpr int64_t kStrip = 512; // rows that stay in the second-level cache whil
 
 // Raises unless these are rows [N, W], layers [2W, W] and a projection [D, W] of one dtype.
 void check_layers(const Arguments& check, const Tensor& x, TensorList weights, const std::optional<Tensor>& projection_weight) {
-  check.floating("x", x, {kAny, kAny});
+  check.tensor("x", x, kFloating, {kAny, kAny});
   check.tensors("weights", weights, x.scalar_type(), {2 * x.size(1), x.size(1)});
   check.tensor("projection_weight", projection_weight, x.scalar_type(), {kAny, x.size(1)});
 }
@@ -34,9 +34,6 @@ std::shared_ptr<const Packed> packed_layer(const Tensor& weight, Operand operand
     return pack(weight.t(), operand, columns);
   });
 }
-
-// highway forward: a block of 64 columns holds the transforms and gates of 32 units, so that each tile of a product is turned into
-// the layer's output, and into the next product's operands, while it lies in the first-level cache.
 
 // One layer's arrays; `transform` and `gate` are null unless backward will want them.
 template <typename T>
@@ -150,8 +147,9 @@ std::tuple<Tensor, Tensor> highway(
   check.tensors("biases", biases, x.scalar_type(), {2 * x.size(1)});
   if (projection_weight.has_value()) check.tensor("projection_bias", projection_bias, x.scalar_type(), {projection_weight->size(0)});
   const Operand operand = resolve_operand(precision, x.scalar_type(), !save);
-  const auto of = operand == Operand::Float64 ? &forward<double> : &forward<float>;
-  return of(x, weights, biases, projection_weight, projection_bias, operand, save, {std::move(stamps), save});
+  return by_type(x.scalar_type(), [&]<typename T>() {
+    return forward<T>(x, weights, biases, projection_weight, projection_bias, operand, save, {std::move(stamps), save});
+  });
 }
 
 // highway backward: one fused loop per layer gives the gradients of its products; four kinds of product do the rest.
@@ -242,8 +240,9 @@ Gradients highway_backward(
   check.contiguous("saved", saved);
   check.tensor("grad", grad, x.scalar_type(), {x.size(0), projection_weight.has_value() ? projection_weight->size(0) : x.size(1)});
   const Operand operand = resolve_operand(precision, x.scalar_type());
-  return operand == Operand::Float64 ? backward<double>(grad, x, saved, weights, projection_weight, operand, need_x, need_weights)
-                                     : backward<float>(grad, x, saved, weights, projection_weight, operand, need_x, need_weights);
+  return by_type(x.scalar_type(), [&]<typename T>() {
+    return backward<T>(grad, x, saved, weights, projection_weight, operand, need_x, need_weights);
+  });
 }
 
 }  // namespace

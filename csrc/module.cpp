@@ -4,10 +4,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "common/buffer.h"
-#include "common/digest.h"
-#include "common/isa.h"
+#include "common/operand.h"
 #include "common/packed.h"
+#include "common/tensor.h"
 #include "static/cooccurrences.h"
 #include "static/vector_text.h"
 

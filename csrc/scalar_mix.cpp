@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "common/checks.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/tensor.h"
 
 namespace elmo_fast {
 namespace {
@@ -28,7 +28,7 @@ Shape shape_of(const Tensor& layer) {
 
 void check_layers(const Arguments& check, TensorList layers) {
   check.need(!layers.empty() && layers[0].dim() > 0, "layers must be at least one tensor [..., D]");
-  check.floating("layers[0]", layers[0], layers[0].sizes());
+  check.tensor("layers[0]", layers[0], kFloating, layers[0].sizes());
   check.tensors("layers", layers, layers[0].scalar_type(), layers[0].sizes());
 }
 
@@ -82,34 +82,37 @@ std::vector<double> block_sums(int64_t blocks, int64_t count, const Fill& fill) 
   return total;
 }
 
-template <typename T>
-ELMO_MULTIVERSION double sum_of(const T* x, int64_t n) {
+// The sum of term(i) for i below n, in 16 lanes.
+template <typename Term>
+ELMO_INLINE double sum_of_terms(int64_t n, const Term& term) {
   double lanes[16] = {};
   int64_t i = 0;
   for (; i + 16 <= n; i += 16)
-    for (int j = 0; j < 16; ++j) lanes[j] += static_cast<double>(x[i + j]);
+    for (int j = 0; j < 16; ++j) lanes[j] += term(i + j);
   double sum = 0;
-  for (; i < n; ++i) sum += static_cast<double>(x[i]);
+  for (; i < n; ++i) sum += term(i);
   for (const double lane : lanes) sum += lane;
   return sum;
 }
 
-// scalar_mix forward: statistics of each layer (two passes, double), then all mixes from one read of the layers.
+template <typename T>
+ELMO_MULTIVERSION double sum_of(const T* x, int64_t n) {
+  return sum_of_terms(n, [=](int64_t i) __attribute__((always_inline)) { return static_cast<double>(x[i]); });
+}
 
 template <typename T>
 ELMO_MULTIVERSION double squares_of(const T* x, int64_t n, double mean) {
-  double lanes[16] = {};
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    for (int j = 0; j < 16; ++j) {
-      const double d = static_cast<double>(x[i + j]) - mean;
-      lanes[j] += d * d;
-    }
-  }
-  double sum = 0;
-  for (; i < n; ++i) sum += (static_cast<double>(x[i]) - mean) * (static_cast<double>(x[i]) - mean);
-  for (const double lane : lanes) sum += lane;
-  return sum;
+  return sum_of_terms(n, [=](int64_t i) __attribute__((always_inline)) {
+    const double d = static_cast<double>(x[i]) - mean;
+    return d * d;
+  });
+}
+
+template <typename T>
+ELMO_MULTIVERSION double dot_of(const T* a, const T* b, int64_t n, double mean) {
+  return sum_of_terms(n, [=](int64_t i) __attribute__((always_inline)) {
+    return static_cast<double>(a[i]) * (static_cast<double>(b[i]) - mean);
+  });
 }
 
 // statistics[2, L]: mean and 1 / sqrt(variance + eps) of every layer, over the counted positions.
@@ -171,32 +174,20 @@ std::tuple<Tensor, Tensor> scalar_mix_forward(
   Tensor out = empty(sizes, layers[0].options());
   Tensor statistics = zeros({2, count}, layers[0].options().dtype(kDouble));
   std::fill_n(statistics.mutable_data_ptr<double>() + count, count, 1.0);
-  ELMO_DISPATCH_FLOATING(out.scalar_type(), [&] {
-    const auto p = pointers<scalar_t>(layers);
+  by_type(out.scalar_type(), [&]<typename T>() {
+    const auto p = pointers<T>(layers);
     if (layer_norm && shape.elements() > 0) {
       const int64_t positions = counted.has_value() ? count_of(*counted) : shape.positions;
       const double number = static_cast<double>(positions * shape.width);
-      fill_statistics<scalar_t>(p, shape, data_or_null(counted), eps, number, statistics.mutable_data_ptr<double>());
+      fill_statistics<T>(p, shape, data_or_null(counted), eps, number, statistics.mutable_data_ptr<double>());
     }
     const Tensor factors = coefficients.to(kDouble).mul(statistics[1]).to(out.scalar_type()).contiguous();
-    mix<scalar_t>(p, shape, factors, statistics[0].to(out.scalar_type()), out.mutable_data_ptr<scalar_t>());
+    mix<T>(p, shape, factors, statistics[0].to(out.scalar_type()), out.mutable_data_ptr<T>());
   });
   return {out, statistics};
 }
 
 // scalar_mix backward: one pass of sums (for the coefficients and through the statistics), one that writes the layers' gradients.
-
-template <typename T>
-ELMO_MULTIVERSION double dot_of(const T* a, const T* b, int64_t n, double mean) {
-  double lanes[16] = {};
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    for (int j = 0; j < 16; ++j) lanes[j] += static_cast<double>(a[i + j]) * (static_cast<double>(b[i + j]) - mean);
-  double sum = 0;
-  for (; i < n; ++i) sum += static_cast<double>(a[i]) * (static_cast<double>(b[i]) - mean);
-  for (const double lane : lanes) sum += lane;
-  return sum;
-}
 
 // sums[M, L + 1]: sum of dy_m * x_l over everything (x_l normalised), and sum of dy_m.
 Tensor sums_of(const Tensor& grad, const std::vector<Tensor>& layers, const Tensor& statistics) {
@@ -204,16 +195,16 @@ Tensor sums_of(const Tensor& grad, const std::vector<Tensor>& layers, const Tens
   const int64_t count = static_cast<int64_t>(layers.size()), mixes = grad.size(0);
   const double* mean = statistics.const_data_ptr<double>();
   Tensor sums = empty({mixes, count + 1}, statistics.options());
-  ELMO_DISPATCH_FLOATING(grad.scalar_type(), [&] {
-    const auto p = pointers<scalar_t>(layers);
-    const auto* dy = grad.const_data_ptr<scalar_t>();
+  by_type(grad.scalar_type(), [&]<typename T>() {
+    const auto p = pointers<T>(layers);
+    const auto* dy = grad.const_data_ptr<T>();
     const auto totals = block_sums(shape.blocks(), mixes * (count + 1), [&](int64_t block, double* partial) {
       const int64_t first = block * kPositions * shape.width;
       const int64_t n = std::min(shape.elements(), first + kPositions * shape.width) - first;
       for (int64_t m = 0; m < mixes; ++m) {
-        const scalar_t* row = dy + m * shape.elements() + first;
-        for (int64_t l = 0; l < count; ++l) partial[m * (count + 1) + l] = dot_of<scalar_t>(row, p[l] + first, n, mean[l]);
-        partial[m * (count + 1) + count] = sum_of<scalar_t>(row, n);
+        const T* row = dy + m * shape.elements() + first;
+        for (int64_t l = 0; l < count; ++l) partial[m * (count + 1) + l] = dot_of<T>(row, p[l] + first, n, mean[l]);
+        partial[m * (count + 1) + count] = sum_of<T>(row, n);
       }
     });
     std::copy(totals.begin(), totals.end(), sums.mutable_data_ptr<double>());
@@ -276,19 +267,19 @@ std::vector<Tensor> all_layer_gradients(
     for (auto& gradient : out) gradient.zero_();
     return out;
   }
-  ELMO_DISPATCH_FLOATING(grad.scalar_type(), [&] {
+  by_type(grad.scalar_type(), [&]<typename T>() {
     const Tensor factors = a.mul(inverse).to(grad.scalar_type()).contiguous();
-    std::vector<LayerTerms<scalar_t>> terms;
-    std::vector<scalar_t*> targets;
+    std::vector<LayerTerms<T>> terms;
+    std::vector<T*> targets;
     for (int64_t l = 0; l < count; ++l) {
       terms.push_back(
-          {factors.const_data_ptr<scalar_t>() + l, count, static_cast<scalar_t>(statistics.const_data_ptr<double>()[l]),
-           static_cast<scalar_t>(flow_mean.const_data_ptr<double>()[l]),
-           static_cast<scalar_t>(flow_variance.const_data_ptr<double>()[l])});
-      targets.push_back(out[l].mutable_data_ptr<scalar_t>());
+          {factors.const_data_ptr<T>() + l, count, static_cast<T>(statistics.const_data_ptr<double>()[l]),
+           static_cast<T>(flow_mean.const_data_ptr<double>()[l]),
+           static_cast<T>(flow_variance.const_data_ptr<double>()[l])});
+      targets.push_back(out[l].mutable_data_ptr<T>());
     }
-    layer_gradients<scalar_t>(
-        grad.const_data_ptr<scalar_t>(), pointers<scalar_t>(layers), shape, terms, mixes, layer_norm, data_or_null(counted), targets);
+    layer_gradients<T>(
+        grad.const_data_ptr<T>(), pointers<T>(layers), shape, terms, mixes, layer_norm, data_or_null(counted), targets);
   });
   return out;
 }

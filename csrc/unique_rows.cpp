@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "common/checks.h"
+#include "common/tensor.h"
 
 namespace elmo_fast {
 namespace {
@@ -53,7 +53,7 @@ std::vector<int64_t> first_occurrences(const id_t* ids, int64_t rows, int64_t co
 }
 
 std::tuple<Tensor, Tensor> unique_rows(const Tensor& ids_any) {
-  Arguments("unique_rows").whole("ids", ids_any, {kAny, kAny});
+  Arguments("unique_rows").tensor("ids", ids_any, kWhole, {kAny, kAny});
   const Tensor ids = ids_any.contiguous();
   const int64_t rows = ids.size(0), columns = ids.size(1);
   Tensor inverse = empty({rows}, ids.options().dtype(kLong)), unique;

@@ -18,7 +18,7 @@ import tempfile
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PROGRAMS = ROOT / "tools" / "try_wheel"
+INSIDE = ROOT / "tools" / "inside_wheel.py"
 NEEDED = ("bash", "sh", "cat", "head", "tail", "mkdir", "printf", "env", "uname")  # by README.md's lines; no compiler
 
 
@@ -58,15 +58,14 @@ def attempt(place: pathlib.Path, python: pathlib.Path, folder: pathlib.Path) -> 
     info = run(place / "bin" / "elmo-fast", "info", env=given, cwd=folder)
     if "instruction set" not in info:
         sys.exit(f"elmo-fast info does not say that the native kernels run: {info}")
-    digests = PROGRAMS / "op_digests.py"
-    found = json.loads(run(python, digests, env=given, cwd=folder))
+    found = json.loads(run(python, INSIDE, "digests", env=given, cwd=folder))
     here = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    wanted = json.loads(run(sys.executable, digests, env=here, cwd=folder))
+    wanted = json.loads(run(sys.executable, INSIDE, "digests", env=here, cwd=folder))
     different = sorted(name for name in wanted if found.get(name) != wanted[name])
     if different:
         sys.exit(f"other bits than those of the extension built in place: {'; '.join(different)}")
     (readme := folder / "readme").mkdir()
-    run(python, PROGRAMS / "readme_lines.py", ROOT, env=given, cwd=readme)
+    run(python, INSIDE, "readme", ROOT, env=given, cwd=readme)
     print(f"{len(wanted)} results of ops have the same bits, README.md's lines run")
 
 

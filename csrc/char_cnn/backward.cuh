@@ -3,8 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "char_cnn/gradients.h"
-#include "char_cnn/sums.h"
+#include "char_cnn/backward.h"
 
 namespace elmo_fast::char_cnn {
 

@@ -5,10 +5,10 @@
 #include <numeric>
 #include <vector>
 
-#include "common/checks.h"
 #include "common/packed.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/tensor.h"
 
 namespace elmo_fast::char_cnn {
 namespace {
@@ -84,8 +84,8 @@ std::shared_ptr<const Packed> packed_filters(const Tensor& weight, Operand opera
 
 // Raises unless embedding [characters, E] and every weight [n, E, k] have numbers of one dtype and 1 <= k <= C of ids [N, C].
 void check_words(const Arguments& check, const Tensor& ids, const Tensor& embedding, TensorList weights) {
-  check.whole("ids", ids, {kAny, kAny});
-  check.floating("embedding", embedding, {kAny, kAny});
+  check.tensor("ids", ids, kWhole, {kAny, kAny});
+  check.tensor("embedding", embedding, kFloating, {kAny, kAny});
   check.tensors("weights", weights, embedding.scalar_type(), {kAny, embedding.size(1), kAny});
   check.need(!weights.empty(), "weights must hold at least one tensor; got none");
   for (const auto& weight : weights)
@@ -93,9 +93,6 @@ void check_words(const Arguments& check, const Tensor& ids, const Tensor& embedd
         weight.size(2) >= 1 && weight.size(2) <= ids.size(1), "the width of weights must be from 1 to ", ids.size(1),
         ", the slots of ids; got ", weight.size(2));
 }
-
-// char_cnn forward: words sorted by length, 32 side by side. The windows at one position of 32 words are the rows of a product
-// whose stride is a word, so the convolution needs no copies; the maximum over positions runs in a tile and is written once.
 
 constexpr int64_t kWords = 32;  // words side by side
 
@@ -277,7 +274,7 @@ std::tuple<Tensor, Tensor> forward(
     const Tensor& ids, const Tensor& embedding, TensorList weights, TensorList biases, bool tanh, Operand operand,
     bool save, const Caching& caching) {
   auto f = prepare<T>(ids, embedding, weights, operand, caching);
-  const auto bias = cat(biases);
+  const auto bias = call("aten::cat", "", biases.vec(), int64_t{0});
   f.bias = bias.template const_data_ptr<T>(), f.tanh = tanh;
   auto features = empty({f.words.rows, f.features}, embedding.options());
   Tensor winners = empty({save ? f.words.rows : 0, f.features}, embedding.options().dtype(kShort));
@@ -296,8 +293,9 @@ std::tuple<Tensor, Tensor> char_cnn(
   for (size_t i = 0; i < weights.size(); ++i) check.tensor("biases", biases[i], embedding.scalar_type(), {weights[i].size(0)});
   check.need(ids.size(1) <= std::numeric_limits<int16_t>::max(), "ids must have at most 32767 slots; got ", ids.size(1));
   const Operand operand = resolve_operand(precision, embedding.scalar_type());
-  const auto of = operand == Operand::Float64 ? &forward<double> : &forward<float>;
-  return of(ids, embedding, weights, biases, tanh, operand, save, {std::move(stamps), save});
+  return by_type(embedding.scalar_type(), [&]<typename T>() {
+    return forward<T>(ids, embedding, weights, biases, tanh, operand, save, {std::move(stamps), save});
+  });
 }
 
 // char_cnn backward: each feature's gradient goes to the one window that won it. Sums run in an order that depends on the sizes
@@ -486,10 +484,10 @@ void check(
 // The gradient of max(x, 0) from its output; NaN passes.
 Tensor relu_backward(const Tensor& grad_any, const Tensor& features_any) {
   const Tensor grad = grad_any.contiguous(), features = features_any.contiguous(), passed = empty_like(grad);
-  ELMO_DISPATCH_FLOATING(grad.scalar_type(), [&] {
-    const auto *g = grad.const_data_ptr<scalar_t>(), *y = features.const_data_ptr<scalar_t>();
-    auto* to = passed.mutable_data_ptr<scalar_t>();
-    for (int64_t i = 0; i < grad.numel(); ++i) to[i] = y[i] <= 0 ? scalar_t(0) : g[i];
+  by_type(grad.scalar_type(), [&]<typename T>() {
+    const auto *g = grad.const_data_ptr<T>(), *y = features.const_data_ptr<T>();
+    auto* to = passed.mutable_data_ptr<T>();
+    for (int64_t i = 0; i < grad.numel(); ++i) to[i] = y[i] <= 0 ? T(0) : g[i];
   });
   return passed;
 }
@@ -499,10 +497,10 @@ Gradients char_cnn_backward(
     TensorList weights, bool tanh, const Name& precision, bool need_embedding, bool need_weights) {
   check(grad, features, winners, ids, embedding, weights);
   const Operand operand = resolve_operand(precision, embedding.scalar_type());
-  const auto gradient = (tanh ? tanh_backward(grad, features) : relu_backward(grad, features)).contiguous();
-  return embedding.scalar_type() == kDouble
-             ? backward<double>(gradient, winners, ids, embedding, weights, operand, need_embedding, need_weights)
-             : backward<float>(gradient, winners, ids, embedding, weights, operand, need_embedding, need_weights);
+  const auto gradient = (tanh ? call("aten::tanh_backward", "", grad, features) : relu_backward(grad, features)).contiguous();
+  return by_type(embedding.scalar_type(), [&]<typename T>() {
+    return backward<T>(gradient, winners, ids, embedding, weights, operand, need_embedding, need_weights);
+  });
 }
 
 }  // namespace

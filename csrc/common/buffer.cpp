@@ -1,4 +1,4 @@
-#include "common/buffer.h"
+#include "common/tensor.h"
 
 #include <cstdlib>
 #include <list>
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #endif
 
-#include "common/fork.h"
+#include "common/parallel.h"
 
 namespace elmo_fast {
 namespace {

@@ -2,23 +2,14 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/macros.h>
 
 #include "common/tensor.h"
 
 namespace elmo_fast {
 
-// Makes a device the current one, as long as it lives.
-class CudaGuard {
- public:
-  explicit CudaGuard(int32_t device) { TORCH_ERROR_CODE_CHECK(aoti_torch_create_cuda_guard(device, &guard_)); }
-  ~CudaGuard() { aoti_torch_delete_cuda_guard(guard_); }
-  CudaGuard(const CudaGuard&) = delete;
-  CudaGuard& operator=(const CudaGuard&) = delete;
-
- private:
-  CUDAGuardHandle guard_ = nullptr;
-};
+using CudaGuard = torch::stable::accelerator::DeviceGuard;  // makes a device the current one, as long as it lives
 
 inline cudaStream_t current_stream(int32_t device) {
   void* stream = nullptr;

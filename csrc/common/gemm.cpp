@@ -1,9 +1,8 @@
 #include "common/gemm.h"
 
-#include "common/buffer.h"
-#include "common/checks.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/tensor.h"
 #include "common/tiles.h"
 
 #include <algorithm>
@@ -135,7 +134,7 @@ void multiply(
 
 Tensor matmul(const Tensor& a, const Tensor& b, Operand operand) {
   const Arguments check("matmul");
-  check.floating("a", a, {kAny, kAny});
+  check.tensor("a", a, kFloating, {kAny, kAny});
   check.tensor("b", b, a.scalar_type(), {a.size(1), kAny});
   const auto x = to_operand_rows(a, operand);
   const auto w = pack(b, operand);

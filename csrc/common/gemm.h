@@ -2,12 +2,10 @@
 // A row of y does not depend on how many other rows there are: every element sums its K terms in one fixed order.
 #pragma once
 
-
 #include <string>
 #include <vector>
 
 #include "common/block_kernels.h"
-#include "common/isa.h"
 #include "common/operand.h"
 #include "common/tiles.h"
 
@@ -25,6 +23,11 @@ struct Packed {
 // `rows` likewise for the K terms.
 Packed pack(
     const Tensor& weight, Operand operand, const std::vector<int64_t>& columns = {}, const std::vector<int64_t>& rows = {});
+
+// target[i][j] = lines[j][i] for 16 lines of `count` units.
+void interleave_units(const uint16_t* const* lines, int64_t count, uint16_t* target);
+void interleave_units(const uint32_t* const* lines, int64_t count, uint32_t* target);
+void interleave_units(const double* const* lines, int64_t count, double* target);
 
 // As below for blocks first..last-1, whose results start `block_stride` apart; x is read once, not once per block.
 template <typename T>

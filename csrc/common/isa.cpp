@@ -1,4 +1,4 @@
-#include "common/isa.h"
+#include "common/operand.h"
 
 
 #include <atomic>

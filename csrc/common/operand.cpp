@@ -4,7 +4,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "common/isa.h"
 #include "common/simd.h"
 
 namespace elmo_fast {

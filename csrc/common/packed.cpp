@@ -1,15 +1,103 @@
 #include "common/packed.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <tuple>
 
-#include "common/digest.h"
-#include "common/fork.h"
+#include "common/parallel.h"
+#include "common/simd.h"
 
 namespace elmo_fast {
 namespace {
+
+constexpr int64_t kLanes = 32, kLine = kLanes * 8;  // independent chains of a multiplication each, enough to hide its latency
+constexpr int64_t kChunk = int64_t(1) << 20;        // bytes that one task reads; a fixed number, so that threads change no digest
+constexpr uint64_t kOdd = 0x9e3779b1, kWide = 0x9e3779b97f4a7c15;
+
+// Every step maps lanes one to one for a given word, and words one to one for a given lane: a change of one word always shows. The
+// rotation brings high bits down, which multiplications only move up: without it two changed signs in one lane would cancel.
+ELMO_MULTIVERSION void mix_lines(uint64_t* __restrict lanes, const char* __restrict bytes, int64_t lines) {
+  uint64_t lane[kLanes], word[kLanes];
+  std::memcpy(lane, lanes, sizeof(lane));
+  for (int64_t line = 0; line < lines; ++line) {
+    std::memcpy(word, bytes + line * kLine, kLine);
+    for (int64_t i = 0; i < kLanes; ++i) {
+      const uint64_t x = lane[i] ^ word[i], turned = x << 29 | x >> 35;
+      lane[i] = (turned & 0xffffffff) * kOdd + ((turned >> 32) * kOdd << 32);  // turned * kOdd in products of 32 bits, which vectors have
+    }
+  }
+  std::memcpy(lanes, lane, sizeof(lane));
+}
+
+uint64_t folded(uint64_t digest, uint64_t word) {
+  digest = (digest ^ word) * kWide;
+  return digest ^ digest >> 32;
+}
+
+uint64_t digest_of_bytes(const char* bytes, int64_t count) {
+  uint64_t lanes[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) lanes[i] = kWide * (i + 1);
+  const int64_t lines = count / kLine;
+  mix_lines(lanes, bytes, lines);
+  if (const int64_t rest = count % kLine; rest > 0) {
+    char line[kLine] = {};
+    std::memcpy(line, bytes + lines * kLine, rest);
+    mix_lines(lanes, line, 1);
+  }
+  uint64_t digest = static_cast<uint64_t>(count);
+  for (const uint64_t lane : lanes) digest = folded(digest, lane);
+  return digest;
+}
+
+}  // namespace
+
+uint64_t digest_of(const void* data, int64_t count) {
+  const auto* bytes = static_cast<const char*>(data);
+  const int64_t chunks = (count + kChunk - 1) / kChunk;
+  std::vector<uint64_t> digests(chunks);
+  parallel_for(chunks, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) digests[i] = digest_of_bytes(bytes + i * kChunk, std::min(kChunk, count - i * kChunk));
+  });
+  uint64_t digest = 0;
+  for (const uint64_t each : digests) digest = folded(digest, each);
+  return digest;
+}
+
+namespace {
+
+// Whether a tensor's numbers fill one piece of memory, in whatever order of dimensions.
+bool is_dense(const Tensor& t) {
+  std::vector<int64_t> order(t.dim());
+  for (int64_t d = 0; d < t.dim(); ++d) order[d] = d;
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return t.stride(a) < t.stride(b); });
+  int64_t stride = 1;
+  for (const int64_t d : order) {
+    if (t.size(d) == 1) continue;
+    if (t.stride(d) != stride) return false;
+    stride *= t.size(d);
+  }
+  return true;
+}
+
+uint64_t full_digest_of(const Tensor& tensor) { return tensor.numel() == 0 ? 0 : digest_of(tensor.const_data_ptr(), tensor.nbytes()); }
+
+// The digest of 256 numbers spread over a dense tensor, its first and last among them.
+uint64_t sampled_digest_of(const Tensor& tensor) {
+  constexpr int64_t kSamples = 256;
+  if (tensor.numel() <= kSamples) return full_digest_of(tensor);
+  const int64_t size = tensor.element_size();
+  const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
+  uint64_t digest = 0;
+  for (int64_t i = 0; i < kSamples; ++i) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, bytes + i * (tensor.numel() - 1) / (kSamples - 1) * size, size);
+    digest = folded(digest, bits);
+  }
+  return digest;
+}
 
 // What is known of a weight when its copy is made.
 struct State {
@@ -30,6 +118,11 @@ std::atomic<bool> hears_of_deaths{false};
 Entries& entries() {
   static auto* map = new Entries();  // never destroyed: tensors may outlive static destructors
   return *map;
+}
+
+// The version counter; -1 of a tensor of inference mode, which has none.
+int64_t version_of(const Tensor& tensor) {
+  return call<bool>("aten::is_inference", "", tensor) ? -1 : call<int64_t>("aten::_version", "", tensor);
 }
 
 const void* begin_of(const Tensor& t) {
@@ -72,12 +165,12 @@ std::shared_ptr<const Packed> packed_of(
   if (entry.packed && stamp != kUnstamped && entry.state.storage == stamp && entry.state.version == now.version &&
       entry.state.sample == now.sample)
     return entry.packed;
-  now.digest = digest_of(weight);
+  now.digest = full_digest_of(weight);
   const bool same = entry.packed && entry.state.digest == now.digest;  // the same numbers, whoever wrote them
   if (same && stamp == kUnstamped) return entry.packed;
   const auto packed = same ? entry.packed : std::make_shared<const Packed>(make());
-  if (!same && digest_of(weight) != now.digest) return packed;  // another thread writes to it
-  now.storage = watch_storage(weight);
+  if (!same && full_digest_of(weight) != now.digest) return packed;  // another thread writes to it
+  now.storage = call<int64_t>("elmo_fast_python::watch_storage", "", weight);  // which Python forgets with forget_packed when it dies
   const void* begin = begin_of(weight);
   drop([&](const Entry& each) { return each.state.storage == now.storage && each.begin != begin; });
   keep(key, {now, begin, packed});

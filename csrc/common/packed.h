@@ -1,4 +1,4 @@
-// Packed copies of weights, cached while the weights are alive and unchanged.
+// Packed copies of weights, cached while the weights are alive and unchanged, and the digests that tell whether they are.
 #pragma once
 
 #include <functional>
@@ -8,6 +8,9 @@
 #include "common/gemm.h"
 
 namespace elmo_fast {
+
+// A 64-bit digest of bytes: equal for equal ones, and for others different except once in 2^64.
+uint64_t digest_of(const void* data, int64_t bytes);
 
 // How the weights of one call may be cached. A stamp is the number that Python gave to a weight's storage (elmo_fast/ops/_weights.py) if
 // nothing but operations that move the version counter may write to it; kUnstamped is the stamp of all others.

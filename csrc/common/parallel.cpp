@@ -1,10 +1,8 @@
 #include "common/parallel.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "common/tensor.h"
-#include "common/workers.h"
 
 // OpenMP's, from whichever library torch brought: linked here, it could be another, whose number torch does not read.
 extern "C" {
@@ -17,29 +15,14 @@ namespace {
 
 constexpr int64_t kPieces = 8;  // for each thread: the last one to end has an eighth of its share to do alone at most
 
-// How many threads this thread has, for loops of ours and for torch's own: torch.set_num_threads would also set what new threads begin with.
-class Threads {
- public:
-  explicit Threads(int64_t count) : before(static_cast<int>(num_threads())) { omp_set_num_threads(static_cast<int>(count)); }
-  ~Threads() { omp_set_num_threads(before); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  const int before;
+// Calls f when the block ends.
+template <typename F>
+struct AtEnd {
+  const F f;
+  ~AtEnd() { f(); }
 };
-
-// A helper's torch remembers no operation for autograd, which is the caller's: kernels run below it.
-class NoGradient {
- public:
-  NoGradient() : before(aoti_torch_grad_mode_is_enabled()) { aoti_torch_grad_mode_set_enabled(false); }
-  ~NoGradient() { aoti_torch_grad_mode_set_enabled(before); }
-  NoGradient(const NoGradient&) = delete;
-  NoGradient& operator=(const NoGradient&) = delete;
-
- private:
-  const bool before;
-};
+template <typename F>
+AtEnd(F) -> AtEnd<F>;
 
 }  // namespace
 
@@ -59,9 +42,16 @@ void run_pieces(int64_t threads, int64_t count, int64_t grain, const std::functi
   Pieces pieces(count, std::max(grain, (count + kPieces * threads - 1) / (kPieces * threads)));
   const int64_t within = num_threads() / threads;
   call_together(threads - 1, [&](bool helper) {
-    std::optional<NoGradient> below_autograd;
-    if (helper) below_autograd.emplace();
-    const Threads own(within);
+    // How many threads this thread has, for loops of ours and for torch's own: torch.set_num_threads would also set what new threads begin
+    // with. A helper's torch remembers no operation for autograd, which is the caller's: kernels run below it.
+    const int before = static_cast<int>(num_threads());
+    const bool gradient = aoti_torch_grad_mode_is_enabled();
+    const AtEnd restore{[&] {
+      omp_set_num_threads(before);
+      if (helper) aoti_torch_grad_mode_set_enabled(gradient);
+    }};
+    omp_set_num_threads(static_cast<int>(within));
+    if (helper) aoti_torch_grad_mode_set_enabled(false);
     try {
       pieces.take_each(f);
     } catch (...) {

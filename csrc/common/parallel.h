@@ -1,9 +1,16 @@
 // Loops shared by threads, in place of torch's parallel_for: its threads spin at the end of a loop until the last one is there, which on a busy
-// machine takes the time that the last one needs, and its shares are fixed before it is known which thread runs.
+// machine takes the time that the last one needs, and its shares are fixed before it is known which thread runs. No torch here: the threads
+// (workers.cpp) are compiled and tested alone.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <mutex>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#endif
 
 namespace elmo_fast {
 
@@ -24,6 +31,48 @@ void parallel_for(int64_t count, int64_t grain, const F& f) {
     f(int64_t(0), count);
   else
     run_pieces(threads, count, grain, f);
+}
+
+// 0..count-1 in pieces of `size` (the last may be shorter). A thread takes the next piece when it has done one, so that a thread that the
+// system has stopped delays one piece alone.
+class Pieces {
+ public:
+  Pieces(int64_t count, int64_t size) : count(count), size(size) {}
+
+  // Calls f(begin, end) for pieces that no other thread has taken, until none is left.
+  template <typename F>
+  void take_each(const F& f) {
+    for (;;) {
+      const int64_t begin = next.fetch_add(size, std::memory_order_relaxed);
+      if (begin >= count) return;
+      f(begin, begin + size < count ? begin + size : count);
+    }
+  }
+  // The pieces that nobody has taken stay undone.
+  void stop() { next.store(count, std::memory_order_relaxed); }
+
+ private:
+  const int64_t count, size;
+  std::atomic<int64_t> next{0};
+};
+
+// Calls f(false) on this thread, and f(true) on up to `helpers` others meanwhile. Returns when this call and those that have begun by its end
+// have returned: a helper that the system has not woken until then never begins. Rethrows the first exception of any of them. f may call
+// call_together itself; any number of threads may. Raises std::system_error where the system refuses a thread.
+void call_together(int64_t helpers, const std::function<void(bool helper)>& f);
+
+// The mutex of `Owner`, which every fork takes and opens again: fork() copies the locks of threads that the child does not have. No code may
+// wait for a second one, or for Python, while it holds one. Never destroyed: tensors may outlive static destructors.
+template <typename Owner>
+std::mutex& guard_of() {
+  static auto* mutex = [] {
+#if defined(__unix__) || defined(__APPLE__)
+    constexpr auto open = [] { guard_of<Owner>().unlock(); };
+    pthread_atfork([] { guard_of<Owner>().lock(); }, open, open);
+#endif
+    return new std::mutex();
+  }();
+  return *mutex;
 }
 
 }  // namespace elmo_fast

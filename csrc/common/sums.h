@@ -98,13 +98,13 @@ inline void add_column_sums(const Tensor& any, const Tensor& weights, const Tens
   const Tensor x = any.contiguous();
   const int64_t rows = x.size(0), columns = x.size(1);
   auto* target = sums.mutable_data_ptr<double>();
-  ELMO_DISPATCH_FLOATING(x.scalar_type(), [&] {
-    const auto* source = x.const_data_ptr<scalar_t>();
-    const auto* factors = weights.defined() ? weights.const_data_ptr<scalar_t>() : nullptr;
+  by_type(x.scalar_type(), [&]<typename T>() {
+    const auto* source = x.const_data_ptr<T>();
+    const auto* factors = weights.defined() ? weights.const_data_ptr<T>() : nullptr;
     parallel_for((columns + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {
       for (int64_t first = begin * kBlock; first < std::min(columns, end * kBlock); first += kBlock)
         for (int64_t row = 0; row < rows; row += kSumRows)
-          add_rows<scalar_t>(
+          add_rows<T>(
               source + row * columns + first, factors == nullptr ? nullptr : factors + row, std::min(kSumRows, rows - row), columns,
               target + first, std::min(kBlock, columns - first));
     });

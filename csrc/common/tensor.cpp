@@ -5,10 +5,8 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 
 namespace elmo_fast {
 namespace {
@@ -22,15 +20,13 @@ std::vector<int64_t> contiguous_strides(IntArrayRef sizes) {
   return strides;
 }
 
-// torch's operator of that name, of one result or none.
-template <typename Result = Tensor, typename... Arguments>
-Result call(const char* op, const char* overload, const Arguments&... arguments) {
-  std::array<StableIValue, sizeof...(Arguments)> stack{torch::stable::detail::from(arguments)...};
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(op, overload, stack.data(), TORCH_ABI_VERSION));
-  if constexpr (!std::is_void_v<Result>) return torch::stable::detail::to<Result>(stack[0]);
-}
-
 std::atomic<bool> fills{false};
+
+std::string shape_of(IntArrayRef sizes) {
+  std::string text = "[";
+  for (const int64_t size : sizes) text += (text.size() > 1 ? ", " : "") + (size == kAny ? std::string("any") : std::to_string(size));
+  return text + "]";
+}
 
 }  // namespace
 
@@ -194,12 +190,6 @@ Tensor tensor_of(void* data, IntArrayRef sizes, const Options& options, void (*r
   return Tensor(made);
 }
 
-Tensor cat(TensorList tensors) { return call("aten::cat", "", tensors.vec(), int64_t{0}); }
-Tensor index_select(const Tensor& x, const Tensor& index) { return call("aten::index_select", "", x, int64_t{0}, index); }
-Tensor expm1(const Tensor& x) { return call("aten::expm1", "", x); }
-Tensor neg(const Tensor& x) { return call("aten::neg", "", x); }
-Tensor tanh_backward(const Tensor& grad, const Tensor& output) { return call("aten::tanh_backward", "", grad, output); }
-
 void mm_out(const Tensor& out, const Tensor& a, const Tensor& b) {
   TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(out.get(), a.get(), b.get()));
 }
@@ -207,22 +197,42 @@ void addmm_out(const Tensor& out, const Tensor& bias, const Tensor& a, const Ten
   TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(out.get(), bias.get(), a.get(), b.get(), 1.0, 1.0));
 }
 
-int64_t version_of(const Tensor& tensor) {
-  return call<bool>("aten::is_inference", "", tensor) ? -1 : call<int64_t>("aten::_version", "", tensor);
-}
-
-int64_t watch_storage(const Tensor& tensor) { return call<int64_t>("elmo_fast_python::watch_storage", "", tensor); }
-
-// A view shares the version counter, and writing none of its numbers moves it.
-void mark_written(const Tensor& tensor) {
-  const Tensor all = call("aten::flatten", "using_ints", call("aten::detach", "", tensor), int64_t{0}, int64_t{-1});
-  call("aten::zero_", "", call("aten::narrow", "", all, int64_t{0}, int64_t{0}, int64_t{0}));
-}
-
 void fill_new_memory(bool fill) { fills.store(fill, std::memory_order_relaxed); }
 
 void fill_if_asked(void* memory, int64_t bytes) {
   if (bytes > 0 && fills.load(std::memory_order_relaxed)) std::memset(memory, 0xff, bytes);
+}
+
+void Arguments::tensor(const std::string& name, const Tensor& given, Types types, IntArrayRef sizes) const {
+  const auto alike = [](int64_t wanted, int64_t size) { return wanted == kAny || wanted == size; };
+  const bool defined = given.defined(), either = types.first != types.second;
+  if (defined && std::equal(sizes.begin(), sizes.end(), given.sizes().begin(), given.sizes().end(), alike) &&
+      (given.scalar_type() == types.first || given.scalar_type() == types.second))
+    return;
+  const std::string wanted = either ? text_of(types.first, " or ", types.second) : text_of(types.first);
+  const std::string got = defined ? text_of("shape ", shape_of(given.sizes()), ", ", given.scalar_type()) : "no tensor";
+  need(false, name, " must have shape ", shape_of(sizes), ", ", wanted, "; got ", got);
+}
+
+void Arguments::tensor(const std::string& name, const std::optional<Tensor>& given, Types types, IntArrayRef sizes) const {
+  if (given.has_value()) tensor(name, *given, types, sizes);
+}
+
+void Arguments::tensors(const std::string& name, TensorList given, Types types, IntArrayRef sizes) const {
+  for (size_t i = 0; i < given.size(); ++i) tensor(text_of(name, "[", i, "]"), given[i], types, sizes);
+}
+
+void Arguments::contiguous(const std::string& name, const Tensor& given) const {
+  need(given.is_contiguous(), name, " must be contiguous; got strides ", shape_of(given.strides()));
+}
+
+void Arguments::ids(const std::string& name, const Tensor& given, int64_t limit) const {
+  if (given.numel() == 0) return;
+  const Tensor wide = given.to(kLong).contiguous();
+  const auto* id = wide.const_data_ptr<int64_t>();
+  const auto [least, most] = std::minmax_element(id, id + wide.numel());
+  const int64_t low = *least, high = *most;
+  ELMO_CHECK_INDEX(low >= 0 && high < limit, op_, ": ", name, " must lie from 0 to ", limit - 1, "; got ", low, " to ", high);
 }
 
 }  // namespace elmo_fast

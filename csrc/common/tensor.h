@@ -1,11 +1,13 @@
-// torch's tensors through its stable C ABI (torch/csrc/stable), of which one build serves every torch from 2.11 on. Views are made without
-// torch's dispatcher: they carry no autograd and cost nanoseconds. What computes is torch's own operator where a kernel has none of its own.
+// torch's tensors through its stable C ABI (torch/csrc/stable), of which one build serves every torch from 2.11 on, and what a kernel asks of
+// them before it touches their memory. Views are made without torch's dispatcher: they carry no autograd and cost nanoseconds. What computes
+// is torch's own operator where a kernel has none of its own.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -42,17 +44,11 @@ std::string text_of(const Words&... words) {
 #define ELMO_CHECK_INDEX(holds, ...) ELMO_CHECK_AS(std::out_of_range, holds, __VA_ARGS__)
 #define ELMO_CHECK(holds, ...) ELMO_CHECK_AS(std::runtime_error, holds, __VA_ARGS__)
 
-// Runs a lambda in which scalar_t is the type of these numbers, double or float.
-#define ELMO_DISPATCH_FLOATING(numbers, ...) \
-  do {                                       \
-    if ((numbers) == ::elmo_fast::kDouble) { \
-      using scalar_t = double;               \
-      __VA_ARGS__();                         \
-    } else {                                 \
-      using scalar_t = float;                \
-      __VA_ARGS__();                         \
-    }                                        \
-  } while (false)
+// f<T>() for the type of these numbers, double or float.
+template <typename F>
+auto by_type(ScalarType numbers, const F& f) {
+  return numbers == kDouble ? f.template operator()<double>() : f.template operator()<float>();
+}
 
 // What a new tensor is to be.
 struct Options {
@@ -126,26 +122,54 @@ Tensor filled(IntArrayRef sizes, double value, const Options& options);
 // Memory of one's own as a contiguous tensor; release(data, what) is called when the last that shares it dies.
 Tensor tensor_of(void* data, IntArrayRef sizes, const Options& options, void (*release)(void*, void*), void* what);
 
-Tensor cat(TensorList tensors);  // along the first dimension
-Tensor index_select(const Tensor& x, const Tensor& index);  // rows
+// empty(), on huge pages from 2 MiB on: a fresh 4 KiB page costs a fault for every 1024 floats, streamed weights a TLB entry each. The memory is
+// kept when the tensor dies, at most 1 GiB of it, and serves later buffers of about its size: what went back to the system is cleared (in a
+// virtual machine: fetched from the host) before it comes again.
+Tensor empty_buffer(IntArrayRef sizes, const Options& options);
+int64_t idle_buffer_bytes();
+void clear_idle_buffers();
+
 Tensor add(const Tensor& a, const Tensor& b);
-Tensor expm1(const Tensor& x);
-Tensor neg(const Tensor& x);
-Tensor tanh_backward(const Tensor& grad, const Tensor& output);
-// out <- (bias or beta · out +) a · b
+// out <- (bias +) a · b
 void mm_out(const Tensor& out, const Tensor& a, const Tensor& b);
 void addmm_out(const Tensor& out, const Tensor& bias, const Tensor& a, const Tensor& b);
-
-// The version counter; -1 of a tensor of inference mode, which has none.
-int64_t version_of(const Tensor& tensor);
-// The number that Python gives to this tensor's storage; when the storage dies, Python calls forget_packed() with it.
-int64_t watch_storage(const Tensor& tensor);
-// Tells autograd, and whoever keeps copies, that these numbers changed.
-void mark_written(const Tensor& tensor);
 
 // Whether memory that nothing has written is filled with bytes that make every float NaN, so that tests see an output that nothing wrote.
 void fill_new_memory(bool fill);
 void fill_if_asked(void* memory, int64_t bytes);
+
+constexpr int64_t kAny = -1;  // a size of any number
+
+// The dtypes that an argument may have.
+struct Types {
+  constexpr Types(ScalarType only) : first(only), second(only) {}
+  constexpr Types(ScalarType first, ScalarType second) : first(first), second(second) {}
+  ScalarType first, second;
+};
+constexpr Types kFloating{kFloat, kDouble}, kWhole{kLong, kInt};
+
+// The arguments of one op: torch.ops.elmo_fast.* can be called past the public functions of Python, whose checks say more, and earlier. Each
+// check raises ValueError with the op, the argument, what was wanted and what was given.
+class Arguments {
+ public:
+  explicit Arguments(const char* op) : op_(op) {}
+
+  void tensor(const std::string& name, const Tensor& given, Types types, IntArrayRef sizes) const;
+  void tensor(const std::string& name, const std::optional<Tensor>& given, Types types, IntArrayRef sizes) const;
+  void tensors(const std::string& name, TensorList given, Types types, IntArrayRef sizes) const;
+  // Read or written as one stretch of memory.
+  void contiguous(const std::string& name, const Tensor& given) const;
+  // IndexError unless all ids lie in 0..limit-1. Looks at every one.
+  void ids(const std::string& name, const Tensor& given, int64_t limit) const;
+  // Anything else: what is said is "op: " and `words`.
+  template <typename... Words>
+  void need(bool holds, const Words&... words) const {
+    ELMO_CHECK_VALUE(holds, op_, ": ", words...);
+  }
+
+ private:
+  const char* op_;
+};
 
 // A text as ops take it: torch 2.13's own conversion to std::string never frees what it made.
 struct Name : std::string {
@@ -195,3 +219,15 @@ struct ToImpl<elmo_fast::Name> {
   }
 };
 HIDDEN_NAMESPACE_END(torch, stable, detail)
+
+namespace elmo_fast {
+
+// torch's operator of that name, of one result or none.
+template <typename Result = Tensor, typename... Arguments>
+Result call(const char* op, const char* overload, const Arguments&... arguments) {
+  std::array<StableIValue, sizeof...(Arguments)> stack{torch::stable::detail::from(arguments)...};
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(op, overload, stack.data(), TORCH_ABI_VERSION));
+  if constexpr (!std::is_void_v<Result>) return torch::stable::detail::to<Result>(stack[0]);
+}
+
+}  // namespace elmo_fast

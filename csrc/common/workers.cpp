@@ -1,4 +1,4 @@
-#include "common/workers.h"
+#include "common/parallel.h"
 
 #include <exception>
 #include <mutex>

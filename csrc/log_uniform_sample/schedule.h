@@ -3,7 +3,7 @@
 // that ids, their order and the number of tries are those of drawing one by one. `Block` is a thread block or a loop (common/block.cuh).
 #pragma once
 
-#include "log_uniform_sample/draw.h"
+#include "common/philox.h"
 
 namespace elmo_fast::log_uniform {
 

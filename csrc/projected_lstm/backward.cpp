@@ -1,10 +1,8 @@
-
 #include <cstring>
 #include <limits>
 
-#include "common/buffer.h"
-#include "common/interleave.h"
 #include "common/packed.h"
+#include "common/tensor.h"
 #include "projected_lstm/cells.h"
 #include "projected_lstm/layout.h"
 
@@ -12,18 +10,14 @@ namespace elmo_fast::projected_lstm {
 namespace {
 
 ELMO_MULTIVERSION void run_cells_backward(
-    int64_t rows, const float* dh, int64_t ld_dh, const float* gates, int64_t ld_gates, const float* before, int64_t ld_before,
-    const float* previous, int64_t ld_previous, float previous_clip, float* dc, int64_t ld_dc, float* dgates, double* bias, float* h,
-    int64_t ld_h, float clip) {
-  cells_backward<float>(
-      rows, dh, ld_dh, gates, ld_gates, before, ld_before, previous, ld_previous, previous_clip, dc, ld_dc, dgates, bias, h, ld_h, clip);
+    int64_t rows, const float* dh, const float* gates, const float* before, const float* previous, float previous_clip, float* dc, float* dgates,
+    double* bias, float* h, int64_t ld_h, float clip) {
+  cells_backward<float>(rows, dh, gates, before, previous, previous_clip, dc, dgates, bias, h, ld_h, clip);
 }
 void run_cells_backward(
-    int64_t rows, const double* dh, int64_t ld_dh, const double* gates, int64_t ld_gates, const double* before, int64_t ld_before,
-    const double* previous, int64_t ld_previous, double previous_clip, double* dc, int64_t ld_dc, double* dgates, double* bias, double* h,
-    int64_t ld_h, double clip) {
-  cells_backward<double>(
-      rows, dh, ld_dh, gates, ld_gates, before, ld_before, previous, ld_previous, previous_clip, dc, ld_dc, dgates, bias, h, ld_h, clip);
+    int64_t rows, const double* dh, const double* gates, const double* before, const double* previous, double previous_clip, double* dc,
+    double* dgates, double* bias, double* h, int64_t ld_h, double clip) {
+  cells_backward<double>(rows, dh, gates, before, previous, previous_clip, dc, dgates, bias, h, ld_h, clip);
 }
 
 // One direction while its gradient walks from the last step to the first. Buffers in sorted row order, or packed step by step.
@@ -114,8 +108,8 @@ class Backward {
                                : d.cells + (first + steps.offset[s - 1] + row) * kCells;
     const T previous_clip = s == 0 ? std::numeric_limits<T>::infinity() : cell_clip;  // the first state is used as given
     run_cells_backward(
-        rows, dh, kBlock, d.gates + (first + packed) * kBlock, kBlock, d.cells + (first + packed) * kCells, kCells, previous, kCells,
-        previous_clip, d.dc.template mutable_data_ptr<T>() + (group * steps.batch + row) * kCells, kCells, dgates,
+        rows, dh, d.gates + (first + packed) * kBlock, d.cells + (first + packed) * kCells, previous, previous_clip,
+        d.dc.template mutable_data_ptr<T>() + (group * steps.batch + row) * kCells, dgates,
         d.dbias.template mutable_data_ptr<double>() + group * kBlock,
         d.hidden.template mutable_data_ptr<T>() + packed * d.hidden.size(1) + group * kCells, d.hidden.size(1), cell_clip);
     // Lanes past the last cell hold NaN where x is infinite, which the zeros that they meet in W_hh do not stop.
@@ -222,57 +216,58 @@ Tensor scatter_steps(const Tensor& rows, const Tensor* residual, const Sizes& n,
   return dx;
 }
 
+// What flows in, and what forward saved.
+struct Saved {
+  const Tensor& d_outputs;
+  const std::optional<Tensor>&d_h, &d_c;
+  const Tensor &gates, &cells, &projections;
+};
+
 template <typename T>
-Gradients backward_of(
-    const Tensor& d_outputs, const std::optional<Tensor>& d_h, const std::optional<Tensor>& d_c, TensorList inputs,
-    TensorList weight_ih, TensorList weight_hh, TensorList weight_hr, const Tensor& lengths,
-    const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks, const Tensor& gates,
-    const Tensor& cells, const Tensor& projections, const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual,
-    Operand operand, bool need_inputs, bool need_weights) {
-  const Sizes n = sizes_of(inputs, weight_hh);
-  const Steps steps(lengths, n.time);
+Gradients backward_of(const Given& g, const Saved& saved, const Sizes& n, Operand operand, bool need_inputs, bool need_weights) {
+  const Steps steps(g.lengths, n.time);
   const int64_t positions = steps.valid(), columns = n.gate_columns();
-  const auto options = inputs[0].options(), held = options.dtype(storage_type(operand));
+  const auto options = g.inputs[0].options(), held = options.dtype(storage_type(operand));
   const auto order = gate_order(n);
   const auto each = [&](bool needed) { return std::vector<Tensor>(needed ? n.directions : 0); };
   auto dx = each(need_inputs), d_ih = each(need_weights), d_hh = each(need_weights), d_bias = each(need_weights);
-  auto d_hr = each(need_weights && !weight_hr.empty());
+  auto d_hr = each(need_weights && !g.weight_hr.empty());
   auto dh0 = empty({n.directions, n.batch, n.output}, options), dc0 = empty({n.directions, n.batch, n.cells}, options);
   each_direction(n.directions, false, [&](int64_t r) {
     Direction<T> d;
-    d.reverse = reverse[r];
-    d.recurrent_weight = std::make_shared<const Packed>(pack(weight_hh[r], operand, {}, order));
-    if (!weight_hr.empty())
-      d.projection = std::make_shared<const Packed>(pack(weight_hr[r], operand));
-    d.dy = gather_steps<T>(d_outputs[r], steps, d.reverse);
-    d.c0 = to_blocks(sorted_rows<T>(c0, r, steps, n.padded_cells(), inputs[0]));
-    d.dh = sorted_rows<T>(d_h, r, steps, n.output, inputs[0]);
-    d.dc = to_blocks(sorted_rows<T>(d_c, r, steps, n.padded_cells(), inputs[0]));
-    if (!masks.empty()) d.mask = masks[r].contiguous();
+    d.reverse = g.reverse[r];
+    d.recurrent_weight = std::make_shared<const Packed>(pack(g.weight_hh[r], operand, {}, order));
+    if (!g.weight_hr.empty())
+      d.projection = std::make_shared<const Packed>(pack(g.weight_hr[r], operand));
+    d.dy = gather_steps<T>(saved.d_outputs[r], steps, d.reverse);
+    d.c0 = to_blocks(sorted_rows<T>(g.c0, r, steps, n.padded_cells(), g.inputs[0]));
+    d.dh = sorted_rows<T>(saved.d_h, r, steps, n.output, g.inputs[0]);
+    d.dc = to_blocks(sorted_rows<T>(saved.d_c, r, steps, n.padded_cells(), g.inputs[0]));
+    if (!g.masks.empty()) d.mask = g.masks[r].contiguous();
     d.dm = empty_buffer({positions, n.output}, options);
     d.dm_operands = zeros({positions, padded(n.output, operand)}, held);
     d.dgates = empty_buffer({positions, columns + kSkew}, held);
     d.hidden = empty_buffer({positions, n.padded_cells() + kSkew}, options);
     d.dbias = zeros({columns}, Options{kDouble});
-    d.gates = gates[r].const_data_ptr<T>();
-    d.cells = cells[r].const_data_ptr<T>();
-    d.projections = projections[r].const_data_ptr<T>();
-    Backward<T>(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip)).run(d);
+    d.gates = saved.gates[r].const_data_ptr<T>();
+    d.cells = saved.cells[r].const_data_ptr<T>();
+    d.projections = saved.projections[r].const_data_ptr<T>();
+    Backward<T>(n, steps, operand, static_cast<T>(g.cell_clip), static_cast<T>(g.projection_clip)).run(d);
 
     restore_order<T>(d.dh, steps, n.output, dh0[r].mutable_data_ptr<T>());
     restore_order<T>(from_blocks(d.dc), steps, n.cells, dc0[r].mutable_data_ptr<T>());
     if (need_inputs) {
-      const auto w = std::make_shared<const Packed>(pack(weight_ih[r], operand, {}, order));
+      const auto w = std::make_shared<const Packed>(pack(g.weight_ih[r], operand, {}, order));
       auto rows = empty({positions, n.input}, options);
       multiply<T>(*w, d.dgates.const_data_ptr(), d.dgates.size(1), positions, rows.template mutable_data_ptr<T>(), n.input);
-      dx[r] = scatter_steps<T>(rows, residual ? &d.dy : nullptr, n, steps, d.reverse);
+      dx[r] = scatter_steps<T>(rows, g.residual ? &d.dy : nullptr, n, steps, d.reverse);
     }
     if (!need_weights) return;
     const auto left = transposed_gates(d.dgates, n, operand);
-    const auto start = sorted_rows<T>(h0, r, steps, n.output, inputs[0]);
-    d_ih[r] = product<T>(left, gather_steps<T>(inputs[r], steps, d.reverse), operand);
-    if (!h0 && positions > 0) left.narrow(1, 0, steps.active(0)).zero_();  // no state: NaN in the first step meets no zeros
-    d_hh[r] = product<T>(left, entering_state<T>(d, start, steps, n.output, static_cast<T>(projection_clip)), operand);
+    const auto start = sorted_rows<T>(g.h0, r, steps, n.output, g.inputs[0]);
+    d_ih[r] = product<T>(left, gather_steps<T>(g.inputs[r], steps, d.reverse), operand);
+    if (!g.h0 && positions > 0) left.narrow(1, 0, steps.active(0)).zero_();  // no state: NaN in the first step meets no zeros
+    d_hh[r] = product<T>(left, entering_state<T>(d, start, steps, n.output, static_cast<T>(g.projection_clip)), operand);
     if (d.projection) d_hr[r] = product<T>(to_operand_rows(d.dm.t(), operand), d.hidden.narrow(1, 0, n.cells), operand);
     d_bias[r] = empty({n.cells * kGates}, options);
     for (int64_t j = 0; j < columns; ++j)
@@ -289,8 +284,8 @@ Gradients backward(
     const Tensor& cells, const Tensor& projections, const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual,
     const Name& precision, bool need_inputs, bool need_weights) {
   const Arguments check("projected_lstm_backward");
-  const auto count = static_cast<int64_t>(reverse.size());
-  const Sizes n = checked_sizes(check, {inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, count}, residual);
+  const Given g{inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual};
+  const Sizes n = checked_sizes(check, g);
   const auto dtype = inputs[0].scalar_type();
   check.tensor("d_outputs", d_outputs, dtype, {n.directions, n.batch, n.time, n.output});
   check.tensor("d_h", d_h, dtype, {n.directions, n.batch, n.output});
@@ -299,10 +294,10 @@ Gradients backward(
   check.tensor("cells", cells, dtype, {n.directions, n.cell_blocks(), n.batch * n.time, kCells});
   check.tensor("projections", projections, dtype, {n.directions, n.batch * n.time, n.output});
   for (const Tensor& saved : {gates, cells, projections}) check.contiguous("gates, cells and projections", saved);
-  const auto of = dtype == kDouble ? &backward_of<double> : &backward_of<float>;
-  return of(
-      d_outputs, d_h, d_c, inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, gates, cells, projections, reverse, cell_clip,
-      projection_clip, residual, resolve_operand(precision, dtype), need_inputs, need_weights);
+  const Operand operand = resolve_operand(precision, dtype);
+  return by_type(dtype, [&]<typename T>() {
+    return backward_of<T>(g, {d_outputs, d_h, d_c, gates, cells, projections}, n, operand, need_inputs, need_weights);
+  });
 }
 
 STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm_backward", ELMO_BOX(backward)); }

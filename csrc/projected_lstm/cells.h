@@ -59,31 +59,31 @@ ELMO_INLINE void cells_forward(const Cells<T>& of, const char* next) {
   }
 }
 
-// dh: [rows][ld_dh] gradient of h; gates: activations; before: cell before its clip; previous: cell state entering the step, before
-// its clip if clip_previous; dc: gradient of the cell state, updated in place; dgates: [rows][64], gradient of the pre-activations;
-// bias: += their sums over rows, in double: those of all steps are one chain; h: [rows][ld_h] receives σ(o) tanh(c) again.
+// dh: [rows][64] gradient of h, of which 16 columns are read; gates: [rows][64] activations; before: [rows][16] cell before its clip; previous:
+// [rows][16] cell state entering the step, before its clip; dc: [rows][16] gradient of the cell state, updated in place; dgates: [rows][64],
+// gradient of the pre-activations; bias: += their sums over rows, in double: those of all steps are one chain; h: [rows][ld_h] receives
+// σ(o) tanh(c) again.
 template <typename T>
 ELMO_INLINE void cells_backward(
-    int64_t rows, const T* __restrict__ dh, int64_t ld_dh, const T* __restrict__ gates, int64_t ld_gates, const T* __restrict__ before,
-    int64_t ld_before, const T* __restrict__ previous, int64_t ld_previous, T previous_clip, T* __restrict__ dc, int64_t ld_dc,
-    T* __restrict__ dgates, double* __restrict__ bias, T* __restrict__ h, int64_t ld_h, T clip) {
+    int64_t rows, const T* __restrict__ dh, const T* __restrict__ gates, const T* __restrict__ before, const T* __restrict__ previous,
+    T previous_clip, T* __restrict__ dc, T* __restrict__ dgates, double* __restrict__ bias, T* __restrict__ h, int64_t ld_h, T clip) {
   T sums[64] = {};
   const bool all = clip == std::numeric_limits<T>::infinity();  // no clip, which passes NaN's gradient too
   for (int64_t row = 0; row < rows; ++row) {
-    const T* a = gates + row * ld_gates;
+    const T* a = gates + row * 64;
     T* dz = dgates + row * 64;
     for (int64_t j = 0; j < 16; ++j) {
       const T i = a[j], f = a[16 + j], g = a[32 + j], o = a[48 + j];
-      const T cell = before[row * ld_before + j], tanh_c = tanh_of(clip_of(cell, clip));
-      const T d = dh[row * ld_dh + j];
+      const T cell = before[row * 16 + j], tanh_c = tanh_of(clip_of(cell, clip));
+      const T d = dh[row * 64 + j];
       const bool inside = all || (cell >= -clip && cell <= clip);
-      const T total = dc[row * ld_dc + j] + d * o * (T(1) - tanh_c * tanh_c);
+      const T total = dc[row * 16 + j] + d * o * (T(1) - tanh_c * tanh_c);
       const T dcell = inside ? total : T(0);
       dz[j] = dcell * g * i * (T(1) - i);
-      dz[16 + j] = dcell * clip_of(previous[row * ld_previous + j], previous_clip) * f * (T(1) - f);
+      dz[16 + j] = dcell * clip_of(previous[row * 16 + j], previous_clip) * f * (T(1) - f);
       dz[32 + j] = dcell * i * (T(1) - g * g);
       dz[48 + j] = d * tanh_c * o * (T(1) - o);
-      dc[row * ld_dc + j] = dcell * f;
+      dc[row * 16 + j] = dcell * f;
       h[row * ld_h + j] = o * tanh_c;
     }
     for (int64_t j = 0; j < 64; ++j) sums[j] += dz[j];

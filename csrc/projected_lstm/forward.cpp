@@ -1,10 +1,9 @@
-
 #include <cstring>
 #include <limits>
 #include <type_traits>
 
-#include "common/buffer.h"
 #include "common/packed.h"
+#include "common/tensor.h"
 #include "projected_lstm/cells.h"
 #include "projected_lstm/layout.h"
 
@@ -258,14 +257,9 @@ void clear_padding(T* output, const Steps& steps, int64_t width) {
 using Saved = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 template <typename T>
-Saved forward_of(
-    TensorList inputs, TensorList weight_ih, TensorList weight_hh, TensorList bias, TensorList weight_hr,
-    const Tensor& lengths, const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks,
-    const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual, Operand operand, bool save,
-    const Caching& caching) {
-  const Sizes n = sizes_of(inputs, weight_hh);
-  const Steps steps(lengths, n.time);
-  const auto options = inputs[0].options();
+Saved forward_of(const Given& g, TensorList bias, const Sizes& n, Operand operand, bool save, const Caching& caching) {
+  const Steps steps(g.lengths, n.time);
+  const auto options = g.inputs[0].options();
   const int64_t positions = n.batch * n.time, blocks = n.cell_blocks(), saved = save ? positions : 0;
   const int64_t capacity = save ? positions : largest_chunk(steps);
   auto outputs = empty({n.directions, n.batch, n.time, n.output}, options);
@@ -274,24 +268,24 @@ Saved forward_of(
   auto cells = empty_buffer({n.directions, blocks, saved, kCells}, options);
   auto projections = empty({n.directions, saved, n.output}, options);
   const auto order = gate_order(n);
-  each_direction(n.directions, runs_in_turn(n, operand, !weight_hr.empty()), [&](int64_t r) {
+  each_direction(n.directions, runs_in_turn(n, operand, !g.weight_hr.empty()), [&](int64_t r) {
     Direction<T> d;
-    d.reverse = reverse[r];
+    d.reverse = g.reverse[r];
     const auto gates_weight = [&](const Tensor& weight, int64_t number) {
       return packed_of(weight, "gates", operand, caching, number, [&] { return pack(weight.t(), operand, order); });
     };
-    d.input_weight = gates_weight(weight_ih[r], r);
-    d.recurrent_weight = gates_weight(weight_hh[r], n.directions + r);
-    if (!weight_hr.empty())
+    d.input_weight = gates_weight(g.weight_ih[r], r);
+    d.recurrent_weight = gates_weight(g.weight_hh[r], n.directions + r);
+    if (!g.weight_hr.empty())
       d.projection = packed_of(
-          weight_hr[r], "projection", operand, caching, 2 * n.directions + r, [&] { return pack(weight_hr[r].t(), operand); });
-    d.x = gather_steps<T>(inputs[r], steps, d.reverse);
-    d.h = sorted_rows<T>(h0, r, steps, n.output, inputs[0]);
-    d.c = to_blocks(sorted_rows<T>(c0, r, steps, n.padded_cells(), inputs[0]));
+          g.weight_hr[r], "projection", operand, caching, 2 * n.directions + r, [&] { return pack(g.weight_hr[r].t(), operand); });
+    d.x = gather_steps<T>(g.inputs[r], steps, d.reverse);
+    d.h = sorted_rows<T>(g.h0, r, steps, n.output, g.inputs[0]);
+    d.c = to_blocks(sorted_rows<T>(g.c0, r, steps, n.padded_cells(), g.inputs[0]));
     d.h_operands = to_operand_rows(d.h, operand).clone();
     d.hidden_operands = zeros({n.batch, row_width(n.cells, operand) + kSkew}, options.dtype(storage_type(operand)));
     if (needs_whole_rows(operand) && d.projection) d.hidden = empty({n.batch, n.cells}, options);
-    if (!masks.empty()) d.mask = masks[r].contiguous();
+    if (!g.masks.empty()) d.mask = g.masks[r].contiguous();
     d.gates = gates[r].mutable_data_ptr<T>();
     d.cells = cells[r].mutable_data_ptr<T>();
     d.projections = projections[r].mutable_data_ptr<T>();
@@ -304,7 +298,7 @@ Saved forward_of(
       cells[r].slice(1, steps.valid()).zero_();
       projections[r].slice(0, steps.valid()).zero_();
     }
-    Forward<T>(n, steps, operand, static_cast<T>(cell_clip), static_cast<T>(projection_clip), residual, save, capacity).run(d, !h0);
+    Forward<T>(n, steps, operand, static_cast<T>(g.cell_clip), static_cast<T>(g.projection_clip), g.residual, save, capacity).run(d, !g.h0);
     restore_order<T>(d.h, steps, n.output, h[r].mutable_data_ptr<T>());
     restore_order<T>(from_blocks(d.c), steps, n.cells, c[r].mutable_data_ptr<T>());
   });
@@ -317,16 +311,13 @@ Saved forward(
     const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual, const Name& precision, bool save,
     std::vector<int64_t> stamps) {
   const Arguments check("projected_lstm");
-  const auto count = static_cast<int64_t>(reverse.size());
-  const Sizes n = checked_sizes(check, {inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, count}, residual);
+  const Given g{inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual};
+  const Sizes n = checked_sizes(check, g);
   const auto dtype = inputs[0].scalar_type();
   check.need(bias.size() == inputs.size(), "bias must be one per direction, ", inputs.size(), "; got ", bias.size());
   check.tensors("bias", bias, dtype, {kGates * n.cells});
   const Operand operand = resolve_operand(precision, dtype, !save);
-  const auto of = dtype == kDouble ? &forward_of<double> : &forward_of<float>;
-  return of(
-      inputs, weight_ih, weight_hh, bias, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual, operand, save,
-      {std::move(stamps), save});
+  return by_type(dtype, [&]<typename T>() { return forward_of<T>(g, bias, n, operand, save, {std::move(stamps), save}); });
 }
 
 STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm", ELMO_BOX(forward)); }

@@ -1,15 +1,14 @@
 // Where things lie: rows sorted by falling length, so that the active ones of every step are a prefix; gates of 16 cells side by side.
 #pragma once
 
-
 #include <algorithm>
 #include <numeric>
 #include <optional>
 #include <vector>
 
-#include "common/checks.h"
 #include "common/gemm.h"
 #include "common/parallel.h"
+#include "common/tensor.h"
 
 namespace elmo_fast::projected_lstm {
 
@@ -52,46 +51,43 @@ struct Sizes {
   int64_t gate_columns() const { return cell_blocks() * kBlock; }
 };
 
-inline Sizes sizes_of(TensorList inputs, TensorList weight_hh) {
-  return {static_cast<int64_t>(inputs.size()), inputs[0].size(0), inputs[0].size(1), inputs[0].size(2), weight_hh[0].size(1),
-          weight_hh[0].size(0) / kGates};
-}
-
-// The arguments that both passes have; h0 and c0 are optional.
+// The arguments that both passes have; weight_hr and masks may be empty, h0 and c0 missing.
 struct Given {
   TensorList inputs, weight_ih, weight_hh, weight_hr;
   const Tensor& lengths;
   const std::optional<Tensor>&h0, &c0;
   TensorList masks;
-  int64_t reverse;  // how many
+  const std::vector<bool>& reverse;
+  double cell_clip, projection_clip;
+  bool residual;
 };
 
 // Raises unless they fit each other: one tensor for each direction, or none of weight_hr and masks.
-inline Sizes checked_sizes(const Arguments& check, const Given& given, bool residual) {
-  const auto directions = static_cast<int64_t>(given.inputs.size());
+inline Sizes checked_sizes(const Arguments& check, const Given& g) {
+  const auto directions = static_cast<int64_t>(g.inputs.size());
   check.need(directions > 0, "inputs must hold one tensor for each direction; got none");
-  const auto as_many = [&](TensorList list, bool none = false) {
+  const auto as_many = [&](const auto& list, bool none = false) {
     return static_cast<int64_t>(list.size()) == directions || (none && list.empty());
   };
   check.need(
-      as_many(given.weight_ih) && as_many(given.weight_hh) && as_many(given.weight_hr, true) && as_many(given.masks, true) &&
-          given.reverse == directions,
+      as_many(g.weight_ih) && as_many(g.weight_hh) && as_many(g.weight_hr, true) && as_many(g.masks, true) && as_many(g.reverse),
       "weights, masks and reverse must have one entry for each of ", directions, " directions");
-  check.floating("inputs[0]", given.inputs[0], {kAny, kAny, kAny});
-  const auto dtype = given.inputs[0].scalar_type();
-  check.tensor("weight_hh[0]", given.weight_hh[0], dtype, {kAny, kAny});
-  const Sizes n = sizes_of(given.inputs, given.weight_hh);
+  check.tensor("inputs[0]", g.inputs[0], kFloating, {kAny, kAny, kAny});
+  const auto dtype = g.inputs[0].scalar_type();
+  check.tensor("weight_hh[0]", g.weight_hh[0], dtype, {kAny, kAny});
+  const Sizes n{directions,           g.inputs[0].size(0),    g.inputs[0].size(1),
+                g.inputs[0].size(2), g.weight_hh[0].size(1), g.weight_hh[0].size(0) / kGates};
   const int64_t gates = kGates * n.cells;
-  check.tensors("inputs", given.inputs, dtype, {n.batch, n.time, n.input});
-  check.tensors("weight_ih", given.weight_ih, dtype, {gates, n.input});
-  check.tensors("weight_hh", given.weight_hh, dtype, {gates, n.output});
-  check.tensors("weight_hr", given.weight_hr, dtype, {n.output, n.cells});
-  check.tensors("masks", given.masks, dtype, {n.batch, n.output});
-  check.tensor("lengths", given.lengths, kLong, {n.batch});
-  check.tensor("h0", given.h0, dtype, {n.directions, n.batch, n.output});
-  check.tensor("c0", given.c0, dtype, {n.directions, n.batch, n.cells});
-  check.need(!given.weight_hr.empty() || n.output == n.cells, "without weight_hr, D must equal H; got ", n.output, " and ", n.cells);
-  check.need(!residual || n.input == n.output, "residual needs inputs as wide as outputs; got ", n.input, " and ", n.output);
+  check.tensors("inputs", g.inputs, dtype, {n.batch, n.time, n.input});
+  check.tensors("weight_ih", g.weight_ih, dtype, {gates, n.input});
+  check.tensors("weight_hh", g.weight_hh, dtype, {gates, n.output});
+  check.tensors("weight_hr", g.weight_hr, dtype, {n.output, n.cells});
+  check.tensors("masks", g.masks, dtype, {n.batch, n.output});
+  check.tensor("lengths", g.lengths, kLong, {n.batch});
+  check.tensor("h0", g.h0, dtype, {n.directions, n.batch, n.output});
+  check.tensor("c0", g.c0, dtype, {n.directions, n.batch, n.cells});
+  check.need(!g.weight_hr.empty() || n.output == n.cells, "without weight_hr, D must equal H; got ", n.output, " and ", n.cells);
+  check.need(!g.residual || n.input == n.output, "residual needs inputs as wide as outputs; got ", n.input, " and ", n.output);
   return n;
 }
 

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <sstream>
-#include <stdexcept>
 #include <utility>
 
 #include "common/parallel.h"
+#include "common/tensor.h"
 
 namespace elmo_fast {
 namespace {
@@ -15,17 +14,9 @@ constexpr int32_t kBoundary = -1;                  // of the table of words; wha
 constexpr int kDistanceBits = 8, kDigitBits = 11;  // a record is a key above a distance
 constexpr int64_t kDigits = int64_t{1} << kDigitBits;
 
-template <typename Error = std::invalid_argument, typename... Words>
-void need(bool holds, const Words&... words) {
-  if (holds) return;
-  std::ostringstream text;
-  (text << ... << words);
-  throw Error(text.str());
-}
-
 // A key is a row above a column, of as many bits as the vocabulary needs.
 int bits_of(int64_t num_words) {
-  need(num_words > 0 && num_words < 1 << 27, "num_words must be from 1 to 2^27 - 1; got ", num_words);
+  ELMO_CHECK_VALUE(num_words > 0 && num_words < 1 << 27, "num_words must be from 1 to 2^27 - 1; got ", num_words);
   int bits = 1;
   while ((num_words - 1) >> bits) ++bits;
   return bits;
@@ -121,15 +112,16 @@ CooccurrenceCounter::CooccurrenceCounter(
       symmetric_(symmetric),
       bits_(bits_of(num_words)),
       corner_(Corner::fitting(num_words, symmetric, most_cells)) {
-  need(weights.size() > 0 && weights.size() < 1 << kDistanceBits, "weights must be 1 to 255; got ", weights.size());
-  need(threads > 0 && most_cells >= 0, "threads must be at least 1 and most_cells 0; got ", threads, " and ", most_cells);
-  need(std::all_of(table.begin(), table.end(), [&](int32_t each) { return each < num_words; }), "table must hold words below num_words = ", num_words);
+  ELMO_CHECK_VALUE(weights.size() > 0 && weights.size() < 1 << kDistanceBits, "weights must be 1 to 255; got ", weights.size());
+  ELMO_CHECK_VALUE(threads > 0 && most_cells >= 0, "threads must be at least 1 and most_cells 0; got ", threads, " and ", most_cells);
+  const bool known = std::all_of(table.begin(), table.end(), [&](int32_t each) { return each < num_words; });
+  ELMO_CHECK_VALUE(known, "table must hold words below num_words = ", num_words);
   counted_.resize(threads * corner_.cells());
 }
 
 int32_t CooccurrenceCounter::word_of(int32_t number) const {
   const auto size = static_cast<int64_t>(table_.size());
-  need<std::out_of_range>(number >= 0 && number < size, "numbers must lie from 0 to ", size - 1, "; got ", number);
+  ELMO_CHECK_INDEX(number >= 0 && number < size, "numbers must lie from 0 to ", size - 1, "; got ", number);
   return table_[number];
 }
 
@@ -163,7 +155,7 @@ void CooccurrenceCounter::count_range(
 }
 
 std::vector<Run> CooccurrenceCounter::count(std::span<const int32_t> numbers, int64_t begin, int64_t end) {
-  need(
+  ELMO_CHECK_VALUE(
       begin >= 0 && begin <= end && end <= static_cast<int64_t>(numbers.size()), "begin and end must lie within numbers; got ", begin, " and ", end);
   std::vector<Run> runs(threads_);
   parallel_for(threads_, 1, [&](int64_t from, int64_t to) {
@@ -203,7 +195,7 @@ void CooccurrenceCounter::each(std::vector<RunView> runs, const Visit& visit) co
         else
           std::push_heap(runs.begin(), runs.end(), later);
       }
-      need<std::out_of_range>((key & mask) < num_words_, "column ", key & mask, " of ", num_words_, " words");
+      ELMO_CHECK_INDEX((key & mask) < num_words_, "column ", key & mask, " of ", num_words_, " words");
       visit(row, key & mask, sum);
     }
   }
@@ -213,7 +205,7 @@ void CooccurrenceCounter::each(std::vector<RunView> runs, const Visit& visit) co
 // diagonal mirror those above it, which were counted.
 Entries CooccurrenceCounter::merge(std::vector<RunView> runs, int64_t scale) const {
   for (const RunView& run : runs)
-    need(run.keys.size() == run.sums.size(), "keys and sums must be as many; got ", run.keys.size(), " and ", run.sums.size());
+    ELMO_CHECK_VALUE(run.keys.size() == run.sums.size(), "keys and sums must be as many; got ", run.keys.size(), " and ", run.sums.size());
   std::vector<int64_t> direct(num_words_), mirrored(num_words_);
   each(runs, [&](int64_t row, int64_t column, int64_t) {
     ++direct[row];
@@ -228,7 +220,7 @@ Entries CooccurrenceCounter::merge(std::vector<RunView> runs, int64_t scale) con
       total, std::make_unique_for_overwrite<int32_t[]>(total), std::make_unique_for_overwrite<int32_t[]>(total),
       std::make_unique_for_overwrite<float[]>(total)};
   const auto put = [&](int64_t place, int64_t row, int64_t column, float value) {
-    need(place < total, "the runs changed while they were merged");
+    ELMO_CHECK_VALUE(place < total, "the runs changed while they were merged");
     found.rows[place] = static_cast<int32_t>(row);
     found.columns[place] = static_cast<int32_t>(column);
     found.values[place] = value;

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/checks.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/tensor.h"
 
 namespace elmo_fast {
 namespace {
@@ -105,7 +105,7 @@ void check(
     const Tensor& rows, const Tensor& columns, const Tensor& values, TensorList weights, TensorList squares) {
   const Arguments check("glove");
   check.need(weights.size() == 4 && squares.size() == 4, "weights and squares must be 4 tensors each");
-  check.floating("weights[0]", weights[0], {kAny, kAny});
+  check.tensor("weights[0]", weights[0], kFloating, {kAny, kAny});
   const auto dtype = weights[0].scalar_type();
   const int64_t words = weights[0].size(0), size = weights[0].size(1);
   for (const TensorList tables : {weights, squares}) {
@@ -130,11 +130,11 @@ Tensor glove(
   const int64_t entries = rows.numel(), threads = std::clamp<int64_t>(entries / kGrain, 1, num_threads());
   Tensor losses = zeros({threads}, Options{kDouble});
   auto* sums = losses.mutable_data_ptr<double>();
-  ELMO_DISPATCH_FLOATING(values.scalar_type(), [&] {
-    const Pass<scalar_t> p{
-        rows.const_data_ptr<int32_t>(), columns.const_data_ptr<int32_t>(), values.const_data_ptr<scalar_t>(),
-        tables<scalar_t>(weights), tables<scalar_t>(squares), weights[0].size(1),
-        static_cast<scalar_t>(learning_rate), static_cast<scalar_t>(x_max), static_cast<scalar_t>(alpha)};
+  by_type(values.scalar_type(), [&]<typename T>() {
+    const Pass<T> p{
+        rows.const_data_ptr<int32_t>(), columns.const_data_ptr<int32_t>(), values.const_data_ptr<T>(),
+        tables<T>(weights), tables<T>(squares), weights[0].size(1),
+        static_cast<T>(learning_rate), static_cast<T>(x_max), static_cast<T>(alpha)};
     parallel_for(threads, 1, [&](int64_t from, int64_t to) {
       for (int64_t t = from; t < to; ++t) sums[t] = pass(p, entries * t / threads, entries * (t + 1) / threads);
     });

@@ -8,11 +8,10 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "common/parallel.h"
+#include "common/tensor.h"
 
 namespace elmo_fast {
 namespace {
@@ -124,7 +123,7 @@ const char* read_line(const Line& line, int64_t count, float* row) {
 }  // namespace
 
 VectorText read_vector_text(std::string_view text, int64_t dimension) {
-  if (dimension < 1) throw std::invalid_argument("dimension must be at least 1; got " + std::to_string(dimension));
+  ELMO_CHECK_VALUE(dimension >= 1, "dimension must be at least 1; got ", dimension);
   const char* const begin = text.data();
   const std::vector<Line> lines = lines_of(begin, begin + text.size());
   const auto rows = static_cast<int64_t>(lines.size());
@@ -155,8 +154,9 @@ Text write_vector_text(std::string_view words, std::span<const int64_t> ends, st
   const auto rows = static_cast<int64_t>(ends.size());
   const int64_t dimension = rows ? static_cast<int64_t>(matrix.size()) / rows : 0;
   for (int64_t r = 0; r < rows; ++r)
-    if (ends[r] < (r ? ends[r - 1] : 0) || ends[r] > static_cast<int64_t>(words.size()))
-      throw std::invalid_argument("ends must rise from 0 to " + std::to_string(words.size()) + "; got " + std::to_string(ends[r]));
+    ELMO_CHECK_VALUE(
+        ends[r] >= (r ? ends[r - 1] : 0) && ends[r] <= static_cast<int64_t>(words.size()), "ends must rise from 0 to ", words.size(), "; got ",
+        ends[r]);
   const int64_t parts = std::clamp<int64_t>(num_threads(), 1, std::max<int64_t>(rows, 1));
   std::vector<Text> written(parts);
   parallel_for(parts, 1, [&](int64_t from, int64_t to) {

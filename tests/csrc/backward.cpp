@@ -1,12 +1,11 @@
-// char_cnn's backward on the GPU (char_cnn/maps.h, sums.h, gradients.h) over virtual blocks: its index maps, exhaustively, its rounding, and
+// char_cnn's backward on the GPU (char_cnn/backward.h) over virtual blocks: its index maps, exhaustively, its rounding, and
 // all of it against a loop in double precision. Every array has its exact size on the heap.
 #include <cmath>
 #include <limits>
 #include <memory>
 #include <set>
 
-#include "char_cnn/gradients.h"
-#include "char_cnn/sums.h"
+#include "char_cnn/backward.h"
 #include "check.h"
 #include "virtual_block.h"
 

@@ -1,5 +1,5 @@
-// The generator, the exponential and the word of a draw (log_uniform_sample/draw.h).
-#include "log_uniform_sample/draw.h"
+// The generator, the exponential and the word of a draw (common/philox.h).
+#include "common/philox.h"
 
 #include <cfloat>
 #include <cstring>

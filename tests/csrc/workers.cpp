@@ -1,6 +1,6 @@
-// csrc/common/workers.h: every piece once, on threads that wake, end, nest, fail and are forked. A hang ends by an alarm.
+// csrc/common/parallel.h: every piece once, on threads that wake, end, nest, fail and are forked. A hang ends by an alarm.
 // Given "no fork", it forks nothing, for ThreadSanitizer.
-#include "common/workers.h"
+#include "common/parallel.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -270,8 +270,8 @@ CASES = {
         [
             ({"targets": words(N) + V}, "target 9 is no word of the tree's 9"),
             ({"codes": codes[1:]}, r"codes must have shape"),
-            ({"nodes": nodes[:1], "codes": codes[:1]}, "the path of word 0 has"),
-            ({"first": first - 1}, "the path of word 0 has"),
+            ({"nodes": nodes[:1], "codes": codes[:1]}, "the path of word 0 leaves the tree"),
+            ({"first": first - 1}, "the path of word 0 leaves the tree"),
             ({"bias": numbers(V)}, r"bias must have shape \[8\]"),
             ({"first": words(0)}, "first must have V \\+ 1 places; got none"),
             ({"first": first.int()}, "first must have shape .*, Long"),
@@ -284,7 +284,7 @@ CASES = {
          "precision": "float32", "sparse": False},
         [
             ({"targets": words(N) + V}, "target 9 is no word"),
-            ({"nodes": nodes + V}, "node .* of 8"),
+            ({"nodes": nodes + V}, "node .* of a tree with 8 inner nodes"),
             ({"nodes": nodes[:1]}, "the path of word 0 leaves the tree"),
             ({"slopes": numbers(N, 1)}, "the path of word 0 leaves the tree"),
             ({"grad": numbers(2)}, r"grad must have shape \[4\]"),

@@ -1,7 +1,7 @@
 """char_cnn with Triton's forward pass and a backward pass in CUDA C++.
 
 The backward pass adds each gradient once per position of its window, not once per number of the window's embeddings
-(csrc/char_cnn/sums.h).
+(csrc/char_cnn/backward.h).
 """
 
 import torch

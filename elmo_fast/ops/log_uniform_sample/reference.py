@@ -1,7 +1,7 @@
 """log_uniform_sample in numpy: the definition.
 
 Its exponential is libm's (math.exp); C++ and CUDA have their own, the same on CPU and GPU.
-csrc/log_uniform_sample/draw.h says how rarely the two could give different ids: 5e-12 per sample.
+csrc/common/philox.h says how rarely the two could give different ids: 5e-12 per sample.
 """
 
 import math

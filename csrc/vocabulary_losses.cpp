@@ -1,0 +1,455 @@
+// full_softmax, sampled_softmax and negative_sampling: losses over words whose scores are products with rows of a table. Rows of hidden and
+// words are taken block by block, so that a block of scores fits into a bound; the gradients are two more products with the slopes.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "common/gemm.h"
+#include "common/sums.h"
+#include "common/tensor.h"
+
+namespace elmo_fast {
+namespace {
+
+template <typename T>
+constexpr T kNoScore = -std::numeric_limits<T>::infinity();  // of words that are left out
+
+// A right operand used for several products. Exact operands go to torch's product: both sides are used for one step only, so
+// packing a float32 table would cost a pass over it for nothing. Rounded ones are packed, as torch would round the result too.
+class RightOperand {
+ public:
+  RightOperand(const Tensor& weight, Operand operand) : weight_(weight), operand_(operand) {
+    if (!is_exact(operand)) packed_ = pack(weight, operand);
+  }
+  // out[M, N] (+)= x[M, K] · W (+ bias[N]); x of any strides, out contiguous.
+  void multiply(const Tensor& x, const Tensor& out, bool accumulate, const Tensor& bias = {}) const {
+    if (is_exact(operand_)) {
+      if (accumulate || bias.defined())
+        addmm_out(out, accumulate ? out : bias, x, weight_);
+      else
+        mm_out(out, x, weight_);
+      return;
+    }
+    const Tensor left = to_operand_rows(x, operand_);
+    elmo_fast::multiply<float>(
+        packed_, left.const_data_ptr(), left.size(1), x.size(0), out.mutable_data_ptr<float>(), packed_.n, accumulate,
+        bias.defined() ? bias.const_data_ptr<float>() : nullptr);
+  }
+
+ private:
+  Tensor weight_;
+  Operand operand_;
+  Packed packed_;
+};
+
+// The scores of hidden [N, D] against a table [W, D] of words with offsets [W], `rows` rows and `words` words at a time.
+struct Scores {
+  Tensor hidden, table, offsets;
+  Operand operand;
+  int64_t rows, words;
+
+  Tensor memory() const { return empty({rows * words}, hidden.options()); }
+};
+
+// Calls f(first row, first word, scores [n, w]) of each block; the scores lie in `memory`.
+template <typename F>
+void each_block(const Scores& s, const Tensor& memory, const F& f) {
+  int64_t word = 0;
+  do {
+    const int64_t w = std::min(s.words, s.table.size(0) - word);
+    const RightOperand table(s.table.narrow(0, word, w).t(), s.operand);
+    for (int64_t row = 0; row < s.hidden.size(0); row += s.rows) {
+      const int64_t n = std::min(s.rows, s.hidden.size(0) - row);
+      const Tensor scores = memory.narrow(0, 0, n * w).view({n, w});
+      table.multiply(s.hidden.narrow(0, row, n), scores, false, s.offsets.narrow(0, word, w));
+      f(row, word, scores);
+    }
+  } while ((word += s.words) < s.table.size(0));
+}
+
+// The power of two just above the largest |g|, so that g / scale fits every operand; 1 where there is none.
+template <typename T>
+double scale_of(const Tensor& grad) {
+  double largest = 0.0;
+  const T* g = grad.const_data_ptr<T>();
+  for (int64_t i = 0; i < grad.numel(); ++i) {
+    if (std::isnan(g[i])) largest = std::numeric_limits<double>::infinity();
+    largest = std::max(largest, std::abs(static_cast<double>(g[i])));
+  }
+  return std::isfinite(largest) && largest > 0 ? std::exp2(std::ceil(std::log2(largest))) : 1.0;
+}
+
+// From the slopes of the losses to the gradients of hidden, table and offsets (returned, in double: a block may be one row, and a single
+// chain of N additions rounds at the size of the whole). A loss has slope g · p to the score of each word of the table, p within [0, 1],
+// and d_true to its target's, whose row is in true_rows [N, D]. `kept`: p, as one block; where undefined, scores are computed again and
+// to_slopes(first row, first word, scores) makes them p. 16-bit operands hold p times a power of two, and g over another: probabilities
+// reach below float16's normal numbers (6e-5); times 2^14 they use its range, and 1 still fits.
+template <typename T, typename ToSlopes>
+Tensor add_gradients(
+    const Scores& s, const Tensor& g, const Tensor& d_true, const Tensor& values, const Tensor& true_rows, const Tensor& kept,
+    const ToSlopes& to_slopes, const Tensor& d_hidden, const Tensor& d_table) {
+  const bool exact = is_exact(s.operand);
+  const double lift = exact ? 1.0 : 16384.0, scale = exact ? 1.0 : scale_of<T>(g);
+  const Tensor d_offsets = zeros({s.table.size(0)}, Options{kDouble}), memory = kept.defined() ? kept.view({kept.numel()}) : s.memory();
+  int64_t word = 0;
+  do {
+    const int64_t w = std::min(s.words, s.table.size(0) - word);
+    const Tensor table = s.table.narrow(0, word, w);
+    const RightOperand scores_of(table.t(), kept.defined() ? Operand::Float32 : s.operand), hidden_of(table, s.operand);
+    for (int64_t row = 0; row < s.hidden.size(0); row += s.rows) {
+      const int64_t n = std::min(s.rows, s.hidden.size(0) - row);
+      const Tensor p = memory.narrow(0, kept.defined() ? row * w : 0, n * w).view({n, w}), g_of_rows = g.narrow(0, row, n);
+      if (!kept.defined()) {
+        scores_of.multiply(s.hidden.narrow(0, row, n), p, false, s.offsets.narrow(0, word, w));
+        to_slopes(row, word, p);
+      }
+      add_column_sums(p, g_of_rows, d_offsets.narrow(0, word, w));
+      const Tensor lifted = exact ? p : p.mul(lift);
+      hidden_of.multiply(lifted, d_hidden.narrow(0, row, n), word > 0);
+      const RightOperand weighted(values.narrow(0, row, n).mul(g_of_rows.div(scale).unsqueeze(1)), s.operand);
+      weighted.multiply(lifted.t(), d_table.narrow(0, word, w), row > 0);
+    }
+  } while ((word += s.words) < s.table.size(0));
+  d_hidden.mul_(g.div(lift).unsqueeze(1)).add_(d_true.unsqueeze(1).mul(true_rows));
+  if (!exact) d_table.copy_(d_table.mul(scale / lift));
+  return d_offsets;
+}
+
+// The rows of a table.
+Tensor rows_of(const Tensor& table, const Tensor& index) { return call("aten::index_select", "", table, int64_t{0}, index); }
+
+// What a softmax saves of a row: its largest score, and the log-sum-exp less it. The slope to the target is p - 1, times g.
+Tensor true_slopes(const Tensor& losses, const Tensor& grad) { return call("aten::expm1", "", call("aten::neg", "", losses)).mul(grad); }
+
+// Calls f(row, its scores [words]) for each row of a block, in parallel.
+template <typename T, typename F>
+void each_row(const Tensor& scores, const F& f) {
+  const int64_t words = scores.size(1);
+  T* data = scores.mutable_data_ptr<T>();
+  parallel_for(scores.size(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i, data + i * words);
+  });
+}
+
+// ---- full_softmax: each row keeps its largest score and a sum of exponentials, in double.
+
+using Gradients = std::tuple<Tensor, Tensor, Tensor>;
+
+struct Whole {
+  Scores scores;
+  Tensor targets;
+  Tensor true_rows() const { return rounded_values(rows_of(scores.table, targets), scores.operand); }
+};
+
+Whole checked_whole(
+    const char* op, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias, const Name& precision,
+    int64_t chunk_bytes) {
+  const Arguments check(op);
+  check.tensor("hidden", hidden, kFloating, {kAny, kAny});
+  check.tensor("targets", targets, kLong, {hidden.size(0)});
+  check.tensor("weight", weight, hidden.scalar_type(), {kAny, hidden.size(1)});
+  check.tensor("bias", bias, hidden.scalar_type(), {weight.size(0)});
+  check.need(weight.size(0) > 0, "weight must hold at least one word; got none");
+  check.need(chunk_bytes > 0, "chunk_bytes must be at least 1; got ", chunk_bytes);
+  check.ids("targets", targets, weight.size(0));
+  constexpr int64_t kMostRows = 1024;
+  const int64_t size = hidden.element_size(), rows = std::clamp<int64_t>(std::min(hidden.size(0), chunk_bytes / size), 1, kMostRows);
+  const int64_t words = std::clamp<int64_t>(chunk_bytes / (size * rows), 1, weight.size(0));
+  const Operand operand = resolve_operand(precision, hidden.scalar_type());
+  return {{hidden.contiguous(), weight, bias.contiguous(), operand, rows, words}, targets.contiguous()};
+}
+
+struct Sum {
+  double largest = kNoScore<double>, sum = 0;  // sum of exp(score - largest), the target left out
+};
+
+// Adds the words of a row of scores, of which the target is number `target`, if it is one.
+template <typename T>
+void add_words(T* row, int64_t words, int64_t target, Sum& sum) {
+  if (target >= 0 && target < words) row[target] = kNoScore<T>;
+  const T largest = largest_of<T>(row, words, static_cast<T>(sum.largest));
+  if (largest == kNoScore<T>) {  // the target alone, or NaN, which no comparison finds
+    if (std::any_of(row, row + words, [](T x) { return std::isnan(x); })) sum.sum = std::numeric_limits<double>::quiet_NaN();
+    return;
+  }
+  const double before = sum.sum * std::exp(sum.largest - static_cast<double>(largest));
+  sum = {static_cast<double>(largest), before + static_cast<double>(exponentials<T>(row, words, largest))};
+}
+
+std::tuple<Tensor, Tensor> full_softmax(
+    const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias, const Name& precision, int64_t chunk_bytes) {
+  const Whole w = checked_whole("full_softmax", hidden, targets, weight, bias, precision, chunk_bytes);
+  const int64_t count = hidden.size(0);
+  const Tensor losses = empty({count}, hidden.options()), log_sums = empty({count, 2}, hidden.options());
+  if (count == 0) return {losses, log_sums};
+  const Tensor true_scores = rounded_values(w.scores.hidden, w.scores.operand).mul(w.true_rows()).sum(1).add_(rows_of(bias, w.targets));
+  const auto* target = w.targets.const_data_ptr<int64_t>();
+  std::vector<Sum> sums(count);
+  by_type(hidden.scalar_type(), [&]<typename T>() {
+    each_block(w.scores, w.scores.memory(), [&](int64_t first, int64_t word, const Tensor& scores) {
+      each_row<T>(scores, [&](int64_t i, T* row) { add_words<T>(row, scores.size(1), target[first + i] - word, sums[first + i]); });
+    });
+    T *loss = losses.mutable_data_ptr<T>(), *log_sum = log_sums.mutable_data_ptr<T>();
+    for (int64_t i = 0; i < count; ++i) {
+      const double t = true_scores.const_data_ptr<T>()[i], largest = std::max(t, sums[i].largest);
+      const LogSum<double> found = log_sum_of<double>(t, largest, sums[i].sum * std::exp(sums[i].largest - largest));
+      loss[i] = static_cast<T>(found.loss);
+      log_sum[2 * i] = static_cast<T>(largest);  // exact: one of the scores
+      log_sum[2 * i + 1] = static_cast<T>(found.log_sum);
+    }
+  });
+  return {losses, log_sums};
+}
+
+Gradients full_softmax_backward(
+    const Tensor& grad_any, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias, const Tensor& losses,
+    const Tensor& log_sums, const Name& precision, int64_t chunk_bytes) {
+  const Arguments check("full_softmax_backward");
+  const Whole w = checked_whole("full_softmax_backward", hidden, targets, weight, bias, precision, chunk_bytes);
+  const int64_t count = hidden.size(0), size = hidden.size(1);
+  check.tensor("grad", grad_any, hidden.scalar_type(), {count});
+  check.tensor("losses", losses, hidden.scalar_type(), {count});
+  check.tensor("log_sums", log_sums, hidden.scalar_type(), {count, 2});
+  check.contiguous("log_sums", log_sums);
+  const Tensor d_hidden = empty({count, size}, hidden.options()), d_weight = empty(weight.sizes(), hidden.options());
+  if (count == 0) return {d_hidden, d_weight.zero_(), zeros(bias.sizes(), bias.options())};
+  const Tensor grad = grad_any.contiguous(), d_true = true_slopes(losses, grad), values = rounded_values(w.scores.hidden, w.scores.operand);
+  const auto* target = w.targets.const_data_ptr<int64_t>();
+  return by_type(hidden.scalar_type(), [&]<typename T>() -> Gradients {
+    const T* log_sum = log_sums.const_data_ptr<T>();
+    const auto to_slopes = [&](int64_t first, int64_t word, const Tensor& scores) {  // the target's is added at the end, exactly
+      each_row<T>(scores, [&](int64_t i, T* row) {
+        const int64_t n = first + i, words = scores.size(1);
+        probabilities<T>(row, words, log_sum[2 * n], log_sum[2 * n + 1]);
+        if (target[n] >= word && target[n] < word + words) row[target[n] - word] = T(0);
+      });
+    };
+    const Tensor d_bias = add_gradients<T>(w.scores, grad, d_true, values, w.true_rows(), {}, to_slopes, d_hidden, d_weight);
+    const Tensor d_rows = values.mul(d_true.unsqueeze(1));
+    const T *row = d_rows.const_data_ptr<T>(), *slope = d_true.const_data_ptr<T>();
+    for (int64_t i = 0; i < count; ++i, row += size) {  // a target's own gradient, in the order of the batch
+      T* to = d_weight.mutable_data_ptr<T>() + target[i] * size;
+      for (int64_t j = 0; j < size; ++j) to[j] += row[j];
+      d_bias.mutable_data_ptr<double>()[target[i]] += slope[i];
+    }
+    return {d_hidden, d_weight, d_bias.to(hidden.scalar_type())};
+  });
+}
+
+// ---- sampled_softmax and negative_sampling: the rows of N targets, then of S samples, chunk by chunk of hidden's rows.
+
+struct Sampled {
+  int64_t count, samples;
+  Tensor rows, offsets, ids;  // of targets and samples
+  Scores scores;              // of the samples
+  std::vector<std::pair<int64_t, int64_t>> hits;  // (word, position) of the samples, sorted; empty where hits count
+
+  Sampled(
+      const Arguments& check, const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const Tensor& ids_any, const Name& precision,
+      int64_t chunk_bytes, bool count_hits)
+      : rows(rows), offsets(offsets) {
+    check.tensor("hidden", hidden, kFloating, {kAny, kAny});
+    check.tensor("rows", rows, hidden.scalar_type(), {kAny, hidden.size(1)});
+    count = hidden.size(0), samples = rows.size(0) - count;
+    check.need(samples >= 0, "rows must begin with one for each of hidden's ", count, "; got ", rows.size(0));
+    check.tensor("offsets", offsets, hidden.scalar_type(), {rows.size(0)});
+    check.tensor("ids", ids_any, kLong, {rows.size(0)});
+    check.need(chunk_bytes > 0, "chunk_bytes must be at least 1; got ", chunk_bytes);
+    const Operand operand = resolve_operand(precision, hidden.scalar_type());
+    const int64_t chunk = std::max<int64_t>(1, std::min(count, chunk_bytes / std::max<int64_t>(1, samples * hidden.element_size())));
+    scores = {hidden.contiguous(), rows.narrow(0, count, samples), offsets.narrow(0, count, samples).contiguous(), operand, chunk, samples};
+    ids = ids_any.contiguous();
+    if (count_hits) return;
+    for (int64_t i = 0; i < samples; ++i) hits.emplace_back(ids.const_data_ptr<int64_t>()[count + i], i);
+    std::sort(hits.begin(), hits.end());
+  }
+
+  Tensor true_rows() const { return rounded_values(rows.narrow(0, 0, count), scores.operand); }
+  Tensor new_numbers(IntArrayRef sizes) const { return empty(sizes, scores.hidden.options()); }
+
+  // Sets row[i] to `value` where sample i is the target of row `n`.
+  template <typename T>
+  void set_hits(int64_t n, T* row, T value) const {
+    const int64_t target = ids.const_data_ptr<int64_t>()[n];
+    auto hit = std::lower_bound(hits.begin(), hits.end(), std::pair<int64_t, int64_t>{target, 0});
+    for (; hit != hits.end() && hit->first == target; ++hit) row[hit->second] = value;
+  }
+};
+
+// Calls finish(n, scores of row n, score of its target, keeps), which makes a loss of them and, where all rows fit into the bound and
+// `keep`, what backward wants in their place. Returns that, [N, S], else [0, S].
+template <typename T, typename Finish>
+Tensor finish_rows(const Sampled& s, bool keep, const Finish& finish) {
+  const bool keeps = keep && s.count <= s.scores.rows;
+  const Tensor kept = s.new_numbers({keeps ? s.count : 0, s.samples});
+  if (s.count == 0) return kept;
+  const Tensor true_scores =
+      rounded_values(s.scores.hidden, s.scores.operand).mul(s.true_rows()).sum(1).add_(s.offsets.narrow(0, 0, s.count));
+  const T* true_score = true_scores.const_data_ptr<T>();
+  each_block(s.scores, keeps ? kept.view({kept.numel()}) : s.scores.memory(), [&](int64_t first, int64_t, const Tensor& scores) {
+    each_row<T>(scores, [&](int64_t i, T* row) {
+      s.set_hits(first + i, row, kNoScore<T>);
+      finish(first + i, row, true_score[first + i], keeps);
+    });
+  });
+  return kept;
+}
+
+// The gradients of hidden, rows [N + S, D] and offsets. to_slopes(n, row): of the scores of row n, where none were kept.
+template <typename T, typename ToSlopes>
+Gradients gradients_of(const Sampled& s, const Tensor& g, const Tensor& d_true, const Tensor& kept, const ToSlopes& to_slopes) {
+  const Tensor d_hidden = s.new_numbers(s.scores.hidden.sizes()), d_rows = s.new_numbers(s.rows.sizes());
+  const Tensor d_offsets = s.new_numbers(s.offsets.sizes());
+  if (s.count == 0) return {d_hidden, d_rows.zero_(), d_offsets.zero_()};
+  const Tensor values = rounded_values(s.scores.hidden, s.scores.operand);
+  d_rows.narrow(0, 0, s.count).copy_(values.mul(d_true.unsqueeze(1)));
+  d_offsets.narrow(0, 0, s.count).copy_(d_true);
+  const auto of_block = [&](int64_t first, int64_t, const Tensor& scores) {
+    each_row<T>(scores, [&](int64_t i, T* row) {
+      to_slopes(first + i, row);
+      s.set_hits(first + i, row, T(0));
+    });
+  };
+  const Tensor d_samples = add_gradients<T>(
+      s.scores, g, d_true, values, s.true_rows(), kept.size(0) == s.count ? kept : Tensor(), of_block, d_hidden,
+      d_rows.narrow(0, s.count, s.samples));
+  d_offsets.narrow(0, s.count, s.samples).copy_(d_samples);
+  return {d_hidden, d_rows, d_offsets};
+}
+
+// What backward is given: numbers of the N rows, and what forward kept, [N, S] or [0, S], dense.
+void check_saved(
+    const Arguments& check, const Sampled& s, std::initializer_list<std::pair<const char*, Tensor>> of_rows, const char* name, const Tensor& kept) {
+  const auto dtype = s.scores.hidden.scalar_type();
+  for (const auto& [each, tensor] : of_rows) check.tensor(each, tensor, dtype, {s.count});
+  check.tensor(name, kept, dtype, {kept.dim() > 0 && kept.size(0) == 0 ? 0 : s.count, s.samples});
+}
+
+std::tuple<Tensor, Tensor, Tensor> sampled_softmax(
+    const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const Tensor& ids, const Name& precision, int64_t chunk_bytes, bool keep) {
+  const Sampled s(Arguments("sampled_softmax"), hidden, rows, offsets, ids, precision, chunk_bytes, false);
+  const Tensor losses = s.new_numbers({s.count}), log_sums = s.new_numbers({s.count, 2});
+  return by_type(hidden.scalar_type(), [&]<typename T>() -> std::tuple<Tensor, Tensor, Tensor> {
+    T *loss = losses.mutable_data_ptr<T>(), *log_sum = log_sums.mutable_data_ptr<T>();
+    const Tensor probabilities = finish_rows<T>(s, keep, [&](int64_t n, T* row, T true_score, bool keeps) {
+      const T largest = largest_of<T>(row, s.samples, true_score), sum = exponentials<T>(row, s.samples, largest);
+      const LogSum<T> found = log_sum_of<T>(true_score, largest, sum);
+      loss[n] = found.loss, log_sum[2 * n] = largest, log_sum[2 * n + 1] = found.log_sum;
+      if (keeps) scale<T>(row, s.samples, T(1) / (sum + std::exp(true_score - largest)));
+    });
+    return {losses, log_sums, probabilities};
+  });
+}
+
+Gradients sampled_softmax_backward(
+    const Tensor& grad_any, const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const Tensor& ids, const Tensor& losses,
+    const Tensor& log_sums_any, const Tensor& kept, const Name& precision, int64_t chunk_bytes) {
+  const Arguments check("sampled_softmax_backward");
+  const Sampled s(check, hidden, rows, offsets, ids, precision, chunk_bytes, false);
+  check_saved(check, s, {{"grad", grad_any}, {"losses", losses}}, "probabilities", kept);
+  check.tensor("log_sums", log_sums_any, hidden.scalar_type(), {s.count, 2});
+  const Tensor log_sums = log_sums_any.contiguous(), grad = grad_any.contiguous(), d_true = true_slopes(losses, grad);
+  return by_type(hidden.scalar_type(), [&]<typename T>() {
+    const T* log_sum = log_sums.const_data_ptr<T>();
+    return gradients_of<T>(s, grad, d_true, kept.contiguous(), [&](int64_t n, T* row) {
+      probabilities<T>(row, s.samples, log_sum[2 * n], log_sum[2 * n + 1]);
+    });
+  });
+}
+
+// ---- negative_sampling: of a row of scores, the sum of ln(1 + e^x) and its slopes σ(x), from one exponential.
+
+constexpr int kLanes = 32, kSteps = 64;  // 64 factors of at most 2: no product leaves a float's range
+
+template <typename T>
+ELMO_INLINE T decay_of(T x) {  // e^-|x|
+  return x == kNoScore<T> ? T(0) : exp_of(x < 0 ? x : -x);
+}
+
+template <typename T>
+ELMO_INLINE T slope_of(T x, T e) {
+  return (x < 0 ? e : T(1)) / (T(1) + e);
+}
+
+// ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|), and a sum of logarithms is the logarithm of a product: P = prod (1 + e) - 1 is carried, whose
+// digits a small e does not lose, and the logarithm is taken once for kSteps factors.
+template <typename T, bool keep>
+ELMO_INLINE T block_sum(T* x, int64_t n) {
+  T positive[kLanes] = {}, product[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int j = 0; j < kLanes; ++j) {
+      const T each = x[i + j], e = decay_of(each);
+      positive[j] += each > 0 ? each : T(0);
+      product[j] = product[j] + e * (T(1) + product[j]);
+      if (keep) x[i + j] = slope_of(each, e);
+    }
+  }
+  double sum = 0;
+  for (; i < n; ++i) {
+    const T each = x[i], e = decay_of(each);
+    sum += (each > 0 ? each : T(0)) + std::log1p(static_cast<double>(e));
+    if (keep) x[i] = slope_of(each, e);
+  }
+  for (int j = 0; j < kLanes; ++j) sum += positive[j] + std::log1p(static_cast<double>(product[j]));
+  return static_cast<T>(sum);
+}
+
+// The sum of ln(1 + e^x), to which -infinity adds nothing; with `keep`, x[n] <- σ(x).
+template <typename T, bool keep>
+ELMO_MULTIVERSION T softplus_sum(T* x, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i += kLanes * kSteps) sum += block_sum<T, keep>(x + i, n - i < kLanes * kSteps ? n - i : kLanes * kSteps);
+  return static_cast<T>(sum);
+}
+
+// x[n] <- σ(x).
+template <typename T>
+ELMO_MULTIVERSION void slopes_loop(T* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = slope_of(x[i], decay_of(x[i]));
+}
+
+std::tuple<Tensor, Tensor, Tensor> negative_sampling(
+    const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const Tensor& ids, double share, bool count_hits, const Name& precision,
+    int64_t chunk_bytes, bool keep) {
+  const Sampled s(Arguments("negative_sampling"), hidden, rows, offsets, ids, precision, chunk_bytes, count_hits);
+  const Tensor losses = s.new_numbers({s.count}), d_true = s.new_numbers({s.count});
+  return by_type(hidden.scalar_type(), [&]<typename T>() -> std::tuple<Tensor, Tensor, Tensor> {
+    T *loss = losses.mutable_data_ptr<T>(), *slope = d_true.mutable_data_ptr<T>();
+    const Tensor slopes = finish_rows<T>(s, keep, [&](int64_t n, T* row, T score, bool keeps) {
+      const T sum = keeps ? softplus_sum<T, true>(row, s.samples) : softplus_sum<T, false>(row, s.samples);
+      const T e = std::exp(-std::abs(score));
+      loss[n] = ((score < 0 ? -score : T(0)) + std::log1p(e)) + static_cast<T>(share) * sum;
+      slope[n] = -slope_of(-score, e);
+    });
+    return {losses, d_true, slopes};
+  });
+}
+
+Gradients negative_sampling_backward(
+    const Tensor& grad, const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const Tensor& ids, const Tensor& d_true,
+    const Tensor& kept, double share, bool count_hits, const Name& precision, int64_t chunk_bytes) {
+  const Arguments check("negative_sampling_backward");
+  const Sampled s(check, hidden, rows, offsets, ids, precision, chunk_bytes, count_hits);
+  check_saved(check, s, {{"grad", grad}, {"d_true", d_true}}, "slopes", kept);
+  return by_type(hidden.scalar_type(), [&]<typename T>() {
+    return gradients_of<T>(s, grad.mul(share).contiguous(), d_true.mul(grad), kept.contiguous(), [&](int64_t, T* row) {
+      slopes_loop<T>(row, s.samples);
+    });
+  });
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
+  m.impl("full_softmax", ELMO_BOX(full_softmax));
+  m.impl("full_softmax_backward", ELMO_BOX(full_softmax_backward));
+  m.impl("sampled_softmax", ELMO_BOX(sampled_softmax));
+  m.impl("sampled_softmax_backward", ELMO_BOX(sampled_softmax_backward));
+  m.impl("negative_sampling", ELMO_BOX(negative_sampling));
+  m.impl("negative_sampling_backward", ELMO_BOX(negative_sampling_backward));
+}
+
+}  // namespace elmo_fast

@@ -1,0 +1,70 @@
+"""Check an installed wheel from inside its environment, for try_wheel.py.
+
+python inside_wheel.py digests: print {case: SHA-256 of its results} for the cases of every op, in every instruction set
+and precision. python inside_wheel.py readme CHECKOUT: run the lines of its README.md, in the current, empty folder.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import sys
+
+import torch
+
+import elmo_fast
+from elmo_fast.ops import _dispatch, _native, cases
+
+
+def digest(results: dict[str, torch.Tensor]) -> str:
+    """Hash the bytes of tensors."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(results.items()):
+        total.update(name.encode() + tensor.contiguous().numpy().tobytes())
+    return total.hexdigest()
+
+
+def digests() -> dict[str, str]:
+    """Run all cases: results and gradients; in int8, which is for inference, results alone."""
+    found = {}
+    for isa in _native.C.isas():
+        _native.C.limit_isa(isa)
+        for op, (build, rounds) in cases.CASES.items():
+            precisions = ("float32", "bfloat16", "float16") if rounds else ("float32",)
+            for precision in (*precisions, *(("int8",) if op in _dispatch.INT8 else ())):
+                for number, case in enumerate(build(cases.Draw())):
+                    case = case._replace(differentiates=case.differentiates and precision != "int8")
+                    how = {"backend": "native", "precision": precision}
+                    found[f"{op} {number}, {precision}, {isa}"] = digest(cases.results(case, how, torch.device("cpu")))
+    return found
+
+
+def check_that_copies_die() -> None:
+    """Raise AssertionError unless a packed copy dies with its parameter: each torch reports that in its own way."""
+    weight = torch.nn.Parameter(torch.ones(64, 32))
+    torch.ops.elmo_fast.highway(torch.ones(3, 32), [weight], [torch.ones(64)], None, None, "float32", False)
+    before = _native.C.packed_count()
+    del weight
+    assert _native.C.packed_count() == before - 1
+
+
+def check_readme(checkout: pathlib.Path) -> None:
+    """Raise AssertionError if a block prints something else than the page says."""
+    assert "site-packages" in elmo_fast.__file__, f"{elmo_fast.__file__} is not the wheel's"
+    sys.path.append(str(checkout))
+    from tests import snippets, weights
+
+    folder = pathlib.Path.cwd()
+    snippets.environment = lambda: dict(os.environ)  # no checkout, as tests have it
+    sizes = {"cell": 1024, "proj": 128, "filters": snippets.ORIGINAL_FILTERS, "char_dim": 16, "n_highway": 1}
+    weights.make_weights(folder, **sizes, scale=0.5)
+    snippets.check((checkout / "README.md").read_text(encoding="utf-8"), "README.md", folder)
+
+
+if __name__ == "__main__":
+    assert _native.C is not None, _native.WHY_NOT
+    if sys.argv[1] == "readme":
+        check_readme(pathlib.Path(sys.argv[2]))
+    else:
+        check_that_copies_die()
+        print(json.dumps(digests()))
