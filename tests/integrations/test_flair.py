@@ -122,7 +122,7 @@ def test_odd_sentences(model, truth):
 def test_arguments_out_of_range(model):
     with pytest.raises(ElmoFastError, match="embedding_mode must be one of all, top, average; got 'mean'"):
         ElmoEmbeddings(model, embedding_mode="mean")
-    with pytest.raises(CheckpointError, match="original: wanted a folder"):
-        ElmoEmbeddings("original")
+    with pytest.raises(CheckpointError, match="nowhere: wanted a folder"):
+        ElmoEmbeddings("nowhere")
     with pytest.raises(CheckpointError, match="options_file and weight_file"):
         ElmoEmbeddings("mine", options_file=model / "options.json")
