@@ -82,7 +82,7 @@ def reduce_run(run: Content) -> dict[str, Content]:
 def ratio(row: Content, rows: Iterable[Content]) -> float | None:
     """Return how many times faster a row is than the side that it is compared with."""
     peers = [each for each in rows if each["variant"] == row["variant"] and each["side"] == row.get("against")]
-    if not peers or peers[0] is row:
+    if not peers or peers[0] is row or row["median"] == 0:  # a replay of a CUDA graph allocates nothing
         return None
     peer = peers[0]["median"]
     return significant(row["median"] / peer if row["unit"].endswith("/s") else peer / row["median"])
@@ -367,9 +367,13 @@ def written() -> dict[pathlib.Path, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Reduce the files of pytest-benchmark that are named, and rewrite the pages whose tables differ."""
-    for argument in arguments:
-        for content in reduce_run(json.loads(pathlib.Path(argument).read_text(encoding="utf-8"))).values():
+    """Reduce the files of one machine that are named, and rewrite the pages whose tables differ."""
+    texts = [pathlib.Path(argument).read_text(encoding="utf-8") for argument in arguments]
+    runs = [json.loads(text) for text in texts if text]  # a run that was stopped leaves an empty file
+    if runs:
+        skipped = {case: reasons for run in runs for case, reasons in run.get("skipped", {}).items()}
+        run = {**runs[-1], "benchmarks": [each for run in runs for each in run["benchmarks"]], "skipped": skipped}
+        for content in reduce_run(run).values():
             if content.get("quick"):
                 print(f"{content['case']}: a quick run is not saved\n{case_table(content)}")
             else:
