@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import MIN_COUNT, PREFIX, described, field_complaints
-from elmo_fast.op_choices import Activation, Backend, Precision, Tokenizer
+from elmo_fast.op_choices import Activation, Backend, Loss, Precision, Tokenizer
 
 # ruff: noqa: RUF009  (_field returns a dataclasses.field)
 
@@ -94,7 +94,7 @@ class OptimizerConfig:
         "the original; 0.02 helps short runs",
         "from 0 to 1",
     )
-    loss: str = described(
+    loss: Loss = described(
         "sampled_softmax",
         "training loss: sampled_softmax, negative_sampling (noise from counts^0.75), hierarchical_softmax (Huffman "
         "tree of the counts) or full_softmax",
@@ -293,10 +293,8 @@ def _data_complaints(data: DataConfig) -> list[str]:
 
 def complaints(config: PretrainConfig) -> list[str]:
     """Everything that is wrong with `config`, one sentence each; an empty list when it can be run."""
-    from elmo_fast.checkpoints import LOSSES  # it imports torch, which the options of a command need not
-
     optimizer = config.optimizer
-    found = [one for name in SECTIONS for one in field_complaints(getattr(config, name), {"loss": LOSSES})]
+    found = [one for name in SECTIONS for one in field_complaints(getattr(config, name))]
     found += _model_complaints(config.model) + _data_complaints(config.data) + _input_complaints(config)
     if optimizer.weight_decay and optimizer.optimiser == "adagrad":
         found.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimizer.weight_decay!r}")

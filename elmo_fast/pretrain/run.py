@@ -81,19 +81,13 @@ def pretrain(
     with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as held:
         processes.run_on_leader(lambda: held.enter_context(folder_lock(folder)))
         say = report if processes.leads else lambda line: None
-        return train_and_save(start_run(config, folder, processes, device, say, held), folder)
-
-
-def train_and_save(trainer: LanguageModelTrainer, folder: pathlib.Path) -> Run:
-    """Train to the end and write the model into the run's folder itself."""
-    stopped_by, signal = train(trainer)
-    steps, seconds, model = trainer.progress.step, trainer.progress.seconds, trainer.model
-    if trainer.processes.leads:
-        save_folder(folder, model.checkpoint_state(), model.options, extra={"pretraining_step": steps})
-    trainer.record.say(
-        f"done   {steps:,} steps, {duration(seconds)} in all; {_WHY_STOPPED[stopped_by]}; model in {folder}"
-    )
-    return Run(steps, seconds, stopped_by, signal, model, trainer.corpus.vocabulary, folder, trainer.perplexity)
+        trainer = start_run(config, folder, processes, device, say, held)
+        stopped_by, signal = train(trainer)
+        steps, seconds, model = trainer.progress.step, trainer.progress.seconds, trainer.model
+        if processes.leads:
+            save_folder(folder, model.checkpoint_state(), model.options, extra={"pretraining_step": steps})
+        say(f"done   {steps:,} steps, {duration(seconds)} in all; {_WHY_STOPPED[stopped_by]}; model in {folder}")
+        return Run(steps, seconds, stopped_by, signal, model, trainer.corpus.vocabulary, folder, trainer.perplexity)
 
 
 def dry_run(

@@ -30,6 +30,8 @@ from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.progress import METRICS_FILE
 from elmo_fast.text import Vocabulary
 
+CONFIG_FILE = "pretrain.yaml"
+
 
 def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], None]) -> TrainingState | None:
     """Return the checkpoint that `resume` asks for: the newest whole one of save_dir, a named one, or none.
@@ -108,9 +110,6 @@ def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpu
     )
 
 
-CONFIG_FILE = "pretrain.yaml"
-
-
 def start_run(
     config: PretrainConfig,
     folder: pathlib.Path,
@@ -120,13 +119,19 @@ def start_run(
     held: contextlib.ExitStack,
 ) -> LanguageModelTrainer:
     """Return the trainer of a new or resumed run; `held` closes its log at the end."""
+    import yaml
+
     started_before = processes.run_on_leader(lambda: (folder / METRICS_FILE).exists())
     processes.run_on_leader(lambda: remove_unfinished(folder))
     resumed = find_checkpoint_to_resume(config, report)
     processes.check_same(str(resumed and resumed.position.step), "the step to resume from")
     if resumed is None and started_before:
         report("plan   the run in this folder has no checkpoint yet: it starts over")
-    check_own_text(config, folder)
+    if saved_steps(folder) and not (is_prepared(config.data.train_prefix) or is_prepared(folder / CORPUS_FOLDER)):
+        raise ElmoFastError(
+            f"the run in {folder} was started on a prepared corpus, and train_prefix {config.data.train_prefix!r} is "
+            "none; name that corpus, or give another save_dir"
+        )
     origin = None
     if resumed is None:
         origin = load_origin(config, report)
@@ -168,7 +173,13 @@ def start_run(
     elif resumed is None and config.model.input == "vectors":
         assert config.data.vectors_file is not None  # validate has seen to it
         load_word_vectors(model, corpus.vocabulary, config.data.vectors_file, seed=config.run.seed, report=report)
-    processes.run_on_leader(lambda: write_config_and_vocabulary(config, folder, corpus))
+
+    def write_config() -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / CONFIG_FILE, yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None))
+        corpus.vocabulary.write(folder / VOCABULARY)
+
+    processes.run_on_leader(write_config)
     step = None if resumed is None and not started_before else 0 if resumed is None else resumed.position.step
     unreported = 0 if resumed is None else len(resumed.position.unreported)
     record = processes.run_leader_first(
@@ -188,22 +199,3 @@ def start_run(
     total = trainer.progress.total_steps
     report(describe_steps(config, total, trainer.stream.steps_per_epoch, trainer.progress.step))
     return trainer
-
-
-def check_own_text(config: PretrainConfig, folder: pathlib.Path) -> None:
-    """Raise ElmoFastError, before anything is written, if a run on a prepared corpus gets plain text now."""
-    prepared = is_prepared(config.data.train_prefix) or is_prepared(folder / CORPUS_FOLDER)
-    if saved_steps(folder) and not prepared:
-        raise ElmoFastError(
-            f"the run in {folder} was started on a prepared corpus, and train_prefix {config.data.train_prefix!r} is "
-            "none; name that corpus, or give another save_dir"
-        )
-
-
-def write_config_and_vocabulary(config: PretrainConfig, folder: pathlib.Path, corpus: Corpus) -> None:
-    """Write the configuration and the vocabulary into the run's folder."""
-    import yaml
-
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / CONFIG_FILE, yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None))
-    corpus.vocabulary.write(folder / VOCABULARY)

@@ -217,25 +217,15 @@ class StaticFeatures(nn.Module):
             )
         longest = max(map(len, sentences), default=0)
         get = self._numbers.get
-        rows = [[get(word) or self._number(word) for word in words] for words in sentences]
+        rows = [[get(word) or get(word.lower(), _UNKNOWN) for word in words] for words in sentences]
         numbers = torch.tensor([row + [_PADDING] * (longest - len(row)) for row in rows], dtype=torch.int64)
         if self.training and self._replaced:
-            self._replace(numbers)
+            once, drawn = torch.tensor(sorted(self._replaced)), torch.rand(numbers.shape) < 0.5
+            numbers[drawn & torch.isin(numbers, once)] = _UNKNOWN
         some_unknown = bool((numbers == _UNKNOWN).any())
         numbers = numbers.to(self.table.device)
         found = F.embedding(numbers, self.table, _PADDING)
         return torch.where((numbers == _UNKNOWN)[..., None], self.unknown, found) if some_unknown else found
-
-    def _number(self, word: str) -> int:
-        number = self._numbers.get(word)
-        if number is None:
-            number = self._numbers.get(word.lower())
-        return _UNKNOWN if number is None else number
-
-    def _replace(self, numbers: Tensor) -> None:
-        once = torch.tensor(sorted(self._replaced))
-        drawn = torch.rand(numbers.shape) < 0.5
-        numbers[drawn & torch.isin(numbers, once)] = _UNKNOWN
 
 
 def _checked(vectors: Vectors) -> np.ndarray:
