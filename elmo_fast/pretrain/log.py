@@ -6,23 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, install_command, sentence_of
-from elmo_fast.memory import resident
 from elmo_fast.pretrain.checkpoint import RunPosition
 from elmo_fast.pretrain.evaluate import Perplexity, perplexity
 from elmo_fast.pretrain.metrics import MetricsFile
 from elmo_fast.pretrain.step import StepResult
 from elmo_fast.progress import METRICS_FILE, duration
-
-
-def memory_in_use(device: torch.device) -> int | None:
-    """Bytes: the most a GPU has held, or the memory of this process; None where it is not known."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resident()
 
 
 class TrainingProgress:

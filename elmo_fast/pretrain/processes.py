@@ -102,7 +102,13 @@ class Processes:
         own = [gradient.coalesce() for gradient in gradients]
         ids = own[0].indices()[0]
         assert all(len(each.indices()[0]) == len(ids) for each in own)
-        union = self._union(ids)
+        counts = [torch.zeros((), dtype=torch.int64, device=ids.device) for _ in range(self.size)]
+        dist.all_gather(counts, torch.tensor(len(ids), device=ids.device))
+        padded = ids[:1].repeat(int(torch.stack(counts).max()))  # each process may have a different number of ids
+        padded[: len(ids)] = ids
+        everyone = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(everyone, padded)
+        union = torch.cat(everyone).unique()
         sums = []
         for each in own:
             block = each.values().new_zeros(len(union), *each.shape[1:])
@@ -111,17 +117,6 @@ class Processes:
             total = torch.sparse_coo_tensor(union[None], block, each.shape, is_coalesced=True, check_invariants=False)
             sums.append(total)
         return sums
-
-    def _union(self, ids: Tensor) -> Tensor:
-        """Return the distinct ids of all processes, sorted; each may have a different number of them."""
-        counts = [torch.zeros((), dtype=torch.int64, device=ids.device) for _ in range(self.size)]
-        dist.all_gather(counts, torch.tensor(len(ids), device=ids.device))
-        longest = int(torch.stack(counts).max())
-        padded = ids[:1].repeat(longest)
-        padded[: len(ids)] = ids
-        everyone = [torch.empty_like(padded) for _ in range(self.size)]
-        dist.all_gather(everyone, padded)
-        return torch.cat(everyone).unique()
 
     def max_(self, value: int) -> int:
         """Return the largest of the processes' numbers."""

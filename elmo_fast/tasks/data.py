@@ -106,13 +106,16 @@ def read_data(config: TaskConfig) -> TaskData:
     return TaskData(files, kept, labels, [note for note in notes if note])
 
 
-def read_labelled(path: str, config: TaskConfig) -> list[Example]:
+def read_labelled(
+    path: str, config: TaskConfig, format: str | None = None, column: str | int | None = None
+) -> list[Example]:
     """Return the sentences of a file with the labels that the task needs.
 
-    ElmoFastError names the first that has others.
+    format, column: as in read_examples; None: the configuration's. ElmoFastError names the first that has others.
     """
     tags = config.task == "tag"
-    examples = read_examples(path, config.format, config.column, config.tokenizer)
+    column = config.column if column is None else column
+    examples = read_examples(path, format or config.format, column, config.tokenizer)
     for number, example in enumerate(examples, start=1):
         wanted = len(example.words) if tags else 1
         if len(example.labels) != wanted:

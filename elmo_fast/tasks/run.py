@@ -304,12 +304,7 @@ def evaluate_task(
     Raises: ElmoFastError: the folder contains no trained task, or the file does not match it.
     """
     task = load_task(save_dir, device, model=model, vectors=vectors)
-    reading = dataclasses.replace(
-        task.config,
-        format=format or task.config.format,
-        column=task.config.column if column is None else column,
-    )
-    examples = read_labelled(os.fspath(path), reading)
+    examples = read_labelled(os.fspath(path), task.config, format, column)
     note = task.labels.unseen(examples, os.fspath(path))
     if note:
         report(note)
@@ -349,19 +344,11 @@ def predict_task(
             f"{os.fspath(path)}: a .txt may hold a sentence or a word per line; give format=text or format=columns"
         )
     task = load_task(save_dir, device, model=model, vectors=vectors)
-    examples = read_examples(
-        path, format or task.config.format, _column_of_sentences(task.config, path, format), task.config.tokenizer
-    )
+    config, read_as = task.config, format or task.config.format
+    # Labels are ignored; only in tsv does their column say which one has the words.
+    both_tsv = format_of(path, read_as) == format_of(config.train_path, config.format) == "tsv"
+    examples = read_examples(path, read_as, config.column if both_tsv else None, config.tokenizer)
     words = [example.words for example in examples]
     labelled = list(map(Example, words, task.predict(words, batch_size=batch_size, progress=progress)))
-    write_examples(out, labelled, "columns" if task.config.task == "tag" else "tsv")
+    write_examples(out, labelled, "columns" if config.task == "tag" else "tsv")
     return len(labelled)
-
-
-def _column_of_sentences(config: TaskConfig, path: str | os.PathLike[str], format: str | None) -> str | int | None:
-    """Return the column of labels of a file whose labels are ignored.
-
-    Only in tsv does it say which column has the words.
-    """
-    both_tsv = format_of(path, format or config.format) == format_of(config.train_path, config.format) == "tsv"
-    return config.column if both_tsv else None

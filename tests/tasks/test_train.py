@@ -167,13 +167,3 @@ def test_a_gradient_that_is_not_finite_ends_training(tmp_path):
     config = toy_config(tmp_path, learning_rate=1e30, patience=0)
     with pytest.raises(ElmoFastError, match=r"epoch \d+: the gradient is not finite .* give a smaller learning_rate"):
         train_task(config, silent)
-
-
-def test_a_folder_without_a_task_and_a_model_that_is_gone_are_named(tmp_path):
-    with pytest.raises(ElmoFastError, match=r"holds no trained task: it has no task\.json"):
-        evaluate_task(tmp_path, "x.conll")
-    config = toy_config(tmp_path, epochs=1, elmo="input")
-    train_task(config, silent)
-    (tmp_path / "bilm").rename(tmp_path / "elsewhere")
-    with pytest.raises(ElmoFastError, match=r"was trained with model .*bilm'; there is no .*bilm': name"):
-        evaluate_task(config.save_dir, config.test_path)
