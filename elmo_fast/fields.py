@@ -11,7 +11,7 @@ import json
 import os
 import pathlib
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from elmo_fast.errors import CheckpointError, read_failures_named, refuse, shortened
@@ -74,18 +74,16 @@ def described_as(kind: Any, name: str, default: Any) -> Any:
     return described(default, next(field.metadata["help"] for field in dataclasses.fields(kind) if field.name == name))
 
 
-def field_complaints(config: Any, choices: Mapping[str, Sequence[str]]) -> list[str]:
+def field_complaints(config: Any) -> list[str]:
     """Return what the types and ranges of a configuration's fields do not allow: no choice, numbers out of range.
 
-    choices: of fields whose type is no Literal. A field that takes text as well as numbers is not checked.
+    A field that takes text as well as numbers is not checked.
     """
     found = []
     for field in dataclasses.fields(config):
         value, kind = getattr(config, field.name), field.type
         kinds = get_args(kind) if get_origin(kind) in _UNIONS else (kind,)
-        if field.name in choices:
-            kind = Literal.__getitem__(tuple(choices[field.name]))
-        elif str in kinds or not any(one in (int, float) or get_origin(one) is Literal for one in kinds):
+        if str in kinds or not any(one in (int, float) or get_origin(one) is Literal for one in kinds):
             continue
         within = field.metadata["within"] or "above 0"
         wrong: list[str] = []

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import MIN_COUNT, PREFIX, described, field_complaints
-from elmo_fast.op_choices import Activation, Backend, Precision, Tokenizer
+from elmo_fast.op_choices import Activation, Backend, Loss, Precision, Tokenizer
 
 # ruff: noqa: RUF009  (_field returns a dataclasses.field)
 
@@ -94,7 +94,7 @@ class OptimizerConfig:
         "the original; 0.02 helps short runs",
         "from 0 to 1",
     )
-    loss: str = described(
+    loss: Loss = described(
         "sampled_softmax",
         "training loss: sampled_softmax, negative_sampling (noise from counts^0.75), hierarchical_softmax (Huffman "
         "tree of the counts) or full_softmax",
@@ -257,26 +257,7 @@ def _model_complaints(model: ModelConfig) -> list[str]:
     return found
 
 
-def _input_complaints(config: PretrainConfig) -> list[str]:
-    found, path = [], config.data.vectors_file
-    if config.model.input == "vectors" and path is None:
-        found.append("vectors_file must name the vectors of input: vectors; got nothing")
-    if config.model.input == "vectors" and config.run.init_from is not None:
-        found.append("input: vectors creates a new table, and init_from brings one; give input: words with init_from")
-    if config.run.prefix is not None and config.run.init_from is None:
-        found.append(f"prefix chooses one of the ELMos of init_from; got {config.run.prefix!r} without init_from")
-    if config.model.input != "vectors" and path is not None:
-        found.append(f"vectors_file goes with input: vectors; got {path!r} with input: {config.model.input}")
-    if path is not None and not pathlib.Path(path).is_file():
-        found.append(f"vectors_file must exist; got {path!r}")
-    if config.model.input != "vectors" and not config.model.train_vectors:
-        found.append(f"train_vectors: false goes with input: vectors; got input: {config.model.input}")
-    if config.optimizer.negatives is not None and config.optimizer.loss != "negative_sampling":
-        found.append(f"negatives goes with loss: negative_sampling; got loss: {config.optimizer.loss}")
-    return found
-
-
-def _data_complaints(data: DataConfig) -> list[str]:
+def _file_complaints(data: DataConfig) -> list[str]:
     found = []
     if not data.train_prefix:
         found.append("train_prefix must name the training files, as in 'corpus/train-*'; got nothing")
@@ -284,29 +265,42 @@ def _data_complaints(data: DataConfig) -> list[str]:
         pattern = getattr(data, name)
         if pattern and not glob.glob(pattern):
             found.append(f"{name} must match at least one file; {pattern!r} matches none")
-    if data.vocab_file is not None and not glob.glob(glob.escape(data.vocab_file)):
+    if data.vocab_file is not None and not pathlib.Path(data.vocab_file).exists():
         found.append(
             f"vocab_file must exist (leave it out to build one from the training text); got {data.vocab_file!r}"
         )
+    if data.vectors_file is not None and not pathlib.Path(data.vectors_file).is_file():
+        found.append(f"vectors_file must exist; got {data.vectors_file!r}")
     return found
 
 
 def complaints(config: PretrainConfig) -> list[str]:
     """Everything that is wrong with `config`, one sentence each; an empty list when it can be run."""
-    from elmo_fast.checkpoints import LOSSES  # it imports torch, which the options of a command need not
-
-    optimizer = config.optimizer
-    found = [one for name in SECTIONS for one in field_complaints(getattr(config, name), {"loss": LOSSES})]
-    found += _model_complaints(config.model) + _data_complaints(config.data) + _input_complaints(config)
+    found = [one for name in SECTIONS for one in field_complaints(getattr(config, name))]
+    found += _model_complaints(config.model) + _file_complaints(config.data)
+    model, data, optimizer, run = config.model, config.data, config.optimizer, config.run
+    if model.input == "vectors":
+        if data.vectors_file is None:
+            found.append("vectors_file must name the vectors of input: vectors; got nothing")
+        if run.init_from is not None:
+            found.append(
+                "input: vectors creates a new table, and init_from brings one; give input: words with init_from"
+            )
+    else:
+        if data.vectors_file is not None:
+            found.append(f"vectors_file goes with input: vectors; got {data.vectors_file!r} with input: {model.input}")
+        if not model.train_vectors:
+            found.append(f"train_vectors: false goes with input: vectors; got input: {model.input}")
+    if run.prefix is not None and run.init_from is None:
+        found.append(f"prefix chooses one of the ELMos of init_from; got {run.prefix!r} without init_from")
+    if optimizer.negatives is not None and optimizer.loss != "negative_sampling":
+        found.append(f"negatives goes with loss: negative_sampling; got loss: {optimizer.loss}")
     if optimizer.weight_decay and optimizer.optimiser == "adagrad":
         found.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimizer.weight_decay!r}")
-    if config.data.heldout_prefix is None:
-        found += [
-            f"{name} compares perplexities of heldout_prefix, which must name text; got nothing"
-            for name, value in (("keep_best", config.run.keep_best), ("patience", config.run.patience is not None))
-            if value
-        ]
-    if not config.run.save_dir:
+    for name, given in (("keep_best", run.keep_best), ("patience", run.patience is not None)):
+        if given and data.heldout_prefix is None:
+            found.append(f"{name} compares perplexities of heldout_prefix, which must name text; got nothing")
+    if not run.save_dir:
         found.append("save_dir must name the folder to write to; got nothing")
     return found
 

@@ -112,18 +112,34 @@ def open_training_corpus(
     if is_prepared(data.train_prefix):
         return _opened(pathlib.Path(data.train_prefix), vocabulary, data.tokenizer)
     target = folder / CORPUS_FOLDER
-    if not is_prepared(target):
-        return _prepared(data, vocabulary, folder, report)
+    if is_prepared(target):
+        try:
+            check_sources(data, vocabulary is None, folder)
+            return _opened(target, vocabulary, data.tokenizer)
+        except ElmoFastError as error:
+            if saved_steps(folder):
+                raise
+            report(f"data   this run has no checkpoint, so that the text is prepared again: {error}")
+            (target / META).unlink()  # first: without it the folder is no prepared corpus, whatever is left of it
+            shutil.rmtree(target)
+    began = said = time.monotonic()
+
+    def progress(done: int, total: int, words: int) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said >= 10.0:
+            said, left = now, duration((now - began) * (total - done) / max(done, 1))
+            report(f"data   preparing the text: {done / max(total, 1):.0%}, {words:,} words, {left} left")
+
+    record_sources(data, vocabulary is None, folder)
     try:
-        check_sources(data, vocabulary is None, folder)
-        return _opened(target, vocabulary, data.tokenizer)
-    except ElmoFastError as error:
-        if saved_steps(folder):
-            raise
-        report(f"data   this run has no checkpoint, so that the text is prepared again: {error}")
-        (target / META).unlink()  # first: without it the folder is no prepared corpus, whatever is left of it
-        shutil.rmtree(target)
-        return _prepared(data, vocabulary, folder, report)
+        return prepare(
+            data.train_prefix, target, vocabulary=vocabulary, min_count=data.min_count,
+            max_vocab_size=data.max_vocab_size, tokenizer=data.tokenizer, progress=progress, report=report,
+        )  # fmt: skip
+    except BaseException:
+        (folder / SOURCES_FILE).unlink()
+        raise
 
 
 def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str | None) -> Corpus:
@@ -153,41 +169,6 @@ def open_prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:
             "a file system that all machines see"
         )
     return open_corpus(place)
-
-
-def _prepared(
-    data: DataConfig, vocabulary: Vocabulary | None, folder: pathlib.Path, report: Callable[[str], None]
-) -> Corpus:
-    record_sources(data, vocabulary is None, folder)
-    try:
-        return prepare(
-            data.train_prefix,
-            folder / CORPUS_FOLDER,
-            vocabulary=vocabulary,
-            min_count=data.min_count,
-            max_vocab_size=data.max_vocab_size,
-            tokenizer=data.tokenizer,
-            progress=_Lines(report),
-            report=report,
-        )
-    except BaseException:
-        (folder / SOURCES_FILE).unlink()
-        raise
-
-
-class _Lines:
-    """A line every ten seconds on how far the preparation of a text is."""
-
-    def __init__(self, report: Callable[[str], None]) -> None:
-        self._report, self._began = report, time.monotonic()
-        self._said = self._began
-
-    def __call__(self, done: int, total: int, words: int) -> None:
-        now = time.monotonic()
-        if now - self._said >= 10.0:
-            self._said = now
-            left = duration((now - self._began) * (total - done) / max(done, 1))
-            self._report(f"data   preparing the text: {done / max(total, 1):.0%}, {words:,} words, {left} left")
 
 
 def open_heldout_corpus(prefix: str | None, training: Corpus) -> Corpus | None:

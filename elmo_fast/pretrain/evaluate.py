@@ -79,7 +79,13 @@ def evaluate(
 
     Raises ElmoFastError when the text has no words or its vocabulary is not the model's.
     """
-    _check(model, corpus)
+    if corpus.tokens == 0:
+        raise ElmoFastError("the text to evaluate contains no words; every line is blank")
+    if len(corpus.vocabulary) != model.vocabulary_size:
+        raise ElmoFastError(
+            f"the vocabulary must have the {model.vocabulary_size:,} words the model was trained with; "
+            f"got {len(corpus.vocabulary):,}"
+        )
     rows, processes = min(batch_size, corpus.sentences), processes or Processes()
     total = torch.zeros(2, dtype=torch.float64, device=device)
     each = torch.zeros(2, corpus.positions if per_sentence else 0, dtype=torch.float64, device=device)
@@ -105,18 +111,11 @@ def evaluate(
                     progress(int(batch.filled.sum()))
     _graphs.release(torch.device(device))  # what runs next may need their memory
     forward, backward = (processes.sum_(total) / corpus.positions).tolist()
-    sentences = _by_sentence(corpus, processes.sum_(each).cpu().numpy()) if per_sentence else None
+    sentences = None
+    if per_sentence:
+        _, lengths = corpus.places(np.arange(corpus.sentences))
+        sentences = np.add.reduceat(processes.sum_(each).cpu().numpy(), np.cumsum(lengths) - lengths, axis=1)
     return Perplexity(forward, backward, corpus.positions, model.loss.explanation, sentences)
-
-
-def _check(model: LanguageModel, corpus: Corpus) -> None:
-    if corpus.tokens == 0:
-        raise ElmoFastError("the text to evaluate contains no words; every line is blank")
-    if len(corpus.vocabulary) != model.vocabulary_size:
-        raise ElmoFastError(
-            f"the vocabulary must have the {model.vocabulary_size:,} words the model was trained with; "
-            f"got {len(corpus.vocabulary):,}"
-        )
 
 
 def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[tuple[StreamBatch, Tensor]]:
@@ -159,9 +158,3 @@ def positions(bounds: npt.NDArray[np.int64], step: int, batch: StreamBatch) -> n
     forward, backward = bounds[:-1, None] + places, bounds[1:, None] - 1 - places
     filled = np.arange(steps) < batch.filled[:, None]
     return np.stack([forward[filled], backward[filled]])
-
-
-def _by_sentence(corpus: Corpus, losses: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Sum of [2, positions] over the positions of each sentence, its end included, [2, sentences]."""
-    _, lengths = corpus.places(np.arange(corpus.sentences))
-    return np.add.reduceat(losses, np.cumsum(lengths) - lengths, axis=1)

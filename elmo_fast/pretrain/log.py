@@ -1,30 +1,19 @@
 """What a run reports, from one of its processes: averages over steps as lines of text, metrics.jsonl, TensorBoard."""
 
 import contextlib
-import functools
-import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, install_command, sentence_of
-from elmo_fast.memory import resident
 from elmo_fast.pretrain.checkpoint import RunPosition
 from elmo_fast.pretrain.evaluate import Perplexity, perplexity
 from elmo_fast.pretrain.metrics import MetricsFile
 from elmo_fast.pretrain.step import StepResult
 from elmo_fast.progress import METRICS_FILE, duration
-
-
-def memory_in_use(device: torch.device) -> int | None:
-    """Bytes: the most a GPU has held, or the memory of this process; None where it is not known."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resident()
 
 
 class TrainingProgress:
@@ -45,7 +34,7 @@ class TrainingProgress:
         self.total_steps, self.max_seconds, self.perplexity_name = total_steps, max_seconds, perplexity_name
         self.step, self.words, self._first_step, self._before = 0, 0, 0, 0.0
         self._results: list[tuple[float | Tensor, float | Tensor, float | Tensor]] = []
-        self._words, self._waited, self._away = 0, 0.0, 0.0
+        self._words, self._waited = 0, 0.0
         self.start()
 
     def resume(self, at: RunPosition) -> None:
@@ -69,7 +58,7 @@ class TrainingProgress:
 
     @property
     def since_report(self) -> float:
-        """Seconds since the last report, or since the start."""
+        """Seconds since the last report, or since the start, without pauses."""
         return time.monotonic() - self._reported
 
     @property
@@ -97,7 +86,7 @@ class TrainingProgress:
         try:
             yield
         finally:
-            self._away += time.monotonic() - began
+            self._reported += time.monotonic() - began
 
     def seconds_left(self) -> float:
         """To the last step, at the mean speed of this process, or to the end of the time, whichever comes first."""
@@ -105,10 +94,10 @@ class TrainingProgress:
         return left if self.max_seconds is None else max(0.0, min(left, self.max_seconds - self.sitting))
 
     def report(self) -> dict[str, Any]:
-        """Write the row of a step, and print its line."""
+        """Return the averages over the steps since the last report, as a row of metrics.jsonl."""
         steps = len(self._results)
         forward, backward, norm = (sum(map(float, column)) / steps for column in zip(*self._results, strict=True))
-        span = max(self.since_report - self._away, 1e-9)
+        span = max(self.since_report, 1e-9)
         loss = (forward + backward) / 2
         row = {
             "step": self.step,
@@ -123,22 +112,18 @@ class TrainingProgress:
             "data_wait": self._waited / span,
         }
         self._results, self._reported = [], time.monotonic()
-        self._words, self._waited, self._away = 0, 0.0, 0.0
+        self._words, self._waited = 0, 0.0
         return row
-
-    def _perplexity(self, row: dict[str, Any]) -> str:
-        """Return the perplexity as text, empty if exp of the loss is none."""
-        if self.perplexity_name is None:
-            return ""
-        kind = "sampled train" if self.perplexity_name == "sampled_perplexity" else "train"
-        return f"{kind} perplexity {min(row[self.perplexity_name], 1e9):8.1f} | "
 
     def line(self, row: dict[str, Any]) -> str:
         """One report as a line of text."""
         share = max(self.step / self.total_steps, self.sitting / self.max_seconds if self.max_seconds else 0.0)
-        memory = row.get("memory_bytes")
+        memory, perplexity = row.get("memory_bytes"), ""
+        if self.perplexity_name is not None:
+            kind = "sampled train" if self.perplexity_name == "sampled_perplexity" else "train"
+            perplexity = f"{kind} perplexity {min(row[self.perplexity_name], 1e9):8.1f} | "
         return (
-            f"step {row['step']:>6} ({min(share, 1.0):6.1%}) | loss {row['loss']:6.3f} | {self._perplexity(row)}"
+            f"step {row['step']:>6} ({min(share, 1.0):6.1%}) | loss {row['loss']:6.3f} | {perplexity}"
             f"gradient norm {row['gradient_norm']:6.2f} | "
             f"{row['words_per_second']:8,.0f} tokens/s | "
             + (f"memory {memory / 2**30:.2f} GiB | " if memory else "")
@@ -166,9 +151,7 @@ class RunLog:
     ) -> None:
         self.folder, self._report, self._silent = folder, report, silent
         self._metrics = None if silent else MetricsFile(folder / METRICS_FILE, step, unreported)
-        self._board: TensorBoard | None = None
-        if tensorboard and not silent:
-            self._board = TensorBoard(folder / "tensorboard", step)
+        self._board = open_tensorboard(folder / "tensorboard", step) if tensorboard and not silent else None
         # The step of the last evaluation in the file, -1 if there is none.
         self.evaluated_at = -1 if self._metrics is None else self._metrics.evaluated_at
         if self._metrics is not None and (aside := self._metrics.set_aside) is not None:
@@ -218,43 +201,22 @@ class RunLog:
         try:
             if self._metrics is not None:
                 self._metrics.write(**row)
-            if self._board is not None:
-                self._board.write(row)
+            if self._board is not None and row.get("event") in (None, "heldout"):
+                for name, value in row.items():
+                    if name not in ("event", "step") and isinstance(value, int | float):
+                        self._board.add_scalar(f"{row.get('event', 'train')}/{name}", value, row["step"])
         except OSError as error:
             # A row is not worth a run; checkpoints keep what counts.
             self.say(f"NOT WRITTEN to {METRICS_FILE}: {sentence_of(error)}; training continues")
 
 
-class TensorBoard:
-    """Writes what metrics.jsonl gets for TensorBoard too, as scalars over the steps: train/loss, heldout/perplexity ...
+def open_tensorboard(folder: pathlib.Path, step: int | None) -> Any:
+    """Return TensorBoard's writer; step: of the checkpoint that the run resumes from: later values are purged.
 
-    folder: where the event files go, created with the first row; step: of the checkpoint that the run resumes from:
-    later values are purged.
     Raises ElmoFastError when the package tensorboard is absent.
     """
-
-    def __init__(self, folder: str | os.PathLike[str], step: int | None = None) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ElmoFastError(
-                f"writing for TensorBoard needs its package ({error}): {install_command('tb')}"
-            ) from error
-        purge_step = None if step is None else step + 1
-        self._open = functools.partial(SummaryWriter, os.fspath(folder), purge_step=purge_step)
-        self._writer: Any = None
-
-    def write(self, row: dict[str, Any]) -> None:
-        """Send the numbers of a report or of an event "heldout"; other events have no scalars."""
-        event = row.get("event")
-        if event in (None, "heldout"):
-            self._writer = self._writer or self._open()
-            for name, value in row.items():
-                if name not in ("event", "step") and isinstance(value, int | float):
-                    self._writer.add_scalar(f"{event or 'train'}/{name}", value, row["step"])
-
-    def close(self) -> None:
-        """Brings everything written to the disk."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ElmoFastError(f"writing for TensorBoard needs its package ({error}): {install_command('tb')}") from error
+    return SummaryWriter(str(folder), purge_step=None if step is None else step + 1)

@@ -101,19 +101,15 @@ def _keep_until(path: pathlib.Path, step: int, reported: int) -> pathlib.Path | 
             damaged = damaged or not (cut and number == len(lines))
         elif row["step"] <= (step if "event" in row else reported):
             kept.append(line + b"\n")
-    aside = _put_aside(path) if damaged else None
+    aside = None
+    if damaged:
+        marks = ["", *(f"-{n}" for n in range(2, 100))]
+        names = (path.with_name(f"{path.stem}.damaged{mark}{path.suffix}") for mark in marks)
+        aside = next(name for name in names if not name.exists())
+        with replacing(aside) as new:
+            shutil.copyfile(path, new)
     with replacing(path) as new:
         new.write_bytes(b"".join(kept))
-    return aside
-
-
-def _put_aside(path: pathlib.Path) -> pathlib.Path:
-    names = (
-        path.with_name(f"{path.stem}.damaged{mark}{path.suffix}") for mark in ["", *(f"-{n}" for n in range(2, 100))]
-    )
-    aside = next(name for name in names if not name.exists())
-    with replacing(aside) as new:
-        shutil.copyfile(path, new)
     return aside
 
 
@@ -151,7 +147,11 @@ def read_metrics(folder: str | os.PathLike[str]) -> Metrics:
     steps: list[Row] = []
     heldout: list[Row] = []
     restarts: list[float] = []
-    for row in _rows(path):
+    left_out: list[int] = []
+    for number, _, row in read_rows(path):
+        if row is None:
+            left_out.append(number)
+            continue
         event = row.get("event")
         if event == "resume":
             steps = [one for one in steps if one["step"] <= row["step"]]
@@ -161,20 +161,11 @@ def read_metrics(folder: str | os.PathLike[str]) -> Metrics:
             heldout.append(row)
         elif event is None:
             steps.append(row)
-    return Metrics(steps, heldout, restarts)
-
-
-def _rows(path: pathlib.Path) -> Iterator[Row]:
-    left_out = []
-    for number, _, row in read_rows(path):
-        if row is None:
-            left_out.append(number)
-        else:
-            yield row
     if left_out:
         others = f" and {len(left_out) - 1:,} others" if len(left_out) > 1 else ""
         warnings.warn(
             f"{path}, line {left_out[0]}{others}: left out, as it is not a whole row (a run that is killed leaves such "
             "a line)",
-            stacklevel=3,
+            stacklevel=2,
         )
+    return Metrics(steps, heldout, restarts)

@@ -124,45 +124,32 @@ def describe_model(
     needed = estimate_memory(config, vocabulary_size, rows // parts, parts)
     if device.type == "cpu":
         needed["packed copies"] = 0 if config.run.backend == "reference" else 2 * 4 * bilm
-    used = _in_use() if device.type == "cpu" else 0
-    told = {"Python and the text": used, **needed} if used else needed
+    told, left = needed, None
+    if device.type == "cpu":
+        torch.optim.SGD([torch.zeros(1)])  # with its first optimizer torch loads its compiler, some 80 MB
+        if used := resident():
+            told = {"Python and the text": used, **needed}
+        left = available()
     purposes = ", ".join(f"{name} {size(each)}" for name, each in told.items())
     shared = f" | {processes.size} processes x {rows} rows" if processes.distributed else ""
-    return [
+    lines = [
         f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
         f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
         f"memory about {size(sum(told.values()))} per process: {purposes}",
-        *_describe_shortage(sum(needed.values()), device),
+    ]
+    if left is not None and sum(needed.values()) > left:
+        lines.append(
+            f"WARNING {size(left)} are left to this process: memory will run out; lower batch_size, "
+            "raise micro_batches, or take a smaller model or vocabulary"
+        )
+    return [
+        *lines,
         f"batch  {optimizer.batch_size} rows x {optimizer.unroll_steps} = "
         f"{optimizer.batch_size * optimizer.unroll_steps:,} tokens, each read in both directions{shared} | "
         f"{optimizer.optimiser}, learning rate {optimizer.rate:g}, {optimizer.schedule}"
         + (f" | a row is reset with probability {optimizer.state_reset:g} per step" if optimizer.state_reset else ""),
         _describe_loss(config, vocabulary_size),
-        *describe_backends(
-            config.run.precision,
-            config.run.backend,
-            optimizer.optimiser,
-            device,
-            loss=optimizer.loss,
-            characters=config.model.input == "characters",
-        ),
-    ]
-
-
-def _in_use() -> int:
-    """Bytes that this process has in use before there is a model; 0 if unknown."""
-    torch.optim.SGD([torch.zeros(1)])  # with its first optimizer torch loads its compiler, some 80 MB
-    return resident() or 0
-
-
-def _describe_shortage(needed: int, device: torch.device) -> list[str]:
-    """Return a warning where the machine, ulimit or a control group plainly leaves less than a run needs."""
-    left = available()
-    if device.type != "cpu" or left is None or needed <= left:
-        return []
-    return [
-        f"WARNING {size(left)} are left to this process: memory will run out; lower batch_size, "
-        "raise micro_batches, or take a smaller model or vocabulary"
+        *describe_backends(config, device),
     ]
 
 
@@ -229,27 +216,15 @@ _CHARACTERS = ("unique_rows", "char_cnn", "highway")
 _DRAWS = ("log_uniform_sample", "alias_sample")
 
 
-def describe_backends(
-    precision: str,
-    backend: str,
-    optimizer: str,
-    device: torch.device,
-    *,
-    loss: str = "sampled_softmax",
-    characters: bool = True,
-) -> list[str]:
-    """Return a line on the ops' backends.
-
-    One for each reason why a faster one is not used; one where a precision gains no speed.
-
-    precision: "float32" | "tf32" | "bfloat16" | "float16"; backend: as the ops' argument; optimizer, loss: their
-    names; characters: whether the model reads them. On a GPU, float32 is named a precision that gains no speed.
-    """
+def describe_backends(config: PretrainConfig, device: torch.device) -> list[str]:
+    """Return a line on the ops' backends, one per reason why a faster one is not used, one on a slow precision."""
+    precision, backend, optimizer = config.run.precision, config.run.backend, config.optimizer
     operands = "float32" if precision == "tf32" else precision
     served: dict[str, list[str]] = {}
     slower: dict[str, list[str]] = {}
-    called = (*(_CHARACTERS if characters else ()), "projected_lstm", *LOSS_CLASSES[loss].ops_used)
-    for op in (*called, *(["adagrad"] if optimizer == "adagrad" else [])):
+    called = [*(_CHARACTERS if config.model.input == "characters" else ()), "projected_lstm"]
+    called += [*LOSS_CLASSES[optimizer.loss].ops_used, *(["adagrad"] if optimizer.optimiser == "adagrad" else [])]
+    for op in called:
         name = ops.backend_for(op, backend)
         if name == "auto":
             runs_on = torch.device("cpu") if op in _DRAWS else device

@@ -1,8 +1,9 @@
 """The processes that train together: rank, rows, collectives."""
 
+import contextlib
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -101,7 +102,13 @@ class Processes:
         own = [gradient.coalesce() for gradient in gradients]
         ids = own[0].indices()[0]
         assert all(len(each.indices()[0]) == len(ids) for each in own)
-        union = self._union(ids)
+        counts = [torch.zeros((), dtype=torch.int64, device=ids.device) for _ in range(self.size)]
+        dist.all_gather(counts, torch.tensor(len(ids), device=ids.device))
+        padded = ids[:1].repeat(int(torch.stack(counts).max()))  # each process may have a different number of ids
+        padded[: len(ids)] = ids
+        everyone = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(everyone, padded)
+        union = torch.cat(everyone).unique()
         sums = []
         for each in own:
             block = each.values().new_zeros(len(union), *each.shape[1:])
@@ -110,17 +117,6 @@ class Processes:
             total = torch.sparse_coo_tensor(union[None], block, each.shape, is_coalesced=True, check_invariants=False)
             sums.append(total)
         return sums
-
-    def _union(self, ids: Tensor) -> Tensor:
-        """Return the distinct ids of all processes, sorted; each may have a different number of them."""
-        counts = [torch.zeros((), dtype=torch.int64, device=ids.device) for _ in range(self.size)]
-        dist.all_gather(counts, torch.tensor(len(ids), device=ids.device))
-        longest = int(torch.stack(counts).max())
-        padded = ids[:1].repeat(longest)
-        padded[: len(ids)] = ids
-        everyone = [torch.empty_like(padded) for _ in range(self.size)]
-        dist.all_gather(everyone, padded)
-        return torch.cat(everyone).unique()
 
     def max_(self, value: int) -> int:
         """Return the largest of the processes' numbers."""
@@ -203,30 +199,28 @@ def _store() -> dist.Store | None:
     return dist.PrefixStore(f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
 
 
-class join_processes:
+@contextlib.contextmanager
+def join_processes(device: torch.device) -> Iterator[Processes]:
     """Form a group of the processes that torchrun started, while open: gloo between CPUs, NCCL between GPUs.
 
     Raises ElmoFastError where a connection to another process breaks.
     """
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-
-    def __enter__(self) -> Processes:
-        place = place_by_torchrun()
-        self.began = place is not None and not dist.is_initialized()
-        if place is not None and self.began:
-            backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
-            rank, size, _ = place
-            dist.init_process_group(backend, store=_store(), rank=rank, world_size=size, timeout=PATIENCE)
-        return Processes()
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self.began:
+    place = place_by_torchrun()
+    begins = place is not None and not dist.is_initialized()
+    if place is not None and begins:
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        rank, size, _ = place
+        dist.init_process_group(backend, store=_store(), rank=rank, world_size=size, timeout=PATIENCE)
+    try:
+        yield Processes()
+    except RuntimeError as error:  # DistError is one
+        if not isinstance(error, dist.DistError) and "gloo/transport" not in str(error):
+            raise
+        raise ElmoFastError(
+            "another process of this run has ended, or the network to it is gone; its own messages say why. The "
+            "same command, run again, resumes from the newest checkpoint. The connection's error: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    finally:
+        if begins:
             dist.destroy_process_group()
-        if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo/transport" in str(error)):
-            raise ElmoFastError(
-                "another process of this run has ended, or the network to it is gone; its own messages say why. The "
-                "same command, run again, resumes from the newest checkpoint. The connection's error: "
-                f"{str(error).splitlines()[0]}"
-            ) from error

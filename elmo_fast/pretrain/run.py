@@ -6,16 +6,25 @@ import math
 import pathlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 
 import torch
 
-from elmo_fast.checkpoints import save_folder
+from elmo_fast.checkpoints import CHECKPOINTS, VOCABULARY, save_folder, saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import folder_lock
-from elmo_fast.pretrain.config import PretrainConfig, validate
-from elmo_fast.pretrain.corpora import CORPUS_FOLDER, target_counts
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.files import folder_lock, write_text
+from elmo_fast.pretrain.checkpoint import BestEvaluation, TrainingState, read_training_state, remove_unfinished
+from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, validate
+from elmo_fast.pretrain.corpora import (
+    CORPUS_FOLDER,
+    open_heldout_corpus,
+    open_prepared_corpus,
+    open_training_corpus,
+    target_counts,
+)
 from elmo_fast.pretrain.evaluate import Perplexity
+from elmo_fast.pretrain.init_from import adopt_architecture, load_origin, load_word_vectors
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
 from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.plan import (
@@ -27,12 +36,12 @@ from elmo_fast.pretrain.plan import (
     with_fitting_loss,
 )
 from elmo_fast.pretrain.processes import Processes, join_processes, local_device
-from elmo_fast.pretrain.start import start_run
 from elmo_fast.pretrain.trainer import LanguageModelTrainer, train
-from elmo_fast.progress import duration
+from elmo_fast.progress import METRICS_FILE, duration
 from elmo_fast.text import Vocabulary
 from elmo_fast.threads import torch_threads
 
+CONFIG_FILE = "pretrain.yaml"
 # Steps that a dry run measures, after one that warms up; fewer if they take so many seconds.
 MEASURED_STEPS, MEASURED_SECONDS = 5, 30.0
 _WHY_STOPPED = {
@@ -81,19 +90,181 @@ def pretrain(
     with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as held:
         processes.run_on_leader(lambda: held.enter_context(folder_lock(folder)))
         say = report if processes.leads else lambda line: None
-        return train_and_save(start_run(config, folder, processes, device, say, held), folder)
+        trainer = start_run(config, folder, processes, device, say, held)
+        stopped_by, signal = train(trainer)
+        steps, seconds, model = trainer.progress.step, trainer.progress.seconds, trainer.model
+        if processes.leads:
+            save_folder(folder, model.checkpoint_state(), model.options, extra={"pretraining_step": steps})
+        say(f"done   {steps:,} steps, {duration(seconds)} in all; {_WHY_STOPPED[stopped_by]}; model in {folder}")
+        return Run(steps, seconds, stopped_by, signal, model, trainer.corpus.vocabulary, folder, trainer.perplexity)
 
 
-def train_and_save(trainer: LanguageModelTrainer, folder: pathlib.Path) -> Run:
-    """Train to the end and write the model into the run's folder itself."""
-    stopped_by, signal = train(trainer)
-    steps, seconds, model = trainer.progress.step, trainer.progress.seconds, trainer.model
-    if trainer.processes.leads:
-        save_folder(folder, model.checkpoint_state(), model.options, extra={"pretraining_step": steps})
-    trainer.record.say(
-        f"done   {steps:,} steps, {duration(seconds)} in all; {_WHY_STOPPED[stopped_by]}; model in {folder}"
+def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], None]) -> TrainingState | None:
+    """Return the checkpoint that `resume` asks for: the newest whole one of save_dir, a named one, or none.
+
+    A named one counts only while save_dir has no checkpoints of its own: afterwards the newest of those is used, so
+    that the same command resumes the run. A damaged one is reported by name, and the one before is used.
+
+    Raises ElmoFastError when all are damaged, the named one is, or the folder holds a run and `resume` is
+    "never".
+    """
+    folder, resume = pathlib.Path(config.run.save_dir), config.run.resume
+    saved = saved_steps(folder)
+    if resume not in ("auto", "never") and not saved:
+        return read_training_state(pathlib.Path(resume))
+    if resume == "never":
+        if saved or (folder / METRICS_FILE).exists():
+            raise ElmoFastError(
+                f"save_dir {folder} already holds a run; give another folder, move that one away, or resume it by "
+                "--resume auto"
+            )
+        return None
+    if saved and resume != "auto":
+        report(f"resume {folder} has checkpoints of its own, which count before {resume}")
+    for _, path in reversed(saved):
+        try:
+            return read_training_state(path)
+        except CheckpointError as error:
+            report(f"NOT USED {path}: {error}")
+    if saved:
+        raise ElmoFastError(
+            f"{folder / CHECKPOINTS}: wanted a checkpoint that can be used, found {len(saved)} that cannot (see above);"
+            " restore one, or give another save_dir"
+        )
+    return None
+
+
+def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpus) -> bool:
+    """Return True to resume at the checkpoint's position, False to start a different text from its beginning.
+
+    Raises ElmoFastError that names what differs and has not been allowed to.
+    """
+    at, optimizer = resumed.position, config.optimizer
+    pairs = {
+        "batch_size": (at.rows, optimizer.batch_size),
+        "unroll_steps": (at.unroll_steps, optimizer.unroll_steps),
+        "seed": (at.seed, config.run.seed),
+        "shuffle": (at.shuffle, config.data.shuffle),
+        "optimiser": (at.optimiser, optimizer.optimiser),
+        "loss": (at.loss, optimizer.loss),
+    }
+    # Fields that the run did not know yet had their defaults.
+    was, now = asdict(ModelConfig()) | at.model, asdict(config.model)
+    pairs |= {name: (was[name], now[name]) for name in now}
+    differing = [
+        f"{name} was {before!r}, now {wanted!r}" for name, (before, wanted) in pairs.items() if before != wanted
+    ]
+    if differing:
+        raise ElmoFastError(
+            f"the checkpoint after step {at.step} is of another run: {'; '.join(differing)}; give what it was, or "
+            "start a new run from its weights: --init_from CHECKPOINT with another save_dir"
+        )
+    if at.fingerprint == corpus.fingerprint:
+        return True
+    if config.run.allow_other_corpus and config.run.resume not in ("auto", "never"):
+        if at.vocabulary != corpus.vocabulary.digest:
+            raise ElmoFastError(
+                "allow_other_corpus takes another text in the same vocabulary, and the words to predict have changed; "
+                "prepare the text with the vocabulary of the run (--vocab_file), or start a new run by --init_from"
+            )
+        return False
+    raise ElmoFastError(
+        f"the checkpoint after step {at.step} was trained on another corpus or vocabulary (fingerprint "
+        f"{at.fingerprint[:12]}, now {corpus.fingerprint[:12]}); to resume with this text give another "
+        "save_dir, --resume CHECKPOINT and --allow_other_corpus true (same vocabulary), or --init_from CHECKPOINT "
+        "(another vocabulary)"
     )
-    return Run(steps, seconds, stopped_by, signal, model, trainer.corpus.vocabulary, folder, trainer.perplexity)
+
+
+def start_run(
+    config: PretrainConfig,
+    folder: pathlib.Path,
+    processes: Processes,
+    device: torch.device,
+    report: Callable[[str], None],
+    held: contextlib.ExitStack,
+) -> LanguageModelTrainer:
+    """Return the trainer of a new or resumed run; `held` closes its log at the end."""
+    import yaml
+
+    started_before = processes.run_on_leader(lambda: (folder / METRICS_FILE).exists())
+    processes.run_on_leader(lambda: remove_unfinished(folder))
+    resumed = find_checkpoint_to_resume(config, report)
+    processes.check_same(str(resumed and resumed.position.step), "the step to resume from")
+    if resumed is None and started_before:
+        report("plan   the run in this folder has no checkpoint yet: it starts over")
+    if saved_steps(folder) and not (is_prepared(config.data.train_prefix) or is_prepared(folder / CORPUS_FOLDER)):
+        raise ElmoFastError(
+            f"the run in {folder} was started on a prepared corpus, and train_prefix {config.data.train_prefix!r} is "
+            "none; name that corpus, or give another save_dir"
+        )
+    origin = None
+    if resumed is None:
+        origin = load_origin(config, report)
+    elif config.run.init_from is not None:
+        adopt_architecture(config, ModelConfig(**resumed.position.model), config.run.init_from, report)
+    vocabulary = None if origin is None else origin.vocabulary  # None: built from the text
+    if config.data.vocab_file is not None:
+        vocabulary = Vocabulary.read(config.data.vocab_file)
+    corpus = processes.run_leader_first(
+        lambda leads: (
+            open_training_corpus(config.data, vocabulary, folder, report)
+            if leads
+            else open_prepared_corpus(config.data, folder)
+        )
+    )
+    processes.check_same(corpus.fingerprint, "the training text")
+    config.data.tokenizer = corpus.tokenizer
+    heldout = open_heldout_corpus(config.data.heldout_prefix, corpus)
+    processes.check_same(str(heldout and heldout.fingerprint), "the held-out text")
+    config = with_fitting_loss(config, len(corpus.vocabulary), report)
+    optimizer = config.optimizer
+    processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
+    if resumed is not None and not check_same_run(resumed, config, corpus):
+        position = dataclasses.replace(
+            resumed.position, step=0, words=0, seconds=0.0, unreported=[], best=BestEvaluation()
+        )
+        resumed = dataclasses.replace(resumed, state=None, position=position)
+    if resumed is not None and resumed.position.exact_shards is not None:
+        report(
+            f"WARNING until step {resumed.position.step} gradients were added in the order of exact_shards, which is "
+            "gone: the weights will equal those of an undisturbed run but for rounding"
+        )
+    words = len(corpus.vocabulary)
+    for line in describe_model(config, words, processes, device) + describe_disk(config, words):
+        report(line)
+    model = make_language_model(config, words, device, target_counts(corpus))
+    if origin is not None:
+        origin.initialise(model, corpus.vocabulary, config.run.seed, report)
+    elif resumed is None and config.model.input == "vectors":
+        assert config.data.vectors_file is not None  # validate has seen to it
+        load_word_vectors(model, corpus.vocabulary, config.data.vectors_file, seed=config.run.seed, report=report)
+
+    def write_config() -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / CONFIG_FILE, yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None))
+        corpus.vocabulary.write(folder / VOCABULARY)
+
+    processes.run_on_leader(write_config)
+    step = None if resumed is None and not started_before else 0 if resumed is None else resumed.position.step
+    unreported = 0 if resumed is None else len(resumed.position.unreported)
+    record = processes.run_leader_first(
+        lambda leads: held.enter_context(
+            RunLog(
+                folder, report, step=step, unreported=unreported, tensorboard=config.run.tensorboard, silent=not leads
+            )
+        )
+    )
+    trainer = LanguageModelTrainer(
+        config, model, corpus, record, resumed=resumed, heldout=heldout, device=device, processes=processes
+    )
+    if origin is not None:
+        origin.initialise_optimizer(model, trainer.optimizer, corpus.vocabulary, report)
+    for line in describe_corpus(corpus) + ([] if heldout is None else describe_corpus(heldout, "eval  ")):
+        report(line)
+    total = trainer.progress.total_steps
+    report(describe_steps(config, total, trainer.stream.steps_per_epoch, trainer.progress.step))
+    return trainer
 
 
 def dry_run(

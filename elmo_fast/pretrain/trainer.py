@@ -11,6 +11,7 @@ import torch
 from elmo_fast.checkpoints import CHECKPOINTS
 from elmo_fast.corpus import Corpus, Stream
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.memory import resident
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.checkpoint import (
@@ -24,7 +25,7 @@ from elmo_fast.pretrain.checkpoint import (
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
-from elmo_fast.pretrain.log import RunLog, TrainingProgress, memory_in_use
+from elmo_fast.pretrain.log import RunLog, TrainingProgress
 from elmo_fast.pretrain.optimizer import make_optimizer, rate_of_step
 from elmo_fast.pretrain.plan import heldout_interval, planned_steps
 from elmo_fast.pretrain.processes import Processes
@@ -240,8 +241,10 @@ class LanguageModelTrainer:
             row = self.progress.report()
             means = row["loss_forward"], row["loss_backward"], row["gradient_norm"]
             self.check_finite(f"up to step {self.progress.step}", *means)
-            row |= {"learning_rate": self.rate(max(self.progress.step - 1, 0))}
-            row |= {"memory_bytes": memory_in_use(self.device)}
+            row["learning_rate"] = self.rate(max(self.progress.step - 1, 0))
+            # The most a GPU has held, or the memory of this process; None where it is not known.
+            on_gpu = self.device.type == "cuda"
+            row["memory_bytes"] = torch.cuda.max_memory_allocated(self.device) if on_gpu else resident()
             self.record.step(row, self.progress.line(row))
 
 

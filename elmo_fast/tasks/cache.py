@@ -112,33 +112,31 @@ def cached_layers(
     """
     check_choice("storage", storage, STORAGES)
     sentences = [example.words for example in examples]
-    lengths = [len(words) for words in sentences]
-    if not sum(lengths):
+    if not any(sentences):
         raise ElmoFastError("examples must have at least one word; got none")
-    key = _key(model, sentences, storage)
-    path = pathlib.Path(folder) / f"{key[:40]}.safetensors"
-    if only is not None:
-        settings: dict[str, Any] = {
-            "storage": storage,
-            "max_tokens": max_tokens,
-            "progress": progress,
-            "report": report,
-        }
-        if path.exists() or len(only) == len(examples):
-            return cached_layers(model, examples, folder, **settings).subset(only)
-        return cached_layers(model, [examples[index] for index in only], folder, **settings)
+
+    def file_of(sentences: Sentences) -> tuple[str, pathlib.Path]:
+        key = _key(model, sentences, storage)
+        return key, pathlib.Path(folder) / f"{key[:40]}.safetensors"
+
+    key, path = file_of(sentences)
+    if only is not None and len(only) < len(examples) and not path.exists():
+        sentences, only = [sentences[index] for index in only], None
+        key, path = file_of(sentences)
+    lengths = [len(words) for words in sentences]
     shape = (model.num_layers, sum(lengths), model.get_output_dim())
     say = report or (lambda sentence: warnings.warn(sentence, stacklevel=3))
-    found = _find(path, key, shape, storage, say)
-    if found is None:
+    layers = _find(path, key, shape, storage, say)
+    if layers is None:
         path.parent.mkdir(parents=True, exist_ok=True)
         waiting = f"{path}: waits for another process that computes it"
         with only_one(path.with_suffix(".lock"), lambda: say(waiting)):
-            found = _find(path, key, shape, storage, lambda _: None)
-            if found is None:
+            layers = _find(path, key, shape, storage, lambda _: None)
+            if layers is None:
                 _write(path, key, model, sentences, lengths, storage, max_tokens, progress)
-                found = CacheFile(path).vectors
-    return LayerCache(found, lengths)
+                layers = CacheFile(path).vectors
+    cache = LayerCache(layers, lengths)
+    return cache if only is None else cache.subset(only)
 
 
 def _find(

@@ -3,11 +3,13 @@
 import dataclasses
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import PREFIX, described, field_complaints
-from elmo_fast.op_choices import BACKEND_CHOICES, INFERENCE_PRECISIONS, Tokenizer
+from elmo_fast.op_choices import BACKEND_CHOICES, Backend, InferencePrecision, Tokenizer
+
+# ruff: noqa: RUF009  (described returns a dataclasses.field)
 
 # Where ELMo is used -> the inputs that its mixes are.
 PLACES: dict[str, tuple[str, ...]] = {
@@ -16,17 +18,10 @@ PLACES: dict[str, tuple[str, ...]] = {
     "output": ("output",),
     "both": ("input", "output"),
 }
-POOLINGS = ("max", "mean", "both")
-L2_KINDS = ("paper", "bilm-tf")
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "task": ("tag", "classify"),
-    "elmo": tuple(PLACES),
-    "format": ("auto", "conllu", "columns", "tsv"),
-    "pooling": POOLINGS,
-    "mix_l2_kind": L2_KINDS,
-    "precision": INFERENCE_PRECISIONS,
-    "backend": BACKEND_CHOICES,
-}
+Pooling = Literal["max", "mean", "both"]
+POOLINGS: tuple[str, ...] = get_args(Pooling)
+L2Kind = Literal["paper", "bilm-tf"]
+L2_KINDS: tuple[str, ...] = get_args(L2Kind)
 
 # The fields that may change when a run is resumed.
 MAY_CHANGE = ("epochs", "patience", "resume", "save_dir", "test_path", "cache_dir", "threads", "backend")
@@ -36,17 +31,17 @@ MAY_CHANGE = ("epochs", "patience", "resume", "save_dir", "test_path", "cache_di
 class TaskConfig:
     """Everything the training of a tagger or classifier can be told."""
 
-    task: str = described("tag", "tag: a label per word; classify: a label per sentence")
+    task: Literal["tag", "classify"] = described("tag", "tag: a label per word; classify: a label per sentence")
     train_path: str = described("", "labelled sentences to train on")
     dev_path: str = described("", "labelled sentences whose score chooses the epoch to keep and stops training")
     test_path: str | None = described(None, "labelled sentences on which the kept epoch is scored; null: none")
-    format: str = described(
+    format: Literal["auto", "conllu", "columns", "tsv"] = described(
         "auto", "format of the files: conllu, columns (CoNLL 2000/2003) or tsv; auto: by the suffix"
     )
     column: int | str | None = described(
         None, "column of the labels: upos, xpos, ... or a number; null: the format's default"
     )
-    tokenizer: Tokenizer | None = described(  # noqa: RUF009 (a field)
+    tokenizer: Tokenizer | None = described(
         None,
         "tokenizer of sentences in tsv and text files: whitespace, basic, spacy or logs; null: that of the model, else "
         "whitespace",
@@ -55,10 +50,12 @@ class TaskConfig:
 
     model: str | None = described(None, "pretrained biLM: a folder or archive; --elmo says where it is used")
     prefix: str | None = described(None, PREFIX)
-    elmo: str = described("none", "where ELMo is used: none, input (of the BiLSTM), output (beside its output) or both")
+    elmo: Literal["none", "input", "output", "both"] = described(
+        "none", "where ELMo is used: none, input (of the BiLSTM), output (beside its output) or both"
+    )
     layer: int | str = described("mix", "layer of the biLM: mix (of all, learned), top, or a number from 0")
     mix_l2: float = described(0.001, "λ, the weight of the penalty on the mix's weights", within="0 or more")
-    mix_l2_kind: str = described("paper", "form of the penalty: paper (λ Σ w², before the softmax) or bilm-tf")
+    mix_l2_kind: L2Kind = described("paper", "form of the penalty: paper (λ Σ w², before the softmax) or bilm-tf")
     elmo_dropout: float = described(0.5, "dropout probability of ELMo's vectors", within="from 0 to below 1")
     fine_tune: bool = described(False, "also train the weights of the biLM")
     elmo_learning_rate: float = described(0.0001, "with fine_tune: Adam's learning rate for the biLM")
@@ -81,7 +78,7 @@ class TaskConfig:
         within="from 0 to below 1",
     )
     crf: bool = described(False, "score the tags of a sentence jointly, with a CRF")
-    pooling: str = described("both", "with classify: pooling over the words: max, mean or both (concatenated)")
+    pooling: Pooling = described("both", "with classify: pooling over the words: max, mean or both (concatenated)")
 
     batch_size: int = described(32, "sentences per step", within="from 1 to 2^24")
     epochs: int = described(50, "maximum number of passes over the training sentences")
@@ -94,12 +91,12 @@ class TaskConfig:
         within="above 0 and at most 1",
     )
     seed: int = described(0, "seed of initial weights, order, dropout and the share", within="from 0 to 2^42")
-    precision: str = described(
+    precision: InferencePrecision = described(
         "float32",
         "rounds the operands of matrix products, for speed (elmo-fast info prints the speeds); float32 rounds nothing; "
         "int8: in the frozen biLM only",
     )
-    backend: str = described(
+    backend: Backend = described(
         "auto", f"backend of the ops: {', '.join(BACKEND_CHOICES)}; ops that do not have it use auto"
     )
     threads: int | None = described(None, "number of CPU threads; null: torch's")
@@ -125,7 +122,7 @@ class TaskConfig:
 
 def validate(config: TaskConfig) -> None:
     """Raise ElmoFastError with every complaint about the fields; check that files exist, and does not open them."""
-    complaints = [*field_complaints(config, _CHOICES), *_together(config), *_files(config)]
+    complaints = [*field_complaints(config), *_together(config), *_files(config)]
     if complaints:
         raise ElmoFastError("; ".join(complaints))
 

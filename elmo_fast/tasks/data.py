@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import os
 import pathlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -14,8 +13,6 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import read_json
-from elmo_fast.files import write_json
 from elmo_fast.progress import Progress
 from elmo_fast.tasks.cache import LayerCache, cached_layers
 from elmo_fast.tasks.config import TaskConfig
@@ -51,11 +48,6 @@ class Labels:
     def __len__(self) -> int:
         return len(self.names)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Labels) and other.names == self.names
-
-    __hash__ = None  # type: ignore[assignment]
-
     def ids(self, labels: Iterable[str]) -> list[int]:
         """Return the number of each label, UNSEEN for those that are not among the names."""
         get = self.index.get
@@ -80,15 +72,6 @@ class Labels:
             f"{split}: {strange.total()} of {counts.total()} labels are of a kind that training has not seen: "
             f"{shown}{more}; they give no loss and count as wrong"
         )
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the names as a JSON list."""
-        write_json(path, self.names)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Labels":
-        """Those that `save` wrote. Raises: ElmoFastError: the file is not there, or holds something else."""
-        return cls(read_json(path, list[str]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,13 +106,16 @@ def read_data(config: TaskConfig) -> TaskData:
     return TaskData(files, kept, labels, [note for note in notes if note])
 
 
-def read_labelled(path: str, config: TaskConfig) -> list[Example]:
+def read_labelled(
+    path: str, config: TaskConfig, format: str | None = None, column: str | int | None = None
+) -> list[Example]:
     """Return the sentences of a file with the labels that the task needs.
 
-    ElmoFastError names the first that has others.
+    format, column: as in read_examples; None: the configuration's. ElmoFastError names the first that has others.
     """
     tags = config.task == "tag"
-    examples = read_examples(path, config.format, config.column, config.tokenizer)
+    column = config.column if column is None else column
+    examples = read_examples(path, format or config.format, column, config.tokenizer)
     for number, example in enumerate(examples, start=1):
         wanted = len(example.words) if tags else 1
         if len(example.labels) != wanted:
@@ -180,16 +166,13 @@ class Split:
 
     def batch(self, indices: Sequence[int], device: torch.device | str = "cpu") -> TaskBatch:
         """Return the sentences of these indices, [B], as a batch on a device."""
-        lengths = torch.tensor([self.lengths[index] for index in indices])
+        lengths = [self.lengths[index] for index in indices]
         layers = None if self.cache is None else self.cache.batch(indices, self._chosen)[0].to(device)
+        width = max(lengths) if self.per_word else 1
+        rows = [self._ids[index] + [UNSEEN] * (width - len(self._ids[index])) for index in indices]
+        labels = torch.tensor(rows if self.per_word else [row[0] for row in rows])
         words = [self.examples[index].words for index in indices]
-        return TaskBatch(words, lengths.to(device), self._labels(indices, int(lengths.max())).to(device), layers)
-
-    def _labels(self, indices: Sequence[int], time: int) -> Tensor:
-        if not self.per_word:
-            return torch.tensor([(self._ids[index] or [UNSEEN])[0] for index in indices])
-        rows = [self._ids[index] for index in indices]
-        return torch.tensor([row + [UNSEEN] * (time - len(row)) for row in rows])
+        return TaskBatch(words, torch.tensor(lengths).to(device), labels.to(device), layers)
 
     @property
     def gold(self) -> list[list[str]]:

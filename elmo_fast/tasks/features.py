@@ -163,7 +163,15 @@ class StaticFeatures(nn.Module):
         replaced: Iterable[int] = (),
     ) -> None:
         super().__init__()
-        matrix = _checked(vectors)
+        matrix = np.asarray(vectors.matrix)
+        if matrix.ndim != 2 or not len(vectors.words) == len(matrix) > 0 or not matrix.shape[1]:
+            raise ElmoFastError(
+                f"vectors must have a matrix [V, D] with a row per word; got {len(vectors.words)} words and a matrix "
+                f"of shape {matrix.shape}"
+            )
+        if not (finite := np.isfinite(matrix).all(axis=1)).all():
+            word = vectors.words[int(finite.argmin())]
+            raise ElmoFastError(f"vectors must be finite numbers; those of {word!r} are not")
         rows = torch.zeros(_FIRST + len(matrix), matrix.shape[1])
         np.copyto(rows.numpy()[_FIRST:], matrix)
         self.words = list(vectors.words)
@@ -217,38 +225,15 @@ class StaticFeatures(nn.Module):
             )
         longest = max(map(len, sentences), default=0)
         get = self._numbers.get
-        rows = [[get(word) or self._number(word) for word in words] for words in sentences]
+        rows = [[get(word) or get(word.lower(), _UNKNOWN) for word in words] for words in sentences]
         numbers = torch.tensor([row + [_PADDING] * (longest - len(row)) for row in rows], dtype=torch.int64)
         if self.training and self._replaced:
-            self._replace(numbers)
+            once, drawn = torch.tensor(sorted(self._replaced)), torch.rand(numbers.shape) < 0.5
+            numbers[drawn & torch.isin(numbers, once)] = _UNKNOWN
         some_unknown = bool((numbers == _UNKNOWN).any())
         numbers = numbers.to(self.table.device)
         found = F.embedding(numbers, self.table, _PADDING)
         return torch.where((numbers == _UNKNOWN)[..., None], self.unknown, found) if some_unknown else found
-
-    def _number(self, word: str) -> int:
-        number = self._numbers.get(word)
-        if number is None:
-            number = self._numbers.get(word.lower())
-        return _UNKNOWN if number is None else number
-
-    def _replace(self, numbers: Tensor) -> None:
-        once = torch.tensor(sorted(self._replaced))
-        drawn = torch.rand(numbers.shape) < 0.5
-        numbers[drawn & torch.isin(numbers, once)] = _UNKNOWN
-
-
-def _checked(vectors: Vectors) -> np.ndarray:
-    matrix = np.asarray(vectors.matrix)
-    if matrix.ndim != 2 or not len(vectors.words) == len(matrix) > 0 or not matrix.shape[1]:
-        raise ElmoFastError(
-            f"vectors must have a matrix [V, D] with a row per word; got {len(vectors.words)} words and a matrix of "
-            f"shape {matrix.shape}"
-        )
-    finite = np.isfinite(matrix).all(axis=1)
-    if not finite.all():
-        raise ElmoFastError(f"vectors must be finite numbers; those of {vectors.words[int(finite.argmin())]!r} are not")
-    return matrix
 
 
 def load_bilm(
@@ -316,8 +301,10 @@ class ElmoFeatures(nn.Module):
             # In a list torch does not see it.
             self._frozen = [bilm.eval()]
         self.dropout, self.l2, self.l2_kind = dropout, l2, l2_kind
-        self.layers = _chosen(layer, bilm.num_layers)
-        self.learns_weights = layer == "mix"
+        known, self.learns_weights = bilm.num_layers, layer == "mix"
+        if isinstance(layer, int) and -known <= layer < 0:
+            layer += known
+        self.layers = list(range(known)) if layer == "mix" else [layer_number(layer, known, also='"mix", ')]
         for m in range(mixes):
             mix = ScalarMix(len(self.layers), backend=backend)
             for weight in mix.scalar_parameters:
@@ -349,31 +336,27 @@ class ElmoFeatures(nn.Module):
 
         Raises: ElmoFastError: layers of another number or width, or for a biLM that is trained.
         """
-        mixed = self._of_sentences(sentences) if layers is None else self._of_layers(layers)
-        return dropout(mixed, self.dropout, self.training)
-
-    def _of_layers(self, layers: Tensor) -> Tensor:
-        known, width = self.bilm.num_layers, self.get_output_dim()
-        if self.fine_tuned or layers.shape[0] not in (len(self.layers), known) or layers.shape[-1] != width:
-            what = "None, since the biLM is trained" if self.fine_tuned else f"{known} layers of width {width}"
-            raise ElmoFastError(f"layers must be {what}; got {layers.shape[0]} of width {layers.shape[-1]}")
-        layers = layers.to(self.scalar_mixes[0].gamma.device, non_blocking=True)
-        picked = layers.unbind(0)
-        if layers.shape[0] != len(self.layers):
-            picked = tuple(picked[number] for number in self.layers)
-        return mixes(self.scalar_mixes, picked, None)
-
-    def _of_sentences(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         device = self.scalar_mixes[0].gamma.device
-        bilm = self.bilm
-        if next(bilm.parameters()).device != device:
-            bilm.to(device)
-        ids = bilm.batch_to_ids(sentences).to(device)
-        with torch.set_grad_enabled(self.fine_tuned and torch.is_grad_enabled()):
-            output = bilm(ids)
-        mixed = mixes(self.scalar_mixes, [output["activations"][number] for number in self.layers], None)
-        inner = mask_without_boundaries(output["mask"])
-        return torch.where(inner[..., None], mixed[:, :, 1:-1], 0)
+        if layers is None:
+            bilm = self.bilm
+            if next(bilm.parameters()).device != device:
+                bilm.to(device)
+            ids = bilm.batch_to_ids(sentences).to(device)
+            with torch.set_grad_enabled(self.fine_tuned and torch.is_grad_enabled()):
+                output = bilm(ids)
+            mixed = mixes(self.scalar_mixes, [output["activations"][number] for number in self.layers], None)
+            inner = mask_without_boundaries(output["mask"])
+            mixed = torch.where(inner[..., None], mixed[:, :, 1:-1], 0)
+        else:
+            known, width = self.bilm.num_layers, self.get_output_dim()
+            if self.fine_tuned or layers.shape[0] not in (len(self.layers), known) or layers.shape[-1] != width:
+                what = "None, since the biLM is trained" if self.fine_tuned else f"{known} layers of width {width}"
+                raise ElmoFastError(f"layers must be {what}; got {layers.shape[0]} of width {layers.shape[-1]}")
+            picked = layers.to(device, non_blocking=True).unbind(0)
+            if len(picked) != len(self.layers):
+                picked = tuple(picked[number] for number in self.layers)
+            mixed = mixes(self.scalar_mixes, picked, None)
+        return dropout(mixed, self.dropout, self.training)
 
     def penalty(self) -> Tensor:
         """Return what is added to the loss, [].
@@ -398,10 +381,3 @@ class ElmoFeatures(nn.Module):
     def gammas(self) -> list[float]:
         """Return gamma of each mix."""
         return [float(mix.gamma.detach()) for mix in self.scalar_mixes]
-
-
-def _chosen(layer: str | int, known: int) -> list[int]:
-    if layer == "mix":
-        return list(range(known))
-    counted_down = isinstance(layer, int) and -known <= layer < 0
-    return [layer_number(layer + known if counted_down else layer, known, also='"mix", ')]  # type: ignore[operator]

@@ -57,56 +57,23 @@ class TaskModel(nn.Module):
         """Return the best labels of each sentence."""
         return self.head.decode(scores, batch.lengths)
 
-    @property
-    def words(self) -> list[str]:
-        """The words of a table of random embeddings, which no file has; else none."""
-        return self.static.words if self.static is not None and self.static.trainable else []
 
-    def mix_weights(self) -> dict[str, list[float]]:
-        """Place -> softmax of the mix's weights, one number per layer that is used."""
-        return {} if self.elmo is None else dict(zip(self.places, self.elmo.weights(), strict=True))
+def new_model(config: TaskConfig, labels: int, train: Sequence[Example] = (), words: Sequence[str] = ()) -> TaskModel:
+    """Return a model, its parameters drawn by torch's global generator.
 
-    def gammas(self) -> dict[str, float]:
-        """Place -> γ of the mix."""
-        return {} if self.elmo is None else dict(zip(self.places, self.elmo.gammas(), strict=True))
-
-
-def new_model(config: TaskConfig, labels: int, train: Sequence[Example]) -> TaskModel:
-    """Return a model to be trained on the sentences of `train`; parameters are drawn by torch's global generator.
+    train: the sentences whose words get random embeddings, of a model to be trained; words: those that have them, of a
+    model whose weights are to be loaded.
 
     Raises: ElmoFastError: files of vectors or of the biLM that cannot be used.
     """
     static = None
     if config.vectors is None and config.word_dim:
-        static = StaticFeatures.random([example.words for example in train], config.word_dim)
-    return _built(config, labels, static)
-
-
-def empty_model(config: TaskConfig, labels: int, words: list[str]) -> TaskModel:
-    """Return a model as new_model's, whose trained weights are to be loaded; words: those of its random embeddings."""
-    static = None
-    if config.vectors is None and config.word_dim:
-        static = StaticFeatures(Vectors(words, np.zeros((len(words), config.word_dim), np.float32)), trainable=True)
-    return _built(config, labels, static)
-
-
-def input_digests(config: TaskConfig, model: TaskModel) -> dict[str, str]:
-    """Return what the features are computed from and the task does not save.
-
-    "model", "vectors" -> a digest of the files.
-
-    With another biLM, or other vectors, under the same name the trained weights would mean nothing, and nothing else
-    would tell. A fine-tuned biLM is saved with the task, and so is not among them.
-    """
-    found = {}
-    if model.elmo is not None and not model.elmo.fine_tuned:
-        found["model"] = model_digest(model.elmo.bilm)
-    if config.vectors is not None:
-        found["vectors"] = sha256_of(config.vectors)
-    return found
-
-
-def _built(config: TaskConfig, labels: int, static: StaticFeatures | None) -> TaskModel:
+        if train:
+            static = StaticFeatures.random([example.words for example in train], config.word_dim)
+        else:
+            static = StaticFeatures(
+                Vectors(list(words), np.zeros((len(words), config.word_dim), np.float32)), trainable=True
+            )
     if config.vectors is not None:
         static = StaticFeatures(load_vectors(config.vectors), trainable=config.train_vectors)
     choices: dict[str, Any] = {"precision": config.precision, "backend": config.backend}
@@ -131,3 +98,19 @@ def _built(config: TaskConfig, labels: int, static: StaticFeatures | None) -> Ta
     else:
         head = Classifier(width, labels, pooling=config.pooling, **settings)
     return TaskModel(static, characters, elmo, places, head)
+
+
+def input_digests(config: TaskConfig, model: TaskModel) -> dict[str, str]:
+    """Return what the features are computed from and the task does not save.
+
+    "model", "vectors" -> a digest of the files.
+
+    With another biLM, or other vectors, under the same name the trained weights would mean nothing, and nothing else
+    would tell. A fine-tuned biLM is saved with the task, and so is not among them.
+    """
+    found = {}
+    if model.elmo is not None and not model.elmo.fine_tuned:
+        found["model"] = model_digest(model.elmo.bilm)
+    if config.vectors is not None:
+        found["vectors"] = sha256_of(config.vectors)
+    return found

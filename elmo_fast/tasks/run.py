@@ -22,10 +22,9 @@ from elmo_fast.progress import Progress, duration
 from elmo_fast.tasks.config import TaskConfig, validate
 from elmo_fast.tasks.data import Labels, Split, read_data, read_labelled, training_splits
 from elmo_fast.tasks.formats import Example, format_of, read_examples, write_examples
-from elmo_fast.tasks.model import TaskModel, empty_model, input_digests, new_model
+from elmo_fast.tasks.model import TaskModel, input_digests, new_model
 from elmo_fast.tasks.scores import Scores
 from elmo_fast.tasks.trainer import (
-    BILM_PREFIX,
     TaskTrainer,
     load_tensors,
     load_weights,
@@ -112,25 +111,21 @@ class SavedTask:
 
 def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: TaskResult) -> None:
     """Write what load_task and people read, all together, with a manifest; a fine-tuned biLM as a model of its own."""
-    tuned = model.elmo is not None and model.elmo.fine_tuned
-    weights = {name: each for name, each in trained_weights(model).items() if not name.startswith(BILM_PREFIX)}
-    weights = {name: each.detach().cpu().contiguous() for name, each in weights.items()}
-    inputs = json.dumps(input_digests(result.config, model))
-    flat = result.config.flat()
+    config, flat = result.config, result.config.flat()
     # The name of a model that comes with the package is no path.
     paths = {
         name: os.path.abspath(flat[name]) for name in ("model", "vectors") if flat[name] and os.path.exists(flat[name])
     }
+    about = {"task": config.task, "inputs": json.dumps(input_digests(config, model))}
     with writing_together(folder) as new:
-        labels.save(new / LABELS_FILE)
-        write_json(new / WORDS_FILE, model.words if result.config.vectors is None else [])
-        save_tensors(new / MODEL_FILE, weights, {"task": result.config.task, "inputs": inputs})
+        write_json(new / LABELS_FILE, labels.names)
+        write_json(new / WORDS_FILE, model.static.words if model.static is not None and config.vectors is None else [])
+        save_tensors(new / MODEL_FILE, trained_weights(model, with_bilm=False), about)
         write_json(new / CONFIG_FILE, flat | paths)
         write_json(new / RESULTS_FILE, result.as_dict())
-        if tuned and model.elmo is not None and result.config.model is not None:
+        if model.elmo is not None and model.elmo.fine_tuned and config.model is not None:
             put_model(new, model.elmo.bilm.checkpoint_state(), model.elmo.bilm.options)
-            vocabulary = file_beside(pretrained_folder(result.config.model))
-            if vocabulary is not None:
+            if (vocabulary := file_beside(pretrained_folder(config.model))) is not None:
                 shutil.copyfile(vocabulary, new / vocabulary.name)
     with contextlib.suppress(ElmoFastError):  # a config.json of something else stays
         if _is_old(folder):
@@ -161,21 +156,18 @@ def load_task(
     config = typed(flat, TaskConfig, str(folder / config_file))
     tuned = config.fine_tune and config.elmo != "none" and not old
     config = _with_places(folder, config, {"model": model, "vectors": vectors}, tuned)
-    labels = Labels.load(folder / LABELS_FILE)
-    made = empty_model(config, len(labels), _of_task(folder, WORDS_FILE, list[str]))
-    weights, told = load_tensors(folder / model_file)
-    found = input_digests(config, made)
-    for name, digest in parsed(told.get("inputs", "{}"), dict[str, str], f"{folder / model_file}: inputs").items():
-        if found.get(name) != digest:
+    labels = Labels(_of_task(folder, LABELS_FILE, list[str]))
+    task = new_model(config, len(labels), words=_of_task(folder, WORDS_FILE, list[str]))
+    weights, about = load_tensors(folder / model_file)
+    digests = input_digests(config, task)
+    for name, digest in parsed(about.get("inputs", "{}"), dict[str, str], f"{folder / model_file}: inputs").items():
+        if digests.get(name) != digest:
             raise ElmoFastError(
                 f"{folder} was trained with other {name}: what {getattr(config, name, None)!r} holds has changed since;"
                 f" put back what was there, or name its path with --{name}"
             )
-    wanted = trained_weights(made)
-    if tuned:
-        wanted = {name: each for name, each in wanted.items() if not name.startswith(BILM_PREFIX)}
-    load_weights(wanted, weights, folder / model_file)
-    return SavedTask(made.to(device).eval(), config, labels)
+    load_weights(trained_weights(task, with_bilm=not tuned), weights, folder / model_file)
+    return SavedTask(task.to(device).eval(), config, labels)
 
 
 def _with_places(
@@ -193,10 +185,9 @@ def _with_places(
                 f"{folder} was trained with {name} {getattr(config, name)!r}; there is no {place!r}: name its path "
                 f"with --{name}"
             )
-        if name == "model":
-            config = dataclasses.replace(config, model=place)
-        else:
-            config = dataclasses.replace(config, vectors=place)
+        config = (
+            dataclasses.replace(config, model=place) if name == "model" else dataclasses.replace(config, vectors=place)
+        )
     return dataclasses.replace(config, model=os.fspath(folder), prefix=None) if tuned else config
 
 
@@ -272,8 +263,8 @@ def train_task(
             test=scores.get("test"),
             epochs=trainer.epochs,
             best_epoch=max(row["epoch"] for row in trainer.epochs if row["best"]),
-            mix_weights=model.mix_weights(),
-            gammas=model.gammas(),
+            mix_weights={} if model.elmo is None else dict(zip(model.places, model.elmo.weights(), strict=True)),
+            gammas={} if model.elmo is None else dict(zip(model.places, model.elmo.gammas(), strict=True)),
             config=config,
             seconds=round(sum(row["seconds"] for row in trainer.epochs), 3),
             words=splits["train"].words,
@@ -313,12 +304,7 @@ def evaluate_task(
     Raises: ElmoFastError: the folder contains no trained task, or the file does not match it.
     """
     task = load_task(save_dir, device, model=model, vectors=vectors)
-    reading = dataclasses.replace(
-        task.config,
-        format=format or task.config.format,
-        column=task.config.column if column is None else column,
-    )
-    examples = read_labelled(os.fspath(path), reading)
+    examples = read_labelled(os.fspath(path), task.config, format, column)
     note = task.labels.unseen(examples, os.fspath(path))
     if note:
         report(note)
@@ -358,19 +344,11 @@ def predict_task(
             f"{os.fspath(path)}: a .txt may hold a sentence or a word per line; give format=text or format=columns"
         )
     task = load_task(save_dir, device, model=model, vectors=vectors)
-    examples = read_examples(
-        path, format or task.config.format, _column_of_sentences(task.config, path, format), task.config.tokenizer
-    )
+    config, read_as = task.config, format or task.config.format
+    # Labels are ignored; only in tsv does their column say which one has the words.
+    both_tsv = format_of(path, read_as) == format_of(config.train_path, config.format) == "tsv"
+    examples = read_examples(path, read_as, config.column if both_tsv else None, config.tokenizer)
     words = [example.words for example in examples]
     labelled = list(map(Example, words, task.predict(words, batch_size=batch_size, progress=progress)))
-    write_examples(out, labelled, "columns" if task.config.task == "tag" else "tsv")
+    write_examples(out, labelled, "columns" if config.task == "tag" else "tsv")
     return len(labelled)
-
-
-def _column_of_sentences(config: TaskConfig, path: str | os.PathLike[str], format: str | None) -> str | int | None:
-    """Return the column of labels of a file whose labels are ignored.
-
-    Only in tsv does it say which column has the words.
-    """
-    both_tsv = format_of(path, format or config.format) == format_of(config.train_path, config.format) == "tsv"
-    return config.column if both_tsv else None

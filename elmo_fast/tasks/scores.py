@@ -72,7 +72,13 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
 
     Source: Tjong Kim Sang and Buchholz 2000, CoNLL-2000, and its script conlleval.
     """
-    _check(gold, predicted)
+    if len(gold) != len(predicted):
+        raise ElmoFastError(f"predicted must have {len(gold)} sentences, as gold has; got {len(predicted)}")
+    for number, (wanted, given) in enumerate(zip(gold, predicted, strict=True)):
+        if len(wanted) != len(given):
+            raise ElmoFastError(f"predicted[{number}] must have {len(wanted)} labels, as gold has; got {len(given)}")
+    if not any(gold):
+        raise ElmoFastError("gold must have at least one label; got none")
     if isinstance(spans, str):
         spans = are_spans(gold, predicted)
     true, guessed, right = _counts(gold, predicted, spans_of if spans else _labels_of)
@@ -151,13 +157,3 @@ def _rates(true: int, guessed: int, right: int) -> dict[str, float]:
         "f1": 2 * right / (true + guessed) if true + guessed else 0.0,
         "support": true,
     }
-
-
-def _check(gold: Sentences, predicted: Sentences) -> None:
-    if len(gold) != len(predicted):
-        raise ElmoFastError(f"predicted must have {len(gold)} sentences, as gold has; got {len(predicted)}")
-    for number, (true, guessed) in enumerate(zip(gold, predicted, strict=True)):
-        if len(true) != len(guessed):
-            raise ElmoFastError(f"predicted[{number}] must have {len(true)} labels, as gold has; got {len(guessed)}")
-    if not any(gold):
-        raise ElmoFastError("gold must have at least one label; got none")

@@ -46,9 +46,7 @@ def predict(
 
 
 def score(split: Split, predicted: list[list[str]], labels: Labels) -> Scores:
-    """Return the scores of predictions.
-
-    Of spans if the tags of training and of the split are span tags, else of labels.
+    """Return the scores of predictions, of spans if the tags of training and of the split are span tags.
 
     The predictions do not decide, so a split always has the same measure.
     """
@@ -59,7 +57,6 @@ def score(split: Split, predicted: list[list[str]], labels: Labels) -> Scores:
 BILM_PREFIX = "elmo.trained_bilm."
 STATE_FILE = "training.safetensors"
 FORMAT = "elmo_fast task training 1"
-_WEIGHTS, _BEST = "weights/", "best/"
 
 
 @dataclasses.dataclass
@@ -75,9 +72,10 @@ class TrainingRecord:
     data: str
 
 
-def trained_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters that training changes, by name. Only these are saved."""
-    return {name: each for name, each in model.named_parameters() if each.requires_grad}
+def trained_weights(model: nn.Module, *, with_bilm: bool = True) -> dict[str, Tensor]:
+    """Return the parameters that training changes, by name; only these are saved. with_bilm: those of a biLM too."""
+    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    return {name: each for name, each in trained.items() if with_bilm or not name.startswith(BILM_PREFIX)}
 
 
 @torch.no_grad()
@@ -94,61 +92,10 @@ def load_weights(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor], pa
         parameter.copy_(weights[name])
 
 
-def write_state(
-    folder: pathlib.Path,
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    best: Mapping[str, Tensor],
-    position: TrainingRecord,
-) -> None:
-    """Write weights, the optimiser's tensors, the best epoch's weights and the record to one file in `folder`."""
-    weights = trained_weights(model)
-    tensors = {f"{_WEIGHTS}{name}": each for name, each in weights.items()}
-    tensors |= {f"{_BEST}{name}": each for name, each in best.items()}
-    for name, each in weights.items():
-        tensors |= {f"{key}/{name}": torch.as_tensor(value) for key, value in optimiser.state[each].items()}
-    tensors = {name: each.detach().cpu().contiguous() for name, each in tensors.items()}
-    told = {"format": FORMAT, "position": json.dumps(dataclasses.asdict(position)), "digest": _digest(tensors)}
-    save_tensors(folder / STATE_FILE, tensors, told | {"position sha256": _position_digest(told)})
-
-
-def read_state(
-    folder: pathlib.Path, model: nn.Module, optimiser: torch.optim.Optimizer, check: Callable[[TrainingRecord], None]
-) -> tuple[TrainingRecord, dict[str, Tensor]] | None:
-    """Load the state in `folder` into model and optimiser; return the record and the best epoch's weights.
-
-    check: called with the record first; it may raise. Returns None if there is no such file. Raises CheckpointError if
-    it is damaged or of another model.
-    """
-    path = folder / STATE_FILE
-    if not path.exists():
-        return None
-    tensors, told = load_tensors(path)
-    wanted = {"format": FORMAT, "digest": _digest(tensors), "position sha256": _position_digest(told)}
-    # Older versions wrote no digest of the position.
-    known = {name: value for name, value in told.items() if name != "position"}
-    if not (known.items() <= wanted.items() and known.keys() >= {"format", "digest"}):
-        raise CheckpointError(
-            f"{path}: damaged, or of another version; begin anew with resume: false, or remove the file"
-        )
-    position = parsed(told.get("position", ""), TrainingRecord, f"{path}: position")
-    check(position)
-    load_weights(trained_weights(model), _section(tensors, _WEIGHTS), path)
-    names = {id(each): name for name, each in trained_weights(model).items()}
-    numbers = {names[id(each)]: n for n, each in enumerate(e for g in optimiser.param_groups for e in g["params"])}
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, each in tensors.items():
-        if not key.startswith((_WEIGHTS, _BEST)):
-            kind, _, name = key.partition("/")
-            state.setdefault(numbers[name], {})[kind] = each
-    optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
-    return position, _section(tensors, _BEST)
-
-
-def save_tensors(path: pathlib.Path, tensors: dict[str, Tensor], told: dict[str, str]) -> None:
-    """Write a safetensors file with metadata, complete or not at all; CheckpointError if it cannot be written."""
+def save_tensors(path: pathlib.Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a safetensors file, complete or not at all; CheckpointError if it cannot be written."""
     with replacing(path) as temporary:
-        write_tensors(temporary, tensors, told, path)
+        write_tensors(temporary, tensors, metadata, path)
 
 
 def load_tensors(path: pathlib.Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -164,20 +111,14 @@ def load_tensors(path: pathlib.Path) -> tuple[dict[str, Tensor], dict[str, str]]
         raise CheckpointError(f"{path}: damaged ({error})") from error
 
 
-def _section(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
-
-
-def _position_digest(told: Mapping[str, str]) -> str:
-    return hashlib.sha256(told.get("position", "").encode()).hexdigest()
-
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    found = hashlib.sha256()
+def _marks(tensors: Mapping[str, Tensor], position: str) -> dict[str, str]:
+    """Return the metadata by which a state is checked: format, digest of the tensors, digest of the position."""
+    digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
-        found.update(name.encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        digest.update(name.encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    sha256 = hashlib.sha256(position.encode()).hexdigest()
+    return {"format": FORMAT, "digest": digest.hexdigest(), "position sha256": sha256}
 
 
 class TaskTrainer:
@@ -226,20 +167,38 @@ class TaskTrainer:
     @property
     def ended(self) -> bool:
         """Whether all epochs are done, or patience is."""
-        patience = self.config.patience
-        return len(self.epochs) >= self.config.epochs or bool(patience and self._since_best() >= patience)
-
-    def _since_best(self) -> int:
-        best = max((row["epoch"] for row in self.epochs if row["best"]), default=len(self.epochs))
-        return len(self.epochs) - best
+        done, patience = len(self.epochs), self.config.patience
+        best = max((row["epoch"] for row in self.epochs if row["best"]), default=done)
+        return done >= self.config.epochs or bool(patience and done - best >= patience)
 
     def _resume(self) -> None:
-        if not self.config.resume:
+        """Load the state in the folder, if there is one; CheckpointError if it is damaged or of another model."""
+        path = self.folder / STATE_FILE
+        if not (self.config.resume and path.exists()):
             return
-        found = read_state(self.folder, self.model, self.optimiser, self._check)
-        if found is not None:
-            self.epochs, self._best = found[0].epochs, found[1]
-            self.report(f"goes on after epoch {len(self.epochs)} in {self.folder}")
+        tensors, metadata = load_tensors(path)
+        position = metadata.pop("position", "")
+        # Older versions wrote no digest of the position.
+        if not (metadata.items() <= _marks(tensors, position).items() and metadata.keys() >= {"format", "digest"}):
+            raise CheckpointError(
+                f"{path}: damaged, or of another version; begin anew with resume: false, or remove the file"
+            )
+        record = parsed(position, TrainingRecord, f"{path}: position")
+        self._check(record)
+        parts: dict[str, dict[str, Tensor]] = {"weights": {}, "best": {}}
+        for key, tensor in tensors.items():
+            kind, _, name = key.partition("/")
+            parts.setdefault(kind, {})[name] = tensor
+        load_weights(trained_weights(self.model), parts.pop("weights"), path)
+        self.epochs, self._best = record.epochs, parts.pop("best")
+        names = {id(each): name for name, each in trained_weights(self.model).items()}
+        order = [names[id(each)] for group in self.optimiser.param_groups for each in group["params"]]
+        state = {
+            number: {kind: each[name] for kind, each in parts.items() if name in each}
+            for number, name in enumerate(order)
+        }
+        self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
+        self.report(f"goes on after epoch {len(self.epochs)} in {self.folder}")
 
     def _check(self, position: TrainingRecord) -> None:
         """Raise ElmoFastError if the state in the folder is of another run."""
@@ -274,7 +233,11 @@ class TaskTrainer:
         if row["best"]:
             self._best = {name: each.detach().clone() for name, each in trained_weights(self.model).items()}
         self._write()
-        self._say(row, "F1" if scores.spans else "accuracy", max(before, scores.f1))
+        self.report(
+            f"epoch {epoch + 1:3d} of {self.config.epochs} | loss {loss:.4f} | dev "
+            f"{'F1' if scores.spans else 'accuracy'} {100 * scores.f1:.2f} (best {100 * max(before, scores.f1):.2f}) | "
+            f"{row['words_per_second']:,.0f} words/s | {duration(row['seconds'])}"
+        )
 
     def train_epoch(self, epoch: int) -> float:
         """One pass over the training sentences, in the order of that epoch (from 0); the mean loss."""
@@ -284,43 +247,43 @@ class TaskTrainer:
         for indices in epoch_batches(self.train.lengths, self.config.batch_size, self.config.seed, epoch):
             batch = self.train.batch(indices, device)
             loss = self.model.loss(self.model(batch), batch)
-            self._step(loss, epoch)
+            self.optimiser.zero_grad()
+            loss.backward()
+            norm = nn.utils.clip_grad_norm_(trained_weights(self.model).values(), self.config.grad_clip)
+            if not torch.isfinite(norm):
+                raise ElmoFastError(
+                    f"epoch {epoch + 1}: the gradient is not finite (loss {float(loss.detach())}); give a smaller "
+                    "learning_rate or elmo_learning_rate"
+                )
+            self.optimiser.step()
             size = int(batch.lengths.sum()) if self.train.per_word else len(indices)
             total, weight, done = total + float(loss.detach()) * size, weight + size, done + len(indices)
             if self.progress is not None:
                 self.progress(done, len(self.train.examples))
         return total / weight
 
-    def _step(self, loss: Tensor, epoch: int) -> None:
-        self.optimiser.zero_grad()
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(trained_weights(self.model).values(), self.config.grad_clip)
-        if not torch.isfinite(norm):
-            raise ElmoFastError(
-                f"epoch {epoch + 1}: the gradient is not finite (loss {float(loss.detach())}); give a smaller "
-                "learning_rate or elmo_learning_rate"
-            )
-        self.optimiser.step()
-
     def _write(self) -> None:
-        position = TrainingRecord(self.epochs, lasting(self.config), self._data)
-        write_state(self.folder, self.model, self.optimiser, self._best, position)
+        """Write weights, the optimiser's tensors, the best epoch's weights and the record to one file; and the rows."""
+        weights = trained_weights(self.model)
+        tensors = {f"weights/{name}": each for name, each in weights.items()}
+        tensors |= {f"best/{name}": each for name, each in self._best.items()}
+        for name, each in weights.items():
+            tensors |= {f"{kind}/{name}": torch.as_tensor(value) for kind, value in self.optimiser.state[each].items()}
+        tensors = {name: each.detach().cpu().contiguous() for name, each in tensors.items()}
+        record = TrainingRecord(self.epochs, lasting(self.config), self._data)
+        position = json.dumps(dataclasses.asdict(record))
+        save_tensors(self.folder / STATE_FILE, tensors, _marks(tensors, position) | {"position": position})
         write_text(self.folder / METRICS_FILE, "".join(json.dumps(row) + "\n" for row in self.epochs))
-
-    def _say(self, row: dict[str, Any], unit: str, best: float) -> None:
-        self.report(
-            f"epoch {row['epoch']:3d} of {self.config.epochs} | loss {row['loss']:.4f} | dev {unit} "
-            f"{100 * row['score']:.2f} (best {100 * best:.2f}) | {row['words_per_second']:,.0f} words/s | "
-            f"{duration(row['seconds'])}"
-        )
 
 
 def adam(model: TaskModel, config: TaskConfig) -> torch.optim.Adam:
     """Adam (Kingma and Ba 2015) over what is trained; a fine-tuned biLM has its own learning rate."""
-    weights = trained_weights(model)
-    task = [each for name, each in weights.items() if not name.startswith(BILM_PREFIX)]
-    bilm = [each for name, each in weights.items() if name.startswith(BILM_PREFIX)]
-    groups = [{"params": task, "lr": config.learning_rate}, {"params": bilm, "lr": config.elmo_learning_rate}]
+    task = trained_weights(model, with_bilm=False)
+    bilm = [each for name, each in trained_weights(model).items() if name not in task]
+    groups = [
+        {"params": list(task.values()), "lr": config.learning_rate},
+        {"params": bilm, "lr": config.elmo_learning_rate},
+    ]
     return torch.optim.Adam([group for group in groups if group["params"]], fused=True)
 
 

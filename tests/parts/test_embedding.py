@@ -20,7 +20,7 @@ from elmo_fast.text.sources import Lines
 from tests.command_line import elmo_fast
 from tests.nfs import remove_as_nfs
 from tests.parts.conftest import PART, embed, made_parts
-from tests.pretrain.killed_worker import in_a_child
+from tests.torture.children import in_a_child
 
 PARTS = [f"part-{number:05d}" for number in range(7)]
 

@@ -75,17 +75,27 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
     assert len(complaints(config)) == 13
 
 
-def test_filters_without_a_value_are_a_complaint(tmp_path):
-    """A line `filters:` of YAML gives null."""
-    config = good(tmp_path)
-    config.model.filters = None
-    assert complaints(config) == ["filters must hold at least one [width, number]; got none"]
-
-
-def test_nothing_given_names_what_is_missing():
-    found = "\n".join(complaints(PretrainConfig()))
-    assert "train_prefix" in found
-    assert "save_dir" in found
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"filters": None}, "filters must hold at least one [width, number]; got none"),  # a line `filters:` of YAML
+        ({"loss": "softmax"}, "loss must be one of sampled_softmax, "),
+        ({"loss": "full_softmax", "negatives": 5.0}, "negatives goes with loss: negative_sampling; got loss: full"),
+        ({"input": "vectors"}, "vectors_file must name the vectors"),
+        ({"input": "letters"}, "input must be one of characters, words, vectors; got 'letters'"),
+        ({"input": "words", "vectors_file": __file__}, "vectors_file goes with input: vectors"),
+        ({"input": "vectors", "vectors_file": "absent"}, "vectors_file must exist"),
+        ({"prefix": "a."}, "prefix chooses one of the ELMos of init_from; got 'a.' without init_from"),
+        ({"train_vectors": False}, "train_vectors: false goes with input: vectors"),
+        ({"input": "vectors", "vectors_file": __file__, "init_from": "x"}, "give input: words with init_from"),
+        ({"keep_best": True}, "keep_best compares perplexities of heldout_prefix"),
+        ({"patience": 2}, "patience compares perplexities of heldout_prefix"),
+        ({"train_prefix": ""}, "train_prefix must name the training files"),
+    ],
+)
+def test_each_fault_is_named(tmp_path, changes, wanted):
+    (found,) = complaints(PretrainConfig.from_flat(good(tmp_path).flat() | changes))
+    assert wanted in found
 
 
 def test_unknown_keys_and_presets_are_named():

@@ -152,13 +152,6 @@ def test_dropout_is_off_and_the_mode_is_restored():
     assert model.training
 
 
-def test_an_untrained_model_is_about_as_good_as_guessing():
-    corpus = toy_corpus()
-    model = toy_model(toy_config(), corpus)
-    torch.nn.init.zeros_(model.softmax_weight)
-    assert evaluate(model, corpus).mean == pytest.approx(len(corpus.vocabulary), rel=1e-5)
-
-
 def test_another_vocabulary_or_no_words_is_refused():
     corpus = toy_corpus()
     model = toy_model(toy_config(), corpus)

@@ -1,12 +1,10 @@
 """What goes wrong during a long run: nothing that was saved is lost, and a sentence says what happened."""
 
-import json
 import os
 import resource
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -15,19 +13,16 @@ import yaml
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import folder_lock
+from elmo_fast.files import LOCK_FILE, folder_lock
 from elmo_fast.pretrain import checkpoint
 from elmo_fast.pretrain.checkpoint import read_training_state
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.metrics import MetricsFile, read_metrics
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
+from tests.nfs import remove_as_nfs
 from tests.pretrain.processes import ROOT
-from tests.pretrain.toy import toy_config
-
-
-def quiet(line):
-    pass
+from tests.pretrain.toy import quiet, toy_config
 
 
 def long_run(tmp_path, **changes):
@@ -111,21 +106,6 @@ def test_two_jobs_in_one_folder_the_second_refuses(tmp_path):
     pretrain(long_run(tmp_path), report=quiet)
 
 
-def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
-    """The time of day leaps to and fro by years; durations and rates, which come of another clock, stay sane."""
-    leaps, real = [0], time.time
-
-    def leaping():
-        leaps[0] += 1
-        return real() + (-1) ** leaps[0] * 1e8
-
-    monkeypatch.setattr(time, "time", leaping)
-    run = pretrain(long_run(tmp_path), report=quiet)
-    assert leaping() != real()
-    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
-    assert all(0 <= row["seconds"] < 60 and row["words_per_second"] > 0 for row in rows if "loss" in row)
-
-
 @pytest.mark.parametrize("harm", ["truncated", "swapped"])
 def test_a_shard_that_changes_under_a_running_job_stops_it_by_name(tmp_path, monkeypatch, harm):
     config = long_run(tmp_path)
@@ -202,3 +182,20 @@ def test_every_damaged_file_is_set_aside_under_a_name_of_its_own(tmp_path):
         with MetricsFile(path, step=1) as metrics:
             assert metrics.set_aside == tmp_path / damaged
         assert path.read_bytes() == b'{"step": 1, "words": 5}\n'
+
+
+def test_a_second_run_is_refused_and_told_who_holds_the_folder(tmp_path):
+    folder = tmp_path / "new"
+    with folder_lock(folder):
+        with pytest.raises(ElmoFastError, match=rf"process {os.getpid()} on .* trains there now"), folder_lock(folder):
+            pass
+        assert (folder / LOCK_FILE).exists()
+    with folder_lock(folder):
+        pass
+
+
+def test_a_run_that_fails_at_once_tells_its_own_error_on_nfs_and_leaves_no_folder(tmp_path, monkeypatch):
+    remove_as_nfs(monkeypatch)
+    with pytest.raises(ElmoFastError, match="the run's"), folder_lock(tmp_path / "new"):
+        raise ElmoFastError("the run's")
+    assert os.listdir(tmp_path) == []

@@ -1,21 +1,96 @@
-"""What processes that train together tell each other."""
+"""What processes that train together exchange."""
 
-import pathlib
 import warnings
 
 import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain.processes import Processes, _store
-from tests.pretrain.processes import torchrun
+from elmo_fast.pretrain.processes import Processes, _store, join_processes
+from tests.ops.recorded_graph import Recorded
+from tests.pretrain.sides import Side, check_equal, pretend
+from tests.torture.children import ended, started
 
 
-def test_three_processes_exchange_gradients_and_agree():
-    """Rows of the union of all ids, dense buckets, the largest number, gathered rows, the leader's word and error."""
-    status, output = torchrun(3, pathlib.Path(__file__).with_name("exchange_worker.py"))
-    assert status == 0, output
-    assert output.count("all held") == 1
+def tables():
+    """The sparse gradients of three processes, ids unsorted, repeated, different in number."""
+    generator = torch.Generator().manual_seed(0)
+    ids = [[4, 1, 4], [0], [9, 1, 2, 9, 3]]
+    rows = [torch.randn(len(each), 2, generator=generator) for each in ids]
+    return [torch.sparse_coo_tensor([i], r, (10, 2), check_invariants=True) for i, r in zip(ids, rows, strict=True)]
+
+
+def check_rows(processes: Processes) -> None:
+    mine = tables()[processes.rank]
+    total, twice = processes.sum_rows([mine, 2 * mine])
+    torch.testing.assert_close(twice.to_dense(), 2 * total.to_dense())
+    assert total.is_coalesced()
+    assert total.indices()[0].tolist() == [0, 1, 2, 3, 4, 9]
+    wanted = sum(each.to_dense().double() for each in tables())
+    torch.testing.assert_close(total.to_dense().double(), wanted, rtol=1e-6, atol=1e-6)
+
+
+def check_dense(processes: Processes) -> None:
+    """A module's gradients become the sums over the processes, twice in a row; those of a table too, in place."""
+    module, table = torch.nn.Linear(3, 2), torch.nn.Parameter(torch.zeros(4))
+    inputs = torch.arange(18.0).reshape(3, 2, 3)
+    for _ in range(2):
+        module.zero_grad()
+        table.grad = torch.full((4,), processes.rank + 1.0)
+        module(inputs[processes.rank]).sum().backward()
+        processes.sum_gradients([*module.parameters(), table], [[table]])
+        torch.testing.assert_close(module.weight.grad, inputs.sum(dim=(0, 1)).expand(2, 3))
+        torch.testing.assert_close(module.bias.grad, torch.full((2,), 6.0))
+        assert table.grad.tolist() == [6.0] * 4
+
+
+def check_talk(processes: Processes) -> None:
+    assert processes.assign_rows(12, 2) == (4 * processes.rank, 4)
+    assert processes.max_([1, 0, 2][processes.rank]) == 2
+    found = processes.gather(torch.full((2, 1), float(processes.rank)), dim=1)
+    assert (found is None) == (not processes.leads)
+    assert found is None or found.tolist() == [[0.0, 1.0, 2.0]] * 2
+    assert processes.run_on_leader(lambda: f"from {processes.rank}") == "from 0"
+
+    def fails():
+        raise ElmoFastError("of the one that leads")
+
+    with pytest.raises(ElmoFastError, match="of the one that leads"):
+        processes.run_on_leader(fails)
+
+
+def check_graphs(processes: Processes) -> None:
+    """Steps whose gradients come of replayed graphs leave the bits of eager ones, with rows of tables; so does a
+    process that cannot capture, among others that can."""
+
+    def refused(*given: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    graphs = Recorded()
+    sides = Side(input="words"), Side(graphs, input="words")
+    if processes.rank == 1:
+        sides[1].step.captured.capturing = refused
+    for side in sides:
+        for number in range(4):
+            side.take(number, 0, rate=0.2 / (number + 1), heard="ignore")
+    check_equal(sides)
+    assert [each.times for each in graphs] == ([] if processes.rank == 1 else [2])
+
+
+def test_three_processes_exchange_gradients_and_agree(tmp_path):
+    """All that the functions above assert holds in each of three processes."""
+
+    def member():
+        with join_processes(torch.device("cpu")) as processes, pytest.MonkeyPatch.context() as monkeypatch:
+            assert processes.size == 3
+            check_rows(processes)
+            check_dense(processes)
+            check_talk(processes)
+            pretend(monkeypatch)
+            check_graphs(processes)
+            processes.max_(0)
+
+    assert ended(started(member, 3, tmp_path / "log"), tmp_path / "log")
 
 
 def test_alone_nothing_is_exchanged():
@@ -25,15 +100,6 @@ def test_alone_nothing_is_exchanged():
     assert processes.sum_rows([table])[0] is table
     assert processes.gather(torch.ones(2), dim=0).tolist() == [1.0, 1.0]
     assert processes.run_on_leader(lambda: 5) == 5
-
-
-@pytest.mark.parametrize(("size", "parts", "rows"), [(2, 1, 7), (3, 2, 9), (4, 1, 2)])
-def test_rows_that_cannot_be_shared_out_are_refused(size, parts, rows):
-    """The sentence names how many processes would do."""
-    processes = Processes()
-    processes.size = size
-    with pytest.raises(ElmoFastError, match=rf"batch_size={rows} rows cannot be shared out evenly among {size} proc"):
-        processes.assign_rows(rows, parts)
 
 
 def test_the_sentence_names_the_numbers_that_fit():

@@ -1,12 +1,229 @@
-"""The optimizer and the learning rate's course."""
+"""AdaGrad and the clip against plain dense formulas written out here.
 
+backend "auto" is the CPU's own way; with a backend named everything goes as on a GPU: norm and clip stay on the device.
+"""
+
+import copy
 import math
+import pickle
 
 import pytest
 import torch
+from torch.nn import Parameter
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from elmo_fast.pretrain.optimizer import AdaGrad, make_optimizer, rate_of_step
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import row_order
+from elmo_fast.pretrain import optimizer as module
+from elmo_fast.pretrain.optimizer import AdaGrad, clip_and_step, make_optimizer, rate_of_step
+from tests.backends import backends, device_of
 from tests.pretrain.toy import toy_config
+
+DEVICE_WAYS = backends("adagrad", reference=True)
+every = pytest.mark.parametrize("backend", ["auto", *DEVICE_WAYS])
+as_on_a_gpu = pytest.mark.parametrize("backend", DEVICE_WAYS)
+
+
+@pytest.fixture(autouse=True)
+def on_its_device(request):
+    callspec = getattr(request.node, "callspec", None)
+    with torch.device(device_of((callspec.params if callspec else {}).get("backend", "auto"))):
+        yield
+
+
+def sparse(ids: list[int], rows: torch.Tensor, size: int) -> torch.Tensor:
+    return torch.sparse_coo_tensor(torch.tensor([ids]), rows, (size, *rows.shape[1:]), check_invariants=True)
+
+
+def dense_adagrad(weight, accumulator, gradient, learning_rate):
+    """The formula on everything: a += g²; w -= lr·g / √a."""
+    accumulator = accumulator + gradient**2
+    return weight - learning_rate * gradient / accumulator.sqrt(), accumulator
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(5, 3), (7,)])
+def test_several_steps_equal_the_dense_formula(backend, dtype, shape):
+    """Rows that repeat within a step are summed before squaring; rows that are absent do not move at all."""
+    if backend == "triton" and dtype == torch.float64:
+        pytest.skip("the Triton kernels take float32 tensors")
+    size = shape[0]
+    start = torch.randn(shape, dtype=dtype)
+    table, matrix = Parameter(start.clone()), Parameter(start.clone())
+    optimizer = AdaGrad([table, matrix], learning_rate=0.3, initial_accumulator_value=0.5, backend=backend)
+    weight, accumulator = start.clone(), torch.full(shape, 0.5, dtype=dtype)
+    for ids in ([3, 1, 3, 3], [1], [4, 4, 0]):
+        rows = torch.randn((len(ids), *shape[1:]), dtype=dtype)
+        table.grad = sparse(ids, rows, size)
+        matrix.grad = table.grad.to_dense()
+        weight, accumulator = dense_adagrad(weight, accumulator, matrix.grad, 0.3)
+        optimizer.step()
+    torch.testing.assert_close(table.data, weight)
+    torch.testing.assert_close(matrix.data, weight)
+    torch.testing.assert_close(optimizer.state[table]["sum"], accumulator)
+    assert torch.equal(table.data[2], start[2])
+    assert torch.equal(optimizer.state[table]["sum"][2], torch.full(shape[1:], 0.5, dtype=dtype))
+
+
+def trained(backend, **more):
+    """A table and two dense parameters with gradients, rows of one word twice, and their optimizer."""
+    torch.manual_seed(5)
+    table, matrix, bias = Parameter(torch.randn(6, 3)), Parameter(torch.randn(40, 50)), Parameter(torch.randn(6))
+    ids = [4, 1, 4, 0]
+    table.grad, bias.grad = sparse(ids, torch.randn(4, 3), 6), sparse(ids, torch.randn(4), 6)
+    matrix.grad = torch.randn(40, 50)
+    parameters = [table, matrix, bias]
+    return parameters, AdaGrad(parameters, backend=backend, **more)
+
+
+@every
+@pytest.mark.parametrize("max_norm", [0.5, 1e6])
+def test_clip_and_step_is_a_clip_and_a_step(backend, max_norm):
+    """The weights and norm of dense gradients that torch clips; gradients stay as they were."""
+    (parameters, optimizer), (others, other) = trained(backend), trained("auto")
+    before = [p.grad.to_dense().clone() for p in parameters]
+    norm = clip_and_step(optimizer, parameters, max_norm)
+    for parameter in others:
+        parameter.grad = parameter.grad.to_dense()
+    wanted = torch.nn.utils.clip_grad_norm_(others, max_norm)
+    other.step()
+    assert float(norm) == pytest.approx(float(wanted), rel=1e-6)
+    assert wanted > 1.0
+    for ours, theirs in zip(parameters, others, strict=True):
+        torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(optimizer.state[ours]["sum"], other.state[theirs]["sum"])
+        assert optimizer.state[ours]["step"] == 1
+    assert all(torch.equal(p.grad.to_dense(), g) for p, g in zip(parameters, before, strict=True))
+    assert parameters[0].grad.is_coalesced() == (backend == "auto")
+
+
+@pytest.mark.parametrize("max_norm", [0.5, 1e6])
+def test_another_optimizer_is_clipped_and_stepped_too(max_norm):
+    (parameters, _), (others, _) = trained("auto"), trained("auto")
+    for parameter in others:
+        parameter.grad = parameter.grad.to_dense()
+    norm = clip_and_step(torch.optim.SGD(parameters, lr=0.1), parameters, max_norm)
+    assert norm == pytest.approx(float(torch.nn.utils.clip_grad_norm_(others, max_norm)))
+    torch.optim.SGD(others, lr=0.1).step()
+    torch.testing.assert_close(parameters, others)
+
+
+def test_the_cpu_leaves_out_an_update_whose_norm_is_no_number():
+    parameters, optimizer = trained("auto")
+    parameters[1].grad[0, 1] = math.nan
+    before = [p.detach().clone() for p in parameters]
+    assert math.isnan(clip_and_step(optimizer, parameters, 0.5))
+    assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
+    assert all(optimizer.state[p]["step"] == 0 for p in parameters)
+
+
+@as_on_a_gpu
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("where", [0, 1])
+def test_an_update_whose_norm_is_no_number_is_left_out_and_counted(backend, value, where):
+    """Not one weight or sum changes; the next step goes on as if nothing had been."""
+    (parameters, optimizer), (others, other) = trained(backend), trained(backend)
+    gradient = parameters[where].grad
+    (gradient._values() if gradient.is_sparse else gradient)[0, 1] = value
+    before = [p.detach().clone() for p in parameters]
+    assert not clip_and_step(optimizer, parameters, 0.5).isfinite()
+    assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
+    assert all(torch.equal(optimizer.state[p]["sum"], torch.ones_like(p)) for p in parameters)
+    assert optimizer.skipped.item() == 1
+    for p, q in zip(parameters, others, strict=True):
+        p.grad = q.grad
+    assert clip_and_step(optimizer, parameters, 0.5) == clip_and_step(other, others, 0.5)
+    assert all(torch.equal(p, q) for p, q in zip(parameters, others, strict=True))
+    assert (optimizer.skipped.item(), other.skipped.item()) == (1, 0)
+
+
+class NoWait(TorchDispatchMode):
+    """Refuses what makes the host wait for a GPU: reading a number, shapes that depend on values."""
+
+    WAITS = ("_local_scalar_dense", "nonzero", "unique", "masked_select", "coalesce", "equal", "is_nonzero")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.__name__.split(".")[0]
+        assert not any(name.lstrip("_").startswith(wait.lstrip("_")) for wait in self.WAITS), f"{name} waits"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("backend", [p for p in DEVICE_WAYS if p.values != ("native",)])
+def test_nothing_waits_for_the_device(backend):
+    """Norm, clip, both kinds of update and the count of skipped ones."""
+    parameters, optimizer = trained(backend)
+    with NoWait():
+        norm = clip_and_step(optimizer, parameters, 0.5)
+    for wait in (float, bool, lambda x: x[x > 0], torch.Tensor.nonzero):
+        with pytest.raises(AssertionError, match="waits"), NoWait():
+            wait(norm)
+
+
+@every
+def test_a_state_saved_on_one_device_goes_on_on_another(backend):
+    """state_dict of the CPU's way into a named backend's, and back."""
+    (parameters, optimizer), (others, other) = trained(backend), trained("auto")
+    for first, second, weights in ((optimizer, other, parameters), (other, optimizer, others)):
+        clip_and_step(first, weights, 0.5)
+        second.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
+        for p, q in zip(parameters, others, strict=True):
+            assert torch.equal(optimizer.state[p]["sum"], other.state[q]["sum"])
+            assert optimizer.state[p]["step"] == other.state[q]["step"]
+    assert all((optimizer.state[p]["sum"] != 1).any() for p in parameters)
+    assert set(optimizer.state_dict()["state"][0]) == {"step", "sum"}
+
+
+@every
+def test_a_copy_and_a_group_added_later_are_trained_too(backend):
+    _, optimizer = trained(backend)
+    added = [Parameter(torch.zeros(2)), Parameter(torch.zeros(3, 1))]
+    added[0].grad, added[1].grad = torch.ones(2), sparse([1], torch.ones(1, 1), 3)
+    optimizer.add_param_group({"params": added, "lr": 0.5})
+    optimizer.step()
+    torch.testing.assert_close(added[0].data, torch.full((2,), -0.5 / 2**0.5))
+    torch.testing.assert_close(added[1].data, torch.tensor([[0.0], [-0.5 / 2**0.5], [0.0]]))
+    copy.deepcopy(optimizer).step(scale=torch.tensor(1.0))
+    assert optimizer.skipped is None
+
+
+@every
+def test_settings_of_another_optimizer_are_refused(backend):
+    _, optimizer = trained(backend)
+    (foreign := trained("auto")[1]).param_groups[0].update(eps=1e-10, weight_decay=0.1)
+    optimizer.load_state_dict(foreign.state_dict())
+    with pytest.raises(ElmoFastError, match="AdaGrad: eps and weight_decay must be 0 or false"):
+        optimizer.step()
+
+
+def test_another_optimizer_leaves_out_an_update_that_is_no_number():
+    """AdamW would move the weights by its momentum even on gradients of zero."""
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.AdamW([parameter], 0.1)
+    parameter.grad = torch.ones(3)
+    clip_and_step(optimizer, [parameter], 1.0)
+    before = parameter.detach().clone()
+    assert not before.equal(torch.ones(3))
+    parameter.grad = torch.tensor([1.0, float("nan"), 1.0])
+    assert math.isnan(clip_and_step(optimizer, [parameter], 1.0))
+    assert parameter.equal(before)
+
+
+@as_on_a_gpu
+def test_the_ids_of_one_table_are_sorted_once(backend, monkeypatch):
+    """A table and its bias, which have the same rows, beside a table with others: the same bits as with a sort each."""
+    ids, others, sorts = [4, 1, 4, 0], [2, 5, 1, 2], []
+    values = torch.randn(4, 3), torch.randn(4), torch.randn(4, 3)
+    monkeypatch.setattr(module, "row_order", lambda *given: (sorts.append(given), row_order(*given))[1])
+    found = []
+    for shared in (False, True):
+        table = [Parameter(torch.ones(6, 3)), Parameter(torch.ones(6)), Parameter(torch.ones(6, 3))]
+        for parameter, which, rows in zip(table, (ids, ids, others), values, strict=True):
+            parameter.grad = sparse(which, rows, 6)
+        clip_and_step(AdaGrad(table, backend=backend), table, 0.5, [table[:2], table[2:]] if shared else [])
+        found.append([*table, len(sorts)])
+    assert [found[0].pop(), found[1].pop()] == [3, 5]
+    assert all(map(torch.equal, *found))
 
 
 def rates(steps, **changes):

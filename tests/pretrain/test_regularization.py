@@ -6,7 +6,7 @@ import torch
 
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.step import BLOCK, RowDropout, Step, dropout_masks, reset_rows, rows_to_reset
-from tests.pretrain.toy import toy_config
+from tests.pretrain.toy import quiet, toy_config
 
 L, T, D = 2, 3, 4
 
@@ -82,7 +82,7 @@ def test_a_step_reads_with_the_rows_that_begin_anew(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Step, "_losses", recording)
     monkeypatch.setattr(Step, "__call__", step)
-    pretrain(toy_config(tmp_path, state_reset=0.5, max_steps=9), report=lambda line: None)
+    pretrain(toy_config(tmp_path, state_reset=0.5, max_steps=9), report=quiet)
     zeros = 0
     for number, (before, after) in enumerate(zip(left[1:], given[1:], strict=True), 1):
         fresh = torch.from_numpy(rows_to_reset(0.5, 0, number, 3))

@@ -1,6 +1,5 @@
 """The loop: it learns, saves, stops when told, and refuses what it cannot run."""
 
-import json
 import os
 import re
 import signal
@@ -15,23 +14,14 @@ from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.checkpoint import find_vocabulary_file
 from elmo_fast.pretrain.evaluate import evaluate
-from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
+from elmo_fast.pretrain.language_model import LanguageModel, make_language_model, options_of
 from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.optimizer import AdaGrad
 from elmo_fast.pretrain.plan import planned_steps
 from elmo_fast.pretrain.run import dry_run, pretrain
-from elmo_fast.pretrain.step import Step
 from elmo_fast.pretrain.trainer import LanguageModelTrainer, train
 from elmo_fast.text import Vocabulary
-from tests.pretrain.toy import toy_config, toy_corpus, toy_model
-
-
-def quiet(line: str) -> None:
-    pass
-
-
-def rows(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+from tests.pretrain.toy import quiet, rows, toy_config, toy_corpus, toy_model
 
 
 def test_learns_a_tiny_text_by_heart(tmp_path):
@@ -60,42 +50,6 @@ def test_held_out_text_is_evaluated_ten_times_a_run_unless_told_otherwise(tmp_pa
     run = pretrain(toy_config(tmp_path, **settings | changes), report=lines.append)
     assert [row["step"] for row in rows(run.folder) if row.get("event") == "heldout"] == list(steps)
     assert any(f"| held-out text every {interval} steps and at the end" in line for line in lines)
-
-
-def test_an_epoch_ends_with_a_micro_batch_without_words(tmp_path):
-    """Steps 3 and 6, whose third row is not filled: losses as without micro-batches."""
-    for name, parts in (("whole", 1), ("parts", 3)):
-        save_dir = str(tmp_path / name)
-        settings = {"dropout": 0.0, "unroll_steps": 7, "max_steps": 6, "n_epochs": 2, "log_interval": 1}
-        pretrain(toy_config(tmp_path, save_dir=save_dir, micro_batches=parts, **settings), report=quiet)
-    whole, found = ([row["loss"] for row in rows(tmp_path / name) if "loss" in row] for name in ("whole", "parts"))
-    assert len(whole) == 6
-    assert found == pytest.approx(whole, rel=1e-4)
-
-
-def test_every_step_starts_from_the_state_the_one_before_ended_with(tmp_path, monkeypatch):
-    """Across the end of an epoch too: the text has three steps."""
-    given, returned, call = [], [], Step.__call__
-
-    def recording(self, batch, state, number):
-        given.append((number, state))
-        returned.append(call(self, batch, state, number))
-        return returned[-1]
-
-    monkeypatch.setattr(Step, "__call__", recording)
-    pretrain(toy_config(tmp_path), report=quiet)
-    assert [number for number, _ in given] == [0, 1, 2, 3]
-    assert given[0][1] is None
-    assert all(before[1] is after.state for before, after in zip(given[1:], returned[:-1], strict=True))
-
-
-def test_two_runs_of_one_seed_are_equal_and_another_seed_is_not(tmp_path):
-    states = []
-    for number, seed in enumerate((5, 5, 6)):
-        config = toy_config(tmp_path, seed=seed, save_dir=str(tmp_path / str(number)))
-        states.append(pretrain(config, report=quiet).model.checkpoint_state())
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    assert not all(torch.equal(states[0][name], states[2][name]) for name in states[0])
 
 
 def test_the_folder_holds_all_that_is_needed_to_go_on(tmp_path):
@@ -173,23 +127,6 @@ def test_ctrl_c_finishes_the_step_and_leaves_a_readable_model(tmp_path, monkeypa
     assert all(torch.equal(saved[name], now[name]) for name in now)
     assert signal.getsignal(number) is before
     assert run.heldout is None
-
-
-def test_a_loss_that_is_no_number_ends_the_run_and_spares_the_checkpoints(tmp_path, monkeypatch):
-    config = toy_config(tmp_path, max_steps=50, n_epochs=100, checkpoint_interval=2)
-    step = LanguageModelTrainer.step
-
-    def poisoned_step(trainer):
-        if trainer.progress.step == 3:
-            trainer.model.softmax_bias.data.fill_(float("nan"))
-        return step(trainer)
-
-    monkeypatch.setattr(LanguageModelTrainer, "step", poisoned_step)
-    with pytest.raises(ElmoFastError, match=r"step 4 \(batch 1 of epoch 2\): the loss \(nan forward.*no longer finite"):
-        pretrain(config, report=quiet)
-    folder = model_folder(tmp_path / "out")
-    assert folder.name == "step-0000002"
-    assert all(tensor.isfinite().all() for tensor in LanguageModel.from_pretrained(folder).checkpoint_state().values())
 
 
 def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_path):
@@ -286,21 +223,6 @@ def test_the_memory_announced_is_the_memory_shown(tmp_path):
     assert announced == pytest.approx(shown, rel=0.2)
 
 
-def test_a_given_vocabulary_is_used_as_it_is(tmp_path):
-    (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nthe\ncat\n.\n")
-    run = pretrain(toy_config(tmp_path, vocab_file=str(tmp_path / "words.txt")), report=quiet)
-    assert run.vocabulary.words == ["<S>", "</S>", "<UNK>", "the", "cat", "."]
-    assert (run.folder / "vocab.txt").read_text() == (tmp_path / "words.txt").read_text()
-
-
-def test_blank_text_is_refused(tmp_path):
-    config = toy_config(tmp_path)
-    for path in tmp_path.glob("train-*"):
-        path.write_text("\n  \n")
-    with pytest.raises(ElmoFastError, match="every line is blank"):
-        pretrain(config, report=quiet)
-
-
 def test_planned_steps_count_every_position_unless_told_the_words():
     config = toy_config(max_steps=None, n_epochs=3, batch_size=2, unroll_steps=2)
     assert planned_steps(config, steps_per_epoch=12) == 36
@@ -320,3 +242,28 @@ def test_a_new_model_has_bilm_tfs_spread_of_weights():
     assert matrix.abs().max().item() == pytest.approx(bound, rel=0.01)
     assert matrix.std().item() == pytest.approx(bound / 3**0.5, rel=0.03)
     assert state["_token_embedder._highways._layers.0.bias"].tolist() == 16 * [0.0] + 16 * [2.0]
+
+
+def test_a_language_model_is_saved_and_comes_back_with_its_vocabulary(tmp_path):
+    """Bit by bit, from its folder or from a run's newest checkpoint; vocab.txt lies beside it."""
+    model = LanguageModel(options_of(toy_config().model, 7))
+    torch.nn.init.normal_(model.softmax_bias)
+    words = Vocabulary(["<S>", "</S>", "<UNK>", "the", "cat", "sat", "."])
+    folder = tmp_path / "run" / "checkpoints" / "step-2"
+    model.save_pretrained(folder, words)
+    assert Vocabulary.read(folder / "vocab.txt").words == words.words
+    for place in (folder, tmp_path / "run"):
+        again = LanguageModel.from_pretrained(place, precision="bfloat16")
+        assert again.precision == "bfloat16"
+        assert again.options == model.options
+        state = again.checkpoint_state()
+        assert all(torch.equal(state[name], tensor) for name, tensor in model.checkpoint_state().items())
+    with pytest.raises(ElmoFastError, match="vocabulary must have the 7 words of the softmax; got 3"):
+        model.save_pretrained(tmp_path / "other", Vocabulary(words.words[:3]))
+    assert not (tmp_path / "other").exists()
+    model.save_pretrained(tmp_path / "other")
+    assert sorted(path.name for path in (tmp_path / "other").iterdir()) == [
+        "config.json",
+        "manifest.json",
+        "model.safetensors",
+    ]

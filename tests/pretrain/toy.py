@@ -1,5 +1,6 @@
 """A toy text and a toy configuration, small enough for a step to take milliseconds."""
 
+import json
 import pathlib
 
 import torch
@@ -69,3 +70,17 @@ def toy_step(model: LanguageModel, optimizer: torch.optim.Optimizer | None = Non
     """Steps over the toy text, three rows of it unless told otherwise."""
     settings: dict[str, object] = {"rows": 3, "clip_norm": 1e9, "seed": 11} | more
     return Step(model, optimizer or AdaGrad(model.parameters()), toy_reader(model), **settings)
+
+
+def quiet(line: str) -> None:
+    """Take a line of a run and say nothing."""
+
+
+def rows(folder: pathlib.Path) -> list[dict]:
+    """The rows of a run's metrics.jsonl."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> bool:
+    """Whether all tensors of two states are bitwise equal."""
+    return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import Elmo, ElmoEmbedder
 from elmo_fast.tasks import CharacterFeatures, ElmoFeatures, Example, StaticFeatures, cached_layers, load_bilm
+from elmo_fast.tasks.features import dropout
 from elmo_fast.text import batch_to_ids, words_to_ids
 from tests.tolerances import assert_close
 
@@ -100,20 +101,6 @@ def test_characters_by_the_formula_over_all_slots():
     assert_close("features", torch.stack([out[0, 0], out[0, 1], out[1, 0]]), torch.cat(truth, 1))
     assert torch.equal(out[2, 0], out[0, 0])
     assert not out[1:, 1].any()
-
-
-def test_characters_are_trained():
-    """Every parameter has a gradient, and training on it takes two words apart."""
-    features = CharacterFeatures(4, ((2, 6),))
-    optimiser = torch.optim.Adam(features.parameters(), 0.05)
-    for _ in range(40):
-        out = features([["ab", "ba"]])[0]
-        loss = (out[0].sum() - 2).square() + (out[1].sum() - 1).square()
-        optimiser.zero_grad()
-        loss.backward()
-        assert all(parameter.grad.abs().sum() > 0 for parameter in features.parameters())
-        optimiser.step()
-    assert float(loss.detach()) < 0.2
 
 
 def test_filters_that_do_not_fit():
@@ -245,3 +232,42 @@ def test_settings_and_layers_that_do_not_fit(tmp_path, files, bilm):
     bilm.stateful = True
     with pytest.raises(ElmoFastError, match="must not carry state"):
         ElmoFeatures(bilm, 1)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_as_much_is_dropped_as_was_asked_and_the_rest_is_scaled(p):
+    """Each element alone: the share over all, and that of neighbours that fall together."""
+    x = torch.rand(400, 501) + 1
+    out = dropout(x, p, True)
+    kept = out != 0
+    assert abs(float(kept.float().mean()) - (1 - p)) < 0.005
+    torch.testing.assert_close(out[kept], x[kept] / (1 - p), rtol=2e-4, atol=0)
+    for shift in (1, 2, 4):
+        together = (kept[:, shift:] & kept[:, :-shift]).float().mean()
+        assert abs(float(together) - (1 - p) ** 2) < 0.006
+    assert abs(float(out.mean()) - 1.5) < 0.03
+
+
+def test_the_seed_of_torch_decides():
+    """The same seed drops the same, the next call others."""
+    x = torch.ones(3, 7, 5)
+    torch.manual_seed(1)
+    first, second = dropout(x, 0.5, True), dropout(x, 0.5, True)
+    torch.manual_seed(1)
+    assert torch.equal(dropout(x, 0.5, True), first)
+    assert not torch.equal(second, first)
+
+
+def test_nothing_is_dropped_in_evaluation_or_with_no_chance():
+    x = torch.ones(3)
+    assert dropout(x, 0.5, False) is x
+    assert dropout(x, 0.0, True) is x
+    assert dropout(torch.ones(0, 4), 0.5, True).shape == (0, 4)
+
+
+def test_the_gradient_is_what_was_kept():
+    x = torch.ones(50, dtype=torch.float64, requires_grad=True)
+    out = dropout(x, 0.25, True)
+    out.sum().backward()
+    assert torch.equal(x.grad, out.detach())
+    assert set(x.grad.tolist()) == {0.0, 4 / 3}

@@ -40,26 +40,6 @@ def test_conllu_words_are_the_syntactic_ones(tmp_path):
         assert read_examples(path, column=column)[1].labels == ["V", "P", "R"]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (CONLLU.replace("\tgo\t", "\t"), r"line 5: wanted 10 columns split by tabs; got 9: 3 \| _"),
-        (CONLLU.replace("3\tgo", "4\tgo"), "line 5: wanted the word number 3 .*got '4'; is a blank line missing"),
-        (CONLLU.replace("\n\n", "\n"), "line 8: wanted the word number 4 .*got '1'; is a blank line missing"),
-        (CONLLU.replace("\tVERB\t", "\t\t"), "line 5: the label is empty"),
-    ],
-)
-def test_conllu_lines_that_do_not_fit(tmp_path, text, words):
-    with pytest.raises(ElmoFastError, match=rf"a\.conllu, {words}"):
-        read_examples(write(tmp_path, "a.conllu", text))
-
-
-@pytest.mark.parametrize("column", ["pos", 10, -1])
-def test_conllu_column_that_is_not_there(tmp_path, column):
-    with pytest.raises(ElmoFastError, match=r"one of id, form, lemma, upos.*or 0 to 9; got"):
-        read_examples(write(tmp_path, "a.conllu", CONLLU), column=column)
-
-
 def test_columns_of_conll_2003(tmp_path):
     """Documents' marks are no sentences, several blank lines are one end, and # is a word."""
     mark = "-DOCSTART- -X- -X- O\n"
@@ -80,22 +60,6 @@ def test_columns_split_by_tabs_keep_blanks_in_words(tmp_path):
     assert read_examples(write(tmp_path, "b.bio", "ad\u00a0hoc  B-X\nx   O\n"))[0].words == ["ad\u00a0hoc", "x"]
 
 
-@pytest.mark.parametrize(
-    ("text", "column", "words"),
-    [
-        ("a B C\nb B\n", None, r"line 2: wanted 3 columns, as the lines before; got 2: b \| B"),
-        ("\n\na\nb\n", None, r"line 3: column -1 of labels is not there beside the word: the line has 1 column"),
-        ("a B\n", 2, "line 1: column 2 of labels is not there"),
-        ("a B\n", 0, "line 1: column 0 of labels is not there"),
-        ("a\t\tB\n", 1, "line 1: the label is empty"),
-        ("a B\n", "upos", "must be a number; got 'upos'"),
-    ],
-)
-def test_columns_that_do_not_fit(tmp_path, text, column, words):
-    with pytest.raises(ElmoFastError, match=words):
-        read_examples(write(tmp_path, "a.conll", text), column=column)
-
-
 def test_sentences_of_tsv_and_text_are_tokenized(tmp_path):
     (tmp_path / "a.tsv").write_text("good\tfast (5 ms)\n")
     (tmp_path / "a.txt").write_text("fast (5 ms)\n")
@@ -113,18 +77,39 @@ def test_tsv_both_ways_and_with_a_header(tmp_path):
     assert read_examples(write(tmp_path, "a.tsv", "Label\tText\npos\tso good !\nneg\tbad\n")) == wanted
 
 
+BROKEN_CONLLU = {
+    r"line 5: wanted 10 columns split by tabs; got 9: 3 \| _": CONLLU.replace("\tgo\t", "\t"),
+    "line 5: wanted the word number 3 .*got '4'; is a blank line missing": CONLLU.replace("3\tgo", "4\tgo"),
+    "line 8: wanted the word number 4 .*got '1'; is a blank line missing": CONLLU.replace("\n\n", "\n"),
+    "line 5: the label is empty": CONLLU.replace("\tVERB\t", "\t\t"),
+}
+
+
 @pytest.mark.parametrize(
-    ("text", "column", "words"),
+    ("name", "text", "column", "words"),
     [
-        ("pos\ta b\nneg c d\n", None, r"line 2: wanted two columns, .*; got 1: neg c d"),
-        ("pos\ta\tb\n", None, r"line 1: wanted two columns, .*; got 3: pos \| a \| b"),
-        ("pos\ta\n", 2, r"must be 0 \(label<TAB>sentence\) or 1 \(the reverse\); got 2"),
-        ("label\tsentence\n", None, "contains no sentence"),
+        *(("a.conllu", text, None, words) for words, text in BROKEN_CONLLU.items()),
+        *(
+            ("a.conllu", CONLLU, column, "one of id, form, .*or 0 to 9; got")
+            for column in ("pos", 10, -1, "²", "9" * 5000)
+        ),
+        ("a.conll", "a B C\nb B\n", None, r"line 2: wanted 3 columns, as the lines before; got 2: b \| B"),
+        ("a.conll", "\n\na\nb\n", None, r"line 3: column -1 of labels is not there beside the word: the line has 1"),
+        ("a.conll", "a B\n", 2, "line 1: column 2 of labels is not there"),
+        ("a.conll", "a B\n", 0, "line 1: column 0 of labels is not there"),
+        ("a.conll", "a\t\tB\n", 1, "line 1: the label is empty"),
+        *(("a.conll", "a B\n", column, "must be a number; got") for column in ("upos", "²", "--1", "9" * 5000)),
+        ("a.tsv", "pos\ta b\nneg c d\n", None, r"line 2: wanted two columns, .*; got 1: neg c d"),
+        ("a.tsv", "pos\ta\tb\n", None, r"line 1: wanted two columns, .*; got 3: pos \| a \| b"),
+        ("a.tsv", "pos\ta\n", 2, r"must be 0 \(label<TAB>sentence\) or 1 \(the reverse\); got 2"),
+        ("a.tsv", "pos\ta\n", "x", "must be a number; got"),
+        ("a.tsv", "label\tsentence\n", None, "contains no sentence"),
     ],
 )
-def test_tsv_that_does_not_fit(tmp_path, text, column, words):
-    with pytest.raises(ElmoFastError, match=words):
-        read_examples(write(tmp_path, "a.tsv", text), column=column)
+def test_what_does_not_fit_names_file_and_line(tmp_path, name, text, column, words):
+    with pytest.raises(ElmoFastError, match=rf"{name}.*{words}") as error:
+        read_examples(write(tmp_path, name, text), column=column)
+    assert len(str(error.value)) < 400
 
 
 def test_a_word_number_of_thousands_of_digits_is_refused_in_short(tmp_path):
@@ -134,15 +119,6 @@ def test_a_word_number_of_thousands_of_digits_is_refused_in_short(tmp_path):
         read_examples(write(tmp_path, "a.conllu", "1" + line + "1" * 5000 + line))
     assert len(str(error.value)) < 400
     assert len(read_examples(write(tmp_path, "a.conllu", "01" + line + "002" + line))[0].words) == 2
-
-
-@pytest.mark.parametrize("name", ["a.conllu", "a.conll", "a.tsv"])
-@pytest.mark.parametrize("column", ["x", "²", "--1", "9" * 5000, 77, -77])
-def test_a_column_that_is_none_names_the_file(tmp_path, name, column):
-    text = "1\ta\ta\tX" + 6 * "\t_" + "\n" if name == "a.conllu" else "a\tX\n"
-    with pytest.raises(ElmoFastError, match=rf"{name}.*column") as error:
-        read_examples(write(tmp_path, name, text), column=column)
-    assert len(str(error.value)) < 400
 
 
 def test_line_ends_that_were_translated_twice_part_no_sentence(tmp_path):

@@ -82,18 +82,6 @@ def test_unseen_tags_give_no_loss():
         assert nothing == 0
 
 
-def test_the_crf_learns_what_a_softmax_cannot():
-    """From scores that say nothing, the CRF learns that tags alternate, and which comes first."""
-    tagger = Tagger(1, 2, hidden=1, lstm_layers=0, crf=True)
-    labels, lengths = torch.tensor([[0, 1, 0, 1, 0]]), torch.tensor([5])
-    optimiser = torch.optim.Adam(tagger.parameters(), 0.1)
-    for _ in range(60):
-        optimiser.zero_grad()
-        tagger.loss(tagger(torch.ones(1, 5, 1), lengths), labels, lengths).backward()
-        optimiser.step()
-    assert tagger.decode(tagger(torch.ones(1, 5, 1), lengths), lengths) == labels.tolist()
-
-
 @pytest.mark.parametrize("pooling", ["max", "mean", "both"])
 def test_pooling_is_over_the_words_of_each_sentence(pooling):
     x = torch.randn(3, 5, 4) - 3

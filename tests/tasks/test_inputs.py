@@ -12,12 +12,8 @@ from elmo_fast.modules import Elmo, ElmoEmbedder
 from elmo_fast.tasks import load_task, read_examples
 from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
 from tests.fake_hub import FakeHub
-from tests.tasks.toy import toy_config
+from tests.tasks.toy import silent, toy_config
 from tests.weights import make_weights
-
-
-def silent(line):
-    """Takes a line and says nothing."""
 
 
 def test_another_bilm_of_the_same_shape_is_refused(tmp_path):

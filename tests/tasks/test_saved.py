@@ -1,13 +1,19 @@
-"""The folder of a trained task: changed since it was written, of an older version, or with what no task wrote in it."""
+"""The folder of a task: a killed run resumes bit for bit, and what has changed or is of another run is refused."""
 
+import dataclasses
 import json
+import os
 import shutil
+import signal
 
 import pytest
+import torch
 
 from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.files import folder_lock
 from elmo_fast.tasks.run import evaluate_task, load_task, train_task
-from tests.tasks.toy import as_older_version, silent, toy_config
+from elmo_fast.tasks.trainer import STATE_FILE, TaskTrainer, load_tensors, save_tensors
+from tests.tasks.toy import as_older_version, silent, toy_config, weights_of
 
 
 @pytest.fixture(scope="module")
@@ -32,18 +38,10 @@ def test_a_flipped_byte_is_refused_in_every_file_that_is_read(folder, name):
         load_task(folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("labels.json", lambda value: value[::-1]),
-        ("words.json", lambda value: value[::-1]),
-        ("task.json", lambda value: value | {"pooling": "max"}),
-    ],
-)
-def test_another_content_is_refused_and_believed_where_the_manifest_is_removed(folder, name, change):
-    value = change(json.loads((folder / name).read_text()))
-    (folder / name).write_text(json.dumps(value))
-    with pytest.raises(CheckpointError, match=rf"{name}: damaged, or changed .* delete \S*manifest\.json"):
+def test_another_content_is_refused_and_believed_where_the_manifest_is_removed(folder):
+    labels = json.loads((folder / "labels.json").read_text())
+    (folder / "labels.json").write_text(json.dumps(labels[::-1]))
+    with pytest.raises(CheckpointError, match=r"labels\.json: damaged, or changed .* delete \S*manifest\.json"):
         load_task(folder)
     (folder / "manifest.json").unlink()
     with pytest.warns(UserWarning, match=r"whether task\.json, labels\.json, words\.json, .* could not be checked"):
@@ -54,12 +52,13 @@ def test_another_content_is_refused_and_believed_where_the_manifest_is_removed(f
     ("name", "content", "sentence"),
     [
         ("labels.json", "{}", r"labels\.json: wanted a list, found an object"),
+        ("labels.json", "[]", "labels must be one or more, all different; got none"),
         ("labels.json", "[1]", r"labels\.json: \[0\]: wanted a string, found 1"),
         ("labels.json", "[" * 100_000, r"labels\.json: not JSON text, or damaged"),
         ("words.json", "{}", r"words\.json: wanted a list, found an object"),
         ("words.json", "[null]", r"words\.json: \[0\]: wanted a string, found null"),
         ("task.json", "[]", r"task\.json: wanted an object, found a list"),
-        ("task.json", '{"task": 3}', r"task\.json: task: wanted a string, found 3"),
+        ("task.json", '{"task": 3}', r"task\.json: task: wanted one of tag, classify, found 3"),
         (
             "task.json",
             '{"task": "tag", "hidden": "a"}',
@@ -88,3 +87,109 @@ def test_a_task_of_an_older_version_is_read_and_replaced(tmp_path, changes):
     assert evaluate_task(config.save_dir, config.test_path) == result.test
     train_task(config, silent)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
+
+
+def test_a_run_that_is_killed_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    """Killed while it writes the state after the third epoch, it ends with the weights of an undisturbed run."""
+    plain = toy_config(tmp_path, save_dir=str(tmp_path / "plain"), elmo="both", dropout=0.3, patience=0,
+                       fine_tune=True, crf=True, characters=True, epochs=4)  # fmt: skip
+    train_task(plain, silent)
+    killed = dataclasses.replace(plain, save_dir=str(tmp_path / "killed"))
+    child = os.fork()
+    if child == 0:
+        try:
+            write, told = TaskTrainer._write, 0
+
+            def write_and_die(self):
+                nonlocal told
+                told += 1
+                if told == 3:
+                    from elmo_fast import files
+
+                    files.flush = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+
+                write(self)
+
+            TaskTrainer._write = write_and_die
+            train_task(killed, silent)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    said = []
+    result = train_task(killed, said.append)
+    assert any("goes on after epoch 2" in line for line in said)
+    assert [row["loss"] for row in result.epochs] == [
+        row["loss"] for row in json.loads((tmp_path / "plain" / "results.json").read_text())["epochs"]
+    ]
+    first, second = weights_of(plain), weights_of(killed)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_more_epochs_go_on_and_other_settings_are_refused(tmp_path):
+    config = toy_config(tmp_path, epochs=2, patience=0)
+    train_task(config, silent)
+    longer = train_task(dataclasses.replace(config, epochs=3), silent)
+    assert [row["epoch"] for row in longer.epochs] == [1, 2, 3]
+    with pytest.raises(ElmoFastError, match=r"holds a run of other settings \(hidden: 16, now 8\).*resume: false"):
+        train_task(dataclasses.replace(config, hidden=8), silent)
+    anew = train_task(dataclasses.replace(config, hidden=8, resume=False), silent)
+    assert len(anew.epochs) == 2
+    with open(config.train_path, "a") as file:
+        file.write("Ann\tNAME\n\n")
+    with pytest.raises(ElmoFastError, match="the sentences of train_path or dev_path"):
+        train_task(dataclasses.replace(config, hidden=8), silent)
+
+
+def test_a_damaged_state_is_refused(tmp_path):
+    config = toy_config(tmp_path, epochs=1)
+    train_task(config, silent)
+    path = tmp_path / "run" / STATE_FILE
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ElmoFastError, match=r"training\.safetensors: damaged"):
+        train_task(dataclasses.replace(config, epochs=2), silent)
+    path.write_bytes(content[:-100])
+    with pytest.raises(ElmoFastError, match=r"training\.safetensors: damaged"):
+        train_task(dataclasses.replace(config, epochs=2), silent)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b'\\"epoch\\": 1', b'\\"epoch\\": 2'), (b"position sha256", b"position sha257"), (b'"digest"', b'"digset"')],
+)
+def test_a_changed_position_is_refused(tmp_path, old, new):
+    config = toy_config(tmp_path, epochs=1)
+    train_task(config, silent)
+    path = tmp_path / "run" / STATE_FILE
+    content = path.read_bytes()
+    assert content.count(old) == 1
+    path.write_bytes(content.replace(old, new))
+    with pytest.raises(ElmoFastError, match=r"training\.safetensors: damaged, or of another version"):
+        train_task(dataclasses.replace(config, epochs=2), silent)
+
+
+def test_a_state_of_an_older_version_goes_on_and_one_of_wrong_types_is_named(tmp_path):
+    """Older versions wrote no digest of the position."""
+    config = toy_config(tmp_path, epochs=1)
+    train_task(config, silent)
+    path = tmp_path / "run" / STATE_FILE
+    tensors, told = load_tensors(path)
+    del told["position sha256"]
+    save_tensors(path, tensors, told)
+    assert len(train_task(dataclasses.replace(config, epochs=2), silent).epochs) == 2
+    for position, sentence in (
+        ("[]", "wanted an object"),
+        ("[" * 100_000, "not JSON"),
+        ("{}", "wanted an object, found nothing"),
+    ):
+        save_tensors(path, tensors, told | {"position": position})
+        with pytest.raises(ElmoFastError, match=rf"training\.safetensors: position: .*{sentence}"):
+            train_task(dataclasses.replace(config, epochs=2), silent)
+
+
+def test_a_folder_in_which_another_process_trains_is_refused(tmp_path):
+    config = toy_config(tmp_path)
+    with folder_lock(tmp_path / "run"), pytest.raises(ElmoFastError, match="trains there now"):
+        train_task(config, silent)
+    assert not (tmp_path / "run" / STATE_FILE).exists()

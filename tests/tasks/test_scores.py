@@ -79,16 +79,6 @@ def test_all_short_tag_sequences_as_conlleval():
             assert spans_of(tags) == conlleval_spans(tags), tags
 
 
-def test_as_seqeval():
-    """Random BIO tags: micro and per-type F1 of seqeval, whose default mode follows conlleval."""
-    metrics = pytest.importorskip("seqeval.metrics", reason="seqeval is not installed")
-    tags = ["O", "B-X", "I-X", "B-Y", "I-Y"]
-    gold, guess = ([[random.choice(tags) for _ in range(9)] for _ in range(50)] for _ in range(2))
-    scores = tag_scores(gold, guess)
-    assert scores.f1 == pytest.approx(metrics.f1_score(gold, guess))
-    assert scores.macro_f1 == pytest.approx(metrics.f1_score(gold, guess, average="macro"))
-
-
 def test_as_sklearn():
     metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
     gold, guess = (random.choices("abcd", k=200) for _ in range(2))

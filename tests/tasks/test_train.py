@@ -99,23 +99,6 @@ def test_a_large_lambda_holds_the_mix_at_the_average(tmp_path):
     assert spread[0.0] > 5 * spread[100.0]
 
 
-def test_a_frozen_bilm_is_in_no_file_and_stays_as_it_is(tmp_path):
-    config = toy_config(tmp_path, elmo="input", epochs=1)
-    train_task(config, silent)
-    assert not [name for name in weights_of(config) if "bilm" in name]
-
-
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path):
-    """Twice the same run: bit-equal. Another seed: not."""
-    runs = [toy_config(tmp_path, save_dir=str(tmp_path / name), seed=seed, epochs=2, elmo="input", crf=True)
-            for name, seed in (("a", 0), ("b", 0), ("c", 1))]  # fmt: skip
-    for config in runs:
-        train_task(config, silent)
-    first, second, other = map(weights_of, runs)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert not all(torch.equal(first[name], other[name]) for name in first)
-
-
 def test_patience_ends_training_and_the_best_epoch_is_kept(tmp_path):
     """With a learning rate that teaches nothing, the first epoch stays the best, and training ends `patience` later."""
     config = toy_config(tmp_path, learning_rate=1e-12, epochs=30, patience=2)
@@ -159,28 +142,18 @@ def test_unseen_tags_are_said_and_counted_wrong(tmp_path):
     assert result.test.accuracy == 0
 
 
-@pytest.mark.parametrize("crf", [False, True])
-def test_sentences_of_one_word_and_of_two_thousand(tmp_path, crf):
-    config = toy_config(tmp_path, epochs=1, crf=crf, elmo="input")
+def test_sentences_of_one_word_and_of_two_thousand(tmp_path):
+    config = toy_config(tmp_path, epochs=1, crf=True, elmo="input")
     with open(config.train_path, "a") as file:
         file.write("Ann\tNAME\n\n" + "the\tDET\ncat\tNOUN\n" * 1000 + "\n")
     result = train_task(config, silent)
     assert torch.isfinite(torch.tensor(result.epochs[0]["loss"]))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("dev.conll", "", "contains no sentence"),
-        ("train.conll", "Ann NAME\nBob\n", "line 2"),
-        ("dev.conll", None, "there is no"),
-    ],
-)
-def test_bad_files_are_named(tmp_path, name, content, words):
+def test_a_bad_file_is_named_and_leaves_no_results(tmp_path):
     config = toy_config(tmp_path)
-    path = tmp_path / name
-    path.unlink() if content is None else path.write_text(content)
-    with pytest.raises(ElmoFastError, match=words):
+    (tmp_path / "train.conll").write_text("Ann NAME\nBob\n")
+    with pytest.raises(ElmoFastError, match="line 2"):
         train_task(config, silent)
     assert not (tmp_path / "run" / "results.json").exists()
 
@@ -194,13 +167,3 @@ def test_a_gradient_that_is_not_finite_ends_training(tmp_path):
     config = toy_config(tmp_path, learning_rate=1e30, patience=0)
     with pytest.raises(ElmoFastError, match=r"epoch \d+: the gradient is not finite .* give a smaller learning_rate"):
         train_task(config, silent)
-
-
-def test_a_folder_without_a_task_and_a_model_that_is_gone_are_named(tmp_path):
-    with pytest.raises(ElmoFastError, match=r"holds no trained task: it has no task\.json"):
-        evaluate_task(tmp_path, "x.conll")
-    config = toy_config(tmp_path, epochs=1, elmo="input")
-    train_task(config, silent)
-    (tmp_path / "bilm").rename(tmp_path / "elsewhere")
-    with pytest.raises(ElmoFastError, match=r"was trained with model .*bilm'; there is no .*bilm': name"):
-        evaluate_task(config.save_dir, config.test_path)

@@ -7,9 +7,18 @@ import time
 from collections.abc import Callable, Sequence
 
 from tests.torture.children import ended, killed_after, started
-from tests.torture.outputs import Embedding, Preparing, Sharing, Task
-from tests.torture.pretraining import Joined, Resuming, Saving, Training
-from tests.torture.works import UNDISTURBED, Work
+from tests.torture.works import (
+    UNDISTURBED,
+    Embedding,
+    Joined,
+    Preparing,
+    Resuming,
+    Saving,
+    Sharing,
+    Task,
+    Training,
+    Work,
+)
 
 KINDS: dict[str, type[Work]] = {
     "training": Training,

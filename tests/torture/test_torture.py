@@ -1,4 +1,4 @@
-"""A few kills of `make torture`, and that it sees what differs. Killed pretraining: tests/pretrain/test_killed.py."""
+"""A few kills of `make torture`, those of pretraining above all, and that it sees what differs."""
 
 import json
 import os
@@ -12,11 +12,10 @@ import time
 import pytest
 
 from benchmarks import table
-from tests.pretrain.killed_worker import in_a_child
 from tests.pretrain.processes import ROOT
-from tests.torture.children import ended
-from tests.torture.outputs import Embedding
-from tests.torture.works import UNDISTURBED
+from tests.torture.attack import attack
+from tests.torture.children import ended, in_a_child, started
+from tests.torture.works import UNDISTURBED, Embedding, Saving
 
 
 def test_killed_runs_end_as_undisturbed_ones_and_the_figures_are_kept(tmp_path):
@@ -65,3 +64,23 @@ def test_another_byte_a_missing_file_and_leftovers_are_seen(tmp_path):
     (place / ".run-0.abc.partial").mkdir()
     assert work.whole("run-0") == ""
     assert work.differences("run-0", []) == ["no run-0", ".run-0.abc.partial"]
+
+
+@pytest.mark.slow
+def test_pretraining_killed_at_random_ends_as_the_undisturbed_run(tmp_path):
+    """With the same bytes of weights and best weights, reports and remaining checkpoints."""
+    tallies, failures = attack(12, 0, tmp_path, ["training"], lambda line: None)
+    assert (sum(each.kills for each in tallies), failures) == (12, [])
+
+
+@pytest.mark.slow
+def test_pretraining_killed_at_each_moment_of_its_saves_ends_as_the_undisturbed_run(tmp_path):
+    """Once at each moment at which a save touches the disk, every time one later."""
+    work, log = Saving(tmp_path / "saving"), tmp_path / "log"
+    work.run(UNDISTURBED, 1)
+    done = False
+    while not done:
+        work.moment += 1
+        done = ended(started(lambda: work.run("killed", 1), 1, log), log)
+    assert work.moment > 25
+    assert work.differences("killed", []) == []

@@ -1,7 +1,26 @@
-"""What is killed, started again until it ends, and compared then."""
+"""What is killed, started again until it ends, and compared then: pretraining, `prepare`, `embed`, a task."""
 
+import hashlib
+import json
+import os
 import pathlib
-from collections.abc import Sequence
+import random
+import signal
+from collections.abc import Callable, Sequence
+
+from safetensors.torch import load_file
+
+from elmo_fast import files, manifest
+from elmo_fast.checkpoints import saved_steps
+from elmo_fast.cli.main import main
+from elmo_fast.corpus import open_corpus, prepare
+from elmo_fast.pretrain import checkpoint
+from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.pretrain.run import pretrain
+from elmo_fast.tasks import train_task
+from tests.pretrain.toy import toy_config
+from tests.tasks import toy as tagging
+from tests.weights import make_weights
 
 UNDISTURBED = "undisturbed"
 
@@ -33,3 +52,241 @@ class Work:
     def step(self, name: str) -> int:
         """Where a run would go on."""
         return 0
+
+
+STEPS, INTERVAL, BEST = 120, 7, "/checkpoints/best"
+
+
+def digest(folder: pathlib.Path, name: str) -> str:
+    """Of the weights' bytes; the file's header names tensors in an order of its own in every process."""
+    found = hashlib.sha256()
+    for key, tensor in sorted(load_file(folder / name / "model.safetensors").items()):
+        found.update(key.encode() + tensor.numpy().tobytes())
+    return found.hexdigest()
+
+
+class Training(Work):
+    """Pretraining in one process: last and best weights, reports and held-out figures, and which checkpoints stay."""
+
+    share = 0.5
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        super().__init__(folder)
+        toy_config(folder)  # writes the text, once
+
+    def config(self, name: str, steps: int = STEPS) -> PretrainConfig:
+        return toy_config(
+            train_prefix=str(self.folder / "train-*"), max_steps=steps, n_epochs=1000, batch_size=6, unroll_steps=3,
+            checkpoint_interval=INTERVAL, log_interval=5, dropout=0.2, state_reset=0.05,
+            save_dir=str(self.folder / name), heldout_prefix=str(self.folder / "train-1*"), heldout_interval=30,
+            keep_best=True,
+        )  # fmt: skip
+
+    def run(self, name: str, count: int, steps: int = STEPS) -> None:
+        pretrain(self.config(name, steps), report=lambda line: None)
+
+    def step(self, name: str) -> int:
+        return max((step for step, _ in saved_steps(self.folder / name)), default=0)
+
+    def rows(self, name: str) -> list[tuple[object, ...]]:
+        """What the rows tell that does not depend on the clock."""
+        told = ("event", "step", "words", "loss", "loss_forward", "gradient_norm", "learning_rate", "perplexity")
+        lines = (self.folder / name / "metrics.jsonl").read_text().splitlines()
+        found = [tuple(row.get(key) for key in told) for row in map(json.loads, lines)]
+        return [row for row in found if row[0] in (None, "heldout")]
+
+    def left(self, name: str) -> list[str]:
+        return sorted(path.name for path in (self.folder / name / "checkpoints").iterdir())
+
+    def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
+        compared = {
+            "weights": digest(self.folder, name) == digest(self.folder, UNDISTURBED),
+            "best weights": digest(self.folder, name + BEST) == digest(self.folder, UNDISTURBED + BEST),
+            "reports": self.rows(name) == self.rows(UNDISTURBED),
+            "checkpoints": self.left(name) == self.left(UNDISTURBED),
+        }
+        return [what for what, same in compared.items() if not same]
+
+
+def dying_at(moment: int) -> None:
+    """Makes this process kill itself when it touches the disk for a save for the `moment`-th time."""
+    touched = 0
+
+    def wrap(module, name):
+        original = getattr(module, name)
+
+        def touching(*arguments, **named):
+            nonlocal touched
+            touched += 1
+            if touched == moment:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return original(*arguments, **named)
+
+        setattr(module, name, touching)
+
+    for module, name in (
+        (checkpoint, "flush"), (files, "flush"), (checkpoint.os, "replace"), (checkpoint.shutil, "rmtree"),
+        (manifest, "sha256_of"), (checkpoint, "saved_steps"),
+    ):  # fmt: skip
+        wrap(module, name)
+
+
+class Saving(Training):
+    """Pretraining that kills itself at one of the moments at which a save touches the disk."""
+
+    moment = 0
+
+    def run(self, name: str, count: int, steps: int = STEPS) -> None:
+        if self.moment:
+            dying_at(self.moment)
+        super().run(name, count, steps)
+
+
+class Resuming(Training):
+    """Pretraining that is killed while it begins or goes on."""
+
+    share = 0.1
+
+
+class Joined(Training):
+    """Pretraining in one, two or three processes, another number at each start.
+
+    Sums are added up in another order then, so that the run that nothing disturbed has the same schedule: as many
+    processes from each step to the next. Beside that, the losses are those of one process to 1e-4.
+    """
+
+    counts = (1, 2, 3)
+
+    def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
+        again = f"{name}-again"
+        for (first, count), (last, _) in zip(sittings, [*sittings[1:], (STEPS, 0)], strict=True):
+            if last > first:
+                self.together(again, count, last)
+        compared = {"weights": digest(self.folder, name) == digest(self.folder, again)}
+        alone = [row[3:6] for row in self.rows(UNDISTURBED) if row[0] is None]
+        ours = [row[3:6] for row in self.rows(name) if row[0] is None]
+        compared["losses"] = len(ours) == len(alone) and all(
+            abs(x - y) <= 1e-4 * abs(y)
+            for mine, wanted in zip(ours, alone, strict=True)
+            for x, y in zip(mine, wanted, strict=True)
+        )
+        compared["checkpoints"] = self.left(name) == self.left(UNDISTURBED)
+        return [what for what, same in compared.items() if not same]
+
+    together: Callable[[str, int, int], None]
+
+
+class Preparing(Work):
+    """`prepare`, which replaces a corpus; also: a killed one leaves a whole corpus, or none where there was none."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        super().__init__(folder)
+        chance = random.Random(0)
+        words = [f"word{n}" for n in range(3000)]
+        for part in range(3):
+            lines = (" ".join(chance.choices(words, k=chance.randint(1, 30))) for _ in range(3000))
+            (folder / f"text-{part}.txt").write_text("\n".join(lines) + "\n")
+
+    def run(self, name: str, count: int) -> None:
+        text = str(self.folder / "text-*")
+        prepare(text, self.folder / name, processes=1, min_count=2, shard_tokens=1 << 16, overwrite=True)
+
+    def whole(self, name: str) -> str:
+        place = self.folder / name
+        return self.of_files(name) if place.exists() and open_corpus(place) else ""
+
+    def of_files(self, name: str) -> str:
+        ours, wanted = (
+            {path.name: path.read_bytes() for path in (self.folder / each).iterdir()} for each in (name, UNDISTURBED)
+        )
+        return ", ".join(sorted(each for each in ours.keys() | wanted if ours.get(each) != wanted.get(each)))
+
+    def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
+        left = [path.name for path in self.folder.glob(".*")]
+        return [*filter(None, [self.of_files(name)]), *left]
+
+
+class Embedding(Work):
+    """`embed`, which replaces its output; also: a killed one leaves the old file whole, or none."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        super().__init__(folder)
+        make_weights(folder / "model")
+        chance, words = random.Random(1), [f"word{n}" for n in range(500)]
+        lines = (" ".join(chance.choices(words, k=20)) for _ in range(1000))
+        (folder / "in.txt").write_text("\n".join(lines) + "\n")
+
+    def run(self, name: str, count: int) -> None:
+        form = ["--average", "-q", "--model", str(self.folder / "model")]
+        assert main(["embed", str(self.folder / "in.txt"), str(self.folder / name), *form]) == 0
+
+    def whole(self, name: str) -> str:
+        ours, wanted = self.folder / name, self.folder / UNDISTURBED
+        same = not ours.exists() or ours.read_bytes() == wanted.read_bytes()
+        return "" if same else name
+
+    def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
+        left = [path.name for path in self.folder.glob(".*")]
+        missing = [] if (self.folder / name).exists() else [f"no {name}"]
+        return [*filter(None, [self.whole(name)]), *missing, *left]
+
+
+class Sharing(Embedding):
+    """`embed` in parts, by one to three processes, another number at each start; also: a part is whole, or absent."""
+
+    counts = (1, 2, 3)
+
+    def run(self, name: str, count: int) -> None:
+        form = ["--average", "-q", "--model", str(self.folder / "model")]
+        form += ["--batch-size", "2", "--part-lines", "64", *["--shard", "0/1"] * (count == 1)]
+        assert main(["embed", str(self.folder / "in.txt"), str(self.folder / name), *form]) == 0
+
+    def files(self, name: str) -> dict[pathlib.Path, bytes]:
+        """All files that are under their own names; a killed one leaves others."""
+        place = self.folder / name
+        paths = {path.relative_to(place): path for path in place.rglob("*") if path.is_file()}
+        return {inner: path.read_bytes() for inner, path in paths.items() if not str(inner).startswith(".")}
+
+    def whole(self, name: str) -> str:
+        ours, wanted = self.files(name), self.files(UNDISTURBED)
+        found = {inner.parts[0] for inner in ours}
+        complete = {inner: content for inner, content in wanted.items() if inner.parts[0] in found}
+        return "" if ours == complete else name
+
+    def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
+        left = [path.name for path in self.folder.glob(f"{name}/.*")]
+        same = self.files(name) == self.files(UNDISTURBED)
+        merged = self.folder / "merged"
+        assert main(["merge", str(self.folder / name), str(merged), "-q"]) == 0
+        form = ["--average", "-q", "--model", str(self.folder / "model"), "--batch-size", "2"]
+        if not (self.folder / "alone").exists():
+            assert main(["embed", str(self.folder / "in.txt"), str(self.folder / "alone"), *form]) == 0
+        alone = merged.read_bytes() == (self.folder / "alone").read_bytes()
+        return [*[name] * (not same), *["merged"] * (not alone), *left]
+
+
+class Task(Work):
+    """A tagger over ELMo: its weights, and the loss and score of every epoch."""
+
+    share = 0.4
+
+    def config(self, name: str):
+        return tagging.toy_config(
+            self.folder / "task", save_dir=str(self.folder / name), elmo="input", crf=True, patience=0, epochs=5
+        )
+
+    def run(self, name: str, count: int) -> None:
+        train_task(self.config(name), tagging.silent)
+
+    def told(self, name: str) -> tuple[object, ...]:
+        results = json.loads((self.folder / name / "results.json").read_text())
+        rows = [{key: row[key] for key in ("epoch", "loss", "score", "best")} for row in results["epochs"]]
+        return rows, results["dev"], results["test"]
+
+    def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
+        ours, wanted = (tagging.weights_of(self.config(each)) for each in (name, UNDISTURBED))
+        compared = {
+            "weights": ours.keys() == wanted.keys() and all(ours[key].equal(wanted[key]) for key in wanted),
+            "scores": self.told(name) == self.told(UNDISTURBED),
+        }
+        return [what for what, same in compared.items() if not same]
