@@ -334,8 +334,30 @@ def fuzz(content: Content) -> str:
     )
 
 
+def gpu(contents: list[Content]) -> str:
+    """Return the tables of GPUs without their rows of memory, which the appendix has."""
+    return "\n\n".join(
+        case_table({**each, "rows": [row for row in each["rows"] if row["unit"] != "MiB"]}) for each in contents
+    )
+
+
+def gpu_summary(contents: list[Content]) -> str:
+    """Say how much faster a GPU trains and embeds than plain torch on it."""
+    best = {
+        work: max(row["ratio"] for row in contents[0]["rows"] if row["variant"].startswith(work) and row["ratio"])
+        for work in ("training step, 128 x 20, 793,471 words, b", "embed, 128 x 20, b")
+    }
+    trains, embeds = best.values()
+    return (
+        f"On an {contents[0]['gpu']['gpu']} in `bfloat16`, the original model trains {trains:.3g} times and embeds "
+        f"{embeds:.3g} times as fast as plain torch ([measurements](docs/benchmarks.md#on-a-gpu))."
+    )
+
+
 # Markers that are not the table of a case's rows: the case whose results they render, and how.
 RENDERED: dict[str, tuple[str, Callable[[list[Content]], str]]] = {
+    "gpu": ("gpu", gpu),
+    "gpu_summary": ("gpu", gpu_summary),
     "torture": ("torture", lambda contents: torture(contents[0])),
     "fuzz": ("fuzz", lambda contents: fuzz(contents[0])),
     "costs": ("embed_file", costs),

@@ -149,7 +149,9 @@ class VocabularyLoss(nn.Module):
 
 
 def _copy_counts(counts: Tensor, num_words: int) -> Tensor:
-    held = torch.as_tensor(counts).detach().to("cpu", torch.int64, copy=True)
+    # torch.as_tensor would move a tensor to the default device, meta where a state is about to be loaded.
+    held = (counts if isinstance(counts, Tensor) else torch.as_tensor(counts)).detach()
+    held = held.to("cpu", torch.int64, copy=True)
     if held.shape != (num_words,) or not held.numel() or int(held.min()) < 0:
         raise ElmoFastError(
             f"counts must say how often each of the num_words={num_words} words occurs, [V], 0 or more; got shape "

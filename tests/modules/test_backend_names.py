@@ -12,7 +12,7 @@ from elmo_fast.modules.projected_lstm import ProjectedLSTM
 from elmo_fast.op_choices import ACTIVATIONS, BACKEND_CHOICES, INFERENCE_PRECISIONS, PRECISIONS
 from elmo_fast.ops import _dispatch, _native, _triton
 from elmo_fast.pretrain.config import ModelConfig, RunConfig
-from elmo_fast.tasks import config as task_config
+from elmo_fast.tasks.config import TaskConfig
 from tests.backends import device_of
 
 
@@ -85,7 +85,8 @@ def test_the_lists_agree():
     assert {name for op in ops.op_names() for name in _dispatch.REGISTRY[op]} | {"auto"} == set(BACKEND_CHOICES)
     assert (*ops.BACKENDS,) == BACKEND_CHOICES[1:]
     assert ops.PRECISIONS == PRECISIONS
-    assert INFERENCE_PRECISIONS == (*PRECISIONS, "int8") == task_config._CHOICES["precision"]
-    assert BACKEND_CHOICES == task_config._CHOICES["backend"] == get_args(RunConfig.__annotations__["backend"])
+    of_task, of_run = (each.__annotations__ for each in (TaskConfig, RunConfig))
+    assert INFERENCE_PRECISIONS == (*PRECISIONS, "int8") == get_args(of_task["precision"])
+    assert BACKEND_CHOICES == get_args(of_task["backend"]) == get_args(of_run["backend"])
     assert get_args(RunConfig.__annotations__["precision"]) == (*PRECISIONS, "tf32")
     assert get_args(ModelConfig.__annotations__["activation"]) == ACTIVATIONS
