@@ -18,7 +18,7 @@ def vocab_options(parser: Parser) -> None:
     parser.option("max_size", int, "maximum size of the vocabulary, including the three markers")
 
 
-def run_vocab(arguments: Any) -> int:
+def run_vocab(arguments: Any) -> None:
     """Write the words of a corpus by decreasing count, after <S>, </S> and <UNK>, one per line."""
     from elmo_fast.corpus import count_words_of
     from elmo_fast.text import Vocabulary, unknown_hints
@@ -35,7 +35,6 @@ def run_vocab(arguments: Any) -> int:
     hints = unknown_hints(vocabulary, counts.__getitem__, counts.total())
     for line in [*lines, f"{arguments.vocab_file}: {len(vocabulary)} lines; {known}, {share}", *hints]:
         _common.logger().info("%s", line)
-    return 0
 
 
 def prepare_options(parser: Parser) -> None:
@@ -51,7 +50,7 @@ def prepare_options(parser: Parser) -> None:
     parser.option("overwrite", None, "replace OUT_DIR if it is a prepared folder")
 
 
-def run_prepare(arguments: Any) -> int:
+def run_prepare(arguments: Any) -> None:
     """Read text once (one sentence per line) and write it as numbers, which `elmo-fast pretrain` opens at once.
 
     The length of the text does not matter. The folder appears only when it is complete.
@@ -86,4 +85,3 @@ def run_prepare(arguments: Any) -> int:
         f"next   elmo-fast pretrain --config small --train_prefix {shlex.quote(folder)} --save_dir run",
     ]:
         _common.logger().info("%s", line)
-    return 0

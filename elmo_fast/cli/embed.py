@@ -96,7 +96,7 @@ def embed_options(parser: Parser) -> None:
     parser.option("vocab_path", str, "ignored, as by AllenNLP")
 
 
-def run_embed(arguments: Any) -> int:
+def run_embed(arguments: Any) -> None:
     """Write the vectors of every token of INPUT to OUTPUT.
 
     The file appears only when it is complete. Several processes share the work if torchrun or srun starts them, or if
@@ -110,7 +110,8 @@ def run_embed(arguments: Any) -> int:
         arguments.device = "cpu" if arguments.cuda_device < 0 else f"cuda:{arguments.cuda_device}"
     _common.choose_device(arguments)
     if arguments.ray is not None:
-        return _embed_on_cluster(arguments)
+        _embed_on_cluster(arguments)
+        return
     place = place_of(arguments.shard)
     if place is None:
         arguments.format = format_of(arguments.output_file, arguments.format)
@@ -126,10 +127,13 @@ def run_embed(arguments: Any) -> int:
     _common.resolve_model(arguments, default="mini")
     reading = {**_common.named(arguments, "column", "split"), "tokenizer": _common.tokenizer_of(arguments)}
     with opened_source(arguments.input_file, arguments.format_in, **reading) as source:
-        return _embed_alone(arguments, source) if place is None else _embed_parts(arguments, source, place)
+        if place is None:
+            _embed_alone(arguments, source)
+        else:
+            _embed_parts(arguments, source, place)
 
 
-def _embed_alone(arguments: Any, source: Source) -> int:
+def _embed_alone(arguments: Any, source: Source) -> None:
     hdf5 = arguments.format == "hdf5"
     keys = arguments.use_sentence_keys or (hdf5 and source.keyed)
     text = survey(source, keep_lines=arguments.format in NAMED and not arguments.forget_sentences, as_keys=keys)
@@ -145,10 +149,9 @@ def _embed_alone(arguments: Any, source: Source) -> int:
         )
     told = f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({int(progress.rate)} tok/s)"
     _common.logger().info("%s: %s", arguments.output_file, told)
-    return 0
 
 
-def _embed_parts(arguments: Any, source: Source, place: Place) -> int:
+def _embed_parts(arguments: Any, source: Source, place: Place) -> None:
     """Write this process's parts; the first process alone shows its progress."""
     arguments.device = device_of(arguments.device, place)
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
@@ -169,10 +172,9 @@ def _embed_parts(arguments: Any, source: Source, place: Place) -> int:
         )
     told = f"{written.parts} of {written.all_parts} parts, {written.tokens} tokens in {duration(progress.seconds)}"
     _common.logger().info("%s: process %d of %d wrote %s", arguments.output_file, *place[:2], told)
-    return 0
 
 
-def _embed_on_cluster(arguments: Any) -> int:
+def _embed_on_cluster(arguments: Any) -> None:
     """Run `--shard i/N` as task i of the cluster, so that a task that runs again keeps the existing parts."""
     if arguments.shard is not None:
         raise ElmoFastError("--ray divides the work itself; leave out --shard")
@@ -183,7 +185,6 @@ def _embed_on_cluster(arguments: Any) -> int:
         tasks = [Namespace(**{**common, "shard": f"{number}/{count}"}) for number in range(count)]
         for number, _ in enumerate(cluster.in_turn(ray, run_embed, tasks, threads, gpu), 1):
             _common.logger().info("%s: %d of %d tasks have written their parts", arguments.output_file, number, count)
-    return 0
 
 
 def _settings(arguments: Any) -> dict[str, Any]:
@@ -231,7 +232,7 @@ def merge_options(parser: Parser) -> None:
     parser.shared("file_friendly_logging")
 
 
-def run_merge(arguments: Any) -> int:
+def run_merge(arguments: Any) -> None:
     """Join the parts that several processes of `elmo-fast embed` wrote into the file that one would have written.
 
     Checks the digest of every part first. The file appears only when it is complete; the folder stays.
@@ -241,4 +242,3 @@ def run_merge(arguments: Any) -> int:
     with _common.Progress(arguments, unit="sentences") as progress:
         count = merge_parts(arguments.parts, arguments.output_file, arguments.format, progress.reach)
     _common.logger().info("%s: %d sentences", arguments.output_file, count)
-    return 0

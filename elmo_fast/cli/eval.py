@@ -39,7 +39,7 @@ def eval_options(parser: Parser) -> None:
     parser.shared("file_friendly_logging")
 
 
-def run_eval(arguments: Any) -> int:
+def run_eval(arguments: Any) -> None:
     """Print the perplexity of held-out text: forward, backward and mean, always over the whole vocabulary."""
     from elmo_fast.pretrain.evaluate import evaluate
     from elmo_fast.text import rereadable
@@ -74,7 +74,6 @@ def run_eval(arguments: Any) -> int:
             "how": perplexity.how or "softmax over the whole vocabulary",
         }
         write_json(arguments.output, figures, indent=2)
-    return 0
 
 
 def _loaded(arguments: Any) -> tuple[Any, Any, Any]:

@@ -21,7 +21,7 @@ def info_options(parser: Parser) -> None:
     parser.shared(*COMPUTING, *MODEL_NAMES)
 
 
-def run_info(arguments: Any) -> int:
+def run_info(arguments: Any) -> None:
     """Show versions, the CPU, and which kernels run here and why not the others.
 
     With --model, or --options_file and --weight_file, reads and checks a model and describes it instead.
@@ -32,7 +32,6 @@ def run_info(arguments: Any) -> int:
     else:
         lines = [*versions(), *processor(), *devices(), *extension(), *precisions(), "", *backends(device)]
     print("\n".join(lines))
-    return 0
 
 
 def model(arguments: Any) -> list[str]:

@@ -13,7 +13,7 @@ from elmo_fast.files import reading, writing
 from elmo_fast.memory import size
 
 
-def run_models(arguments: Any) -> int:
+def run_models(arguments: Any) -> None:
     """List the models that have a name, which every command takes as --model and `from_pretrained` as its argument.
 
     They are the one that comes with elmo_fast, and AllenNLP's published ones, downloaded on first use.
@@ -34,7 +34,6 @@ def run_models(arguments: Any) -> int:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    return 0
 
 
 def _size_of(folder: Any) -> str:
@@ -52,7 +51,7 @@ def download_options(parser: Parser) -> None:
     parser.option("out_dir", str, "folder to write (default: torch's cache, which TORCH_HOME moves, or the hub's)")
 
 
-def run_download(arguments: Any) -> int:
+def run_download(arguments: Any) -> None:
     """Download a published model, or a model from the Hugging Face hub, check that it is complete, print its folder.
 
     A model is weights, options, vocab.txt and README.md; every command accepts the folder as --model.
@@ -63,7 +62,6 @@ def run_download(arguments: Any) -> int:
     folder = download(arguments.name, arguments.out_dir)
     load_checkpoint(folder, prefix=arguments.prefix)
     print(folder)
-    return 0
 
 
 def upload_options(parser: Parser) -> None:
@@ -74,7 +72,7 @@ def upload_options(parser: Parser) -> None:
     parser.option("licence", str, "license of the weights, as the hub spells it, such as mit")
 
 
-def run_upload(arguments: Any) -> int:
+def run_upload(arguments: Any) -> None:
     """Upload a model to the Hugging Face hub: its weights, its options, vocab.txt and a page about it.
 
     The page is README.md of FOLDER or, without one, generated from the options and the run's metrics.jsonl. Nothing
@@ -90,7 +88,6 @@ def run_upload(arguments: Any) -> int:
     page = page_of(arguments, folder, state, options)
     address = offer(arguments.repo, files, page, private=arguments.private)
     print(f"{address}: {', '.join(file.name for file in files)}, README.md")
-    return 0
 
 
 def page_of(arguments: Any, folder: pathlib.Path, state: Any, options: Any) -> str:
@@ -154,7 +151,7 @@ def convert_options(parser: Parser) -> None:
     parser.option("out_dir", str, "folder to write", required=True)
 
 
-def run_convert(arguments: Any) -> int:
+def run_convert(arguments: Any) -> None:
     """Convert a model to another format, read the result back, and compare the vectors of both on sample text."""
     from elmo_fast.checkpoints import from_int8, to_int8
 
@@ -188,7 +185,6 @@ def run_convert(arguments: Any) -> int:
     rounded_to = " from the weights rounded to int8" if int8 else ""
     read_back = f"read back, {what} differ by at most {difference:.3g}{rounded_to}"
     print(f"{folder}: {', '.join(file.name for file in files)} | {read_back}")
-    return 0
 
 
 def write(to: str, folder: pathlib.Path, state: Any, options: Any, precision: str) -> list[pathlib.Path]:

@@ -110,7 +110,7 @@ def curves_options(parser: Parser) -> None:
     parser.option("also", str, "folders of other runs to draw in the same picture", [], nargs="+", metavar="RUN")
 
 
-def run_curves(arguments: Any) -> int:
+def run_curves(arguments: Any) -> None:
     """Draw the perplexity, speed and gradient norm of a pretraining run, finished or not, from its metrics.jsonl."""
     from elmo_fast.pictures import draw_curves
     from elmo_fast.pretrain.metrics import read_metrics
@@ -119,7 +119,6 @@ def run_curves(arguments: Any) -> int:
     output = arguments.output or os.path.join(folders[0], "curves.png")
     draw_curves({folder: read_metrics(folder) for folder in folders}, output)
     print(output)
-    return 0
 
 
 def layers_options(parser: Parser) -> None:
@@ -129,7 +128,7 @@ def layers_options(parser: Parser) -> None:
     parser.shared("title")
 
 
-def run_layers(arguments: Any) -> int:
+def run_layers(arguments: Any) -> None:
     """Draw how much the scalar mixes of models (Elmo.save_pretrained) or trained tasks use each layer."""
     from elmo_fast.pictures import layer_weights, read_layer_weights
 
@@ -141,7 +140,6 @@ def run_layers(arguments: Any) -> int:
     for name, weights in groups.items():
         _common.logger().info("%s  %s", name, "  ".join(f"{weight:.3f}" for weight in weights))
     print(arguments.output)
-    return 0
 
 
 SHOWN = 20
@@ -155,7 +153,7 @@ def words_options(parser: Parser) -> None:
     parser.shared("title")
 
 
-def run_words(arguments: Any) -> int:
+def run_words(arguments: Any) -> None:
     """Draw words with similar vectors close together.
 
     They are the words of a vectors file, words by a model's character encoder (--model, --words), or the tokens of a
@@ -172,7 +170,6 @@ def run_words(arguments: Any) -> int:
         shown = ", ".join(drawn.omitted[:SHOWN]) + (" ..." if len(drawn.omitted) > SHOWN else "")
         _common.logger().info("no room for %d labels: %s", len(drawn.omitted), shown)
     print(arguments.output)
-    return 0
 
 
 def senses_options(parser: Parser) -> None:
@@ -189,7 +186,7 @@ def senses_options(parser: Parser) -> None:
     parser.shared("batch_size")
 
 
-def run_senses(arguments: Any) -> int:
+def run_senses(arguments: Any) -> None:
     """Draw each occurrence of a word in a text as a point, by its vector in its sentence, coloured by cluster.
 
     A .html page shows the sentence of the point under the mouse.
@@ -220,7 +217,6 @@ def run_senses(arguments: Any) -> int:
         else:
             senses_picture(senses, arguments.word, output, about)
         print(output)
-    return 0
 
 
 def projector_options(parser: Parser) -> None:
@@ -229,7 +225,7 @@ def projector_options(parser: Parser) -> None:
     parser.writes("out_dir", "tensors.tsv", "metadata.tsv", "projector_config.pbtxt")
 
 
-def run_projector(arguments: Any) -> int:
+def run_projector(arguments: Any) -> None:
     """Write tensors.tsv, metadata.tsv and projector_config.pbtxt, which `tensorboard --logdir OUT_DIR` shows.
 
     projector.tensorflow.org loads the first two. The vectors are chosen as for `elmo-fast plot words`.
@@ -240,4 +236,3 @@ def run_projector(arguments: Any) -> int:
     folder = write_projector(words, matrix, arguments.out_dir, columns)
     _common.logger().info("%d vectors of %d numbers; to view them: tensorboard --logdir %s", *matrix.shape, folder)
     print(folder)
-    return 0

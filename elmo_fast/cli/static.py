@@ -88,7 +88,7 @@ def train_options(parser: Parser) -> None:
     parser.output("results", "JSON file to write the settings and a row per pass to")
 
 
-def run_train(arguments: Any) -> int:
+def run_train(arguments: Any) -> None:
     """Train word vectors on text of one sentence per line, words separated by spaces.
 
     gensim trains sg and cbow (word2vec; needs the extra `static`), elmo_fast trains glove. After every pass a line
@@ -124,7 +124,6 @@ def run_train(arguments: Any) -> int:
         about = _common.named(arguments, "algo", "train_prefix", "output")
         told = {**about, "words": len(vectors), "settings": settings, "passes": passes}
         write_json(arguments.results, told, indent=2)
-    return 0
 
 
 def _bars(arguments: Any) -> Callable[[str, int, int], None]:
@@ -152,7 +151,7 @@ def eval_options(parser: Parser) -> None:
     parser.output("results", "JSON file to write the scores to")
 
 
-def run_eval(arguments: Any) -> int:
+def run_eval(arguments: Any) -> None:
     """Score word vectors as gensim does: analogies (a : b = c : ?, 3CosAdd) by section, and similarity.
 
     Similarity is how cosines correlate with human scores of word pairs (Pearson, Spearman). Coverage is the fraction of
@@ -178,7 +177,6 @@ def run_eval(arguments: Any) -> int:
         results["analogies"] = scores.as_dict()
     if arguments.results is not None:
         write_json(arguments.results, results, indent=2)
-    return 0
 
 
 def similarity(arguments: Any, vectors: Any, pairs: list[str]) -> dict[str, Any]:
@@ -209,7 +207,7 @@ def neighbours_options(parser: Parser) -> None:
     parser.output("results", "JSON file to write them to")
 
 
-def run_neighbours(arguments: Any) -> int:
+def run_neighbours(arguments: Any) -> None:
     """List the words whose vectors have the largest cosine with a word's, or with a sum and difference of words.
 
     For tokens in their sentences use `elmo-fast neighbours`.
@@ -235,7 +233,6 @@ def run_neighbours(arguments: Any) -> int:
     if arguments.results is not None:
         as_json = {asked: [{"word": o, "cosine": c} for o, c in near] for asked, near in found.items()}
         write_json(arguments.results, as_json, indent=2)
-    return 0
 
 
 def parted(signed: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -255,7 +252,7 @@ def convert_options(parser: Parser) -> None:
     add_output(parser)
 
 
-def run_convert(arguments: Any) -> int:
+def run_convert(arguments: Any) -> None:
     """Convert word vectors to another format without loss: text has the fewest digits that give the same float32.
 
     .safetensors is the fastest to read.
@@ -263,7 +260,6 @@ def run_convert(arguments: Any) -> int:
     set_up(arguments)
     check_output(arguments)
     write_vectors(arguments, read_vectors(arguments))
-    return 0
 
 
 def export_options(parser: Parser) -> None:
@@ -279,7 +275,7 @@ def export_options(parser: Parser) -> None:
     add_output(parser)
 
 
-def run_export(arguments: Any) -> int:
+def run_export(arguments: Any) -> None:
     """Write word vectors from an ELMo model, for programs that read word2vec's files.
 
     Such programs are gensim's KeyedVectors and elmo-fast static eval. --vocab_file: the character encoder's vectors,
@@ -301,7 +297,6 @@ def run_export(arguments: Any) -> int:
         with rereadable(arguments.corpus) as corpus:
             vectors = of_text(arguments, corpus)
     write_vectors(arguments, vectors)
-    return 0
 
 
 class Sentences:

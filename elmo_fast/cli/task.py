@@ -15,7 +15,7 @@ def train_options(parser: Parser) -> None:
     parser.fields(TaskConfig)
 
 
-def run_train(arguments: Any) -> int:
+def run_train(arguments: Any) -> None:
     """Train a tagger or classifier and keep the epoch that scores best on --dev_path.
 
     To resume a run that was killed, run the same command again.
@@ -31,7 +31,6 @@ def run_train(arguments: Any) -> int:
             print(f"{split}\n{scores.table()}")
     logger().info(f"next   elmo-fast task eval {config.save_dir} FILE")
     logger().info(f"       elmo-fast task predict {config.save_dir} IN OUT")
-    return 0
 
 
 def add_reading(parser: Parser, sentences: str) -> None:
@@ -63,7 +62,7 @@ def eval_options(parser: Parser) -> None:
     parser.output("output", "JSON file to write the scores to")
 
 
-def run_eval(arguments: Any) -> int:
+def run_eval(arguments: Any) -> None:
     """Score a trained model on labelled sentences, class by class."""
     from elmo_fast.tasks import evaluate_task
 
@@ -72,7 +71,6 @@ def run_eval(arguments: Any) -> int:
     if arguments.output is not None:
         write_json(arguments.output, scores.as_dict(), indent=2)
     print(scores.table())
-    return 0
 
 
 def predict_options(parser: Parser) -> None:
@@ -81,7 +79,7 @@ def predict_options(parser: Parser) -> None:
     parser.writes("output")
 
 
-def run_predict(arguments: Any) -> int:
+def run_predict(arguments: Any) -> None:
     """Label sentences with a trained model.
 
     A tagger writes CoNLL columns, word<TAB>tag and a blank line after each sentence; a classifier writes
@@ -92,7 +90,6 @@ def run_predict(arguments: Any) -> int:
     with reading(arguments) as (_, options):
         count = predict_task(out=arguments.output, **options)
     logger().info(f"{count} sentences labelled in {arguments.output}")
-    return 0
 
 
 def report_options(parser: Parser) -> None:
@@ -105,7 +102,7 @@ def report_options(parser: Parser) -> None:
     parser.fields(ReportSettings)
 
 
-def run_report(arguments: Any) -> int:
+def run_report(arguments: Any) -> None:
     """Measure whether ELMo helps on your data: the paper's tables and figures on a small scale.
 
     Trains small taggers or classifiers with and without it, with several seeds, and writes report.md with pictures. To
@@ -117,4 +114,3 @@ def run_report(arguments: Any) -> int:
     settings = ReportSettings(**values_of(arguments, ReportSettings))
     set_up(arguments)
     print(write_report(settings, report=logger().info))
-    return 0

@@ -26,7 +26,7 @@ def neighbours_options(parser: Parser) -> None:
     parser.shared("file_friendly_logging")
 
 
-def run_neighbours(arguments: Any) -> int:
+def run_neighbours(arguments: Any) -> None:
     """List the tokens of a corpus that are nearest to one token of a sentence, by the cosine of their vectors."""
     from elmo_fast.tokens import check_query, in_context, nearest_tokens
 
@@ -44,7 +44,6 @@ def run_neighbours(arguments: Any) -> int:
         for rank, token in enumerate(near, start=1):
             shown = in_context(token.tokens, token.place, CONTEXT, ellipsis="...")
             print(f"{rank:>3}  {token.cosine:.4f}  line {token.line + 1}: {shown}")
-    return 0
 
 
 def cache_vocab_options(parser: Parser) -> None:
@@ -55,7 +54,7 @@ def cache_vocab_options(parser: Parser) -> None:
     parser.shared("file_friendly_logging")
 
 
-def run_cache_vocab(arguments: Any) -> int:
+def run_cache_vocab(arguments: Any) -> None:
     """Write the dataset `embedding` [words, D]: the character encoder's vector of every word."""
     from elmo_fast.static import write_word_vectors
 
@@ -65,4 +64,3 @@ def run_cache_vocab(arguments: Any) -> int:
     with _common.Progress(arguments, len(words), unit="words") as progress:
         write_word_vectors(bilm, words, file, batch_size=arguments.batch_size, progress=progress.add)
     _common.logger().info("%s: %d words in %s", file, progress.done, duration(progress.seconds))
-    return 0
