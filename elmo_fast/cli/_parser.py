@@ -62,8 +62,8 @@ SHARED: dict[str, tuple[Any, ...]] = {
     "processes": (int, "number of processes that read the text (default: one per core)"),
     "ray": (
         str,
-        "address HOST:PORT of a Ray cluster whose machines share the work and a disk, or auto: this machine's; tasks of "
-        "a machine that is lost run again on others",
+        "address HOST:PORT of a Ray cluster whose machines share the work and a disk, or auto: this machine's; tasks "
+        "of a machine that is lost run again on others",
     ),
     "min_count": (int, "leave out words that occur less often", MIN_COUNT),
     "batch_size": (
