@@ -65,8 +65,6 @@ class BiLM(nn.Module):
     Source: Peters et al. 2018; parameter names as in AllenNLP's `_ElmoBiLm`.
     """
 
-    cuda_graphs = False  # for pickles of older versions
-
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions,

@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -84,7 +83,8 @@ class CharacterEncoder(nn.Module):
         if options.reads_word_ids:
             raise ElmoFastError("options must be of a model of characters; got a model of word ids (BiLM reads both)")
         self._characters = options.char_cnn
-        self._set_spelling(_spelling_of(options))
+        self.spelling = _spelling_of(options)
+        self._marker_rows = self.spelling.rows([self.spelling.begin, self.spelling.end]).tolist()
         self.output_dim = options.lstm.projection_dim
         self.requires_grad = requires_grad
         self.unique_words, self.precision, self.backend = unique_words, precision, backend
@@ -147,15 +147,6 @@ class CharacterEncoder(nn.Module):
     @property
     def _reads_lexicons(self) -> bool:
         return isinstance(self.spelling, LexiconSpelling)  # the id of the word is then behind its characters'
-
-    def _set_spelling(self, spelling: Spelling) -> None:
-        self.spelling, self._marker_rows = spelling, spelling.rows([spelling.begin, spelling.end]).tolist()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"_characters": None, **state})
-        self._parameters.setdefault("_word_vectors", None)  # pickles of older versions lack these
-        if "spelling" not in state and self._characters is not None:
-            self._set_spelling(ByteSpelling(self._characters.max_characters_per_token))
 
     @property
     def markers(self) -> Tensor:
@@ -308,7 +299,7 @@ class CharacterEncoder(nn.Module):
             )
 
 
-LexiconEncoder = CharacterEncoder  # the name of one for a model of lexicons, in older code and pickles
+LexiconEncoder = CharacterEncoder  # the name of one for a model of lexicons in older code
 
 
 def _spelling_of(options: ElmoOptions) -> Spelling:
