@@ -38,7 +38,8 @@ SHARED: dict[str, dict[str, Any]] = {
         "type": str,
         "help": "model: a folder or its .zip or .tar.gz, with config.json + safetensors, options.json + HDF5 (also "
         "*_options.json + *_weights.hdf5), a checkpoint of bilm-tf, or ELMoForManyLangs' files; a run's save_dir (if "
-        "unfinished: its newest checkpoint); AllenNLP's model.tar.gz; or mini, which comes with elmo_fast",
+        "unfinished: its newest checkpoint); AllenNLP's model.tar.gz; or a name that `elmo-fast models` lists, such "
+        "as mini",
     },
     "options_file": {"type": str, "help": "instead of --model: options.json, with --weight_file"},
     "weight_file": {
