@@ -92,10 +92,10 @@ def pretrain(
     validate(config)
     device = local_device(str(device))
     folder = pathlib.Path(config.run.save_dir)
-    with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as held:
-        processes.run_on_leader(lambda: held.enter_context(folder_lock(folder)))
+    with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
+        processes.run_on_leader(lambda: stack.enter_context(folder_lock(folder)))
         say = report if processes.leads else lambda line: None
-        trainer = start_run(config, folder, processes, device, say, held)
+        trainer = start_run(config, folder, processes, device, say, stack)
         stopped_by, signal = train(trainer)
         steps, seconds, model = trainer.progress.step, trainer.progress.seconds, trainer.model
         if processes.leads:
@@ -156,9 +156,7 @@ def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpu
     # Fields that the run did not know yet had their defaults.
     was, now = asdict(ModelConfig()) | at.model, asdict(config.model)
     pairs |= {name: (was[name], now[name]) for name in now}
-    differing = [
-        f"{name} was {before!r}, now {wanted!r}" for name, (before, wanted) in pairs.items() if before != wanted
-    ]
+    differing = [f"{name} was {before!r}, now {value!r}" for name, (before, value) in pairs.items() if before != value]
     if differing:
         raise ElmoFastError(
             f"the checkpoint after step {at.step} is of another run: {'; '.join(differing)}; give what it was, or "
@@ -187,7 +185,7 @@ def start_run(
     processes: Processes,
     device: torch.device,
     report: Callable[[str], None],
-    held: contextlib.ExitStack,
+    stack: contextlib.ExitStack,
 ) -> LanguageModelTrainer:
     """Return the trainer of a new or resumed run; `held` closes its log at the end."""
     import yaml
@@ -254,7 +252,7 @@ def start_run(
     step = None if resumed is None and not started_before else 0 if resumed is None else resumed.position.step
     unreported = 0 if resumed is None else len(resumed.position.unreported)
     record = processes.run_leader_first(
-        lambda leads: held.enter_context(
+        lambda leads: stack.enter_context(
             RunLog(
                 folder, report, step=step, unreported=unreported, tensorboard=config.run.tensorboard, silent=not leads
             )
@@ -283,14 +281,14 @@ def dry_run(
     """
     validate(config)
     device = local_device(str(device))
-    with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as held:
+    with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
         if processes.leads:
-            corpus = _corpus_of_dry_run(config, report, held)
+            corpus = _corpus_of_dry_run(config, report, stack)
             _report_plan(config, corpus, device, processes, report)
 
 
 def _corpus_of_dry_run(
-    config: PretrainConfig, report: Callable[[str], None], held: contextlib.ExitStack
+    config: PretrainConfig, report: Callable[[str], None], stack: contextlib.ExitStack
 ) -> Corpus | None:
     """Return the prepared corpus; short text is prepared in a temporary folder, None stands for a long one."""
     data = config.data
@@ -305,7 +303,7 @@ def _corpus_of_dry_run(
             "and give its folder as train_prefix"
         )
         return None
-    folder = pathlib.Path(held.enter_context(tempfile.TemporaryDirectory(prefix="elmo-fast-")))
+    folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-fast-")))
     return open_training_corpus(data, vocabulary, folder, report)
 
 
