@@ -156,7 +156,7 @@ def test_a_run_that_will_not_fit_is_warned_of_before_it_starts(tmp_path, monkeyp
 
 
 def test_a_command_says_what_to_lower(monkeypatch, capsys):
-    monkeypatch.setattr(eval_command, "run", lambda arguments: torch.empty(1 << 58))
+    monkeypatch.setattr(eval_command, "run_eval", lambda arguments: torch.empty(1 << 58))
     assert main(["eval", "--save_dir", "run", "--test_prefix", "x"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("elmo-fast eval: error: memory ran out: 1073741824.0 GiB more were requested (")

@@ -1,4 +1,4 @@
-"""What the commands share: a parser with the common options, and what those options do; a model; progress."""
+"""What the commands share: what the common options do, the model that the options name, progress."""
 
 import dataclasses
 import io
@@ -6,38 +6,17 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from tqdm import tqdm
 
-from elmo_fast.cli._parser import ConfigFile, Parser
+from elmo_fast.cli._parser import MODEL_NAMES
 from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.threads import check_threads, unhindered_threads
 
 # One sentence for each option that names a text.
 TEXT = "text: one sentence per line, tokens separated by spaces; plain, .gz or .zst"
-# The shared options that name a pretrained model in one of two ways, and one of several in an archive; its precision.
-MODEL_NAMES = ("model", "options_file", "weight_file", "prefix")
-MODEL_OPTIONS = (*MODEL_NAMES, "precision")
-
-
-def new_parser(
-    command: str,
-    description: str,
-    config_action: Any = ConfigFile,
-    config_help: str = "YAML, JSON or TOML file of these options; those typed stand above it",
-    shared: Sequence[str] = ("seed", "device", "threads"),
-) -> Parser:
-    """Create the parser of `elmo-fast COMMAND` with --config, --print_config, -v, -q, and the shared options."""
-    parser = Parser(prog=f"elmo-fast {command}", description=description)
-    parser.add_argument("--config", action=config_action, help=config_help)
-    parser._option_string_actions["--print_config"].help = "print the options in force, as YAML, and exit"
-    parser.add_argument("-v", "--verbose", action="store_true", help="print more")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
-    parser.shared(*shared)
-    return parser
 
 
 def values_of(arguments: Any, *kinds: Any) -> dict[str, Any]:
@@ -80,32 +59,27 @@ def choose_device(arguments: Any) -> str:
     return name
 
 
-def set_up(arguments: Any) -> Any:
-    """Apply the common options and return the torch device; ElmoFastError if this machine does not have it."""
+def set_up(arguments: Any, *, trained: bool = False) -> Any:
+    """Apply the common options and return the torch device; ElmoFastError if this machine does not have it.
+
+    trained: that a trained model is run; without --threads it gets one thread for each processor that other programs
+    leave free, which a line says. Training keeps the number that it started with.
+    """
     import torch
 
     if arguments.threads is not None:
         check_threads(arguments.threads, "--threads")
         torch.set_num_threads(arguments.threads)
+    elif trained:
+        count, why = unhindered_threads(torch.get_num_threads())
+        torch.set_num_threads(count)
+        logger().info("cpu    threads: %d: %s (--threads N sets the number)", count, why)
     torch.manual_seed(getattr(arguments, "seed", 0))
     name = choose_device(arguments)
     device = device_named(name, "--device")
     if device.type not in ("cpu", "cuda"):
         raise ElmoFastError(f"--device must be a CPU or CUDA device; got {name!r}")
     return device
-
-
-def leave_busy_processors(arguments: Any) -> None:
-    """Without --threads, use one thread for each processor that other programs leave free, and say so.
-
-    For commands that run a trained model; training keeps the number that it started with.
-    """
-    import torch
-
-    if arguments.threads is None:
-        count, why = unhindered_threads(torch.get_num_threads())
-        torch.set_num_threads(count)
-        logger().info("cpu    threads: %d: %s (--threads N sets the number)", count, why)
 
 
 def resolve_model(arguments: Any, default: str | None = None) -> None:
@@ -171,10 +145,9 @@ def tokenizer_of(arguments: Any) -> str | None:
 
 def load_embedder(arguments: Any, *, stateful: bool = False) -> Any:
     """Load the ElmoEmbedder of the model that the options name, on --device; apply the common options."""
-    device = set_up(arguments)
+    device = set_up(arguments, trained=True)
     from elmo_fast.modules import ElmoEmbedder
 
-    leave_busy_processors(arguments)
     embedder = ElmoEmbedder(
         arguments.options_file or arguments.model,
         arguments.weight_file,

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import dataclasses
+import difflib
 import glob
 import itertools
 import json
@@ -21,72 +22,65 @@ from elmo_fast.fields import MIN_COUNT, PREFIX
 from elmo_fast.files import replaces
 from elmo_fast.op_choices import InferencePrecision, Tokenizer
 
-# The options that several commands have: name -> what add_argument takes.
-SHARED: dict[str, dict[str, Any]] = {
-    "seed": {"type": int, "default": 0, "help": "random seed"},
-    "device": {
-        "type": str,
-        "default": "auto",
-        "help": "device: cpu, cuda, cuda:1, or auto, which is cuda if torch sees a GPU, else cpu",
-    },
-    "threads": {
-        "type": int,
-        "help": "number of CPU threads (default: torch's; with a trained model: one per processor that other programs "
-        "leave free)",
-    },
-    "model": {
-        "type": str,
-        "help": "model: a folder or its .zip or .tar.gz, with config.json + safetensors, options.json + HDF5 (also "
+# The options that several commands have: name -> type (None: a flag), help, and a default if there is one.
+SHARED: dict[str, tuple[Any, ...]] = {
+    "seed": (int, "random seed", 0),
+    "device": (str, "device: cpu, cuda, cuda:1, or auto, which is cuda if torch sees a GPU, else cpu", "auto"),
+    "threads": (
+        int,
+        "number of CPU threads (default: torch's; with a trained model: one per processor that other programs leave "
+        "free)",
+    ),
+    "model": (
+        str,
+        "model: a folder or its .zip or .tar.gz, with config.json + safetensors, options.json + HDF5 (also "
         "*_options.json + *_weights.hdf5), a checkpoint of bilm-tf, or ELMoForManyLangs' files; a run's save_dir (if "
         "unfinished: its newest checkpoint); AllenNLP's model.tar.gz; or a name that `elmo-fast models` lists, such "
         "as mini",
-    },
-    "options_file": {"type": str, "help": "instead of --model: options.json, with --weight_file"},
-    "weight_file": {
-        "type": str,
-        "help": "HDF5 weights, a bilm-tf checkpoint's .index, or AllenNLP's model.tar.gz; with --options_file",
-    },
-    "prefix": {"type": str, "help": PREFIX},
-    "softmax_file": {
-        "type": str,
-        "help": "HDF5 file with softmax/W and softmax/b, if --weight_file has none",
-    },
-    "precision": {
-        "type": InferencePrecision,
-        "default": "float32",
-        "help": "rounds the operands of matrix products, for speed (elmo-fast info prints the speeds); float32 rounds "
-        "nothing",
-    },
-    "train_prefix": {
-        "type": str,
-        "required": True,
-        "help": "text to train on: a file (plain, .gz or .zst), a folder of files, or a glob in quotes: 'news/*.gz'",
-    },
-    "tokenizer": {
-        "type": Tokenizer,
-        "help": "tokenizer of the text: at white space; words and punctuation; spaCy's for English; or for logs, with "
-        "<NUM>, <HEX>, <ADDRESS>, <PATH> and <TIME> for what they stand for (default: the model's, else whitespace)",
-    },
-    "processes": {"type": int, "help": "number of processes that read the text (default: one per core)"},
-    "ray": {
-        "type": str,
-        "metavar": "ADDRESS",
-        "help": "address of a Ray cluster whose machines share the work and a disk, HOST:PORT; auto: this machine's; "
-        "tasks of a machine that is lost run again on others",
-    },
-    "min_count": {"type": int, "default": MIN_COUNT, "help": "leave out words that occur less often"},
-    "batch_size": {
-        "type": int,
-        "help": "maximum number of sentences per batch (default: 64; on a GPU without carried state 1,024, of at most "
-        "16,384 tokens together)",
-    },
-    "max_tokens": {"type": int, "help": "maximum number of tokens per batch, including padding"},
-    "topn": {"type": int, "default": 10, "help": "number of results"},
-    "title": {"type": str, "default": "", "help": "title of the picture"},
-    "file_friendly_logging": {"action": "store_true", "help": "print progress as lines instead of a bar"},
+    ),
+    "options_file": (str, "instead of --model: options.json, with --weight_file"),
+    "weight_file": (
+        str,
+        "HDF5 weights, a bilm-tf checkpoint's .index, or AllenNLP's model.tar.gz; with --options_file",
+    ),
+    "prefix": (str, PREFIX),
+    "softmax_file": (str, "HDF5 file with softmax/W and softmax/b, if --weight_file has none"),
+    "precision": (
+        InferencePrecision,
+        "rounds the operands of matrix products, for speed (elmo-fast info prints the speeds); float32 rounds nothing",
+        "float32",
+    ),
+    "train_prefix": (
+        str,
+        "text to train on: a file (plain, .gz or .zst), a folder of files, or a glob in quotes: 'news/*.gz'",
+    ),
+    "tokenizer": (
+        Tokenizer,
+        "tokenizer of the text: at white space; words and punctuation; spaCy's for English; or for logs, with <NUM>, "
+        "<HEX>, <ADDRESS>, <PATH> and <TIME> for what they stand for (default: the model's, else whitespace)",
+    ),
+    "processes": (int, "number of processes that read the text (default: one per core)"),
+    "ray": (
+        str,
+        "address HOST:PORT of a Ray cluster whose machines share the work and a disk, or auto: this machine's; tasks "
+        "of a machine that is lost run again on others",
+    ),
+    "min_count": (int, "leave out words that occur less often", MIN_COUNT),
+    "batch_size": (
+        int,
+        "maximum number of sentences per batch (default: 64; on a GPU without carried state 1,024, of at most 16,384 "
+        "tokens together)",
+    ),
+    "max_tokens": (int, "maximum number of tokens per batch, including padding"),
+    "topn": (int, "number of results", 10),
+    "title": (str, "title of the picture", ""),
+    "file_friendly_logging": (None, "print progress as lines instead of a bar"),
 }
-# Fields of a configuration that every command has as an option.
-COMMON = ("seed", "threads")
+# Names of SHARED that go together: for what computes; a pretrained model, named in one of two ways, and one of several
+# in an archive; that model with its precision.
+COMPUTING = ("seed", "device", "threads")
+MODEL_NAMES = ("model", "options_file", "weight_file", "prefix")
+MODEL_OPTIONS = (*MODEL_NAMES, "precision")
 
 
 # `elmo-fast --print_completion shtab-bash`, by shtab.
@@ -94,14 +88,16 @@ jsonargparse.set_parsing_settings(add_print_completion_argument=True)
 
 
 class ConfigFile(jsonargparse.ActionConfigFile):
-    """jsonargparse's --config, which also reads TOML, and whose errors name the file."""
-
-    def path_of(self, value: str) -> str:
-        """Path of the file that the option's value names."""
-        return value
+    """jsonargparse's --config, which also reads TOML and the parser's presets, and whose errors name the file."""
 
     def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
-        path = self.path_of(values)
+        path, presets = values, parser.presets
+        if presets and not os.path.exists(path):
+            if path not in presets:
+                hint = "".join(f"; did you mean {name}?" for name in difflib.get_close_matches(path, presets, n=1))
+                known = ", ".join(presets)
+                raise ElmoFastError(f"--config {path}: neither a file nor a preset; presets: {known}{hint}")
+            path = presets[path]
         try:
             with open(path, encoding="utf-8") as file:
                 text = file.read()
@@ -122,22 +118,28 @@ class ConfigFile(jsonargparse.ActionConfigFile):
 class Parser(jsonargparse.ArgumentParser):
     """jsonargparse's parser with shorter ways to add options, whose errors are one line."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, allow_abbrev=False, formatter_class=HelpFormatter, **kwargs)
+    def __init__(self, description: str | None = None, **more: Any) -> None:
+        super().__init__(description=description, allow_abbrev=False, formatter_class=HelpFormatter, **more)
         self._writes: dict[str, tuple[str, ...]] = {}
+        self.presets: dict[str, str] = {}  # what --config also takes: name -> file
+
+    def common(self) -> None:
+        """Add what every command has: --config, --print_config, -v and -q."""
+        configs = "YAML, JSON or TOML file of these options; those typed stand above it"
+        self.add_argument("--config", action=ConfigFile, help=configs)
+        self._option_string_actions["--print_config"].help = "print the options in force, as YAML, and exit"
+        self.add_argument("-v", "--verbose", action="store_true", help="print more")
+        self.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
 
     def shared(self, *names: str, **changed: Any) -> None:
-        """Add options of SHARED; changed: what is different here."""
+        """Add options of SHARED; changed: what is different here, as `option` takes it."""
         for name in names:
-            self.add_argument(f"--{name}", **{**SHARED[name], **changed})
+            self.option(name, **{**dict(zip(("kind", "help", "default"), SHARED[name], strict=False)), **changed})
 
     def option(self, name: str, kind: Any, help: str, default: Any = None, **more: Any) -> None:
-        """Add --NAME; left out it is the default, or None, unless it is required."""
-        self.add_argument(f"--{name}", type=kind, default=default, help=help, **more)
-
-    def flag(self, name: str, help: str) -> None:
-        """Add --NAME, which takes no value."""
-        self.add_argument(f"--{name}", action="store_true", help=help)
+        """Add --NAME; left out it is the default, or None, unless it is required. A kind of None is a flag."""
+        how = {"action": "store_true"} if kind is None else {"type": kind, "default": default}
+        self.add_argument(f"--{name}", help=help, **how, **more)
 
     def output(self, name: str, help: str, default: Any = None, **more: Any) -> None:
         """Add --NAME, which names a file to write."""
@@ -151,7 +153,7 @@ class Parser(jsonargparse.ArgumentParser):
         """
         group = self if title is None else self.add_argument_group(title, (kind.__doc__ or "").strip())
         for field in dataclasses.fields(kind):
-            if field.name in COMMON:
+            if field.name in COMPUTING:
                 continue
             flags = [f"--{field.name}", *(other_names or {}).get(field.name, [])]
             default: Any = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

@@ -6,49 +6,41 @@ import json
 import multiprocessing
 import os
 import pathlib
-import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from elmo_fast.cli import _common
+from elmo_fast.cli._parser import Parser
 
-DESCRIPTION = (
-    "Compares every kernel with its definition in plain torch and float64, forward and backward, on small inputs. "
-    "Prints one line per op, backend and precision, and exits with status 1 if a result is wrong. Takes about a minute "
-    "on a GPU, most of it to compile. Run it once for each GPU, driver, torch and Triton."
-)
 DRIVER = pathlib.Path("/proc/driver/nvidia/version")
+Check = tuple[str, str, str]  # an op, one of its backends, and a precision
 
 
-class Check(NamedTuple):
-    """An op, one of its backends, and a precision."""
-
-    op: str
-    backend: str
-    precision: str
-
-    def __str__(self) -> str:
-        from elmo_fast.ops.cases import CASES
-
-        return f"{self.op:<22}{self.backend:<9}{self.precision if CASES[self.op][1] else ''}"
-
-
-def build_parser() -> Any:
-    parser = _common.new_parser("check", DESCRIPTION, shared=("threads",))
+def check_options(parser: Parser) -> None:
+    parser.shared("threads")
     parser.shared("device", default="cuda")
-    return parser
 
 
-def run(arguments: Any) -> int:
-    """Check all ops; 1 if one is wrong, or none can run."""
+def run_check(arguments: Any) -> int:
+    """Compare every kernel with its definition in plain torch and float64, forward and backward, on small inputs.
+
+    Prints one line per op, backend and precision, and exits with status 1 if a result is wrong. Takes about a minute
+    on a GPU, most of it to compile. Run it once for each GPU, driver, torch and Triton.
+    """
+    from elmo_fast.ops.cases import CASES
+
+    def tell(check: Check, found: str) -> None:
+        op, backend, precision = check
+        print(f"{f'{op:<22}{backend:<9}{precision if CASES[op][1] else str()}':<46}{found}", flush=True)
+
     device = _common.set_up(arguments)
     checks, reasons = checks_on(device)
     for check, reason in reasons.items():
-        print(f"{check!s:<46}cannot run: {reason}", flush=True)
+        tell(check, f"cannot run: {reason}")
     wrong = 0
     for check, why in results(checks, device):
         wrong += why is not None
-        print(f"{check!s:<46}{'right' if why is None else f'WRONG: {why}'}", flush=True)
+        tell(check, "right" if why is None else f"WRONG: {why}")
     print(f"{len(checks) - wrong} right, {wrong} wrong on {device}")
     passed = len(checks) > 0 and wrong == 0
     if device.type == "cuda":
@@ -70,9 +62,9 @@ def checks_on(device: Any) -> tuple[list[Check], dict[Check, str]]:
             for precision in PRECISIONS if multiplies else ("float32",):
                 why = implementation.unsupported(device, torch.float32, precision)
                 if backend != "reference" and why is None:
-                    checks.append(Check(op, backend, precision))
+                    checks.append((op, backend, precision))
                 elif backend != "reference" and made_for(backend, device):
-                    reasons[Check(op, backend, precision)] = str(why)
+                    reasons[op, backend, precision] = str(why)
     return checks, reasons
 
 
@@ -82,17 +74,17 @@ def results(checks: list[Check], device: Any) -> Iterator[tuple[Check, str | Non
     On a GPU most of the time is compilation, so several processes check, each op in a new one: an illegal address ends
     the use of the GPU by the process that met it, and no other kernel is to blame.
     """
-    questions = [(check, str(device)) for check in checks]
     if device.type == "cpu":
-        yield from map(answer, questions)
+        yield from ((check, why_wrong(*check, device)) for check in checks)
         return
+    questions = [(check, str(device)) for check in checks]
     workers = max(1, min(len(checks), 12, len(os.sched_getaffinity(0)) - 1))
     with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(answer, questions)
 
 
 def answer(question: tuple[Check, str]) -> tuple[Check, str | None]:
-    """Run a check on the device of this name."""
+    """Run a check in a process of its own, on the device of this name."""
     check, device = question
     return check, why_wrong(*check, device)
 
@@ -159,19 +151,15 @@ def identity(device: Any) -> dict[str, str]:
         triton = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
         triton = "absent"
-    try:
-        driver = re.search(r"\b\d+\.\d+(\.\d+)?\b", DRIVER.read_text(encoding="utf-8"))
-    except OSError:
-        driver = None
     ops, sources = pathlib.Path(_native.__file__).parent, hashlib.sha256()
     compiled = [] if _native.C is None else [pathlib.Path(str(_native.C.PATH))]
     for file in [*sorted(ops.rglob("*.py")), *compiled]:
         sources.update(file.read_bytes())
-    found = torch.cuda.get_device_properties(device)
+    gpu = torch.cuda.get_device_properties(device)
     return {
-        "gpu": found.name,
-        "capability": f"{found.major}.{found.minor}",
-        "driver": driver[0] if driver else "unknown",
+        "gpu": gpu.name,
+        "capability": f"{gpu.major}.{gpu.minor}",
+        "driver": DRIVER.read_text(encoding="utf-8") if DRIVER.is_file() else "unknown",
         "torch": torch.__version__,
         "cuda": str(torch.version.cuda),
         "triton": triton,

@@ -5,10 +5,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from jsonargparse import Namespace
+from jsonargparse import ActionYesNo, Namespace
 
 from elmo_fast import cluster
 from elmo_fast.cli import _common, check
+from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
 from elmo_fast.process import Place, place_by_srun, place_by_torchrun
@@ -20,17 +21,8 @@ from elmo_fast.token_files import NAMED, Format, format_of
 DTYPES = {"f32": "float32", "f16": "float16"}
 
 
-def embed_parser() -> Any:
-    from jsonargparse import ActionYesNo
-
-    parser = _common.new_parser(
-        "embed",
-        "Writes the vectors of every token of INPUT to OUTPUT. The file appears only when it is complete. "
-        "Several processes share the work if torchrun or srun starts them, or if each gets --shard. OUTPUT is then a "
-        "folder, on a disk that all of them see, with one file per part of the text; process i writes the parts i, "
-        "i + N, ... To resume, run the same command again: existing parts are kept. `elmo-fast merge` joins the parts "
-        "into one file; in Python, elmo_fast.ElmoVectors opens the folder, or a file of --format safetensors.",
-    )
+def embed_options(parser: Parser) -> None:
+    parser.shared(*COMPUTING)
     parser.add_argument(
         "input_file", type=str, metavar="INPUT", help=f"{_common.TEXT}; - is the standard input; or as --format_in says"
     )
@@ -47,7 +39,7 @@ def embed_parser() -> Any:
     for layers in ("all", "top", "average"):
         same: dict[str, Any] = {"action": "store_const", "const": layers, "dest": "layers", "default": "all"}
         parser.add_argument(f"--{layers}", help=f"same as --layers {layers}", **same)
-    parser.shared(*_common.MODEL_OPTIONS, "tokenizer")
+    parser.shared(*MODEL_OPTIONS, "tokenizer")
     parser.option(
         "format_in",
         Literal["text", "fasta", "parquet", "dataset"],
@@ -82,8 +74,10 @@ def embed_parser() -> Any:
         help="carry the LSTM state from batch to batch, for AllenNLP's vectors; without it the same sentence always "
         "has the same vectors, and several processes can share the work",
     )
-    parser.flag("forget_sentences", "leave out the sentences: with hdf5 sentence_to_index, with safetensors names")
-    parser.flag("use_sentence_keys", "with hdf5: name the datasets by their sentences, not by their numbers")
+    parser.option(
+        "forget_sentences", None, "leave out the sentences: with hdf5 sentence_to_index, with safetensors names"
+    )
+    parser.option("use_sentence_keys", None, "with hdf5: name the datasets by their sentences, not by their numbers")
     parser.option(
         "shard",
         str,
@@ -100,17 +94,24 @@ def embed_parser() -> Any:
     parser.shared("file_friendly_logging")
     parser.option("cuda_device", int, "number of the GPU, or -1 for the CPU: --device as AllenNLP has it")
     parser.option("vocab_path", str, "ignored, as by AllenNLP")
-    return parser
 
 
-def run_embed(arguments: Any) -> int:
-    """Read the text once to check it and count its tokens, then embed it, writing as it goes."""
+def run_embed(arguments: Any) -> None:
+    """Write the vectors of every token of INPUT to OUTPUT.
+
+    The file appears only when it is complete. Several processes share the work if torchrun or srun starts them, or if
+    each gets --shard. OUTPUT is then a folder, on a disk that all of them see, with one file per part of the text;
+    process i writes the parts i, i + N, ... To resume, run the same command again: existing parts are kept. `elmo-fast
+    merge` joins the parts into one file; in Python, elmo_fast.ElmoVectors opens the folder, or a file of --format
+    safetensors.
+    """
     let_waiting_threads_sleep()
     if arguments.cuda_device is not None:
         arguments.device = "cpu" if arguments.cuda_device < 0 else f"cuda:{arguments.cuda_device}"
     _common.choose_device(arguments)
     if arguments.ray is not None:
-        return _embed_on_cluster(arguments)
+        _embed_on_cluster(arguments)
+        return
     place = place_of(arguments.shard)
     if place is None:
         arguments.format = format_of(arguments.output_file, arguments.format)
@@ -126,10 +127,13 @@ def run_embed(arguments: Any) -> int:
     _common.resolve_model(arguments, default="mini")
     reading = {**_common.named(arguments, "column", "split"), "tokenizer": _common.tokenizer_of(arguments)}
     with opened_source(arguments.input_file, arguments.format_in, **reading) as source:
-        return _embed_alone(arguments, source) if place is None else _embed_parts(arguments, source, place)
+        if place is None:
+            _embed_alone(arguments, source)
+        else:
+            _embed_parts(arguments, source, place)
 
 
-def _embed_alone(arguments: Any, source: Source) -> int:
+def _embed_alone(arguments: Any, source: Source) -> None:
     hdf5 = arguments.format == "hdf5"
     keys = arguments.use_sentence_keys or (hdf5 and source.keyed)
     text = survey(source, keep_lines=arguments.format in NAMED and not arguments.forget_sentences, as_keys=keys)
@@ -145,10 +149,9 @@ def _embed_alone(arguments: Any, source: Source) -> int:
         )
     told = f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({int(progress.rate)} tok/s)"
     _common.logger().info("%s: %s", arguments.output_file, told)
-    return 0
 
 
-def _embed_parts(arguments: Any, source: Source, place: Place) -> int:
+def _embed_parts(arguments: Any, source: Source, place: Place) -> None:
     """Write this process's parts; the first process alone shows its progress."""
     arguments.device = device_of(arguments.device, place)
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
@@ -169,10 +172,9 @@ def _embed_parts(arguments: Any, source: Source, place: Place) -> int:
         )
     told = f"{written.parts} of {written.all_parts} parts, {written.tokens} tokens in {duration(progress.seconds)}"
     _common.logger().info("%s: process %d of %d wrote %s", arguments.output_file, *place[:2], told)
-    return 0
 
 
-def _embed_on_cluster(arguments: Any) -> int:
+def _embed_on_cluster(arguments: Any) -> None:
     """Run `--shard i/N` as task i of the cluster, so that a task that runs again keeps the existing parts."""
     if arguments.shard is not None:
         raise ElmoFastError("--ray divides the work itself; leave out --shard")
@@ -183,7 +185,6 @@ def _embed_on_cluster(arguments: Any) -> int:
         tasks = [Namespace(**{**common, "shard": f"{number}/{count}"}) for number in range(count)]
         for number, _ in enumerate(cluster.in_turn(ray, run_embed, tasks, threads, gpu), 1):
             _common.logger().info("%s: %d of %d tasks have written their parts", arguments.output_file, number, count)
-    return 0
 
 
 def _settings(arguments: Any) -> dict[str, Any]:
@@ -219,14 +220,7 @@ def device_of(name: str, place: Place) -> str:
     return f"cuda:{place.on_machine % max(1, torch.cuda.device_count())}"
 
 
-def merge_parser() -> Any:
-    parser = _common.new_parser(
-        "merge",
-        "Joins the folder PARTS, which several processes of `elmo-fast embed` wrote, into the file that one process "
-        "would have written. Checks the digest of every part first. The file appears only when it is complete; the "
-        "folder stays.",
-        shared=(),
-    )
+def merge_options(parser: Parser) -> None:
     parser.add_argument("parts", type=str, metavar="PARTS", help="folder of parts; all of them must be complete")
     parser.add_argument("output_file", type=str, metavar="OUTPUT", help="file to write")
     parser.writes("output_file")
@@ -236,13 +230,15 @@ def merge_parser() -> Any:
         "format of the file, as in `elmo-fast embed` (default: by the ending of OUTPUT; without one: as given there)",
     )
     parser.shared("file_friendly_logging")
-    return parser
 
 
-def run_merge(arguments: Any) -> int:
+def run_merge(arguments: Any) -> None:
+    """Join the parts that several processes of `elmo-fast embed` wrote into the file that one would have written.
+
+    Checks the digest of every part first. The file appears only when it is complete; the folder stays.
+    """
     from elmo_fast.parts import merge_parts
 
     with _common.Progress(arguments, unit="sentences") as progress:
         count = merge_parts(arguments.parts, arguments.output_file, arguments.format, progress.reach)
     _common.logger().info("%s: %d sentences", arguments.output_file, count)
-    return 0

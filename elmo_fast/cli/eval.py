@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from elmo_fast.cli import _common
+from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import write_json, writing
 
@@ -15,13 +16,9 @@ COLUMNS = ("line", "words", "nats_forward", "nats_backward", "perplexity_forward
 MOST_NATS = 700.0
 
 
-def build_parser() -> Any:
-    """Build the flags of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
-    parser = _common.new_parser(
-        "eval",
-        "Prints the perplexity of held-out text: forward, backward and mean, always over the whole vocabulary.",
-    )
-    parser.shared(*_common.MODEL_OPTIONS, "softmax_file", "tokenizer")
+def eval_options(parser: Parser) -> None:
+    """Add the options of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
+    parser.shared(*COMPUTING, *MODEL_OPTIONS, "softmax_file", "tokenizer")
     parser.option("save_dir", str, "same as --model")
     parser.option("vocab_file", str, "vocabulary of the model (default: its vocab.txt)")
     parser.option(
@@ -40,31 +37,16 @@ def build_parser() -> Any:
         metavar="FILE",
     )
     parser.shared("file_friendly_logging")
-    return parser
 
 
-def _check(arguments: Any) -> None:
-    if arguments.test_prefix is None:
-        raise ElmoFastError("--test_prefix must name the text to evaluate, as in 'corpus/heldout-*'; got nothing")
-    if arguments.model is not None and arguments.save_dir is not None:
-        raise ElmoFastError("--model and --save_dir name the same thing; give one of them")
-    arguments.model, arguments.save_dir = arguments.model or arguments.save_dir, None
-    for name in ("batch_size", "unroll_steps"):
-        if not 1 <= (value := getattr(arguments, name)) <= MOST:
-            raise ElmoFastError(f"--{name} must be {'1 or more' if value < 1 else f'at most {MOST}'}; got {value}")
-    _common.resolve_model(arguments)
-
-
-def run(arguments: Any) -> int:
-    """Print the perplexity; write it as JSON, and that of each sentence as a table, if requested."""
+def run_eval(arguments: Any) -> None:
+    """Print the perplexity of held-out text: forward, backward and mean, always over the whole vocabulary."""
     from elmo_fast.pretrain.evaluate import evaluate
     from elmo_fast.text import rereadable
 
-    _check(arguments)
-    device = _common.set_up(arguments)
-    model, vocabulary = _loaded(arguments, device)
-    given = arguments.test_prefix
-    with rereadable(given) if given == "-" else contextlib.nullcontext(given) as text:
+    model, vocabulary, device = _loaded(arguments)
+    source = arguments.test_prefix
+    with rereadable(source) if source == "-" else contextlib.nullcontext(source) as text:
         corpus = _read(text, vocabulary, arguments.tokenizer or model.options.tokenizer)
         with _common.Progress(arguments, corpus.positions) as progress:
             perplexity = evaluate(
@@ -92,24 +74,31 @@ def run(arguments: Any) -> int:
             "how": perplexity.how or "softmax over the whole vocabulary",
         }
         write_json(arguments.output, figures, indent=2)
-    return 0
 
 
-def _loaded(arguments: Any, device: Any) -> tuple[Any, Any]:
-    """Return the language model on its device, and its vocabulary."""
+def _loaded(arguments: Any) -> tuple[Any, Any, Any]:
+    """Check the options; return the language model, its vocabulary and its device."""
     from elmo_fast.pretrain.checkpoint import find_vocabulary_file
     from elmo_fast.pretrain.language_model import LanguageModel
     from elmo_fast.text import Vocabulary
 
+    if arguments.test_prefix is None:
+        raise ElmoFastError("--test_prefix must name the text to evaluate, as in 'corpus/heldout-*'; got nothing")
+    if arguments.model is not None and arguments.save_dir is not None:
+        raise ElmoFastError("--model and --save_dir name the same thing; give one of them")
+    arguments.model, arguments.save_dir = arguments.model or arguments.save_dir, None
+    for name in ("batch_size", "unroll_steps"):
+        if not 1 <= (value := getattr(arguments, name)) <= MOST:
+            raise ElmoFastError(f"--{name} must be {'1 or more' if value < 1 else f'at most {MOST}'}; got {value}")
+    _common.resolve_model(arguments)
+    device = _common.set_up(arguments, trained=True)
     state, options = _common.load_state(arguments)
     model = LanguageModel.from_checkpoint(options, state, precision=arguments.precision).to(device)
-    if (folder := arguments.model) is not None:
-        arguments.vocab_file = arguments.vocab_file or find_vocabulary_file(folder)
+    if arguments.model is not None:
+        arguments.vocab_file = arguments.vocab_file or find_vocabulary_file(arguments.model)
     elif arguments.vocab_file is None:
         raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")
-    vocabulary = Vocabulary.read(arguments.vocab_file)
-    _common.leave_busy_processors(arguments)
-    return model, vocabulary
+    return model, Vocabulary.read(arguments.vocab_file), device
 
 
 def _read(text: str, vocabulary: Any, tokenizer: Any) -> Any:

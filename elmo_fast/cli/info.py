@@ -8,6 +8,7 @@ from typing import Any
 
 from elmo_fast import __version__
 from elmo_fast.cli import _common, check
+from elmo_fast.cli._parser import COMPUTING, MODEL_NAMES, Parser
 
 CPUINFO = pathlib.Path("/proc/cpuinfo")  # Linux only; torch's name of the CPU is printed everywhere
 # The features in it that the kernels use, on x86-64 and on Arm.
@@ -16,25 +17,21 @@ ARM_FLAGS = ("asimd", "bf16", "i8mm")
 LIBRARIES = ("torch", "triton", "numpy", "safetensors", "h5py", "tqdm", "jsonargparse")
 
 
-def build_parser() -> Any:
-    parser = _common.new_parser(
-        "info",
-        "Shows versions, the CPU, and which kernels run here and why not the others. With --model, or --options_file "
-        "and --weight_file, reads and checks a model and describes it instead.",
-    )
-    parser.shared(*_common.MODEL_NAMES)
-    return parser
+def info_options(parser: Parser) -> None:
+    parser.shared(*COMPUTING, *MODEL_NAMES)
 
 
-def run(arguments: Any) -> int:
+def run_info(arguments: Any) -> None:
+    """Show versions, the CPU, and which kernels run here and why not the others.
+
+    With --model, or --options_file and --weight_file, reads and checks a model and describes it instead.
+    """
     device = _common.set_up(arguments)
     if _common.names_model(arguments):
-        for line in model(arguments):
-            print(line)
-        return 0
-    for line in [*versions(), *processor(), *devices(), *extension(), *precisions(), "", *backends(device)]:
-        print(line)
-    return 0
+        lines = model(arguments)
+    else:
+        lines = [*versions(), *processor(), *devices(), *extension(), *precisions(), "", *backends(device)]
+    print("\n".join(lines))
 
 
 def model(arguments: Any) -> list[str]:
@@ -43,10 +40,9 @@ def model(arguments: Any) -> list[str]:
     from elmo_fast.pretrain.model_card import described_model
 
     _common.resolve_model(arguments)
-    rows = {"format": format_of(arguments.model or arguments.weight_file)} | described_model(
-        *_common.load_state(arguments)
-    )
-    return [f"{name}: {value}" for name, value in rows.items()]
+    rows = described_model(*_common.load_state(arguments))
+    known = format_of(arguments.model or arguments.weight_file)
+    return [f"format: {known}", *(f"{name}: {value}" for name, value in rows.items())]
 
 
 def versions() -> list[str]:

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib
+import inspect
 import os
 import signal
 import sys
@@ -86,16 +87,22 @@ INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
-def functions_of(command: str) -> tuple[Callable[[], Parser], Callable[[Any], Any]]:
-    """Return the functions that build a command's parser and run it with the parsed options.
-
-    A module of one command calls them build_parser and run; one of several WORD_parser and run_WORD.
-    """
+def functions_of(command: str) -> tuple[Callable[[Parser], None], Callable[[Any], Any]]:
+    """Return WORD_options, which adds a command's options to its parser, and run_WORD, whose docstring is its help."""
     module = importlib.import_module(f"elmo_fast.cli.{COMMANDS[command][0]}")
-    if hasattr(module, "build_parser"):
-        return module.build_parser, module.run
     word = command.split()[-1].replace("-", "_")
-    return getattr(module, f"{word}_parser"), getattr(module, f"run_{word}")
+    return getattr(module, f"{word}_options", lambda parser: None), getattr(module, f"run_{word}")
+
+
+def parser_of(command: str) -> Parser:
+    """Return the parser of a command, or of a group of commands."""
+    if command in GROUPS:
+        return Parser(GROUPS[command])
+    options, run = functions_of(command)
+    parser = Parser(inspect.getdoc(run))
+    parser.common()
+    options(parser)
+    return parser
 
 
 def parsers(chosen: str | None = None) -> dict[str, Parser]:
@@ -113,7 +120,7 @@ def parsers(chosen: str | None = None) -> dict[str, Parser]:
     for name, (_, sentence) in COMMANDS.items():
         group, _, word = name.rpartition(" ")
         if chosen in (None, name.split()[0]):
-            parser = found[name] = Parser(description=GROUPS[name]) if name in GROUPS else functions_of(name)[0]()
+            parser = found[name] = parser_of(name)
         elif group:
             continue
         else:

@@ -7,21 +7,17 @@ import shutil
 from typing import Any, Literal
 
 from elmo_fast.cli import _common
+from elmo_fast.cli._parser import MODEL_NAMES, Parser
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import reading, writing
 from elmo_fast.memory import size
 
 
-def models_parser() -> Any:
-    return _common.new_parser(
-        "models",
-        "Lists the models that have a name, which every command takes as --model and `from_pretrained` as its "
-        "argument: the one that comes with elmo_fast, and AllenNLP's published ones, downloaded on first use.",
-        shared=(),
-    )
+def run_models(arguments: Any) -> None:
+    """List the models that have a name, which every command takes as --model and `from_pretrained` as its argument.
 
-
-def run_models(arguments: Any) -> int:
+    They are the one that comes with elmo_fast, and AllenNLP's published ones, downloaded on first use.
+    """
     from elmo_fast.checkpoints import PUBLISHED, bundled_models, cached_folder, named_folder
 
     rows = [("name", "size", "where", "trained on")]
@@ -38,20 +34,13 @@ def run_models(arguments: Any) -> int:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    return 0
 
 
 def _size_of(folder: Any) -> str:
     return size(sum(file.stat().st_size for file in folder.iterdir()))
 
 
-def download_parser() -> Any:
-    parser = _common.new_parser(
-        "download",
-        "Downloads a published model, or a model (weights, options, vocab.txt, README.md) from the Hugging Face hub, "
-        "checks that it is complete, and prints its folder, which every command accepts as --model.",
-        shared=(),
-    )
+def download_options(parser: Parser) -> None:
     parser.add_argument(
         "name",
         type=str,
@@ -60,48 +49,45 @@ def download_parser() -> Any:
     )
     parser.shared("prefix")
     parser.option("out_dir", str, "folder to write (default: torch's cache, which TORCH_HOME moves, or the hub's)")
-    return parser
 
 
-def run_download(arguments: Any) -> int:
+def run_download(arguments: Any) -> None:
+    """Download a published model, or a model from the Hugging Face hub, check that it is complete, print its folder.
+
+    A model is weights, options, vocab.txt and README.md; every command accepts the folder as --model.
+    """
     from elmo_fast.checkpoints import PUBLISHED, fetch, load_checkpoint, published_folder
 
     download = published_folder if arguments.name in PUBLISHED else fetch
     folder = download(arguments.name, arguments.out_dir)
     load_checkpoint(folder, prefix=arguments.prefix)
     print(folder)
-    return 0
 
 
-def upload_parser() -> Any:
-    parser = _common.new_parser(
-        "upload",
-        "Uploads a model to the Hugging Face hub: its weights, its options, vocab.txt and a page about it (README.md "
-        "of FOLDER or, if there is none, one generated from the options and the run's metrics.jsonl). Nothing else is "
-        "uploaded. Log in first: `hf auth login`, or HF_TOKEN in the environment.",
-        shared=(),
-    )
+def upload_options(parser: Parser) -> None:
     parser.add_argument("folder", type=str, help="folder of a model; of an unfinished run: its newest checkpoint")
     parser.add_argument("repo", type=str, help="user/name on the hub; created if it does not exist")
     parser.shared("prefix")
-    parser.flag("private", "make the repository private; refused if it exists and is public")
+    parser.option("private", None, "make the repository private; refused if it exists and is public")
     parser.option("licence", str, "license of the weights, as the hub spells it, such as mit")
-    return parser
 
 
-def run_upload(arguments: Any) -> int:
-    """Read the whole model, so that nothing damaged is uploaded; then upload it and print its address."""
+def run_upload(arguments: Any) -> None:
+    """Upload a model to the Hugging Face hub: its weights, its options, vocab.txt and a page about it.
+
+    The page is README.md of FOLDER or, without one, generated from the options and the run's metrics.jsonl. Nothing
+    else is uploaded. Log in first: `hf auth login`, or HF_TOKEN in the environment.
+    """
     from elmo_fast.checkpoints import file_beside, load_checkpoint, model_files, model_folder, offer
 
     if arguments.licence is not None and not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", arguments.licence):
         raise ElmoFastError(f"--licence must be one word such as mit or apache-2.0; got {arguments.licence!r}")
     folder = model_folder(arguments.folder)
-    state, options = load_checkpoint(folder, prefix=arguments.prefix)
+    state, options = load_checkpoint(folder, prefix=arguments.prefix)  # all of it: nothing damaged is uploaded
     files = [*model_files(folder), *filter(None, [file_beside(folder)])]
     page = page_of(arguments, folder, state, options)
     address = offer(arguments.repo, files, page, private=arguments.private)
     print(f"{address}: {', '.join(file.name for file in files)}, README.md")
-    return 0
 
 
 def page_of(arguments: Any, folder: pathlib.Path, state: Any, options: Any) -> str:
@@ -146,13 +132,8 @@ WRITTEN = {
 TOLERANCE = 1e-5
 
 
-def convert_parser() -> Any:
-    parser = _common.new_parser(
-        "convert",
-        "Converts a model to another format, reads the result back, and compares the vectors of both on sample text.",
-        shared=("threads",),
-    )
-    parser.shared(*_common.MODEL_NAMES, "softmax_file")
+def convert_options(parser: Parser) -> None:
+    parser.shared("threads", *MODEL_NAMES, "softmax_file")
     parser.option(
         "to",
         Literal["safetensors", "hdf5"],
@@ -168,11 +149,10 @@ def convert_parser() -> Any:
         default="float32",
     )
     parser.option("out_dir", str, "folder to write", required=True)
-    return parser
 
 
-def run_convert(arguments: Any) -> int:
-    """Convert, then verify; exit status 2, with the files removed again, if the vectors differ."""
+def run_convert(arguments: Any) -> None:
+    """Convert a model to another format, read the result back, and compare the vectors of both on sample text."""
     from elmo_fast.checkpoints import from_int8, to_int8
 
     _common.resolve_model(arguments)
@@ -205,7 +185,6 @@ def run_convert(arguments: Any) -> int:
     rounded_to = " from the weights rounded to int8" if int8 else ""
     read_back = f"read back, {what} differ by at most {difference:.3g}{rounded_to}"
     print(f"{folder}: {', '.join(file.name for file in files)} | {read_back}")
-    return 0
 
 
 def write(to: str, folder: pathlib.Path, state: Any, options: Any, precision: str) -> list[pathlib.Path]:

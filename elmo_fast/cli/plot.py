@@ -1,13 +1,13 @@
 """`elmo-fast plot`: pictures of runs, layers, words and senses."""
 
 import os
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.cli import _common
+from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
 from elmo_fast.errors import ElmoFastError, check_counts
 
 SHOWN_MISSING = 10
@@ -16,9 +16,10 @@ Labelled = tuple[list[str], npt.NDArray[np.float32], dict[str, list[str]]]
 
 
 def add_vector_options(parser: Any, count: int) -> None:
-    """Add --vectors, or a model with --words, --word_file or --text."""
+    """Add --vectors, or a model with --words, --word_file or --text; and the common options."""
+    parser.shared(*COMPUTING)
     parser.option("vectors", str, "word vectors: word2vec, GloVe or safetensors, plain or .gz")
-    parser.shared(*_common.MODEL_OPTIONS, "tokenizer")
+    parser.shared(*MODEL_OPTIONS, "tokenizer")
     parser.option("words", str, "words to draw; with a model: by its character encoder", [], nargs="+")
     parser.option("word_file", str, "file of more words, one per line")
     parser.option("text", str, f"with a model: draw the tokens of this {_common.TEXT}")
@@ -76,13 +77,7 @@ def _of_characters(arguments: Any, words: list[str]) -> Labelled:
 
 def _of_tokens(arguments: Any) -> Labelled:
     """Return `count` tokens of a text, sampled by the seed, each in its sentence."""
-    from elmo_fast.pictures import find_occurrences
-
-    options = {"seed": arguments.seed, "tokenizer": _common.tokenizer_of(arguments)}
-    tokens, total = find_occurrences(arguments.text, None, most=arguments.count, **options)
-    if total > len(tokens):
-        _common.logger().info("sampled %d of %d tokens", len(tokens), total)
-    matrix, _ = embedded(arguments, tokens)
+    tokens, _, matrix, _ = in_sentences(arguments, None, most=arguments.count)
     columns = {
         "line": [str(token.line + 1) for token in tokens],
         "sentence": [" ".join(token.tokens) for token in tokens],
@@ -90,34 +85,33 @@ def _of_tokens(arguments: Any) -> Labelled:
     return ([token.tokens[token.place] for token in tokens], matrix, columns)
 
 
-def embedded(arguments: Any, occurrences: Sequence[Any]) -> tuple[npt.NDArray[np.float32], int]:
-    """Return the vectors of tokens in their sentences, and the number of the layer."""
+def in_sentences(arguments: Any, word: str | None, **options: Any) -> tuple[list[Any], int, npt.NDArray[Any], int]:
+    """Return occurrences of a word of --text (None: of all), how many there are, their vectors, the layer's number."""
     from elmo_fast.modules.layers import layer_number
-    from elmo_fast.pictures import occurrence_vectors
+    from elmo_fast.pictures import find_occurrences, occurrence_vectors
 
+    options |= {"seed": arguments.seed, "tokenizer": _common.tokenizer_of(arguments)}
+    occurrences, every = find_occurrences(arguments.text, word, **options)
+    if every > len(occurrences):
+        _common.logger().info("sampled %d of %d tokens", len(occurrences), every)
     embedder = _common.load_embedder(arguments)
     number = layer_number(arguments.layer, embedder.elmo_bilm.num_layers)
     total = sum(len(tokens) for tokens in {one.line: one.tokens for one in occurrences}.values())
     with _common.Progress(arguments, total) as progress:
-        options = {"batch_size": arguments.batch_size, "progress": progress.add}
-        vectors = occurrence_vectors(embedder, occurrences, number, **options)
-    return vectors, number
+        vectors = occurrence_vectors(
+            embedder, occurrences, number, batch_size=arguments.batch_size, progress=progress.add
+        )
+    return occurrences, every, vectors, number
 
 
-def curves_parser() -> Any:
-    parser = _common.new_parser(
-        "plot curves",
-        "Draws the perplexity of training and held-out text, the speed and the gradient norm of a pretraining run, "
-        "finished or not, from its metrics.jsonl.",
-        shared=(),
-    )
+def curves_options(parser: Parser) -> None:
     parser.add_argument("run", type=str, help="folder of the run (--save_dir of `elmo-fast pretrain`)")
     parser.output("output", "picture to write: .png, .pdf or .svg (default: RUN/curves.png)")
     parser.option("also", str, "folders of other runs to draw in the same picture", [], nargs="+", metavar="RUN")
-    return parser
 
 
-def run_curves(arguments: Any) -> int:
+def run_curves(arguments: Any) -> None:
+    """Draw the perplexity, speed and gradient norm of a pretraining run, finished or not, from its metrics.jsonl."""
     from elmo_fast.pictures import draw_curves
     from elmo_fast.pretrain.metrics import read_metrics
 
@@ -125,25 +119,17 @@ def run_curves(arguments: Any) -> int:
     output = arguments.output or os.path.join(folders[0], "curves.png")
     draw_curves({folder: read_metrics(folder) for folder in folders}, output)
     print(output)
-    return 0
 
 
-def layers_parser() -> Any:
-    parser = _common.new_parser(
-        "plot layers",
-        "Draws how much the scalar mixes use each layer, from a model with mixes (Elmo.save_pretrained) or a trained "
-        "task (its folder or results.json).",
-        shared=(),
-    )
+def layers_options(parser: Parser) -> None:
     parser.add_argument("source", type=str, nargs="+", help="folder of a model or task, or its results.json")
     parser.shared("prefix")
     parser.output("output", "picture to write: .png, .pdf or .svg", "layers.png")
     parser.shared("title")
-    return parser
 
 
-def run_layers(arguments: Any) -> int:
-    """Read the weights of every source, then draw; with several sources, their names prefix the mixes'."""
+def run_layers(arguments: Any) -> None:
+    """Draw how much the scalar mixes of models (Elmo.save_pretrained) or trained tasks use each layer."""
     from elmo_fast.pictures import layer_weights, read_layer_weights
 
     groups: dict[str, list[float]] = {}
@@ -154,28 +140,25 @@ def run_layers(arguments: Any) -> int:
     for name, weights in groups.items():
         _common.logger().info("%s  %s", name, "  ".join(f"{weight:.3f}" for weight in weights))
     print(arguments.output)
-    return 0
 
 
 SHOWN = 20
 
 
-def words_parser() -> Any:
-    parser = _common.new_parser(
-        "plot words",
-        "Draws words with similar vectors close together: the words of a vectors file, words by a model's character "
-        "encoder (--model, --words), or the tokens of a text in their sentences (--model, --text).",
-    )
+def words_options(parser: Parser) -> None:
     add_vector_options(parser, count=300)
     parser.option("method", Literal["tsne", "pca"], "projection to two dimensions", "tsne")
     parser.option("most_labels", int, "maximum number of labels; further words are points without one", 300)
     parser.output("output", "picture to write: .png, .pdf or .svg", "words.png")
     parser.shared("title")
-    return parser
 
 
-def run_words(arguments: Any) -> int:
-    """Read or compute the vectors, then draw; say which labels had no room."""
+def run_words(arguments: Any) -> None:
+    """Draw words with similar vectors close together.
+
+    They are the words of a vectors file, words by a model's character encoder (--model, --words), or the tokens of a
+    text in their sentences (--model, --text).
+    """
     from elmo_fast.pictures import words_picture
     from elmo_fast.pictures.style import format_of
 
@@ -187,16 +170,10 @@ def run_words(arguments: Any) -> int:
         shown = ", ".join(drawn.omitted[:SHOWN]) + (" ..." if len(drawn.omitted) > SHOWN else "")
         _common.logger().info("no room for %d labels: %s", len(drawn.omitted), shown)
     print(arguments.output)
-    return 0
 
 
-def senses_parser() -> Any:
-    parser = _common.new_parser(
-        "plot senses",
-        "Draws each occurrence of a word in a text as a point, by the vector that a model gives it in its sentence, "
-        "coloured by cluster. A .html page shows the sentence of the point under the mouse.",
-    )
-    parser.shared(*_common.MODEL_OPTIONS, "tokenizer")
+def senses_options(parser: Parser) -> None:
+    parser.shared(*COMPUTING, *MODEL_OPTIONS, "tokenizer")
     parser.option("word", str, "the word, a token of the text", required=True)
     parser.option("text", str, _common.TEXT, required=True)
     parser.output("output", "files to write: .html, .png, .pdf, .svg", ["senses.html"], nargs="+")
@@ -204,14 +181,17 @@ def senses_parser() -> Any:
     parser.option("clusters", str, 'number of clusters, or "auto" (the best silhouette)', "auto")
     parser.option("clustering", Literal["kmeans", "agglomerative"], "method of clustering", "kmeans")
     parser.option("method", Literal["pca", "tsne"], "projection to two dimensions", "pca")
-    parser.flag("match_case", "distinguish upper and lower case")
+    parser.option("match_case", None, "distinguish upper and lower case")
     parser.option("most", int, "maximum number of occurrences, sampled by --seed", 2000)
     parser.shared("batch_size")
-    return parser
 
 
-def run_senses(arguments: Any) -> int:
-    from elmo_fast.pictures import find_occurrences, senses_of, senses_picture, write_senses_page
+def run_senses(arguments: Any) -> None:
+    """Draw each occurrence of a word in a text as a point, by its vector in its sentence, coloured by cluster.
+
+    A .html page shows the sentence of the point under the mouse.
+    """
+    from elmo_fast.pictures import senses_of, senses_picture, write_senses_page
     from elmo_fast.pictures.style import format_of
 
     pages = [output for output in arguments.output if output.lower().endswith((".html", ".htm"))]
@@ -221,13 +201,8 @@ def run_senses(arguments: Any) -> int:
     if arguments.clusters != "auto" and not arguments.clusters.isdecimal():
         raise ElmoFastError(f'--clusters must be "auto" or a number; got {arguments.clusters!r}')
     _common.resolve_model(arguments)
-    chosen = _common.named(arguments, "most", "match_case", "seed")
-    occurrences, total = find_occurrences(
-        arguments.text, arguments.word, tokenizer=_common.tokenizer_of(arguments), **chosen
-    )
-    if total > len(occurrences):
-        _common.logger().info("%d of %d occurrences are drawn", len(occurrences), total)
-    vectors, number = embedded(arguments, occurrences)
+    chosen = _common.named(arguments, "most", "match_case")
+    occurrences, total, vectors, number = in_sentences(arguments, arguments.word, **chosen)
     model = os.path.basename(os.path.normpath(arguments.model or arguments.weight_file))
     about = f"{os.path.basename(arguments.text)}, layer {number} of {model}"
     clusters = arguments.clusters if arguments.clusters == "auto" else int(arguments.clusters)
@@ -242,26 +217,22 @@ def run_senses(arguments: Any) -> int:
         else:
             senses_picture(senses, arguments.word, output, about)
         print(output)
-    return 0
 
 
-def projector_parser() -> Any:
-    parser = _common.new_parser(
-        "plot projector",
-        "Writes tensors.tsv, metadata.tsv and projector_config.pbtxt: `tensorboard --logdir OUT_DIR` shows them, and "
-        "projector.tensorflow.org loads the first two. The vectors are chosen as for `elmo-fast plot words`.",
-    )
+def projector_options(parser: Parser) -> None:
     add_vector_options(parser, count=10_000)
     parser.option("out_dir", str, "folder to write", required=True)
     parser.writes("out_dir", "tensors.tsv", "metadata.tsv", "projector_config.pbtxt")
-    return parser
 
 
-def run_projector(arguments: Any) -> int:
+def run_projector(arguments: Any) -> None:
+    """Write tensors.tsv, metadata.tsv and projector_config.pbtxt, which `tensorboard --logdir OUT_DIR` shows.
+
+    projector.tensorflow.org loads the first two. The vectors are chosen as for `elmo-fast plot words`.
+    """
     from elmo_fast.pictures import write_projector
 
     words, matrix, columns = read_vectors(arguments)
     folder = write_projector(words, matrix, arguments.out_dir, columns)
     _common.logger().info("%d vectors of %d numbers; to view them: tensorboard --logdir %s", *matrix.shape, folder)
     print(folder)
-    return 0

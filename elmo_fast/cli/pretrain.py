@@ -1,14 +1,13 @@
 """`elmo-fast pretrain`: trains a bidirectional language model on your own text."""
 
-import difflib
 import logging
 import os
 import sys
 from typing import Any
 
 from elmo_fast.cli import check
-from elmo_fast.cli._common import logger, new_parser, set_up, values_of
-from elmo_fast.cli._parser import ConfigFile
+from elmo_fast.cli._common import logger, set_up, values_of
+from elmo_fast.cli._parser import COMPUTING, Parser
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, preset_file, presets
 
@@ -16,40 +15,24 @@ from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, preset_file, pre
 _OTHER_NAMES = {"save_dir": ["-s", "--serialization_dir"]}
 
 
-class PresetOrFile(ConfigFile):
-    """--config, which also takes the name of a preset if no file has that name."""
-
-    def path_of(self, value: str) -> str:
-        """Return the file, or that of the preset."""
-        if os.path.exists(value):
-            return value
-        if value not in presets():
-            close = difflib.get_close_matches(value, presets(), n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise ElmoFastError(f"--config {value}: neither a file nor a preset; presets: {', '.join(presets())}{hint}")
-        return str(preset_file(value))
-
-
-def build_parser() -> Any:
-    """Make every field of the configuration a flag; --config takes a file or the name of a preset."""
-    parser = new_parser(
-        "pretrain",
-        f"Trains a bidirectional language model. Start from a preset: --config {' | '.join(presets())}.",
-        PresetOrFile,
-        "name of a preset, or YAML, JSON or TOML file of these options",
-    )
-    parser.flag(
+def pretrain_options(parser: Parser) -> None:
+    """Make every field of the configuration an option; --config takes a file or the name of a preset."""
+    parser.presets = {name: str(preset_file(name)) for name in presets()}
+    parser._option_string_actions["--config"].help = "name of a preset, or YAML, JSON or TOML file of these options"
+    parser.description = f"{parser.description} Start from a preset: --config {' | '.join(presets())}."
+    parser.shared(*COMPUTING)
+    parser.option(
         "dry_run",
+        None,
         "report weights, memory, disk, steps, and hours at the speed of a few steps measured here; write nothing",
     )
     parser.option("n_gpus", int, "bilm-tf's flag: prints the torchrun command to use instead")
     for name, section in SECTIONS.items():
         parser.fields(section, name, _OTHER_NAMES)
-    return parser
 
 
-def run(arguments: Any) -> int:
-    """Train; return 128 + the signal's number after Ctrl-C (130) or SIGTERM (143), with everything saved."""
+def run_pretrain(arguments: Any) -> int:
+    """Train a bidirectional language model."""
     from elmo_fast.pretrain.run import dry_run, pretrain
 
     if (arguments.n_gpus or 1) > 1 and "WORLD_SIZE" not in os.environ:
@@ -71,6 +54,7 @@ def run(arguments: Any) -> int:
         logger().info(f"next   elmo-fast eval --save_dir {done.folder} --test_prefix FILES")
         logger().info(f"       elmo-fast embed IN.txt OUT.hdf5 --average --model {done.folder}")
         logger().info(f"       elmo-fast plot {done.folder}")
+    # Ctrl-C is 130, SIGTERM 143; either way everything is saved.
     status = 128 + done.signal if interrupted else 0
     if "TORCHELASTIC_RUN_ID" in os.environ:
         # Everything is written. A gloo thread that wakes up while Python shuts down would abort the process, and

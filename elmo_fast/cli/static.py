@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from elmo_fast.cli import _common
+from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.files import write_json
 
@@ -12,7 +13,8 @@ Format = Literal["auto", "word2vec-binary", "word2vec-text", "glove", "safetenso
 
 
 def add_reading(parser: Any) -> None:
-    """Add the file to read, positional, and how."""
+    """Add the file to read, positional, and how; and the common options."""
+    parser.shared(*COMPUTING)
     parser.add_argument(
         "vectors", type=str, help="word vectors: word2vec (binary or text), GloVe or safetensors, plain or .gz"
     )
@@ -57,51 +59,50 @@ def check_output(arguments: Any) -> None:
     format_to_write(arguments.output, arguments.output_format)
 
 
-# Defaults that differ between word2vec (sg, cbow) and GloVe, and the options that only one of them has.
-WORD2VEC = {"epochs": 5, "window": 5, "learning_rate": 0.025}
-WORD2VEC_ALONE = ("objective", "negative", "sample", "workers")
-GLOVE = {"epochs": 25, "window": 10, "learning_rate": 0.05}
-GLOVE_ALONE = ("x_max",)
+# The settings of word2vec (sg, cbow) and of GloVe, with their defaults.
+WORD2VEC: dict[str, Any] = {"epochs": 5, "window": 5, "learning_rate": 0.025, "objective": "ns"}
+WORD2VEC |= {"negative": 5, "sample": 1e-3, "workers": 1}
+GLOVE: dict[str, Any] = {"epochs": 25, "window": 10, "learning_rate": 0.05, "x_max": 100.0}
 
 
-def train_parser() -> Any:
-    parser = _common.new_parser(
-        "static train",
-        "Trains word vectors on text of one sentence per line, words separated by spaces. gensim trains sg and cbow "
-        "(word2vec; needs the extra `static`), elmo_fast trains glove. After every pass a line shows its time and "
-        "speed, and GloVe's loss (gensim's is known to be wrong).",
-    )
-    parser.shared("train_prefix")
+def train_options(parser: Parser) -> None:
+    parser.shared(*COMPUTING)
+    parser.shared("train_prefix", required=True)
     parser.option("algo", Literal["sg", "cbow", "glove"], "skip-gram, CBOW or GloVe", "sg")
     parser.option("dimension", int, "width of the vectors", 100)
     parser.shared("min_count", default=5)
     parser.option("epochs", int, "passes over the text (default: 5; glove: 25)")
     parser.option("window", int, "words of context on each side (default: 5; glove: 10)")
     parser.option("learning_rate", float, "initial learning rate (default: 0.025; glove: 0.05)")
-    parser.option(
-        "objective", Literal["ns", "hs"], "sg, cbow: ns (negative sampling) or hs (hierarchical softmax)", "ns"
-    )
-    parser.option("negative", int, "sg, cbow with ns: random words per word", 5)
-    parser.option("sample", float, "sg, cbow: downsample words with a larger share of the text than this", 1e-3)
-    parser.option("workers", int, "sg, cbow: number of threads; with more than 1, results are not reproducible", 1)
-    parser.option("x_max", float, "glove: pairs this frequent have weight 1; use 10 for a few million words", 100.0)
+    objective = "sg, cbow: ns (negative sampling) or hs (hierarchical softmax) (default: ns)"
+    parser.option("objective", Literal["ns", "hs"], objective)
+    parser.option("negative", int, "sg, cbow with ns: random words per word (default: 5)")
+    rare = "sg, cbow: downsample words that are a larger fraction of the text than this (default: 0.001)"
+    parser.option("sample", float, rare)
+    threads = "sg, cbow: number of threads; with more than 1, results are not reproducible (default: 1)"
+    parser.option("workers", int, threads)
+    weight = "glove: pairs this frequent have weight 1; use 10 for a few million words (default: 100)"
+    parser.option("x_max", float, weight)
     parser.shared("file_friendly_logging")
     add_output(parser)
     parser.output("results", "JSON file to write the settings and a row per pass to")
-    return parser
 
 
-def run_train(arguments: Any) -> int:
+def run_train(arguments: Any) -> None:
+    """Train word vectors on text of one sentence per line, words separated by spaces.
+
+    gensim trains sg and cbow (word2vec; needs the extra `static`), elmo_fast trains glove. After every pass a line
+    shows its time and speed, and GloVe's loss (gensim's is known to be wrong).
+    """
     check_output(arguments)
     set_up(arguments)
     glove = arguments.algo == "glove"
-    defaults, own, others = (GLOVE, GLOVE_ALONE, WORD2VEC_ALONE) if glove else (WORD2VEC, WORD2VEC_ALONE, GLOVE_ALONE)
-    usual = train_parser().get_defaults()
-    for name in others:
-        if getattr(arguments, name) != getattr(usual, name):
+    defaults, others = (GLOVE, WORD2VEC) if glove else (WORD2VEC, GLOVE)
+    for name in others.keys() - defaults.keys():
+        if getattr(arguments, name) not in (None, others[name]):
             raise ElmoFastError(f"--{name} does nothing with --algo {arguments.algo}; leave it out")
-    given = {name: value for name, value in _common.named(arguments, *defaults).items() if value is not None}
-    settings = {**defaults, **given, **_common.named(arguments, "dimension", "min_count", "seed", *own)}
+    typed = {name: value for name, value in _common.named(arguments, *defaults).items() if value is not None}
+    settings: dict[str, Any] = {**defaults, **typed, **_common.named(arguments, "dimension", "min_count", "seed")}
     passes: list[dict[str, Any]] = []
 
     def report(epoch: Any) -> None:
@@ -123,7 +124,6 @@ def run_train(arguments: Any) -> int:
         about = _common.named(arguments, "algo", "train_prefix", "output")
         told = {**about, "words": len(vectors), "settings": settings, "passes": passes}
         write_json(arguments.results, told, indent=2)
-    return 0
 
 
 def _bars(arguments: Any) -> Callable[[str, int, int], None]:
@@ -141,14 +141,7 @@ def _bars(arguments: Any) -> Callable[[str, int, int], None]:
     return progress
 
 
-def eval_parser() -> Any:
-    parser = _common.new_parser(
-        "static eval",
-        "Scores word vectors as gensim does: analogies (a : b = c : ?, 3CosAdd) by section, and how their "
-        "cosines correlate with human scores of word pairs (Pearson, Spearman). Coverage is the share of a set whose "
-        "words have vectors: compare two files only at equal coverage. Without --analogies and --pairs the sets are "
-        "those in gensim: Google's analogies, WordSim-353, SimLex-999.",
-    )
+def eval_options(parser: Parser) -> None:
     add_reading(parser)
     parser.option("analogies", str, "file of analogies: lines of four words; sections begin with ': NAME'")
     parser.option("pairs", str, "files of word pairs: two words and a score per line, separated by tabs", [], nargs="+")
@@ -156,10 +149,15 @@ def eval_parser() -> Any:
     parser.option("case_insensitive", bool, "ignore case", True)
     parser.option("unknown_as_wrong", bool, "count analogies with unknown words as wrong, and pairs as cosine 0", False)
     parser.output("results", "JSON file to write the scores to")
-    return parser
 
 
-def run_eval(arguments: Any) -> int:
+def run_eval(arguments: Any) -> None:
+    """Score word vectors as gensim does: analogies (a : b = c : ?, 3CosAdd) by section, and similarity.
+
+    Similarity is how cosines correlate with human scores of word pairs (Pearson, Spearman). Coverage is the fraction of
+    a set whose words have vectors: compare two files only at equal coverage. Without --analogies and --pairs the sets
+    are those in gensim: Google's analogies, WordSim-353, SimLex-999.
+    """
     from elmo_fast.static import evaluate_analogies
     from elmo_fast.static.evaluation import QUESTIONS, SIMLEX999, WORDSIM353, bundled
 
@@ -179,7 +177,6 @@ def run_eval(arguments: Any) -> int:
         results["analogies"] = scores.as_dict()
     if arguments.results is not None:
         write_json(arguments.results, results, indent=2)
-    return 0
 
 
 def similarity(arguments: Any, vectors: Any, pairs: list[str]) -> dict[str, Any]:
@@ -200,12 +197,7 @@ def similarity(arguments: Any, vectors: Any, pairs: list[str]) -> dict[str, Any]
     return found
 
 
-def neighbours_parser() -> Any:
-    parser = _common.new_parser(
-        "static neighbours",
-        "Lists the words whose vectors have the largest cosine with a word's, one table per word, or with a sum and "
-        "difference of words. For tokens in their sentences use `elmo-fast neighbours`.",
-    )
+def neighbours_options(parser: Parser) -> None:
     add_reading(parser)
     parser.option("words", str, "words to look up; put the file before this option", [], nargs="+")
     parser.option(
@@ -213,10 +205,13 @@ def neighbours_parser() -> Any:
     )
     parser.shared("topn")
     parser.output("results", "JSON file to write them to")
-    return parser
 
 
-def run_neighbours(arguments: Any) -> int:
+def run_neighbours(arguments: Any) -> None:
+    """List the words whose vectors have the largest cosine with a word's, or with a sum and difference of words.
+
+    For tokens in their sentences use `elmo-fast neighbours`.
+    """
     from elmo_fast.static import most_similar, nearest_words
 
     set_up(arguments)
@@ -238,7 +233,6 @@ def run_neighbours(arguments: Any) -> int:
     if arguments.results is not None:
         as_json = {asked: [{"word": o, "cosine": c} for o, c in near] for asked, near in found.items()}
         write_json(arguments.results, as_json, indent=2)
-    return 0
 
 
 def parted(signed: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -253,45 +247,40 @@ def parted(signed: Sequence[str]) -> tuple[list[str], list[str]]:
     return plus, minus
 
 
-def convert_parser() -> Any:
-    parser = _common.new_parser(
-        "static convert",
-        "Converts word vectors to another format without loss: text has the fewest digits that give the same float32. "
-        ".safetensors is the fastest to read.",
-    )
+def convert_options(parser: Parser) -> None:
     add_reading(parser)
     add_output(parser)
-    return parser
 
 
-def run_convert(arguments: Any) -> int:
+def run_convert(arguments: Any) -> None:
+    """Convert word vectors to another format without loss: text has the fewest digits that give the same float32.
+
+    .safetensors is the fastest to read.
+    """
     set_up(arguments)
     check_output(arguments)
     write_vectors(arguments, read_vectors(arguments))
-    return 0
 
 
-def export_parser() -> Any:
-    parser = _common.new_parser(
-        "static export",
-        "Writes word vectors from an ELMo model, for programs that read word2vec's files (gensim's KeyedVectors, "
-        "elmo-fast static eval). --vocab_file: the character encoder's vectors, without context. --corpus: the mean of "
-        "a layer over each word's occurrences in a text.",
-    )
-    parser.shared(*_common.MODEL_OPTIONS, "tokenizer")
+def export_options(parser: Parser) -> None:
+    parser.shared(*COMPUTING, *MODEL_OPTIONS, "tokenizer")
     parser.option("vocab_file", str, "write the context-free vectors of these words, one per line")
     parser.option("corpus", str, f"write the mean vectors of the words of this {_common.TEXT}")
     parser.option("layer", str, 'with --corpus: layer, "top", "average", "all" or a number from 0', "top")
     parser.shared("min_count", default=1, help="with --corpus: leave out words that occur less often")
     parser.option("max_words", int, "with --corpus: maximum number of words, the most frequent")
     parser.shared("batch_size")
-    parser.shared("max_tokens", type=int, default=4096)
+    parser.shared("max_tokens", default=4096)
     parser.shared("file_friendly_logging")
     add_output(parser)
-    return parser
 
 
-def run_export(arguments: Any) -> int:
+def run_export(arguments: Any) -> None:
+    """Write word vectors from an ELMo model, for programs that read word2vec's files.
+
+    Such programs are gensim's KeyedVectors and elmo-fast static eval. --vocab_file: the character encoder's vectors,
+    without context. --corpus: the mean of a layer over each word's occurrences in a text.
+    """
     if (arguments.vocab_file is None) == (arguments.corpus is None):
         raise ElmoFastError("give --vocab_file (context-free vectors) or --corpus (means over a text)")
     from elmo_fast.static import context_free_vectors
@@ -308,7 +297,6 @@ def run_export(arguments: Any) -> int:
         with rereadable(arguments.corpus) as corpus:
             vectors = of_text(arguments, corpus)
     write_vectors(arguments, vectors)
-    return 0
 
 
 class Sentences:

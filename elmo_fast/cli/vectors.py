@@ -3,18 +3,15 @@
 from typing import Any
 
 from elmo_fast.cli import _common
+from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
 from elmo_fast.progress import duration
 from elmo_fast.text import Vocabulary, rereadable, tokenizer
 
 CONTEXT = 6
 
 
-def neighbours_parser() -> Any:
-    parser = _common.new_parser(
-        "neighbours",
-        "Lists the tokens of a corpus that are nearest to one token of a sentence, by the cosine of their vectors.",
-    )
-    parser.shared(*_common.MODEL_OPTIONS, "tokenizer")
+def neighbours_options(parser: Parser) -> None:
+    parser.shared(*COMPUTING, *MODEL_OPTIONS, "tokenizer")
     parser.option("corpus", str, _common.TEXT, required=True)
     parser.option("query", str, "sentence that contains the token", required=True)
     parser.option("index", int, "position of the token in --query, from 0", required=True)
@@ -27,10 +24,10 @@ def neighbours_parser() -> Any:
         "tokens x width (1024 in the original model) per layer",
     )
     parser.shared("file_friendly_logging")
-    return parser
 
 
-def run_neighbours(arguments: Any) -> int:
+def run_neighbours(arguments: Any) -> None:
+    """List the tokens of a corpus that are nearest to one token of a sentence, by the cosine of their vectors."""
     from elmo_fast.tokens import check_query, in_context, nearest_tokens
 
     _common.resolve_model(arguments)
@@ -47,22 +44,18 @@ def run_neighbours(arguments: Any) -> int:
         for rank, token in enumerate(near, start=1):
             shown = in_context(token.tokens, token.place, CONTEXT, ellipsis="...")
             print(f"{rank:>3}  {token.cosine:.4f}  line {token.line + 1}: {shown}")
-    return 0
 
 
-def cache_vocab_parser() -> Any:
-    parser = _common.new_parser(
-        "cache-vocab", "Writes the dataset `embedding` [words, D]: the character encoder's vector of every word."
-    )
-    parser.shared(*_common.MODEL_OPTIONS)
+def cache_vocab_options(parser: Parser) -> None:
+    parser.shared(*COMPUTING, *MODEL_OPTIONS)
     parser.option("vocab_file", str, "vocabulary: one word per line, including <S>, </S> and <UNK>", required=True)
     parser.output("output", "HDF5 file to write", required=True)
     parser.shared("batch_size", default=1024, help="words per batch")
     parser.shared("file_friendly_logging")
-    return parser
 
 
-def run_cache_vocab(arguments: Any) -> int:
+def run_cache_vocab(arguments: Any) -> None:
+    """Write the dataset `embedding` [words, D]: the character encoder's vector of every word."""
     from elmo_fast.static import write_word_vectors
 
     _common.resolve_model(arguments)
@@ -71,4 +64,3 @@ def run_cache_vocab(arguments: Any) -> int:
     with _common.Progress(arguments, len(words), unit="words") as progress:
         write_word_vectors(bilm, words, file, batch_size=arguments.batch_size, progress=progress.add)
     _common.logger().info("%s: %d words in %s", file, progress.done, duration(progress.seconds))
-    return 0

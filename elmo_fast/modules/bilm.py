@@ -16,7 +16,7 @@ from elmo_fast.checkpoints import ElmoOptions, LstmOptions
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.modules._loading import Weights, check_settings, load_state, read_bilm, section, vocabulary_of
-from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder, LexiconEncoder
+from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates, both_ways
 from elmo_fast.modules.word_encoder import CachedWords, WordEncoder, WordTable
 from elmo_fast.op_choices import Backend, InferencePrecision
@@ -65,8 +65,6 @@ class BiLM(nn.Module):
     Source: Peters et al. 2018; parameter names as in AllenNLP's `_ElmoBiLm`.
     """
 
-    cuda_graphs = False  # for pickles of older versions
-
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions,
@@ -94,8 +92,7 @@ class BiLM(nn.Module):
             words = section(state, "_word_embedding.")
             self._word_embedding = WordEncoder(self.options, requires_grad, vocabulary=vocabulary, state=words)
         else:
-            kind = CharacterEncoder if self.options.lexicon is None else LexiconEncoder
-            self._token_embedder = kind(
+            self._token_embedder = CharacterEncoder(
                 self.options,
                 requires_grad=requires_grad,
                 unique_words=unique_words,

@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +38,10 @@ class Highways(nn.Module):
 class CharacterEncoder(nn.Module):
     """Context-free word vectors from character ids: convolutions, maximum, highways, projection; BOS and EOS added.
 
+    Of a model of ELMoForManyLangs: a projection of a word's own vector, beside its characters'; either may be absent.
+
+        vector = [words[w], highways(char_cnn(c))] W^T + b
+
     Args:
         options_file: bilm-tf's options.json, a model's folder or archive (then no weight_file), or an ElmoOptions.
         weight_file: any checkpoint that elmo_fast.checkpoints reads; None (with an ElmoOptions): initialized
@@ -54,11 +57,11 @@ class CharacterEncoder(nn.Module):
 
     Raises: ElmoFastError, CheckpointError.
 
-    Source: Kim et al. 2016; Peters et al. 2018; parameter names as in AllenNLP's `_ElmoCharacterEncoder`.
+    Source: Kim et al. 2016; Peters et al. 2018; parameter names as in AllenNLP's `_ElmoCharacterEncoder`. Che et al.
+    2018, "Towards Better UD Parsing"; ELMoForManyLangs, modules/token_embedder.py.
     """
 
     _waits_for_nothing = False  # use the path without host syncs on the CPU too; always so on a GPU
-    _reads_lexicons = False
     _word_vectors: nn.Parameter | None
 
     def __init__(
@@ -77,12 +80,11 @@ class CharacterEncoder(nn.Module):
         check_settings(precision, backend, "unique_rows", "char_cnn", "highway")
         options, weights = read_bilm(options_file, weight_file)
         state = section(weights, "_token_embedder.") if state is None else state
-        if (options.lexicon is not None) != self._reads_lexicons or options.reads_word_ids:
-            kind = "UTF-8 bytes (char_cnn, no lexicon)" if not self._reads_lexicons else "lexicons (lexicon)"
-            other = "word ids" if options.reads_word_ids else "UTF-8 bytes" if self._reads_lexicons else "a lexicon"
-            raise ElmoFastError(f"options must be of a model of {kind}; got a model of {other} (BiLM reads all)")
+        if options.reads_word_ids:
+            raise ElmoFastError("options must be of a model of characters; got a model of word ids (BiLM reads both)")
         self._characters = options.char_cnn
-        self._set_spelling(_spelling_of(options))
+        self.spelling = _spelling_of(options)
+        self._marker_rows = self.spelling.rows([self.spelling.begin, self.spelling.end]).tolist()
         self.output_dim = options.lstm.projection_dim
         self.requires_grad = requires_grad
         self.unique_words, self.precision, self.backend = unique_words, precision, backend
@@ -142,14 +144,9 @@ class CharacterEncoder(nn.Module):
         """C, the slots of a word's characters; 0 without."""
         return self.spelling.slots - self._reads_lexicons
 
-    def _set_spelling(self, spelling: Spelling) -> None:
-        self.spelling, self._marker_rows = spelling, spelling.rows([spelling.begin, spelling.end]).tolist()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"_characters": None, **state})
-        self._parameters.setdefault("_word_vectors", None)  # pickles of older versions lack these
-        if "spelling" not in state and self._characters is not None:
-            self._set_spelling(ByteSpelling(self._characters.max_characters_per_token))
+    @property
+    def _reads_lexicons(self) -> bool:
+        return isinstance(self.spelling, LexiconSpelling)  # the id of the word is then behind its characters'
 
     @property
     def markers(self) -> Tensor:
@@ -302,22 +299,7 @@ class CharacterEncoder(nn.Module):
             )
 
 
-class LexiconEncoder(CharacterEncoder):
-    """Context-free word vectors as ELMoForManyLangs': a projection of a word's own vector, beside its characters'.
-
-        vector = [words[w], highways(char_cnn(c))] W^T + b
-
-    One of the two parts may be absent. `spelling` makes the ids: S = C characters, then w.
-
-    Args:
-        As CharacterEncoder's; the options have a lexicon.
-
-    Raises: ElmoFastError, CheckpointError.
-
-    Source: Che et al. 2018, "Towards Better UD Parsing"; ELMoForManyLangs, modules/token_embedder.py.
-    """
-
-    _reads_lexicons = True
+LexiconEncoder = CharacterEncoder  # the name of one for a model of lexicons in older code
 
 
 def _spelling_of(options: ElmoOptions) -> Spelling:

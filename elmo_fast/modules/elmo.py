@@ -27,6 +27,9 @@ from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
 from elmo_fast.modules.word_encoder import WordEncoder
 
+# Arguments of Elmo that save_pretrained writes.
+_SAVED = ("num_output_representations", "do_layer_norm", "dropout", "keep_sentence_boundaries", "statistics")
+
 
 class Elmo(nn.Module):
     """Contextual word representations from a pretrained biLM, as learned mixes of its layers.
@@ -227,10 +230,16 @@ class Elmo(nn.Module):
         if word_inputs is not None:
             word_inputs = word_inputs.reshape(-1, word_inputs.shape[-1])
         output = self._elmo_lstm(flat, word_inputs)
-        mixed, mask = self._mixed(output["activations"], output["mask"])
+        mask, inner_mask = output["mask"], mask_without_boundaries(output["mask"])
+        mixed: list[Tensor] = []
+        fused = self._fuses_dropout(mask.device)
+        if self._count:  # with the markers, which the statistics may need
+            mixes_of_all = mixes(self._scalar_mixes, output["activations"], mask, dropout=fused * self._dropout.p)
+            if not self._keep_sentence_boundaries:
+                mixes_of_all = torch.where(inner_mask[..., None], mixes_of_all[:, :, 1:-1], 0)
+            mixed = [mix if fused else self._dropout(mix) for mix in mixes_of_all.unbind(0)]
+        mask = mask if self._keep_sentence_boundaries else inner_mask
         shape = (*outer, mask.shape[1])
-        if not self._fuses_dropout(mask.device):
-            mixed = [self._dropout(mix) for mix in mixed]
         representations = [mix.reshape(*shape, mix.shape[-1]) for mix in mixed]
         return {"elmo_representations": representations, "mask": mask.reshape(shape)}
 
@@ -240,21 +249,6 @@ class Elmo(nn.Module):
         Its random numbers differ from torch's, so the CPU uses torch's.
         """
         return self.training and device.type == "cuda" and 0 < self._dropout.p < 1
-
-    def _mixed(self, layers: list[Tensor], mask: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Return the M mixes, and their mask.
-
-        Mixed with the markers (statistics may need them), which are then removed.
-        """
-        if self._count == 0:
-            return [], mask if self._keep_sentence_boundaries else mask_without_boundaries(mask)
-        dropout = self._dropout.p if self._fuses_dropout(mask.device) else 0.0
-        mixed = mixes(self._scalar_mixes, layers, mask, dropout=dropout)
-        if self._keep_sentence_boundaries:
-            return list(mixed.unbind(0)), mask
-        inner_mask = mask_without_boundaries(mask)
-        inner = torch.where(inner_mask[..., None], mixed[:, :, 1:-1], 0)
-        return list(inner.unbind(0)), inner_mask
 
 
 def _mixes_of(state: State) -> dict[str, Tensor]:
@@ -285,8 +279,7 @@ def _saved_settings(folder: Path, prefix: str | None) -> dict[str, Any]:
         return task_settings(config, prefix)
     extra = read_config(folder).get("extra") if config.name == "config.json" else None
     saved = extra.get("elmo") if isinstance(extra, dict) else None
-    names = ("num_output_representations", "do_layer_norm", "dropout", "keep_sentence_boundaries", "statistics")
-    return {name: saved[name] for name in names if name in saved} if isinstance(saved, dict) else {}
+    return {name: saved[name] for name in _SAVED if name in saved} if isinstance(saved, dict) else {}
 
 
 class ElmoTokenEmbedder(nn.Module):

@@ -3,7 +3,6 @@
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -217,9 +216,6 @@ class ElmoLstm(nn.Module):
                 torch.cat([n, old[:, n.shape[1] :].to(n)], dim=1) for n, old in zip(new, self._states, strict=True)
             )
         self._states = new
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"_turn": _Turn(), **state})  # a pickle of an older version has none
 
     def turn(self, carry: bool) -> contextlib.AbstractContextManager[None]:
         """Return the context of a call; if it carries state, one thread at a time may enter, and no exported program.

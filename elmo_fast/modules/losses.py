@@ -211,10 +211,7 @@ class SampledSoftmaxLoss(VocabularyLoss):
             raise ElmoFastError(f"num_samples must be from 1 to num_words={num_words}; got {num_samples}")
         check_choice("semantics", semantics, sorted(CORRECTIONS))
         super().__init__(num_words, embedding_dim, sparse, precision, backend)
-        self.tie_embeddings = False
-        self.use_character_inputs, self.semantics = use_character_inputs, semantics
-        self._unk_id, self._embedding_dim = unk_id, embedding_dim
-        self.num_words, self.num_samples = num_words, num_samples
+        self.semantics, self.num_words, self.num_samples = semantics, num_words, num_samples
         self.choice_func: Callable[[int, int], tuple[Any, Any]] = log_uniform_choice
 
     def draw(self, seed: int, offset: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -50,19 +50,6 @@ class LayerBatch(NamedTuple):
         return [join([layer[: len(words)] for layer in own]) for words, own in zip(self.sentences, each, strict=True)]
 
 
-class _Prepared(NamedTuple):
-    """A batch that can run: the ids of its sentences and, if another thread computed them, the words' vectors and mask.
-
-    long: whether it is one sentence that runs in chunks.
-    """
-
-    batch: SentenceBatch
-    skips_empty: bool
-    ids: Tensor
-    long: bool
-    words: tuple[Tensor, Tensor] | None
-
-
 def checked(sentences: Iterable[Sequence[str]], name: str = "sentences") -> Iterator[Sequence[str]]:
     """Return the tokenized sentences, each checked when it is read.
 
@@ -128,47 +115,41 @@ def run_batches(
     cut = batches(sentences, batch_size=batch_size, max_tokens=max_tokens, window=window)
     fitting = _fitting(bilm, cut, chunk, groups, name)
 
-    def prepare(batch: SentenceBatch) -> _Prepared:
-        return _prepare(bilm, batch, stateful, chunk, words=overlaps and groups == 1)
-
-    def run(prepared: _Prepared) -> LayerBatch:
-        return _run(bilm, prepared, layers, stateful, chunk)
+    @torch.no_grad()
+    def prepared(batch: SentenceBatch) -> Callable[[], LayerBatch]:
+        skips_empty = not stateful or len(batch.sentences) == 1  # else an empty sentence keeps its row of the state
+        ids = bilm.batch_to_ids([each for each in batch.sentences if len(each) or not skips_empty])
+        long = chunk is not None and len(ids) == 1 and ids.shape[1] > chunk
+        encodes = overlaps and groups == 1 and len(ids) and not long  # beside the LSTM of the batch before
+        words = bilm.context_free(ids) if encodes else None
+        layers_of = functools.partial(_run, bilm, ids, words, layers, stateful, chunk if long else None)
+        return lambda: LayerBatch(batch.indices, batch.sentences, layers_of(), skips_empty)
 
     if groups > 1:
         with Beside(groups, torch.get_num_threads() // groups) as threads:
-            yield from ahead(threads, lambda batch: run(prepare(batch)), fitting, depth=groups)
+            yield from ahead(threads, lambda batch: prepared(batch)(), fitting, depth=groups)
     else:
-        yield from map(run, ahead(beside or AtOnce(), prepare, fitting))
+        yield from (run() for run in ahead(beside or AtOnce(), prepared, fitting))
 
 
 @torch.no_grad()
-def _prepare(bilm: BiLM, batch: SentenceBatch, stateful: bool, chunk: int | None, *, words: bool) -> _Prepared:
-    skips_empty = not stateful or len(batch.sentences) == 1  # else an empty sentence keeps its row of the state
-    ids = bilm.batch_to_ids([each for each in batch.sentences if len(each) or not skips_empty])
-    long = chunk is not None and len(ids) == 1 and ids.shape[1] > chunk
-    ahead_of_lstm = bilm.context_free(ids) if words and len(ids) and not long else None
-    return _Prepared(batch, skips_empty, ids, long, ahead_of_lstm)
+def _run(
+    bilm: BiLM, ids: Tensor, words: tuple[Tensor, Tensor] | None, layers: Layers, stateful: bool, chunk: int | None
+) -> Callable[[], list[Array]]:
+    """Run one batch; return the call that gives its layers on the host.
 
-
-@torch.no_grad()
-def _run(bilm: BiLM, prepared: _Prepared, layers: Layers, stateful: bool, chunk: int | None) -> LayerBatch:
-    batch, skips_empty, ids, long, words = prepared
+    words: the words' vectors and mask, if another thread computed them; chunk: of one sentence that runs in chunks.
+    """
     ids = sent(ids, next(bilm.parameters()).device)
     if words is not None:
         outputs = bilm._elmo_lstm.outputs(*words, stateful=stateful)
-
-        def there() -> list[Array]:
-            return _to_host(_without_begin(chosen_layers(bilm.activations(*words, outputs), layers)))()
-
-        return LayerBatch(batch.indices, batch.sentences, there, skips_empty)
+        return lambda: _to_host(_without_begin(chosen_layers(bilm.activations(*words, outputs), layers)))()
     if not len(ids):
         count = len(layer_numbers(layers, bilm.num_layers) or [0])
-        chosen = [ids.new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count
-    elif long and chunk is not None:
-        chosen = [layer[None] for layer in chosen_layers(long_activations(bilm, ids[0], chunk), layers)]
-    else:
-        chosen = _without_begin(chosen_layers(bilm(ids, stateful=stateful)["activations"], layers))
-    return LayerBatch(batch.indices, batch.sentences, _to_host(chosen), skips_empty)
+        return _to_host([ids.new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count)
+    if chunk is not None:
+        return _to_host([layer[None] for layer in chosen_layers(long_activations(bilm, ids[0], chunk), layers)])
+    return _to_host(_without_begin(chosen_layers(bilm(ids, stateful=stateful)["activations"], layers)))
 
 
 def _without_begin(layers: list[Tensor]) -> list[Tensor]:

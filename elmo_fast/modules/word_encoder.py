@@ -157,14 +157,9 @@ class CachedWords(WordTable):
 
     _begin: Tensor | None
     _end: Tensor | None
-    _boundaries: tuple[str, str] = ("<S>", "</S>")  # of a pickle of an older version
 
     def __init__(
-        self,
-        encode: Callable[[list[str]], Tensor],
-        words: list[str],
-        trained: bool,
-        boundaries: tuple[str, str] = ("<S>", "</S>"),
+        self, encode: Callable[[list[str]], Tensor], words: list[str], trained: bool, boundaries: tuple[str, str]
     ) -> None:
         super().__init__()
         with torch.no_grad():

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import only_one
 from elmo_fast.modules import BiLM, WordEncoder
 from elmo_fast.modules.bilm import model_digest
@@ -25,7 +25,6 @@ from elmo_fast.threads import ahead, beside_torch
 from elmo_fast.token_files import FORMAT, CacheFile, DamagedFile, writing_cache_file
 
 MAX_TOKENS = 4096
-STORAGES = ("float32", "float16")
 Sentences = Sequence[Sequence[str]]
 LayerArray = npt.NDArray[Any]
 
@@ -33,7 +32,7 @@ LayerArray = npt.NDArray[Any]
 class LayerCache:
     """The layers of the words of N sentences.
 
-    layers: of all words end to end, [L+1, words, 2D], float32 or float16, usually a map of a file
+    layers: of all words end to end, [L+1, words, 2D] float32, usually a map of a file
     lengths: words of each sentence, [N]
     """
 
@@ -86,7 +85,6 @@ def cached_layers(
     folder: str | os.PathLike[str],
     *,
     only: Sequence[int] | None = None,
-    storage: str = "float32",
     max_tokens: int = MAX_TOKENS,
     progress: Progress | None = None,
     report: Callable[[str], None] | None = None,
@@ -103,20 +101,18 @@ def cached_layers(
         folder: created if missing.
         only: indices of the sentences wanted, in this order; None: all. Only these are computed, unless a file of all
             sentences exists.
-        storage: "float32", or "float16": half the size, with 11 of 24 significant bits.
         max_tokens: most words run at a time, padding counted; a longer sentence runs alone, in chunks of so many.
         progress: called with the words done and all words, while they are computed.
         report: takes a sentence on a damaged file, or on waiting; None: a warning.
 
     Raises: ElmoFastError; OSError: the folder cannot be written, the disk is full.
     """
-    check_choice("storage", storage, STORAGES)
     sentences = [example.words for example in examples]
     if not any(sentences):
         raise ElmoFastError("examples must have at least one word; got none")
 
     def file_of(sentences: Sentences) -> tuple[str, pathlib.Path]:
-        key = _key(model, sentences, storage)
+        key = _key(model, sentences)
         return key, pathlib.Path(folder) / f"{key[:40]}.safetensors"
 
     key, path = file_of(sentences)
@@ -126,26 +122,24 @@ def cached_layers(
     lengths = [len(words) for words in sentences]
     shape = (model.num_layers, sum(lengths), model.get_output_dim())
     say = report or (lambda sentence: warnings.warn(sentence, stacklevel=3))
-    layers = _find(path, key, shape, storage, say)
+    layers = _find(path, key, shape, say)
     if layers is None:
         path.parent.mkdir(parents=True, exist_ok=True)
         waiting = f"{path}: waits for another process that computes it"
         with only_one(path.with_suffix(".lock"), lambda: say(waiting)):
-            layers = _find(path, key, shape, storage, lambda _: None)
+            layers = _find(path, key, shape, lambda _: None)
             if layers is None:
-                _write(path, key, model, sentences, lengths, storage, max_tokens, progress)
+                _write(path, key, model, sentences, lengths, max_tokens, progress)
                 layers = CacheFile(path).vectors
     cache = LayerCache(layers, lengths)
     return cache if only is None else cache.subset(only)
 
 
-def _find(
-    path: pathlib.Path, key: str, shape: tuple[int, int, int], storage: str, say: Callable[[str], None]
-) -> LayerArray | None:
+def _find(path: pathlib.Path, key: str, shape: tuple[int, int, int], say: Callable[[str], None]) -> LayerArray | None:
     """Return the layers of a complete file, whose bytes match their digest; None if there is none."""
     try:
         file = CacheFile(path)
-        if (file.made_from, file.vectors.shape, file.vectors.dtype.name) != (key, shape, storage):
+        if (file.made_from, file.vectors.shape, file.vectors.dtype.name) != (key, shape, "float32"):
             raise DamagedFile(f"{path}: damaged: it is not of these sentences and this model")
     except FileNotFoundError:
         return None
@@ -155,9 +149,9 @@ def _find(
     return file.vectors
 
 
-def _key(model: BiLM, sentences: Sentences, storage: str) -> str:
+def _key(model: BiLM, sentences: Sentences) -> str:
     lstm, device = model._elmo_lstm, next(model.parameters()).device.type
-    settings = [FORMAT, model_digest(model), lstm.precision, lstm.backend, device, storage]
+    settings = [FORMAT, model_digest(model), lstm.precision, lstm.backend, device, "float32"]
     if isinstance(model.encoder, WordEncoder):
         settings.append(model.encoder.known().digest)
     found = hashlib.sha256(json.dumps(settings).encode())
@@ -172,32 +166,23 @@ def _write(
     model: BiLM,
     sentences: Sentences,
     lengths: list[int],
-    storage: str,
     max_tokens: int,
     progress: Progress | None,
 ) -> None:
     """Run the biLM over the sentences, longest first, and write the layers of each at its place."""
     shape = model.num_layers, model.get_output_dim()
     done, total = 0, sum(lengths)
-    with writing_cache_file(path, lengths, *shape, key, dtype=storage) as file, beside_torch() as beside:
+    with writing_cache_file(path, lengths, *shape, key) as file, beside_torch() as beside:
         ran = run_batches(
             model, sentences, batch_size=max_tokens, max_tokens=max_tokens, window=sys.maxsize, beside=beside
         )
 
         def write_batch(batch: LayerBatch) -> int:
             for index, layers in zip(batch.indices, batch.vectors(side_by_side=False), strict=True):
-                file.write(index, _stored(layers, storage))
+                file.write(index, layers)
             return sum(lengths[index] for index in batch.indices)
 
         for tokens in ahead(beside, write_batch, ran):
             done += tokens
             if progress is not None:
                 progress(done, total)
-
-
-def _stored(layers: LayerArray, storage: str) -> LayerArray:
-    with np.errstate(over="ignore"):
-        values = layers.astype(storage, copy=False)
-    if storage == "float16" and not np.isfinite(values).all():
-        raise ElmoFastError('storage="float16" cannot hold these layers: numbers above 65504; use "float32"')
-    return values

@@ -21,15 +21,11 @@ def command(monkeypatch):
     """Puts a command named "probe" in the table whose run() is the function given."""
 
     def install(function):
-        from elmo_fast.cli._common import new_parser
-
-        def build_parser():
-            parser = new_parser("probe", "A probe.", shared=())
+        def options(parser):
             parser.add_argument("--some_flag", type=str, default="")
             parser.add_argument("text", type=str, nargs="?")
-            return parser
 
-        module = types.SimpleNamespace(build_parser=build_parser, run=function)
+        module = types.SimpleNamespace(probe_options=options, run_probe=function)
         monkeypatch.setitem(entry.COMMANDS, "probe", ("probe", "a probe"))
         monkeypatch.setitem(sys.modules, "elmo_fast.cli.probe", module)
 

@@ -1,5 +1,6 @@
 """--model: one resolver for all; the folder of a killed run stands for its newest checkpoint, and it is said."""
 
+import os
 import shutil
 
 import h5py
@@ -39,6 +40,7 @@ def test_a_killed_run_is_its_newest_checkpoint_and_that_is_said(run, capsys, com
     assert main([*COMMANDS[command].split(), "--model", run]) == 0
     said = capsys.readouterr().err
     assert "model  run/checkpoints/step-0001000, the newest checkpoint of an unfinished run\n" in said
+    assert os.path.exists("out/vocab.txt") == (command == "convert")
 
 
 def test_the_vectors_are_those_of_the_newest_checkpoint(run, capsys):

@@ -107,10 +107,11 @@ def test_embed_chooses_it_before_torch_is_there():
     code = """if True:
     import os, sys
     from elmo_fast.cli import embed
+    from elmo_fast.cli.main import parsers
     import elmo_fast.cli._common as common
     told = lambda: f"{os.environ.get('OMP_WAIT_POLICY')} {'torch' in sys.modules}"
     common.choose_device = lambda arguments: sys.exit(told())
-    embed.run_embed(embed.embed_parser().parse_args(["in.txt", "out", "--top"]))
+    embed.run_embed(parsers("embed")["embed"].parse_args(["in.txt", "out", "--top"]))
     """
     clean = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=clean)

@@ -74,9 +74,9 @@ def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monk
 
     def run(*arguments):
         alive.append(sum(reference() is not None for reference in made))
-        batch = original(*arguments)
-        made.append(weakref.ref(batch.layers))  # which alone holds them, or what they are made of
-        return batch
+        layers = original(*arguments)
+        made.append(weakref.ref(layers))  # which alone holds them, or what they are made of
+        return layers
 
     monkeypatch.setattr(sentence_vectors, "_run", run)
     (tmp_path / "in.txt").write_text("\n".join(3 * LINES) + "\n")
@@ -180,7 +180,7 @@ def test_a_gpu_that_is_not_there_is_told_as_on_the_command_line():
 def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch, device, settings, counts):
     """Unless a batch's size is named, or decides which sentence continues which."""
     ran = []
-    monkeypatch.setattr(sentence_vectors, "_run", lambda bilm, prepared, *rest: ran.append(len(prepared.ids)))
+    monkeypatch.setattr(sentence_vectors, "_run", lambda bilm, ids, *rest: ran.append(len(ids)))
     bilm = BiLM(*files()).to(device)
     list(sentence_vectors.run_batches(bilm, [["a", "b", "c", "d"]] * 200, **settings))
     assert ran == counts

@@ -1,6 +1,5 @@
 """Many threads on one module: without carried state they get what one thread gets; with it they are refused."""
 
-import pickle
 import sys
 import threading
 import time
@@ -158,12 +157,3 @@ def test_threads_that_share_a_captured_graph_take_turns(files, hurried):
     found = at_once(lambda number: [layers_of(model, batch) for batch in batches])
     assert len(model._graph_replay.graphs) == 1
     assert all(torch.equal(a, b) for each in found for a, b in zip(each, wanted, strict=True))
-
-
-def test_a_pickle_of_a_version_without_turns_loads(files):
-    model, ids = BiLM(*files()), batch_to_ids([["a"]])
-    del model._elmo_lstm._turn
-    again = pickle.loads(pickle.dumps(model))
-    again(ids)
-    with again._elmo_lstm._turn:
-        assert again._elmo_lstm._states is not None

@@ -67,7 +67,6 @@ def test_the_second_time_nothing_is_computed(tmp_path, files, bilm):
 def test_other_weights_settings_or_sentences_are_other_files(tmp_path, files, bilm):
     """One number of one weight is enough; words that join to the same text are other words."""
     cached_layers(bilm, EXAMPLES, tmp_path)
-    cached_layers(bilm, EXAMPLES, tmp_path, storage="float16")
     cached_layers(load_bilm(files[0].parent, backend="reference"), EXAMPLES, tmp_path)
     cached_layers(load_bilm(files[0].parent, precision="bfloat16"), EXAMPLES, tmp_path)
     cached_layers(bilm, [Example(["the quick", "brown", "fox"], []), *EXAMPLES[1:]], tmp_path)
@@ -77,7 +76,7 @@ def test_other_weights_settings_or_sentences_are_other_files(tmp_path, files, bi
         bilm._elmo_lstm.backward_layer_1.state_projection.weight[0, 0] += 1e-3
     assert model_digest(bilm) != before
     cached_layers(bilm, EXAMPLES, tmp_path)
-    assert len(list(tmp_path.iterdir())) == 7
+    assert len(list(tmp_path.iterdir())) == 6
 
 
 def header_end(content):
@@ -158,20 +157,6 @@ def test_progress_and_the_carried_state(tmp_path, bilm):
     bilm(torch.ones(2, 3, 50, dtype=torch.long))
     second = cached_layers(bilm, EXAMPLES, tmp_path / "b")
     assert_close("layers", second.batch(range(5))[0], first.batch(range(5))[0])
-
-
-def test_half_as_large(tmp_path, bilm):
-    """float16 rounds once; batches are float32 all the same; numbers that it cannot hold are an error, not infinity."""
-    exact = cached_layers(bilm, EXAMPLES, tmp_path / "a").batch([0, 2])[0]
-    rounded = cached_layers(bilm, EXAMPLES, tmp_path / "b", storage="float16").batch([0, 2])[0]
-    torch.testing.assert_close(rounded, exact.half().float(), rtol=0, atol=0)
-    assert the_file(tmp_path / "b").stat().st_size < 0.6 * the_file(tmp_path / "a").stat().st_size
-    with torch.no_grad():
-        bilm._token_embedder._projection.bias.fill_(1e5)
-    with pytest.raises(ElmoFastError, match='storage="float16" cannot hold these layers'):
-        cached_layers(bilm, EXAMPLES, tmp_path / "b", storage="float16")
-    with pytest.raises(ElmoFastError, match="storage must be one of float32, float16; got 'int8'"):
-        cached_layers(bilm, EXAMPLES, tmp_path / "b", storage="int8")
 
 
 def test_nothing_to_compute(tmp_path, bilm):
