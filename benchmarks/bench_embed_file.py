@@ -47,10 +47,10 @@ def embed(folder, jobs, threads):
             child = subprocess.Popen([*command, *words], stdout=file, stderr=file, env=environment, cwd=folder)
             children.append(child)
     ended = [os.wait4(child.pid, 0) for child in children]
-    said = "".join(log.read_text(encoding="utf-8") for log in logs)
-    assert not any(status for _, status, _ in ended), said[-2000:]
-    tokens = sum(int(count) for count in re.findall(r"(\d+) tokens in", said))
-    rates = re.findall(r"\((\d+) tok/s\)", said)  # absent for parts: from the first file to the last
+    output = "".join(log.read_text(encoding="utf-8") for log in logs)
+    assert not any(status for _, status, _ in ended), output[-2000:]
+    tokens = sum(int(count) for count in re.findall(r"(\d+) tokens in", output))
+    rates = re.findall(r"\((\d+) tok/s\)", output)  # absent for parts: from the first file to the last
     files = sorted(path.stat().st_mtime for path in folder.glob("out*/*"))
     return sum(map(float, rates)) or tokens / (files[-1] - files[0]), ended[0][2].ru_maxrss / 1024
 

@@ -26,8 +26,8 @@ from elmo_fast.pretrain.optimizer import AdaGrad
 from elmo_fast.pretrain.step import Step
 
 TOY = {"filters": [[1, 4], [2, 8]], "char_embedding_dim": 16, "n_highway": 1, "dim": 16, "projection_dim": 8}
-OURS, GRAPH, EAGER, COMPILED, CUDNN = "elmo_fast", "elmo_fast, graph", "eager", "torch.compile", "nn.LSTM (cuDNN)"
-SIDES = (OURS, GRAPH, EAGER, COMPILED)
+ELMO_FAST, GRAPH, EAGER, COMPILED, CUDNN = "elmo_fast", "elmo_fast, graph", "eager", "torch.compile", "nn.LSTM (cuDNN)"
+SIDES = (ELMO_FAST, GRAPH, EAGER, COMPILED)
 # Largest relative error (rms) to float64: the rivals keep all of their state in 16 bit.
 TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
 STEPS = 20
@@ -230,10 +230,10 @@ class TrainStep:
 
 @pytest.mark.turns(2)
 @pytest.mark.parametrize(("rows", "words"), [(128, 10_000), (128, 793_471), (1024, 793_471)])
-@pytest.mark.parametrize("side", [OURS, EAGER])
+@pytest.mark.parametrize("side", [ELMO_FAST, EAGER])
 def bench_train_step(timed, device, precision, text, rows, words, side):
     problem = TrainStep(device, timed.quick, text, 2 if timed.quick else rows, 100 if timed.quick else words)
-    step = problem.ours(precision) if side == OURS else problem.eager(precision)
+    step = problem.ours(precision) if side == ELMO_FAST else problem.eager(precision)
     first, together = step().cpu(), 1 if timed.quick else 5
     measure(
         timed, device, f"training step, {rows} x {STEPS}, {words:,} words", side,
@@ -262,13 +262,13 @@ def bench_embed(timed, device, precision, text, batch, side):
     exact = BiLM(options(timed.quick, 1000), stateful=False, cache_size=0, backend="reference").to(device).double()
     exact.load_state_dict(model.state_dict())
     calls = {
-        OURS: lambda: model(ids)["activations"],
+        ELMO_FAST: lambda: model(ids)["activations"],
         EAGER: lambda: rivals.EagerBiLM(model, getattr(torch, precision))(ids),
     }
     if side == COMPILED:
         eager = rivals.EagerBiLM(model, getattr(torch, precision), functools.partial(compiled, device=device))
         calls[COMPILED] = lambda: eager(ids)
-    call = torch.no_grad()(calls[OURS if side == GRAPH else side])
+    call = torch.no_grad()(calls[ELMO_FAST if side == GRAPH else side])
     result = lambda: {f"layer {i}": layer.double() for i, layer in enumerate(call())}  # noqa: E731
     with torch.no_grad():
         truth = {f"layer {i}": layer for i, layer in enumerate(exact(ids)["activations"])}
@@ -344,9 +344,9 @@ def bench_lstm(timed, device, precision, batch, train, side):
             EAGER: rivals.lstm_loop,
             COMPILED: functools.partial(rivals.lstm_loop, cell=compiled(rivals.lstm_cell, device), hoist=True),
         }
-        ours = lambda x, w: projected_lstm(x, w, precision=precision)[0]  # noqa: E731
-        kind = torch.float32 if side in (OURS, GRAPH) else dtype
-        call, _ = lstm_call(x, weights, kind, train, functions.get(side, ours))
+        fused = lambda x, w: projected_lstm(x, w, precision=precision)[0]  # noqa: E731
+        kind = torch.float32 if side in (ELMO_FAST, GRAPH) else dtype
+        call, _ = lstm_call(x, weights, kind, train, functions.get(side, fused))
 
     def result():
         outputs, gradients = call()
@@ -405,8 +405,13 @@ def bench_scalar_mix(timed, device, train, side):
         noise(device, 3, seed=3),
         noise(device, 1).abs() + 0.5,
     ]
-    ours = lambda layers, scalars, gamma: scalar_mix(layers, scalars[None], gamma)[0]  # noqa: E731
-    functions = {OURS: ours, GRAPH: ours, EAGER: rivals.scalar_mix, COMPILED: compiled(rivals.scalar_mix, device)}
+    fused = lambda layers, scalars, gamma: scalar_mix(layers, scalars[None], gamma)[0]  # noqa: E731
+    functions = {
+        ELMO_FAST: fused,
+        GRAPH: fused,
+        EAGER: rivals.scalar_mix,
+        COMPILED: compiled(rivals.scalar_mix, device),
+    }
 
     def call_of(function, dtype):
         *layers, scalars, gamma = leaves = [t.detach().to(dtype).requires_grad_(train) for t in inputs]
@@ -437,7 +442,7 @@ def bench_losses(timed, device, precision, op, rows, side):
     """Forward and backward to hidden states and the used rows of a table of 793,471 words."""
     rows, words, samples, size = (6, 100, 10, 8) if timed.quick else (rows, 793_471, 8192, 512)
     problem = rivals.LossProblem(op, device, rows, words, samples, size)
-    if side in (OURS, GRAPH):
+    if side in (ELMO_FAST, GRAPH):
         call, read = problem.ours(precision)
     else:
         core = compiled(problem.core, device) if side == COMPILED else problem.core
@@ -449,7 +454,7 @@ def bench_losses(timed, device, precision, op, rows, side):
 
 @pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", ["dense", "rows"])
-@pytest.mark.parametrize("side", [OURS, EAGER])
+@pytest.mark.parametrize("side", [ELMO_FAST, EAGER])
 def bench_adagrad(timed, device, kind, side):
     """The update of all dense weights of the original biLM, and of the rows of a table that a step used."""
     if kind == "dense":
@@ -466,12 +471,12 @@ def bench_adagrad(timed, device, kind, side):
         ids = ((chance * math.log(words + 1)).exp().long() - 1).clamp(0, words - 1)
         weights = [nn.Parameter(torch.ones(words, size, device=device))]
         gradient = torch.sparse_coo_tensor(ids[None], noise(device, count, size), (words, size), check_invariants=False)
-        weights[0].grad = gradient if side == OURS else gradient.to_dense()
+        weights[0].grad = gradient if side == ELMO_FAST else gradient.to_dense()
     truth = {}
     for i, weight in enumerate(weights):
         gradient = weight.grad.to_dense().double()
         truth[str(i)] = weight.detach().double() - 0.2 * gradient / (1 + gradient.square()).sqrt()
-    if side == OURS:
+    if side == ELMO_FAST:
         optimizer = AdaGrad(weights, 0.2, 1.0)
     else:
         optimizer = torch.optim.Adagrad(weights, lr=0.2, initial_accumulator_value=1.0, eps=0.0, foreach=True)

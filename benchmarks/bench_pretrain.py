@@ -23,7 +23,7 @@ from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.step import Step
 
-PLAIN, OURS = SIDES = ("plain torch, float32", "elmo_fast, float32")
+PLAIN, ELMO_FAST = SIDES = ("plain torch, float32", "elmo_fast, float32")
 MINUTES = 20.0
 CURVES = ROOT / "benchmarks" / "results" / "pretrain"  # what `make pictures` draws the picture from again
 # More updates in the time that a CPU has.
@@ -78,10 +78,10 @@ def bench_run(timed, side, metrics, request, tmp_path, monkeypatch):
     for each in rows:
         if "loss" in each:
             timed.figure("training, small", side, each["words_per_second"], "tokens/s", against=PLAIN)
-    held = [f"{each['perplexity']:.1f} after {each['step']}" for each in rows if each.get("event") == "heldout"]
-    timed.note(f"held-out perplexity, {side}", held)
+    perplexities = [f"{each['perplexity']:.1f} after {each['step']}" for each in rows if each.get("event") == "heldout"]
+    timed.note(f"held-out perplexity, {side}", perplexities)
     timed.note("changes to the preset", CHANGES)
-    if side == OURS and PLAIN in metrics:
+    if side == ELMO_FAST and PLAIN in metrics:
         true, close = ({each["step"]: each["loss"] for each in metrics[name] if "loss" in each} for name in SIDES)
         apart = [abs(true[step] - close[step]) / true[step] for step in true.keys() & close.keys()]
         timed.note("relative difference of the losses", f"{max(apart):.1e} at most, of {len(apart)} reports")

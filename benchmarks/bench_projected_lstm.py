@@ -19,9 +19,9 @@ from elmo_fast.ops import LSTMWeights, projected_lstm
 
 TRUTH = "nn.LSTM, float32"
 TORCH = [f"{name}, {precision}" for precision in ("float32", "bfloat16") for name in ("nn.LSTM", "two nn.LSTM")]
-OURS = [f"elmo_fast, {precision}" for precision in ("float32", "bfloat16", "int8")]
-VARIANTS = {"forward": [*TORCH, *OURS], "forward + backward": [*TORCH, *OURS[:2]]}
-VARIANTS["forward, no projection"] = ["nn.LSTM, float32", "nn.LSTM, bfloat16", "quantize_dynamic, int8", *OURS]
+ELMO_FAST = [f"elmo_fast, {precision}" for precision in ("float32", "bfloat16", "int8")]
+VARIANTS = {"forward": [*TORCH, *ELMO_FAST], "forward + backward": [*TORCH, *ELMO_FAST[:2]]}
+VARIANTS["forward, no projection"] = ["nn.LSTM, float32", "nn.LSTM, bfloat16", "quantize_dynamic, int8", *ELMO_FAST]
 
 
 @functools.lru_cache(1)

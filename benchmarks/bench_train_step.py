@@ -115,12 +115,12 @@ def trainer_of_loss(path, quick, **changes):
     """(a trainer of the preset tiny on nine tenths of the text, the rest of it)"""
     sentences = texts.read(path).sentences
     cut = len(sentences) * 9 // 10
-    training, held = sentences[:cut], sentences[cut:]
+    training, heldout = sentences[:cut], sentences[cut:]
     vocabulary = Vocabulary.build(count_words(training), load_preset("tiny").data.min_count)
     corpus = encode(training, vocabulary)
     small = {"batch_size": 2, "n_negative_samples_batch": 16} if quick else {}
     trainer = trainer_of("tiny", small | changes, corpus, counts=target_counts(corpus))
-    return trainer, encode(held, vocabulary)
+    return trainer, encode(heldout, vocabulary)
 
 
 @pytest.mark.case("output_layers")
@@ -130,7 +130,7 @@ def bench_losses(timed, side, turn, request):
     """Steps of each loss; exact held-out perplexity after 300 of them."""
     loss, _, words = side.partition(", ")
     changes = {"loss": loss, **({"input": "words"} if words else {})}
-    trainer, held = trainer_of_loss(request.config.getoption("text"), timed.quick, **changes)
+    trainer, heldout = trainer_of_loss(request.config.getoption("text"), timed.quick, **changes)
 
     def step():
         trainer.step()
@@ -140,4 +140,4 @@ def bench_losses(timed, side, turn, request):
     timed("one step, preset tiny", step, rounds=50, warmup=0, against=next(iter(LOSSES)))
     if turn == 5 or timed.quick:
         variant = f"held out, after {trainer.progress.step} steps"
-        timed.figure(variant, side, evaluate(trainer.model, held).mean, "perplexity")
+        timed.figure(variant, side, evaluate(trainer.model, heldout).mean, "perplexity")

@@ -66,18 +66,18 @@ double sum_of_squares(const std::vector<Tensor>& tensors) {
   return total;
 }
 
-Tensor square_norm(TensorList given) {
+Tensor square_norm(TensorList inputs) {
   const Arguments check("square_norm");
-  check.need(!given.empty(), "tensors must hold at least one tensor; got none");
+  check.need(!inputs.empty(), "tensors must hold at least one tensor; got none");
   std::vector<Tensor> tensors;
-  for (size_t i = 0; i < given.size(); ++i) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
     const auto name = text_of("tensors[", i, "]");
-    check.tensor(name, given[i], kFloating, given[i].sizes());
-    check.tensor(name, given[i], given[0].scalar_type(), given[i].sizes());
-    tensors.push_back(given[i].contiguous());
+    check.tensor(name, inputs[i], kFloating, inputs[i].sizes());
+    check.tensor(name, inputs[i], inputs[0].scalar_type(), inputs[i].sizes());
+    tensors.push_back(inputs[i].contiguous());
   }
-  const Tensor norm = empty({}, given[0].options());
-  by_type(given[0].scalar_type(), [&]<typename T>() {
+  const Tensor norm = empty({}, inputs[0].options());
+  by_type(inputs[0].scalar_type(), [&]<typename T>() {
     *norm.mutable_data_ptr<T>() = static_cast<T>(sum_of_squares<T>(tensors));  // too large: infinity
   });
   return norm;
@@ -140,20 +140,20 @@ void update_all(TensorList parameters, TensorList accumulators, const std::vecto
 }
 
 void adagrad_(
-    TensorList parameters, TensorList accumulators, TensorList given, double learning_rate,
+    TensorList parameters, TensorList accumulators, TensorList inputs, double learning_rate,
     const std::optional<Tensor>& scale) {
   const Arguments check("adagrad_");
   const size_t count = parameters.size();
   check.need(
-      accumulators.size() == count && given.size() == count, "parameters, accumulators and gradients must be as many; got ", count, ", ",
-      accumulators.size(), " and ", given.size());
+      accumulators.size() == count && inputs.size() == count, "parameters, accumulators and gradients must be as many; got ", count, ", ",
+      accumulators.size(), " and ", inputs.size());
   if (count == 0) return;
   const auto dtype = parameters[0].scalar_type();
   std::vector<Tensor> gradients;
   for (size_t i = 0; i < count; ++i) {
     check_written(check, text_of("parameters[", i, "]"), parameters[i], accumulators[i], i == 0 ? kFloating : Types(dtype));
-    check.tensor(text_of("gradients[", i, "]"), given[i], dtype, parameters[i].sizes());
-    gradients.push_back(given[i].contiguous());
+    check.tensor(text_of("gradients[", i, "]"), inputs[i], dtype, parameters[i].sizes());
+    gradients.push_back(inputs[i].contiguous());
   }
   const double factor = factor_of(check, scale, dtype);
   if (!std::isfinite(factor)) return;

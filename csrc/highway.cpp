@@ -235,7 +235,7 @@ Gradients highway_backward(
     const std::optional<Tensor>& projection_weight, const Name& precision, bool need_x, bool need_weights) {
   const Arguments check("highway_backward");
   check_layers(check, x, weights, projection_weight);
-  check.need(saved.dim() == 4, "the forward pass was told to save nothing");
+  check.need(saved.dim() == 4, "the forward pass was run with save=False");
   check.tensor("saved", saved, x.scalar_type(), {static_cast<int64_t>(weights.size()), 3, x.size(0), x.size(1)});
   check.contiguous("saved", saved);
   check.tensor("grad", grad, x.scalar_type(), {x.size(0), projection_weight.has_value() ? projection_weight->size(0) : x.size(1)});

@@ -115,3 +115,13 @@ def test_every_module_imports_where_unix_modules_are_missing():
         "print(len(names))\n"
     )
     assert int(python(code)) > 200
+
+
+def test_a_source_folder_that_hides_the_installed_package_is_named(tmp_path):
+    """Python that is started in a clone imports the sources in place of the installed package."""
+    (tmp_path / "elmo_fast").mkdir()
+    (tmp_path / "elmo_fast" / "_C.so").touch()
+    code = f"import sysconfig\nsysconfig.get_path = lambda name: {str(tmp_path)!r}\n"
+    reason = python(f"{WITHOUT_EXTENSION}\n{code}from elmo_fast.ops import _native\nprint(_native.WHY_NOT)")
+    assert f"imported the source folder {ROOT / 'elmo_fast'}" in reason
+    assert f"installed in {tmp_path / 'elmo_fast'}; start Python in another folder" in reason

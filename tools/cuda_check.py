@@ -32,15 +32,15 @@ def readable(mangled):
 
 def read(report):
     """{kernel: {"registers": ..., "spilled": ..., "shared": ...}} of what ptxas -v printed."""
-    found = {}
+    figures = {}
     for part in report.split("Compiling entry function")[1:]:
         shared = re.search(r"(\d+) bytes smem", part)
-        found[readable(part.split("'")[1])] = {
+        figures[readable(part.split("'")[1])] = {
             "registers": int(re.search(r"Used (\d+) registers", part)[1]),
             "spilled": int(re.search(r"(\d+) bytes spill stores", part)[1]),
             "shared": int(shared[1]) if shared else 0,
         }
-    return found
+    return figures
 
 
 def compiled(source, architecture, nvcc="nvcc"):
@@ -55,35 +55,35 @@ def compiled(source, architecture, nvcc="nvcc"):
 
 def measure(sources):
     """{kernel: {"sm_80": {...}, ...}} of all kernels in these files."""
-    found = {}
+    figures = {}
     for source in sources:
         for architecture in ARCHITECTURES:
             for kernel, facts in read(compiled(source, architecture)).items():
-                found.setdefault(kernel, {})[f"sm_{architecture}"] = facts
-    return found
+                figures.setdefault(kernel, {})[f"sm_{architecture}"] = facts
+    return figures
 
 
-def complaints(table, found):
+def complaints(table, figures):
     """One sentence per kernel and architecture that is worse than the table says, or that only one of them has."""
     wrong = [
-        f"{name}: only {'the table' if name in table else 'the code'} has it" for name in table.keys() ^ found.keys()
+        f"{name}: only {'the table' if name in table else 'the code'} has it" for name in table.keys() ^ figures.keys()
     ]
-    for name in table.keys() & found.keys():
-        for architecture, wanted in table[name].items():
-            got, where = found[name][architecture], f"{name}, {architecture}"
-            if got["spilled"] > wanted["spilled"]:
-                wrong.append(f"{where}: spills {got['spilled']} bytes, at most {wanted['spilled']} are allowed")
-            if got["registers"] > wanted["registers"] + REGISTER_SLACK:
-                wrong.append(f"{where}: {got['registers']} registers, wanted about {wanted['registers']}")
+    for name in table.keys() & figures.keys():
+        for architecture, expected in table[name].items():
+            got, where = figures[name][architecture], f"{name}, {architecture}"
+            if got["spilled"] > expected["spilled"]:
+                wrong.append(f"{where}: spills {got['spilled']} bytes, at most {expected['spilled']} are allowed")
+            if got["registers"] > expected["registers"] + REGISTER_SLACK:
+                wrong.append(f"{where}: {got['registers']} registers, wanted about {expected['registers']}")
             if got["shared"] > STATIC_SHARED:
                 wrong.append(f"{where}: {got['shared']} bytes of static shared memory, more than {STATIC_SHARED}")
     return sorted(wrong)
 
 
-def text(found):
+def text(figures):
     """The table as JSON: one line per kernel and architecture."""
     entries = []
-    for name, each in sorted(found.items()):
+    for name, each in sorted(figures.items()):
         lines = [f"  {json.dumps(architecture)}: {json.dumps(facts)}" for architecture, facts in each.items()]
         entries.append(f" {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n }")
     return "{\n" + ",\n".join(entries) + "\n}\n"
@@ -95,14 +95,14 @@ def main():
     arguments = parser.parse_args()
     if shutil.which("nvcc") is None:
         sys.exit("cuda-check: nvcc is not on PATH; install the CUDA toolkit, 12.8 or newer")
-    found = measure(sorted(ROOT.glob("csrc/**/*.cu")))
+    figures = measure(sorted(ROOT.glob("csrc/**/*.cu")))
     if arguments.write:
-        TABLE.write_text(text(found), encoding="utf-8")
-    width = max(map(len, found))
-    for name, each in sorted(found.items()):
+        TABLE.write_text(text(figures), encoding="utf-8")
+    width = max(map(len, figures))
+    for name, each in sorted(figures.items()):
         for architecture, facts in each.items():
             print(f"{name:<{width}}  {architecture:<7}" + "".join(f"{key} {facts[key]:>5}  " for key in facts).rstrip())
-    wrong = complaints(json.loads(TABLE.read_text(encoding="utf-8")), found)
+    wrong = complaints(json.loads(TABLE.read_text(encoding="utf-8")), figures)
     sys.exit("\n".join(wrong) if wrong else 0)
 
 

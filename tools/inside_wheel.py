@@ -26,7 +26,7 @@ def digest(results: dict[str, torch.Tensor]) -> str:
 
 def digests() -> dict[str, str]:
     """Run all cases: results and gradients; in int8, which is for inference, results alone."""
-    found = {}
+    digests_by_name = {}
     for isa in _native.C.isas():
         _native.C.limit_isa(isa)
         for op, (build, rounds) in cases.CASES.items():
@@ -35,8 +35,10 @@ def digests() -> dict[str, str]:
                 for number, case in enumerate(build(cases.Draw())):
                     case = case._replace(differentiates=case.differentiates and precision != "int8")
                     how = {"backend": "native", "precision": precision}
-                    found[f"{op} {number}, {precision}, {isa}"] = digest(cases.results(case, how, torch.device("cpu")))
-    return found
+                    digests_by_name[f"{op} {number}, {precision}, {isa}"] = digest(
+                        cases.results(case, how, torch.device("cpu"))
+                    )
+    return digests_by_name
 
 
 def check_that_copies_die() -> None:

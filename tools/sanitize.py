@@ -97,15 +97,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=sorted(OPTIONS), help="one of the two")
     parser.add_argument("--seconds", type=float, default=300, help="of attacks on the ops, for each")
-    given, worst = parser.parse_args(), 0
-    for kind in [given.only] if given.only else sorted(OPTIONS):
+    options, worst = parser.parse_args(), 0
+    for kind in [options.only] if options.only else sorted(OPTIONS):
         if reason := why_not(kind):
             print(f"{kind}: skipped: {reason}")
             continue
         place = built(kind)
         tests = run(kind, place, ["pytest", "-q", *TESTS])
         targets = sorted(path.stem for path in (place / "tests/fuzz/targets").glob("op_*.py"))
-        attacks = run(kind, place, ["tests.fuzz", "--seconds", str(given.seconds), "--targets", *targets])
+        attacks = run(kind, place, ["tests.fuzz", "--seconds", str(options.seconds), "--targets", *targets])
         print(
             f"{kind}: op tests {'failed' if tests else 'passed'}; attacks {'found faults' if attacks else 'found none'}"
         )

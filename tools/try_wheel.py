@@ -32,13 +32,13 @@ def run(*command: object, **options: Any) -> str:
 
 def installed(place: pathlib.Path, python: str, torch: str, wheel: pathlib.Path) -> pathlib.Path:
     """The Python of the environment, with that torch and the wheel."""
-    found = place / "bin" / "python"
-    if not found.is_file():
+    executable = place / "bin" / "python"
+    if not executable.is_file():
         run(python, "-m", "venv", place)
-    run(found, "-m", "pip", "install", "-q", f"torch=={torch}")
-    run(found, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", wheel)
-    run(found, "-m", "pip", "install", "-q", wheel)  # what it depends on
-    return found
+    run(executable, "-m", "pip", "install", "-q", f"torch=={torch}")
+    run(executable, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", wheel)
+    run(executable, "-m", "pip", "install", "-q", wheel)  # what it depends on
+    return executable
 
 
 def environment(place: pathlib.Path, folder: pathlib.Path) -> dict[str, str]:
@@ -48,25 +48,25 @@ def environment(place: pathlib.Path, folder: pathlib.Path) -> dict[str, str]:
     for name in NEEDED:
         if path := shutil.which(name):
             (tools / name).symlink_to(path)
-    kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
-    return kept | {"PATH": f"{place / 'bin'}:{tools}", "OMP_NUM_THREADS": "1", "CC": "", "CXX": ""}
+    variables = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
+    return variables | {"PATH": f"{place / 'bin'}:{tools}", "OMP_NUM_THREADS": "1", "CC": "", "CXX": ""}
 
 
 def attempt(place: pathlib.Path, python: pathlib.Path, folder: pathlib.Path) -> None:
     """Runs everything; exits with a sentence where something is wrong."""
-    given = environment(place, folder)
-    info = run(place / "bin" / "elmo-fast", "info", env=given, cwd=folder)
+    variables = environment(place, folder)
+    info = run(place / "bin" / "elmo-fast", "info", env=variables, cwd=folder)
     if "instruction set" not in info:
         sys.exit(f"elmo-fast info does not say that the native kernels run: {info}")
-    found = json.loads(run(python, INSIDE, "digests", env=given, cwd=folder))
+    digests = json.loads(run(python, INSIDE, "digests", env=variables, cwd=folder))
     here = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    wanted = json.loads(run(sys.executable, INSIDE, "digests", env=here, cwd=folder))
-    different = sorted(name for name in wanted if found.get(name) != wanted[name])
+    expected = json.loads(run(sys.executable, INSIDE, "digests", env=here, cwd=folder))
+    different = sorted(name for name in expected if digests.get(name) != expected[name])
     if different:
         sys.exit(f"other bits than those of the extension built in place: {'; '.join(different)}")
     (readme := folder / "readme").mkdir()
-    run(python, INSIDE, "readme", ROOT, env=given, cwd=readme)
-    print(f"{len(wanted)} results of ops have the same bits, README.md's lines run")
+    run(python, INSIDE, "readme", ROOT, env=variables, cwd=readme)
+    print(f"{len(expected)} results of ops have the same bits, README.md's lines run")
 
 
 def main() -> int:
@@ -76,11 +76,11 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="which Python makes the environment")
     parser.add_argument("--torch", required=True, help="the version of torch")
     parser.add_argument("--environment", type=pathlib.Path, help="the environment's folder, which is kept")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        place = (given.environment or folder / "environment").resolve()
-        python = installed(place, given.python, given.torch, given.wheel.resolve())
+        place = (options.environment or folder / "environment").resolve()
+        python = installed(place, options.python, options.torch, options.wheel.resolve())
         say = "import sys, torch; print('Python', sys.version.split()[0], 'torch', torch.__version__)"
         print(run(python, "-c", say).strip(), flush=True)
         attempt(place, python, folder)

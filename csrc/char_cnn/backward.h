@@ -125,12 +125,12 @@ struct Rows {
   }
 };
 
-// Numbers as they come from memory; nothing looks at them before the next batch has been asked for.
+// Numbers as they come from memory; no code reads them before the next batch has been asked for.
 struct Values {
   float grad[kAhead], out[kAhead];
   uint32_t winner[kAhead];
 };
-struct Found {
+struct Windows {
   float grad[kAhead];
   uint32_t id[kAhead];
 };
@@ -157,8 +157,8 @@ ELMO_HOST_DEVICE Values fetch_values(const Rows& r, int64_t count) {
 
 // Whatever a winner is, the window lies in the row. Of an id the low 32 bits are enough, as it is below 2^31 or else held within the table.
 template <typename K, bool checked>
-ELMO_HOST_DEVICE Found fetch_ids(const Rows& r, const Values& v, int64_t count) {
-  Found f;
+ELMO_HOST_DEVICE Windows fetch_ids(const Rows& r, const Values& v, int64_t count) {
+  Windows f;
   ELMO_UNROLL
   for (uint32_t i = 0; i < kAhead; ++i) {
     const uint32_t start = v.winner[i] < r.last ? v.winner[i] : r.last;
@@ -171,7 +171,7 @@ ELMO_HOST_DEVICE Found fetch_ids(const Rows& r, const Values& v, int64_t count) 
 
 // Adds to the thread's bins; last: the last character. Characters of other tiles add nothing to the tile's first bin; a row that is not there has grad 0.
 template <typename K>
-ELMO_HOST_DEVICE void add(const Found& f, uint32_t last, uint32_t first, uint32_t count, float* bins) {
+ELMO_HOST_DEVICE void add(const Windows& f, uint32_t last, uint32_t first, uint32_t count, float* bins) {
   ELMO_UNROLL
   for (int i = 0; i < kAhead; i += kTogether) {
     float *bin[kTogether], sum[kTogether];
@@ -208,19 +208,19 @@ template <typename K>
 ELMO_HOST_DEVICE void add_rows(Rows at, int64_t left, uint32_t last, uint32_t first, uint32_t count, float* bins) {
   const auto next = [&] { at.advance(kAhead), left -= kAhead; };
   Values values = fetch_values<true>(at, left);
-  Found found = fetch_ids<K, true>(at, values, left);
+  Windows windows = fetch_ids<K, true>(at, values, left);
   next();
   values = fetch_values<true>(at, left);
-  while (left >= 2 * kAhead) {  // `found` is the batch before `at`, `values` the one at it
-    const Found now = found;
-    found = fetch_ids<K, false>(at, values, left);
+  while (left >= 2 * kAhead) {  // `windows` is the batch before `at`, `values` the one at it
+    const Windows now = windows;
+    windows = fetch_ids<K, false>(at, values, left);
     next();
     values = fetch_values<false>(at, left);
     add<K>(now, last, first, count, bins);
   }
   while (left > -kAhead) {
-    const Found now = found;
-    found = fetch_ids<K, true>(at, values, left);
+    const Windows now = windows;
+    windows = fetch_ids<K, true>(at, values, left);
     next();
     values = fetch_values<true>(at, left);
     add<K>(now, last, first, count, bins);

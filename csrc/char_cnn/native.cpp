@@ -475,7 +475,7 @@ void check(
   const int64_t rows = ids.size(0), all = widths.back().feature + widths.back().filters;
   check.tensor("grad", grad, embedding.scalar_type(), {rows, all});
   check.tensor("features", features, embedding.scalar_type(), {rows, all});
-  check.need(std::ranges::equal(winners.sizes(), features.sizes()), "the forward pass was told to save nothing");
+  check.need(std::ranges::equal(winners.sizes(), features.sizes()), "the forward pass was run with save=False");
   check.tensor("winners", winners, kShort, {rows, all});
   check.contiguous("winners", winners);
   for (const auto& w : widths) check.ids("winners", winners.narrow(1, w.feature, w.filters), w.windows(ids.size(1)));

@@ -20,9 +20,9 @@ struct DeviceBlock {
     __syncthreads();
 #endif
   }
-  ELMO_HOST_DEVICE static uint32_t compare_and_swap(uint32_t* at, uint32_t expected, uint32_t wanted) {
+  ELMO_HOST_DEVICE static uint32_t compare_and_swap(uint32_t* at, uint32_t expected, uint32_t value) {
 #if defined(__CUDA_ARCH__)
-    return atomicCAS(at, expected, wanted);
+    return atomicCAS(at, expected, value);
 #else
     return 0;
 #endif

@@ -39,19 +39,19 @@ Memory take(int64_t bytes) {
   for (auto it = p.idle.begin(); it != p.idle.end(); ++it)
     if (it->bytes >= bytes && it->bytes <= bytes + bytes / 4 && (best == p.idle.end() || it->bytes < best->bytes)) best = it;
   if (best == p.idle.end()) return {nullptr, 0};
-  const Memory found = *best;
+  const Memory memory = *best;
   p.idle.erase(best);
-  p.bytes -= found.bytes;
-  return found;
+  p.bytes -= memory.bytes;
+  return memory;
 }
 
 Memory allocate(int64_t bytes) {
-  const Memory made{std::aligned_alloc(kPage, bytes), bytes};
-  ELMO_CHECK(made.data != nullptr, "elmo_fast: not enough memory for a buffer of ", bytes, " bytes");
+  const Memory memory{std::aligned_alloc(kPage, bytes), bytes};
+  ELMO_CHECK(memory.data != nullptr, "elmo_fast: not enough memory for a buffer of ", bytes, " bytes");
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-  (void)madvise(made.data, bytes, MADV_HUGEPAGE);  // advice: refusal costs only speed
+  (void)madvise(memory.data, bytes, MADV_HUGEPAGE);  // advice: refusal costs only speed
 #endif
-  return made;
+  return memory;
 }
 
 void drop_until(Pool& p, int64_t most) {
@@ -72,13 +72,13 @@ void give_back(const Memory& memory) {
 }  // namespace
 
 Tensor empty_buffer(IntArrayRef sizes, const Options& options) {
-  int64_t wanted = size_of(options.type);
-  for (const int64_t size : sizes) wanted *= size;
-  if (wanted < kPage) return empty(sizes, options);
-  const int64_t bytes = (wanted + kPage - 1) / kPage * kPage;
+  int64_t needed = size_of(options.type);
+  for (const int64_t size : sizes) needed *= size;
+  if (needed < kPage) return empty(sizes, options);
+  const int64_t bytes = (needed + kPage - 1) / kPage * kPage;
   Memory memory = take(bytes);
   if (memory.data == nullptr) memory = allocate(bytes);
-  fill_if_asked(memory.data, wanted);
+  fill_if_asked(memory.data, needed);
   return tensor_of(memory.data, sizes, options, [](void* data, void* held) { give_back({data, reinterpret_cast<int64_t>(held)}); },
                    reinterpret_cast<void*>(bytes));
 }

@@ -26,7 +26,7 @@ int64_t depth_of(Operand operand) {
   return uses_tiles(operand) ? 4 * kDepth : operand == Operand::BFloat16Pairs ? 2 * kDepth : kDepth;
 }
 
-// c: sums as int32, with the offset that w has, made what they stand for. scales: of x's rows, `stride` bytes apart.
+// Dequantizes int32 sums c, which contain the offset of w. scales: of x's rows, `stride` bytes apart.
 ELMO_MULTIVERSION void scale_sums(float* c, int64_t ldc, int64_t m, const char* scales, int64_t stride, const float* scale, const int32_t* offset) {
   for (int64_t i = 0; i < m; ++i) {
     float of_row;
@@ -68,7 +68,7 @@ void multiply_blocks(
   const auto* rows = static_cast<const char*>(x);
   const auto* data = static_cast<const char*>(w.data.const_data_ptr());
   const BlockKernel kernel = kernel_of(w.operand);
-  if (depth == 0 && !accumulate)  // no terms, which the kernels are not made for
+  if (depth == 0 && !accumulate)  // no terms, which the kernels do not handle
     for (int64_t block = 0; block < last - first; ++block)
       for (int64_t i = 0; i < m; ++i) std::fill_n(c + block * block_stride + i * ldc, kBlock, T(0));
   ELMO_CHECK(!is_int8(w.operand) || !accumulate, "elmo_fast: sums of int8 are not added to others");

@@ -52,9 +52,9 @@ const InstructionSet kSets[] = {
 };
 
 const InstructionSet* fastest() {
-  const auto* found = std::end(kSets) - 1;
-  while (!found->is_here()) --found;
-  return found;
+  const auto* set = std::end(kSets) - 1;
+  while (!set->is_here()) --set;
+  return set;
 }
 
 const InstructionSet* named(const std::string& name) {

@@ -143,9 +143,9 @@ class BlockPacker {
       to_packed(source, line, count, w_.operand);
       return line;
     }
-    Source found[kStrip * kBlock];
-    for (int64_t j = 0; j < count; ++j) found[j] = at(row, column_of(begin + j));
-    to_packed(found, line, count, w_.operand);
+    Source values[kStrip * kBlock];
+    for (int64_t j = 0; j < count; ++j) values[j] = at(row, column_of(begin + j));
+    to_packed(values, line, count, w_.operand);
     return line;
   }
 
@@ -191,9 +191,9 @@ class BlockPacker {
       to_packed(source, line, last - first, w_.operand);
       return line;
     }
-    Source found[kStretch];
-    for (int64_t i = first; i < last; ++i) found[i - first] = at(row_of(i), column);
-    to_packed(found, line, last - first, w_.operand);
+    Source values[kStretch];
+    for (int64_t i = first; i < last; ++i) values[i - first] = at(row_of(i), column);
+    to_packed(values, line, last - first, w_.operand);
     return line;
   }
 

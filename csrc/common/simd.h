@@ -48,8 +48,8 @@ ELMO_INLINE float reciprocal_of(float d) {
 
 // Exactly 0 at -infinity, so that a gate there takes an infinity to NaN as IEEE's 0 · infinity does.
 ELMO_INLINE float sigmoid_of(float x) {
-  const float found = reciprocal_of(1.0f + exp_of(x < -80.0f ? 80.0f : -x));
-  return x < -std::numeric_limits<float>::max() ? 0.0f : found;
+  const float value = reciprocal_of(1.0f + exp_of(x < -80.0f ? 80.0f : -x));
+  return x < -std::numeric_limits<float>::max() ? 0.0f : value;
 }
 ELMO_INLINE double sigmoid_of(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 

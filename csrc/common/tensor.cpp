@@ -128,7 +128,7 @@ Tensor Tensor::to(ScalarType dtype) const {
 }
 
 const Tensor& Tensor::zero_() const {
-  if (nbytes() == 0) return *this;  // memset may not be told of memory that lies nowhere
+  if (nbytes() == 0) return *this;  // memset must not get a null pointer
   if (is_contiguous() && !is_cuda())
     std::memset(mutable_data_ptr(), 0, nbytes());
   else
@@ -165,11 +165,11 @@ Tensor Tensor::sum(int64_t d) const {
 Tensor Tensor::sum() const { return call("aten::sum", "", *this, std::optional<ScalarType>{}); }
 
 Tensor empty(IntArrayRef sizes, const Options& options) {
-  AtenTensorHandle made = nullptr;
+  AtenTensorHandle handle = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
       static_cast<int64_t>(sizes.size()), sizes.data(), contiguous_strides(sizes).data(), number_of(options.type), options.device_type,
-      options.device_index, &made));
-  const Tensor tensor(made);
+      options.device_index, &handle));
+  const Tensor tensor(handle);
   if (fills.load(std::memory_order_relaxed) && !tensor.is_cuda()) fill_if_asked(tensor.mutable_data_ptr(), tensor.nbytes());
   return tensor;
 }
@@ -183,11 +183,11 @@ Tensor filled(IntArrayRef sizes, double value, const Options& options) {
 }
 
 Tensor tensor_of(void* data, IntArrayRef sizes, const Options& options, void (*release)(void*, void*), void* what) {
-  AtenTensorHandle made = nullptr;
+  AtenTensorHandle handle = nullptr;
   TORCH_ERROR_CODE_CHECK(torch_from_blob(
       data, static_cast<int64_t>(sizes.size()), sizes.data(), contiguous_strides(sizes).data(), 0, number_of(options.type),
-      options.device_type, options.device_index, &made, aoti_torch_layout_strided(), nullptr, 0, release, what));
-  return Tensor(made);
+      options.device_type, options.device_index, &handle, aoti_torch_layout_strided(), nullptr, 0, release, what));
+  return Tensor(handle);
 }
 
 void mm_out(const Tensor& out, const Tensor& a, const Tensor& b) {
@@ -203,32 +203,32 @@ void fill_if_asked(void* memory, int64_t bytes) {
   if (bytes > 0 && fills.load(std::memory_order_relaxed)) std::memset(memory, 0xff, bytes);
 }
 
-void Arguments::tensor(const std::string& name, const Tensor& given, Types types, IntArrayRef sizes) const {
-  const auto alike = [](int64_t wanted, int64_t size) { return wanted == kAny || wanted == size; };
-  const bool defined = given.defined(), either = types.first != types.second;
-  if (defined && std::equal(sizes.begin(), sizes.end(), given.sizes().begin(), given.sizes().end(), alike) &&
-      (given.scalar_type() == types.first || given.scalar_type() == types.second))
+void Arguments::tensor(const std::string& name, const Tensor& tensor, Types types, IntArrayRef sizes) const {
+  const auto alike = [](int64_t expected, int64_t size) { return expected == kAny || expected == size; };
+  const bool defined = tensor.defined(), either = types.first != types.second;
+  if (defined && std::equal(sizes.begin(), sizes.end(), tensor.sizes().begin(), tensor.sizes().end(), alike) &&
+      (tensor.scalar_type() == types.first || tensor.scalar_type() == types.second))
     return;
-  const std::string wanted = either ? text_of(types.first, " or ", types.second) : text_of(types.first);
-  const std::string got = defined ? text_of("shape ", shape_of(given.sizes()), ", ", given.scalar_type()) : "no tensor";
-  need(false, name, " must have shape ", shape_of(sizes), ", ", wanted, "; got ", got);
+  const std::string expected = either ? text_of(types.first, " or ", types.second) : text_of(types.first);
+  const std::string got = defined ? text_of("shape ", shape_of(tensor.sizes()), ", ", tensor.scalar_type()) : "no tensor";
+  need(false, name, " must have shape ", shape_of(sizes), ", ", expected, "; got ", got);
 }
 
-void Arguments::tensor(const std::string& name, const std::optional<Tensor>& given, Types types, IntArrayRef sizes) const {
-  if (given.has_value()) tensor(name, *given, types, sizes);
+void Arguments::tensor(const std::string& name, const std::optional<Tensor>& value, Types types, IntArrayRef sizes) const {
+  if (value.has_value()) tensor(name, *value, types, sizes);
 }
 
-void Arguments::tensors(const std::string& name, TensorList given, Types types, IntArrayRef sizes) const {
-  for (size_t i = 0; i < given.size(); ++i) tensor(text_of(name, "[", i, "]"), given[i], types, sizes);
+void Arguments::tensors(const std::string& name, TensorList values, Types types, IntArrayRef sizes) const {
+  for (size_t i = 0; i < values.size(); ++i) tensor(text_of(name, "[", i, "]"), values[i], types, sizes);
 }
 
-void Arguments::contiguous(const std::string& name, const Tensor& given) const {
-  need(given.is_contiguous(), name, " must be contiguous; got strides ", shape_of(given.strides()));
+void Arguments::contiguous(const std::string& name, const Tensor& tensor) const {
+  need(tensor.is_contiguous(), name, " must be contiguous; got strides ", shape_of(tensor.strides()));
 }
 
-void Arguments::ids(const std::string& name, const Tensor& given, int64_t limit) const {
-  if (given.numel() == 0) return;
-  const Tensor wide = given.to(kLong).contiguous();
+void Arguments::ids(const std::string& name, const Tensor& tensor, int64_t limit) const {
+  if (tensor.numel() == 0) return;
+  const Tensor wide = tensor.to(kLong).contiguous();
   const auto* id = wide.const_data_ptr<int64_t>();
   const auto [least, most] = std::minmax_element(id, id + wide.numel());
   const int64_t low = *least, high = *most;

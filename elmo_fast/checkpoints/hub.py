@@ -1,6 +1,7 @@
 """Models by name: those that come with the package, published ones, and the Hugging Face hub's (the extra `hub`)."""
 
 import contextlib
+import difflib
 import functools
 import os
 import re
@@ -69,10 +70,15 @@ def pretrained_folder(model: PathLike) -> Path:
         return folder
     if isinstance(model, str) and _NAME.fullmatch(model):
         return fetch(model)
-    raise CheckpointError(
-        f"{model}: wanted a folder or archive, a name that `elmo-fast models` lists "
-        f"({', '.join([*bundled_models(), *PUBLISHED])}), or a name on the hub (user/name, user/name@revision); found "
-        "none"
+    raise CheckpointError(f"{model}: wanted a folder or archive, {_names_like(str(model))}; found none")
+
+
+def _names_like(name: str) -> str:
+    names = [*bundled_models(), *PUBLISHED]
+    close = "".join(f"; did you mean {match}?" for match in difflib.get_close_matches(name, names, n=1))
+    return (
+        f"a name that `elmo-fast models` lists ({', '.join(names)}{close}), or "
+        "a name on the hub (user/name, user/name@revision)"
     )
 
 
@@ -90,6 +96,8 @@ def fetch(name: str, folder: PathLike | None = None) -> Path:
     folder: where to put them; None: the hub's cache, which does not download existing files again.
     Raises: CheckpointError naming what went wrong.
     """
+    if not _NAME.fullmatch(name):
+        raise CheckpointError(f"wanted {_names_like(name)}; found {name!r}")
     repo, revision = _parts(name)
     with _hub(f"{name}: there is no such folder here, and it cannot be downloaded from the hub") as hub:
         download = functools.partial(hub.snapshot_download, repo, revision=revision, local_dir=folder)

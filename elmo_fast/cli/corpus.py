@@ -1,5 +1,6 @@
 """`elmo-fast vocab` and `elmo-fast prepare`: from text to a vocabulary, and to the numbers that pretraining reads."""
 
+import pathlib
 import shlex
 from typing import Any
 
@@ -7,6 +8,7 @@ from elmo_fast.cli import _common
 from elmo_fast.cli._parser import Parser
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import MIN_COUNT
+from elmo_fast.memory import size
 from elmo_fast.progress import duration
 
 
@@ -81,7 +83,9 @@ def run_prepare(arguments: Any) -> None:
         "vocabulary",
         f"vocab  {len(corpus.vocabulary):,} words, which are {known:.2%} of the text; others are predicted as <UNK>",
         *corpus.hints,
-        f"done   {folder} {how}; shards: {len(corpus.shards)}, fingerprint: {corpus.fingerprint[:16]}",
+        f"done   {folder} {how}; {size(sum(file.stat().st_size for file in pathlib.Path(folder).iterdir()))}, shards: "
+        f"{len(corpus.shards)}, fingerprint: {corpus.fingerprint[:16]}",
         f"next   elmo-fast pretrain --config small --train_prefix {shlex.quote(folder)} --save_dir run",
+        "       with --dry_run, that reports its steps, hours at the speed measured here, memory and disk",
     ]:
         _common.logger().info("%s", line)

@@ -48,8 +48,8 @@ def find_vocabulary_file(folder: str | os.PathLike[str]) -> pathlib.Path:
 
     Raises ElmoFastError when there is none.
     """
-    if (found := file_beside(folder)) is not None:
-        return found
+    if (path := file_beside(folder)) is not None:
+        return path
     raise ElmoFastError(f"{folder} has no {VOCABULARY}; name the vocabulary it was trained with by --vocab_file")
 
 
@@ -191,19 +191,19 @@ def read_training_state(folder: pathlib.Path) -> TrainingState:
 
     path = folder / POSITION_FILE
     whole = check_written(folder, [POSITION_FILE, OPTIMIZER_FILE, ROWS_FILE])
-    told = read_json(path, _PositionFile)
-    typed(told.position.model, ModelConfig, f"{path}: position.model")
+    content = read_json(path, _PositionFile)
+    typed(content.position.model, ModelConfig, f"{path}: position.model")
     for name in () if whole else (OPTIMIZER_FILE, ROWS_FILE):
-        check_older(folder / name, told.sha256.get(name), POSITION_FILE)
+        check_older(folder / name, content.sha256.get(name), POSITION_FILE)
     with read_failures_named(path):
         try:
             rows = load_file(folder / ROWS_FILE)
             optimizer = load_file(folder / OPTIMIZER_FILE)
         except SafetensorError as error:
             raise CheckpointError(f"{folder}: {ROWS_FILE} or {OPTIMIZER_FILE} is damaged ({error})") from error
-    unchecked = [name for name in (OPTIMIZER_FILE, ROWS_FILE) if name not in told.sha256]
+    unchecked = [name for name in (OPTIMIZER_FILE, ROWS_FILE) if name not in content.sha256]
     weights, _ = load_folder(folder, beside=[POSITION_FILE, *unchecked])
-    return TrainingState(told.position, weights, optimizer, (rows["h"], rows["c"]) if rows else None)
+    return TrainingState(content.position, weights, optimizer, (rows["h"], rows["c"]) if rows else None)
 
 
 def load_optimizer(model: LanguageModel, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:

@@ -42,8 +42,8 @@ class ModelConfig:
     dim: int = described(4096, "cells per LSTM layer and direction")
     projection_dim: int = described(512, "output width of an LSTM layer per direction, and of the character encoder")
     n_layers: int = described(2, "LSTM layers")
-    cell_clip: float | None = described(3.0, "bound of the cell state; null: none")
-    proj_clip: float | None = described(3.0, "bound of the projected output; null: none")
+    cell_clip: float | None = described(3.0, "bound of the cell state; null disables it")
+    proj_clip: float | None = described(3.0, "bound of the projected output; null disables it")
     use_skip_connections: bool = described(True, "add the input of a layer to its output, from the second layer on")
     dropout: float = described(
         0.1, "dropout probability of the inputs of the LSTM layers and of the softmax", "from 0 to below 1"
@@ -69,7 +69,7 @@ class DataConfig:
         MIN_COUNT, "if the vocabulary is built from the text: leave out words that occur less often"
     )
     max_vocab_size: int | None = described(
-        None, "if the vocabulary is built from the text: its maximum size; null: none"
+        None, "if the vocabulary is built from the text: its maximum size; null: no limit"
     )
     tokenizer: Tokenizer | None = described(
         None,
@@ -100,10 +100,10 @@ class OptimizerConfig:
         "tree of the counts) or full_softmax",
     )
     n_negative_samples_batch: int = described(
-        8192, "with sampled_softmax and negative_sampling: words drawn per direction and step, shared by all rows"
+        8192, "with sampled_softmax and negative_sampling: words sampled per direction and step, shared by all rows"
     )
     negatives: float | None = described(
-        None, "with negative_sampling: K, as how many words the drawn ones count; null: as many as drawn"
+        None, "with negative_sampling: K, as how many words the sampled ones count; null: as many as sampled"
     )
     optimiser: Literal["adagrad", "adamw"] = described(
         "adagrad", "adagrad, as in the original, or adamw, which updates the whole softmax table in each step"
@@ -112,7 +112,7 @@ class OptimizerConfig:
     schedule: Literal["constant", "linear", "cosine"] = described("constant", "learning rate after the warm-up")
     warmup_steps: int = described(0, "steps in which the learning rate rises linearly from 0", "0 or more")
     final_share: float = described(
-        0.0, "with a linear or cosine schedule: the final learning rate, as a share of learning_rate", "from 0 to 1"
+        0.0, "with a linear or cosine schedule: the final learning rate, as a fraction of learning_rate", "from 0 to 1"
     )
     initial_accumulator_value: float = described(1.0, "initial value of AdaGrad's sums of squares")
     weight_decay: float = described(0.0, "AdamW's weight decay", "0 or more")
@@ -242,71 +242,73 @@ def _is_count(value: Any) -> bool:
 
 
 def _model_complaints(model: ModelConfig) -> list[str]:
-    found = []
+    sentences = []
     slots = model.max_characters_per_token
     filters = [] if model.filters is None else model.filters  # as a line `filters:` without a value gives
     if not filters:
-        found.append("filters must hold at least one [width, number]; got none")
-    found += [
+        sentences.append("filters must hold at least one [width, number]; got none")
+    sentences += [
         f"filters must be [width of 1 to max_characters_per_token={slots}, number above 0]; got {pair}"
         for pair in filters
         if len(pair) != 2 or not all(_is_count(n) for n in pair) or pair[0] > slots
     ]
     if _is_count(model.dim) and _is_count(model.projection_dim) and model.projection_dim > model.dim:
-        found.append(f"projection_dim must not exceed dim={model.dim}; got {model.projection_dim}")
-    return found
+        sentences.append(f"projection_dim must not exceed dim={model.dim}; got {model.projection_dim}")
+    return sentences
 
 
 def _file_complaints(data: DataConfig) -> list[str]:
-    found = []
+    sentences = []
     if not data.train_prefix:
-        found.append("train_prefix must name the training files, as in 'corpus/train-*'; got nothing")
+        sentences.append("train_prefix must name the training files, as in 'corpus/train-*'; got nothing")
     for name in ("train_prefix", "heldout_prefix"):
         pattern = getattr(data, name)
         if pattern and not glob.glob(pattern):
-            found.append(f"{name} must match at least one file; {pattern!r} matches none")
+            sentences.append(f"{name} must match at least one file; {pattern!r} matches none")
     if data.vocab_file is not None and not pathlib.Path(data.vocab_file).exists():
-        found.append(
+        sentences.append(
             f"vocab_file must exist (leave it out to build one from the training text); got {data.vocab_file!r}"
         )
     if data.vectors_file is not None and not pathlib.Path(data.vectors_file).is_file():
-        found.append(f"vectors_file must exist; got {data.vectors_file!r}")
-    return found
+        sentences.append(f"vectors_file must exist; got {data.vectors_file!r}")
+    return sentences
 
 
 def complaints(config: PretrainConfig) -> list[str]:
     """Everything that is wrong with `config`, one sentence each; an empty list when it can be run."""
-    found = [one for name in SECTIONS for one in field_complaints(getattr(config, name))]
-    found += _model_complaints(config.model) + _file_complaints(config.data)
+    sentences = [one for name in SECTIONS for one in field_complaints(getattr(config, name))]
+    sentences += _model_complaints(config.model) + _file_complaints(config.data)
     model, data, optimizer, run = config.model, config.data, config.optimizer, config.run
     if model.input == "vectors":
         if data.vectors_file is None:
-            found.append("vectors_file must name the vectors of input: vectors; got nothing")
+            sentences.append("vectors_file must name the vectors of input: vectors; got nothing")
         if run.init_from is not None:
-            found.append(
+            sentences.append(
                 "input: vectors creates a new table, and init_from brings one; give input: words with init_from"
             )
     else:
         if data.vectors_file is not None:
-            found.append(f"vectors_file goes with input: vectors; got {data.vectors_file!r} with input: {model.input}")
+            sentences.append(
+                f"vectors_file goes with input: vectors; got {data.vectors_file!r} with input: {model.input}"
+            )
         if not model.train_vectors:
-            found.append(f"train_vectors: false goes with input: vectors; got input: {model.input}")
+            sentences.append(f"train_vectors: false goes with input: vectors; got input: {model.input}")
     if run.prefix is not None and run.init_from is None:
-        found.append(f"prefix chooses one of the ELMos of init_from; got {run.prefix!r} without init_from")
+        sentences.append(f"prefix chooses one of the ELMos of init_from; got {run.prefix!r} without init_from")
     if optimizer.negatives is not None and optimizer.loss != "negative_sampling":
-        found.append(f"negatives goes with loss: negative_sampling; got loss: {optimizer.loss}")
+        sentences.append(f"negatives goes with loss: negative_sampling; got loss: {optimizer.loss}")
     if optimizer.weight_decay and optimizer.optimiser == "adagrad":
-        found.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimizer.weight_decay!r}")
-    for name, given in (("keep_best", run.keep_best), ("patience", run.patience is not None)):
-        if given and data.heldout_prefix is None:
-            found.append(f"{name} compares perplexities of heldout_prefix, which must name text; got nothing")
+        sentences.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimizer.weight_decay!r}")
+    for name, is_set in (("keep_best", run.keep_best), ("patience", run.patience is not None)):
+        if is_set and data.heldout_prefix is None:
+            sentences.append(f"{name} compares perplexities of heldout_prefix, which must name text; got nothing")
     if not run.save_dir:
-        found.append("save_dir must name the folder to write to; got nothing")
-    return found
+        sentences.append("save_dir must name the folder to write to; got nothing")
+    return sentences
 
 
 def validate(config: PretrainConfig) -> None:
     """Raise one ElmoFastError that lists every complaint about `config`."""
-    found = complaints(config)
-    if found:
-        raise ElmoFastError("the configuration cannot be run:\n" + "\n".join(f"  - {one}" for one in found))
+    sentences = complaints(config)
+    if sentences:
+        raise ElmoFastError("the configuration cannot be run:\n" + "\n".join(f"  - {one}" for one in sentences))

@@ -58,12 +58,12 @@ def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     """
     path = folder / SOURCES_FILE
     try:
-        told = read_json(path, _SourcesFile)
+        record = read_json(path, _SourcesFile)
     except ElmoFastError as error:
         raise ElmoFastError(f"{error}; it names the text of this run: give another save_dir") from error
-    changed = _changed(told["files"], files_matching(data.train_prefix))
+    changed = _changed(record["files"], files_matching(data.train_prefix))
     # A vocabulary that init_from gave is not given again when the run resumes: then nothing was recorded.
-    before = {name: value for name, value in told.items() if name != "files" and (built or name == "tokenizer")}
+    before = {name: value for name, value in record.items() if name != "files" and (built or name == "tokenizer")}
     other = [
         f"{name} was {before[name]}, now {now}"
         for name, now in _settings(data, built).items()
@@ -83,18 +83,18 @@ def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
 
 
 def _changed(before: dict[str, _Source], paths: list[str]) -> list[str]:
-    found = sorted(before.keys() ^ set(paths))
+    changed = sorted(before.keys() ^ set(paths))
     for path in paths:
         now, then = _stamp(path), before.get(path)
         if then is not None and (then["size"], then["mtime_ns"]) != (now["size"], now["mtime_ns"]):
             same = now["size"] == then["size"] and sha256_of(path) == then["sha256"]
-            found += [] if same else [path]
-    return found
+            changed += [] if same else [path]
+    return changed
 
 
 def _stamp(path: str) -> dict[str, int]:
-    told = os.stat(path)
-    return {"size": told.st_size, "mtime_ns": told.st_mtime_ns}
+    status = os.stat(path)
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
 CORPUS_FOLDER = "corpus"
@@ -122,13 +122,13 @@ def open_training_corpus(
             report(f"data   this run has no checkpoint, so that the text is prepared again: {error}")
             (target / META).unlink()  # first: without it the folder is no prepared corpus, whatever is left of it
             shutil.rmtree(target)
-    began = said = time.monotonic()
+    began = last_report = time.monotonic()
 
     def progress(done: int, total: int, words: int) -> None:
-        nonlocal said
+        nonlocal last_report
         now = time.monotonic()
-        if now - said >= 10.0:
-            said, left = now, duration((now - began) * (total - done) / max(done, 1))
+        if now - last_report >= 10.0:
+            last_report, left = now, duration((now - began) * (total - done) / max(done, 1))
             report(f"data   preparing the text: {done / max(total, 1):.0%}, {words:,} words, {left} left")
 
     record_sources(data, vocabulary is None, folder)

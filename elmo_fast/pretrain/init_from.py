@@ -42,9 +42,9 @@ def adapt_vocabulary(
 ) -> tuple[State, str]:
     """Return a state for another vocabulary, the biLM as it is, rows of words under their new ids; and a report.
 
-    Rows of words that are new are drawn as LanguageModel draws them, from N(0, 1/D), with the bias `new_bias`; a row
+    Rows of new words are sampled as LanguageModel samples them, from N(0, 1/D), with the bias `new_bias`; a row
     depends on the seed and its id alone. A table of word vectors, which a model of word ids reads, is treated alike
-    (drawn as WordEncoder draws). The counts of a loss that has any belong to the old text and are left out.
+    (sampled as WordEncoder samples). The counts of a loss that has any belong to the old text and are left out.
 
     model_state: of a checkpoint (names as in elmo_fast.checkpoints); without a softmax, as ELMo is published, all
     words are new; scalar mixes are left out. old_vocabulary: which word each row of its softmax is of; may be None
@@ -68,10 +68,10 @@ def adapt_vocabulary(
     if WORD_EMBEDDING in state and CHAR_EMBEDDING not in state:
         table = state[WORD_EMBEDDING]
         bound = math.sqrt(6 / (words + table.shape[1]))
-        drawn = torch.empty(words + 1, table.shape[1]).uniform_(-bound, bound, generator=generator)
-        move_rows(WORD_EMBEDDING, table, drawn, old_vocabulary, new_vocabulary)
-        drawn[0] = 0  # the padding
-        state[WORD_EMBEDDING] = drawn
+        vectors = torch.empty(words + 1, table.shape[1]).uniform_(-bound, bound, generator=generator)
+        move_rows(WORD_EMBEDDING, table, vectors, old_vocabulary, new_vocabulary)
+        vectors[0] = 0  # the padding
+        state[WORD_EMBEDDING] = vectors
     return state, (
         f"{known:,} of {words:,} words ({known / words:.1%}) keep their row of the softmax, {words - known:,} are new, "
         f"{old - known:,} rows are dropped"
@@ -107,9 +107,9 @@ def move_rows(name: str, table: Tensor, target: Tensor, old: Vocabulary | None, 
 def check_vocabulary(vocabulary: Vocabulary | None, rows: int) -> Vocabulary:
     """Return the vocabulary, which must have as many words as a table has rows. Raises ElmoFastError."""
     if vocabulary is None or len(vocabulary) != rows:
-        found = "none" if vocabulary is None else f"one of {len(vocabulary):,}"
+        description = "none" if vocabulary is None else f"one of {len(vocabulary):,}"
         raise ElmoFastError(
-            f"init_from: wanted the vocabulary of {rows:,} words that the model was trained with, found {found}; "
+            f"init_from: wanted the vocabulary of {rows:,} words that the model was trained with, found {description}; "
             "put it beside the model as vocab.txt"
         )
     return vocabulary
@@ -138,7 +138,7 @@ class Origin:
     ) -> None:
         """Copy the weights into a model of the same architecture; words that both vocabularies have keep theirs.
 
-        The rows of a hierarchical softmax are of its tree's nodes: they are kept where tree and words stay, else drawn.
+        A hierarchical softmax has rows of its tree's nodes: they are kept where tree and words stay, else sampled.
         """
         was, now = self.options.trained_by, model.options.trained_by
         of_words = "hierarchical_softmax" not in (was, now)
@@ -147,12 +147,14 @@ class Origin:
             model.load(bilm_part(self.weights))
             report(f"init   from {self.folder}: all rows of the input and of the softmax's tree are kept, and the tree")
             return
-        drawn = {name: tensor for name, tensor in model.checkpoint_state().items() if name.startswith("softmax.")}
-        given = {name: tensor for name, tensor in self.weights.items() if of_words or not name.startswith("softmax.")}
+        initial = {name: tensor for name, tensor in model.checkpoint_state().items() if name.startswith("softmax.")}
+        pretrained = {
+            name: tensor for name, tensor in self.weights.items() if of_words or not name.startswith("softmax.")
+        }
         bias = float(model.softmax_bias.detach()[0])
-        weights, told = adapt_vocabulary(given, self.vocabulary, vocabulary, seed, bias)
-        model.load({**drawn, **weights} if of_words else {**weights, **drawn})
-        report(f"init   from {self.folder}: {told}")
+        weights, summary = adapt_vocabulary(pretrained, self.vocabulary, vocabulary, seed, bias)
+        model.load({**initial, **weights} if of_words else {**weights, **initial})
+        report(f"init   from {self.folder}: {summary}")
 
     def initialise_optimizer(
         self,
@@ -171,33 +173,35 @@ class Origin:
         sums = adapt_sums(self.sums, self.vocabulary, vocabulary, initial)
         tensors: dict[str, Tensor] = {}
         for name, parameter in model.trained():
-            found = sums[_STATE_NAMES.get(name, name.removeprefix("bilm."))]
-            if name in _STATE_NAMES and found.shape != parameter.shape:  # the nodes of a hierarchical softmax
-                found = torch.full_like(parameter, initial, device="cpu")
-            tensors |= {f"sum/{name}": found, f"step/{name}": torch.zeros(())}
+            accumulator = sums[_STATE_NAMES.get(name, name.removeprefix("bilm."))]
+            if name in _STATE_NAMES and accumulator.shape != parameter.shape:  # the nodes of a hierarchical softmax
+                accumulator = torch.full_like(parameter, initial, device="cpu")
+            tensors |= {f"sum/{name}": accumulator, f"step/{name}": torch.zeros(())}
         load_optimizer(model, optimizer, tensors)
         report(f"init   AdaGrad's sums of {self.folder} are kept")
 
 
 def adopt_architecture(
-    config: PretrainConfig, wanted: ModelConfig, folder: object, report: Callable[[str], None]
+    config: PretrainConfig, architecture: ModelConfig, folder: object, report: Callable[[str], None]
 ) -> None:
     """Make `wanted`, the architecture of the model a run starts from, the configuration's, and says so."""
-    differing = [name for name, value in dataclasses.asdict(wanted).items() if getattr(config.model, name) != value]
+    differing = [
+        name for name, value in dataclasses.asdict(architecture).items() if getattr(config.model, name) != value
+    ]
     if differing:
         report(
             f"init   the architecture is that of {folder}, which replaces the configuration's {', '.join(differing)}"
         )
-    config.model = wanted
+    config.model = architecture
 
 
 def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin | None:
     """Return the model that init_from names, or None; its architecture becomes the configuration's."""
     if config.run.init_from is None:
         return None
-    given = pathlib.Path(config.run.init_from)
-    place = model_folder(given)
-    folder = place if given.is_dir() else given  # what messages name: no archive's temporary folder
+    path = pathlib.Path(config.run.init_from)
+    place = model_folder(path)
+    folder = place if path.is_dir() else path  # what messages name: no archive's temporary folder
     weights, options = load_checkpoint(place, prefix=config.run.prefix)
     warn_if_rounded(place)
     adopt_architecture(config, architecture_of(options, config.model, folder), folder, report)
@@ -218,13 +222,15 @@ def _vocabulary_of(
     folder: pathlib.Path, weights: State, options: ElmoOptions, config: PretrainConfig
 ) -> Vocabulary | None:
     """vocab.txt beside the model; without it, as in runs of bilm-tf, vocab_file, which must have as many words."""
-    if (found := file_beside(folder)) is not None:
-        return Vocabulary.read(found)
+    if (path := file_beside(folder)) is not None:
+        return Vocabulary.read(path)
     rows = [len(weights[name]) - extra for name, extra in ROWS_OF_WORDS.items() if name in weights]
     if not rows:
         return None
-    given = config.data.vocab_file
-    return check_vocabulary(None if given is None else Vocabulary.read(given), options.n_tokens_vocab or rows[0])
+    vocab_file = config.data.vocab_file
+    return check_vocabulary(
+        None if vocab_file is None else Vocabulary.read(vocab_file), options.n_tokens_vocab or rows[0]
+    )
 
 
 @torch.no_grad()
@@ -233,7 +239,7 @@ def load_word_vectors(
 ) -> None:
     """Make a file's vectors the table of a model of word ids.
 
-    Words that the file lacks are drawn from N(0, s²), s² the variance of the numbers found, and counted in the report.
+    Words that the file lacks are sampled from N(0, s²), s² the variance of its numbers, and counted in the report.
 
     Raises ElmoFastError when the file's vectors are not projection_dim wide, or it has none of the words.
     """
@@ -255,14 +261,14 @@ def load_word_vectors(
             "file of the same language and spelling"
         )
     here, there = torch.tensor(pairs).unbind(1)
-    found = torch.from_numpy(vectors.matrix)[there]
-    spread = float(found.double().std(correction=0))
+    rows = torch.from_numpy(vectors.matrix)[there]
+    spread = float(rows.double().std(correction=0))
     generator = torch.Generator().manual_seed(seed)
     table = torch.empty(len(vocabulary) + 1, width).normal_(0, spread, generator=generator)
-    table[0], table[here] = 0, found
+    table[0], table[here] = 0, rows
     encoder.weight.copy_(table)
     report(
         f"input  {len(pairs):,} of {len(vocabulary):,} words have a vector in {path}; {len(vocabulary) - len(pairs):,} "
-        f"have none and are drawn from N(0, {spread:.3g}²); "
+        f"have none and are sampled from N(0, {spread:.3g}²); "
         + ("all are trained" if encoder.weight.requires_grad else "none is trained")
     )

@@ -37,18 +37,18 @@ from elmo_fast.text import Vocabulary
 
 # The loss's tensors, and their names in the model's state_dict and in the optimizer's file.
 _LOSS_NAMES = {"loss.softmax_w": "softmax_weight", "loss.softmax_b": "softmax_bias", "loss.counts": "counts"}
-# Words drawn where the options do not say: they are of a model that is evaluated only.
+# Words sampled where the options do not say: they are of a model that is evaluated only.
 _SAMPLES = 8192
 
 
 class LanguageModel(nn.Module):
     """A bidirectional language model: a BiLM, and a softmax over V words that both directions share.
 
-    Weights are drawn as bilm-tf draws them (the softmax's from N(0, 1/D), its bias 0), with torch's global generator.
+    Weights are sampled as bilm-tf samples them (the softmax from N(0, 1/D), its bias 0), by torch's global generator.
 
-    options: the architecture, with n_tokens_vocab = V, the loss (`trained_by`) and how many words it draws
+    options: the architecture, with n_tokens_vocab = V, the loss (`trained_by`) and how many words it samples
     (`n_negative_samples_batch`); counts: how often each word is a target, [V] (`target_counts`), for the losses
-    that need it; negatives: of negative sampling, as how many words of noise those drawn count (None: all); precision:
+    that need it; negatives: of negative sampling, as how many words of noise the samples count (None: all); precision:
     to what operands of matrix products are rounded ("int8": those of the biLM, to evaluate it; the loss takes float32);
     backend: as the ops' argument; train_input: whether the encoder is trained.
 
@@ -76,7 +76,7 @@ class LanguageModel(nn.Module):
             )
         self.options, self.precision, self.backend = options, precision, backend
         settings: dict[str, Any] = {"precision": precision, "backend": backend}
-        bilm = BiLM(options, requires_grad=True, **settings)  # drawn before the loss
+        bilm = BiLM(options, requires_grad=True, **settings)  # sampled before the loss
         self.loss = _new_loss(options, counts, negatives, settings | {"precision": trained_precision(precision)})
         self.bilm = bilm
         self.bilm.encoder.requires_grad_(train_input)
@@ -204,7 +204,7 @@ class LanguageModel(nn.Module):
 
 
 def _new_loss(options: ElmoOptions, counts: Any, negatives: float | None, settings: dict[str, Any]) -> VocabularyLoss:
-    """Return the loss that the options name, its table drawn as bilm-tf draws it."""
+    """Return the loss that the options name, its table sampled as bilm-tf samples it."""
     kind, words, dim = LOSS_CLASSES[options.trained_by], options.n_tokens_vocab or 0, options.lstm.projection_dim
     if kind.wants_counts and (counts is None or len(counts) != words):
         raise ElmoFastError(
@@ -213,7 +213,7 @@ def _new_loss(options: ElmoOptions, counts: Any, negatives: float | None, settin
         )
     samples = options.n_negative_samples_batch or _SAMPLES
     loss: VocabularyLoss
-    with torch.device("meta"):  # the table that the loss draws for itself differs in the last bit
+    with torch.device("meta"):  # the table that the loss samples for itself differs in the last bit
         if kind is SampledSoftmaxLoss:
             loss = SampledSoftmaxLoss(words, dim, min(samples, words), semantics="tensorflow", **settings)
         elif kind is NegativeSamplingLoss:
@@ -256,7 +256,7 @@ def options_of(model: ModelConfig, vocabulary_size: int, **training: Any) -> Elm
     if model.input == "characters":
         characters = CharCnnOptions(
             filters=tuple((width, number) for width, number in model.filters),
-            **{theirs: getattr(model, ours) for ours, theirs in _CHARACTERS.items()},
+            **{option: getattr(model, field) for field, option in _CHARACTERS.items()},
         )
     return ElmoOptions(
         lstm=LstmOptions(**{name: getattr(model, name) for name in _LSTM}),
@@ -267,7 +267,7 @@ def options_of(model: ModelConfig, vocabulary_size: int, **training: Any) -> Elm
     )
 
 
-def architecture_of(options: ElmoOptions, given: ModelConfig, source: object) -> ModelConfig:
+def architecture_of(options: ElmoOptions, default: ModelConfig, source: object) -> ModelConfig:
     """Return the architecture that a checkpoint's options name; fields that it has no use for are as given.
 
     Raises ElmoFastError for a model that cannot be trained here.
@@ -276,11 +276,11 @@ def architecture_of(options: ElmoOptions, given: ModelConfig, source: object) ->
         raise ElmoFastError(f"{source}: this model cannot be pretrained further: {options.peculiar}")
     lstm = {"dropout": options.dropout or 0.0, **{name: getattr(options.lstm, name) for name in _LSTM}}
     if options.char_cnn is None:
-        return dataclasses.replace(given, input="words", **lstm)
+        return dataclasses.replace(default, input="words", **lstm)
     return ModelConfig(
         filters=[list(pair) for pair in options.char_cnn.filters],
         **lstm,
-        **{ours: getattr(options.char_cnn, theirs) for ours, theirs in _CHARACTERS.items()},
+        **{field: getattr(options.char_cnn, option) for field, option in _CHARACTERS.items()},
     )
 
 
@@ -291,7 +291,7 @@ _TRAINING_OPTIONS = ("n_train_tokens", "n_epochs", "batch_size", "unroll_steps",
 def make_language_model(
     config: PretrainConfig, vocabulary_size: int, device: torch.device | str = "cpu", counts: Tensor | None = None
 ) -> LanguageModel:
-    """Return a model with weights drawn from the configuration's seed; its options say how it is trained.
+    """Return a model with weights sampled from the configuration's seed; its options say how it is trained.
 
     counts: how often each word is a target, [V], for the losses that need it.
     """

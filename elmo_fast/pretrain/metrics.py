@@ -92,7 +92,7 @@ def _is_number(value: Any) -> bool:
 
 def _keep_until(path: pathlib.Path, step: int, reported: int) -> pathlib.Path | None:
     """Take out the rows after `step`, and reports after `reported`; where a damaged file was put as it was."""
-    kept, damaged = [], False
+    rows, damaged = [], False
     cut = not path.read_bytes().endswith(b"\n")
     lines = list(read_rows(path))
     for number, (_, line, row) in enumerate(lines, start=1):
@@ -100,7 +100,7 @@ def _keep_until(path: pathlib.Path, step: int, reported: int) -> pathlib.Path | 
             # The last line, when the run was killed while it wrote it; its step comes again.
             damaged = damaged or not (cut and number == len(lines))
         elif row["step"] <= (step if "event" in row else reported):
-            kept.append(line + b"\n")
+            rows.append(line + b"\n")
     aside = None
     if damaged:
         marks = ["", *(f"-{n}" for n in range(2, 100))]
@@ -109,7 +109,7 @@ def _keep_until(path: pathlib.Path, step: int, reported: int) -> pathlib.Path | 
         with replacing(aside) as new:
             shutil.copyfile(path, new)
     with replacing(path) as new:
-        new.write_bytes(b"".join(kept))
+        new.write_bytes(b"".join(rows))
     return aside
 
 

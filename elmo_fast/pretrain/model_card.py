@@ -95,11 +95,15 @@ def _training(options: ElmoOptions, metrics: Metrics | None) -> dict[str, str]:
         last = metrics.steps[-1]
         rows["steps"] = f"{last['step']:,}"
         rows["words seen"] = f"{last['words']:,}, each in both directions"
-        for key, way in (("sampled_perplexity", "sampled softmax"), ("training_perplexity", "whole vocabulary")):
+        for key, kind in (("sampled_perplexity", "sampled softmax"), ("training_perplexity", "whole vocabulary")):
             if key in last:
-                rows["training perplexity"] = f"{last[key]:,.1f} ({way})"
+                rows["training perplexity"] = f"{last[key]:,.1f} ({kind})"
         if metrics.heldout:
-            held = metrics.heldout[-1]
-            ways = ", ".join(f"{way} {held[f'perplexity_{way}']:,.1f}" for way in ("forward", "backward"))
-            rows["held-out perplexity"] = f"{held['perplexity']:,.1f} ({ways}) after {held['words']:,} words"
+            heldout = metrics.heldout[-1]
+            directions = ", ".join(
+                f"{direction} {heldout[f'perplexity_{direction}']:,.1f}" for direction in ("forward", "backward")
+            )
+            rows["held-out perplexity"] = (
+                f"{heldout['perplexity']:,.1f} ({directions}) after {heldout['words']:,} words"
+            )
     return rows

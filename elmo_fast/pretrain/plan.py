@@ -47,16 +47,16 @@ def heldout_interval(config: PretrainConfig, total_steps: int) -> int:
 
 
 def with_fitting_loss(config: PretrainConfig, vocabulary_size: int, report: Callable[[str], None]) -> PretrainConfig:
-    """Return the configuration, with the full softmax in place of a sampled one that draws more words than there are.
+    """Return the configuration, with the full softmax in place of a sampled one that samples more words than exist.
 
-    Samples are distinct; the full softmax over fewer words than would be drawn costs less, and is exact.
+    Samples are distinct; the full softmax over fewer words than would be sampled costs less, and is exact.
     """
     optimizer = config.optimizer
     if optimizer.loss != "sampled_softmax" or optimizer.n_negative_samples_batch <= vocabulary_size:
         return config
     report(
         f"loss   full_softmax: the vocabulary has {vocabulary_size:,} words, and n_negative_samples_batch "
-        f"{optimizer.n_negative_samples_batch:,} distinct ones cannot be drawn from it"
+        f"{optimizer.n_negative_samples_batch:,} distinct ones cannot be sampled from it"
     )
     return dataclasses.replace(config, optimizer=dataclasses.replace(optimizer, loss="full_softmax"))
 
@@ -75,20 +75,20 @@ def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int, par
     """
     model, optimizer = config.model, config.optimizer
     bilm, softmax = count_weights(config, vocabulary_size)
-    kept = 1 if optimizer.optimiser == "adagrad" else 2
+    sums = 1 if optimizer.optimiser == "adagrad" else 2
     positions = parts * rows * optimizer.unroll_steps
     used = LOSS_CLASSES[optimizer.loss].max_rows_used(vocabulary_size, optimizer.n_negative_samples_batch, positions)
-    touched = softmax if kept == 2 else used * (model.projection_dim + 1)
+    touched = softmax if sums == 2 else used * (model.projection_dim + 1)
     table, dense, trained = (vocabulary_size + 1) * model.projection_dim, bilm, bilm
     if model.input == "vectors" and not model.train_vectors:
         dense = trained = bilm - table
-    elif model.input != "characters" and kept == 1:
+    elif model.input != "characters" and sums == 1:
         dense = bilm - table + min(table, 2 * positions * model.projection_dim)
     per_place = 2 * model.n_layers * (6 * model.dim + 4 * model.projection_dim)
     size = 4 if config.run.precision in ("float32", "tf32") else 3  # 16-bit operands and float32 cells
     return {
         "weights": 4 * (bilm + softmax),
-        "optimizer": 4 * kept * (trained + softmax),
+        "optimizer": 4 * sums * (trained + softmax),
         "gradients": 4 * (dense + touched),
         "activations": size * rows * optimizer.unroll_steps * per_place,
     }
@@ -98,8 +98,8 @@ def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
     """Return the loss, what it draws, and the FLOP per token of a step in the LSTM's products and in the loss's."""
     model, optimizer = config.model, config.optimizer
     samples, negatives = optimizer.n_negative_samples_batch, optimizer.negatives
-    noise = f"{samples:,} words drawn per direction and step"
-    drawn = {
+    noise = f"{samples:,} words sampled per direction and step"
+    samplers = {
         "sampled_softmax": f", {noise} by the log-uniform law",
         "negative_sampling": f", {noise} by counts^{NOISE_POWER:g}, counting as {negatives or samples:g}",
         "hierarchical_softmax": f", a tree of {vocabulary_size - 1:,} inner nodes",
@@ -108,8 +108,8 @@ def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
     lstm = 12.0 * model.n_layers * 9 * model.dim * model.projection_dim
     own = 12.0 * LOSS_CLASSES[optimizer.loss].products(vocabulary_size, samples) * model.projection_dim
     return (
-        f"loss   {optimizer.loss}{drawn.get(optimizer.loss, '')} | about {lstm / 1e6:.2f} MFLOP per token in the LSTM, "
-        f"{own / 1e6:.2f} in the loss"
+        f"loss   {optimizer.loss}{samplers.get(optimizer.loss, '')} | about {lstm / 1e6:.2f} MFLOP per token in the "
+        f"LSTM, {own / 1e6:.2f} in the loss"
     )
 
 
@@ -124,18 +124,18 @@ def describe_model(
     needed = estimate_memory(config, vocabulary_size, rows // parts, parts)
     if device.type == "cpu":
         needed["packed copies"] = 0 if config.run.backend == "reference" else 2 * 4 * bilm
-    told, left = needed, None
+    memory, left = needed, None
     if device.type == "cpu":
         torch.optim.SGD([torch.zeros(1)])  # with its first optimizer torch loads its compiler, some 80 MB
         if used := resident():
-            told = {"Python and the text": used, **needed}
+            memory = {"Python and the text": used, **needed}
         left = available()
-    purposes = ", ".join(f"{name} {size(each)}" for name, each in told.items())
+    purposes = ", ".join(f"{name} {size(each)}" for name, each in memory.items())
     shared = f" | {processes.size} processes x {rows} rows" if processes.distributed else ""
     lines = [
         f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
         f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
-        f"memory about {size(sum(told.values()))} per process: {purposes}",
+        f"memory about {size(sum(memory.values()))} per process: {purposes}",
     ]
     if left is not None and sum(needed.values()) > left:
         lines.append(
@@ -156,18 +156,18 @@ def describe_model(
 def describe_corpus(corpus: Corpus, what: str = "data  ") -> list[str]:
     """Return a text, in lines of text; a warning where the vocabulary does not fit it."""
     unknown = corpus.unknown / max(corpus.tokens, 1)
-    said = [
+    lines = [
         f"{what} {corpus.tokens:,} words, {corpus.sentences:,} sentences, {len(corpus.types):,} distinct words, "
         f"{len(corpus.vocabulary):,} to predict, {unknown:.1%} of the text is <UNK> | fingerprint "
         f"{corpus.fingerprint[:12]}"
     ]
     if unknown > MUCH_UNKNOWN:
-        said.append(
+        lines.append(
             f"WARNING {unknown:.1%} of the words are outside the vocabulary and are predicted as <UNK>: perplexity "
             "will look low and say little; give a vocab_file "
             "with more of its words (elmo-fast vocab with a lower --min_count, or of more text)"
         )
-    return said + corpus.hints
+    return lines + corpus.hints
 
 
 def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, done: int) -> str:

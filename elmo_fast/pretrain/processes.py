@@ -72,11 +72,11 @@ class Processes:
         for parameter in parameters:
             if parameter.grad is not None and id(parameter) not in apart:
                 kinds.setdefault((parameter.device, parameter.dtype), []).append(parameter)
-        begun = []
+        pending = []
         for kind, dense in kinds.items():
             gradients = [parameter.grad.flatten() for parameter in dense if parameter.grad is not None]
             self._flat[kind] = flat = torch.cat(gradients, out=self._flat.get(kind))
-            begun.append(dist.all_reduce(flat, async_op=True))
+            pending.append(dist.all_reduce(flat, async_op=True))
             for parameter, part in zip(dense, flat.split([each.numel() for each in dense]), strict=True):
                 parameter.grad = part.view_as(parameter)
         for table in tables:
@@ -87,7 +87,7 @@ class Processes:
             else:
                 for gradient in gradients:
                     dist.all_reduce(gradient)
-        for each in begun:
+        for each in pending:
             each.wait()
 
     def sum_rows(self, gradients: Sequence[Tensor]) -> list[Tensor]:
@@ -122,9 +122,9 @@ class Processes:
         """Return the largest of the processes' numbers."""
         if not self.distributed:
             return value
-        found = torch.tensor(value)
-        dist.all_reduce(found, dist.ReduceOp.MAX)
-        return int(found)
+        largest = torch.tensor(value)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return int(largest)
 
     def gather(self, rows: Tensor, dim: int) -> Tensor | None:
         """Return the processes' rows in their order, on the CPU of the leader; None to the others."""
@@ -139,30 +139,30 @@ class Processes:
         """Return to all what `work` gives the leader; all raise its ElmoFastError or OSError."""
         if not self.distributed:
             return work()
-        told: list[Any] = [None, None]
+        outcome: list[Any] = [None, None]
         if self.leads:
             try:
-                told[0] = work()
+                outcome[0] = work()
             except (ElmoFastError, OSError) as error:
-                told[1] = error
-        dist.broadcast_object_list(told, device=torch.device("cpu"))
-        if told[1] is not None:
-            raise told[1]
-        found: Result = told[0]
-        return found
+                outcome[1] = error
+        dist.broadcast_object_list(outcome, device=torch.device("cpu"))
+        if outcome[1] is not None:
+            raise outcome[1]
+        result: Result = outcome[0]
+        return result
 
     def run_leader_first(self, work: Callable[[bool], Result]) -> Result:
         """Return what `work(leads)` gives each process, the leader first; all raise its ElmoFastError or OSError."""
-        mine: list[Result] = []
-        self.run_on_leader(lambda: mine.append(work(True)))
-        return mine[0] if mine else work(False)
+        results: list[Result] = []
+        self.run_on_leader(lambda: results.append(work(True)))
+        return results[0] if results else work(False)
 
-    def check_same(self, told: str, what: str) -> None:
+    def check_same(self, value: str, what: str) -> None:
         """Raise ElmoFastError in all processes if one of them runs something different from the leader."""
-        leaders = self.run_on_leader(lambda: told)
-        if self.max_(int(told != leaders)):
+        leaders = self.run_on_leader(lambda: value)
+        if self.max_(int(value != leaders)):
             raise ElmoFastError(
-                f"the processes do not agree on {what} (here {told}, where the first one runs {leaders}); on several "
+                f"the processes do not agree on {what} (here {value}, where the first one runs {leaders}); on several "
                 "machines all need the same files under the same names, save_dir on a file system that all of them see"
             )
 

@@ -3,7 +3,9 @@
 import contextlib
 import dataclasses
 import math
+import os
 import pathlib
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -14,6 +16,7 @@ from elmo_fast.checkpoints import CHECKPOINTS, VOCABULARY, save_folder, saved_st
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import folder_lock, write_text
+from elmo_fast.memory import size
 from elmo_fast.pretrain.checkpoint import BestEvaluation, TrainingState, read_training_state, remove_unfinished
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, validate
 from elmo_fast.pretrain.corpora import (
@@ -38,12 +41,14 @@ from elmo_fast.pretrain.plan import (
 from elmo_fast.pretrain.processes import Processes, join_processes, local_device
 from elmo_fast.pretrain.trainer import LanguageModelTrainer, train
 from elmo_fast.progress import METRICS_FILE, duration
-from elmo_fast.text import Vocabulary
+from elmo_fast.text import Vocabulary, files_matching
 from elmo_fast.threads import torch_threads
 
 CONFIG_FILE = "pretrain.yaml"
 # Steps that a dry run measures, after one that warms up; fewer if they take so many seconds.
 MEASURED_STEPS, MEASURED_SECONDS = 5, 30.0
+# Longer text is not prepared for a dry run: that would take minutes, and the room of a temporary folder.
+MOST_DRY_RUN_BYTES = 1 << 28
 _WHY_STOPPED = {
     "steps": "max_steps or n_epochs is reached",
     "patience": "held-out perplexity has not improved in `patience` evaluations",
@@ -87,10 +92,10 @@ def pretrain(
     validate(config)
     device = local_device(str(device))
     folder = pathlib.Path(config.run.save_dir)
-    with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as held:
-        processes.run_on_leader(lambda: held.enter_context(folder_lock(folder)))
+    with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
+        processes.run_on_leader(lambda: stack.enter_context(folder_lock(folder)))
         say = report if processes.leads else lambda line: None
-        trainer = start_run(config, folder, processes, device, say, held)
+        trainer = start_run(config, folder, processes, device, say, stack)
         stopped_by, signal = train(trainer)
         steps, seconds, model = trainer.progress.step, trainer.progress.seconds, trainer.model
         if processes.leads:
@@ -151,9 +156,7 @@ def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpu
     # Fields that the run did not know yet had their defaults.
     was, now = asdict(ModelConfig()) | at.model, asdict(config.model)
     pairs |= {name: (was[name], now[name]) for name in now}
-    differing = [
-        f"{name} was {before!r}, now {wanted!r}" for name, (before, wanted) in pairs.items() if before != wanted
-    ]
+    differing = [f"{name} was {before!r}, now {value!r}" for name, (before, value) in pairs.items() if before != value]
     if differing:
         raise ElmoFastError(
             f"the checkpoint after step {at.step} is of another run: {'; '.join(differing)}; give what it was, or "
@@ -182,7 +185,7 @@ def start_run(
     processes: Processes,
     device: torch.device,
     report: Callable[[str], None],
-    held: contextlib.ExitStack,
+    stack: contextlib.ExitStack,
 ) -> LanguageModelTrainer:
     """Return the trainer of a new or resumed run; `held` closes its log at the end."""
     import yaml
@@ -249,7 +252,7 @@ def start_run(
     step = None if resumed is None and not started_before else 0 if resumed is None else resumed.position.step
     unreported = 0 if resumed is None else len(resumed.position.unreported)
     record = processes.run_leader_first(
-        lambda leads: held.enter_context(
+        lambda leads: stack.enter_context(
             RunLog(
                 folder, report, step=step, unreported=unreported, tensorboard=config.run.tensorboard, silent=not leads
             )
@@ -272,47 +275,69 @@ def dry_run(
 ) -> None:
     """Report what `pretrain` would do: weights, memory, disk, steps, and hours at the speed of a few steps.
 
-    Writes nothing; the steps train a model that is then dropped. Raises ElmoFastError with every complaint about the
+    Leaves nothing behind: the steps train a model that is then dropped, and text that is not prepared is read into a
+    temporary folder. Raises ElmoFastError with every complaint about the
     configuration.
     """
     validate(config)
     device = local_device(str(device))
-    with join_processes(device) as processes, _settings(config, device):
-        for line in _plan(config, device, processes) if processes.leads else ():
-            report(line)
+    with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
+        if processes.leads:
+            corpus = _corpus_of_dry_run(config, report, stack)
+            _report_plan(config, corpus, device, processes, report)
 
 
-def _plan(config: PretrainConfig, device: torch.device, processes: Processes) -> Iterator[str]:
-    """Yield the lines of a dry run: all that is known without reading unprepared text."""
-    folders = (config.data.train_prefix, pathlib.Path(config.run.save_dir) / CORPUS_FOLDER)
-    prepared = next((folder for folder in folders if is_prepared(folder)), None)
-    if prepared is None and config.data.vocab_file is None:
-        yield (
-            "plan   the text is not prepared and no vocab_file is given, so that nothing is known of the sizes; run "
-            "elmo-fast prepare first, or name a vocab_file"
+def _corpus_of_dry_run(
+    config: PretrainConfig, report: Callable[[str], None], stack: contextlib.ExitStack
+) -> Corpus | None:
+    """Return the prepared corpus; short text is prepared in a temporary folder, None stands for a long one."""
+    data = config.data
+    for folder in (pathlib.Path(data.train_prefix), pathlib.Path(config.run.save_dir) / CORPUS_FOLDER):
+        if is_prepared(folder):
+            return open_corpus(folder)
+    vocabulary = None if data.vocab_file is None else Vocabulary.read(data.vocab_file)
+    bytes_of_text = sum(os.path.getsize(path) for path in files_matching(data.train_prefix))
+    if bytes_of_text > MOST_DRY_RUN_BYTES:
+        report(
+            f"plan   {data.train_prefix} has {size(bytes_of_text)}, more than a dry run reads: run elmo-fast prepare, "
+            "and give its folder as train_prefix"
         )
+        return None
+    folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-fast-")))
+    return open_training_corpus(data, vocabulary, folder, report)
+
+
+def _report_plan(
+    config: PretrainConfig,
+    corpus: Corpus | None,
+    device: torch.device,
+    processes: Processes,
+    report: Callable[[str], None],
+) -> None:
+    """Report a run on a corpus; without one, what a vocab_file alone tells."""
+    if corpus is not None:
+        vocabulary = corpus.vocabulary
+    elif config.data.vocab_file is not None:
+        vocabulary = Vocabulary.read(config.data.vocab_file)
+    else:
         return
-    corpus = None if prepared is None else open_corpus(prepared)
-    vocabulary = Vocabulary.read(str(config.data.vocab_file)) if corpus is None else corpus.vocabulary
-    lines: list[str] = []
-    config = with_fitting_loss(config, len(vocabulary), lines.append)
-    lines += describe_model(config, len(vocabulary), processes, device)
-    yield from lines
-    yield from describe_disk(config, len(vocabulary))
+    config = with_fitting_loss(config, len(vocabulary), report)
+    lines = describe_model(config, len(vocabulary), processes, device)
+    for line in lines + describe_disk(config, len(vocabulary)):
+        report(line)
     if corpus is None:
-        yield "plan   the text is not prepared, so that its words are not counted yet (elmo-fast prepare)"
         return
     optimizer = config.optimizer
     epoch = math.ceil(math.ceil(corpus.positions / optimizer.batch_size) / optimizer.unroll_steps)
     total = planned_steps(config, epoch)
-    yield from describe_corpus(corpus)
-    yield describe_steps(config, total, epoch, 0)
+    for line in [*describe_corpus(corpus), describe_steps(config, total, epoch, 0)]:
+        report(line)
     if processes.distributed:
-        yield "speed  measured in one process only: leave torchrun out"
+        report("speed  measured in one process only: leave torchrun out")
     elif any(line.startswith("WARNING") for line in lines):
-        yield "speed  not measured: memory would run out"
+        report("speed  not measured: memory would run out")
     else:
-        yield _speed(config, corpus, total, device)
+        report(_speed(config, corpus, total, device))
 
 
 def _speed(config: PretrainConfig, corpus: Corpus, total: int, device: torch.device) -> str:

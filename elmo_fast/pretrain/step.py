@@ -34,19 +34,19 @@ class StepResult(NamedTuple):
 class StepInputs(NamedTuple):
     """All that changes from step to step, besides the weights: a step is a function of these tensors.
 
-    types, targets: as of `StreamBatch`, on the model's device; drawn: per direction, as the loss samples it; state:
+    types, targets: as of `StreamBatch`, on the model's device; samples: per direction, as the loss samples it; state:
     (h [L, 2, B, D], c [L, 2, B, H]) before, None: zeros; fresh: rows whose state is reset, [B] bool, None: none;
-    lengths: filled positions of each row, [B] int64, None: all T; kept: of dropout (`dropout_masks`), None: everything;
+    lengths: filled positions of each row, [B] int64, None: all T; mask: dropout's (`dropout_masks`), None: no dropout;
     distinct: as of `StreamBatch`.
     """
 
     types: Tensor
     targets: Tensor
-    drawn: list[Any]
+    samples: list[Any]
     state: LayerStates | None
     fresh: Tensor | None
     lengths: Tensor | None
-    kept: Tensor | None
+    mask: Tensor | None
     distinct: list[DistinctWords]
 
     def part(self, number: int, parts: int) -> "StepInputs":
@@ -61,7 +61,7 @@ class StepInputs(NamedTuple):
             targets=self.targets[:, rows],
             state=None if self.state is None else (self.state[0][:, :, rows], self.state[1][:, :, rows]),
             lengths=None if self.lengths is None else self.lengths[rows],
-            kept=None if self.kept is None else self.kept[:, :, rows],
+            mask=None if self.mask is None else self.mask[:, :, rows],
         )
 
 
@@ -132,21 +132,21 @@ class Step:
         """
         _, rows, steps = batch.types.shape
         options, device = self.model.options, self.parameters[0].device
-        fresh = lengths = kept = None
+        fresh = lengths = mask = None
         if state is not None and self.state_reset:
             own = slice(self.first_row, self.first_row + rows)
             fresh = torch.from_numpy(rows_to_reset(self.state_reset, self.seed, number, self.rows)[own])
         if batch.words < self.rows * steps:  # of all rows: every process computes the step in the same way
             lengths = torch.from_numpy(batch.filled)
         loss = self.model.loss
-        drawn = [loss.draw(self.seed, 2 * number + direction, torch.device("cpu")) for direction in range(2)]
-        host = StepInputs(batch.types, batch.targets, drawn, None, fresh, lengths, None, batch.distinct)
+        samples = [loss.draw(self.seed, 2 * number + direction, torch.device("cpu")) for direction in range(2)]
+        host = StepInputs(batch.types, batch.targets, samples, None, fresh, lengths, None, batch.distinct)
         sent = iter(sent_together([leaf for leaf in pytree.tree_leaves(host) if leaf is not None], device))
         inputs: StepInputs = pytree.tree_map_only(Tensor, lambda _: next(sent), host)
         if options.dropout:
             shape = (options.lstm.n_layers, rows, steps, options.lstm.projection_dim)
-            kept = dropout_masks(options.dropout, self.seed, number, self.first_row, shape, device)
-        return inputs._replace(state=state, kept=kept)
+            mask = dropout_masks(options.dropout, self.seed, number, self.first_row, shape, device)
+        return inputs._replace(state=state, mask=mask)
 
     def _gradients(self, inputs: StepInputs) -> tuple[Tensor, LayerStates]:
         """Leave the gradients of all parts in the parameters.
@@ -170,10 +170,10 @@ class Step:
     def _losses(self, inputs: StepInputs) -> tuple[Tensor, LayerStates]:
         """Return the sums of both directions' losses, [2], and the state after."""
         lengths, dropout = inputs.lengths, self.model.options.dropout
-        drop = RowDropout(inputs.kept, dropout) if inputs.kept is not None and dropout else None
+        drop = RowDropout(inputs.mask, dropout) if inputs.mask is not None and dropout else None
         distinct = inputs.distinct[0] if inputs.distinct else None
         hidden, state = self.model(inputs.types, self.characters, inputs.state, lengths, drop, distinct)
-        directions = zip(hidden.flatten(1, 2), inputs.targets.flatten(1), inputs.drawn, strict=True)
+        directions = zip(hidden.flatten(1, 2), inputs.targets.flatten(1), inputs.samples, strict=True)
         losses = [self.model.loss.training_losses(*each) for each in directions]
         if lengths is not None:
             text = (torch.arange(inputs.types.shape[2], device=lengths.device) < lengths[:, None]).flatten()
@@ -217,28 +217,28 @@ def dropout_masks(
     where the activations are (CPU and GPU sample different masks).
     """
     layers, rows, steps, width = shape
-    drawn = []
+    masks = []
     for block in range(first_row // BLOCK, -(-(first_row + rows) // BLOCK)):
         number = int(np.random.SeedSequence((seed, step, block)).generate_state(1)[0])
         generator = torch.Generator(device).manual_seed(number)
         mask = torch.empty(layers + 1, 2, BLOCK, steps, width, dtype=torch.uint8, device=device)
-        drawn.append(mask.bernoulli_(1 - probability, generator=generator))
+        masks.append(mask.bernoulli_(1 - probability, generator=generator))
     skipped = first_row % BLOCK
-    return torch.cat(drawn, dim=2)[:, :, skipped : skipped + rows]
+    return torch.cat(masks, dim=2)[:, :, skipped : skipped + rows]
 
 
 class RowDropout:
-    """Drops what `kept` says (`dropout_masks`) and scales the rest by 1 / (1 - p), p being `probability`."""
+    """Drops what `mask` marks with 0 (`dropout_masks`) and scales the rest by 1 / (1 - p), p being `probability`."""
 
-    def __init__(self, kept: Tensor, probability: float) -> None:
-        self.kept, self.scale = kept, 1 / (1 - probability)
+    def __init__(self, mask: Tensor, probability: float) -> None:
+        self.mask, self.scale = mask, 1 / (1 - probability)
         self._factors: Tensor | None = None
 
     def __call__(self, x: Tensor, layer: int, direction: int) -> Tensor:
         """Return x [B, T, D], the input of a layer or (layer L) the result, after dropout."""
         if self._factors is None or self._factors.dtype != x.dtype:
-            one_launch = torch.result_type(self.kept, self.scale) == x.dtype
-            self._factors = (self.kept if one_launch else self.kept.to(x.dtype)) * self.scale  # of all layers
+            one_launch = torch.result_type(self.mask, self.scale) == x.dtype
+            self._factors = (self.mask if one_launch else self.mask.to(x.dtype)) * self.scale  # of all layers
         return x * self._factors[layer, direction]
 
 

@@ -123,8 +123,8 @@ class LanguageModelTrainer:
         if self.heldout is None or best.text != self.heldout.fingerprint:
             return BestEvaluation()
         place = self.record.folder / CHECKPOINTS / BEST
-        lacks = self.config.run.keep_best and not self.processes.run_on_leader(place.exists)
-        return dataclasses.replace(best, perplexity=None) if lacks else best
+        is_missing = self.config.run.keep_best and not self.processes.run_on_leader(place.exists)
+        return dataclasses.replace(best, perplexity=None) if is_missing else best
 
     def rate(self, number: int) -> float:
         """Return the learning rate of step `number`, from 0."""
@@ -227,9 +227,9 @@ class LanguageModelTrainer:
         _graphs.release(self.device)  # a step's graph holds its memory
         self.perplexity = evaluate(self.model, self.heldout, device=self.device, processes=self.processes)
         self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
-        found = self.perplexity.mean
-        if self.best.perplexity is None or found < self.best.perplexity:
-            self.best = BestEvaluation(found, self.progress.step, text=self.heldout.fingerprint)
+        mean = self.perplexity.mean
+        if self.best.perplexity is None or mean < self.best.perplexity:
+            self.best = BestEvaluation(mean, self.progress.step, text=self.heldout.fingerprint)
             if self.config.run.keep_best:
                 self.try_to_save(best=True)
         elif planned:

@@ -26,6 +26,7 @@ from elmo_fast.tasks.model import TaskModel, input_digests, new_model
 from elmo_fast.tasks.scores import Scores
 from elmo_fast.tasks.trainer import (
     TaskTrainer,
+    check_settings,
     load_tensors,
     load_weights,
     predict,
@@ -239,6 +240,7 @@ def train_task(
         warn_if_rounded(pretrained_folder(config.model))
     if config.tokenizer is None and config.model is not None and config.elmo != "none":
         config = dataclasses.replace(config, tokenizer=stored_tokenizer(pretrained_folder(config.model)))
+    check_settings(config)
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
     with folder_lock(folder), torch_threads(config.threads):
@@ -341,7 +343,7 @@ def predict_task(
         raise ElmoFastError(f"out must be another file than the one that is read; got {os.fspath(out)!r} for both")
     if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".txt"):
         raise ElmoFastError(
-            f"{os.fspath(path)}: a .txt may hold a sentence or a word per line; give format=text or format=columns"
+            f"{os.fspath(path)}: a .txt may hold a sentence or a word per line; give --format text or --format columns"
         )
     task = load_task(save_dir, device, model=model, vectors=vectors)
     config, read_as = task.config, format or task.config.format

@@ -98,13 +98,14 @@ def save_tensors(path: pathlib.Path, tensors: Mapping[str, Tensor], metadata: di
         write_tensors(temporary, tensors, metadata, path)
 
 
-def load_tensors(path: pathlib.Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def load_tensors(path: pathlib.Path, *, metadata_only: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors and the metadata of a safetensors file; CheckpointError if it is missing or damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            names = [] if metadata_only else file.keys()
+            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: there is no such file") from error
     except SafetensorError as error:
@@ -119,6 +120,28 @@ def _marks(tensors: Mapping[str, Tensor], position: str) -> dict[str, str]:
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     sha256 = hashlib.sha256(position.encode()).hexdigest()
     return {"format": FORMAT, "digest": digest.hexdigest(), "position sha256": sha256}
+
+
+def check_settings(config: TaskConfig) -> None:
+    """Raise ElmoFastError if save_dir holds a run of other settings; before anything is read or embedded for this one.
+
+    What is damaged, or of other sentences, is noticed when the run resumes.
+    """
+    path = pathlib.Path(config.save_dir, STATE_FILE)
+    if config.resume and path.exists():
+        position = load_tensors(path, metadata_only=True)[1].get("position", "")
+        refuse_other(config, parsed(position, TrainingRecord, f"{path}: position").config)
+
+
+def refuse_other(config: TaskConfig, before: Mapping[str, Any], changed: str | None = None) -> None:
+    """Raise ElmoFastError if the settings of the run in save_dir were different, or for what else has `changed`."""
+    now = lasting(config)
+    other = [f"{name}: {before.get(name)!r}, now {now[name]!r}" for name in now if before.get(name) != now[name]]
+    if other or changed:
+        raise ElmoFastError(
+            f"save_dir {config.save_dir} holds a run of other settings ({'; '.join(other) or changed}); give another "
+            "save_dir, or start over with --resume false"
+        )
 
 
 class TaskTrainer:
@@ -181,10 +204,15 @@ class TaskTrainer:
         # Older versions wrote no digest of the position.
         if not (metadata.items() <= _marks(tensors, position).items() and metadata.keys() >= {"format", "digest"}):
             raise CheckpointError(
-                f"{path}: damaged, or of another version; begin anew with resume: false, or remove the file"
+                f"{path}: damaged, or of another version; start over with --resume false, or remove the file"
             )
         record = parsed(position, TrainingRecord, f"{path}: position")
-        self._check(record)
+        data = (
+            None
+            if record.data == self._data
+            else "the sentences of train_path or dev_path, or what model or vectors hold"
+        )
+        refuse_other(self.config, record.config, data)
         parts: dict[str, dict[str, Tensor]] = {"weights": {}, "best": {}}
         for key, tensor in tensors.items():
             kind, _, name = key.partition("/")
@@ -199,18 +227,6 @@ class TaskTrainer:
         }
         self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
         self.report(f"goes on after epoch {len(self.epochs)} in {self.folder}")
-
-    def _check(self, position: TrainingRecord) -> None:
-        """Raise ElmoFastError if the state in the folder is of another run."""
-        had, now = position.config, lasting(self.config)
-        other = [f"{name}: {had.get(name)!r}, now {now[name]!r}" for name in now if had.get(name) != now[name]]
-        if not other and position.data != self._data:
-            other = ["the sentences of train_path or dev_path, or what model or vectors hold"]
-        if other:
-            raise ElmoFastError(
-                f"save_dir {self.folder} holds a run of other settings ({'; '.join(other)}); give another save_dir, or "
-                "resume: false to begin anew"
-            )
 
     def _epoch(self, epoch: int) -> None:
         began = time.monotonic()

@@ -2,6 +2,7 @@
 
 import inspect
 import pathlib
+import re
 import sys
 
 import pytest
@@ -107,16 +108,21 @@ def test_what_is_neither_a_folder_nor_a_name_is_said(hub, name):
     if name:
         with pytest.raises(
             CheckpointError,
-            match=r"wanted a folder or archive, a name that `elmo-fast models` lists \(mini, small, .*, or a name on",
+            match=r"wanted a folder or archive, a name that `elmo-fast models` lists \(mini, small, .*\), or a name on",
         ):
             pretrained_folder(name)
-    with pytest.raises(CheckpointError, match="wanted a name on the hub like user/name"):
+    with pytest.raises(CheckpointError, match="wanted a name that `elmo-fast models` lists"):
         fetch(name)
     with pytest.raises(CheckpointError, match="wanted a name on the hub like user/name"):
         offer(name, [], "", private=False)
     with pytest.raises(CheckpointError, match="found none"):
         pretrained_folder(pathlib.Path("me/elmo"))  # a path is no name
     assert hub.calls == []
+
+
+def test_a_misspelt_name_is_answered_with_the_closest_one():
+    with pytest.raises(CheckpointError, match=re.escape("did you mean original?), or a name on the hub")):
+        fetch("orignal")
 
 
 def test_a_revision_is_no_place_to_upload_to(hub):

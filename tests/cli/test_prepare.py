@@ -39,7 +39,7 @@ def test_prepare_tells_what_there_is_and_what_comes_next(texts, tmp_path, capsys
     corpus = open_corpus(tmp_path / "out")
     assert "text   7 words, 3 sentences; 7 distinct words" in said
     assert "vocab  5 words, which are 71.43% of the text" in said
-    assert re.search(rf"/out written in \d+s; shards: 1, fingerprint: {corpus.fingerprint[:16]}", said)
+    assert re.search(rf"/out written in \d+s; [\d.]+ KiB, shards: 1, fingerprint: {corpus.fingerprint[:16]}", said)
     assert f"elmo-fast pretrain --config small --train_prefix {tmp_path}/out --save_dir run" in said
     assert main(words) == 0
     assert "existed already, unchanged" in capsys.readouterr().err

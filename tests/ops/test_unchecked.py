@@ -119,7 +119,7 @@ CASES = {
         [
             ({"winners": words(N, 2, dtype=torch.int16) + 4}, "winners must lie from 0 to 3; got 4 to 4"),
             ({"winners": words(N, 2, dtype=torch.int16) - 1}, "winners must lie from 0 to 3"),
-            ({"winners": words(0, 2, dtype=torch.int16)}, "told to save nothing"),
+            ({"winners": words(0, 2, dtype=torch.int16)}, "run with save=False"),
             ({"grad": numbers(N, 3)}, r"grad must have shape \[4, 2\]"),
             ({"precision": "half"}, "precision must be one of"),
         ],
@@ -140,7 +140,7 @@ CASES = {
         {"grad": numbers(N, 2), "x": numbers(N, D), "saved": numbers(1, 3, N, D), "weights": [numbers(6, D)],
          "projection_weight": numbers(2, D), "precision": "float32", "need_x": True, "need_weights": True},
         [
-            ({"saved": numbers(0)}, "told to save nothing"),
+            ({"saved": numbers(0)}, "run with save=False"),
             ({"saved": numbers(1, 3, 2, D)}, r"saved must have shape \[1, 3, 4, 3\]"),
             ({"grad": numbers(N, D)}, r"grad must have shape \[4, 2\]"),
         ],

@@ -153,6 +153,14 @@ def test_a_dry_run_measures_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch
     assert lines[-1] == "speed  not measured: memory would run out"
 
 
+def test_a_dry_run_of_long_text_asks_to_prepare_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("elmo_fast.pretrain.run.MOST_DRY_RUN_BYTES", 10)
+    config, lines = toy_config(tmp_path), []
+    dry_run(config, report=lines.append)
+    assert "more than a dry run reads: run elmo-fast prepare" in lines[0]
+    assert len(lines) == 1 or config.data.vocab_file  # a vocabulary alone tells the size of the model
+
+
 def test_the_disk_announced_is_the_disk_used(tmp_path, monkeypatch):
     """To a tenth, the last checkpoint that is removed after the next is written included."""
     config = toy_config(tmp_path, dim=128, projection_dim=64, max_steps=6, checkpoint_interval=1, n_epochs=99)

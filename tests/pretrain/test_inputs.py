@@ -79,7 +79,7 @@ def test_vectors_of_a_file_are_the_table_words_without_one_are_drawn_and_counted
     words = run.vocabulary.words
     line = next(line for line in said if line.startswith("input "))
     assert f"4 of {len(words)} words have a vector" in line
-    assert f"{len(words) - 4} have none and are drawn from N(0, " in line
+    assert f"{len(words) - 4} have none and are sampled from N(0, " in line
     assert ("none is trained" in line) != train
     table = load_folder(run.folder)[0]["_word_embedding.weight"]
     assert not table[0].any()

@@ -125,13 +125,15 @@ def test_a_run_that_is_killed_goes_on_bit_for_bit(tmp_path, monkeypatch):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_more_epochs_go_on_and_other_settings_are_refused(tmp_path):
+def test_more_epochs_go_on_and_other_settings_are_refused(tmp_path, monkeypatch):
     config = toy_config(tmp_path, epochs=2, patience=0)
     train_task(config, silent)
     longer = train_task(dataclasses.replace(config, epochs=3), silent)
     assert [row["epoch"] for row in longer.epochs] == [1, 2, 3]
-    with pytest.raises(ElmoFastError, match=r"holds a run of other settings \(hidden: 16, now 8\).*resume: false"):
+    monkeypatch.setattr("elmo_fast.tasks.run.read_data", None)  # other settings are refused before anything is read
+    with pytest.raises(ElmoFastError, match=r"holds a run of other settings \(hidden: 16, now 8\).*--resume false"):
         train_task(dataclasses.replace(config, hidden=8), silent)
+    monkeypatch.undo()
     anew = train_task(dataclasses.replace(config, hidden=8, resume=False), silent)
     assert len(anew.epochs) == 2
     with open(config.train_path, "a") as file:

@@ -33,6 +33,8 @@ def test_train_eval_and_predict(tmp_path, options, capsys):
     lines = (tmp_path / "out.conll").read_text().splitlines()
     assert [line.partition("\t")[0] for line in lines] == ["the", "cat", "sees", "Ann", "", "Bob", ""]
     assert all(line.partition("\t")[2] in ("DET", "NOUN", "VERB", "NAME", "CONJ") for line in lines if line)
+    assert main(["task", "predict", run, str(tmp_path / "plain.txt"), "-", "--format", "text"]) == 0
+    assert capsys.readouterr().out == (tmp_path / "out.conll").read_text()
 
 
 def test_layers_and_columns_are_numbers_or_names():

@@ -429,7 +429,7 @@ def embedding_gradient(a: Any, filters: Tensor, f: Filters) -> Tensor:
 def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """Return d_embedding, d_weights and d_biases; gradients that are not needed are empty."""
     if a.winners.shape != a.features.shape:
-        raise RuntimeError("char_cnn_backward: the forward pass was told to save nothing")
+        raise RuntimeError("char_cnn_backward: the forward pass was run with save=False")
     a = a._replace(grad=a.grad.contiguous())
     f = filters_of(a.weights, a.precision)
     table, filters, _ = operands(a.embedding, a.weights, a.biases, a.precision)
