@@ -154,9 +154,9 @@ def test_what_is_written_is_read_back(tmp_path):
     ("name", "example", "words"),
     [
         ("a.conll", Example(["a\tb"], ["X"]), r"'a\\tb' cannot be written as columns"),
-        ("a.conll", Example(["a", "b"], ["X"]), "labels must be one per word; got 2 words and 1 labels"),
+        ("a.conll", Example(["a", "b"], ["X"]), "labels must be one per word; got 2 words, 1 labels"),
         ("a.tsv", Example(["a b"], ["X"]), "'a b' cannot be written as tsv"),
-        ("a.tsv", Example(["a", "b"], ["X", "Y"]), "labels must be one for the sentence; got 2"),
+        ("a.tsv", Example(["a", "b"], ["X", "Y"]), "labels must be one for the sentence; got 2 words, 2 labels"),
         ("a.conllu", Example(["a"], ["X"]), "got format 'conllu'"),
     ],
 )
