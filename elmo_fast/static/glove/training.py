@@ -98,7 +98,7 @@ def train_glove(
     steps = {"learning_rate": learning_rate, "x_max": x_max, "alpha": alpha}
     with torch_threads(threads):
         parts, numbers, vocabulary = words_to_count(text, min_count, max_vocab_size)
-        found = cooccurrences(
+        counts = cooccurrences(
             parts,
             numbers,
             len(vocabulary),
@@ -108,21 +108,21 @@ def train_glove(
             folder=folder,
             progress=lambda done, total: tell("counting", done, total),
         )
-        if not len(found.rows):
+        if not len(counts.rows):
             raise ElmoFastError(
                 f"{_named(text)}: no two words occur near each other; give sentences of two words or more"
             )
         draw = torch.Generator().manual_seed(seed)
-        order = torch.randperm(len(found.rows), generator=draw)
-        found = Cooccurrences(*(column[order] for column in found))
-        count = len(found.rows)
+        order = torch.randperm(len(counts.rows), generator=draw)
+        counts = Cooccurrences(*(column[order] for column in counts))
+        count = len(counts.rows)
         # Small weights, uniform within ±1 / 2D, and squares of 1, as in the published program.
         shapes = (len(vocabulary), dimension), (len(vocabulary), dimension), (len(vocabulary),), (len(vocabulary),)
         weights = GloveWeights(*((torch.rand(*shape, generator=draw) - 0.5) / dimension for shape in shapes))
         squares = GloveWeights(*(torch.ones_like(table) for table in weights))
         for number in range(1, epochs + 1):
             start, total = time.monotonic(), 0.0
-            for done, loss in _fit(found, weights, squares, steps):
+            for done, loss in _fit(counts, weights, squares, steps):
                 total += loss
                 tell("training", (number - 1) * count + done, epochs * count)
             seconds = time.monotonic() - start
