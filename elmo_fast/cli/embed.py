@@ -153,7 +153,10 @@ def _embed_alone(arguments: Any, source: Source) -> None:
 
 def _embed_parts(arguments: Any, source: Source, place: Place) -> None:
     """Write this process's parts; the first process alone shows its progress."""
-    arguments.device = device_of(arguments.device, place)
+    if arguments.device == "cuda":  # the GPU of this process's number on its machine, round after round
+        import torch
+
+        arguments.device = f"cuda:{place.on_machine % max(1, torch.cuda.device_count())}"
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
     if place.number == 0:
         check.remind(arguments.device)
@@ -209,15 +212,6 @@ def place_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> 
             raise ElmoFastError(f"--shard must be i/N with i from 0 to N-1, such as 0/4; got {shard!r}")
         return Place(int(found[1]), int(found[2]))
     return place_by_torchrun(environment) or place_by_srun(environment)
-
-
-def device_of(name: str, place: Place) -> str:
-    """Return the device of this process: "cuda" is the GPU of its number on its machine, round after round."""
-    if name != "cuda":
-        return name
-    import torch
-
-    return f"cuda:{place.on_machine % max(1, torch.cuda.device_count())}"
 
 
 def merge_options(parser: Parser) -> None:

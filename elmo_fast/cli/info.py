@@ -27,70 +27,50 @@ def run_info(arguments: Any) -> None:
     With --model, or --options_file and --weight_file, reads and checks a model and describes it instead.
     """
     device = _common.set_up(arguments)
-    if _common.names_model(arguments):
-        lines = model(arguments)
-    else:
-        lines = [*versions(), *processor(), *devices(), *extension(), *precisions(), "", *backends(device)]
-    print("\n".join(lines))
-
-
-def model(arguments: Any) -> list[str]:
-    """Return what the model that the options name is. Raises: ElmoFastError, CheckpointError."""
+    if not _common.names_model(arguments):
+        print("\n".join([*machine(), *precisions(), "", *backends(device)]))
+        return
     from elmo_fast.checkpoints import format_of
     from elmo_fast.pretrain.model_card import described_model
 
     _common.resolve_model(arguments)
     rows = described_model(*_common.load_state(arguments))
-    known = format_of(arguments.model or arguments.weight_file)
-    return [f"format: {known}", *(f"{name}: {value}" for name, value in rows.items())]
+    for name, value in {"format": format_of(arguments.model or arguments.weight_file), **rows}.items():
+        print(f"{name}: {value}")
 
 
-def versions() -> list[str]:
-    """Return the versions of elmo_fast, Python and the libraries it uses."""
-    found = []
-    for name in LIBRARIES:
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            found.append(f"{name} absent")
-    return [f"elmo-fast {__version__} | Python {platform.python_version()} | {platform.platform()}", " | ".join(found)]
-
-
-def processor() -> list[str]:
-    """Return the CPU's name, the instruction sets that the kernels use, and the threads torch uses."""
+def machine() -> list[str]:
+    """Return the versions, the CPU with the features that the kernels use, the GPUs, and what the extension has."""
     import torch
 
+    from elmo_fast.ops import _native
     from elmo_fast.ops._cpu_products import on_arm
 
+    versions = []
+    for name in LIBRARIES:
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"{name} absent")
     text = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.is_file() else ""
-    found = dict(re.findall(r"^(model name|flags|Features)\s*: (.*)$", text, re.MULTILINE))
-    name, used = found.get("model name", platform.machine()), ARM_FLAGS if on_arm() else X86_FLAGS
-    flags = found.get("Features" if on_arm() else "flags", "").split()
-    has = [flag for flag in used if flag in flags]
-    lacks = [flag for flag in used if flag not in flags]
+    about = dict(re.findall(r"^(model name|flags|Features)\s*: (.*)$", text, re.MULTILINE))
+    flags = about.get("Features" if on_arm() else "flags", "").split()
+    has, lacks = list[str](), list[str]()
+    for flag in ARM_FLAGS if on_arm() else X86_FLAGS:
+        (has if flag in flags else lacks).append(flag)
+    cpu = f"torch: {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
+    gpus = [f"GPU {i}: {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
+    extension = [f"C++ extension: no: {_native.WHY_NOT}"]
+    if _native.C is not None:
+        cuda = "in it" if _native.C.has_cuda else f"none: {_native.C.why_no_cuda}"
+        extension = [f"C++ extension: {getattr(_native.C, 'PATH', 'loaded')}", f"CUDA C++ kernels: {cuda}"]
     return [
-        f"CPU: {name} | torch: {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads",
+        f"elmo-fast {__version__} | Python {platform.python_version()} | {platform.platform()}",
+        " | ".join(versions),
+        f"CPU: {about.get('model name', platform.machine())} | {cpu}",
         f"     has {' '.join(has) or 'none that the kernels use'} | lacks {' '.join(lacks) or 'nothing'}",
-    ]
-
-
-def devices() -> list[str]:
-    """Return the GPUs torch sees."""
-    import torch
-
-    count = torch.cuda.device_count()
-    return [f"GPU {i}: {torch.cuda.get_device_name(i)}" for i in range(count)] or ["GPU: none that torch sees"]
-
-
-def extension() -> list[str]:
-    """Return whether the C++ extension is present, with CUDA kernels or not, and why."""
-    from elmo_fast.ops import _native
-
-    if _native.C is None:
-        return [f"C++ extension: no: {_native.WHY_NOT}"]
-    return [
-        f"C++ extension: {getattr(_native.C, 'PATH', 'loaded')}",
-        "CUDA C++ kernels: " + ("in it" if _native.C.has_cuda else f"none: {_native.C.why_no_cuda}"),
+        *(gpus or ["GPU: none that torch sees"]),
+        *extension,
     ]
 
 

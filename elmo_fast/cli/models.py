@@ -91,8 +91,11 @@ def run_upload(arguments: Any) -> None:
 
 
 def page_of(arguments: Any, folder: pathlib.Path, state: Any, options: Any) -> str:
-    """Return README.md of the folder, or a new page."""
+    """Return README.md of the folder, or a new page, with the metrics up to the model's step if it is of a run."""
+    from elmo_fast.checkpoints import file_beside, read_config
+    from elmo_fast.pretrain.metrics import read_metrics
     from elmo_fast.pretrain.model_card import model_card
+    from elmo_fast.progress import METRICS_FILE
 
     written = pathlib.Path(arguments.folder) / "README.md"
     if written.is_file():
@@ -103,18 +106,10 @@ def page_of(arguments: Any, folder: pathlib.Path, state: Any, options: Any) -> s
         return written.read_text(encoding="utf-8")
     if arguments.licence is None:
         _common.logger().warning("no --licence: the page will not state the license of the weights")
-    return model_card(arguments.repo, state, options, metrics_of(folder), arguments.licence)
-
-
-def metrics_of(folder: pathlib.Path) -> Any:
-    """Return the metrics of the run that left the model, up to the model's step; None if it is not from a run."""
-    from elmo_fast.checkpoints import file_beside, read_config
-    from elmo_fast.pretrain.metrics import read_metrics
-    from elmo_fast.progress import METRICS_FILE
-
     file = file_beside(folder, [METRICS_FILE])
     step = None if file is None else read_config(folder).get("extra", {}).get("pretraining_step")
-    return None if file is None or step is None else read_metrics(file.parent).until(step)
+    metrics = None if file is None or step is None else read_metrics(file.parent).until(step)
+    return model_card(arguments.repo, state, options, metrics, arguments.licence)
 
 
 # First and last words, a long word, several scripts, and sentences of different length.
@@ -153,7 +148,7 @@ def convert_options(parser: Parser) -> None:
 
 def run_convert(arguments: Any) -> None:
     """Convert a model to another format, read the result back, and compare the vectors of both on sample text."""
-    from elmo_fast.checkpoints import from_int8, to_int8
+    from elmo_fast.checkpoints import file_beside, from_int8, to_int8
 
     _common.resolve_model(arguments)
     _common.set_up(arguments)
@@ -180,7 +175,11 @@ def run_convert(arguments: Any) -> None:
             f"{folder}: the written model differs (largest difference {difference:.3g}, wanted at most "
             f"{TOLERANCE:g}); it was removed again"
         )
-    files += copied_vocabulary(arguments, folder)
+    vocabulary = file_beside(arguments.model or os.path.dirname(arguments.weight_file))
+    if vocabulary is not None:
+        with reading(vocabulary) as packed, writing(folder / "vocab.txt") as copy:
+            shutil.copyfileobj(packed, copy)
+        files.append(folder / "vocab.txt")
     what = "weights and vectors of sample text" if embeds else "weights"
     rounded_to = " from the weights rounded to int8" if int8 else ""
     read_back = f"read back, {what} differ by at most {difference:.3g}{rounded_to}"
@@ -201,18 +200,6 @@ def write(to: str, folder: pathlib.Path, state: Any, options: Any, precision: st
         write_bilm_hdf5(folder / "weights.hdf5", kept, options, softmax_file=folder / "softmax.hdf5")
         write_options(folder / "options.json", options.with_n_characters(262))
     return [folder / name for name in WRITTEN[to] if (folder / name).exists()]
-
-
-def copied_vocabulary(arguments: Any, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Copy vocab.txt from beside the model, if present; return the file written."""
-    from elmo_fast.checkpoints import file_beside
-
-    source = file_beside(arguments.model or os.path.dirname(arguments.weight_file))
-    if source is None:
-        return []
-    with reading(source) as packed, writing(folder / "vocab.txt") as file:
-        shutil.copyfileobj(packed, file)
-    return [folder / "vocab.txt"]
 
 
 def largest_difference(options: Any, state: Any, folder: pathlib.Path, *, compare_vectors: bool) -> float:

@@ -43,11 +43,19 @@ def read_vectors(arguments: Any) -> Labelled:
     if not named:
         return _of_file(arguments, words)
     _common.resolve_model(arguments)
-    if arguments.text is not None:
-        return _of_tokens(arguments)
+    if arguments.text is not None:  # `count` tokens, sampled by the seed, each in its sentence
+        tokens, _, matrix, _ = in_sentences(arguments, None, most=arguments.count)
+        columns = {
+            "line": [str(token.line + 1) for token in tokens],
+            "sentence": [" ".join(token.tokens) for token in tokens],
+        }
+        return [token.tokens[token.place] for token in tokens], matrix, columns
     if not words:
         raise ElmoFastError("a model needs words to draw: --words, --word_file, or --text for the tokens of a text")
-    return _of_characters(arguments, words[: arguments.count])
+    from elmo_fast.static import context_free_vectors
+
+    words = words[: arguments.count]
+    return words, context_free_vectors(_common.load_embedder(arguments).elmo_bilm, words).matrix, {}
 
 
 def _of_file(arguments: Any, words: list[str]) -> Labelled:
@@ -65,24 +73,6 @@ def _of_file(arguments: Any, words: list[str]) -> Labelled:
         _common.logger().warning("%s", said)
     words = [word for word in words if word in vectors.index][: arguments.count]
     return (words, vectors.matrix[[vectors.index[word] for word in words]], {})
-
-
-def _of_characters(arguments: Any, words: list[str]) -> Labelled:
-    """Return layer 0: the encoder's vector of each word."""
-    from elmo_fast.static import context_free_vectors
-
-    bilm = _common.load_embedder(arguments).elmo_bilm
-    return (words, context_free_vectors(bilm, words).matrix, {})
-
-
-def _of_tokens(arguments: Any) -> Labelled:
-    """Return `count` tokens of a text, sampled by the seed, each in its sentence."""
-    tokens, _, matrix, _ = in_sentences(arguments, None, most=arguments.count)
-    columns = {
-        "line": [str(token.line + 1) for token in tokens],
-        "sentence": [" ".join(token.tokens) for token in tokens],
-    }
-    return ([token.tokens[token.place] for token in tokens], matrix, columns)
 
 
 def in_sentences(arguments: Any, word: str | None, **options: Any) -> tuple[list[Any], int, npt.NDArray[Any], int]:

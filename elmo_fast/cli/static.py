@@ -1,7 +1,7 @@
 """`elmo-fast static`: context-free word vectors."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from elmo_fast.cli import _common
@@ -114,7 +114,16 @@ def run_train(arguments: Any) -> None:
     if glove:
         from elmo_fast.static import train_glove
 
-        vectors = train_glove(arguments.train_prefix, **settings, report=report, progress=_bars(arguments))
+        bars: dict[str, _common.Progress] = {}  # one for counting, then one for training
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                bars[what] = _common.Progress(arguments, total, unit="words" if what == "counting" else "entries")
+            bars[what].reach(done, total)
+            if done == total:
+                bars[what].close()
+
+        vectors = train_glove(arguments.train_prefix, **settings, report=report, progress=progress)
     else:
         from elmo_fast.static import train_word2vec
 
@@ -124,21 +133,6 @@ def run_train(arguments: Any) -> None:
         about = _common.named(arguments, "algo", "train_prefix", "output")
         told = {**about, "words": len(vectors), "settings": settings, "passes": passes}
         write_json(arguments.results, told, indent=2)
-
-
-def _bars(arguments: Any) -> Callable[[str, int, int], None]:
-    """Return what shows GloVe's progress: a bar for counting, then one for training."""
-    bars: dict[str, _common.Progress] = {}
-
-    def progress(what: str, done: int, total: int) -> None:
-        unit = "words" if what == "counting" else "entries"
-        if what not in bars:
-            bars[what] = _common.Progress(arguments, total, unit=unit)
-        bars[what].reach(done, total)
-        if done == total:
-            bars[what].close()
-
-    return progress
 
 
 def eval_options(parser: Parser) -> None:
@@ -216,7 +210,12 @@ def run_neighbours(arguments: Any) -> None:
 
     set_up(arguments)
     signed = " ".join(arguments.analogy).split()
-    positive, negative = parted(signed)
+    signs, terms = ["+", *signed[1::2]], signed[::2]  # the first word has a plus
+    if signed and (len(signed) % 2 == 0 or not {"+", "-"}.issuperset(signs)):
+        raise ElmoFastError(
+            "--analogy needs words with + or - between them, separated by spaces, such as king - man + woman; got "
+            f"{' '.join(signed)!r}"
+        )
     if not signed and not "".join(arguments.words).strip():
         raise ElmoFastError("give --words, as --words king night, or --analogy, as --analogy king - man + woman")
     check_counts(**{"--topn": arguments.topn})
@@ -225,7 +224,8 @@ def run_neighbours(arguments: Any) -> None:
     words = [word for each in arguments.words for word in ([each] if each in vectors else each.split())]
     found = dict(zip(words, nearest_words(vectors, words, arguments.topn), strict=True))
     if signed:
-        found[" ".join(signed)] = most_similar(vectors, positive, negative, arguments.topn)
+        plus, minus = ([word for sign, word in zip(signs, terms, strict=True) if sign == kind] for kind in "+-")
+        found[" ".join(signed)] = most_similar(vectors, plus, minus, arguments.topn)
     for asked, neighbours in found.items():
         print(asked)
         for rank, (other, cosine) in enumerate(neighbours, start=1):
@@ -233,18 +233,6 @@ def run_neighbours(arguments: Any) -> None:
     if arguments.results is not None:
         as_json = {asked: [{"word": o, "cosine": c} for o, c in near] for asked, near in found.items()}
         write_json(arguments.results, as_json, indent=2)
-
-
-def parted(signed: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words with a plus and those with a minus, of a word, a sign, a word ...; the first has a plus."""
-    signs, words = ["+", *signed[1::2]], signed[::2]
-    if signed and (len(signed) % 2 == 0 or not {"+", "-"}.issuperset(signs)):
-        raise ElmoFastError(
-            f"--analogy needs words with + or - between them, separated by spaces, such as king - man + woman; got "
-            f"{' '.join(signed)!r}"
-        )
-    plus, minus = ([word for sign, word in zip(signs, words, strict=False) if sign == kind] for kind in "+-")
-    return plus, minus
 
 
 def convert_options(parser: Parser) -> None:
@@ -283,8 +271,8 @@ def run_export(arguments: Any) -> None:
     """
     if (arguments.vocab_file is None) == (arguments.corpus is None):
         raise ElmoFastError("give --vocab_file (context-free vectors) or --corpus (means over a text)")
-    from elmo_fast.static import context_free_vectors
-    from elmo_fast.text import MARKERS, Vocabulary, rereadable
+    from elmo_fast.static import averaged_vectors, context_free_vectors
+    from elmo_fast.text import MARKERS, Vocabulary, read_sentences, rereadable
 
     _common.resolve_model(arguments)
     check_output(arguments)
@@ -294,30 +282,18 @@ def run_export(arguments: Any) -> None:
         with _common.Progress(arguments, len(words)) as progress:
             vectors = context_free_vectors(bilm, words, progress=progress.add)
     else:
+        tokenizer = _common.tokenizer_of(arguments)
+
+        class Sentences:
+            """The sentences of the text, readable any number of times."""
+
+            def __iter__(self) -> Iterator[list[str]]:
+                return (tokens for _, tokens in read_sentences(corpus, tokenizer))
+
         with rereadable(arguments.corpus) as corpus:
-            vectors = of_text(arguments, corpus)
+            total = sum(map(len, Sentences()))
+            bilm, layer = _common.load_embedder(arguments).elmo_bilm, _common.layer_of(arguments.layer)
+            with _common.Progress(arguments, total) as progress:
+                options = _common.named(arguments, "min_count", "max_words", "batch_size", "max_tokens")
+                vectors = averaged_vectors(bilm, Sentences(), layer, progress=progress.add, **options)
     write_vectors(arguments, vectors)
-
-
-class Sentences:
-    """The sentences of a file, readable any number of times."""
-
-    def __init__(self, path: str, tokenizer: str | None) -> None:
-        self.path, self.tokenizer = path, tokenizer
-
-    def __iter__(self) -> Any:
-        from elmo_fast.text import read_sentences
-
-        return (tokens for _, tokens in read_sentences(self.path, self.tokenizer))
-
-
-def of_text(arguments: Any, corpus: str) -> Any:
-    """Return the mean of a layer over each word's occurrences."""
-    from elmo_fast.static import averaged_vectors
-
-    sentences = Sentences(corpus, _common.tokenizer_of(arguments))
-    total = sum(map(len, sentences))
-    bilm = _common.load_embedder(arguments).elmo_bilm
-    with _common.Progress(arguments, total) as progress:
-        options = _common.named(arguments, "min_count", "max_words", "batch_size", "max_tokens")
-        return averaged_vectors(bilm, sentences, _common.layer_of(arguments.layer), progress=progress.add, **options)

@@ -3,7 +3,6 @@
 import inspect
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Unpack
 
 import torch
@@ -152,7 +151,15 @@ class Elmo(nn.Module):
                 f"num_output_representations must be {saved_mixes}, the number of mixes in {folder}, or None; got "
                 f"{num_output_representations}"
             )
-        arguments: dict[str, Any] = {"num_output_representations": 1} | _saved_settings(folder, prefix)
+        config, weights = model_files(folder)[:2]
+        saved: Any = None
+        if weights.name == "config.json":  # of an AllenNLP model
+            saved = task_settings(config, prefix)
+        elif config.name == "config.json":
+            extra = read_config(folder).get("extra")
+            saved = extra.get("elmo") if isinstance(extra, dict) else None
+        arguments: dict[str, Any] = {"num_output_representations": 1}
+        arguments |= {name: saved[name] for name in _SAVED if name in saved} if isinstance(saved, dict) else {}
         own = {
             "num_output_representations": saved_mixes or num_output_representations,
             "do_layer_norm": do_layer_norm,
@@ -270,16 +277,6 @@ def save_bilm(
     encoder = bilm.encoder
     if isinstance(encoder, WordEncoder) and encoder.vocabulary is not None:
         encoder.vocabulary.write(os.path.join(folder, VOCABULARY))
-
-
-def _saved_settings(folder: Path, prefix: str | None) -> dict[str, Any]:
-    """Return the arguments of a saved Elmo, or of the ELMo in an AllenNLP model, from config.json; else none."""
-    config, weights = model_files(folder)[:2]
-    if weights.name == "config.json":
-        return task_settings(config, prefix)
-    extra = read_config(folder).get("extra") if config.name == "config.json" else None
-    saved = extra.get("elmo") if isinstance(extra, dict) else None
-    return {name: saved[name] for name in _SAVED if name in saved} if isinstance(saved, dict) else {}
 
 
 class ElmoTokenEmbedder(nn.Module):

@@ -17,12 +17,11 @@ from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.layers import Layers
 from elmo_fast.modules.layers import pool as pooled
-from elmo_fast.modules.sentence_vectors import Array, LayerBatch, checked, run_batches
+from elmo_fast.modules.sentence_vectors import Array, checked, run_batches, write_vectors
 from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.op_choices import POOLS, Pool
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, survey, tokenizer
-from elmo_fast.threads import ahead, beside_torch
 from elmo_fast.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
 
 OUTPUTS = ("numpy", "torch", "pandas")
@@ -257,7 +256,7 @@ class ElmoEmbedder:
 
         write: of one of `elmo_fast.token_files.FORMATS`; other arguments and Raises: as in embed_file.
         """
-        done, total, bilm = 0, int(text.lengths.sum()), self.elmo_bilm
+        bilm = self.elmo_bilm
         # A blank line has no row in a batch that passes its state on, so that it changes no other sentence. Without
         # state it stays: lines are sorted by length in windows of lines, which the parts of a text begin with.
         numbers = np.flatnonzero(text.lengths) if bilm.stateful else np.arange(len(text))
@@ -265,22 +264,16 @@ class ElmoEmbedder:
         layers = [bilm.num_layers] if output_format == "all" else []
         for number in np.flatnonzero(text.lengths == 0) if bilm.stateful else ():
             write(int(number), np.empty((*layers, 0, bilm.get_output_dim()), dtype))
-        with beside_torch() as beside:
-            ran = run_batches(
-                bilm, sentences, output_format, stateful=bilm.stateful, batch_size=batch_size,
-                max_tokens=max_tokens, name=lambda index: text.source.place(int(numbers[index])), beside=beside,
-            )  # fmt: skip
 
-            def write_batch(batch: LayerBatch) -> int:
-                for index, vectors in zip(batch.indices, batch.vectors(output_format != "all"), strict=True):
-                    number = int(numbers[index])
-                    write(number, finite(vectors, dtype, f"{text.source.place(number)} of {text.name}"))
-                return sum(map(len, batch.sentences))
+        def write_sentence(index: int, vectors: Array) -> None:
+            number = int(numbers[index])
+            write(number, finite(vectors, dtype, f"{text.source.place(number)} of {text.name}"))
 
-            for tokens in ahead(beside, write_batch, ran):
-                done += tokens
-                if progress is not None:
-                    progress(done, total)
+        write_vectors(
+            bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
+            total=int(text.lengths.sum()), progress=progress, stateful=bilm.stateful, batch_size=batch_size,
+            max_tokens=max_tokens, name=lambda index: text.source.place(int(numbers[index])),
+        )  # fmt: skip
 
 
 OUTPUT_FORMATS = ("all", "top", "average")

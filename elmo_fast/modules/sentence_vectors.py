@@ -16,8 +16,9 @@ from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.memory import size
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, chosen_layers, layer_numbers
+from elmo_fast.progress import Progress
 from elmo_fast.text import SentenceBatch, batches
-from elmo_fast.threads import AtOnce, Beside, ahead
+from elmo_fast.threads import AtOnce, Beside, ahead, beside_torch
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 WINDOW = 16  # batches whose sentences are sorted by length together
@@ -130,6 +131,36 @@ def run_batches(
             yield from ahead(threads, lambda batch: prepared(batch)(), fitting, depth=groups)
     else:
         yield from (run() for run in ahead(beside or AtOnce(), prepared, fitting))
+
+
+def write_vectors(
+    bilm: BiLM,
+    sentences: Iterable[Sequence[str]],
+    write: Callable[[int, Array], None],
+    layers: Layers = "all",
+    *,
+    side_by_side: bool = False,
+    total: int,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> None:
+    """Call `write` with each sentence's index and vectors, in any order, while the next batch runs.
+
+    side_by_side: as in LayerBatch.vectors; total: number of all tokens; progress: called after each batch with the
+    tokens done and the total; settings: of run_batches. Raises: ElmoFastError, and what `write` raises.
+    """
+    done = 0
+    with beside_torch() as beside:
+
+        def write_batch(batch: LayerBatch) -> int:
+            for index, vectors in zip(batch.indices, batch.vectors(side_by_side), strict=True):
+                write(index, vectors)
+            return sum(map(len, batch.sentences))
+
+        for tokens in ahead(beside, write_batch, run_batches(bilm, sentences, layers, beside=beside, **settings)):
+            done += tokens
+            if progress is not None:
+                progress(done, total)
 
 
 @torch.no_grad()

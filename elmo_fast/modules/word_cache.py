@@ -54,7 +54,9 @@ class WordCache:
 
         `parameters` and `settings` are all that the vectors depend on besides the words.
         """
-        keys = _keys(words)
+        rows = np.ascontiguousarray(words.numpy().astype(np.int32))
+        width, flat = rows.shape[1] * rows.itemsize, rows.tobytes()
+        keys = [flat[start : start + width] for start in range(0, len(flat), width)]
         with self._lock:
             self._forget_if_changed(list(parameters), settings)
             known, slots = self._slots, [self._slots.get(key, -1) for key in keys]
@@ -98,7 +100,8 @@ class WordCache:
 
     def _forget_if_changed(self, parameters: list[Tensor], settings: tuple[Hashable, ...]) -> None:
         seen = (*settings, *((p.data_ptr(), -1 if p.is_inference() else p._version, p.dtype) for p in parameters))
-        values = torch.cat([_probe(p) for p in parameters])
+        flat = [p.detach().flatten() for p in parameters]
+        values = torch.cat([each[:: max(each.numel() // _PROBES, 1)].double() for each in flat])
         # Who holds a parameter's memory beside it may have written, and may be gone at the next look. Another thread
         # that reads the parameter holds it too, for a moment.
         doubtful = not all(map(is_alone, parameters))
@@ -111,14 +114,3 @@ class WordCache:
             self.clear()
             self._seen, self._values, self._digests = seen, values, [digest(p) for p in parameters]
         self._doubtful = doubtful
-
-
-def _keys(words: Tensor) -> list[bytes]:
-    rows = np.ascontiguousarray(words.numpy().astype(np.int32))
-    width, flat = rows.shape[1] * rows.itemsize, rows.tobytes()
-    return [flat[start : start + width] for start in range(0, len(flat), width)]
-
-
-def _probe(parameter: Tensor) -> Tensor:
-    flat = parameter.detach().flatten()
-    return flat[:: max(flat.numel() // _PROBES, 1)].double()

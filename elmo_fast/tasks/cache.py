@@ -18,10 +18,9 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import only_one
 from elmo_fast.modules import BiLM, WordEncoder
 from elmo_fast.modules.bilm import model_digest
-from elmo_fast.modules.sentence_vectors import LayerBatch, run_batches
+from elmo_fast.modules.sentence_vectors import write_vectors
 from elmo_fast.progress import Progress
 from elmo_fast.tasks.formats import Example
-from elmo_fast.threads import ahead, beside_torch
 from elmo_fast.token_files import FORMAT, CacheFile, DamagedFile, writing_cache_file
 
 MAX_TOKENS = 4096
@@ -129,7 +128,9 @@ def cached_layers(
         with only_one(path.with_suffix(".lock"), lambda: say(waiting)):
             layers = _find(path, key, shape, lambda _: None)
             if layers is None:
-                _write(path, key, model, sentences, lengths, max_tokens, progress)
+                sizes: dict[str, Any] = {"batch_size": max_tokens, "max_tokens": max_tokens, "window": sys.maxsize}
+                with writing_cache_file(path, lengths, shape[0], shape[2], key) as file:  # the longest first
+                    write_vectors(model, sentences, file.write, total=sum(lengths), progress=progress, **sizes)
                 layers = CacheFile(path).vectors
     cache = LayerCache(layers, lengths)
     return cache if only is None else cache.subset(only)
@@ -158,31 +159,3 @@ def _key(model: BiLM, sentences: Sentences) -> str:
     for words in sentences:
         found.update(json.dumps(words).encode())
     return found.hexdigest()
-
-
-def _write(
-    path: pathlib.Path,
-    key: str,
-    model: BiLM,
-    sentences: Sentences,
-    lengths: list[int],
-    max_tokens: int,
-    progress: Progress | None,
-) -> None:
-    """Run the biLM over the sentences, longest first, and write the layers of each at its place."""
-    shape = model.num_layers, model.get_output_dim()
-    done, total = 0, sum(lengths)
-    with writing_cache_file(path, lengths, *shape, key) as file, beside_torch() as beside:
-        ran = run_batches(
-            model, sentences, batch_size=max_tokens, max_tokens=max_tokens, window=sys.maxsize, beside=beside
-        )
-
-        def write_batch(batch: LayerBatch) -> int:
-            for index, layers in zip(batch.indices, batch.vectors(side_by_side=False), strict=True):
-                file.write(index, layers)
-            return sum(lengths[index] for index in batch.indices)
-
-        for tokens in ahead(beside, write_batch, ran):
-            done += tokens
-            if progress is not None:
-                progress(done, total)

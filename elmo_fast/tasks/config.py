@@ -122,13 +122,10 @@ class TaskConfig:
 
 def validate(config: TaskConfig) -> None:
     """Raise ElmoFastError with every complaint about the fields; check that files exist, and does not open them."""
-    complaints = [*field_complaints(config), *_together(config), *_files(config)]
-    if complaints:
-        raise ElmoFastError("; ".join(complaints))
+    # It imports torch, which the options of a command need not.
+    from elmo_fast.checkpoints import is_named, no_model
 
-
-def _together(config: TaskConfig) -> list[str]:
-    found, layer = [], config.layer
+    found, layer = list(field_complaints(config)), config.layer
     if layer not in ("mix", "top") and (isinstance(layer, bool) or not isinstance(layer, int)):
         found.append(f'layer must be "mix", "top" or the number of a layer, 0 being the lowest; got {layer!r}')
     if config.elmo != "none" and config.model is None:
@@ -147,18 +144,12 @@ def _together(config: TaskConfig) -> list[str]:
         )
     if config.crf and config.task == "classify":
         found.append("crf is of tagging; a classifier has one label per sentence")
-    return found
-
-
-def _files(config: TaskConfig) -> list[str]:
-    # It imports torch, which the options of a command need not.
-    from elmo_fast.checkpoints import is_named, no_model
-
-    found = [f"{name} is missing" for name in ("train_path", "dev_path", "save_dir") if not getattr(config, name)]
+    found += [f"{name} is missing" for name in ("train_path", "dev_path", "save_dir") if not getattr(config, name)]
     for name in ("train_path", "dev_path", "test_path", "vectors", "model"):
         path = getattr(config, name)
         if not path or os.path.exists(path):
             continue
         if name != "model" or (config.elmo != "none" and not is_named(path)):
             found.append(f"{name}: {no_model(path) if name == 'model' else f'there is no {path!r}'}")
-    return found
+    if found:
+        raise ElmoFastError("; ".join(found))

@@ -102,30 +102,23 @@ def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], fo
     format = format_of(path, format)
     if format not in ("columns", "tsv"):
         raise ElmoFastError(f'{os.fspath(path)}: sentences are written as "columns" or "tsv"; got format {format!r}')
-    write = _column_lines if format == "columns" else _tsv_line
     with writing(path) as file:
-        for number, example in enumerate(examples):
-            for part in (*example.words, *example.labels):
+        for number, (words, labels) in enumerate(examples):
+            where = f"{os.fspath(path)}: sentence {number}"
+            for part in (*words, *labels):
                 if not part.strip() or re.search(r"[\t\r\n\0]" if format == "columns" else r"[\s\0]", part):
                     raise ElmoFastError(
-                        f"{os.fspath(path)}: sentence {number}: {part!r} cannot be written as {format}: it is empty or "
-                        "holds what splits lines or words"
+                        f"{where}: {part!r} cannot be written as {format}: it is empty or holds what splits lines or "
+                        "words"
                     )
-            file.write(write(f"{os.fspath(path)}: sentence {number}", example).encode())
-
-
-def _column_lines(where: str, example: Example) -> str:
-    if len(example.words) != len(example.labels):
-        raise ElmoFastError(
-            f"{where}: labels must be one per word; got {len(example.words)} words and {len(example.labels)} labels"
-        )
-    return "".join(f"{word}\t{tag}\n" for word, tag in zip(*example, strict=True)) + "\n"
-
-
-def _tsv_line(where: str, example: Example) -> str:
-    if len(example.labels) != 1:
-        raise ElmoFastError(f"{where}: labels must be one for the sentence; got {len(example.labels)}")
-    return f"{example.labels[0]}\t{' '.join(example.words)}\n"
+            if len(labels) != (len(words) if format == "columns" else 1):
+                wanted = "one per word" if format == "columns" else "one for the sentence"
+                raise ElmoFastError(f"{where}: labels must be {wanted}; got {len(words)} words, {len(labels)} labels")
+            if format == "columns":
+                lines = [f"{word}\t{tag}\n" for word, tag in zip(words, labels, strict=True)] + ["\n"]
+            else:
+                lines = [f"{labels[0]}\t{' '.join(words)}\n"]
+            file.write("".join(lines).encode())
 
 
 def _grouped(rows: Iterable[Row]) -> Iterator[Example]:
@@ -142,7 +135,14 @@ def _grouped(rows: Iterable[Row]) -> Iterator[Example]:
 
 
 def _conllu(path: str, lines: Lines, column: Column) -> Iterator[Row]:
-    at, number = _conllu_column(path, column), 1
+    numbers = {name: number for number, name in enumerate(CONLLU_COLUMNS)}
+    numbers |= {str(number): number for number in numbers.values()}
+    if (at := numbers.get("upos" if column is None else str(column), -1)) < 0:
+        raise ElmoFastError(
+            f"{path}: column of a CoNLL-U file must be one of {', '.join(CONLLU_COLUMNS)}, or 0 to 9; got "
+            f"{column!r:.40}"
+        )
+    number = 1
     for index, line in lines:
         if not line:
             yield None
@@ -162,17 +162,6 @@ def _conllu(path: str, lines: Lines, column: Column) -> Iterator[Row]:
             )
         yield _filled(path, index, "the form", fields[1]), _filled(path, index, "the label", fields[at])
         number += 1
-
-
-def _conllu_column(path: str, column: Column) -> int:
-    numbers = {name: number for number, name in enumerate(CONLLU_COLUMNS)}
-    numbers |= {str(number): number for number in numbers.values()}
-    wanted = "upos" if column is None else str(column)
-    if wanted in numbers:
-        return numbers[wanted]
-    raise ElmoFastError(
-        f"{path}: column of a CoNLL-U file must be one of {', '.join(CONLLU_COLUMNS)}, or 0 to 9; got {column!r:.40}"
-    )
 
 
 def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:

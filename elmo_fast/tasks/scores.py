@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
@@ -81,7 +81,12 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
         raise ElmoFastError("gold must have at least one label; got none")
     if isinstance(spans, str):
         spans = are_spans(gold, predicted)
-    true, guessed, right = _counts(gold, predicted, spans_of if spans else _labels_of)
+    true, guessed, right = Counter[str](), Counter[str](), Counter[str]()  # of each class; right: both at one place
+    for sides in zip(gold, predicted, strict=True):
+        # A label is a span of its own.
+        a, b = (set(spans_of(tags) if spans else [(tag, i, i) for i, tag in enumerate(tags)]) for tags in sides)
+        for counter, some in ((true, a), (guessed, b), (right, a & b)):
+            counter.update(span[0] for span in some)
     classes = {name: _rates(true[name], guessed[name], right[name]) for name in sorted({*true, *guessed})}
     micro = _rates(true.total(), guessed.total(), right.total())
     count = sum(map(len, gold))
@@ -131,23 +136,6 @@ def are_spans(*sides: Sentences) -> bool:
     """Whether every label is O or a tag of a span, and some label is not O."""
     tags = {tag for side in sides for sentence in side for tag in sentence}
     return tags != {"O"} and all(_SPAN_TAG.fullmatch(tag) for tag in tags)
-
-
-def _labels_of(labels: Sequence[str]) -> list[Span]:
-    """Each label as a span of its own."""
-    return [(label, place, place) for place, label in enumerate(labels)]
-
-
-def _counts(
-    gold: Sentences, predicted: Sentences, spans: Callable[[Sequence[str]], list[Span]]
-) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """How often each class is true, is predicted, and both at one place."""
-    true, guessed, right = Counter[str](), Counter[str](), Counter[str]()
-    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        ours, theirs = set(spans(gold_tags)), set(spans(predicted_tags))
-        for counter, some in ((true, ours), (guessed, theirs), (right, ours & theirs)):
-            counter.update(span[0] for span in some)
-    return true, guessed, right
 
 
 def _rates(true: int, guessed: int, right: int) -> dict[str, float]:

@@ -175,7 +175,13 @@ class TaskTrainer:
     ) -> None:
         self.model, self.labels, self.train, self.dev, self.config = model, labels, train, dev, config
         self.folder, self.report, self.progress = folder, report, progress
-        self.optimiser = adam(model, config)
+        task = trained_weights(model, with_bilm=False)
+        bilm = [each for name, each in trained_weights(model).items() if name not in task]
+        groups = [
+            {"params": list(task.values()), "lr": config.learning_rate},
+            {"params": bilm, "lr": config.elmo_learning_rate},
+        ]
+        self.optimiser = torch.optim.Adam([group for group in groups if group["params"]], fused=True)
         self.epochs: list[dict[str, Any]] = []
         self._best: dict[str, Tensor] = {}
         self._data = " ".join([digest_of(train, dev), *input_digests(config, model).values()])
@@ -290,17 +296,6 @@ class TaskTrainer:
         position = json.dumps(dataclasses.asdict(record))
         save_tensors(self.folder / STATE_FILE, tensors, _marks(tensors, position) | {"position": position})
         write_text(self.folder / METRICS_FILE, "".join(json.dumps(row) + "\n" for row in self.epochs))
-
-
-def adam(model: TaskModel, config: TaskConfig) -> torch.optim.Adam:
-    """Adam (Kingma and Ba 2015) over what is trained; a fine-tuned biLM has its own learning rate."""
-    task = trained_weights(model, with_bilm=False)
-    bilm = [each for name, each in trained_weights(model).items() if name not in task]
-    groups = [
-        {"params": list(task.values()), "lr": config.learning_rate},
-        {"params": bilm, "lr": config.elmo_learning_rate},
-    ]
-    return torch.optim.Adam([group for group in groups if group["params"]], fused=True)
 
 
 def lasting(config: TaskConfig) -> dict[str, Any]:

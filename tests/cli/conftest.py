@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.command_line import elmo_fast
 from tests.weights import make_weights
 
 SENTENCES = ["The cat sat .", "A dog ran up the hill and back .", "<S> odd", "Résumé •", "The cat sat .", "x" * 60]
@@ -26,6 +27,13 @@ def toy(tmp_path_factory):
 def pair(toy):
     """The options that name the toy model."""
     return ["--options-file", toy[0], "--weight-file", toy[1]]
+
+
+def ran(*words):
+    """`elmo-fast WORDS`, which succeeds; what it returns and prints."""
+    done = elmo_fast(*words)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def refused(done, *words):

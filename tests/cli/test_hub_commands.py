@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 import yaml
 
-from elmo_fast.cli.main import main
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
-from tests.cli.conftest import pair, refused
+from tests.cli.conftest import pair, ran, refused
 from tests.command_line import elmo_fast
 from tests.fake_hub import FakeHub
 from tests.pretrain.toy import toy_config
 from tests.snippets import BLOCK
 from tests.weights import make_weights
+
+PARTS = ["README.md", "config.json", "manifest.json", "model.safetensors", "vocab.txt"]
 
 
 @pytest.fixture
@@ -37,69 +38,63 @@ def run(tmp_path_factory):
     return folder
 
 
-def test_only_the_model_its_vocabulary_and_a_page_go_out(hub, run, capsys):
-    assert main(["upload", str(run), "me/elmo", "--licence", "cc-by-4.0"]) == 0
-    assert capsys.readouterr().out == (
-        "https://hub.test/me/elmo: config.json, model.safetensors, manifest.json, vocab.txt, README.md\n"
-    )
+@pytest.fixture
+def copied(run, tmp_path):
+    """A copy of the run, to be changed."""
+    return shutil.copytree(run, tmp_path / "run")
+
+
+def page(hub):
+    """(the head as YAML gives it, the text) of the repository's page."""
+    _, head, text = hub.repos["me/elmo"]["README.md"].decode().split("---\n", 2)
+    return yaml.safe_load(head), text
+
+
+def test_only_the_model_its_vocabulary_and_a_page_go_out(hub, run):
+    told = ran("upload", run, "me/elmo", "--licence", "cc-by-4.0").stdout
+    assert told == "https://hub.test/me/elmo: config.json, model.safetensors, manifest.json, vocab.txt, README.md\n"
     found = hub.repos["me/elmo"]
-    assert sorted(found) == ["README.md", "config.json", "manifest.json", "model.safetensors", "vocab.txt"]
-    assert all(found[name] == (run / name).read_bytes() for name in found if name != "README.md")
+    assert sorted(found) == PARTS
+    assert all(found[name] == (run / name).read_bytes() for name in PARTS[1:])
     assert not any(b"secret" in content for content in found.values())
     assert str(run.parent).encode() not in b"".join(found.values())  # no path of this machine
 
 
-def test_what_was_uploaded_is_downloaded_and_used(hub, run, tmp_path, capsys):
-    assert main(["upload", str(run), "me/elmo", "-q"]) == 0
-    capsys.readouterr()
-    assert main(["download", "me/elmo@v2", "--outdir", str(tmp_path / "here")]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'here'}\n"
+def test_what_was_uploaded_is_downloaded_and_used(hub, run, tmp_path):
+    ran("upload", run, "me/elmo", "-q")
+    assert ran("download", "me/elmo@v2", "--outdir", tmp_path / "here").stdout == f"{tmp_path / 'here'}\n"
     assert hub.calls[-1][2]["revision"] == "v2"
     (tmp_path / "text").write_text("the cat sat on the rug .\n")
-    printed = []
-    for model in (run, tmp_path / "here"):
-        assert main(["eval", "--model", str(model), "--test_prefix", str(tmp_path / "text"), "-q"]) == 0
-        printed.append(capsys.readouterr().out)
+    evaluated = ("--test_prefix", tmp_path / "text", "-q")
+    printed = [ran("eval", "--model", model, *evaluated).stdout for model in (run, tmp_path / "here")]
     assert printed[0] == printed[1]
-    assert main(["download", "me/elmo"]) == 0
-    assert capsys.readouterr().out == f"{tmp_path}/cache/me/elmo/main\n"
+    assert ran("download", "me/elmo").stdout == f"{tmp_path}/cache/me/elmo/main\n"
 
 
 @pytest.mark.parametrize(
     ("options", "weights"),
     [
-        ("options.json", "weights.hdf5"),
         ("elmo_2x1024_128_2048cnn_1xhighway_options.json", "elmo_2x1024_128_2048cnn_1xhighway_weights.hdf5"),
         ("elmo_2x4096_options.json", "elmo_2x4096_weights_PubMed_only.hdf5"),
         ("options.json", "elmo_pt_weights_dgx1.hdf5"),
     ],
 )
-def test_repositories_of_the_published_layouts_are_models(hub, tmp_path, capsys, options, weights):
+def test_repositories_of_the_published_layouts_are_models(hub, tmp_path, options, weights):
     """As docs/published_weights.md lists them: the pair is fetched, read whole, and gives the pair's vectors."""
     pair = make_weights(tmp_path / "pair")
     content = {options: pair[0].read_bytes(), weights: pair[1].read_bytes()}
     hub.repos["lysandre/elmo"] = {".gitattributes": b"x", **content}
-    assert main(["download", "lysandre/elmo", "--outdir", str(tmp_path / "here"), "-q"]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'here'}\n"
+    assert ran("download", "lysandre/elmo", "--outdir", tmp_path / "here", "-q").stdout == f"{tmp_path / 'here'}\n"
     assert sorted(path.name for path in (tmp_path / "here").iterdir()) == sorted(content)
-    ours, theirs = (
-        embedder.embed_sentence(["I", "like", "Berlin"])
-        for embedder in (ElmoEmbedder.from_pretrained("lysandre/elmo"), ElmoEmbedder(*pair))
-    )
-    np.testing.assert_array_equal(ours, theirs)
-
-
-def page(hub, name="me/elmo"):
-    """(the head as YAML gives it, the text) of a repository's page."""
-    _, head, text = hub.repos[name]["README.md"].decode().split("---\n", 2)
-    return yaml.safe_load(head), text
+    embedders = ElmoEmbedder.from_pretrained("lysandre/elmo"), ElmoEmbedder(*pair)
+    np.testing.assert_array_equal(*(each.embed_sentence(["I", "like", "Berlin"]) for each in embedders))
 
 
 def test_the_page_tells_architecture_training_licence_and_use(hub, run):
-    assert main(["upload", str(run), "me/elmo", "--licence", "cc-by-4.0", "-q"]) == 0
+    """And its snippet runs: it loads the model from the hub, and the promised shape is that of the vectors."""
+    ran("upload", run, "me/elmo", "--licence", "cc-by-4.0", "-q")
     head, text = page(hub)
-    assert head["license"] == "cc-by-4.0"
-    assert head["library_name"] == "elmo_fast"
+    assert (head["license"], head["library_name"]) == ("cc-by-4.0", "elmo_fast")
     assert text.startswith("\n# elmo\n")
     for line in (
         "| convolutions | 4 of width 1, 6 of width 2, 6 of width 3; maximum, relu |",
@@ -112,81 +107,55 @@ def test_the_page_tells_architecture_training_licence_and_use(hub, run):
         assert line in text
     assert re.search(r"\| training perplexity \| \d+\.\d \(sampled softmax\) \|", text)
     assert re.search(r"\| softmax \| \d+ words, [\d,]+ weights more \|", text)
-
-
-def test_the_pages_snippet_runs(hub, run, capsys):
-    """It loads the model from the hub, and the shape that the page promises is that of the vectors."""
-    assert main(["upload", str(run), "me/elmo", "-q"]) == 0
-    _, text = page(hub)
     (code,) = [code for _, language, code, _ in BLOCK.findall(text) if language == "python"]
     scope = {}
     exec(code, scope)
-    promised = re.search(r"# (\[.*\]) float32", code)[1]
-    assert str(list(scope["layers"].shape)) == promised
+    assert str(list(scope["layers"].shape)) == re.search(r"# (\[.*\]) float32", code)[1]
     assert isinstance(scope["embedder"], ElmoEmbedder)
 
 
-def test_figures_of_an_unfinished_run_end_with_its_newest_checkpoint(hub, run, tmp_path):
+def test_figures_of_an_unfinished_run_end_with_its_newest_checkpoint(hub, copied):
     """The model that goes out is that of step 4: the reports of step 6 are not about it."""
-
-    unfinished = tmp_path / "unfinished"
-    shutil.copytree(run, unfinished)
-    (unfinished / "config.json").unlink()
-    shutil.rmtree(unfinished / "checkpoints" / "step-0000006")
-    assert main(["upload", str(unfinished), "me/elmo", "-q"]) == 0
-    newest = unfinished / "checkpoints" / "step-0000004"
+    (copied / "config.json").unlink()
+    shutil.rmtree(copied / "checkpoints" / "step-0000006")
+    ran("upload", copied, "me/elmo", "-q")
+    newest = copied / "checkpoints" / "step-0000004"
     assert hub.repos["me/elmo"]["model.safetensors"] == (newest / "model.safetensors").read_bytes()
-    assert sorted(hub.repos["me/elmo"]) == [
-        "README.md",
-        "config.json",
-        "manifest.json",
-        "model.safetensors",
-        "vocab.txt",
-    ]
+    assert sorted(hub.repos["me/elmo"]) == PARTS
     assert "| steps | 4 |" in page(hub)[1]
 
 
-def test_held_out_figures_are_told(hub, run, tmp_path):
-
-    folder = tmp_path / "run"
-    shutil.copytree(run, folder)
+def test_held_out_figures_are_told(hub, copied):
     row = {"event": "heldout", "step": 6, "words": 90, "perplexity": 31.25}
-    with open(folder / "metrics.jsonl", "a") as file:
+    with open(copied / "metrics.jsonl", "a") as file:
         file.write(json.dumps(row | {"perplexity_forward": 1234.5, "perplexity_backward": 29.0}) + "\n")
-    assert main(["upload", str(folder), "me/elmo", "-q"]) == 0
+    ran("upload", copied, "me/elmo", "-q")
     line = "| held-out perplexity | 31.2 (forward 1,234.5, backward 29.0) after 90 words |"
     assert line in page(hub)[1]
 
 
-def test_a_page_of_your_own_stays(hub, run, tmp_path, capsys):
-
-    folder = tmp_path / "run"
-    shutil.copytree(run, folder)
-    (folder / "README.md").write_text("# Mine\n")
-    assert main(["upload", str(folder), "me/elmo"]) == 0
+def test_a_page_of_your_own_stays(hub, copied):
+    (copied / "README.md").write_text("# Mine\n")
+    assert "licence" not in ran("upload", copied, "me/elmo").stderr
     assert hub.repos["me/elmo"]["README.md"] == b"# Mine\n"
-    assert "licence" not in capsys.readouterr().err
-    assert main(["upload", str(folder), "me/elmo", "--licence", "mit"]) == 2
-    assert "README.md exists and will be the page" in capsys.readouterr().err
+    refused(elmo_fast("upload", copied, "me/elmo", "--licence", "mit"), "README.md exists and will be the page")
 
 
 def test_a_model_of_bilm_tf_goes_out_with_its_softmax(hub, run, tmp_path):
     folder = tmp_path / "bilm-tf"
-    assert main(["convert", "--model", str(run), "--to", "hdf5", "--outdir", str(folder)]) == 0
+    ran("convert", "--model", run, "--to", "hdf5", "--outdir", folder)
     (folder / "other.hdf5").write_bytes(b"secret")
     (folder / "weights.hdf5").rename(folder / "model.hdf5")
-    assert main(["upload", str(folder), "me/elmo", "--private", "-q"]) == 0
+    ran("upload", folder, "me/elmo", "--private", "-q")
     assert sorted(hub.repos["me/elmo"]) == ["README.md", "model.hdf5", "options.json", "softmax.hdf5", "vocab.txt"]
     assert hub.private == {"me/elmo"}
     assert "Training" in page(hub)[1]  # options.json tells some of it
     assert "| steps |" not in page(hub)[1]
 
 
-def test_without_a_licence_that_is_said(hub, toy, tmp_path, capsys):
-    words = [*pair(toy), "--to", "safetensors", "--outdir", str(tmp_path / "m")]
-    assert main(["convert", *words]) == 0
-    assert main(["upload", str(tmp_path / "m"), "me/elmo"]) == 0
-    assert "no --licence: the page will not state the license" in capsys.readouterr().err
+def test_without_a_licence_that_is_said(hub, toy, tmp_path):
+    ran("convert", *pair(toy), "--to", "safetensors", "--outdir", tmp_path / "m")
+    assert "no --licence: the page will not state the license" in ran("upload", tmp_path / "m", "me/elmo").stderr
     head, text = page(hub)
     assert "license" not in head
     assert "Training" not in text
@@ -196,36 +165,26 @@ def test_without_a_licence_that_is_said(hub, toy, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("upload absent me/elmo", "absent: wanted a folder with a model, or its .zip or .tar.gz, found nothing"),
+        ("upload RUN elmo --licence mit", "wanted a name on the hub like user/name or user/name@revision"),
+        ("upload RUN me/elmo --licence x:y", "--licence must be one word"),
         (
-            ["upload", "absent", "me/elmo"],
-            "absent: wanted a folder with a model, or its .zip or .tar.gz, found nothing",
-        ),
-        (
-            ["upload", "RUN", "elmo", "--licence", "mit"],
-            "wanted a name on the hub like user/name or user/name@revision",
-        ),
-        (["upload", "RUN", "me/elmo", "--licence", "mit\nx: y"], "--licence must be one word"),
-        (
-            ["eval", "--model", "me/x", "--test_prefix", "y"],
+            "eval --model me/x --test_prefix y",
             "download a model of that name from the hub with `elmo-fast download me/x`",
         ),
-        (["download", "me/absent"], "cannot be downloaded from the hub (404 Client Error. Repository Not Found)"),
-        (["download", "me/empty"], "wanted config.json and model.safetensors, or options.json and a *.hdf5"),
+        ("download me/absent", "cannot be downloaded from the hub (404 Client Error. Repository Not Found)"),
+        ("download me/empty", "wanted config.json and model.safetensors, or options.json and a *.hdf5"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(hub, run, words, message):
     hub.repos["me/empty"] = {"vocab.txt": b"x"}
-    refused(elmo_fast(*(run if word == "RUN" else word for word in words)), message)
+    refused(elmo_fast(*(run if word == "RUN" else word for word in words.split())), message)
     assert "me/elmo" not in hub.repos
 
 
-def test_a_damaged_model_does_not_go_out(hub, run, tmp_path, capsys):
-
-    folder = tmp_path / "run"
-    shutil.copytree(run, folder)
-    weights = bytearray((folder / "model.safetensors").read_bytes())
+def test_a_damaged_model_does_not_go_out(hub, copied):
+    weights = bytearray((copied / "model.safetensors").read_bytes())
     weights[-1] ^= 1
-    (folder / "model.safetensors").write_bytes(weights)
-    assert main(["upload", str(folder), "me/elmo"]) == 2
-    assert "model.safetensors: damaged" in capsys.readouterr().err
+    (copied / "model.safetensors").write_bytes(weights)
+    refused(elmo_fast("upload", copied, "me/elmo"), "model.safetensors: damaged")
     assert hub.repos == {}

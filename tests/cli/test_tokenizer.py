@@ -8,6 +8,7 @@ import pytest
 from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import stored_tokenizer
 from elmo_fast.corpus import open_corpus
+from tests.cli.conftest import ran as run
 from tests.command_line import elmo_fast
 
 TEXT = "".join(f"12:00:{i:02} worker-{i} took {7 * i}ms in /srv/data/{i}.bin\n" for i in range(60))
@@ -15,12 +16,6 @@ TOKENS = ["<TIME>", "worker", "-", "<NUM>", "took", "<NUM>", "ms", "in", "<PATH>
 TINY = ("--dim", 8, "--projection_dim", 4, "--n_layers", 1, "--n_highway", 0, "--filters", "[[1, 4]]", "--threads", 1,
         "--loss", "full_softmax", "--char_embedding_dim", 4, "--batch_size", 2, "--max_steps", 2,
         "--min_count", 1)  # fmt: skip
-
-
-def run(*words):
-    done = elmo_fast(*words)
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 @pytest.fixture(scope="module")

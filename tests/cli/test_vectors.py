@@ -6,32 +6,25 @@ import h5py
 import numpy as np
 import pytest
 
-from elmo_fast.cli.main import main
 from elmo_fast.modules import BiLM, ElmoEmbedder
 from elmo_fast.text import Vocabulary
-from tests.cli.conftest import SENTENCES, pair, refused
+from tests.cli.conftest import SENTENCES, pair, ran, refused
 from tests.command_line import elmo_fast
 from tests.weights import make_weights
 
 
 @pytest.fixture
-def ask(toy, text, tmp_path, capsys):
-    """Runs a query; returns what it prints. words: more options; other_model, corpus: in place of the usual."""
+def ask(toy, text):
+    """Runs a query; returns what it prints, or its error. words: more options; model, corpus: in place of the usual."""
 
     def run(*words, status=0, model=toy, corpus=text, told=()):
-        pair = ["--options-file", model[0], "--weight-file", model[1]]
-        query = ["--corpus", corpus, "--query", "A cat sat", "--index", "1", "--topn", "4", "-q"]
-        assert main(["neighbours", *pair, *query, *words]) == status
-        out = capsys.readouterr()
-        assert [each for each in told if each not in out.err] == []
-        return out.out if status == 0 else out.err
+        query = ["--corpus", corpus, "--query", "A cat sat", "--index", 1, "--topn", 4, "-q"]
+        done = elmo_fast("neighbours", *pair(model), *query, *words)
+        assert done.returncode == status, done.stderr
+        assert [each for each in told if each not in done.stderr] == []
+        return done.stdout if status == 0 else done.stderr
 
     return run
-
-
-@pytest.fixture
-def model(toy):
-    return pair(toy)
 
 
 @pytest.fixture
@@ -95,7 +88,7 @@ def test_no_room_is_told_before_anything_is_embedded(ask, tmp_path, monkeypatch,
 
 
 @pytest.mark.filterwarnings("always")
-def test_a_damaged_file_is_told_and_written_again(ask, tmp_path, capsys):
+def test_a_damaged_file_is_told_and_written_again(ask, tmp_path):
     """A number changed, an end cut off: one warning, and the answers are right."""
     path = tmp_path / "tokens"
     plain = ask("--cache", str(path))
@@ -107,12 +100,11 @@ def test_a_damaged_file_is_told_and_written_again(ask, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("layer", ["0", "top", "average"])
-def test_neighbours_are_those_of_a_plain_search(toy, model, text, capsys, layer):
+def test_neighbours_are_those_of_a_plain_search(toy, text, layer):
     """Cosines of all tokens with the query's, computed one pair at a time."""
     query = "A cat sat down ."
-    asked = ["--corpus", text, "--query", query, "--index", "1", "--topn", "5", "--layer", layer, "-q"]
-    assert main(["neighbours", *model, *asked]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    asked = ["--corpus", text, "--query", query, "--index", 1, "--topn", 5, "--layer", layer, "-q"]
+    lines = ran("neighbours", *pair(toy), *asked).stdout.splitlines()
     pick = {"0": lambda v: v[0], "top": lambda v: v[-1], "average": lambda v: v.mean(0)}[layer]
     embedder = ElmoEmbedder(*toy, stateful=False)
     target = pick(embedder.embed_sentence(query.split()))[1]
@@ -131,10 +123,9 @@ def test_neighbours_are_those_of_a_plain_search(toy, model, text, capsys, layer)
     assert "[" in lines[1]
 
 
-def test_neighbours_of_every_layer(model, text, capsys):
-    asked = ["--corpus", text, "--query", "The cat", "--index", "1", "--topn", "2", "--layer", "all", "-q"]
-    assert main(["neighbors", *model, *asked]) == 0
-    out = capsys.readouterr().out
+def test_neighbours_of_every_layer(toy, text):
+    asked = ["--corpus", text, "--query", "The cat", "--index", 1, "--topn", 2, "--layer", "all", "-q"]
+    out = ran("neighbors", *pair(toy), *asked).stdout
     assert [f"layer {i}" in out for i in range(4)] == [True, True, True, False]
     assert "1.0000  line 1: The [cat] sat ." in out.split("layer 1")[0]
 
@@ -149,26 +140,24 @@ def test_neighbours_of_every_layer(model, text, capsys):
         (["--query", "a", "--index", "0", "--layer", "7"], "a number from 0 to 2"),
     ],
 )
-def test_neighbours_refuses_what_is_not_there(model, text, words, named):
-    refused(elmo_fast("neighbours", *model, "--corpus", text, *words), named)
+def test_neighbours_refuses_what_is_not_there(toy, text, words, named):
+    refused(elmo_fast("neighbours", *pair(toy), "--corpus", text, *words), named)
 
 
-def test_cached_vocabulary_holds_each_words_vector(toy, model, tmp_path):
+def test_cached_vocabulary_holds_each_words_vector(toy, tmp_path):
     """Row i is layer 0 (its first half) of the i-th word, whatever sentence it stands in."""
     words = ["<S>", "</S>", "<UNK>", "cat", "•", "x" * 60, "dog"]
     Vocabulary(words).write(tmp_path / "v")
     out = tmp_path / "out.hdf5"
-    files = ["--vocab_file", str(tmp_path / "v"), "--outfile", str(out)]
-    assert main(["cache-vocab", *model, *files, "--batch-size", "3", "-q"]) == 0
+    ran("cache-vocab", *pair(toy), "--vocab_file", tmp_path / "v", "--outfile", out, "--batch-size", 3, "-q")
     vectors = ElmoEmbedder(*toy).embed_sentence(words)[0, :, :8]
     with h5py.File(out) as file:
         assert file["embedding"].shape == (7, 8)
         np.testing.assert_allclose(file["embedding"][()], vectors, atol=1e-6)
 
 
-def test_cache_vocab_refuses_a_vocabulary_without_markers(model, tmp_path):
+def test_cache_vocab_refuses_a_vocabulary_without_markers(toy, tmp_path):
     (tmp_path / "v").write_text("cat\n<S>\n<UNK>\n")
-    refused(
-        elmo_fast("cache-vocab", *model, "--vocab_file", tmp_path / "v", "--outfile", tmp_path / "out"), "lacks </S>"
-    )
+    words = ["--vocab_file", tmp_path / "v", "--outfile", tmp_path / "out"]
+    refused(elmo_fast("cache-vocab", *pair(toy), *words), "lacks </S>")
     assert os.listdir(tmp_path) == ["v"]

@@ -23,6 +23,7 @@ VARIANTS = {
     "three layers": {"layers": 3},
     "one layer": {"layers": 1},
     "tanh, one highway": {"activation": "tanh", "n_highway": 1},
+    "no highway": {"n_highway": 0},
     "filters not projected": {"proj": 24, "cell": 32},
     "cells not projected": {"proj": 24, "cell": 24, "filters": ((1, 4), (2, 8))},
     "neither projected": {"proj": 24, "cell": 24},

@@ -15,23 +15,6 @@ from elmo_fast.text import batch_to_ids
 from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
 
-VARIANTS = [{}, {"activation": "tanh"}, {"n_highway": 1}, {"n_highway": 0}, {"proj": 24, "cell": 32}]
-
-
-@pytest.mark.parametrize("sizes", VARIANTS, ids=str)
-def test_vectors_equal_the_judge(files, sizes):
-    """relu and tanh, 0 to 2 highways, projection skipped (24 filters, projection_dim 24)."""
-    options_file, weight_file = files(**sizes)
-    encoder, judge = CharacterEncoder(options_file, weight_file), BilmNumpy(options_file, weight_file)
-    assert (encoder._projection is None) == ("proj" in sizes)
-    for batch in BATCHES:
-        output = encoder(batch_to_ids(batch))
-        assert output["mask"].sum(dim=1).tolist() == [len(sentence) + 2 for sentence in batch]
-        for row, sentence in enumerate(batch):
-            rows = [[258, 256, 259], *(judge.characters(word) for word in sentence), [258, 257, 259]]
-            truth = np.stack([judge.token_vector(characters) for characters in rows])
-            np.testing.assert_allclose(output["token_embedding"][row, : len(rows)], truth, rtol=2e-6, atol=2e-6)
-
 
 def test_slots_other_than_50(files):
     options_file, weight_file = files(max_characters=12)

@@ -45,25 +45,6 @@ def make_without_skips(lstm):
     return other
 
 
-def test_state_over_batches_of_changing_size():
-    """Row b goes on from row b; rows not met before from zeros; rows left out keep theirs, as do empty rows."""
-    lstm = make(num_layers=1)
-    cell = lstm.forward_layers[0]
-    kept = {}
-    for lengths in ([4, 2], [3, 1, 2, 4], [2], [0, 3, 1], [1, 1, 1, 1]):
-        inputs = torch.rand(len(lengths), 4, 3)
-        outputs = lstm(inputs, mask_of(lengths, 4))
-        for row, length in enumerate(lengths):
-            expected, state = cell(inputs[row : row + 1, :length], None, kept.get(row))
-            torch.testing.assert_close(outputs[0, row, :length, :5], expected[0], rtol=1e-5, atol=1e-6)
-            if length or row in kept:
-                kept[row] = state
-        assert lstm._states[0].shape[1] == max(kept) + 1
-        for row, (h, c) in kept.items():
-            torch.testing.assert_close(lstm._states[0][0, row, :5], h[0, 0], rtol=1e-5, atol=1e-6)
-            torch.testing.assert_close(lstm._states[1][0, row, :7], c[0, 0], rtol=1e-5, atol=1e-6)
-
-
 def test_resetting_some_rows():
     lstm = make()
     lstm(torch.rand(3, 4, 3), torch.ones(3, 4))
@@ -94,14 +75,6 @@ def test_state_from_inference_mode_serves_training():
         lstm(torch.rand(1, 4, 3), torch.ones(1, 4))
     lstm(torch.rand(1, 4, 3), torch.ones(1, 4)).sum().backward()
     assert all(p.grad is not None for p in lstm.parameters())
-
-
-def test_recurrent_dropout_only_while_training():
-    lstm = make(recurrent_dropout_probability=0.5, stateful=False)
-    inputs, mask = torch.rand(2, 4, 3), torch.ones(2, 4)
-    assert not torch.equal(lstm(inputs, mask), lstm(inputs, mask))
-    lstm.eval()
-    assert torch.equal(lstm(inputs, mask), lstm(inputs, mask))
 
 
 def test_empty_batch():

@@ -89,13 +89,6 @@ def test_a_state_dict_brings_its_counts_and_what_is_made_of_them(kind):
     assert torch.equal(other(hidden, targets), loss(hidden, targets))
 
 
-def test_names_and_initialisation():
-    loss = SampledSoftmaxLoss(5000, 16, 20)
-    assert {n: tuple(p.shape) for n, p in loss.named_parameters()} == {"softmax_w": (5000, 16), "softmax_b": (5000,)}
-    assert abs(loss.softmax_w.std().item() - 16**-0.5) < 0.01
-    assert not loss.softmax_b.any()
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(("semantics", "tries"), [("allennlp", 5), ("tensorflow", 12), ("tensorflow", 5)])
 def test_the_sampled_loss_is_the_op(sparse, semantics, tries):
@@ -125,16 +118,12 @@ def test_whole_softmax_when_not_training():
     assert loss(many, words).item() == pytest.approx(3000 * wanted.item(), rel=1e-5)
 
 
-def test_the_sampler_draws_distinct_words_by_torchs_seed():
-    torch.manual_seed(1)
-    ids, tries = log_uniform_choice(1000, 50)
-    assert len(set(ids.tolist())) == 50
-    assert 0 <= ids.min() <= ids.max() < 1000
-    assert tries >= 50
-    other, _ = log_uniform_choice(1000, 50)
-    assert ids.tolist() != other.tolist()
-    torch.manual_seed(1)
-    assert log_uniform_choice(1000, 50)[0].tolist() == ids.tolist()
+def test_the_sampler_is_seeded_by_torch():
+    draws = []
+    for seed in (1, None, 1):
+        torch.manual_seed(seed) if seed else None
+        draws.append(log_uniform_choice(1000, 50)[0].tolist())
+    assert draws[0] == draws[2] != draws[1]
 
 
 def test_tries_may_be_a_tensor_that_nobody_reads(monkeypatch):

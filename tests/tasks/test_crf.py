@@ -92,13 +92,6 @@ def test_padding_counts_for_nothing():
     assert padded.grad[1, :3].abs().max() > 0
 
 
-def test_at_first_it_is_a_softmax_of_each_word():
-    """With zeros in its tables, log p is the sum of the words' log softmaxes."""
-    scores, gold = torch.randn(1, 5, 4, dtype=torch.float64), torch.randint(4, (1, 5))
-    wanted = scores.log_softmax(-1).gather(2, gold[..., None]).sum()
-    torch.testing.assert_close(CRF(4).double().log_likelihood(scores, gold, torch.tensor([5]))[0], wanted)
-
-
 def test_a_long_sentence_keeps_its_precision():
     """2,000 words in float32, forward and backward: within 1e-4 of float64, relative."""
     crf, scores = random_crf(5), torch.randn(1, 2000, 5)

@@ -1,7 +1,6 @@
 """Scores: by hand, spans by conlleval's rules against its state machine, and against seqeval where that is there."""
 
 import itertools
-import random
 
 import pytest
 
@@ -77,14 +76,6 @@ def test_all_short_tag_sequences_as_conlleval():
     for length in range(6):
         for tags in itertools.product(["O", "B-X", "I-X", "B-Y", "I-Y"], repeat=length):
             assert spans_of(tags) == conlleval_spans(tags), tags
-
-
-def test_as_sklearn():
-    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
-    gold, guess = (random.choices("abcd", k=200) for _ in range(2))
-    scores = tag_scores([gold], [guess])
-    assert scores.macro_f1 == pytest.approx(metrics.f1_score(gold, guess, average="macro"))
-    assert scores.f1 == pytest.approx(metrics.f1_score(gold, guess, average="micro"))
 
 
 def test_which_labels_are_spans():

@@ -70,9 +70,8 @@ def test_a_bilm_in_place_of_a_trained_task_is_named(tmp_path, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_help_tells_every_option(capsys):
-    for words in (["--help"], ["train", "--help"], ["eval", "--help"], ["predict", "--help"]):
-        with pytest.raises(SystemExit) as ended:
-            main(["task", *words])
-        assert ended.value.code == 0
+def test_help_tells_what_is_read(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["task", "predict", "--help"])
+    assert ended.value.code == 0
     assert "labels in them are ignored" in " ".join(capsys.readouterr().out.split())
