@@ -242,16 +242,24 @@ def renumbered(path: pathlib.Path, numbers: Ids, at_once: int = 1 << 20) -> Iter
                 yield part[:end]
 
 
-def open_corpus(folder: Path) -> Corpus:
+def open_corpus(folder: Path, tokenizer: str | None = None) -> Corpus:
     """Return the corpus of a folder that `prepare` wrote; its sentences stay on disk and are memory-mapped.
 
-    Every file is always read once, and its SHA-256 compared with the recorded one.
+    Every file is always read once, and its SHA-256 compared with the recorded one. tokenizer: that the text must have
+    been prepared with, None: any.
 
-    Raises ElmoFastError naming the file that is missing, damaged or of another version.
+    Raises ElmoFastError naming the file that is missing, damaged or of another version, or the other tokenizer.
     """
     place = pathlib.Path(folder)
     meta = read_meta(place)
-    return as_written(place, meta, check_files(place, meta["files"]))
+    corpus = as_written(place, meta, check_files(place, meta["files"]))
+    actual = corpus.tokenizer or "whitespace"
+    if tokenizer is not None and tokenizer != actual:
+        raise ElmoFastError(
+            f"{folder} was prepared with the tokenizer {actual}, not {tokenizer}; give tokenizer={actual}, or prepare "
+            "the text again"
+        )
+    return corpus
 
 
 def as_written(place: pathlib.Path, meta: dict[str, Any], states: dict[str, FileStamp]) -> Corpus:
