@@ -11,13 +11,12 @@ import pytest
 
 from elmo_fast.cli import _common
 from elmo_fast.cli import eval as eval_command
-from elmo_fast.cli.main import main
 from elmo_fast.corpus import prepare, read_corpus
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.text import Vocabulary
-from tests.cli.conftest import refused
+from tests.cli.conftest import ran, refused
 from tests.command_line import elmo_fast
 from tests.weights import make_weights
 
@@ -49,9 +48,9 @@ def table(path):
     return [[float(cell) for cell in row.split("\t")] for row in rows]
 
 
-def test_one_row_per_sentence_with_line_words_losses_and_perplexities(model, text, tmp_path, capsys):
-    words = ["eval", "--model", model, "--test_prefix", text, "--batch_size", "2", "--unroll_steps", "3"]
-    assert main([*words, "--per_sentence", str(tmp_path / "out.tsv"), "--output_file", str(tmp_path / "out")]) == 0
+def test_one_row_per_sentence_with_line_words_losses_and_perplexities(model, text, tmp_path):
+    words = ["eval", "--model", model, "--test_prefix", text, "--batch_size", 2, "--unroll_steps", 3]
+    told = ran(*words, "--per_sentence", tmp_path / "out.tsv", "--output_file", tmp_path / "out").stdout
     corpus = read_corpus(text, Vocabulary(WORDS))
     wanted = evaluate(LanguageModel.from_pretrained(model), corpus, batch_size=2, unroll_steps=3, per_sentence=True)
     rows = table(tmp_path / "out.tsv")
@@ -64,43 +63,32 @@ def test_one_row_per_sentence_with_line_words_losses_and_perplexities(model, tex
     assert figures["loss_forward"] == pytest.approx(sum(row[2] for row in rows) / 14, rel=1e-6)
     assert figures["loss_backward"] == pytest.approx(sum(row[3] for row in rows) / 14, rel=1e-6)
     assert figures["out_of_vocabulary"] == pytest.approx(2 / 11)
-    assert f"perplexity {wanted}; 18.2% of them are outside the vocabulary" in capsys.readouterr().out
+    assert f"perplexity {wanted}; 18.2% of them are outside the vocabulary" in told
 
 
-def test_a_prepared_corpus_gives_the_same_figures(model, text, tmp_path, capsys):
-    """Its sentences are numbered, as it keeps no lines."""
-    prepare(text, tmp_path / "prepared", vocabulary=Vocabulary(WORDS))
-    printed = []
-    for place in (text, str(tmp_path / "prepared")):
-        words = ["eval", "--model", model, "--test_prefix", place, "--per_sentence", str(tmp_path / "out.tsv"), "-q"]
-        assert main(words) == 0
-        printed.append((capsys.readouterr().out, [row[1:] for row in table(tmp_path / "out.tsv")]))
-    assert printed[0] == printed[1]
-    assert [row[0] for row in table(tmp_path / "out.tsv")] == [1, 2, 3]
-    prepare(text, tmp_path / "other", vocabulary=Vocabulary([*WORDS[:-1], "dog"]))
-    assert main(["eval", "--model", model, "--test_prefix", str(tmp_path / "other")]) == 2
-    assert "was prepared with a different vocabulary than the model" in capsys.readouterr().err
-
-
-def test_the_standard_input_is_read_as_a_file(model, text, tmp_path, monkeypatch, capsys):
+def test_a_prepared_corpus_and_the_standard_input_give_the_same_figures(model, text, tmp_path, monkeypatch):
+    """The sentences of a prepared corpus are numbered, as it keeps no lines."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("".join(FILES.values()).encode())))
-    tables = []
-    for place in (text, "-"):
-        out = tmp_path / "out.tsv"
-        assert main(["eval", "--model", model, "--test_prefix", place, "--per_sentence", str(out), "-q"]) == 0
-        tables.append(table(out))
+    prepare(text, tmp_path / "prepared", vocabulary=Vocabulary(WORDS))
+    prepare(text, tmp_path / "other", vocabulary=Vocabulary([*WORDS[:-1], "dog"]))
+    words, printed, tables = ["eval", "--model", model, "-q", "--test_prefix"], [], []
+    for source in (text, "-", tmp_path / "prepared"):
+        printed.append(ran(*words, source, "--per_sentence", tmp_path / "out.tsv").stdout)
+        tables.append(table(tmp_path / "out.tsv"))
+    assert printed[0] == printed[1] == printed[2]
     assert tables[0] == tables[1]
+    assert [row[1:] for row in tables[0]] == [row[1:] for row in tables[2]]
+    assert [row[0] for row in tables[2]] == [1, 2, 3]
+    refused(elmo_fast(*words, tmp_path / "other"), "was prepared with a different vocabulary than the model")
 
 
-def test_progress_comes_as_lines_for_a_log(model, text, monkeypatch, capsys):
+def test_progress_comes_as_lines_for_a_log(model, text, monkeypatch):
     monkeypatch.setattr(_common.Progress, "between_lines", 0.0)
-    words = ["eval", "--model", model, "--test_prefix", text, "--batch_size", "1", "--unroll_steps", "7"]
-    assert main([*words, "--file-friendly-logging"]) == 0
-    said = capsys.readouterr().err
+    words = ["eval", "--model", model, "--test_prefix", text, "--batch_size", 1, "--unroll_steps", 7]
+    said = ran(*words, "--file-friendly-logging").stderr
     assert "7.00 of 14.0 tokens (50%)" in said
     assert "14.0 of 14.0 tokens (100%)" in said
-    assert main([*words, "--file-friendly-logging", "-q"]) == 0
-    assert capsys.readouterr().err == ""
+    assert ran(*words, "--file-friendly-logging", "-q").stderr == ""
 
 
 def test_a_text_that_changes_meanwhile_is_noticed(text, tmp_path):
@@ -121,12 +109,12 @@ def test_a_perplexity_beyond_all_numbers_is_the_largest(text, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--test_prefix", "absent-*"], "--test_prefix absent-*: no file matches"),
-        (["--test_prefix", "blank"], "contains no words"),
-        (["--test_prefix", "good", "--per_sentence", "no/out.tsv"], "'no/out.tsv'"),
-        (["--test_prefix", "good", "--unroll_steps", str(10**18)], "--unroll_steps must be at most 16777216; got 1000"),
-        (["--test_prefix", "good", "--batch_size", "-1"], "--batch_size must be 1 or more; got -1"),
-        (["--test_prefix", "good", "--vocab_file", "short"], "the vocabulary must have the 9 words"),
+        ("absent-*", "--test_prefix absent-*: no file matches"),
+        ("blank", "contains no words"),
+        ("good --per_sentence no/out.tsv", "'no/out.tsv'"),
+        ("good --unroll_steps 1" + 18 * "0", "--unroll_steps must be at most 16777216; got 1000"),
+        ("good --batch_size -1", "--batch_size must be 1 or more; got -1"),
+        ("good --vocab_file short", "the vocabulary must have the 9 words"),
     ],
 )
 def test_what_cannot_be_evaluated_is_one_sentence(model, tmp_path, monkeypatch, words, message):
@@ -135,5 +123,5 @@ def test_what_cannot_be_evaluated_is_one_sentence(model, tmp_path, monkeypatch, 
     (tmp_path / "good").write_text("the cat\n")
     (tmp_path / "short").write_text("<S>\n</S>\n<UNK>\n")
     before = sorted(os.listdir(tmp_path))
-    refused(elmo_fast("eval", "--model", model, "-q", *words), message)
+    refused(elmo_fast("eval", "--model", model, "-q", "--test_prefix", *words.split()), message)
     assert sorted(os.listdir(tmp_path)) == before

@@ -1,15 +1,14 @@
 """--model: one resolver for all; the folder of a killed run stands for its newest checkpoint, and it is said."""
 
 import os
-import shutil
 
 import h5py
 import numpy as np
 import pytest
 
 from elmo_fast.checkpoints import load_checkpoint, save_folder
-from elmo_fast.cli.main import main
 from elmo_fast.modules import ElmoEmbedder
+from tests.cli.conftest import ran
 from tests.weights import make_weights
 
 COMMANDS = {
@@ -36,35 +35,20 @@ def run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_killed_run_is_its_newest_checkpoint_and_that_is_said(run, capsys, command):
-    assert main([*COMMANDS[command].split(), "--model", run]) == 0
-    said = capsys.readouterr().err
+def test_a_killed_run_is_its_newest_checkpoint_and_that_is_said(run, command):
+    said = ran(*COMMANDS[command].split(), "--model", run).stderr
     assert "model  run/checkpoints/step-0001000, the newest checkpoint of an unfinished run\n" in said
     assert os.path.exists("out/vocab.txt") == (command == "convert")
 
 
-def test_the_vectors_are_those_of_the_newest_checkpoint(run, capsys):
-    assert main(["embed", "in.txt", "out", "--top", "--model", run, "--format", "hdf5-flat", "-q"]) == 0
+def test_the_vectors_are_those_of_the_newest_checkpoint(run):
+    assert ran("embed", "in.txt", "out", "--top", "--model", run, "--format", "hdf5-flat", "-q").stderr == ""
     wanted = ElmoEmbedder("run/checkpoints/step-0001000", None).embed_sentence(["the", "cat", "sat"])[-1]
     with h5py.File("out") as file:
         np.testing.assert_array_equal(file["embeddings"][:, 0], wanted)
         assert file.attrs["model"] == "run/checkpoints/step-0001000"
-    assert capsys.readouterr().err == ""
 
 
-def test_a_finished_run_is_itself_and_nothing_is_said(run, capsys):
+def test_a_finished_run_is_itself_and_nothing_is_said(run):
     save_folder("run", *load_checkpoint("run/checkpoints/step-0000900"), extra={"pretraining_step": 1000})
-    assert main(["embed", "in.txt", "out", "--top", "--model", run]) == 0
-    assert "model" not in capsys.readouterr().err
-
-
-def test_published_names_are_a_model_for_the_commands_and_two_pairs_are_refused(run, toy, capsys, tmp_path):
-    for name in ("original", "5.5B"):
-        for path, kind in zip(toy, ("options.json", "weights.hdf5"), strict=True):
-            (tmp_path / "published").mkdir(exist_ok=True)
-            shutil.copy(path, tmp_path / "published" / f"elmo_{name}_{kind}")
-        status = main(["embed", "in.txt", f"{name}.hdf5", "--top", "--model", "published", "-q"])
-        error = capsys.readouterr().err
-        assert (status, error) == (0, "") if name == "original" else status == 2
-    assert "elmo_5.5B_options.json with elmo_5.5B_weights.hdf5; elmo_original_options.json with" in error
-    assert not (tmp_path / "5.5B.hdf5").exists()
+    assert "model" not in ran("embed", "in.txt", "out", "--top", "--model", run).stderr

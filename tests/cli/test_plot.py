@@ -6,14 +6,20 @@ import sys
 import numpy as np
 import pytest
 
-from elmo_fast.cli.main import main
-from tests.cli.conftest import pair, refused
+from elmo_fast.modules import ElmoEmbedder
+from elmo_fast.static import Vectors, save_vectors
+from tests.cli.conftest import pair, ran, refused
 from tests.command_line import elmo_fast
 
 
 @pytest.fixture
 def model(toy):
     return [*pair(toy), "-q"]
+
+
+def plotted(*words):
+    """What `plot` prints: the files."""
+    return ran("plot", *words).stdout.split()
 
 
 @pytest.fixture
@@ -25,100 +31,101 @@ def bank(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_senses_are_written_in_every_format(bank, model, capsys):
+def test_senses_are_written_in_every_format(bank, model):
     outputs = ["s.html", "s.png", "s.svg"]
-    assert main(["plot", "senses", *model, "--word", "bank", "--text", "bank.txt", "--output", *outputs]) == 0
-    assert capsys.readouterr().out.split() == outputs
+    assert plotted("senses", *model, "--word", "bank", "--text", "bank.txt", "--output", *outputs) == outputs
     page = (bank / "s.html").read_text()
     assert page.count('class="point ') == 30
     assert "bank.txt, layer 2 of weights.hdf5" in page
     assert all((bank / name).stat().st_size > 5000 for name in outputs)
 
 
-def test_senses_obey_case_number_and_most(bank, model):
-    words = ["plot", "senses", *model, "--word", "bank", "--text", "bank.txt", "--layer", "1"]
-    assert main([*words, "--match-case"]) == 0  # one sentence fifteen times: nothing to part
+@pytest.mark.parametrize(
+    ("words", "points", "clusters"),
+    [
+        ("--match-case", 15, 1),  # one sentence fifteen times: nothing to part
+        ("--clusters 2", 30, 2),
+        ("--most 7 --clustering agglomerative --method tsne", 7, None),
+    ],
+)
+def test_senses_obey_case_number_and_most(bank, model, words, points, clusters):
+    plotted("senses", *model, "--word", "bank", "--text", "bank.txt", "--layer", 1, *words.split())
     page = (bank / "senses.html").read_text()
-    assert page.count('class="point ') == 15
-    assert page.count('aria-pressed="true"') == 1
-    assert main([*words, "--clusters", "2"]) == 0
-    assert (bank / "senses.html").read_text().count('aria-pressed="true"') == 2
-    assert main([*words, "--most", "7", "--clustering", "agglomerative", "--method", "tsne"]) == 0
-    page = (bank / "senses.html").read_text()
-    assert page.count('class="point ') == 7
-    assert "7 of 30 occurrences in bank.txt" in page
+    assert page.count('class="point ') == points
+    assert clusters in (None, page.count('aria-pressed="true"'))
+    assert ("7 of 30 occurrences in bank.txt" in page) == (points == 7)
 
 
-def test_words_are_drawn_by_their_letters_and_in_their_sentences(bank, model, capsys):
-    assert main(["plot", "words", *model, "--words", *"abcdef", "--method", "pca", "--output", "a.png"]) == 0
+def test_words_are_drawn_by_their_letters_and_in_their_sentences(bank, model):
     (bank / "words.txt").write_text("cat\ndog\n\nbird\ncat\nsnake\n")
-    assert main(["plot", "words", *model, "--word-file", "words.txt", "--output", "b.svg"]) == 0
-    assert main(["plot", "words", *model, "--text", "bank.txt", "--count", "20", "--layer", "1"]) == 0
-    assert capsys.readouterr().out.split() == ["a.png", "b.svg", "words.png"]
+    for words, output in (
+        (["--words", *"abcdef", "--method", "pca", "--output", "a.png"], "a.png"),
+        (["--word-file", "words.txt", "--output", "b.svg"], "b.svg"),
+        (["--text", "bank.txt", "--count", 20, "--layer", 1], "words.png"),
+    ):
+        assert plotted("words", *model, *words) == [output]
 
 
 def test_the_projector_gets_layer_0_of_words_and_the_layer_asked_for_of_tokens(bank, model, toy):
-    from elmo_fast.modules import ElmoEmbedder
-
     embedder = ElmoEmbedder(*toy, stateful=False)
-    assert main(["plot", "projector", *model, "--words", "river", "town", "--outdir", "p"]) == 0
-    assert (bank / "p" / "metadata.tsv").read_text() == "river\ntown\n"
-    own = embedder.embed_sentence(["river", "town"])[0]
-    vectors = np.loadtxt(bank / "p" / "tensors.tsv", dtype=np.float32)
-    np.testing.assert_allclose(np.concatenate([vectors, vectors], axis=1), own, atol=1e-6)
-    assert main(["plot", "projector", *model, "--text", "bank.txt", "--layer", "2", "--outdir", "p"]) == 0
-    rows = [row.split("\t") for row in (bank / "p" / "metadata.tsv").read_text().splitlines()]
-    vectors = np.loadtxt(bank / "p" / "tensors.tsv", dtype=np.float32)
-    assert rows[0] == ["word", "line", "sentence"]
-    assert rows[6] == ["of", "1", "He sat on the bank of the river ."]
+
+    def written(*words):
+        """(rows of the metadata, vectors)"""
+        assert plotted("projector", *model, *words, "--outdir", "p") == ["p"]
+        rows = [row.split("\t") for row in (bank / "p" / "metadata.tsv").read_text().splitlines()]
+        return rows, np.loadtxt(bank / "p" / "tensors.tsv", dtype=np.float32)
+
+    rows, vectors = written("--words", "river", "town")
+    assert rows == [["river"], ["town"]]
+    np.testing.assert_allclose(np.tile(vectors, 2), embedder.embed_sentence(["river", "town"])[0], atol=1e-6)
+    rows, vectors = written("--text", "bank.txt", "--layer", 2)
+    sentence = "He sat on the bank of the river ."
+    assert (rows[0], rows[6]) == (["word", "line", "sentence"], ["of", "1", sentence])
     assert len(rows) - 1 == len(vectors) == 15 * 18
-    own = embedder.embed_sentence(["He", "sat", "on", "the", "bank", "of", "the", "river", "."])[2]
-    np.testing.assert_allclose(vectors[:9], own, atol=1e-6)
+    np.testing.assert_allclose(vectors[:9], embedder.embed_sentence(sentence.split())[2], atol=1e-6)
 
 
-def test_words_of_a_vectors_file_are_drawn_and_missing_ones_said(bank, capsys):
-    static = pytest.importorskip("elmo_fast.static", reason="elmo_fast.static is not in this checkout")
-    vectors = static.Vectors(list("abcdef"), np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32))
-    static.save_vectors(vectors, "v.txt")
-    assert main(["plot", "projector", "--vectors", "v.txt", "--words", "b", "zebra", "a", "--outdir", "p"]) == 0
+def test_words_of_a_vectors_file_are_drawn_and_missing_ones_said(bank):
+    vectors = Vectors(list("abcdef"), np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32))
+    save_vectors(vectors, "v.txt")
+    done = ran("plot", "projector", "--vectors", "v.txt", "--words", "b", "zebra", "a", "--outdir", "p")
+    assert "v.txt has no vector for 'zebra'" in done.stderr
     assert (bank / "p" / "metadata.tsv").read_text() == "b\na\n"
     np.testing.assert_allclose(np.loadtxt(bank / "p" / "tensors.tsv"), vectors.matrix[[1, 0]], rtol=1e-5)
-    assert "v.txt has no vector for 'zebra'" in capsys.readouterr().err
-    assert main(["plot", "words", "--vectors", "v.txt", "--count", "5", "-q"]) == 0
-    assert main(["plot", "words", "--vectors", "v.txt", "--words", "zebra"]) == 2
+    plotted("words", "--vectors", "v.txt", "--count", 5, "-q")
+    refused(elmo_fast("plot", "words", "--vectors", "v.txt", "--words", "zebra"), "no vector for 'zebra'")
 
 
-def test_layers_of_several_sources_have_their_names(bank, capsys):
+def test_layers_of_several_sources_have_their_names(bank):
     for name, weights in (("one", [0.5, 0.5]), ("two", [0.1, 0.9])):
         (bank / name).mkdir()
         (bank / name / "results.json").write_text(json.dumps({"mix_weights": {"input": weights}}))
-    assert main(["plot", "layers", "one", "two", "--output", "l.png"]) == 0
-    said = capsys.readouterr()
-    assert said.out == "l.png\n"
-    assert "one: input  0.500  0.500\ntwo: input  0.100  0.900" in said.err
+    done = ran("plot", "layers", "one", "two", "--output", "l.png")
+    assert done.stdout == "l.png\n"
+    assert "one: input  0.500  0.500\ntwo: input  0.100  0.900" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["absent"], "absent is not the folder of a run"),
-        (["words"], "name either --vectors FILE, or a model"),
-        (["words", "MODEL"], "a model needs words to draw"),
-        (["words", "MODEL", "--words", "a", "--text", "bank.txt"], "--text needs a model, and excludes --words"),
-        (["words", "MODEL", "--words", "a", "--output", "x.html"], "must end in one of .png, .pdf, .svg"),
-        (["words", "MODEL", "--words", "a"], "tsne needs 4 vectors or more, and pca 2; got 1"),
-        (["words", "MODEL", "--text", "bank.txt", "--layer", "7"], 'layer must be "top" or a number from 0 to 2'),
-        (["senses", "MODEL", "--word", "zebra", "--text", "bank.txt"], "got 'zebra', which does not occur in bank.txt"),
-        (["senses", "MODEL", "--word", "bank", "--text", "none.txt"], "--text: No such file or directory: 'none.txt'"),
-        (["senses", "MODEL", "--word", "bank", "--text", "bank.txt", "--clusters", "x"], '"auto" or a number; got'),
-        (["senses", "MODEL", "--word", "bank", "--text", "bank.txt", "--output", "x.doc"], "must end in one of"),
-        (["layers", "absent"], "absent"),
-        (["layers", "bank.txt"], "bank.txt: not JSON text"),
+        ("absent", "absent is not the folder of a run"),
+        ("words", "name either --vectors FILE, or a model"),
+        ("words MODEL", "a model needs words to draw"),
+        ("words MODEL --words a --text bank.txt", "--text needs a model, and excludes --words"),
+        ("words MODEL --words a --output x.html", "must end in one of .png, .pdf, .svg"),
+        ("words MODEL --words a", "tsne needs 4 vectors or more, and pca 2; got 1"),
+        ("words MODEL --text bank.txt --layer 7", 'layer must be "top" or a number from 0 to 2'),
+        ("senses MODEL --text bank.txt --word zebra", "got 'zebra', which does not occur in bank.txt"),
+        ("senses MODEL --text none.txt --word bank", "--text: No such file or directory: 'none.txt'"),
+        ("senses MODEL --text bank.txt --word bank --clusters x", '"auto" or a number; got'),
+        ("senses MODEL --text bank.txt --word bank --output x.doc", "must end in one of"),
+        ("layers absent", "absent"),
+        ("layers bank.txt", "bank.txt: not JSON text"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_sentence(bank, model, words, message):
     """Status 2, one line, and no new file."""
-    words = [part for word in words for part in (model if word == "MODEL" else [word])]
+    words = [part for word in words.split() for part in (model if word == "MODEL" else [word])]
     refused(elmo_fast("plot", *words), message)
     assert [path.name for path in bank.iterdir()] == ["bank.txt"]
 
@@ -132,10 +139,9 @@ def test_without_an_extra_one_sentence_says_what_to_install(bank, model, monkeyp
     assert not (bank / "s.png").exists()
 
 
-def test_a_run_named_like_a_kind_is_drawn_by_its_path(bank, capsys):
+def test_a_run_named_like_a_kind_is_drawn_by_its_path(bank):
     rows = [{"step": s, "words": 10 * s, "sampled_perplexity": 9.0, "gradient_norm": 1.0} for s in (1, 2)]
     (bank / "words").mkdir()
     (bank / "words" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for words in (["./words"], ["curves", "words"]):
-        assert main(["plot", *words]) == 0
-        assert capsys.readouterr().out == "words/curves.png\n"
+        assert plotted(*words) == ["words/curves.png"]

@@ -3,6 +3,7 @@
 import argparse
 import gzip
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -11,96 +12,84 @@ import sys
 import pytest
 
 from elmo_fast.cli._common import Progress
-from elmo_fast.cli.main import main
 from elmo_fast.corpus import open_corpus, prepare
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import MIN_COUNT
 from elmo_fast.pretrain.config import DataConfig, load_preset, presets
 from elmo_fast.pretrain.plan import describe_corpus
-from tests.cli.conftest import refused
+from tests.cli.conftest import ran, refused
 from tests.command_line import elmo_fast
 from tests.corpus.test_processes import alive, until
 
 
 @pytest.fixture
-def texts(tmp_path):
-    """A folder of a plain and a packed file."""
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    (folder / "a.txt").write_text("b a b\n\nc\n")
-    (folder / "b.gz").write_bytes(gzip.compress(b"a b d\n"))
-    return folder
+def texts(tmp_path, monkeypatch):
+    """A working folder with the folder "texts" of a plain and a packed file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("b a b\n\nc\n")
+    (tmp_path / "texts" / "b.gz").write_bytes(gzip.compress(b"a b d\n"))
 
 
-def test_prepare_tells_what_there_is_and_what_comes_next(texts, tmp_path, capsys):
-    words = ["prepare", "--train-prefix", str(texts), "--out-dir", str(tmp_path / "out"), "--min-count", "2"]
-    assert main(words) == 0
-    said = capsys.readouterr().err
-    corpus = open_corpus(tmp_path / "out")
+def prepared(*words, out="out", text="texts"):
+    """What `prepare` logs."""
+    return ran("prepare", "--train-prefix", text, "--out-dir", out, *words).stderr
+
+
+def test_prepare_tells_what_there_is_and_what_comes_next(texts):
+    said = prepared("--min-count", 2)
     assert "text   7 words, 3 sentences; 7 distinct words" in said
     assert "vocab  5 words, which are 71.43% of the text" in said
-    assert re.search(rf"/out written in \d+s; [\d.]+ KiB, shards: 1, fingerprint: {corpus.fingerprint[:16]}", said)
-    assert f"elmo-fast pretrain --config small --train_prefix {tmp_path}/out --save_dir run" in said
-    assert main(words) == 0
-    assert "existed already, unchanged" in capsys.readouterr().err
-    assert main([*words, "-q"]) == 0
-    assert capsys.readouterr().err == ""
+    print_of = open_corpus("out").fingerprint[:16]
+    assert re.search(rf"done   out written in \d+s; [\d.]+ KiB, shards: 1, fingerprint: {print_of}", said)
+    assert "elmo-fast pretrain --config small --train_prefix out --save_dir run" in said
+    assert "existed already, unchanged" in prepared("--min-count", 2)
+    assert prepared("--min-count", 2, "-q") == ""
 
 
-def test_prepare_with_the_vocabulary_that_vocab_wrote(texts, tmp_path, capsys):
+def test_vocab_counts_and_prepare_takes_what_it_wrote(texts):
     """The same folder as when it builds the vocabulary itself; progress as lines where asked for."""
-    common = ["--train-prefix", f"{texts}/*", "--file-friendly-logging"]
-    assert main(["vocab", *common, "--vocab-file", str(tmp_path / "v"), "--max-size", "4"]) == 0
-    assert (tmp_path / "v").read_text() == "<S>\n</S>\n<UNK>\nb\n"
-    assert "(100%)" in capsys.readouterr().err
-    assert main(["prepare", *common, "--out-dir", str(tmp_path / "one"), "--vocab-file", str(tmp_path / "v")]) == 0
-    assert "00:00 left, " in capsys.readouterr().err
-    assert main(["prepare", *common, "--out-dir", str(tmp_path / "two"), "--max-vocab-size", "4"]) == 0
-    assert open_corpus(tmp_path / "one").fingerprint == open_corpus(tmp_path / "two").fingerprint
+    lines, words = "--file-friendly-logging", ["vocab", "--train-prefix", "texts/*", "--vocab-file", "v"]
+    assert "2 of 4 distinct words, 71.43% of 7 tokens" in ran(*words, "--min-count", 2).stderr
+    assert pathlib.Path("v").read_text() == "<S>\n</S>\n<UNK>\nb\na\n"
+    assert "(100%)" in ran(*words, lines, "--max-size", 4).stderr
+    assert pathlib.Path("v").read_text() == "<S>\n</S>\n<UNK>\nb\n"
+    assert "00:00 left, " in prepared("--vocab-file", "v", lines)
+    prepared("--max-vocab-size", 4, out="two")
+    assert open_corpus("out").fingerprint == open_corpus("two").fingerprint
 
 
-def test_one_default_decides_which_words_are_rare_and_what_is_left_out_is_said_first(tmp_path, capsys):
+def test_one_default_decides_which_words_are_rare_and_what_is_left_out_is_said_first(texts):
     """prepare, vocab, pretrain and Python leave out the same words; lines on them come before anything is written."""
-    (tmp_path / "in.txt").write_text("a a a b b\n")
-    source, said = str(tmp_path / "in.txt"), []
-    assert main(["vocab", "--train-prefix", source, "--vocab-file", str(tmp_path / "v")]) == 0
-    assert main(["prepare", "--train-prefix", source, "--out-dir", str(tmp_path / "out")]) == 0
-    said = capsys.readouterr().err.splitlines()
+    pathlib.Path("in.txt").write_text("a a a b b\n")
     line = "vocab  the softmax has 4 words (min_count 3); 1 of 2 distinct words, 40.0% of the text, are left out and"
-    assert [each.startswith(line) for each in said].count(True) == 2
-    words = open_corpus(tmp_path / "out").vocabulary.words
-    assert (tmp_path / "v").read_text().split() == words == ["<S>", "</S>", "<UNK>", "a"]
-    assert prepare(source, tmp_path / "again", processes=1, report=said.append).vocabulary.words == words
-    assert said[-1].startswith(line)
-    for preset in presets():
-        assert load_preset(preset).data.min_count == DataConfig().min_count == MIN_COUNT
+    python = []
+    again = prepare("in.txt", "again", processes=1, report=python.append).vocabulary.words
+    for said in (ran("vocab", "--train-prefix", "in.txt", "--vocab-file", "v").stderr, prepared(text="in.txt")):
+        assert [each.startswith(line) for each in said.splitlines()].count(True) == 1
+    assert python[-1].startswith(line)
+    words = open_corpus("out").vocabulary.words
+    assert pathlib.Path("v").read_text().split() == words == again == ["<S>", "</S>", "<UNK>", "a"]
+    assert {load_preset(preset).data.min_count for preset in presets()} == {DataConfig().min_count} == {MIN_COUNT}
     with pytest.raises(ElmoFastError, match=r"min_count 4: no word of the text occurs so often \(at most 3 times\)"):
-        prepare(source, tmp_path / "none", min_count=4, processes=1)
+        prepare("in.txt", "none", min_count=4, processes=1)
 
 
 @pytest.mark.parametrize(("once", "hinted"), [(5001, True), (4999, False)])
-def test_numbers_and_identifiers_are_advised_to_be_replaced_where_most_words_occur_once(tmp_path, once, hinted, capsys):
+def test_numbers_and_identifiers_are_advised_to_be_replaced_where_most_words_occur_once(texts, once, hinted):
     """In a text of ten thousand distinct words or more; a short text always has most of its words once."""
     lines = [f"id{n}" for n in range(once)] + [f"w{n} w{n} w{n}" for n in range(10_000 - once)]
-    (tmp_path / "in.txt").write_text("\n".join(lines))
-    assert main(["prepare", "--train-prefix", str(tmp_path / "in.txt"), "--out-dir", str(tmp_path / "out")]) == 0
-    said = (
-        "HINT   50% of the distinct words occur once; if many are numbers or identifiers, replace them in the text by"
-    )
-    assert (said in capsys.readouterr().err) == hinted
+    pathlib.Path("in.txt").write_text("\n".join(lines))
+    hint = "HINT   50% of the distinct words occur once; if many are numbers or identifiers, replace them in the text"
+    assert (hint in prepared(text="in.txt")) == hinted
 
 
-def test_a_mark_of_unknown_words_in_the_text_is_hinted_at(tmp_path, capsys):
+def test_a_mark_of_unknown_words_in_the_text_is_hinted_at(texts):
     """By vocab, by prepare, and in the lines that open a run."""
-    (tmp_path / "text.txt").write_text("the <unk> sat\n<unk> the the\n")
-    words = ["--train-prefix", str(tmp_path / "text.txt"), "--file-friendly-logging", "--min-count", "1"]
-    said = []
-    for more in (["vocab", "--vocab-file", str(tmp_path / "v")], ["prepare", "--out-dir", str(tmp_path / "out")]):
-        assert main([more[0], *words, *more[1:]]) == 0
-        said.append(capsys.readouterr().err)
-    said.append("\n".join(describe_corpus(open_corpus(tmp_path / "out"))))
-    for lines in said:
-        assert lines.count("HINT   the text contains <unk> 2 times (33.3%)") == 1
+    pathlib.Path("in.txt").write_text("the <unk> sat\n<unk> the the\n")
+    said = [ran("vocab", "--train-prefix", "in.txt", "--vocab-file", "v", "--min-count", 1).stderr]
+    said += [prepared("--min-count", 1, text="in.txt"), "\n".join(describe_corpus(open_corpus("out")))]
+    assert [lines.count("HINT   the text contains <unk> 2 times (33.3%)") for lines in said] == [1, 1, 1]
 
 
 def test_prepare_reads_the_standard_input(tmp_path):
@@ -112,26 +101,25 @@ def test_prepare_reads_the_standard_input(tmp_path):
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--train-prefix", "empty.txt"], ["empty.txt", "contains no words"]),
-        (["--out-dir", "empty.txt"], ["empty.txt", "not a folder"]),
-        (["--out-dir", "absent/out"], ["absent", "No such file"]),
-        (["--out-dir", "texts"], ["texts", "contains other files"]),
-        (["--vocab-file", "absent"], ["absent", "No such file"]),
-        (["--vocab-file", "twice", "--min-count", "2"], ["--vocab_file", "--min_count"]),
-        (["--min-count", "0"], ["min_count", "got 0"]),
-        (["--shard-tokens", "many"], ["shard_tokens"]),
-        (["--no-such"], ["no_such"]),
+        ("--train-prefix empty.txt", "empty.txt|contains no words"),
+        ("--out-dir empty.txt", "empty.txt|not a folder"),
+        ("--out-dir absent/out", "absent|No such file"),
+        ("--out-dir texts", "texts|contains other files"),
+        ("--vocab-file absent", "absent|No such file"),
+        ("--vocab-file twice --min-count 2", "--vocab_file|--min_count"),
+        ("--min-count 0", "min_count|got 0"),
+        ("--shard-tokens many", "shard_tokens"),
+        ("--no-such", "no_such"),
     ],
 )
-def test_what_prepare_refuses(texts, tmp_path, monkeypatch, words, named):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "in.txt").write_text("a b\n")
-    (tmp_path / "empty.txt").write_text("\n \n")
-    (tmp_path / "twice").write_text("<S>\nb\n<UNK>\n</S>\nb\n")
+def test_what_prepare_refuses(texts, words, named):
+    pathlib.Path("in.txt").write_text("a b\n")
+    pathlib.Path("empty.txt").write_text("\n \n")
+    pathlib.Path("twice").write_text("<S>\nb\n<UNK>\n</S>\nb\n")
     before = sorted(os.listdir())
     defaults = {"--train-prefix": "in.txt", "--out-dir": "out"}
-    given = [word for pair in defaults.items() if pair[0] not in words for word in pair]
-    refused(elmo_fast("prepare", *given, *words), *named)
+    usual = [word for pair in defaults.items() if pair[0] not in words for word in pair]
+    refused(elmo_fast("prepare", *usual, *words.split()), *named.split("|"))
     assert sorted(os.listdir()) == before
 
 
@@ -148,7 +136,7 @@ def test_a_full_disk_at_the_end_leaves_what_was_there(limited, tmp_path):
     """What is written of the pieces is within the limit, the shard is not."""
     (tmp_path / "in.txt").write_text("a a a\n")
     words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--processes", "1"]
-    assert main(["prepare", *map(str, words)]) == 0
+    ran("prepare", *words)
     before = open_corpus(tmp_path / "out").fingerprint
     (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 3000)
     refused(limited("prepare", *words, "--overwrite", "-q", limit=4 * 9 * 3000 + 50), "File too large", "out")
@@ -182,7 +170,8 @@ def parent_of(number):
 def test_a_signal_in_the_middle_leaves_the_old_folder_and_no_process(tmp_path, number, status):
     """What kill -9 leaves beside it, which nothing can tidy up after, the next run removes."""
     (tmp_path / "in.txt").write_text("a a a\n")
-    assert main(["prepare", "--train-prefix", str(tmp_path / "in.txt"), "--out-dir", str(tmp_path / "out"), "-q"]) == 0
+    words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--overwrite", "-q"]
+    ran("prepare", *words)
     before = open_corpus(tmp_path / "out").fingerprint
     (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 3_000_000)
     process, children = start_run(tmp_path)
@@ -195,20 +184,17 @@ def test_a_signal_in_the_middle_leaves_the_old_folder_and_no_process(tmp_path, n
     if number != signal.SIGKILL:
         assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]
     (tmp_path / "in.txt").write_text("a a b a\n")
-    words = ["--train-prefix", str(tmp_path / "in.txt"), "--out-dir", str(tmp_path / "out"), "--overwrite", "-q"]
-    assert main(["prepare", *words]) == 0
+    ran("prepare", *words)
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]
 
 
-def test_a_second_prepare_into_one_folder_is_refused_and_the_first_goes_on(tmp_path, capsys):
+def test_a_second_prepare_into_one_folder_is_refused_and_the_first_goes_on(tmp_path):
     (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 3_000_000)
     process, _ = start_run(tmp_path)
     (tmp_path / "small.txt").write_text("a b\n")
-    words = ["--train-prefix", str(tmp_path / "small.txt"), "--out-dir", str(tmp_path / "out"), "-q"]
-    assert main(["prepare", *words]) == 2
-    refusal = capsys.readouterr().err
-    assert f"out_dir {tmp_path / 'out'}: process {process.pid} on " in refusal
-    assert "prepares a corpus there now; wait until it ends, or give another out_dir" in refusal
+    done = elmo_fast("prepare", "--train-prefix", tmp_path / "small.txt", "--out-dir", tmp_path / "out", "-q")
+    there = f"out_dir {tmp_path / 'out'}: process {process.pid} on "
+    refused(done, there, "prepares a corpus there now; wait until it ends, or give another out_dir")
     assert process.poll() is None
     _, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
@@ -242,12 +228,3 @@ def test_the_bar_shows_bytes_words_and_time(monkeypatch, capsys, quiet):
     said = capsys.readouterr().err
     assert ("2.00M/2.00M" in said, "words/s" in said) == (not quiet, not quiet)
     assert progress.done == 2_000_000
-
-
-def test_vocab_counts_over_files_and_gzip(tmp_path, capsys):
-    (tmp_path / "a.txt").write_text("b a b\n\nc\n")
-    (tmp_path / "a.gz").write_bytes(gzip.compress(b"a b d\n"))
-    out = tmp_path / "vocabulary"
-    assert main(["vocab", "--train-prefix", f"{tmp_path}/a.*", "--vocab-file", str(out), "--min-count", "2"]) == 0
-    assert out.read_text() == "<S>\n</S>\n<UNK>\nb\na\n"
-    assert "2 of 4 distinct words, 71.43% of 7 tokens" in capsys.readouterr().err

@@ -150,20 +150,20 @@ def test_sentences_of_one_word_and_of_two_thousand(tmp_path):
     assert torch.isfinite(torch.tensor(result.epochs[0]["loss"]))
 
 
-def test_a_bad_file_is_named_and_leaves_no_results(tmp_path):
-    config = toy_config(tmp_path)
-    (tmp_path / "train.conll").write_text("Ann NAME\nBob\n")
-    with pytest.raises(ElmoFastError, match="line 2"):
-        train_task(config, silent)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_path": "bad.conll"}, r"bad\.conll, line 2"),
+        ({"task": "classify"}, "task 'classify' needs one label; got"),
+        (
+            {"learning_rate": 1e30, "patience": 0},
+            r"epoch \d+: the gradient is not finite .* give a smaller learning_rate",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_named_and_leaves_no_results(tmp_path, monkeypatch, changes, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.conll").write_text("Ann NAME\nBob\n")
+    with pytest.raises(ElmoFastError, match=message):
+        train_task(toy_config(tmp_path, **changes), silent)
     assert not (tmp_path / "run" / "results.json").exists()
-
-
-def test_a_task_that_does_not_fit_the_file_is_refused(tmp_path):
-    with pytest.raises(ElmoFastError, match="task 'classify' needs one label; got"):
-        train_task(toy_config(tmp_path, task="classify"), silent)
-
-
-def test_a_gradient_that_is_not_finite_ends_training(tmp_path):
-    config = toy_config(tmp_path, learning_rate=1e30, patience=0)
-    with pytest.raises(ElmoFastError, match=r"epoch \d+: the gradient is not finite .* give a smaller learning_rate"):
-        train_task(config, silent)
