@@ -117,7 +117,8 @@ def unhindered_threads(own: int) -> tuple[int, str]:
     if busy is None:
         return own, "torch's choice"
     free = len(processors()) - math.ceil(busy - UNNOTICED)
-    reason = f"other programs keep {busy:.1f} of {len(processors())} processors busy"
+    others = f"other programs use {busy:.1f}" if busy >= 0.05 else "no other program uses one"
+    reason = f"{others} of {len(processors())} CPUs"
     return max(1, min(own, free)), reason
 
 
