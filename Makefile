@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+EXTRAS ?= dev,plots,hub,tb,static,spacy,docs,zst,parquet,pandas,datasets,ray
 OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -23,7 +24,7 @@ help:
 	@echo "make bench   every benchmark (CASE=\"embed ops\": some), results under benchmarks/results/, tables in README.md and docs/"
 	@echo "make gpu     build, test and measure on an NVIDIA GPU with the Python that is there (PYTHON=...), no network:"
 	@echo "             nine minutes, most valuable first; SECTION=\"lstm ops\" runs some, OUT=folder writes elsewhere"
-	@echo "make build   (re)build the C++ extension in place"
+	@echo "make build   (re)build the C++ extension in place; EXTRAS=dev installs no more than that needs, in a fresh clone"
 	@echo "make wheel   a wheel for this Python and every torch from 2.11 on, Linux on x86-64, dist/; make try-wheel"
 	@echo "             WHEEL=dist/... TORCH=2.11.0 PYTHON=python3.12 tries it in a new environment without a compiler (network)"
 	@echo "make cuda-check   compile the CUDA kernels for every supported GPU (needs nvcc, no GPU); registers and spills"
@@ -33,7 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt torch
 	$(BIN)/python -m pip install -q -c constraints.txt "setuptools>=77" wheel "cmake>=3.24" ninja "pybind11>=2.13"
-	ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e ".[dev,plots,hub,tb,static,spacy,docs,zst,parquet,pandas,datasets,ray]"
+	ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e ".[$(EXTRAS)]"
 	touch $@
 
 build: $(STAMP)

@@ -25,7 +25,7 @@ DIGEST = HERE / "elmo_fast" / "_C.digest"  # of what an extension built in place
 
 
 def tool(name: str) -> str:
-    """The program of that name beside this Python (pip puts cmake and ninja there), else wherever PATH has it."""
+    """The program of that name in the folder of this Python, where pip puts cmake and ninja, else in PATH."""
     beside = pathlib.Path(sys.executable).parent / name
     return str(beside) if beside.is_file() else shutil.which(name) or name
 
@@ -133,7 +133,7 @@ class CMakeBuild(build_ext):
         run(tool("cmake"), "--build", str(build), log=LOG)
 
     def copy_extensions_to_source(self) -> None:
-        """An in-place build puts the extension beside the package's files, or the note in place of it."""
+        """An in-place build puts the extension among the package's files, or the note in place of it."""
         built, here = pathlib.Path(self.build_lib) / "elmo_fast" / NOTE, HERE / "elmo_fast" / NOTE
         here.unlink(missing_ok=True)
         DIGEST.unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 Plain torch is the reference backend of every op, a dense gradient of the softmax table and torch's own AdaGrad. Both
 sides start from equal weights, read the same rows and sample the same negatives and dropout masks, so their curves can
-be laid over each other. The text is `train-*.txt` beside the default text of benchmarks/texts.py, the held-out text
+be laid over each other. The text is `train-*.txt` next to the default text of benchmarks/texts.py, the held-out text
 that one.
 """
 
@@ -67,7 +67,7 @@ def metrics():
 def bench_run(timed, side, metrics, request, tmp_path, monkeypatch):
     heldout = request.config.getoption("text") or texts.DEFAULT
     if not heldout.is_file():
-        pytest.skip(f"the text is absent ({heldout.name} and train-*.txt beside it)")
+        pytest.skip(f"the text is absent ({heldout.name} and train-*.txt next to it)")
     prepare(str(heldout.parent / ("train-00.txt" if timed.quick else "train-*.txt")), tmp_path / "corpus", min_count=3)
     paths = {"train_prefix": str(tmp_path / "corpus"), "heldout_prefix": str(heldout), "threads": 1}
     limit = {"max_seconds": 6 if timed.quick else 60 * MINUTES}

@@ -1,6 +1,6 @@
 """One layer of the original size, both directions, 32 rows of 20 steps: elmo_fast and torch's LSTMs, equal weights.
 
-torch's int8, `quantize_dynamic`, refuses a projection: without one, elmo_fast runs beside it with as many cells.
+torch's int8, `quantize_dynamic`, refuses a projection: so both run without one, with as many cells.
 elmo_fast runs with both clips, which torch's lacks. In bfloat16 it rounds the operands and keeps cell state and sums in
 float32, while torch's computes all of it in bfloat16. In int8 it has a scale for each row of a weight and of the
 activations, quantize_dynamic one for a whole weight and one for all rows of the activations.

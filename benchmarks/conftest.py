@@ -16,6 +16,7 @@ import torch
 
 from benchmarks import machine, texts
 from elmo_fast.errors import PerformanceWarning
+from tests.extension import refuse_old_extension
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,6 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("ELMO_FAST_PEER_PYTHON") or None,
         help="a Python with AllenNLP 2.10.1; default: $ELMO_FAST_PEER_PYTHON; without it that side is skipped",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    refuse_old_extension(machine.ROOT)
+    about = machine.describe("make bench", gpu=config.getoption("device").startswith("cuda"))
+    config.stash[ABOUT] = about | {"quick": config.getoption("quick")}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -62,11 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=keys.__getitem__)
 
 
-def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
-    machine_info["elmo_fast"] = machine.describe("make bench", gpu=config.getoption("device").startswith("cuda"))
-    machine_info["elmo_fast"]["quick"] = config.getoption("quick")
-
-
+ABOUT = pytest.StashKey[dict[str, Any]]()
 SKIPPED = pytest.StashKey[dict[str, list[str]]]()
 
 
@@ -81,7 +84,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
 
 
 def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
-    output_json["skipped"] = config.stash.get(SKIPPED, {})
+    # Not in machine_info, which --benchmark-compare wants to be equal: the commit and the load differ.
+    output_json |= {"elmo_fast": config.stash[ABOUT], "skipped": config.stash.get(SKIPPED, {})}
 
 
 class Timed:

@@ -160,7 +160,7 @@ def scalar_mix(layers: Sequence[Tensor], scalars: Tensor, gamma: Tensor) -> Tens
 
 
 class EagerBiLM:
-    """AllenNLP's biLM in plain torch, the weights of ours in `dtype`: sentences of one length, no carried state.
+    """AllenNLP's biLM in plain torch, elmo_fast's weights in `dtype`: sentences of one length, no carried state.
 
     compiled: makes a compiled function of one; encoder and cell are, and the inputs' product leaves the loop.
     """

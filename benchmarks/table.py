@@ -3,7 +3,8 @@
 `python -m benchmarks.table RUN.json` reads what pytest-benchmark wrote (`--benchmark-json RUN.json`), reduces the turns
 of each side to a row of benchmarks/results/CPU/CASE.json, and rewrites the text between `<!-- bench:NAME -->` and
 `<!-- /bench:NAME -->` on each page, the chart docs/benchmarks.svg and the appendix docs/benchmarks.csv. Without a file
-it only rewrites these.
+it only rewrites these. `python -m benchmarks.table --compare BEFORE.json AFTER.json` prints the medians of two such
+files and their ratios, and writes nothing.
 """
 
 import csv
@@ -46,7 +47,7 @@ def cases() -> list[str]:
 
 def reduce_run(run: Content) -> dict[str, Content]:
     """Return {case: content of its result file} of one file of pytest-benchmark."""
-    about = dict(run["machine_info"]["elmo_fast"])
+    about = dict(run["elmo_fast"])
     contents: dict[str, Content] = {}
     values: dict[tuple[str, str, str], list[float]] = {}
     rows: dict[tuple[str, str, str], Content] = {}
@@ -388,8 +389,27 @@ def written() -> dict[pathlib.Path, str]:
     return {page: filled(page.read_text(encoding="utf-8")) for page in pages} | {CHART: chart(), APPENDIX: appendix()}
 
 
+def comparison(before: Content, after: Content) -> str:
+    """Return the medians of two files of pytest-benchmark, and how many times faster the second is."""
+    rows = [["what", "side", "before", "after", "speed-up"]]
+    old = {
+        (case, row["variant"], row["side"]): row for case, each in reduce_run(before).items() for row in each["rows"]
+    }
+    for case, each in reduce_run(after).items():
+        for row in each["rows"]:
+            if (was := old.get((case, row["variant"], row["side"]))) is not None and row["median"] and was["median"]:
+                faster = row["median"] / was["median"]
+                gain = faster if row["unit"].endswith("/s") else 1 / faster
+                medians = [f"{number(one['median'])} {row['unit']}" for one in (was, row)]
+                rows.append([row["variant"], row["side"], *medians, f"{gain:.2f}x"])
+    return "\n".join(markdown("llrrr", *rows))
+
+
 def main(arguments: Sequence[str]) -> int:
     """Reduce the files of one machine that are named, and rewrite the pages whose tables differ."""
+    if arguments[:1] == ["--compare"]:
+        print(comparison(*(json.loads(pathlib.Path(path).read_text(encoding="utf-8")) for path in arguments[1:])))
+        return 0
     texts = [pathlib.Path(argument).read_text(encoding="utf-8") for argument in arguments]
     runs = [json.loads(text) for text in texts if text]  # a run that was stopped leaves an empty file
     if runs:

@@ -88,7 +88,7 @@ Tensor square_norm(TensorList inputs) {
 
 constexpr int64_t kAhead = 4;  // rows of a table that are fetched before they are updated: they lie anywhere
 
-// One stretch of weights, their sums and gradients.
+// One chunk of weights, their sums and gradients.
 template <typename T>
 struct Stretch {
   T *weights, *sums;
@@ -114,7 +114,7 @@ double factor_of(const Arguments& check, const std::optional<Tensor>& scale, Sca
   return scale->scalar_type() == kDouble ? *scale->const_data_ptr<double>() : *scale->const_data_ptr<float>();
 }
 
-// Tells autograd, and whoever caches copies, that these numbers changed: a view shares the version counter, and writing none of its numbers
+// Marks these numbers as changed for autograd and for caches of copies: a view shares the version counter, and writing none of its numbers
 // moves it.
 void mark_written(const Tensor& tensor) {
   const Tensor all = call("aten::flatten", "using_ints", call("aten::detach", "", tensor), int64_t{0}, int64_t{-1});

@@ -1,4 +1,4 @@
-// gather_runs: stretches of stored numbers laid end to end, copied run by run. Floor: reading and writing 4 bytes a number.
+// gather_runs: runs of stored numbers, concatenated, copied run by run. Floor: reading and writing 4 bytes a number.
 #include <algorithm>
 #include <numeric>
 #include <vector>

@@ -21,9 +21,9 @@ def lazy(
 
     def load(name: str) -> Any:
         if name in homes:
-            found = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
-            document_fields(found)
-            return found
+            value = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+            document_fields(value)
+            return value
         raise AttributeError(f"module {package!r} has no attribute {name!r}; it has: {', '.join(public)}")
 
     return load, lambda: public

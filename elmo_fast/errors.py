@@ -49,8 +49,8 @@ def read_failures_named(path: str | os.PathLike[str]) -> Iterator[None]:
             raise CheckpointError(f"{os.fspath(path)}: wanted a regular file, found a pipe or a device")
         yield
     except OSError as error:
-        shown = os.fspath(error.filename or path)
-        raise CheckpointError(f"{shown}: cannot be read ({error.strerror or error})") from error
+        file = os.fspath(error.filename or path)
+        raise CheckpointError(f"{file}: cannot be read ({error.strerror or error})") from error
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """One validator, by the types of dataclasses' fields: of configurations, of a model's options, of our own JSON files.
 
-A field may say more than its type: a sentence of help, and the range of its values. What is wrong is told at once, with
+A field may say more than its type: a sentence of help, and the range of its values. All errors come at once, with
 the key, what was wanted and what was found.
 """
 
@@ -79,7 +79,7 @@ def field_complaints(config: Any) -> list[str]:
 
     A field that takes text as well as numbers is not checked.
     """
-    found = []
+    complaints = []
     for field in dataclasses.fields(config):
         value, kind = getattr(config, field.name), field.type
         kinds = get_args(kind) if get_origin(kind) in _UNIONS else (kind,)
@@ -87,10 +87,10 @@ def field_complaints(config: Any) -> list[str]:
             continue
         within = field.metadata["within"] or "above 0"
         wrong: list[str] = []
-        _made(value, kind, "", wrong, within)
+        _converted(value, kind, "", wrong, within)
         if wrong:
-            found.append(f"{field.name} must be {_words(kind, within)}; got {value!r}")
-    return found
+            complaints.append(f"{field.name} must be {_words(kind, within)}; got {value!r}")
+    return complaints
 
 
 def read_json(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
@@ -119,22 +119,22 @@ def parsed(text: str | bytes, kind: type[Kind], source: str) -> Kind:
 
 def typed(value: Any, kind: type[Kind], source: str) -> Kind:
     """Return a parsed JSON value as a `kind`: see `parsed`."""
-    found: list[str] = []
-    made: Kind = _made(value, kind, "", found)
-    if found:
-        refuse(source, found)
-    return made
+    complaints: list[str] = []
+    converted: Kind = _converted(value, kind, "", complaints)
+    if complaints:
+        refuse(source, complaints)
+    return converted
 
 
 def check_fields(instance: Any) -> None:
     """Raise CheckpointError with all that is wrong with those fields of a dataclass that have metadata."""
-    found: list[str] = []
+    complaints: list[str] = []
     for field in dataclasses.fields(instance):
         if field.metadata:
             key = field.metadata.get("key") or field.name
-            _made(getattr(instance, field.name), field.type, key, found, field.metadata["within"])
-    if found:
-        refuse(type(instance).__name__, found)
+            _converted(getattr(instance, field.name), field.type, key, complaints, field.metadata["within"])
+    if complaints:
+        refuse(type(instance).__name__, complaints)
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -164,38 +164,38 @@ def _fields_of(kind: Any) -> dict[str, _Field]:
     hints = get_type_hints(kind)
     if is_typeddict(kind):
         return {name: _Field(name, hint, None, name in kind.__required_keys__) for name, hint in hints.items()}
-    found = {}
+    fields = {}
     for field in dataclasses.fields(kind):
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         key = field.metadata.get("key") or field.name
-        found[key] = _Field(field.name, hints[field.name], field.metadata.get("within"), required)
-    return found
+        fields[key] = _Field(field.name, hints[field.name], field.metadata.get("within"), required)
+    return fields
 
 
-def _made(value: Any, kind: Any, key: str, found: list[str], within: str | None = None) -> Any:
+def _converted(value: Any, kind: Any, key: str, complaints: list[str], within: str | None = None) -> Any:
     """Return the value, with JSON objects as the dataclasses of the type; what is wrong is added to `found`."""
     origin, arguments = get_origin(kind), get_args(kind)
     if _is_object(kind) and isinstance(value, dict):
-        return _object(value, kind, key, found)
+        return _object(value, kind, key, complaints)
     if origin in _UNIONS:
         for one in arguments:
             wrong: list[str] = []
-            made = _made(value, one, key, wrong, within)
+            converted = _converted(value, one, key, wrong, within)
             if not wrong or (_is_object(one) and isinstance(value, dict)):
-                found += wrong
-                return made
+                complaints += wrong
+                return converted
     elif origin is list and isinstance(value, list):
-        return [_made(each, arguments[0], f"{key}[{index}]", found) for index, each in enumerate(value)]
+        return [_converted(each, arguments[0], f"{key}[{index}]", complaints) for index, each in enumerate(value)]
     elif origin is dict and isinstance(value, dict):
-        return {name: _made(each, arguments[1], _below(key, name), found) for name, each in value.items()}
+        return {name: _converted(each, arguments[1], _below(key, name), complaints) for name, each in value.items()}
     elif _fits(value, kind, within):
         return value
-    found.append(f"{key and f'{key}: '}wanted {_words(kind, within)}, found {_shown(value)}")
+    complaints.append(f"{key and f'{key}: '}wanted {_words(kind, within)}, found {_quoted(value)}")
     return value
 
 
-def _object(value: dict[str, Any], kind: Any, key: str, found: list[str]) -> Any:
-    fields, wrong, made = _fields_of(kind), list[str](), dict[str, Any]()
+def _object(value: dict[str, Any], kind: Any, key: str, complaints: list[str]) -> Any:
+    fields, wrong, values = _fields_of(kind), list[str](), dict[str, Any]()
     if any("." in name for name in fields):
         value = flattened(value)
     for name in [] if is_typeddict(kind) else sorted(value.keys() - fields.keys())[:10]:
@@ -204,18 +204,18 @@ def _object(value: dict[str, Any], kind: Any, key: str, found: list[str]) -> Any
         wrong.append(f"{_below(key, shortened(name))}: unknown key; {hint}")
     for name, field in fields.items():
         if name in value:
-            made[field.name] = _made(value[name], field.kind, _below(key, name), wrong, field.within)
+            values[field.name] = _converted(value[name], field.kind, _below(key, name), wrong, field.within)
         elif field.required:
             wrong.append(f"{_below(key, name)}: wanted {_words(field.kind, field.within)}, found nothing")
-    found += wrong
+    complaints += wrong
     if is_typeddict(kind):
-        return {**value, **made}
+        return {**value, **values}
     if wrong:
         return value
     try:
-        return kind(**made)
+        return kind(**values)
     except CheckpointError as error:  # what the fields must be together
-        found.append(str(error))
+        complaints.append(str(error))
         return value
 
 
@@ -254,7 +254,7 @@ def _words(kind: Any, within: str | None = None) -> str:
     return f"{'a finite number' if kind is float else _words(kind)} {within}"
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     if isinstance(value, list | tuple | dict):
         return "an object" if isinstance(value, dict) else "a list"
     return shortened(json.dumps(value, default=repr))

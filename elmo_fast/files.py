@@ -1,4 +1,4 @@
-"""Files that are either complete or absent: written in a temporary folder beside their place, which a lock protects.
+"""Files that are either complete or absent: written in a temporary folder next to them, which a lock protects.
 
 A lock is one of the system's (filelock): it ends with the process that holds it, however that ends. What dead processes
 left is removed by the next one that writes there.
@@ -46,7 +46,7 @@ PACKING_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile, DamagedZstandard)
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """Yield an empty file in a folder beside `path`; rename it to `path` if the block succeeds, else removes it.
+    """Yield an empty file in a folder next to `path`; rename it to `path` if the block succeeds, else removes it.
 
     The bytes are flushed to disk before the rename, so no error, signal or crash leaves a partial file under `path`; an
     existing file stays unchanged until then. Partial files of killed processes are removed. Raises ElmoFastError when
@@ -261,7 +261,7 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
 
 @contextlib.contextmanager
 def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None) -> Iterator[pathlib.Path]:
-    """Yield a temporary folder beside `target`, removed when the block ends, as are those of dead processes.
+    """Yield a temporary folder next to `target`, removed when the block ends, as are those of dead processes.
 
     It is locked while the block runs, and other users cannot read it. OSErrors without a file name get that of
     `target`, as `shown` to the user.
@@ -282,7 +282,7 @@ def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None)
 
 
 def new_workplace(target: pathlib.Path) -> tuple[pathlib.Path, "BaseFileLock"]:
-    """Return a new temporary folder beside `target` and its lock; remove those of dead processes."""
+    """Return a new temporary folder next to `target` and its lock; remove those of dead processes."""
     remove_leftovers(target.parent, _prefix(target))
     while True:
         folder = pathlib.Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_SUFFIX, dir=target.parent))
@@ -290,7 +290,7 @@ def new_workplace(target: pathlib.Path) -> tuple[pathlib.Path, "BaseFileLock"]:
         # Until it is locked, another process may take it for a dead one's, and remove it.
         with contextlib.suppress(FileNotFoundError):
             (folder / LOCK_FILE).touch()
-            # If files cannot be locked, leftovers of killed processes stay: nobody can tell.
+            # If files cannot be locked, leftovers of killed processes stay: they cannot be recognized.
             _locked(lock, wait=True)
             if (folder / LOCK_FILE).exists():
                 return folder, lock
@@ -310,7 +310,7 @@ def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(prefix) and entry.name.endswith(_SUFFIX)]
         for path in (folder / name for name in names):
-            # Links are not followed: whoever may write to the folder could point one at any folder of the user.
+            # Links are not followed: another user of the folder could point one at any folder of the user.
             if path.is_dir() and not path.is_symlink():
                 lock = _lock(path / LOCK_FILE)
                 with contextlib.suppress(OSError):
@@ -372,15 +372,15 @@ def only_one(path: pathlib.Path, waiting: Callable[[], None]) -> Iterator[None]:
 def folder_lock(
     folder: pathlib.Path, argument: str = "save_dir", does: str = "trains", *, beside: bool = False
 ) -> Iterator[None]:
-    """In the block the folder belongs to this process; others are refused. The system unlocks it if the process dies.
+    """In the block the folder belongs to this process; others get an error. The system unlocks it if the process ends.
 
-    argument: the user's name for the folder; does: what runs there, for the error message; beside: lock a file beside
+    argument: the user's name for the folder; does: what runs there, for the error message; beside: lock a file next to
     the folder, removed at the end, because the folder itself is created or replaced.
 
     Raises ElmoFastError naming the process that holds the folder; warns if the file system has no locks.
     """
     path = folder.with_name(f".{folder.name[:100]}{LOCK_FILE}") if beside else folder / LOCK_FILE
-    made = not beside and not folder.exists()
+    is_new = not beside and not folder.exists()
     if not beside:
         folder.mkdir(parents=True, exist_ok=True)
     elif not folder.parent.is_dir():  # filelock would make it
@@ -390,8 +390,8 @@ def folder_lock(
         if _locked(lock, wait=False):
             path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
         else:
-            told = f"{folder}: this file system has no locks; make sure that no second process {does} there"
-            warnings.warn(told, stacklevel=3)
+            warning = f"{folder}: this file system has no locks; make sure that no second process {does} there"
+            warnings.warn(warning, stacklevel=3)
     except TimeoutError:
         holder = path.read_text(encoding="utf-8", errors="replace")[:200].strip() or "another process"
         raise ElmoFastError(
@@ -405,7 +405,7 @@ def folder_lock(
         failed = False
     finally:
         # A run that failed before it wrote anything leaves no folder.
-        unused = made and failed and os.listdir(folder) == [path.name]
+        unused = is_new and failed and os.listdir(folder) == [path.name]
         if unused or beside:
             path.unlink(missing_ok=True)
         lock.release()

@@ -40,10 +40,10 @@ class Manifest:
 
 
 def write_manifest(folder: pathlib.Path) -> None:
-    """Write the manifest of all files of a folder beside them."""
+    """Write the manifest of all files of a folder into it."""
     marks = {name: mark_of(folder / name) for name in sorted(os.listdir(folder))}
-    told = dataclasses.asdict(Manifest("elmo_fast manifest", 1, marks))
-    (folder / MANIFEST).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    content = dataclasses.asdict(Manifest("elmo_fast manifest", 1, marks))
+    (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -122,7 +122,7 @@ def _remove_empty(folder: pathlib.Path) -> None:
 
 
 def check_written(folder: pathlib.Path, names: Collection[str]) -> bool:
-    """Compare files with the manifest beside them; False if there is none, as in folders of older versions.
+    """Compare files with their folder's manifest; False if it has none, as in folders of older versions.
 
     Raises CheckpointError naming the file that is missing or differs from the one that was written.
     """
@@ -130,31 +130,31 @@ def check_written(folder: pathlib.Path, names: Collection[str]) -> bool:
     path = folder / MANIFEST
     if not path.exists():
         return False
-    told = read_json(path, Manifest).files
+    marks = read_json(path, Manifest).files
     for name in names:
-        if name not in told:
+        if name not in marks:
             raise CheckpointError(f"{path}: does not list {name}, which is not from the same save; {_advice(path)}")
-        check_mark(folder / name, told[name], _advice(path))
+        check_mark(folder / name, marks[name], _advice(path))
     return True
 
 
-def check_mark(path: pathlib.Path, wanted: FileMark, advice: str) -> None:
+def check_mark(path: pathlib.Path, expected: FileMark, advice: str) -> None:
     """Raise CheckpointError, with the advice what to do, unless a file is the one that was written."""
     with read_failures_named(path):
-        found = mark_of(path)
-    if found != wanted:
+        actual = mark_of(path)
+    if actual != expected:
         raise CheckpointError(
-            f"{path}: damaged, or changed after it was written: wanted {wanted}, as in {MANIFEST}, found {found}; "
+            f"{path}: damaged, or changed after it was written: wanted {expected}, as in {MANIFEST}, found {actual}; "
             f"{advice}"
         )
 
 
-def check_older(path: pathlib.Path, wanted: str | None, told_in: str) -> None:
+def check_older(path: pathlib.Path, expected: str | None, source: str) -> None:
     """Raise CheckpointError unless a file has the digest that older versions wrote into another one, if they did."""
     with read_failures_named(path):
-        if wanted is not None and (found := sha256_of(path)) != wanted:
-            what = f"damaged, or not from the same save as {told_in}"
-            raise CheckpointError(f"{path}: {what}: wanted sha256 {wanted[:64]}, found {found}")
+        if expected is not None and (actual := sha256_of(path)) != expected:
+            what = f"damaged, or not from the same save as {source}"
+            raise CheckpointError(f"{path}: {what}: wanted sha256 {expected[:64]}, found {actual}")
 
 
 def warn_unchecked(folder: pathlib.Path, names: Collection[str]) -> None:

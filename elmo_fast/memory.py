@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 Place = TypeVar("Place", bound=str | os.PathLike[str])
 
 # How libraries report a shortage when they raise no MemoryError.
-_SAID = re.compile(
+_MESSAGE = re.compile(
     r"allocate memory|not enough memory|out of memory|bad_alloc|unable to (allocate|mmap)|memory allocation failed|"
     r"failed to map segment|can't start new thread",
     re.IGNORECASE,
@@ -64,16 +64,16 @@ def available(root: pathlib.Path = pathlib.Path("/")) -> int | None:
 def _kilobytes(path: pathlib.Path) -> dict[str, int]:
     """Return the lines "Name:  12 kB" of a file of /proc, in bytes; empty if there is no such file."""
     try:
-        found = re.findall(r"^(\w+):\s+(\d+) kB$", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+        lines = re.findall(r"^(\w+):\s+(\d+) kB$", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     except OSError:
         return {}
-    return {name: int(number) * 1024 for name, number in found}
+    return {name: int(number) * 1024 for name, number in lines}
 
 
 def _machine(root: pathlib.Path) -> Iterator[int]:
-    told = _kilobytes(root / "proc/meminfo")
-    if "MemAvailable" in told:
-        yield told["MemAvailable"]
+    sizes = _kilobytes(root / "proc/meminfo")
+    if "MemAvailable" in sizes:
+        yield sizes["MemAvailable"]
 
 
 def _limits(root: pathlib.Path) -> Iterator[int]:
@@ -128,7 +128,7 @@ def is_shortage(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, MemoryError | ShortageError) or getattr(error, "errno", None) == errno.ENOMEM:
             return True
-        if isinstance(error, RuntimeError | ImportError | OSError) and _SAID.search(str(error)):
+        if isinstance(error, RuntimeError | ImportError | OSError) and _MESSAGE.search(str(error)):
             return True
         error = error.__cause__
     return False
@@ -146,10 +146,10 @@ def told(error: BaseException, options: Mapping[str, Any]) -> ShortageError:
 
 
 def _asked(error: BaseException) -> str:
-    found = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ \w+) for", str(error))
-    if found is None:
+    match = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ \w+) for", str(error))
+    if match is None:
         return ""
-    return f": {size(int(found[1])) if found[1] else found[2].replace('. ', ' ')} more were requested"
+    return f": {size(int(match[1])) if match[1] else match[2].replace('. ', ' ')} more were requested"
 
 
 def _left() -> str:

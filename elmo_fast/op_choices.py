@@ -14,7 +14,7 @@ INFERENCE_PRECISIONS: tuple[str, ...] = get_args(InferencePrecision)
 
 
 def trained_precision(precision: str) -> str:
-    """Return the precision of what is trained or measured beside a biLM of `precision`: float32 beside int8."""
+    """Return the precision of what is trained or measured with a biLM of `precision`: float32 with int8."""
     return "float32" if precision == "int8" else precision
 
 

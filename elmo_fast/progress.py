@@ -1,4 +1,4 @@
-"""How long-running functions tell how far they are: to a caller, as text, and in a file."""
+"""Progress of long-running functions: for a caller, as text, and in a file."""
 
 import math
 from collections.abc import Callable

@@ -117,8 +117,9 @@ def unhindered_threads(own: int) -> tuple[int, str]:
     if busy is None:
         return own, "torch's choice"
     free = len(processors()) - math.ceil(busy - UNNOTICED)
-    told = f"other programs keep {busy:.1f} of {len(processors())} processors busy"
-    return max(1, min(own, free)), told
+    others = f"other programs use {busy:.1f}" if busy >= 0.05 else "no other program uses one"
+    reason = f"{others} of {len(processors())} CPUs"
+    return max(1, min(own, free)), reason
 
 
 class Beside(ThreadPoolExecutor):
@@ -132,8 +133,8 @@ class Beside(ThreadPoolExecutor):
 
         super().__init__(count, "elmo_fast", _use, (torch_threads,))
         own, all_there = torch.get_num_threads(), threading.Barrier(count)
-        for begun in [self.submit(all_there.wait) for _ in range(count)]:
-            begun.result()
+        for future in [self.submit(all_there.wait) for _ in range(count)]:
+            future.result()
         torch.set_num_threads(own)  # torch takes the last number set for every thread that is still to begin
 
     def __exit__(self, *error: object) -> None:
@@ -172,11 +173,11 @@ def ahead(threads: Executor, call: Callable[[Item], Result], items: Iterable[Ite
     `items` are read on the caller's thread. An exception of a call is raised in place of its result. AtOnce is never
     ahead.
     """
-    begun: deque[Future[Result]] = deque()
+    futures: deque[Future[Result]] = deque()
     for item in items:
-        begun.append(threads.submit(call, item))
+        futures.append(threads.submit(call, item))
         del item  # or it would stay in memory until the next one is there
-        if isinstance(threads, AtOnce) or len(begun) > depth:
-            yield begun.popleft().result()
-    while begun:
-        yield begun.popleft().result()
+        if isinstance(threads, AtOnce) or len(futures) > depth:
+            yield futures.popleft().result()
+    while futures:
+        yield futures.popleft().result()

@@ -147,7 +147,7 @@ def nearest_tokens(
         for sentence, vectors in embedded():
             for search, rows in zip(searches, vectors, strict=True):
                 search.add(int(starts[sentence]), rows, unit=True)
-        found = [search.found() for search in searches]
+        results = [search.found() for search in searches]
     else:
         made_from: _MadeFrom = {
             "corpus": sha256_of(corpus),
@@ -155,16 +155,16 @@ def nearest_tokens(
             "precision": bilm._elmo_lstm.precision,
             "layers": names,
         }
-        found = _search_cache(cache, made_from, list(lengths.values()), embedded, queries, topn)
-    places = [np.searchsorted(starts, near.rows[0], side="right") - 1 for near in found]
-    shown = {lines[sentence] for sentences in places for sentence in sentences}
-    tokens = {line: tokens for line, tokens in lines_of_corpus() if line in shown}
+        results = _search_cache(cache, made_from, list(lengths.values()), embedded, queries, topn)
+    places = [np.searchsorted(starts, near.rows[0], side="right") - 1 for near in results]
+    needed = {lines[sentence] for sentences in places for sentence in sentences}
+    tokens = {line: tokens for line, tokens in lines_of_corpus() if line in needed}
     return {
         name: [
             NearestToken(float(cosine), lines[s], int(row - starts[s]), tokens[lines[s]])
             for cosine, row, s in zip(near.cosines[0], near.rows[0], sentences, strict=True)
         ]
-        for name, near, sentences in zip(names, found, places, strict=True)
+        for name, near, sentences in zip(names, results, places, strict=True)
     }
 
 

@@ -8,7 +8,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import pathlib
 import random
-import runpy
 import signal
 import warnings
 
@@ -16,6 +15,8 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
+
+from tests.extension import refuse_old_extension
 
 # A shell that starts the tests in the background has SIGINT ignored, by them and by the processes that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -32,18 +33,6 @@ with warnings.catch_warnings():
     _ = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
 torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-
-
-def refuse_old_extension(root: pathlib.Path) -> None:
-    """Raises where an extension in the checkout was built from other sources than csrc/ has now."""
-    if not list(root.glob("elmo_fast/_C*.so")) or "ELMO_FAST_ANY_EXTENSION" in os.environ:
-        return
-    build = runpy.run_path(str(root / "setup.py"))
-    if not build["DIGEST"].is_file() or build["DIGEST"].read_text(encoding="utf-8") != build["digest_of_sources"]():
-        raise pytest.UsageError(
-            "elmo_fast/_C.*.so was not built from csrc/ and CMakeLists.txt as they are now: run `make build`, or copy "
-            "both elmo_fast/_C.*.so and elmo_fast/_C.digest from a checkout with the same sources"
-        )
 
 
 def pytest_configure() -> None:

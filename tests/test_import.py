@@ -78,7 +78,7 @@ def test_without_the_extension_the_native_backend_says_why_in_one_sentence():
     for sentence in (warned, refused):
         assert "the compiled extension elmo_fast._C is missing (" in sentence
         assert "install a C++20 compiler and reinstall elmo-fast" in sentence
-    assert warned.startswith("all ops that are C++: using the slower backend 'reference', because ")
+    assert warned.startswith("all C++ ops: using the slower backend 'reference', because ")
     assert refused.startswith("highway: backend 'native' cannot serve this: ")
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.conftest import refuse_old_extension
+from tests.extension import refuse_old_extension
 
 SETUP = pathlib.Path(__file__).parents[1] / "setup.py"
 SLOW_TOOL = """

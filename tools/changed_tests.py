@@ -2,7 +2,8 @@
 
 A changed test is run. Of a changed elmo_fast/LAYER/FOLDER/NAME.py the tests are those of tests/LAYER with its name or a
 folder's: test_NAME.py, test_FOLDER_*.py; where there is none, all of tests/LAYER. Those of csrc/FOLDER/NAME.cpp are in
-any layer. Of a changed page they are those of all pages.
+any layer; where there is none, all of tests/ops. Of another file of tests/FOLDER they are those of the folder, of a
+page those of all pages.
 """
 
 import pathlib
@@ -30,7 +31,9 @@ def tests_of(file: str) -> list[str]:
     path = pathlib.PurePosixPath(file)
     top, *folders = path.parts[:-1] or ("",)
     if top == "tests":
-        return [file] if path.match("test_*.py") and (ROOT / file).exists() else []
+        if path.match("test_*.py"):
+            return [file] if (ROOT / file).exists() else []
+        return [f"tests/{folders[0]}"] if folders else []
     if path.suffix == ".md":
         return ["tests/test_docs.py", "tests/test_readme.py"]
     if top not in ("elmo_fast", "csrc", "tools", "benchmarks"):
@@ -41,6 +44,7 @@ def tests_of(file: str) -> list[str]:
         layer = "*" if top == "csrc" else top
     names = [name.strip("_") for name in (*folders, path.stem)]
     files = [each for name in names for end in ("", "_*") for each in ROOT.glob(f"tests/{layer}/test_{name}{end}.py")]
+    layer = "ops" if top == "csrc" else layer
     if not files and layer and (ROOT / "tests" / layer).is_dir():
         return [f"tests/{layer}"]
     return sorted({str(each.relative_to(ROOT)) for each in files})

@@ -42,7 +42,7 @@ def digests() -> dict[str, str]:
 
 
 def check_that_copies_die() -> None:
-    """Raise AssertionError unless a packed copy dies with its parameter: each torch reports that in its own way."""
+    """Raise AssertionError unless a packed copy is freed with its parameter: each torch reports that in its own way."""
     weight = torch.nn.Parameter(torch.ones(64, 32))
     torch.ops.elmo_fast.highway(torch.ones(3, 32), [weight], [torch.ones(64)], None, None, "float32", False)
     before = _native.C.packed_count()

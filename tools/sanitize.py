@@ -67,7 +67,7 @@ def why_not(kind: str) -> str | None:
 
 
 def built(kind: str) -> pathlib.Path:
-    """A copy of the package with the extension built under the sanitizer, and the tests beside it."""
+    """A copy of the package with the extension built under the sanitizer, and the tests."""
     place, flags = BUILD / kind, OPTIONS[kind]["flags"]
     bare = shutil.ignore_patterns("_C*.so", "_C.digest", "__pycache__")
     for name in ("elmo_fast", "tests", "benchmarks", "csrc", "tools", "docs"):

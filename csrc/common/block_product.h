@@ -39,7 +39,7 @@ constexpr bool is_near(int64_t rows) {
   return is_narrow<F> && rows == 1;
 }
 
-// Vectors for few rows: as many as registers hold beside their sums, and a block has; with kVectors an addition would wait for the one before.
+// Vectors for few rows: as many as registers hold next to their sums, and a block has; with kVectors an addition would wait for the one before.
 // One row uses a vector of W once, so W takes none. Not of float32, which comes from memory: fewer streams are read faster.
 template <class F>
 constexpr int vectors_for(int64_t rows) {

@@ -204,7 +204,7 @@ class BlockPacker {
     });
   }
 
-  // Columns j..j+15, a stretch of their terms at a time, which stays in the first-level cache.
+  // Columns j..j+15, a chunk of their terms at a time, which stays in the first-level cache.
   void pack_columns(int64_t column, T* target) const {
     alignas(64) T held[kGroup][kStretch];
     alignas(64) Unit packed[kStretch * kGroup];

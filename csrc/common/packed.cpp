@@ -148,7 +148,7 @@ Entry cached(const Key& key) {
 
 void keep(const Key& key, Entry entry) {
   const std::lock_guard<std::mutex> lock(guard_of<Entry>());
-  std::swap(entries()[key], entry);  // what was there dies after the lock
+  std::swap(entries()[key], entry);  // the previous entry is freed after the lock
 }
 
 }  // namespace
@@ -166,7 +166,7 @@ std::shared_ptr<const Packed> packed_of(
       entry.state.sample == now.sample)
     return entry.packed;
   now.digest = full_digest_of(weight);
-  const bool same = entry.packed && entry.state.digest == now.digest;  // the same numbers, whoever wrote them
+  const bool same = entry.packed && entry.state.digest == now.digest;  // the same numbers, written again
   if (same && stamp == kUnstamped) return entry.packed;
   const auto packed = same ? entry.packed : std::make_shared<const Packed>(make());
   if (!same && full_digest_of(weight) != now.digest) return packed;  // another thread writes to it

@@ -1,4 +1,4 @@
-// Packed copies of weights, cached while the weights are alive and unchanged, and the digests that tell whether they are.
+// Packed copies of weights, cached while the weights are alive and unchanged, and the digests that show whether they are.
 #pragma once
 
 #include <functional>

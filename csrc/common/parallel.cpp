@@ -42,7 +42,7 @@ void run_pieces(int64_t threads, int64_t count, int64_t grain, const std::functi
   Pieces pieces(count, std::max(grain, (count + kPieces * threads - 1) / (kPieces * threads)));
   const int64_t within = num_threads() / threads;
   call_together(threads - 1, [&](bool helper) {
-    // How many threads this thread has, for loops of ours and for torch's own: torch.set_num_threads would also set what new threads begin
+    // How many threads this thread has, for our loops and for torch's: torch.set_num_threads would also set what new threads begin
     // with. A helper's torch remembers no operation for autograd, which is the caller's: kernels run below it.
     const int before = static_cast<int>(num_threads());
     const bool gradient = aoti_torch_grad_mode_is_enabled();

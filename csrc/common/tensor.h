@@ -119,11 +119,11 @@ inline Tensor empty_like(const Tensor& like) { return empty(like.sizes(), like.o
 inline Tensor zeros_like(const Tensor& like) { return zeros(like.sizes(), like.options()); }
 Tensor filled(IntArrayRef sizes, double value, const Options& options);
 
-// Memory of one's own as a contiguous tensor; release(data, what) is called when the last that shares it dies.
+// Memory of one's own as a contiguous tensor; release(data, what) is called when the last tensor that shares it is freed.
 Tensor tensor_of(void* data, IntArrayRef sizes, const Options& options, void (*release)(void*, void*), void* what);
 
 // empty(), on huge pages from 2 MiB on: a fresh 4 KiB page costs a fault for every 1024 floats, streamed weights a TLB entry each. The memory is
-// kept when the tensor dies, at most 1 GiB of it, and serves later buffers of about its size: what went back to the system is cleared (in a
+// cached when the tensor is freed, at most 1 GiB of it, and serves later buffers of about its size: what went back to the system is cleared (in a
 // virtual machine: fetched from the host) before it comes again.
 Tensor empty_buffer(IntArrayRef sizes, const Options& options);
 int64_t idle_buffer_bytes();
@@ -157,7 +157,7 @@ class Arguments {
   void tensor(const std::string& name, const Tensor& given, Types types, IntArrayRef sizes) const;
   void tensor(const std::string& name, const std::optional<Tensor>& given, Types types, IntArrayRef sizes) const;
   void tensors(const std::string& name, TensorList given, Types types, IntArrayRef sizes) const;
-  // Read or written as one stretch of memory.
+  // Read or written as one block of memory.
   void contiguous(const std::string& name, const Tensor& given) const;
   // IndexError unless all ids lie in 0..limit-1. Looks at every one.
   void ids(const std::string& name, const Tensor& given, int64_t limit) const;

@@ -90,7 +90,7 @@ ELMO_AMX void set_tile_shapes(int64_t m, int64_t bytes) {
   const int64_t rows = std::min(m, 2 * kTileRows);
   if (rows == set_rows && bytes == set_bytes) return;
   const Shapes shapes(rows, bytes);
-  asm volatile("" : : "r"(&shapes) : "memory");  // GCC's intrinsic tells of 8 of the 64 bytes that it reads
+  asm volatile("" : : "r"(&shapes) : "memory");  // GCC's intrinsic declares 8 of the 64 bytes that it reads
   _tile_loadconfig(&shapes);
   set_rows = rows;
   set_bytes = bytes;

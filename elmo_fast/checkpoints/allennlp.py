@@ -23,7 +23,7 @@ from .state import CHAR_EMBEDDING, State, check_state, conv_names, exact_float32
 _MARK = re.compile(r"(.*?)_elmo_lstm\.forward_layer_0\.input_linearity\.weight")
 _BILM = re.compile(r"(_token_embedder\.|_elmo_lstm\.(forward|backward)_layer_|_word_embedding\.).*")
 _MIX = re.compile(r"scalar_mix_\d+\..*")
-# Elmo has the biLM as `_elmo_lstm`, beside its scalar mixes; a bare _ElmoBiLm has neither.
+# Elmo has the biLM as `_elmo_lstm`, next to its scalar mixes; a bare _ElmoBiLm has neither.
 _INSIDE_ELMO = "_elmo_lstm."
 # In an archive; in the folder of a training run; what `allennlp push_to_hf` calls the latter on the hub.
 TASK_WEIGHTS = ("weights.th", "best.th", "model.th")
@@ -52,9 +52,9 @@ def find_elmo(source: str | os.PathLike[str] | Mapping[str, Any], prefix: str | 
 
     Arguments and errors as in read_allennlp_state.
     """
-    name, found = _name(source), source if isinstance(source, Mapping) else load_torch_file(source)
+    name, named_tensors = _name(source), source if isinstance(source, Mapping) else load_torch_file(source)
     # Every tensor in nested dictionaries ({"model": {...}}), under dotted names.
-    nested = flattened(found) if isinstance(found, Mapping) else {}
+    nested = flattened(named_tensors) if isinstance(named_tensors, Mapping) else {}
     tensors = {key: tensor for key, tensor in nested.items() if isinstance(tensor, Tensor)}
     where = _prefix(name, tensors, prefix)
     state = _part(tensors, where, _BILM)
@@ -86,7 +86,7 @@ def load_torch_file(path: str | os.PathLike[str]) -> Any:
             raise CheckpointError(f"{path}: not a torch.save file, or damaged ({_line(error)})") from error
         raise CheckpointError(
             f"{path}: contains Python objects besides tensors; reading those could run code hidden in the file, so "
-            "it is refused; if you trust it, load it and save only its tensors: torch.save(model.state_dict(), p)"
+            "it is not loaded; if you trust it, load it and save only its tensors: torch.save(model.state_dict(), p)"
         ) from error
     except Exception as error:  # a damaged pickle can raise anything; the cause is kept
         raise CheckpointError(f"{path}: not a torch.save file, or damaged ({_line(error)})") from error
@@ -97,24 +97,24 @@ def _line(error: BaseException) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _prefix(name: str, tensors: Mapping[str, Tensor], wanted: str | None) -> str:
+def _prefix(name: str, tensors: Mapping[str, Tensor], prefix: str | None) -> str:
     """Return the prefix of the biLM's names.
 
     Several are allowed if their numbers are equal (a module registered twice).
     """
-    found = [match[1] for match in map(_MARK.fullmatch, tensors) if match]
-    if wanted is not None:
-        if wanted not in found:
-            refuse(name, [f"prefix={wanted!r}: wanted a prefix of a biLM's tensors, found biLMs at {found}"])
-        return wanted
-    if not found:
+    prefixes = [match[1] for match in map(_MARK.fullmatch, tensors) if match]
+    if prefix is not None:
+        if prefix not in prefixes:
+            refuse(name, [f"prefix={prefix!r}: wanted a prefix of a biLM's tensors, found biLMs at {prefixes}"])
+        return prefix
+    if not prefixes:
         refuse(name, ["wanted an ELMo's tensors (…_elmo_lstm.forward_layer_0.input_linearity.weight), found none"])
-    first = _part(tensors, found[0], _BILM)
-    for other in found[1:]:
+    first = _part(tensors, prefixes[0], _BILM)
+    for other in prefixes[1:]:
         if not _same(first, _part(tensors, other, _BILM)):
             how = "prefix= or --prefix, or make a model of one: elmo-fast convert --prefix PREFIX"
-            refuse(name, [f"contains several different biLMs, at {found}: choose one with {how}"])
-    return found[0]
+            refuse(name, [f"contains several different biLMs, at {prefixes}: choose one with {how}"])
+    return prefixes[0]
 
 
 def _same(a: State, b: State) -> bool:
@@ -135,8 +135,8 @@ def is_stored(tensor: Tensor) -> bool:
 
 def task_weights(folder: Path) -> Path | None:
     """Return the weights of a task's model in a folder with its config.json; None if it contains none."""
-    found = [file for name in TASK_WEIGHTS if (file := folder / name).is_file()]
-    return found[0] if found and (folder / CONFIG).is_file() else None
+    files = [file for name in TASK_WEIGHTS if (file := folder / name).is_file()]
+    return files[0] if files and (folder / CONFIG).is_file() else None
 
 
 def read_task_model(
@@ -159,9 +159,9 @@ def task_settings(weights: Path, prefix: str | None = None) -> dict[str, Any]:
     embedders = _embedders(weights.with_name(CONFIG))
     if len(embedders) > 1:
         embedders = {key: embedders[key] for key in [_entry(weights.with_name(CONFIG), find_elmo(weights, prefix)[0])]}
-    wanted: dict[str, Any] = {"do_layer_norm": bool, "dropout": int | float}
-    found = next(iter(embedders.values()), {})
-    return {name: found[name] for name, kind in wanted.items() if isinstance(found.get(name), kind)}
+    kinds: dict[str, Any] = {"do_layer_norm": bool, "dropout": int | float}
+    embedder = next(iter(embedders.values()), {})
+    return {name: embedder[name] for name, kind in kinds.items() if isinstance(embedder.get(name), kind)}
 
 
 def _options(weights: Path, prefix: str, state: State) -> ElmoOptions:
@@ -178,15 +178,15 @@ def _options(weights: Path, prefix: str, state: State) -> ElmoOptions:
         what = f"{key}.options_file is {named}, which is neither in the archive nor one of the published files"
         refuse(config, [f"{what}; give options_file, a copy of that file, and the archive as weight_file"])
     cnn = options.char_cnn
-    found = (
+    sizes = (
         options.lstm.n_layers,
         options.lstm.dim,
         options.lstm.projection_dim,
         cnn and cnn.n_filters,
         cnn and cnn.n_highway,
     )
-    if tuple(map(int, published.groups()[:5])) != found:
-        refuse(weights, [f"its sizes (layers, cells, projection, filters, highways) are {found}, not those of {name}"])
+    if tuple(map(int, published.groups()[:5])) != sizes:
+        refuse(weights, [f"its sizes (layers, cells, projection, filters, highways) are {sizes}, not those of {name}"])
     return options
 
 
@@ -195,12 +195,12 @@ def _embedders(config: Path) -> dict[str, dict[str, Any]]:
 
     Without what is nested in them.
     """
-    found: dict[str, dict[str, Any]] = {}
+    embedders: dict[str, dict[str, Any]] = {}
     values = read_json(config, dict[str, Any])
     for key, value in flattened(values).items():
         place, _, name = key.rpartition(".")
-        found.setdefault(place, {})[name] = value
-    return {place: part for place, part in found.items() if isinstance(part.get("options_file"), str)}
+        embedders.setdefault(place, {})[name] = value
+    return {place: part for place, part in embedders.items() if isinstance(part.get("options_file"), str)}
 
 
 def _entry(config: Path, prefix: str) -> str:
@@ -208,20 +208,20 @@ def _entry(config: Path, prefix: str) -> str:
 
     By its name, if there are several.
     """
-    found = _embedders(config)
-    if not found:
+    embedders = _embedders(config)
+    if not embedders:
         refuse(
             config, ["wanted a part with options_file, as of an ELMo, found none; give options_file with the weights"]
         )
     name = re.search(r"token_embedder_([^.]+)\.", prefix)
-    named = [key for key in found if name and key.split(".")[-1] == name[1]] or list(found)
-    if len({found[key]["options_file"] for key in named}) > 1:
+    named = [key for key in embedders if name and key.split(".")[-1] == name[1]] or list(embedders)
+    if len({embedders[key]["options_file"] for key in named}) > 1:
         refuse(config, [f"several parts name options_file: {', '.join(named)}; give options_file with the weights"])
     return named[0]
 
 
 def _inferred(weights: Path, state: State) -> ElmoOptions | None:
-    """Return the options that the shapes tell, with what all published ones share.
+    """Return the options that follow from the shapes, and those that all published models share.
 
     None for a model without characters.
     """

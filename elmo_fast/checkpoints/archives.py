@@ -47,8 +47,8 @@ def unpacked(path: str | os.PathLike[str]) -> Path:
     Raises: CheckpointError naming the archive and the member that is unsafe, too large or damaged.
     """
     with read_failures_named(path), open(path, "rb") as file:
-        found = os.fstat(file.fileno())
-    key = (os.path.realpath(path), found.st_ino, found.st_size, found.st_mtime_ns)
+        status = os.fstat(file.fileno())
+    key = (os.path.realpath(path), status.st_ino, status.st_size, status.st_mtime_ns)
     with _opening:
         if key not in _folders:
             _folders[key] = _unpack(Path(path))
@@ -102,8 +102,8 @@ def _extract(path: Path, folder: Path) -> None:
             for place, member in checked.items():
                 name = member.name
                 extract(member.of_archive, folder)
-                if (found := (folder / place).stat().st_size) != member.size:
-                    raise EOFError(f"{found:,} bytes of {member.size:,}")
+                if (actual := (folder / place).stat().st_size) != member.size:
+                    raise EOFError(f"{actual:,} bytes of {member.size:,}")
     except OSError as error:
         raise CheckpointError(
             f"{path}: {name or 'the archive'} cannot be unpacked ({error.strerror or error})"
@@ -167,7 +167,7 @@ def _kind_in_zip(member: zipfile.ZipInfo) -> str:
 
 def _checked(path: Path, members: Iterator[_Member], free: int) -> dict[Path, _Member]:
     """Return the members that are files, by their places; names and sizes are checked as the archive states them."""
-    found: dict[Path, _Member] = {}
+    files: dict[Path, _Member] = {}
     total = 0
     for count, member in enumerate(members):
         parts = PureWindowsPath(member.name).parts
@@ -183,6 +183,6 @@ def _checked(path: Path, members: Iterator[_Member], free: int) -> dict[Path, _M
                 f"{tempfile.gettempdir()} (TMPDIR names another folder)"
             )
         place = Path(*PurePosixPath(member.name).parts)
-        if member.kind == "file" and found.setdefault(place, member) is not member:
+        if member.kind == "file" and files.setdefault(place, member) is not member:
             raise CheckpointError(f"{path}: {member.name!r} is in it twice")
-    return found
+    return files

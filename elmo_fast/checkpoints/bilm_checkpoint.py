@@ -36,14 +36,14 @@ def newest_checkpoint(folder: Path) -> Path | None:
     Raises: CheckpointError if the named one is missing.
     """
     record = folder / "checkpoint"
-    found = sorted(folder.glob(f"*{INDEX}"), key=lambda file: [int(n) for n in re.findall(r"-(\d+)\.", file.name)])
-    if not found or not record.is_file():
-        return found[-1] if found else None
+    indices = sorted(folder.glob(f"*{INDEX}"), key=lambda file: [int(n) for n in re.findall(r"-(\d+)\.", file.name)])
+    if not indices or not record.is_file():
+        return indices[-1] if indices else None
     with read_failures_named(record):
         named = _NAMED.search(record.read_text(encoding="utf-8", errors="replace"))
-    if named is None or (index := folder / f"{named[1]}{INDEX}") not in found:
+    if named is None or (index := folder / f"{named[1]}{INDEX}") not in indices:
         what = "no model_checkpoint_path" if named is None else named[1]
-        refuse(record, [f"wanted the name of a checkpoint beside it ({found[-1].name}), found {what}"])
+        refuse(record, [f"wanted the name of a checkpoint in its folder ({indices[-1].name}), found {what}"])
     return index
 
 
@@ -77,29 +77,29 @@ def _state(index: str | os.PathLike[str], options: ElmoOptions, slot: str) -> St
     names = _names(bundle, slot)
     if slot and not names:
         return {}
-    entries = {ours: bundle.entries[theirs] for ours, theirs in names.items()}
-    wanted = bilm_shapes(options, entries)
-    complaints = shape_complaints({name: entry.shape for name, entry in entries.items()}, wanted)
+    entries = {dataset: bundle.entries[variable] for dataset, variable in names.items()}
+    shapes = bilm_shapes(options, entries)
+    complaints = shape_complaints({name: entry.shape for name, entry in entries.items()}, shapes)
     complaints += [
         f"{names[name]}: shape {shape_text(entry.shape)}, but the options require no such tensor"
         for name, entry in entries.items()
-        if name not in wanted
+        if name not in shapes
     ]
     if complaints:
         refuse(index, complaints)
-    arrays = exact_tensors(index, wanted, lambda name: read_variable(bundle, names[name]))
+    arrays = exact_tensors(index, shapes, lambda name: read_variable(bundle, names[name]))
     return unpacked(arrays, options, index, sums=bool(slot))
 
 
 def _names(bundle: Bundle, slot: str) -> dict[str, str]:
     """bilm_layout's name -> the variable's, of the weights or of one of their slots."""
-    found = {}
+    variables = {}
     for name in bundle.entries:
-        ours = _our_name(name.removesuffix(slot).removeprefix("lm/"))
+        dataset = _our_name(name.removesuffix(slot).removeprefix("lm/"))
         of_another = name.rpartition("/")[0] in bundle.entries
-        if name.startswith("lm/") and ours.startswith(_ROOTS) and name.endswith(slot) and of_another == bool(slot):
-            found[ours] = name
-    return found
+        if name.startswith("lm/") and dataset.startswith(_ROOTS) and name.endswith(slot) and of_another == bool(slot):
+            variables[dataset] = name
+    return variables
 
 
 def _our_name(name: str) -> str:

@@ -51,10 +51,10 @@ def read_bilm_hdf5(
     files = {part: path for part, path in apart.items() if path is not None}
     arrays = _read(weight_file, options, lambda name: root(name) not in files)
     for part, path in files.items():
-        found = _read(path, options, _under(part))
-        if not found:
+        tensors = _read(path, options, _under(part))
+        if not tensors:
             refuse(path, [f"{part}: wanted in this file, found no such tensor"])
-        arrays |= found
+        arrays |= tensors
     return unpacked(arrays, options, weight_file)
 
 
@@ -127,13 +127,13 @@ def _datasets(file: Any) -> dict[str, Any]:
     """
     import h5py
 
-    found: dict[str, Any] = {}
-    waiting, seen = [("", file)], 0
+    datasets: dict[str, Any] = {}
+    waiting, entries = [("", file)], 0
     while waiting:
         above, group = waiting.pop()
         for name in group:
-            path, seen = f"{above}{name}", seen + 1
-            if seen > _MOST_ENTRIES:
+            path, entries = f"{above}{name}", entries + 1
+            if entries > _MOST_ENTRIES:
                 refuse(file.filename, [f"wanted the weights of a biLM, found more than {_MOST_ENTRIES:,} entries"])
             if not path.startswith(_BILM):
                 continue
@@ -146,34 +146,38 @@ def _datasets(file: Any) -> dict[str, Any]:
             elif isinstance(item, h5py.Dataset):
                 if item.external or item.is_virtual:
                     refuse(file.filename, [f"{path}: its numbers are in other files, which are not read"])
-                found[path] = item
-    return found
+                datasets[path] = item
+    return datasets
 
 
 @reader
 def _read(path: PathLike, options: ElmoOptions, belongs: Callable[[str], bool]) -> dict[str, Tensor]:
     """Return the tensors of one file whose name `belongs` there, checked by name and shape before any is read."""
     with _opened(path) as file:
-        found = {name: data for name, data in _datasets(file).items() if belongs(name)}
-        wanted = {name: shape for name, shape in bilm_shapes(options, found).items() if belongs(name)}
-        complaints = _complaints(found, wanted)
+        datasets = {name: data for name, data in _datasets(file).items() if belongs(name)}
+        shapes = {name: shape for name, shape in bilm_shapes(options, datasets).items() if belongs(name)}
+        complaints = _complaints(datasets, shapes)
         complaints += [
             f"{name}: shape {shape_text(data.shape or ())}, but the options require no such tensor"
-            for name, data in found.items()
-            if name.startswith(_ROOTS) and name not in wanted
+            for name, data in datasets.items()
+            if name.startswith(_ROOTS) and name not in shapes
         ]
         if complaints:
             refuse(path, complaints)
-        return exact_tensors(path, wanted, lambda name: found[name][()])
+        return exact_tensors(path, shapes, lambda name: datasets[name][()])
 
 
-def _complaints(found: Mapping[str, Any], wanted: Mapping[str, Shape]) -> list[str]:
-    complaints = shape_complaints({name: data.shape or () for name, data in found.items()}, wanted)
-    for name in wanted:
-        if name in found and found[name].dtype.kind != "f":
-            complaints.append(f"{name}: wanted floating-point numbers, found {found[name].dtype}")
-        elif name in found and found[name].nbytes > _SMALL + _PACKED * (stored := found[name].id.get_storage_size()):
-            complaints.append(f"{name}: wanted {found[name].nbytes:,} bytes of numbers, found {stored:,} in the file")
+def _complaints(datasets: Mapping[str, Any], shapes: Mapping[str, Shape]) -> list[str]:
+    complaints = shape_complaints({name: data.shape or () for name, data in datasets.items()}, shapes)
+    for name in shapes:
+        if name in datasets and datasets[name].dtype.kind != "f":
+            complaints.append(f"{name}: wanted floating-point numbers, found {datasets[name].dtype}")
+        elif name in datasets and datasets[name].nbytes > _SMALL + _PACKED * (
+            stored := datasets[name].id.get_storage_size()
+        ):
+            complaints.append(
+                f"{name}: wanted {datasets[name].nbytes:,} bytes of numbers, found {stored:,} in the file"
+            )
     return complaints
 
 

@@ -40,7 +40,7 @@ from .state import (
 
 # Not in bilm-tf: the forget biases including the 1, written if subtracting 1 would round them.
 EXACT_FORGET = "forget_bias_plus_1"
-# Not in bilm-tf either: what losses other than the sampled softmax need beside their table.
+# Not in bilm-tf either: what losses other than the sampled softmax need besides their table.
 COUNTS = "softmax/counts"
 
 
@@ -61,12 +61,12 @@ class _Part(NamedTuple):
     required: bool = True
 
 
-def _parts(options: ElmoOptions, found: Mapping[str, Any] | None, sums: bool = False) -> Iterator[_Part]:
+def _parts(options: ElmoOptions, datasets: Mapping[str, Any] | None, sums: bool = False) -> Iterator[_Part]:
     """Yield all that a model of the options may consist of, but its softmax.
 
     found: the datasets of a file; None if it is to be written. sums: as in `unpacked`.
     """
-    lstm, cnn, width, present = options.lstm, options.char_cnn, options.lstm.projection_dim, found or {}
+    lstm, cnn, width, present = options.lstm, options.char_cnn, options.lstm.projection_dim, datasets or {}
     padded, same = functools.partial(_with_padding, sums=sums), lambda *tensors: tensors
     if cnn is not None:
         n, sign = cnn.n_filters, 1 if sums else -1
@@ -105,7 +105,7 @@ def _parts(options: ElmoOptions, found: Mapping[str, Any] | None, sums: bool = F
                 lambda w_input, w_state: [_reordered(torch.cat([w_input, w_state], dim=1)).T],
             )  # fmt: skip
             bias: dict[str, Shape] = {f"{cell}/B": (4 * lstm.dim,)}
-            if found is None or f"{cell}/{EXACT_FORGET}" in found:
+            if datasets is None or f"{cell}/{EXACT_FORGET}" in datasets:
                 bias[f"{cell}/{EXACT_FORGET}"] = (lstm.dim,)
             unpack: Any = (lambda b: [_reordered(b)]) if sums else _with_forget_bias
             yield _Part(bias, names[2:3], unpack, _without_forget_bias)
@@ -117,20 +117,22 @@ def _parts(options: ElmoOptions, found: Mapping[str, Any] | None, sums: bool = F
     )  # fmt: skip
 
 
-def bilm_shapes(options: ElmoOptions, found: Mapping[str, Any]) -> dict[str, Shape]:
+def bilm_shapes(options: ElmoOptions, datasets: Mapping[str, Any]) -> dict[str, Shape]:
     """Map each dataset that the options require, or that an incomplete part of the file requires, to its shape."""
     shapes: dict[str, Shape] = {}
-    for part in _parts(options, found):
-        if part.required or part.shapes.keys() & found.keys():
+    for part in _parts(options, datasets):
+        if part.required or part.shapes.keys() & datasets.keys():
             shapes |= part.shapes
-    if any(root(name) == "softmax" for name in found):
+    if any(root(name) == "softmax" for name in datasets):
         words = options.softmax_rows
-        if options.n_tokens_vocab is None and "softmax/W" in found:  # open: those of the table, which the bias matches
-            words = (found["softmax/W"].shape or (None,))[0]
+        if (
+            options.n_tokens_vocab is None and "softmax/W" in datasets
+        ):  # open: those of the table, which the bias matches
+            words = (datasets["softmax/W"].shape or (None,))[0]
         shapes["softmax/b"] = (words,)
         if options.trained_by in COUNTED:
             shapes[COUNTS] = (options.n_tokens_vocab,)
-        if "softmax/W" in found or not options.share_embedding_softmax:
+        if "softmax/W" in datasets or not options.share_embedding_softmax:
             shapes["softmax/W"] = (words, options.lstm.projection_dim)
     return shapes
 
@@ -166,7 +168,7 @@ def packed(state: Mapping[str, Tensor], options: ElmoOptions) -> dict[str, Tenso
         if part.names[0] in state:
             arrays |= zip(part.shapes, part.pack(*(state[name] for name in part.names)), strict=False)
     softmax = {"softmax/W": SOFTMAX_WEIGHT, "softmax/b": SOFTMAX_BIAS, COUNTS: SOFTMAX_COUNTS}
-    return arrays | {theirs: state[name] for theirs, name in softmax.items() if name in state}
+    return arrays | {dataset: state[name] for dataset, name in softmax.items() if name in state}
 
 
 def _transposed(tensor: Tensor) -> list[Tensor]:

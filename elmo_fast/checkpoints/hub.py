@@ -101,17 +101,17 @@ def fetch(name: str, folder: PathLike | None = None) -> Path:
     repo, revision = _parts(name)
     with _hub(f"{name}: there is no such folder here, and it cannot be downloaded from the hub") as hub:
         download = functools.partial(hub.snapshot_download, repo, revision=revision, local_dir=folder)
-        found = Path(download(allow_patterns=_FETCHED, ignore_patterns=["*/*"]))
-        if task_weights(found) is not None:
+        target = Path(download(allow_patterns=_FETCHED, ignore_patterns=["*/*"]))
+        if task_weights(target) is not None:
             download(allow_patterns=[f"{ARCHIVED}/*.options_file"])
     try:
-        model_files(found)
+        model_files(target)
     except CheckpointError as error:
         raise CheckpointError(
             f"{error}; no model is at the top of {name}, and folders and archives in it are not fetched: download "
             "those yourself and give their path"
         ) from error
-    return found
+    return target
 
 
 def offer(name: str, files: Iterable[Path], card: str, *, private: bool) -> str:

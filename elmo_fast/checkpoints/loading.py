@@ -31,7 +31,7 @@ _TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin")
 OPTIONS, SOFTMAX, VOCABULARY = "options.json", "softmax.hdf5", "vocab.txt"
 # The second is that of the NLPL repository.
 VOCABULARIES = (VOCABULARY, f"{VOCABULARY}.gz")
-# Published names: elmo_2x4096_512_2048cnn_2xhighway_options.json beside elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5.
+# Published names: elmo_2x4096_512_2048cnn_2xhighway_options.json with elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5.
 PAIR_NAMES = ("*_options.json", "*_weights.hdf5")
 
 
@@ -42,8 +42,8 @@ def step_name(step: int) -> str:
 
 def saved_steps(run: Path) -> list[tuple[int, Path]]:
     """Return the checkpoints in a run's folder, each with its step, newest last."""
-    found = (run / CHECKPOINTS).glob("step-*")
-    return sorted((int(match[1]), path) for path in found if (match := _STEP.fullmatch(path.name)))
+    folders = (run / CHECKPOINTS).glob("step-*")
+    return sorted((int(match[1]), path) for path in folders if (match := _STEP.fullmatch(path.name)))
 
 
 def is_model(path: PathLike) -> bool:
@@ -101,7 +101,7 @@ def model_files(path: PathLike) -> list[Path]:
     have the name of the options, or are model.hdf5, or the only *.hdf5 file.
     Raises: CheckpointError if the folder contains no model, or several.
     """
-    return _found(path)[1]
+    return _format_and_files(path)[1]
 
 
 def stored_tokenizer(path: PathLike) -> Tokenizer | None:
@@ -110,13 +110,13 @@ def stored_tokenizer(path: PathLike) -> Tokenizer | None:
     return read_options(options).tokenizer if options.suffix == ".json" else None
 
 
-def _found(path: PathLike) -> tuple[str, list[Path]]:
+def _format_and_files(path: PathLike) -> tuple[str, list[Path]]:
     """Return the format of the model in a folder or an archive, and its files."""
     folder = model_folder(path)
     if not folder.is_dir():
         hint = "; for two files, give options_file and weight_file" if folder.exists() else ""
-        found = "a file" if hint else "nothing"
-        raise CheckpointError(f"{folder}: wanted a folder with a model, or its .zip or .tar.gz, found {found}{hint}")
+        what = "a file" if hint else "nothing"
+        raise CheckpointError(f"{folder}: wanted a folder with a model, or its .zip or .tar.gz, found {what}{hint}")
     if is_manylangs(folder) and not (folder / WEIGHTS).exists():
         return MANYLANGS, manylangs_files(folder)
     pairs = _pairs(folder)
@@ -183,7 +183,7 @@ def load_checkpoint(
         if any(path is not None for path in pair.values()):
             raise CheckpointError("give either model, or options_file and weight_file; got both")
         with archives_named():
-            kind, files = _found(model)
+            kind, files = _format_and_files(model)
             if kind == TASK:
                 return read_task_model(files[0], prefix=prefix)
             if kind in (OWN, MANYLANGS):
@@ -203,7 +203,7 @@ def format_of(path: PathLike) -> str:
 
     Path: its folder or archive, or the weights of a pair. Raises: CheckpointError.
     """
-    return _found(path)[0] if is_model(path) else _format(path)
+    return _format_and_files(path)[0] if is_model(path) else _format(path)
 
 
 def _format(weights: PathLike) -> str:

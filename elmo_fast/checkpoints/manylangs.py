@@ -77,11 +77,11 @@ def read_lexicon(path: Path, markers: Collection[str]) -> list[str]:
     entries: dict[int, str] = {}
     for number, line in enumerate(lines, 1):
         entry, id = _parsed(path, number, line)
-        for found, other in ((ids.get(entry), "the id"), (entries.get(id), "the entry")):
-            if found is not None:
+        for known, other in ((ids.get(entry), "the id"), (entries.get(id), "the entry")):
+            if known is not None:
                 refuse(
                     path,
-                    [f"line {number}: {shortened(repr(line))} is a duplicate: {other} {found!r:.60} was there before"],
+                    [f"line {number}: {shortened(repr(line))} is a duplicate: {other} {known!r:.60} was there before"],
                 )
         ids[entry], entries[id] = id, entry
     missing = next((id for id in range(len(entries)) if id not in entries), None)
@@ -141,25 +141,25 @@ def _configuration(folder: Path) -> tuple[Any, str]:
             return read_json(place, Any), str(place)
     if named.name in PUBLISHED_NAMES:
         return PUBLISHED, f"{folder / CONFIG} ({named.name})"
-    shown = shortened(repr(named.as_posix()))
-    refuse(folder / CONFIG, [f"config_path: {shown} is not there; put a file of that name beside {CONFIG}"])
+    quoted = shortened(repr(named.as_posix()))
+    refuse(folder / CONFIG, [f"config_path: {quoted} is missing; put a file of that name next to {CONFIG}"])
 
 
 def read_manylangs_options(folder: Path) -> ElmoOptions:
     """Return the options, with the lexicons. Raises: CheckpointError naming the file and what is wrong with it."""
     values, source = _configuration(folder)
-    found = typed(values, _Architecture, source)
-    embedder = found["token_embedder"]
+    architecture = typed(values, _Architecture, source)
+    embedder = architecture["token_embedder"]
     convolves, reads_characters = embedder["name"] == "cnn", embedder["char_dim"] > 0
     if reads_characters and not convolves:
         refuse(source, ['token_embedder.name: "lstm" reads no characters: its own code fails on every batch of them'])
     if convolves and "max_characters_per_token" not in embedder:
         refuse(source, ["token_embedder.max_characters_per_token: wanted a whole number, found nothing"])
-    options: dict[str, Any] = {"lstm": _lstm(found["encoder"]), "dropout": found.get("dropout", 0.0)}
+    options: dict[str, Any] = {"lstm": _lstm(architecture["encoder"]), "dropout": architecture.get("dropout", 0.0)}
     options["lexicon"] = lexicon = _lexicons(folder, embedder)
     if reads_characters:
-        given = ("filters", "activation", "n_highway", "max_characters_per_token")
-        cnn: dict[str, Any] = {name: value for name, value in embedder.items() if name in given}
+        names = ("filters", "activation", "n_highway", "max_characters_per_token")
+        cnn: dict[str, Any] = {name: value for name, value in embedder.items() if name in names}
         options["char_cnn"] = {**cnn, "embedding": {"dim": embedder["char_dim"]}}
     elif convolves:
         lexicon["longest_word"] = max(embedder["max_characters_per_token"] - 2, 0)
@@ -175,12 +175,12 @@ def _lstm(encoder: _Encoder) -> dict[str, Any]:
 
 
 def _lexicons(folder: Path, embedder: _TokenEmbedder) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    lexicons: dict[str, Any] = {}
     if embedder["char_dim"] > 0:
-        found["characters"] = read_lexicon(folder / CHARACTERS, CHARACTER_MARKERS)
+        lexicons["characters"] = read_lexicon(folder / CHARACTERS, CHARACTER_MARKERS)
     if embedder["word_dim"] > 0:
-        found |= {"words": read_lexicon(folder / WORDS, WORD_MARKERS), "word_dim": embedder["word_dim"]}
-    return found
+        lexicons |= {"words": read_lexicon(folder / WORDS, WORD_MARKERS), "word_dim": embedder["word_dim"]}
+    return lexicons
 
 
 def is_manylangs(folder: Path) -> bool:
@@ -197,8 +197,8 @@ def manylangs_files(folder: Path) -> list[Path]:
     for file in needed:
         if not os.path.isfile(file):
             raise CheckpointError(f"{file}: missing; an ELMoForManyLangs model has {', '.join((*_FILES, CONFIG))}")
-    beside = [folder / CHARACTERS, folder / WORDS, folder / named_configuration(folder / CONFIG).name]
-    return [*needed, *(file for file in beside if os.path.isfile(file))]
+    optional = [folder / CHARACTERS, folder / WORDS, folder / named_configuration(folder / CONFIG).name]
+    return [*needed, *(file for file in optional if os.path.isfile(file))]
 
 
 @reader
@@ -219,30 +219,30 @@ def _read(path: Path, options: ElmoOptions) -> State:
     tensors = load_torch_file(path)
     if not isinstance(tensors, Mapping) or not all(isinstance(each, Tensor) for each in tensors.values()):
         refuse(path, ["wanted a dictionary of tensors, found something else"])
-    ours = _names(path.name, options)
-    wanted = {name: shape for name, (_, shape) in ours.items()}
-    complaints = shape_complaints({name: tuple(tensor.shape) for name, tensor in tensors.items()}, wanted)
-    unknown = sorted(shortened(str(name)) for name in tensors.keys() - wanted.keys())
+    names = _names(path.name, options)
+    shapes = {name: shape for name, (_, shape) in names.items()}
+    complaints = shape_complaints({name: tuple(tensor.shape) for name, tensor in tensors.items()}, shapes)
+    unknown = sorted(shortened(str(name)) for name in tensors.keys() - shapes.keys())
     complaints += [f"{name}: the configuration requires no such tensor" for name in unknown]
     complaints += [
         f"{name}: wanted stored floating-point numbers"
-        for name in wanted
+        for name in shapes
         if name in tensors and not is_stored(tensors[name])
     ]
     if complaints:
         refuse(path, complaints)
-    exact = exact_tensors(path, wanted, tensors.__getitem__)
-    return {ours[name][0]: with_zero_row(each) if ours[name][0] in _RENAMED else each for name, each in exact.items()}
+    exact = exact_tensors(path, shapes, tensors.__getitem__)
+    return {names[name][0]: with_zero_row(each) if names[name][0] in _RENAMED else each for name, each in exact.items()}
 
 
 def _names(file: str, options: ElmoOptions) -> dict[str, tuple[str, Shape]]:
     """Of every tensor in a file: its name there -> its name in a state, and its shape there; a projection is there."""
-    found: dict[str, tuple[str, Shape]] = {}
-    for ours, shape in state_shapes(options, [*PROJECTION, lstm_names("forward", 0)[3]]).items():
-        if ours in _RENAMED and file == TOKEN_EMBEDDER and shape[0] is not None:
-            found[_RENAMED[ours]] = ours, (shape[0] - 1, *shape[1:])
-        elif ours.startswith(_FILES[file]):
-            rest = ours.removeprefix(_FILES[file])
+    names: dict[str, tuple[str, Shape]] = {}
+    for name, shape in state_shapes(options, [*PROJECTION, lstm_names("forward", 0)[3]]).items():
+        if name in _RENAMED and file == TOKEN_EMBEDDER and shape[0] is not None:
+            names[_RENAMED[name]] = name, (shape[0] - 1, *shape[1:])
+        elif name.startswith(_FILES[file]):
+            rest = name.removeprefix(_FILES[file])
             begins = next((each for each in _BEGINNINGS if rest.startswith(each)), "")
-            found[_BEGINNINGS.get(begins, "") + rest.removeprefix(begins)] = ours, shape
-    return found
+            names[_BEGINNINGS.get(begins, "") + rest.removeprefix(begins)] = name, shape
+    return names

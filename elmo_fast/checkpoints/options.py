@@ -14,7 +14,7 @@ from ..op_choices import Activation, Loss, Tokenizer
 
 CONFIG = "config.json"
 OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
-# Losses that need the counts of the words beside their table.
+# Losses that need the counts of the words besides their table.
 COUNTED = ("negative_sampling", "hierarchical_softmax")
 _SLOTS_OF_MARKERS = len("<bos>") + 2  # words are cut before they are compared with the markers
 
@@ -118,8 +118,8 @@ class LstmOptions(Section):
 class LexiconOptions(Section):
     """The lexicons of a model that reads no bytes, as ELMoForManyLangs': the place of an entry is its id.
 
-    characters: Unicode characters and markers, which char_cnn reads; () without char_cnn. words: beside the characters,
-    or alone; () for none, with word_dim 0. longest_word: without char_cnn, how many characters of a word are looked up;
+    characters: Unicode characters and markers, which char_cnn reads; () without char_cnn. words: with characters or
+    alone; () for none, with word_dim 0. longest_word: without char_cnn, how many characters of a word are looked up;
     None: all.
     """
 

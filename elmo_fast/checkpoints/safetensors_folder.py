@@ -67,8 +67,8 @@ def put_model(
         json.dumps(extra := dict(extra or {}), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"extra: wanted a JSON value, found something else ({error})") from error
-    held = to_int8(state) if precision == "int8" else state
-    write_tensors(new / WEIGHTS, held, {"format": "pt", "elmo_fast": json.dumps(config)}, WEIGHTS)
+    tensors = to_int8(state) if precision == "int8" else state
+    write_tensors(new / WEIGHTS, tensors, {"format": "pt", "elmo_fast": json.dumps(config)}, WEIGHTS)
     config["weights"] = {"file": WEIGHTS, "precision": precision}
     (new / CONFIG).write_text(json.dumps({**config, "extra": extra}, indent=2) + "\n", encoding="utf-8")
 

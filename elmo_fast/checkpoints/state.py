@@ -37,22 +37,22 @@ def shape_text(shape: Shape) -> str:
     return f"[{', '.join('*' if size is None else str(size) for size in shape)}]"
 
 
-def shape_complaints(found: Mapping[str, Shape], wanted: Mapping[str, Shape]) -> list[str]:
+def shape_complaints(actual: Mapping[str, Shape], expected: Mapping[str, Shape]) -> list[str]:
     """One complaint per wanted tensor that is missing or has another shape."""
     complaints = []
-    for name, shape in wanted.items():
-        if name not in found:
+    for name, shape in expected.items():
+        if name not in actual:
             complaints.append(f"{name}: wanted shape {shape_text(shape)}, found no such tensor")
-        elif not fits(found[name], shape):
-            complaints.append(f"{name}: wanted shape {shape_text(shape)}, found {shape_text(found[name])}")
+        elif not fits(actual[name], shape):
+            complaints.append(f"{name}: wanted shape {shape_text(shape)}, found {shape_text(actual[name])}")
     return complaints
 
 
-def fits(found: Shape, wanted: Shape) -> bool:
+def fits(actual: Shape, expected: Shape) -> bool:
     """Whether the shapes agree; None in `wanted` means any size above 0."""
-    if len(found) != len(wanted):
+    if len(actual) != len(expected):
         return False
-    return all(f == w if w is not None else bool(f) for f, w in zip(found, wanted, strict=True))
+    return all(f == w if w is not None else bool(f) for f, w in zip(actual, expected, strict=True))
 
 
 def exact_float32(name: str, values: np.ndarray | Tensor, source: object) -> Tensor:
@@ -84,10 +84,10 @@ def exact_tensors(
 
     A CheckpointError that names `source` if one is not finite.
     """
-    found = {name: exact_float32(name, read(name), source) for name in names}
-    if complaints := finite_complaints(found):
+    tensors = {name: exact_float32(name, read(name), source) for name in names}
+    if complaints := finite_complaints(tensors):
         refuse(source, complaints)
-    return found
+    return tensors
 
 
 def conv_names(i: int) -> tuple[str, str]:
@@ -181,10 +181,10 @@ def _character_shapes(cnn: CharCnnOptions, rows: int) -> dict[str, Shape]:
 
 def check_state(state: Mapping[str, Tensor], options: ElmoOptions, source: object = "state") -> None:
     """Raise CheckpointError, naming `source`, unless the state has what the options require, in finite float32."""
-    wanted = state_shapes(options, state.keys())
-    complaints = shape_complaints({name: tuple(tensor.shape) for name, tensor in state.items()}, wanted)
+    shapes = state_shapes(options, state.keys())
+    complaints = shape_complaints({name: tuple(tensor.shape) for name, tensor in state.items()}, shapes)
     for name, tensor in state.items():
-        if name not in wanted:
+        if name not in shapes:
             complaints.append(f"{name}: the options require no such tensor (see n_layers, n_highway, filters)")
         elif tensor.dtype != torch.float32:
             complaints.append(f"{name}: wanted float32, found {str(tensor.dtype).removeprefix('torch.')}")
@@ -208,16 +208,16 @@ def to_int8(state: Mapping[str, Tensor]) -> State:
 
     Row n of the weight is about `integers[n] * scale[n]`: scale = largest magnitude / 127.
     """
-    found: State = {}
+    rounded: State = {}
     for name, tensor in state.items():
         if not _OF_PRODUCTS.fullmatch(name):
-            found[name] = tensor
+            rounded[name] = tensor
             continue
         largest = tensor.detach().abs().amax(1, keepdim=True)
         times = torch.where(largest > 0, 127 / largest, 0.0)
-        found[name] = (tensor.detach() * times).round().to(torch.int8)
-        found[name + _SCALE] = largest[:, 0] / 127
-    return found
+        rounded[name] = (tensor.detach() * times).round().to(torch.int8)
+        rounded[name + _SCALE] = largest[:, 0] / 127
+    return rounded
 
 
 def from_int8(state: State, source: Path) -> State:
@@ -225,20 +225,20 @@ def from_int8(state: State, source: Path) -> State:
 
     Raises: CheckpointError if the int8 weights and their scales do not fit each other.
     """
-    found, complaints = {}, []
+    tensors, complaints = {}, []
     for name, tensor in state.items():
         if tensor.dtype == torch.int8:
             scale = state.get(name + _SCALE)
             if scale is None or tensor.dim() != 2 or scale.shape != tensor.shape[:1] or scale.dtype != torch.float32:
-                given = "none" if scale is None else f"{str(scale.dtype).removeprefix('torch.')} {list(scale.shape)}"
-                complaints.append(f"{name}{_SCALE}: wanted float32 {list(tensor.shape[:1])}, found {given}")
+                actual = "none" if scale is None else f"{str(scale.dtype).removeprefix('torch.')} {list(scale.shape)}"
+                complaints.append(f"{name}{_SCALE}: wanted float32 {list(tensor.shape[:1])}, found {actual}")
             else:
-                found[name] = tensor.float() * scale[:, None]
+                tensors[name] = tensor.float() * scale[:, None]
         elif (scaled := state.get(name.removesuffix(_SCALE) if name.endswith(_SCALE) else "")) is None:
-            found[name] = tensor
+            tensors[name] = tensor
         elif scaled.dtype != torch.int8:
             kind = str(scaled.dtype).removeprefix("torch.")
             complaints.append(f"{name}: wanted a scale of int8 weights, found {kind} in {name.removesuffix(_SCALE)}")
     if complaints:
         refuse(source, complaints)
-    return found
+    return tensors

@@ -195,7 +195,7 @@ class Bundle(NamedTuple):
     entries: dict[str, Entry]
 
     def shard(self, number: int) -> Path:
-        """Return the file of a shard, beside the index."""
+        """Return the file of a shard, in the folder of the index."""
         name = f"{self.path.name.removesuffix(INDEX)}.data-{number:05d}-of-{self.shards:05d}"
         return self.path.with_name(name)
 
@@ -208,20 +208,20 @@ def read_index(path: str | os.PathLike[str]) -> Bundle:
     with _damage_named(path):
         if len(content) > _MOST_BYTES:
             raise ValueError(f"wanted at most {_MOST_BYTES} bytes, found more")
-        found = dict(table_entries(content))
-        header = _fields(found.pop(b"", b""))
+        entries = dict(table_entries(content))
+        header = _fields(entries.pop(b"", b""))
         shards, big_endian = _number(header, 1), _number(header, 2)
         if not 1 <= shards <= _MOST_SHARDS or big_endian:
             what = f"wanted 1 to {_MOST_SHARDS:,} shards of little-endian numbers"
             raise ValueError(f"{what}, found {shards}, {big_endian}")
-        return Bundle(Path(path), shards, {name.decode(): _entry(value) for name, value in found.items()})
+        return Bundle(Path(path), shards, {name.decode(): _entry(value) for name, value in entries.items()})
 
 
 @reader
 def check_shards(path: str | os.PathLike[str], bundle: Bundle) -> None:
     """Raise CheckpointError naming every shard of the index at `path` that is missing."""
     if missing := [file.name for n in range(bundle.shards) if not (file := bundle.shard(n)).is_file()]:
-        refuse(path, [f"wanted {bundle.shards:,} shards beside it", *(f"{name} is missing" for name in missing)])
+        refuse(path, [f"wanted {bundle.shards:,} shards in its folder", *(f"{name} is missing" for name in missing)])
 
 
 def read_variable(bundle: Bundle, name: str) -> np.ndarray:
@@ -256,13 +256,13 @@ def _damage_named(path: object) -> Iterator[None]:
 
 def _fields(message: bytes) -> Fields:
     """Return the fields of a message: varints and fixed 32 bits as numbers, the others as bytes."""
-    found: Fields = {}
+    fields: Fields = {}
     place = 0
     while place < len(message):
         tag, place = varint(message, place)
         if tag & 7 == 0:
             value, place = varint(message, place)
-            found.setdefault(tag >> 3, []).append(value)
+            fields.setdefault(tag >> 3, []).append(value)
             continue
         if tag & 7 not in (2, *_FIXED):
             raise ValueError(f"a field of the unknown kind {tag & 7}")
@@ -270,8 +270,8 @@ def _fields(message: bytes) -> Fields:
         data, place = message[place : place + size], place + size
         if len(data) != size:
             raise ValueError("a field that is longer than its message")
-        found.setdefault(tag >> 3, []).append(data if tag & 7 == 2 else int.from_bytes(data, "little"))
-    return found
+        fields.setdefault(tag >> 3, []).append(data if tag & 7 == 2 else int.from_bytes(data, "little"))
+    return fields
 
 
 def _number(fields: Fields, key: int) -> int:

@@ -47,7 +47,7 @@ SHARED: dict[str, tuple[Any, ...]] = {
     "softmax_file": (str, "HDF5 file with softmax/W and softmax/b, if --weight_file has none"),
     "precision": (
         InferencePrecision,
-        "rounds the operands of matrix products, for speed (elmo-fast info prints the speeds); float32 rounds nothing",
+        "rounds the operands of matrix products, for speed (see elmo-fast info); float32 rounds nothing",
         "float32",
     ),
     "train_prefix": (
@@ -220,13 +220,13 @@ class HelpFormatter(jsonargparse.DefaultHelpFormatter):
     """jsonargparse's own without Python's types, and without defaults that say nothing (null, false, an empty list)."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        told = action.help or ""
-        if not action.option_strings or isinstance(action, argparse._HelpAction):
-            return told
+        text = action.help or ""
+        if not action.option_strings or isinstance(action, argparse._HelpAction | argparse._StoreConstAction):
+            return text
         if action.required:
-            return f"{told} (required)"
+            return f"{text} (required)"
         silent = action.default in ("", []) or any(action.default is each for each in (None, False, argparse.SUPPRESS))
-        return told if silent or "(default: " in told else f"{told} (default: %(default)s)"
+        return text if silent or "(default: " in text else f"{text} (default: %(default)s)"
 
 
 # The options of all commands that name inputs: a text (a file, a folder or a glob), or a file or folder.

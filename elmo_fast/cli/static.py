@@ -68,6 +68,7 @@ GLOVE: dict[str, Any] = {"epochs": 25, "window": 10, "learning_rate": 0.05, "x_m
 def train_options(parser: Parser) -> None:
     parser.shared(*COMPUTING)
     parser.shared("train_prefix", required=True)
+    parser.shared("tokenizer")
     parser.option("algo", Literal["sg", "cbow", "glove"], "skip-gram, CBOW or GloVe", "sg")
     parser.option("dimension", int, "width of the vectors", 100)
     parser.shared("min_count", default=5)
@@ -103,6 +104,7 @@ def run_train(arguments: Any) -> None:
             raise ElmoFastError(f"--{name} does nothing with --algo {arguments.algo}; leave it out")
     typed = {name: value for name, value in _common.named(arguments, *defaults).items() if value is not None}
     settings: dict[str, Any] = {**defaults, **typed, **_common.named(arguments, "dimension", "min_count", "seed")}
+    settings["tokenizer"] = arguments.tokenizer
     passes: list[dict[str, Any]] = []
 
     def report(epoch: Any) -> None:

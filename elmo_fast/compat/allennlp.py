@@ -143,8 +143,8 @@ class ELMoTokenCharactersIndexer:
         """Return the lists of as_padded_tensor before conversion to tensors (0.8)."""
         padded = {}
         for name, rows in tokens.items():
-            wanted = desired_num_tokens[name]
-            padded[name] = rows[:wanted] + [[0] * MAX_CHARACTERS for _ in range(wanted - len(rows))]
+            length = desired_num_tokens[name]
+            padded[name] = rows[:length] + [[0] * MAX_CHARACTERS for _ in range(length - len(rows))]
         return padded
 
 
@@ -202,7 +202,7 @@ class ElmoTokenEmbedder(_ElmoTokenEmbedder):
         return _constructed(cls, params, extras, vocab)
 
 
-def _constructed(made: Any, params: Any, extras: Mapping[str, Any], vocab: Any = None) -> Any:
+def _constructed(constructed: Any, params: Any, extras: Mapping[str, Any], vocab: Any = None) -> Any:
     """`made(**params, **extras)`; params is a dictionary or anything with `pop` and `keys`; the latter is emptied.
 
     Raises: ElmoFastError for "namespace_to_cache" without a vocab; TypeError for a key that `made` has no argument for.
@@ -216,7 +216,7 @@ def _constructed(made: Any, params: Any, extras: Mapping[str, Any], vocab: Any =
         if vocab is None:
             raise ConfigurationError("namespace_to_cache needs the vocab whose words it caches; got vocab=None")
         values["vocab_to_cache"] = list(vocab.get_token_to_index_vocabulary(namespace).keys())
-    return made(**values)
+    return constructed(**values)
 
 
 def empty_embedding() -> np.ndarray[Any, Any]:

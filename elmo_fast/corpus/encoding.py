@@ -93,8 +93,8 @@ class FileStamp(NamedTuple):
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> "FileStamp":
         """Return the current state of the file."""
-        found = os.stat(path)
-        return cls(found.st_ino, found.st_size, found.st_mtime_ns)
+        status = os.stat(path)
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,12 +168,12 @@ class Corpus:
         parts: Iterable[tuple[int, Places | slice]] = [(0, slice(None))]
         if len(self.shards) > 1:
             parts = groups(np.searchsorted(self._first_sentences, sentences, side="right") - 1, len(self.shards))
-        for shard, mine in parts:
-            starts, local = self.starts[shard], sentences[mine] - self._first_sentences[shard]
+        for shard, rows in parts:
+            starts, local = self.starts[shard], sentences[rows] - self._first_sentences[shard]
             offset, last = self.offsets[shard], len(starts) - 1
-            begins[mine] = starts[local].astype(np.int64) + offset
+            begins[rows] = starts[local].astype(np.int64) + offset
             following = starts[np.minimum(local + 1, last)].astype(np.int64)
-            ends[mine] = np.where(local < last, following, len(self.shards[shard]) - 1) + offset
+            ends[rows] = np.where(local < last, following, len(self.shards[shard]) - 1) + offset
         return begins, ends - begins
 
 

@@ -121,20 +121,20 @@ def damaged(path: Path, what: str) -> ElmoFastError:
     )
 
 
-def check_files(folder: pathlib.Path, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, FileStamp]:
+def check_files(folder: pathlib.Path, expected: Mapping[str, Mapping[str, Any]]) -> dict[str, FileStamp]:
     """Read all files; the state of each, before it was read.
 
     Raises ElmoFastError naming the first that is missing, has another size or, if there is no such, another digest.
     """
     stamps = {}
-    for name, each in wanted.items():
+    for name, each in expected.items():
         if not (folder / name).is_file():
             raise damaged(folder / name, "it is missing")
         stamps[name] = FileStamp.of(folder / name)
         if stamps[name].bytes != each["bytes"]:
             raise damaged(folder / name, f"it has {stamps[name].bytes:,} bytes and had {each['bytes']:,}")
-    for name, found in digests(folder, wanted).items():
-        if found != wanted[name]:
+    for name, actual in digests(folder, expected).items():
+        if actual != expected[name]:
             raise damaged(folder / name, "its bytes are not those that were written (SHA-256)")
     return stamps
 
@@ -142,10 +142,12 @@ def check_files(folder: pathlib.Path, wanted: Mapping[str, Mapping[str, Any]]) -
 def array(folder: pathlib.Path, name: str, *, mapped: bool = False) -> Any:
     """Return an array of the folder, in memory or memory-mapped; ElmoFastError if it does not match its name."""
     # Mode "c": unmodified pages cost nothing, and torch refuses read-only arrays.
-    found = np.load(folder / name, mmap_mode="c" if mapped else None, allow_pickle=False)
-    if found.dtype != dtype_of(name) or found.ndim != 1:
-        raise damaged(folder / name, f"it contains {found.dtype} {found.shape} instead of {dtype_of(name)} [n]")
-    return found
+    loaded_array = np.load(folder / name, mmap_mode="c" if mapped else None, allow_pickle=False)
+    if loaded_array.dtype != dtype_of(name) or loaded_array.ndim != 1:
+        raise damaged(
+            folder / name, f"it contains {loaded_array.dtype} {loaded_array.shape} instead of {dtype_of(name)} [n]"
+        )
+    return loaded_array
 
 
 _BOUNDARY = np.zeros(1, np.uint32)
@@ -240,16 +242,24 @@ def renumbered(path: pathlib.Path, numbers: Ids, at_once: int = 1 << 20) -> Iter
                 yield part[:end]
 
 
-def open_corpus(folder: Path) -> Corpus:
+def open_corpus(folder: Path, tokenizer: str | None = None) -> Corpus:
     """Return the corpus of a folder that `prepare` wrote; its sentences stay on disk and are memory-mapped.
 
-    Every file is always read once, and its SHA-256 compared with the recorded one.
+    Every file is always read once, and its SHA-256 compared with the recorded one. tokenizer: that the text must have
+    been prepared with, None: any.
 
-    Raises ElmoFastError naming the file that is missing, damaged or of another version.
+    Raises ElmoFastError naming the file that is missing, damaged or of another version, or the other tokenizer.
     """
     place = pathlib.Path(folder)
     meta = read_meta(place)
-    return as_written(place, meta, check_files(place, meta["files"]))
+    corpus = as_written(place, meta, check_files(place, meta["files"]))
+    actual = corpus.tokenizer or "whitespace"
+    if tokenizer is not None and tokenizer != actual:
+        raise ElmoFastError(
+            f"{folder} was prepared with the tokenizer {actual}, not {tokenizer}; give tokenizer={actual}, or prepare "
+            "the text again"
+        )
+    return corpus
 
 
 def as_written(place: pathlib.Path, meta: dict[str, Any], states: dict[str, FileStamp]) -> Corpus:
@@ -265,8 +275,8 @@ def as_written(place: pathlib.Path, meta: dict[str, Any], states: dict[str, File
         {place / name: states[name] for pair in names for name in pair},
         meta["made from"].get("tokenizer"),
     )
-    found = [corpus.sentences, corpus.tokens, len(corpus.types), len(corpus.vocabulary)]
-    if found != [meta[name] for name in ("sentences", "tokens", "types", "vocabulary")]:
+    counts_of_corpus = [corpus.sentences, corpus.tokens, len(corpus.types), len(corpus.vocabulary)]
+    if counts_of_corpus != [meta[name] for name in ("sentences", "tokens", "types", "vocabulary")]:
         raise damaged(place / META, "its counts do not match the files")
     corpus.check_unchanged()
     return corpus

@@ -203,8 +203,8 @@ class Stream:
         short, longer = divmod(corpus.positions, rows)
         self.row_bounds = short * np.arange(rows + 1) + np.minimum(np.arange(rows + 1), longer)
         self.steps_per_epoch = -(-int(self.row_bounds[1]) // unroll_steps)
-        mine = self.row_bounds[first_row : first_row + row_count + 1]
-        self._low, self._high = mine[:-1], mine[1:]
+        own_bounds = self.row_bounds[first_row : first_row + row_count + 1]
+        self._low, self._high = own_bounds[:-1], own_bounds[1:]
         self._slab_steps = max(1, min(self.steps_per_epoch, SLAB // (2 * row_count * unroll_steps)))
         self._shards = [torch.from_numpy(shard.view(np.int32)) for shard in corpus.shards]
         self._parts = distinct_parts

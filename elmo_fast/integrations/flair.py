@@ -104,13 +104,13 @@ class ElmoEmbeddings(_TokenEmbeddings):
 
         Its weights come from the state_dict that flair loads next, or else from the files, once they are needed.
         """
-        made = cls.__new__(cls)
+        embeddings = cls.__new__(cls)
         source = {name: params.get(name) for name in ("model", "options_file", "weight_file")}
         words = None if params.get("vocabulary") is None else Vocabulary(params["vocabulary"], "a saved flair model")
         options = ElmoOptions.from_dict(params["options"], "a saved flair model")
         saved = {"options": options, "vocabulary": words}
-        made._set_up(source, saved, params["embedding_mode"], params["settings"])
-        return made
+        embeddings._set_up(source, saved, params["embedding_mode"], params["settings"])
+        return embeddings
 
     def __str__(self) -> str:
         return self.name

@@ -107,7 +107,7 @@ class ElmoTokens(_InputModule):
         return torch.nn.functional.pad(combined_layers(layers, self.layers), (0, 0, 0, ids.shape[1] - longest))
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return the arguments that save writes beside the model."""
+        """Return the arguments that save writes next to the model."""
         return {name: getattr(self, name) for name in self.config_keys}
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:

@@ -103,19 +103,19 @@ def _attach_vectors(doc: Any, vectors: Array) -> None:
         doc.tensor = vectors
     else:
         doc.user_data[USER_DATA] = vectors
-    taken = []
+    names = []
     for kind, hooks in (("token", doc.user_token_hooks), ("span", doc.user_span_hooks), ("doc", doc.user_hooks)):
         hook = hooks.get("vector")
         if hook is not None and not (isinstance(hook, functools.partial) and hook.func is _vector):
-            taken.append(kind)
+            names.append(kind)
             continue
         hooks["vector"] = functools.partial(_vector, _tensor if free else _user_data)
         hooks.setdefault("has_vector", _has_vector)
         hooks.setdefault("similarity", _similarity)
-    if taken:
+    if names:
         where = "doc.tensor" if free else f"doc.user_data[{USER_DATA!r}]"
         warnings.warn(
-            f"another component has set the vector hook of {', '.join(taken)}: left as it is; ELMo's are in {where}",
+            f"another component has set the vector hook of {', '.join(names)}: left as it is; ELMo's are in {where}",
             stacklevel=2,
         )
 

@@ -178,7 +178,7 @@ def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[
 
 def _of_all(op: str, slower: list[str]) -> str:
     """Return the name for a warning: the op, or all ops if they share the reason, which is then reported once."""
-    return "all ops that are C++" if slower == [_native.WHY_NOT] else op
+    return "all C++ ops" if slower == [_native.WHY_NOT] else op
 
 
 def suppress_warnings(op: str, choice: Choice, device: torch.device, precision: str) -> None:

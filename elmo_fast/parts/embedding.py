@@ -113,11 +113,11 @@ def embed_parts(
                 text = reader.read(number)
                 if name in done:
                     _check_is_of(place, plan, number, text)
-        mine = [number for number in range(share[0], len(names), share[1]) if names[number] not in done]
-        _embed(embedder, reader, place, plan, mine, settings, progress)
+        own_parts = [number for number in range(share[0], len(names), share[1]) if names[number] not in done]
+        _embed(embedder, reader, place, plan, own_parts, settings, progress)
         if done_parts(place).issuperset(names):
             _finish(place, plan)
-    return Written(len(mine), sum(plan.parts[number].tokens for number in mine), len(names))
+    return Written(len(own_parts), sum(plan.parts[number].tokens for number in own_parts), len(names))
 
 
 @contextlib.contextmanager
@@ -272,7 +272,7 @@ def _writing_part(folder: pathlib.Path, number: int) -> Iterator[pathlib.Path]:
 
 
 def _finish(folder: pathlib.Path, plan: Plan) -> None:
-    """Remove what killed processes left beside the parts, and write the manifest of all files.
+    """Remove what killed processes left among the parts, and write the manifest of all files.
 
     Raises ElmoFastError naming a part's file that is not as it was written.
     """

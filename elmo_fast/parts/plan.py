@@ -119,7 +119,7 @@ def write_once(folder: pathlib.Path, plan: Plan) -> None:
         (work / PLAN).write_text(json.dumps(dataclasses.asdict(plan), indent=1) + "\n", encoding="utf-8")
         flush(work / PLAN)
         try:
-            # A link does not replace an existing file, whoever was first.
+            # A link does not replace an existing file, if another process was first.
             os.link(work / PLAN, target)
         except FileExistsError:
             return
@@ -206,15 +206,15 @@ class PartReader:
         part = self._plan.parts[number]
         if not 0 <= self._at <= part.first:
             self._sentences, self._at = self._source.sentences_from(part.first), part.first
-        found: list[Any] = list(islice(self._sentences, part.first - self._at, part.end - self._at))
+        sentences: list[Any] = list(islice(self._sentences, part.first - self._at, part.end - self._at))
         self._at = part.end
-        if len(found) != part.sentences or digest(found, self._window) != part.sha256:
+        if len(sentences) != part.sentences or digest(sentences, self._window) != part.sha256:
             self._complain(f"{self._plan.range_of(number)} differ from those")
         if part.end == self._plan.sentences and next(self._sentences, None) is not None:
             self._complain(f"there are more {self._plan.unit}s than the {self._plan.sentences}")
-        lengths = np.array([len(sentence.tokens) for sentence in found], np.int64)
-        lines = [sentence.name for sentence in found]
-        return SurveyedText(self._source.name, lengths, lines, False, _PartOfText(self._source, part.first, found))
+        lengths = np.array([len(sentence.tokens) for sentence in sentences], np.int64)
+        lines = [sentence.name for sentence in sentences]
+        return SurveyedText(self._source.name, lengths, lines, False, _PartOfText(self._source, part.first, sentences))
 
     def _complain(self, what: str) -> None:
         raise ElmoFastError(

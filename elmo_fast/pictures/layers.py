@@ -60,8 +60,8 @@ def read_layer_weights(path: str | os.PathLike[str], prefix: str | None = None) 
     else:
         raw: dict[str, dict[int, Any]] = {}
         for name, tensor in load_checkpoint(place, prefix=prefix)[0].items():
-            if found := re.fullmatch(r"scalar_mix_(\d+)\.scalar_parameters\.(\d+)", name):
-                raw.setdefault(f"mix {found[1]}", {})[int(found[2])] = tensor.double()
+            if match := re.fullmatch(r"scalar_mix_(\d+)\.scalar_parameters\.(\d+)", name):
+                raw.setdefault(f"mix {match[1]}", {})[int(match[2])] = tensor.double()
         for name, values in sorted(raw.items()):
             groups[name] = torch.cat([values[layer].view(1) for layer in sorted(values)]).softmax(0).tolist()
     if not groups:

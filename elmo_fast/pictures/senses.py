@@ -54,20 +54,20 @@ def find_occurrences(
         raise ElmoFastError(f"word must be one token without white space; got {word!r}")
     check_counts(most=most)
     expected = word if word is None or match_case else word.casefold()
-    found = [
+    occurrences = [
         Occurrence(line, place, tokens)
         for line, tokens in read_sentences(path, tokenizer)
         for place, token in enumerate(tokens)
         if word is None or (token if match_case else token.casefold()) == expected
     ]
-    if not found and word is None:
+    if not occurrences and word is None:
         raise ElmoFastError(f"{os.fspath(path)}: contains no tokens")
-    if not found:
+    if not occurrences:
         raise ElmoFastError(f"word must occur in the text; got {word!r}, which does not occur in {os.fspath(path)}")
-    if len(found) <= most:
-        return found, len(found)
-    chosen = np.sort(np.random.default_rng(seed).choice(len(found), most, replace=False))
-    return [found[index] for index in chosen], len(found)
+    if len(occurrences) <= most:
+        return occurrences, len(occurrences)
+    chosen = np.sort(np.random.default_rng(seed).choice(len(occurrences), most, replace=False))
+    return [occurrences[index] for index in chosen], len(occurrences)
 
 
 def occurrence_vectors(

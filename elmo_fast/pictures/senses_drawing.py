@@ -64,13 +64,13 @@ def title_of(senses: Senses, word: str) -> str:
 
 def caption(senses: Senses, about: str) -> str:
     """Compose one line: about; what the points are; how well the clusters separate, unless their number was given."""
-    said = [about, senses.how]
+    sentences = [about, senses.how]
     if senses.silhouettes:
         best = max(senses.silhouettes.values())
-        found = f"silhouette {senses.silhouettes.get(len(senses.sizes), best):.2f}"
-        found += f", of single clouds at most {senses.chance:.2f}"
-        said.append(found if len(senses.sizes) > 1 else f"no separate groups: best {found}")
-    return "; ".join(filter(None, said))
+        silhouette = f"silhouette {senses.silhouettes.get(len(senses.sizes), best):.2f}"
+        silhouette += f", of single clouds at most {senses.chance:.2f}"
+        sentences.append(silhouette if len(senses.sizes) > 1 else f"no separate groups: best {silhouette}")
+    return "; ".join(filter(None, sentences))
 
 
 def picture(senses: Senses, word: str, about: str = "") -> Any:
@@ -144,7 +144,7 @@ def write_senses_page(
     }
     template = importlib.resources.files("elmo_fast.pictures").joinpath("senses_page.html").read_text(encoding="utf-8")
     # Every {{name}} is replaced once: inserted text is not searched again.
-    write_text(path, re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template))
+    write_text(path, re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template))
 
 
 def _points(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
@@ -157,11 +157,11 @@ def _points(senses: Senses, occurrences: Sequence[Occurrence]) -> str:
     for index, (x, y) in enumerate(MARGIN + share * (np.array([WIDTH, HEIGHT]) - 2 * MARGIN)):
         cluster = int(senses.labels[index])
         colour, marker = looks(cluster)
-        said = html.escape(" ".join(occurrences[index].tokens))
+        sentence = html.escape(" ".join(occurrences[index].tokens))
         rows.append(
             f'<g class="point c{cluster}" data-cluster="{cluster}" data-x="{x:.1f}" data-y="{y:.1f}" '
             f'transform="translate({x:.1f} {y:.1f})" style="color:{colour}" tabindex="{0 if index == 0 else -1}" '
-            f'role="img" aria-label="cluster {cluster + 1}: {said}"><path d="{MARKERS[marker]}"/></g>'
+            f'role="img" aria-label="cluster {cluster + 1}: {sentence}"><path d="{MARKERS[marker]}"/></g>'
         )
     return "\n".join(rows)
 

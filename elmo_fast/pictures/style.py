@@ -99,9 +99,9 @@ def fonts_for(texts: Iterable[str], stacklevel: int = 4) -> Iterator[None]:
     rc_context = require("matplotlib", "plots", "drawing").rc_context
     fonts, missing = _fonts(frozenset("".join(texts)))
     if missing:
-        shown_, many = "".join(sorted(missing)[:8]), len(missing)
+        some, many = "".join(sorted(missing)[:8]), len(missing)
         warnings.warn(
-            f"no installed font has {many} of the picture's characters ({shown_}{' ...' * (many > 8)}): they are drawn "
+            f"no installed font has {many} of the picture's characters ({some}{' ...' * (many > 8)}): they are drawn "
             "as boxes; install a font that has them, such as Noto Sans CJK",
             stacklevel=stacklevel,
         )

@@ -55,21 +55,21 @@ def place_labels(
     Raises: nothing.
     """
     placed: list[Label | None] = []
-    taken = np.hstack([points - radius, points + radius])  # the points, then the labels: [n, 4]
+    occupied = np.hstack([points - radius, points + radius])  # the points, then the labels: [n, 4]
     leaders = np.empty((0, 4))
     for point, size in zip(points, sizes, strict=False):
         boxes = _boxes_around(point, np.array(size), radius)
-        left, bottom, right, top = taken.T[:, :, None]  # against all boxes: [n, places]
+        left, bottom, right, top = occupied.T[:, :, None]  # against all boxes: [n, places]
         clash = (left < boxes[:, 2]) & (right > boxes[:, 0]) & (bottom < boxes[:, 3]) & (top > boxes[:, 1])
         inside = (boxes[:, :2] >= bounds[:2]).all(1) & (boxes[:, 2:] <= bounds[2:]).all(1)
         label = None
         for place in np.flatnonzero(inside & ~clash.any(0)):
             box, leader = boxes[place], bool(PLACES[place, 0] >= LEADER_FROM)
             line = [*point, *nearest_in(box, point)]
-            crosses = leader and touched(taken[len(points) :], *np.split(np.array(line), 2)).any()
+            crosses = leader and touched(occupied[len(points) :], *np.split(np.array(line), 2)).any()
             if not crosses and not any(touched(box[None], each[:2], each[2:]).any() for each in leaders):
                 label = Label(Box(*box.tolist()), leader)
-                taken, leaders = np.vstack([taken, box]), np.vstack([leaders, line]) if leader else leaders
+                occupied, leaders = np.vstack([occupied, box]), np.vstack([leaders, line]) if leader else leaders
                 break
         placed.append(label)
     return placed
@@ -164,12 +164,12 @@ def picture(words: Sequence[str], plane: Plane, most_labels: int, title: str) ->
     labels = label_points(axes, plane.points, words[:most_labels])
     dots.set_color([FAINT if label is None else COLOURS[0] for label in labels] + [FAINT] * (len(words) - len(labels)))
     omitted = [word for word, label in zip(words, labels, strict=False) if label is None]
-    said = [plane.how]
+    sentences = [plane.how]
     if omitted:
-        said.append(f"{len(omitted)} of {len(labels)} labels left out for lack of room")
+        sentences.append(f"{len(omitted)} of {len(labels)} labels left out for lack of room")
     if len(words) > len(labels):
-        said.append(f"{len(words) - len(labels)} further points without a label")
-    figure.text(0.02, 0.02, "; ".join(said), fontsize=8, color=GREY)
+        sentences.append(f"{len(words) - len(labels)} further points without a label")
+    figure.text(0.02, 0.02, "; ".join(sentences), fontsize=8, color=GREY)
     return figure, Drawn(plane.points, len(labels) - len(omitted), omitted)
 
 

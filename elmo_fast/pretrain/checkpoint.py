@@ -104,7 +104,7 @@ class RunPosition:
 
 @dataclasses.dataclass(frozen=True)
 class _PositionFile:
-    """The content of position.json; sha256: digests of the files of tensors beside it, by older versions."""
+    """The content of position.json; sha256: digests of the folder's files of tensors, by older versions."""
 
     format: Literal["elmo_fast training position"]
     version: Literal[1]

@@ -162,7 +162,7 @@ class RunConfig:
     seed: int = described(0, "seed of initial weights, sentence order, dropout and negative samples", "0 or more")
     precision: Literal[Precision, "tf32"] = described(
         "float32",
-        "rounds the operands of matrix products, for speed (elmo-fast info prints the speeds); float32 rounds nothing; "
+        "rounds the operands of matrix products, for speed (see elmo-fast info); float32 rounds nothing; "
         "tf32: the large products, on NVIDIA GPUs",
     )
     backend: Backend = described(

@@ -143,12 +143,7 @@ def open_training_corpus(
 
 
 def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str | None) -> Corpus:
-    corpus = open_corpus(target)
-    if tokenizer is not None and tokenizer != (corpus.tokenizer or "whitespace"):
-        raise ElmoFastError(
-            f"{target} was prepared with the tokenizer {corpus.tokenizer or 'whitespace'}, not {tokenizer}; give "
-            f"tokenizer={corpus.tokenizer or 'whitespace'}, or prepare the text again"
-        )
+    corpus = open_corpus(target, tokenizer)
     if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
         raise ElmoFastError(
             f"{target} was prepared with another vocabulary than the one given now; leave vocab_file out, or give "

@@ -110,7 +110,7 @@ def check_vocabulary(vocabulary: Vocabulary | None, rows: int) -> Vocabulary:
         description = "none" if vocabulary is None else f"one of {len(vocabulary):,}"
         raise ElmoFastError(
             f"init_from: wanted the vocabulary of {rows:,} words that the model was trained with, found {description}; "
-            "put it beside the model as vocab.txt"
+            "put it into the model's folder as vocab.txt"
         )
     return vocabulary
 
@@ -212,8 +212,8 @@ def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin
         sums = read_adagrad_sums(weight_file, options)
     elif weight_file.suffix == ".hdf5" and (hidden := sorted(place.glob(f"*{INDEX}"))):
         report(
-            f"init   the weights are those of {weight_file}; {hidden[-1].name} beside it, which may hold AdaGrad's "
-            "sums, is not read: move the HDF5 file to another folder to take weights and sums from the checkpoint"
+            f"init   the weights are those of {weight_file}; {hidden[-1].name} in the same folder, which may hold "
+            "AdaGrad's sums, is not read: move the HDF5 file to another folder to take both from the checkpoint"
         )
     return Origin(folder, dict(weights), options, _vocabulary_of(place, weights, options, config), sums)
 
@@ -221,7 +221,7 @@ def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin
 def _vocabulary_of(
     folder: pathlib.Path, weights: State, options: ElmoOptions, config: PretrainConfig
 ) -> Vocabulary | None:
-    """vocab.txt beside the model; without it, as in runs of bilm-tf, vocab_file, which must have as many words."""
+    """Return the model's vocab.txt; without it, as in runs of bilm-tf, vocab_file, which must have as many words."""
     if (path := file_beside(folder)) is not None:
         return Vocabulary.read(path)
     rows = [len(weights[name]) - extra for name, extra in ROWS_OF_WORDS.items() if name in weights]

@@ -284,7 +284,7 @@ def architecture_of(options: ElmoOptions, default: ModelConfig, source: object) 
     )
 
 
-# What options.json tells of the training.
+# Fields of options.json on the training.
 _TRAINING_OPTIONS = ("n_train_tokens", "n_epochs", "batch_size", "unroll_steps", "n_negative_samples_batch")
 
 

@@ -314,7 +314,7 @@ def _report_plan(
     processes: Processes,
     report: Callable[[str], None],
 ) -> None:
-    """Report a run on a corpus; without one, what a vocab_file alone tells."""
+    """Report a run on a corpus; without a corpus, what a vocab_file determines."""
     if corpus is not None:
         vocabulary = corpus.vocabulary
     elif config.data.vocab_file is not None:

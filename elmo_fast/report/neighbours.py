@@ -25,11 +25,11 @@ Uses = dict[str, dict[str, list[Token]]]
 
 def uses_of(examples: Sequence[Example]) -> Uses:
     """Return the tokens of each word, by tag."""
-    found: Uses = defaultdict(lambda: defaultdict(list))
+    uses: Uses = defaultdict(lambda: defaultdict(list))
     for sentence, example in enumerate(examples):
         for place, (word, tag) in enumerate(zip(example.words, example.labels, strict=True)):
-            found[word.lower()][tag].append((sentence, place))
-    return {word: dict(sorted(tags.items(), key=lambda item: -len(item[1]))) for word, tags in found.items()}
+            uses[word.lower()][tag].append((sentence, place))
+    return {word: dict(sorted(tags.items(), key=lambda item: -len(item[1]))) for word, tags in uses.items()}
 
 
 def ambiguous(uses: Uses, count: int) -> list[str]:
@@ -56,11 +56,11 @@ def nearest_elsewhere(text: TextTokens, tokens: Sequence[Token], topn: int) -> l
     """For each token, the `topn` nearest in other sentences, nearest first."""
     queries = text.vectors[[text.starts[sentence] + place for sentence, place in tokens]]
     longest = max(len(text.sentences[sentence]) for sentence, _ in tokens)
-    found = []
+    neighbours_elsewhere = []
     for (sentence, _), row in zip(tokens, nearest(text.vectors, queries, topn + longest).rows.tolist(), strict=True):
         others = (other for other in map(text.where, row) if other[0] != sentence)
-        found.append(list(itertools.islice(others, topn)))
-    return found
+        neighbours_elsewhere.append(list(itertools.islice(others, topn)))
+    return neighbours_elsewhere
 
 
 def words_asked(examples: Sequence[Example], settings: ReportSettings) -> list[str]:

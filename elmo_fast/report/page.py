@@ -57,12 +57,12 @@ def scores(cells: Cells, experiment: str, target: Target) -> dict[str, Spread]:
 
 def curves(cells: Cells, target: Target) -> tuple[dict[float, Spread], dict[float, Spread]]:
     """Return the curves of the baseline and of + ELMo: fraction of the training data, ascending -> test scores."""
-    found: tuple[dict[float, Spread], dict[float, Spread]] = {}, {}
+    spreads: tuple[dict[float, Spread], dict[float, Spread]] = {}, {}
     shares = [cell for cell in cells if (cell.experiment, cell.target) == ("share", target)]
     for cell in sorted(shares, key=lambda cell: cell.changes["train_share"]):
-        curve = found[0 if cell.changes["elmo"] == "none" else 1]
+        curve = spreads[0 if cell.changes["elmo"] == "none" else 1]
         curve[cell.changes["train_share"]] = Spread.of([run["test"]["f1"] for run in cell.runs])
-    return found
+    return spreads
 
 
 def metric(cells: Cells) -> str:
@@ -84,8 +84,8 @@ def share_curves(cells: Cells, path: pathlib.Path) -> str:
     """Draw score against fraction of the training data: mean and range over seeds, a panel per column of labels."""
 
     def draw(axes: Any, target: Target) -> str:
-        base, ours = curves(cells, target)
-        for label, curve, colour, marker in (("+ ELMo", ours, ORANGE, "o"), ("baseline", base, BLUE, "s")):
+        base, elmo = curves(cells, target)
+        for label, curve, colour, marker in (("+ ELMo", elmo, ORANGE, "o"), ("baseline", base, BLUE, "s")):
             x = [100 * share for share in curve]
             low, means, high = ([100 * getattr(v, name) for v in curve.values()] for name in ("low", "mean", "high"))
             axes.plot(x, means, color=colour, marker=marker, label=label)
@@ -103,11 +103,11 @@ def layer_scores(cells: Cells, path: pathlib.Path) -> str:
     """Draw each layer alone with a linear classifier: a bar per layer, the range over seeds as error bars."""
 
     def draw(axes: Any, target: Target) -> str:
-        found = scores(cells, "layers", target)
-        places, values = range(len(found)), list(found.values())
+        layer_spreads = scores(cells, "layers", target)
+        places, values = range(len(layer_spreads)), list(layer_spreads.values())
         means = [100 * value.mean for value in values]
         reach = [[100 * (v.mean - v.low) for v in values], [100 * (v.high - v.mean) for v in values]]
-        axes.bar(places, means, 0.7, color=[BLUE] * (len(found) - 1) + [ORANGE])
+        axes.bar(places, means, 0.7, color=[BLUE] * (len(layer_spreads) - 1) + [ORANGE])
         axes.errorbar(places, means, reach, fmt="none", ecolor="#333333", capsize=3)
         lowest = min(100 * value.low for value in values)
         span = max(means) - lowest + 2
@@ -116,7 +116,7 @@ def layer_scores(cells: Cells, path: pathlib.Path) -> str:
         for place, mean in zip(places, means, strict=True):  # below the error bars, which end above `lowest`
             looks = {"ha": "center", "va": "center", "color": "white", "fontsize": 10}
             axes.text(place, (bottom + lowest) / 2, f"{mean:.1f}", **looks)
-        axes.set_xticks(places, list(found))
+        axes.set_xticks(places, list(layer_spreads))
         return f"{named(target)} (axis does not start at 0)"
 
     return _panels(cells, (4.4, 3.6), path, draw)
@@ -165,11 +165,11 @@ def help_table(cells: Cells) -> str:
     """Compare baseline and + ELMo: in points, as a fraction of the errors, and whether seeds explain it."""
     rows = []
     for target in targets_of(cells):
-        base, ours = scores(cells, "help", target).values()
-        gain = ours.mean - base.mean
+        base, elmo = scores(cells, "help", target).values()
+        gain = elmo.mean - base.mean
         fewer = gain / (1 - base.mean) if base.mean < 1 else 0.0
-        verdict = "yes" if comparison(ours, base) > 0 else "no"
-        rows.append([named(target), str(base), str(ours), f"{100 * gain:+.2f}", f"{fewer:.1%}", verdict])
+        verdict = "yes" if comparison(elmo, base) > 0 else "no"
+        rows.append([named(target), str(base), str(elmo), f"{100 * gain:+.2f}", f"{fewer:.1%}", verdict])
     return table(["labels", "baseline", "+ ELMo", "difference", "fewer errors", "every seed above every seed"], rows)
 
 
@@ -187,15 +187,15 @@ def rows_by_target(cells: Cells, experiment: str, first: str) -> str:
 
 def share_table(cells: Cells, target: Target) -> str:
     """Compare baseline and + ELMo for each fraction of the training data."""
-    base, ours = curves(cells, target)
+    base, elmo = curves(cells, target)
     rows = [
-        [f"{share:.1%}", str(base[share]), str(ours[share]), f"{100 * (ours[share].mean - base[share].mean):+.2f}"]
+        [f"{share:.1%}", str(base[share]), str(elmo[share]), f"{100 * (elmo[share].mean - base[share].mean):+.2f}"]
         for share in base
     ]
     return table(["share of the training sentences", "baseline", "+ ELMo", "difference"], rows)
 
 
-VERDICTS = {1: "yes", 0: "cannot be told from the seeds' spread", -1: "no, the opposite"}
+VERDICTS = {1: "yes", 0: "within the spread of the seeds", -1: "no, the opposite"}
 HOW_JUDGED = (
     '"Yes" means that every seed of one side scored above every seed of the other, "no, the opposite" the reverse; '
     "if the ranges overlap, the seeds may explain the difference."
@@ -227,30 +227,30 @@ def claims(cells: Cells) -> str:
 
     for target in targets_of(cells):
         for experiment, findings in FINDINGS.items():
-            if found := list(scores(cells, experiment, target).items()):
+            if spreads := list(scores(cells, experiment, target).items()):
                 for claim, better, worse in findings:
-                    if found[better] != found[worse]:
-                        judge(claim, found[better], found[worse])
-        base, ours = curves(cells, target)
+                    if spreads[better] != spreads[worse]:
+                        judge(claim, spreads[better], spreads[worse])
+        base, elmo = curves(cells, target)
         if not base:
             continue
         least, most = min(base), max(base)
         claim = f"ELMo helps where data is scarce (figure 1), here at {least:.1%}"
-        judge(claim, ("+ ELMo", ours[least]), ("baseline", base[least]))
+        judge(claim, ("+ ELMo", elmo[least]), ("baseline", base[least]))
         # The smallest fraction at which + ELMo reaches the baseline's score on its largest.
-        needed = min((share for share in ours if ours[share].mean >= base[most].mean), default=most)
-        verdict, said = "no", f"+ ELMo {ours[most]}; baseline {base[most]}, both with {most:.1%}"
+        needed = min((share for share in elmo if elmo[share].mean >= base[most].mean), default=most)
+        verdict, evidence = "no", f"+ ELMo {elmo[most]}; baseline {base[most]}, both with {most:.1%}"
         if needed < most:
-            verdict, said = "yes", f"+ ELMo {ours[needed]} with {needed:.1%}; baseline {base[most]} with {most:.1%}"
+            verdict, evidence = "yes", f"+ ELMo {elmo[needed]} with {needed:.1%}; baseline {base[most]} with {most:.1%}"
         claim = "with ELMo less data gives the score that the baseline needs all for (section 5.4)"
-        rows.append([claim, named(target), f"{verdict}, by the means", said])
+        rows.append([claim, named(target), f"{verdict}, by the means", evidence])
     return table(["in the paper", "labels", "here", "scores"], rows)
 
 
 TITLES = {
     "help": ("Does it help?", "Table 1 of the paper. The score is {metric} on the test text, in per cent."),
     "regularisation": ("All layers or the last, and the effect of λ", "Table 2 of the paper: ELMo at the input."),
-    "placement": ("Where to put it", "Table 3 of the paper: ELMo beside the words, beside the LSTM's output, or both."),
+    "placement": ("Where to put it", "Table 3 of the paper: ELMo with the words, with the LSTM's output, or both."),
     "layers": (
         "What each layer knows",
         "Tables 5 and 6 of the paper: one frozen layer and a linear classifier; no other input.",

@@ -109,11 +109,11 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
         words_asked(splits["train"], settings)  # report a missing word before the runs, not hours later
     elif "neighbours" in settings.experiments:
         report("neighbours are skipped: sentences with one label have no tagged words")
-    found = pretrained_folder(settings.model)
+    model_path = pretrained_folder(settings.model)
     # The runs need a folder, not a name on the hub; their names keep the folder that was given.
-    model = settings.model if os.path.exists(settings.model) else os.fspath(found)
+    model = settings.model if os.path.exists(settings.model) else os.fspath(model_path)
     runs_of = dataclasses.replace(settings, model=model)
-    bilm = load_bilm(found, settings.prefix)
+    bilm = load_bilm(model_path, settings.prefix)
     names = [getattr(settings, name) for name in (*SPLITS.values(), "vectors")]
     digests = {**{name: sha256_of(name) for name in names if name}, model: model_digest(bilm)}
     folder.mkdir(parents=True, exist_ok=True)

@@ -179,10 +179,10 @@ def evaluate_similarity(
                 skipped.append(index + 1)
             else:
                 known.append(words.issuperset(map(spell, both)))
-    wanted = f"two words and a number separated by {delimiter!r}"
-    _warn_of(path, skipped, wanted)
+    columns = f"two words and a number separated by {delimiter!r}"
+    _warn_of(path, skipped, columns)
     if not known:
-        raise ElmoFastError(f"{path}: wanted pairs (lines of {wanted}), found none")
+        raise ElmoFastError(f"{path}: wanted pairs (lines of {columns}), found none")
     compared, pearson, spearman = len(known) if unknown_as_zero else sum(known), float("nan"), float("nan")
     if compared > 1:
         with warnings.catch_warnings():
@@ -194,9 +194,9 @@ def evaluate_similarity(
     return SimilarityScores(pearson, spearman, compared, known.count(False), len(known))
 
 
-def _warn_of(path: str, skipped: Sequence[int], wanted: str) -> None:
+def _warn_of(path: str, skipped: Sequence[int], columns: str) -> None:
     """Warn about the lines of these numbers."""
     if skipped:
         warnings.warn(
-            f"{path}: {len(skipped)} lines are not {wanted}, and are skipped (line {skipped[0]})", stacklevel=3
+            f"{path}: {len(skipped)} lines are not {columns}, and are skipped (line {skipped[0]})", stacklevel=3
         )

@@ -111,14 +111,14 @@ def averaged_vectors(
     embed = TokenVectors(model, layer, batch_size=batch_size, max_tokens=max_tokens)
     words = frequent_words(sentences, min_count, max_words)
     index = {word: row for row, word in enumerate(words)}
-    sums, seen = np.zeros((len(words), embed.width)), np.zeros(len(words), np.int64)
+    sums, counts = np.zeros((len(words), embed.width)), np.zeros(len(words), np.int64)
     for tokens, vectors in zip(sentences, embed(sentences), strict=True):
         rows = np.array([index.get(token, -1) for token in tokens], np.int64)
         np.add.at(sums, rows[rows >= 0], vectors[rows >= 0])
-        np.add.at(seen, rows[rows >= 0], 1)
+        np.add.at(counts, rows[rows >= 0], 1)
         if progress is not None:
             progress(len(tokens))
-    return Vectors(words, (sums / seen[:, None]).astype(np.float32))
+    return Vectors(words, (sums / counts[:, None]).astype(np.float32))
 
 
 def frequent_words(sentences: Iterable[Sequence[str]], min_count: int = 1, max_words: int | None = None) -> list[str]:

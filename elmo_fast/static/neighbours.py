@@ -115,9 +115,11 @@ def _as_words(name: str, value: Any) -> list[str]:
 def _words_near(vectors: Vectors, queries: Matrix, without: list[set[str]], topn: int) -> list[list[tuple[str, float]]]:
     """Return the words nearest to each query, without those that it consists of."""
     check_counts(topn=topn)
-    found = nearest(vectors.matrix, queries, topn + max(map(len, without)))
+    nearest_words = nearest(vectors.matrix, queries, topn + max(map(len, without)))
     near = []
-    for left_out, rows, cosines in zip(without, found.rows.tolist(), found.cosines.tolist(), strict=True):
+    for left_out, rows, cosines in zip(
+        without, nearest_words.rows.tolist(), nearest_words.cosines.tolist(), strict=True
+    ):
         pairs = [(vectors.words[row], cosine) for row, cosine in zip(rows, cosines, strict=True)]
         near.append([pair for pair in pairs if pair[0] not in left_out][:topn])
     return near
@@ -126,8 +128,8 @@ def _words_near(vectors: Vectors, queries: Matrix, without: list[set[str]], topn
 def _check(matrix: Any, queries: Any, topn: int) -> None:
     for name, array in (("matrix", matrix), ("queries", queries)):
         if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype != np.float32:
-            given = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
-            raise ElmoFastError(f"nearest: {name} must be a numpy array of float32 with two axes; got {given}")
+            actual = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise ElmoFastError(f"nearest: {name} must be a numpy array of float32 with two axes; got {actual}")
     if matrix.shape[1] != queries.shape[1] or not matrix.shape[1]:
         raise ElmoFastError(
             f"nearest: queries must be as wide as matrix, 1 or more; got {queries.shape[1]} and {matrix.shape[1]}"

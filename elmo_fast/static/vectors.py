@@ -31,8 +31,8 @@ class Vectors:
         not_a_string(self.words, "Vectors: words", "a list of words")
         matrix = self.matrix
         if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype != np.float32 or not matrix.shape[1]:
-            given = f"{matrix.dtype} {list(matrix.shape)}" if isinstance(matrix, np.ndarray) else type(matrix).__name__
-            raise ElmoFastError(f"Vectors: matrix must be a numpy array [V, D] of float32, D at least 1; got {given}")
+            actual = f"{matrix.dtype} {list(matrix.shape)}" if isinstance(matrix, np.ndarray) else type(matrix).__name__
+            raise ElmoFastError(f"Vectors: matrix must be a numpy array [V, D] of float32, D at least 1; got {actual}")
         if len(self.words) != len(matrix):
             raise ElmoFastError(f"Vectors: matrix must have {len(self.words)} rows, one per word; got {len(matrix)}")
         if len(set(self.words)) < len(self.words):

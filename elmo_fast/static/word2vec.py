@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts, require
+from elmo_fast.op_choices import Tokenizer
 from elmo_fast.static.vectors import Vectors
-from elmo_fast.text import files_matching, read_lines
+from elmo_fast.text import files_matching, read_lines, read_sentences
 
 ALGORITHMS = ("sg", "cbow")
 OBJECTIVES = ("ns", "hs")
@@ -41,11 +42,12 @@ def train_word2vec(
     workers: int = 1,
     seed: int = 0,
     report: Callable[[Epoch], None] | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> Vectors:
     """Train word vectors on a text, the most frequent words first.
 
     path: one sentence per line, words separated by spaces: a file, a folder or a glob; several files, and gzip, are
-        first copied into one
+        first copied into one, as is text for a tokenizer
     algorithm: "sg" (skip-gram) or "cbow"
     objective: "ns" (negative sampling) or "hs" (hierarchical softmax)
     dimension, window: D; maximum words on each side, drawn from 1 to this number
@@ -56,6 +58,7 @@ def train_word2vec(
     workers: threads; with more than 1, the same seed gives different vectors every time
     report: called after every pass, without a loss: gensim's is wrong for several threads and for
         skip-gram with hierarchical softmax (gensim #2135, #3397)
+    tokenizer: one of elmo_fast.text.TOKENIZERS; None splits at white space
     Raises MissingExtraError without gensim, ElmoFastError for wrong options, text that is not UTF-8, and if no word is
     frequent enough.
     Source: Mikolov et al. 2013, arXiv:1301.3781 and arXiv:1310.4546.
@@ -82,7 +85,7 @@ def train_word2vec(
             if report is not None:
                 report(Epoch(self.number, epochs, seconds, model.corpus_total_words / max(seconds, 1e-9)))
 
-    with _one_file(os.fspath(path)) as corpus:
+    with _one_file(os.fspath(path), tokenizer) as corpus:
         model = models.Word2Vec(
             vector_size=dimension,
             window=window,
@@ -116,10 +119,11 @@ def train_word2vec(
 
 
 @contextlib.contextmanager
-def _one_file(pattern: str) -> Iterator[str]:
+def _one_file(pattern: str, tokenizer: Tokenizer | None) -> Iterator[str]:
     """Return the text as one plain file, as gensim's C code reads it, after checking that it is text."""
     files = files_matching(pattern)
-    if len(files) == 1 and files[0] != "-" and not files[0].endswith(".gz"):
+    plain = tokenizer in (None, "whitespace")
+    if plain and len(files) == 1 and files[0] != "-" and not files[0].endswith(".gz"):
         for _ in read_lines(files[0]):
             pass
         yield files[0]
@@ -127,5 +131,8 @@ def _one_file(pattern: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
         together = os.path.join(folder, "text.txt")
         with open(together, "w", encoding="utf-8") as out:
-            out.writelines(line + "\n" for file in files for _, line in read_lines(file))
+            if plain:
+                out.writelines(line + "\n" for file in files for _, line in read_lines(file))
+            else:
+                out.writelines(" ".join(words) + "\n" for file in files for _, words in read_sentences(file, tokenizer))
         yield together

@@ -93,7 +93,7 @@ class TaskConfig:
     seed: int = described(0, "seed of initial weights, order, dropout and the share", within="from 0 to 2^42")
     precision: InferencePrecision = described(
         "float32",
-        "rounds the operands of matrix products, for speed (elmo-fast info prints the speeds); float32 rounds nothing; "
+        "rounds the operands of matrix products, for speed (see elmo-fast info); float32 rounds nothing; "
         "int8: in the frozen biLM only",
     )
     backend: Backend = described(

@@ -119,12 +119,12 @@ class FastaFile(Source):
                 f"{self.name}, line {index + 1}: wanted a line '>NAME' before the first residue, found {line[:40]!r}; "
                 "is this a FASTA file?"
             )
-        found = "".join(line.split()).upper()
-        if bad := _OTHER.search(found):
+        residues = "".join(line.split()).upper()
+        if bad := _OTHER.search(residues):
             what = "a gap" if bad.group() == "-" else f"the character {bad.group()!r}"
             advice = "remove the gaps of an alignment" if bad.group() == "-" else "residues are letters or '*'"
             raise ElmoFastError(f"{self.name}, line {index + 1}: {what} is no residue; {advice}")
-        return found
+        return residues
 
     def _record(self, header: int, key: str, residues: list[str]) -> Sentence:
         if residues and residues[-1] == "*":
@@ -243,14 +243,14 @@ class HubDataset(Column):
     def _opened(self, library: Any, split: str) -> Any:
         try:
             saved = is_saved_dataset(self.name)
-            found = library.load_from_disk(self.name) if saved else library.load_dataset(self.name)
+            dataset = library.load_from_disk(self.name) if saved else library.load_dataset(self.name)
         except (OSError, ValueError, library.exceptions.DatasetsError) as error:
             raise ElmoFastError(f"{self.name}: cannot be read as a dataset: {error}") from error
-        if not isinstance(found, library.DatasetDict):
-            return found
-        if split not in found:
-            raise ElmoFastError(f"{self.name} has no split {split!r}; it has: {', '.join(found)}")
-        return found[split]
+        if not isinstance(dataset, library.DatasetDict):
+            return dataset
+        if split not in dataset:
+            raise ElmoFastError(f"{self.name} has no split {split!r}; it has: {', '.join(dataset)}")
+        return dataset[split]
 
     def values_from(self, row: int) -> Iterator[Any]:
         rows: Iterable[int] = range(row, len(self._dataset), ROWS)
@@ -323,7 +323,7 @@ SHOWN_LINES = 5
 
 @dataclass(frozen=True, eq=False)
 class SurveyedText:
-    """Sentences that can be read once more.
+    """Sentences that can be read again.
 
     name: what messages call their source; lengths: tokens of each, [N] int64; lines: their names, if they were kept: a
     text's lines, the keys of a format that has them; as_keys: whether these can name HDF5 datasets; source: what the
@@ -374,15 +374,15 @@ def survey(
     """
     source = _as_source(source, tokenizer)
     name = name or source.name
-    kept: list[str] | None = [] if keep_lines or as_keys or isinstance(source, Lines) else None
+    kept_lines: list[str] | None = [] if keep_lines or as_keys or isinstance(source, Lines) else None
     lengths, checked = array("q"), Checks(name, source, as_keys)
     for index, sentence in enumerate(source.sentences()):
         lengths.append(len(sentence.tokens))
         checked.take(index, sentence)
-        if kept is not None:
-            kept.append(sentence.name)
+        if kept_lines is not None:
+            kept_lines.append(sentence.name)
     checked.end()
-    return SurveyedText(name, np.array(lengths, np.int64), kept, as_keys, source)
+    return SurveyedText(name, np.array(lengths, np.int64), kept_lines, as_keys, source)
 
 
 def _as_source(text: str | os.PathLike[str] | TextIO | Source, tokenizer: str | None) -> Source:
@@ -418,10 +418,10 @@ class Checks:
             why = "it" if not count else f"every {unit} is blank: it"
             raise ElmoFastError(f"{self._name} is empty: {why} contains no sentence")
         if count:
-            shown = ", ".join(map(str, self._blank[:SHOWN_LINES])) + (", ..." if count > SHOWN_LINES else "")
+            lines = ", ".join(map(str, self._blank[:SHOWN_LINES])) + (", ..." if count > SHOWN_LINES else "")
             which, vectors = (f"{unit}s" if count > 1 else unit), "no" if self._as_keys else "an empty array of"
             warnings.warn(
-                f"{self._name}: {count:,} blank {which} skipped ({unit} {shown}): the output has {vectors} vectors for "
+                f"{self._name}: {count:,} blank {which} skipped ({unit} {lines}): the output has {vectors} vectors for "
                 f"{'them' if count > 1 else 'it'}",
                 stacklevel=4,
             )

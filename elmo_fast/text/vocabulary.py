@@ -62,10 +62,10 @@ class Vocabulary:
         check_counts(min_count=min_count)
         if max_size is not None and max_size < len(MARKERS):
             raise ElmoFastError(f"max_size must be {len(MARKERS)} or more (this includes the markers); got {max_size}")
-        kept = [word for word, n in counts.items() if n >= min_count and word not in (*MARKERS, SKIPPED)]
-        kept.sort()
-        kept.sort(key=counts.__getitem__, reverse=True)  # equal counts keep the order of code points
-        return cls([*MARKERS, *kept][:max_size])
+        frequent = [word for word, n in counts.items() if n >= min_count and word not in (*MARKERS, SKIPPED)]
+        frequent.sort()
+        frequent.sort(key=counts.__getitem__, reverse=True)  # equal counts keep the order of code points
+        return cls([*MARKERS, *frequent][:max_size])
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the file that `read` reads back, gzip if its name ends in .gz.
@@ -164,12 +164,12 @@ def unknown_hints(vocabulary: Vocabulary, count: Callable[[str], int], tokens: i
 
     count: how often a word of the vocabulary occurs in the text; tokens: total number of words in the text.
     """
-    found = {mark: count(mark) for mark in UNKNOWN_MARKS if mark in vocabulary}
-    outside, own = "a word outside the vocabulary", "a word of its own, beside <UNK>"
+    mark_counts = {mark: count(mark) for mark in UNKNOWN_MARKS if mark in vocabulary}
+    outside, own = "a word outside the vocabulary", "a word of its own, besides <UNK>"
     return [
         f"HINT   the text contains {mark} {number:,} times ({number / tokens:.1%}), as if words had been removed: "
         f"it is read as letters and predicted as {outside if mark == UNK_WORD else own}; text with the original words "
         "is better"
-        for mark, number in found.items()
+        for mark, number in mark_counts.items()
         if number
     ]

@@ -198,8 +198,8 @@ def hdf5_flat(path: Path, contents: Contents) -> Iterator[Write]:
         if not contents.pooled:
             file.create_dataset("offsets", data=offsets)
         if contents.names is not None:
-            told = sentence_to_index(contents.names)
-            file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = told
+            names_json = sentence_to_index(contents.names)
+            file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = names_json
         file.attrs.update(contents.metadata)
 
         def write(index: int, vectors: np.ndarray[Any, Any]) -> None:

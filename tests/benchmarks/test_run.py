@@ -81,7 +81,7 @@ def run_of(**sides):
     ]
     benchmarks[0]["extra_info"]["figures"] = [{"variant": "size", "side": "peer", "value": 3.0, "unit": "MiB"}]
     about = machine.describe("make bench") | {"quick": False}
-    return {"machine_info": {"elmo_fast": about}, "benchmarks": benchmarks, "skipped": {"toy": ["that: absent"]}}
+    return {"elmo_fast": about, "benchmarks": benchmarks, "skipped": {"toy": ["that: absent"]}}
 
 
 def test_turns_become_medians_and_ratios():

@@ -175,7 +175,7 @@ def test_what_is_wrong_is_said_in_one_sentence_with_the_file(trained):
         assert "\n" not in str(caught.value)
 
     shard.unlink()
-    refused(r"1250\.index: wanted 2 shards beside it; model\.ckpt-1250\.data-00001-of-00002 is missing")
+    refused(r"1250\.index: wanted 2 shards in its folder; model\.ckpt-1250\.data-00001-of-00002 is missing")
     shard.write_bytes(content[:100])
     refused(r"data-00001-of-00002: lm/\S+: wanted [\d,]+ bytes at [\d,]+, found the end of the file")
     shard.write_bytes(content[:50] + bytes([content[50] ^ 1]) + content[51:])
@@ -243,7 +243,7 @@ def test_a_small_index_cannot_ask_for_much(tmp_path, monkeypatch):
     refused(table(one + struct.pack("<2I", 0, 1), 3000), "a block that begins within the one before it")
     refused(tensor_bundle.table([(b"", field(1, 300_000))]), "wanted 1 to 10,000 shards .*, found 300000, 0")
     refused(
-        tensor_bundle.table([(b"", field(1, 9_999))]), "wanted 9,999 shards beside it; .* is missing; and 9992 more"
+        tensor_bundle.table([(b"", field(1, 9_999))]), "wanted 9,999 shards in its folder; .* is missing; and 9992 more"
     )
 
 

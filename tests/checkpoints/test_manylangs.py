@@ -159,7 +159,7 @@ def test_a_configuration_outside_the_folder_is_not_read(folder, path):
     (folder / "sub").mkdir()
     (folder / "cnn.json").rename(outside)
     edit(folder, "config.json", lambda c: c.update(config_path=path.format(folder.parent)))
-    with pytest.raises(CheckpointError, match=r"config_path: .* is not there; put a file of that name beside"):
+    with pytest.raises(CheckpointError, match=r"config_path: .* is missing; put a file of that name next to"):
         load_checkpoint(folder)
     outside.rename(folder / outside.name)
     load_checkpoint(folder)

@@ -53,7 +53,8 @@ def test_the_bound_grows_with_the_machine_and_holds_in_python(machine):
 )
 def test_a_thread_for_each_processor_that_others_leave_free(machine, there, own, busy, count):
     machine(there, busy)
-    assert threads.unhindered_threads(own) == (count, f"other programs keep {busy:.1f} of {there} processors busy")
+    others = f"other programs use {busy:.1f}" if busy else "no other program uses one"
+    assert threads.unhindered_threads(own) == (count, f"{others} of {there} CPUs")
 
 
 def test_what_the_user_chose_or_nobody_knows_is_left(machine, monkeypatch):
@@ -85,7 +86,7 @@ def test_the_opening_line_says_how_many_and_why(machine, tmp_path, text, toy, ca
     finally:
         torch.set_num_threads(before)
     said = capsys.readouterr().err
-    line = "cpu    threads: 1: other programs keep 1.6 of 2 processors busy (--threads N sets the number)\n"
+    line = "cpu    threads: 1: other programs use 1.6 of 2 CPUs (--threads N sets the number)\n"
     assert (line in said, used) == ((False, 2) if given else (True, 1))
 
 

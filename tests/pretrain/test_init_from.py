@@ -141,7 +141,7 @@ def test_a_run_of_bilm_tf_goes_on_with_its_sums(tmp_path):
     assert f"init   AdaGrad's sums of {folder} are left out: the optimiser is another" in lines
     shutil.copy(weights, folder)
     assert not load_origin(other, lines.append).sums
-    assert f"the weights are those of {folder}/weights.hdf5; {index.name} beside it, which may hold" in lines[-1]
+    assert f"weights are those of {folder}/weights.hdf5; {index.name} in the same folder, which may hold" in lines[-1]
 
 
 STATE = {"softmax.weight": "softmax_weight", "softmax.bias": "softmax_bias"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from elmo_fast.errors import ElmoFastError, MissingExtraError
-from elmo_fast.static import most_similar, train_word2vec
+from elmo_fast.static import most_similar, train_glove, train_word2vec
 from elmo_fast.static.word2vec import ALGORITHMS, OBJECTIVES
 
 needs_gensim = pytest.mark.skipif(importlib.util.find_spec("gensim") is None, reason="gensim is not installed")
@@ -99,3 +99,16 @@ def test_without_gensim_it_is_said_what_to_install(text, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "gensim.models", None)
     with pytest.raises(MissingExtraError, match=r'Training word2vec needs gensim.*pip install .*"SOURCE\[static\]"'):
         train_word2vec(text)
+
+
+@needs_gensim
+@pytest.mark.parametrize("train", [train_word2vec, train_glove])
+def test_a_tokenizer_splits_the_text(tmp_path, train):
+    """As if its words had been separated by spaces."""
+    raw, split = tmp_path / "raw.txt", tmp_path / "split.txt"
+    raw.write_text("The cat, the dog.\n" * 3)
+    split.write_text("The cat , the dog .\n" * 3)
+    settings = {"dimension": 4, "epochs": 1, "min_count": 1}
+    vectors = train(str(raw), tokenizer="basic", **settings)
+    assert vectors.words == train(str(split), **settings).words
+    assert "," in vectors.words

@@ -97,6 +97,6 @@ def test_marks_of_unknown_words_in_a_text_are_hinted_at():
     assert "the text contains <UNK> 1 times (5.0%)" in own
     assert "predicted as a word outside the vocabulary;" in own
     assert "the text contains <unk> 3 times (15.0%)" in others
-    assert "predicted as a word of its own, beside <UNK>;" in others
+    assert "predicted as a word of its own, besides <UNK>;" in others
     plain = Counter({"the": 16, "unk": 2})
     assert unknown_hints(Vocabulary.build(plain), plain.__getitem__, plain.total()) == []

@@ -17,6 +17,8 @@ from tools import changed_tests
         ("elmo_fast/text/no_test_has_this_name.py", ["tests/text"]),
         ("tests/text/test_vocabulary.py", ["tests/text/test_vocabulary.py"]),
         ("docs/design.md", ["tests/test_docs.py", "tests/test_readme.py"]),
+        ("csrc/library.cpp", ["tests/ops"]),
+        ("tests/kernels/scalar_mix.json", ["tests/kernels"]),
         ("LICENSE", []),
     ],
 )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from elmo_fast.corpus import Corpus, encode, is_prepared, open_corpus, read_corpus
 from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.op_choices import Tokenizer
 from elmo_fast.static.cooccurrences import BOUNDARY, LEFT_OUT, Cooccurrences, cooccurrences
 from elmo_fast.static.glove.op import GloveWeights, glove_
 from elmo_fast.static.vectors import Vectors
@@ -59,6 +60,7 @@ def train_glove(
     folder: str | os.PathLike[str] | None = None,
     report: Callable[[GloveEpoch], None] | None = None,
     progress: GloveProgress | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> Vectors:
     """Train word vectors w + w~ on a text, the most frequent words first.
 
@@ -83,6 +85,7 @@ def train_glove(
         memory: bytes for counting; the matrix needs 12 more bytes per entry, 24 while it is shuffled
         folder: for temporary files
         report: called after every pass
+        tokenizer: of files: one of elmo_fast.text.TOKENIZERS; None splits at white space
         progress: called with "counting" or "training", how much is done (words; entries of all passes), and the total
 
     Raises:
@@ -97,8 +100,8 @@ def train_glove(
     tell = progress or (lambda stage, done, total: None)
     steps = {"learning_rate": learning_rate, "x_max": x_max, "alpha": alpha}
     with torch_threads(threads):
-        parts, numbers, vocabulary = words_to_count(text, min_count, max_vocab_size)
-        found = cooccurrences(
+        parts, numbers, vocabulary = words_to_count(text, min_count, max_vocab_size, tokenizer)
+        counts = cooccurrences(
             parts,
             numbers,
             len(vocabulary),
@@ -108,21 +111,21 @@ def train_glove(
             folder=folder,
             progress=lambda done, total: tell("counting", done, total),
         )
-        if not len(found.rows):
+        if not len(counts.rows):
             raise ElmoFastError(
                 f"{_named(text)}: no two words occur near each other; give sentences of two words or more"
             )
         draw = torch.Generator().manual_seed(seed)
-        order = torch.randperm(len(found.rows), generator=draw)
-        found = Cooccurrences(*(column[order] for column in found))
-        count = len(found.rows)
+        order = torch.randperm(len(counts.rows), generator=draw)
+        counts = Cooccurrences(*(column[order] for column in counts))
+        count = len(counts.rows)
         # Small weights, uniform within ±1 / 2D, and squares of 1, as in the published program.
         shapes = (len(vocabulary), dimension), (len(vocabulary), dimension), (len(vocabulary),), (len(vocabulary),)
         weights = GloveWeights(*((torch.rand(*shape, generator=draw) - 0.5) / dimension for shape in shapes))
         squares = GloveWeights(*(torch.ones_like(table) for table in weights))
         for number in range(1, epochs + 1):
             start, total = time.monotonic(), 0.0
-            for done, loss in _fit(found, weights, squares, steps):
+            for done, loss in _fit(counts, weights, squares, steps):
                 total += loss
                 tell("training", (number - 1) * count + done, epochs * count)
             seconds = time.monotonic() - start
@@ -132,14 +135,17 @@ def train_glove(
 
 
 def words_to_count(
-    text: Text, min_count: int, max_vocab_size: int | None = None
+    text: Text, min_count: int, max_vocab_size: int | None = None, tokenizer: Tokenizer | None = None
 ) -> tuple[list[Tensor], Tensor, list[str]]:
     """Return the text's parts, the word of each of its numbers (as `cooccurrences` takes them), and the words.
 
     Words are in order of falling count, then of code points. Raises ElmoFastError if none is frequent enough.
     """
     if isinstance(text, str | os.PathLike):
-        corpus = open_corpus(text) if is_prepared(text) else read_corpus(os.fspath(text), Vocabulary(MARKERS))
+        if is_prepared(text):
+            corpus = open_corpus(text, tokenizer)
+        else:
+            corpus = read_corpus(os.fspath(text), Vocabulary(MARKERS), tokenizer)
     else:
         corpus = text if isinstance(text, Corpus) else encode(text, Vocabulary(MARKERS))
     types = np.flatnonzero(corpus.counts >= min_count)
