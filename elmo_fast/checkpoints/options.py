@@ -245,6 +245,8 @@ def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
     Raises: CheckpointError naming every wrong key, with what was wanted and found.
     """
     path = Path(path)
+    if path.suffix in (".hdf5", ".h5"):
+        raise CheckpointError(f"{path}: wanted options.json as options_file, found weights; they are weight_file")
     values: Any = read_json(path, Any)
     if isinstance(values, dict) and values.get("format") == OWN_FORMAT:
         values = values.get("options")

@@ -228,6 +228,11 @@ class Elmo(nn.Module):
             'elmo_representations': M tensors [B, ..., T, 2D]; 'mask': [B, ..., T] bool. T+2 with
             keep_sentence_boundaries.
         """
+        if isinstance(inputs, str | list | tuple):
+            raise ElmoFastError(
+                f"inputs must be a tensor of ids, as batch_to_ids(sentences) returns; got a {type(inputs).__name__}; "
+                "ElmoEmbedder takes words and text"
+            )
         if word_inputs is not None and not self._has_cached_vocab:
             word_inputs = None  # as in AllenNLP: indices mean nothing without a vocabulary
         # The dimensions of one sentence: words, and their characters.

@@ -144,7 +144,9 @@ def validate(config: TaskConfig) -> None:
         )
     if config.crf and config.task == "classify":
         found.append("crf is of tagging; a classifier has one label per sentence")
-    found += [f"{name} is missing" for name in ("train_path", "dev_path", "save_dir") if not getattr(config, name)]
+    needed = {"train_path": "sentences to train on", "dev_path": "sentences that choose the best epoch"}
+    needed["save_dir"] = "the folder to write"
+    found += [f"{name} is missing: give --{name}, {what}" for name, what in needed.items() if not getattr(config, name)]
     for name in ("train_path", "dev_path", "test_path", "vectors", "model"):
         path = getattr(config, name)
         if not path or os.path.exists(path):

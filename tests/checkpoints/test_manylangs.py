@@ -51,7 +51,7 @@ def test_configuration_is_that_named_then_that_beside_then_the_published_one(fol
     assert named("configs/cnn.json")[1] == named("configs\\cnn.json")[1] == str(folder / "configs/cnn.json")
     for name in PUBLISHED_NAMES:
         assert named(f"configs/{name}")[0] is PUBLISHED
-    with pytest.raises(CheckpointError, match=r"config\.json: config_path: 'a/b\\n\.json' is not there; put"):
+    with pytest.raises(CheckpointError, match=r"config\.json: config_path: 'a/b\\n\.json' is missing; put"):
         named("a/b\n.json")
 
 

@@ -178,7 +178,10 @@ def test_what_is_not_there_is_said(tmp_path):
             {"model": tmp_path},
             r"wanted config\.json and model\.safetensors, or options\.json and a \*\.hdf5, found pair",
         ),
-        ({"options_file": weight_file, "weight_file": weight_file}, r"weights\.hdf5: not JSON"),
+        (
+            {"options_file": weight_file, "weight_file": weight_file},
+            r"weights\.hdf5: wanted options\.json as options_file",
+        ),
         ({"options_file": options_file, "weight_file": options_file}, r"options\.json: not an HDF5 file"),
     ):
         with pytest.raises(CheckpointError, match=message):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from elmo_fast import Elmo, ElmoTokenEmbedder
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules import BiLM, remove_sentence_boundaries
 from elmo_fast.text import batch_to_ids
 from tests.bilm_numpy import BilmNumpy
@@ -122,6 +122,14 @@ def test_a_module_in_place_of_files(files):
         Elmo(*files(), 1, module=bilm)
     with pytest.raises(ElmoFastError, match="options_file and weight_file are needed"):
         Elmo(None, None, 1)
+
+
+def test_text_and_swapped_files_say_what_is_wanted(files):
+    options_file, weight_file = files()
+    with pytest.raises(ElmoFastError, match="must be a tensor of ids, as batch_to_ids"):
+        Elmo(options_file, weight_file, 1)([["I", "like"]])
+    with pytest.raises(CheckpointError, match=r"wanted options\.json as options_file, found weights"):
+        Elmo(weight_file, options_file, 1)
 
 
 def test_names_of_the_parameters(files):
