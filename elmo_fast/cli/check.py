@@ -31,7 +31,7 @@ def run_check(arguments: Any) -> int:
 
     def tell(check: Check, found: str) -> None:
         op, backend, precision = check
-        print(f"{f'{op:<22}{backend:<9}{precision if CASES[op][1] else str()}':<46}{found}", flush=True)
+        print(f"{op:<22}{backend:<9}{precision if CASES[op][1] else '':<15}{found}", flush=True)
 
     device = _common.set_up(arguments)
     checks, reasons = checks_on(device)

@@ -58,8 +58,8 @@ COMMANDS = {
 }
 # Group of commands -> its description.
 GROUPS = {
-    "plot": "Draws pictures. `elmo-fast plot RUN` is `elmo-fast plot curves RUN`.",
-    "task": "Trains, scores and uses a tagger (a label per word) or a classifier (a label per sentence).",
+    "plot": "Draw pictures. `elmo-fast plot RUN` is `elmo-fast plot curves RUN`.",
+    "task": "Train, score and use a tagger (a label per word) or a classifier (a label per sentence).",
     "static": "Context-free word vectors, for comparison with ELMo. An input's format is detected from its content, an "
     "output's from its name: .bin (word2vec binary), .txt or .vec (word2vec text), .safetensors (our own, fastest); "
     "the first three also with .gz.",
@@ -112,7 +112,7 @@ def parsers(chosen: str | None = None) -> dict[str, Parser]:
     """
     top = Parser(
         prog="elmo-fast",
-        description="Runs, trains and evaluates ELMo. `elmo-fast COMMAND --help` lists the options of a command; they "
+        description="Run, train and evaluate ELMo. `elmo-fast COMMAND --help` lists the options of a command; they "
         "may be written with hyphens or underscores (--weight-file, --weight_file).",
     )
     top.add_argument("--version", action="version", version=f"elmo-fast {__version__}")

@@ -254,26 +254,23 @@ class CharacterEncoder(nn.Module):
 
     def _encode(self, rows: Tensor, count: Tensor | None = None) -> Tensor:
         """Encode distinct words [N, S] to vectors [N, D]; those from `count` on are zeros or unused."""
-        if not self._reads_lexicons:
-            return self._combined(self._convolved(rows, count), self._highways.layers, self._projection, count)
         parts = [] if self._word_vectors is None else [F.embedding(rows[:, -1], self._word_vectors)]
         if self._characters is not None:
-            parts.append(self._combined(self._convolved(rows[:, :-1], count), self._highways.layers, None, count))
+            convolutions = self._convolutions
+            features = ops.char_cnn(
+                rows[:, :-1] if self._reads_lexicons else rows,
+                self._char_embedding_weights,
+                [c.weight for c in convolutions],
+                [c.bias for c in convolutions],  # type: ignore[misc]
+                activation=self._characters.activation,
+                precision=self.precision,
+                count=count,
+                backend=ops.backend_for("char_cnn", self.backend),
+            )
+            if not self._reads_lexicons:
+                return self._combined(features, self._highways.layers, self._projection, count)
+            parts.append(self._combined(features, self._highways.layers, None, count))
         return self._combined(torch.cat(parts, dim=1), [], self._projection, count)
-
-    def _convolved(self, rows: Tensor, count: Tensor | None) -> Tensor:
-        assert self._characters is not None
-        convolutions = self._convolutions
-        return ops.char_cnn(
-            rows,
-            self._char_embedding_weights,
-            [c.weight for c in convolutions],
-            [c.bias for c in convolutions],  # type: ignore[misc]
-            activation=self._characters.activation,
-            precision=self.precision,
-            count=count,
-            backend=ops.backend_for("char_cnn", self.backend),
-        )
 
     def _combined(
         self, features: Tensor, layers: list[nn.Linear], projection: nn.Linear | None, count: Tensor | None

@@ -14,14 +14,15 @@ from safetensors.numpy import load_file
 
 from elmo_fast.cli.main import main
 from elmo_fast.modules import ElmoEmbedder
-from tests.cli.conftest import SENTENCES, pair
+from tests.cli.conftest import SENTENCES, pair, ran, refused
+from tests.command_line import elmo_fast
 
 TOKENS = [sentence.split() for sentence in SENTENCES]
 KINDS = {"--all": lambda v: v, "--top": lambda v: v[-1], "--average": lambda v: np.average(v, axis=0)}
 
 
 def embed(text, out, toy, *words):
-    assert main(["embed", text, str(out), *pair(toy), "-q", *words]) == 0
+    ran("embed", text, out, *pair(toy), "-q", *words)
     return out
 
 
@@ -77,15 +78,16 @@ def test_flat_formats_hold_all_tokens_and_offsets(text, toy, tmp_path, name, wor
 @pytest.mark.filterwarnings("always:.* blank lines skipped")
 @pytest.mark.parametrize("name", ["hdf5", "hdf5-flat", "safetensors", "npz"])
 @pytest.mark.parametrize("words", [["--all", "--stateful"], ["--average", "--stateful"], ["--all"]])
-def test_blank_lines_are_skipped_and_keep_their_numbers(toy, tmp_path, capsys, name, words):
+def test_blank_lines_are_skipped_and_keep_their_numbers(toy, tmp_path, name, words):
     """The other sentences have the vectors that they have without blank lines."""
     lines = ["", "The cat sat .", "", "  ", "A dog", "The cat sat .", ""]
     there = [index for index, line in enumerate(lines) if line.strip()]
-    files = []
+    files, said = [], ""
     for kind, kept in (("blank", lines), ("plain", [lines[index] for index in there])):
         (tmp_path / kind).write_text("".join(f"{line}\n" for line in kept))
-        files.append(embed(str(tmp_path / kind), tmp_path / f"{kind}-out", toy, *words, "--format", name))
-    assert capsys.readouterr().err.count("blank: 4 blank lines skipped (line 1, 3, 4, 7)") == 1
+        files.append(tmp_path / f"{kind}-out")
+        said += ran("embed", tmp_path / kind, files[-1], *pair(toy), "-q", *words, "--format", name).stderr
+    assert said.count("blank: 4 blank lines skipped (line 1, 3, 4, 7)") == 1
     if name != "hdf5":
         (vectors, offsets), (plain, _) = (flat(file, name) for file in files)
         np.testing.assert_allclose(vectors, plain, atol=0 if "--stateful" in words else 1e-6)
@@ -109,7 +111,7 @@ def test_blank_lines_are_skipped_and_keep_their_numbers(toy, tmp_path, capsys, n
 )
 def test_datasets_are_named_by_sentences_or_numbers_alone(toy, tmp_path, option, names):
     (tmp_path / "in.txt").write_text("\nB\n\n The : cat  \n")
-    with h5py.File(embed(str(tmp_path / "in.txt"), tmp_path / "out", toy, "--top", option)) as file:
+    with h5py.File(embed(tmp_path / "in.txt", tmp_path / "out", toy, "--top", option)) as file:
         assert set(file) == names
         assert {len(file[name]) for name in file} - {0} == {1, 3}
 
@@ -117,31 +119,27 @@ def test_datasets_are_named_by_sentences_or_numbers_alone(toy, tmp_path, option,
 @pytest.mark.parametrize(
     ("output", "words", "written"),
     [
-        ("a.hdf5", [], "hdf5"),
-        ("a.h5", ["--format", "hdf5-flat"], "hdf5-flat"),
-        ("a.npz", [], "npz"),
-        ("a.NPZ", ["--format", "npz"], "npz"),
-        ("a.safetensors", [], "safetensors"),
-        ("a", ["--format", "safetensors"], "safetensors"),
-        ("a", [], "hdf5"),
-        ("a.txt", [], "a.txt: the name must end in .hdf5, .h5, .npz, .safetensors, .parquet, which say the format"),
-        ("a.txt", ["--format", "npz"], "a.txt: the name must end in .hdf5"),
-        ("a.npz", ["--format", "hdf5"], "a.npz: the name says the format npz, and file_format=hdf5;"),
-        ("a.hdf5", ["--format", "npz"], "a.hdf5: the name says the format hdf5, and file_format=npz;"),
+        ("a.hdf5", "", "hdf5"),
+        ("a.h5", "--format hdf5-flat", "hdf5-flat"),
+        ("a.npz", "", "npz"),
+        ("a.NPZ", "--format npz", "npz"),
+        ("a.safetensors", "", "safetensors"),
+        ("a", "--format safetensors", "safetensors"),
+        ("a", "", "hdf5"),
+        ("a.txt", "", "a.txt: the name must end in .hdf5, .h5, .npz, .safetensors, .parquet, which say the format"),
+        ("a.txt", "--format npz", "a.txt: the name must end in .hdf5"),
+        ("a.npz", "--format hdf5", "a.npz: the name says the format npz, and file_format=hdf5;"),
+        ("a.hdf5", "--format npz", "a.hdf5: the name says the format hdf5, and file_format=npz;"),
     ],
 )
-def test_the_name_of_the_output_says_its_format(text, toy, tmp_path, capsys, output, words, written):
-    line = ["embed", text, str(tmp_path / output), "--average", *pair(toy), *words]
-    status = main(line)
-    error = capsys.readouterr().err
+def test_the_name_of_the_output_says_its_format(text, toy, tmp_path, output, words, written):
+    done = elmo_fast("embed", text, tmp_path / output, "--average", *pair(toy), *words.split())
     if written.startswith("a."):
-        assert status == 2
-        assert len(error.splitlines()) == 1
-        assert written in error
+        refused(done, written)
         assert not (tmp_path / output).exists()
         return
-    assert status == 0, error
-    assert "warning" not in error
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
     if written == "hdf5":
         with h5py.File(tmp_path / output) as file:
             assert "sentence_to_index" in file
@@ -170,7 +168,7 @@ def test_the_text_is_read_twice(toy, tmp_path, monkeypatch, words):
     monkeypatch.setattr(source, "read_lines", lambda path: read.append(path) or plain(path))
     monkeypatch.setattr("elmo_fast.text.sentences.read_lines", lambda path: pytest.fail("read once more"))
     (tmp_path / "in.txt").write_text("a b\nc\n")
-    embed(str(tmp_path / "in.txt"), tmp_path / "out", toy, "--top", *words)
+    embed(tmp_path / "in.txt", tmp_path / "out", toy, "--top", *words)
     assert read == [str(tmp_path / "in.txt")] * 2
 
 
@@ -178,13 +176,9 @@ def test_gzip_and_standard_input_give_the_same(text, toy, tmp_path, monkeypatch)
     plain = pathlib.Path(text).read_bytes()
     (tmp_path / "in.gz").write_bytes(gzip.compress(plain))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(plain)))
-    outs = [embed(source, tmp_path / f"{i}", toy, "--top") for i, source in enumerate([text, f"{text[:-4]}.gz", "-"])]
-    files = [h5py.File(out) for out in outs]
-    for key in map(str, range(len(TOKENS))):
-        np.testing.assert_array_equal(files[0][key][()], files[1][key][()])
-        np.testing.assert_array_equal(files[0][key][()], files[2][key][()])
-    for file in files:
-        file.close()
+    sources = (text, tmp_path / "in.gz", "-")
+    outs = [embed(source, tmp_path / f"{i}", toy, "--top").read_bytes() for i, source in enumerate(sources)]
+    assert outs[0] == outs[1] == outs[2]
 
 
 def test_fasta_records_are_named_and_parquet_rows_are_lines(text, toy, tmp_path):
@@ -193,31 +187,24 @@ def test_fasta_records_are_named_and_parquet_rows_are_lines(text, toy, tmp_path)
     (tmp_path / "p.fasta").write_text(">P1 first\nMK\nV\n>P2\nKA\n")
     (tmp_path / "p.txt").write_text("M K V\nK A\n")
     parquet.write_table(pa.table({"words": TOKENS}), tmp_path / "in.parquet")
-    fasta = embed(str(tmp_path / "p.fasta"), tmp_path / "a", toy, "--all", "--format-in", "fasta")
-    table = embed(str(tmp_path / "in.parquet"), tmp_path / "c", toy, "--all", "--column", "words")
-    spaced, lines = (
-        embed(str(tmp_path / "p.txt"), tmp_path / "b", toy, "--all"),
-        embed(text, tmp_path / "d", toy, "--all"),
-    )
+    fasta = embed(tmp_path / "p.fasta", tmp_path / "a", toy, "--all", "--format-in", "fasta")
+    spaced = embed(tmp_path / "p.txt", tmp_path / "b", toy, "--all")
+    table = embed(tmp_path / "in.parquet", tmp_path / "c", toy, "--all", "--column", "words")
+    lines = embed(text, tmp_path / "d", toy, "--all")
     with h5py.File(fasta) as named, h5py.File(spaced) as numbered:
         assert list(named) == ["P1", "P2"]
         for name, number in (("P1", "0"), ("P2", "1")):
             np.testing.assert_array_equal(named[name][()], numbered[number][()])
     assert table.read_bytes() == lines.read_bytes()
-    flat_file = embed(
-        str(tmp_path / "p.fasta"), tmp_path / "e", toy, "--all", "--format-in", "fasta", "--format", "npz"
-    )
-    assert flat(flat_file, "npz")[1].tolist() == [0, 3, 5]
+    embed(tmp_path / "p.fasta", tmp_path / "e", toy, "--all", "--format-in", "fasta", "--format", "npz")
+    assert flat(tmp_path / "e", "npz")[1].tolist() == [0, 3, 5]
 
 
-def test_progress_lines_tell_rate_and_time_left(text, toy, tmp_path, capsys):
-    words = ["embed", text, str(tmp_path / "out"), "--top", *pair(toy)]
-    assert main([*words, "--file-friendly-logging", "--vocab-path", "ignored"]) == 0
-    error = capsys.readouterr().err
-    assert "of 22.0 tokens (100%)" in error
-    assert "tok/s" in error
-    assert "00:00 left" in error
-    assert "6 sentences, 22 tokens" in error
+def test_progress_lines_tell_rate_and_time_left(text, toy, tmp_path):
+    words = ["embed", text, tmp_path / "out", "--top", *pair(toy)]
+    said = ran(*words, "--file-friendly-logging", "--vocab-path", "ignored").stderr
+    for told in ("of 22.0 tokens (100%)", "tok/s", "00:00 left", "6 sentences, 22 tokens"):
+        assert told in said
 
 
 @pytest.mark.filterwarnings("always:.*blank line")
@@ -227,7 +214,7 @@ def test_one_vector_per_line(toy, tmp_path, ending, kind):
     """[lines, L, 2D] or [lines, 2D], in the lines' order; zeros of a blank line."""
     text = tmp_path / "in.txt"
     text.write_text("The cat\n\n" + "a b c\n" * 3 + "sat\n")
-    out = embed(str(text), tmp_path / f"out.{ending}", toy, kind, "--pool", "mean")
+    out = embed(text, tmp_path / f"out.{ending}", toy, kind, "--pool", "mean")
     if ending == "hdf5":
         with h5py.File(out) as file:
             found, names = file["embeddings"][()], json.loads(file["sentence_to_index"][0])
@@ -257,10 +244,9 @@ def test_a_parquet_file_has_a_row_for_each_line(text, toy, tmp_path):
         np.testing.assert_array_equal(np.array(row, np.float16), vectors.swapaxes(0, 1).astype(np.float16))
 
 
-def test_pooling_is_refused_in_parts(text, toy, tmp_path, capsys):
-    words = [*pair(toy), "--pool", "max", "--shard", "0/1"]
-    assert main(["embed", text, str(tmp_path / "out"), *words]) == 2
-    assert "--pool writes one file; leave out --shard" in capsys.readouterr().err
+def test_pooling_is_refused_in_parts(text, toy, tmp_path):
+    done = elmo_fast("embed", text, tmp_path / "out", *pair(toy), "--pool", "max", "--shard", "0/1")
+    refused(done, "--pool writes one file; leave out --shard")
 
 
 @pytest.mark.parametrize(
