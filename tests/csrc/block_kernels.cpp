@@ -100,16 +100,19 @@ void check(const char* name, BlockKernel kernel, const Shape& shape, int64_t ter
   for (auto& each : w) each = of_w.draw();
   for (auto& each : c) each = C(3);
   if (shape.special) x[(m - 1) * ldx + k - 1] = of_x.infinity, w[0] = of_w.nan;
+  std::vector<double> rows(m * k), columns(kBlock * k);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t t = 0; t < k; ++t) rows[i * k + t] = of_x.value(x[i * ldx + t]);
+  for (int64_t j = 0; j < kBlock; ++j)
+    for (int64_t t = 0; t < k; ++t) columns[j * k + t] = of_w.value(w[place(t, j, k, terms)]);
   for (const bool accumulate : {false, true}) {
     const std::vector<C> before(c.begin(), c.end());
     kernel({m, k, x.data(), ldx, w.data(), k * kGroup, accumulate, c.data(), ldc, accumulate});
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < kBlock; ++j) {
         double sum = accumulate ? static_cast<double>(before[i * ldc + j]) : 0.0, size = std::fabs(sum);
-        for (int64_t t = 0; t < k; ++t) {
-          const double product = of_x.value(x[i * ldx + t]) * of_w.value(w[place(t, j, k, terms)]);
-          sum += product, size += std::fabs(product);
-        }
+        const double *row = &rows[i * k], *column = &columns[j * k];
+        for (int64_t t = 0; t < k; ++t) sum += row[t] * column[t], size += std::fabs(row[t] * column[t]);
         check_sum(name, shape, c[i * ldc + j], sum, size);
       }
     for (int64_t i = 0; i + 1 < m; ++i)
@@ -179,6 +182,7 @@ void check_set(const std::string& name, const Shape& shape) {
 int main(int count, char** names) {
   for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 12, 13, 30, 33})
     for (const int64_t k : {4, 36, 100, 300, 1032}) {
+      if (k == 1032 && m != 1 && m != 13 && m != 33) continue;  // more units than a partial sum has: a few shapes show it
       const bool odd = (m + k / 4) % 2;  // each of the two at half of the shapes
       const Shape shape{m, k, odd, (m + k / 4) % 4 >= 2};
       if (count == 1) check_set("generic", shape), check_tiles(shape);

@@ -29,7 +29,7 @@ EVERY_SET = (
     "-mavx512bf16",
     "-Wno-maybe-uninitialized",
 )
-FLAGS = ("-std=c++20", "-O1", "-g1", "-pthread", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas")
+FLAGS = ("-std=c++20", "-Og", "-g1", "-pthread", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 _folder = tempfile.TemporaryDirectory(prefix="elmo_fast_csrc_")
 
