@@ -186,9 +186,8 @@ def _with_places(
                 f"{folder} was trained with {name} {getattr(config, name)!r}; there is no {place!r}: name its path "
                 f"with --{name}"
             )
-        config = (
-            dataclasses.replace(config, model=place) if name == "model" else dataclasses.replace(config, vectors=place)
-        )
+        moved: dict[str, Any] = {name: place}
+        config = dataclasses.replace(config, **moved)
     return dataclasses.replace(config, model=os.fspath(folder), prefix=None) if tuned else config
 
 
