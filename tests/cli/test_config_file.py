@@ -5,17 +5,8 @@ import json
 import pytest
 import yaml
 
-from elmo_fast.cli.main import main, normalised, parsers
-
-
-def told(capsys, *words):
-    """The first line on stderr of a command that ends with status 2."""
-    try:
-        status = main(list(words))
-    except SystemExit as stop:
-        status = stop.code
-    assert status == 2
-    return capsys.readouterr().err.splitlines()[0]
+from elmo_fast.cli.main import normalised, parsers
+from tests.command_line import elmo_fast
 
 
 @pytest.mark.parametrize(
@@ -35,12 +26,13 @@ def told(capsys, *words):
         ("smal", None, "--config smal: neither a file nor a preset"),
     ],
 )
-def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, name, text, wanted):
+def test_a_mistake_is_one_line(tmp_path, monkeypatch, name, text, wanted):
     monkeypatch.chdir(tmp_path)
     if text is not None:
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    line = told(capsys, "pretrain", "--config", name)
-    assert wanted in line, line
+    done = elmo_fast("pretrain", "--config", name)
+    assert done.returncode == 2
+    assert wanted in done.stderr.splitlines()[0], done.stderr
 
 
 # Words with which each command prints its configuration, different from the defaults.
@@ -84,14 +76,13 @@ def parsed(command, *words):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_print_config_shows_is_the_same_run(tmp_path, monkeypatch, capsys, command):
+def test_what_print_config_shows_is_the_same_run(tmp_path, monkeypatch, command):
     """Also as JSON and TOML, where there is no null, and with what is typed again."""
     monkeypatch.chdir(tmp_path)
     words = TYPED.get(command, "").split()
-    with pytest.raises(SystemExit) as stop:
-        main([*command.split(), *words, "--print_config"])
-    assert not stop.value.code
-    (tmp_path / "shown.yaml").write_text(shown := capsys.readouterr().out)
+    done = elmo_fast(*command.split(), *words, "--print_config")
+    assert not done.returncode
+    (tmp_path / "shown.yaml").write_text(shown := done.stdout)
     values = {name: value for name, value in yaml.safe_load(shown).items() if value is not None}
     (tmp_path / "shown.json").write_text(json.dumps(values))
     (tmp_path / "shown.toml").write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()))
@@ -111,13 +102,11 @@ def test_what_is_typed_wins_before_and_after_the_file_and_a_later_file_over_an_e
     assert parsed("embed", "in", "out", "--config", "a.yaml", "--average")["layers"] == "average"
 
 
-def test_old_names_of_options_are_taken(capsys):
+def test_old_names_of_options_are_taken():
     for words, name in (
         ("report --train a --dev b --test=c --columns d", "train_path"),
         ("convert --outdir a --to hdf5", "out_dir"),
     ):
         command, *typed = words.split()
         assert parsed(command, *typed)[name] == "a"
-    with pytest.raises(SystemExit):
-        main(["report", "--help"])
-    assert "--train " not in capsys.readouterr().out
+    assert "--train " not in elmo_fast("report", "--help").stdout

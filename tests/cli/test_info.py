@@ -3,22 +3,17 @@
 import pytest
 
 from elmo_fast.cli import info
-from elmo_fast.cli.main import main
-from elmo_fast.ops import PRECISIONS, op_names
-from tests.cli.conftest import pair
+from elmo_fast.ops import PRECISIONS, _cpu_products, _native, op_names
+from tests.cli.conftest import pair, ran, refused
+from tests.command_line import elmo_fast
 from tests.manylangs import write_model
 
-
-@pytest.fixture
-def model(toy):
-    return [*pair(toy)]
+needs_extension = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 
 
-def test_info_tells_every_op_and_precision(capsys, monkeypatch):
-    assert main(["info"]) == 0
-    out = capsys.readouterr().out
-    for name in [*op_names(), *PRECISIONS, "torch ", "CPU: "]:
-        assert name in out
+def test_info_tells_every_op_and_precision():
+    told = ran("info").stdout
+    assert [name for name in [*op_names(), *PRECISIONS, "torch ", "CPU: "] if name not in told] == []
 
 
 def test_info_tells_an_arm_cpu_what_it_has(monkeypatch, tmp_path):
@@ -28,60 +23,43 @@ def test_info_tells_an_arm_cpu_what_it_has(monkeypatch, tmp_path):
     assert info.machine()[3] == "     has asimd bf16 | lacks i8mm"
 
 
-def test_info_tells_what_a_model_is(model, tmp_path, capsys):
+def test_info_tells_what_a_model_is(toy, tmp_path):
     """Of any format, read and checked as a whole; a damaged one is refused."""
-    folder = write_model(tmp_path / "lexicons", encoder="lstm")
+    model = ["--model", write_model(tmp_path / "lexicons", encoder="lstm")]
     for words, wanted in (
-        (model, ["characters: vectors of", "clips: cell 3"]),
-        (
-            ["--model", str(folder)],
-            ["lexicons: 13 characters and 8 words", "reads both directions", "clips: cell none"],
-        ),
+        (pair(toy), ["characters: vectors of", "clips: cell 3"]),
+        (model, ["lexicons: 13 characters and 8 words", "reads both directions", "clips: cell none"]),
     ):
-        assert main(["info", *words]) == 0
-        out = capsys.readouterr().out
-        assert [each for each in wanted if each not in out] == []
-    (folder / "encoder.pkl").write_bytes(b"")
-    assert main(["info", "--model", str(folder)]) == 2
-    assert "encoder.pkl: not a torch.save file, or damaged" in capsys.readouterr().err
+        told = ran("info", *words).stdout
+        assert [each for each in wanted if each not in told] == []
+    (model[1] / "encoder.pkl").write_bytes(b"")
+    refused(elmo_fast("info", *model), "encoder.pkl: not a torch.save file, or damaged")
 
 
-def test_info_says_that_its_speeds_are_another_cpus(capsys, monkeypatch):
+@needs_extension
+def test_info_says_that_its_speeds_are_another_cpus(monkeypatch):
     """Nothing is said of the speed of a precision except under the name of the CPU that was measured."""
-    from elmo_fast.ops import _cpu_products, _native
-
-    if _native.C is None:
-        pytest.skip(str(_native.WHY_NOT))
     monkeypatch.setattr(_native.C, "isa", lambda: "avx512_bf16")
-    assert main(["info"]) == 0
-    before, after = capsys.readouterr().out.split(
-        f"speeds of this instruction set on {_cpu_products.MEASURED_ON} (this CPU"
-    )
-    assert "was not measured):\n    bfloat16: 1.8 times as fast as float32 in batches of 32" in after
+    told = f"speeds of this instruction set on {_cpu_products.MEASURED_ON} (this CPU was not measured):\n"
+    before, after = ran("info").stdout.split(told)
+    assert after.startswith("    bfloat16: 1.8 times as fast as float32 in batches of 32")
     assert "as fast as" not in before
 
 
-def test_info_tells_whether_there_are_cuda_kernels(capsys, monkeypatch):
+@needs_extension
+@pytest.mark.parametrize(("built", "wanted"), [(True, "in it"), (False, "none: nvcc was away")])
+def test_info_tells_whether_there_are_cuda_kernels(monkeypatch, built, wanted):
     """That the extension holds them, or in one sentence why not."""
-    from elmo_fast.ops import _native
-
-    if _native.C is None:
-        pytest.skip(str(_native.WHY_NOT))
-    for built, wanted in ((True, "CUDA C++ kernels: in it"), (False, "CUDA C++ kernels: none: nvcc was away")):
-        monkeypatch.setattr(_native.C, "has_cuda", built)
-        monkeypatch.setattr(_native.C, "why_no_cuda", None if built else "nvcc was away")
-        assert main(["info"]) == 0
-        assert wanted in capsys.readouterr().out
+    monkeypatch.setattr(_native.C, "has_cuda", built)
+    monkeypatch.setattr(_native.C, "why_no_cuda", None if built else "nvcc was away")
+    assert f"CUDA C++ kernels: {wanted}" in ran("info").stdout
 
 
-def test_info_says_why_the_extension_is_missing(capsys, monkeypatch):
+def test_info_says_why_the_extension_is_missing(monkeypatch):
     """Once, above the ops, each of which says that there is none."""
-    from elmo_fast.ops import _native
-
     monkeypatch.setattr(_native, "C", None)
     monkeypatch.setattr(_native, "WHY_NOT", "no compiler was found")
-    assert main(["info"]) == 0
-    out = capsys.readouterr().out
-    assert "C++ extension: no: no compiler was found" in out
-    assert out.count("no compiler was found") == 1
-    assert out.count("reference (not native: no C++ extension)\n") >= 14
+    told = ran("info").stdout
+    assert "C++ extension: no: no compiler was found" in told
+    assert told.count("no compiler was found") == 1
+    assert told.count("reference (not native: no C++ extension)\n") >= 14

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from elmo_fast import threads
-from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
-from tests.cli.conftest import pair
+from tests.cli.conftest import pair, ran
+from tests.command_line import elmo_fast
 
 
 @pytest.fixture
@@ -28,11 +28,9 @@ def machine(monkeypatch):
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "100000"])
-def test_so_many_threads_are_refused(tmp_path, text, toy, capsys, count):
-    words = ["embed", text, str(tmp_path / "out"), "--top", *pair(toy)]
+def test_so_many_threads_are_refused(tmp_path, text, toy, count):
     before = torch.get_num_threads()
-    assert main([*words, "--threads", count]) == 2
-    error = capsys.readouterr().err
+    error = elmo_fast("embed", text, tmp_path / "out", "--top", *pair(toy), "--threads", count).stderr
     assert re.search(rf"--threads must be 1 to \d+ on this machine of \d+ processors; got {count}\n", error)
     assert torch.get_num_threads() == before
 
@@ -75,19 +73,12 @@ def test_work_of_others_is_seen_and_own_work_is_not(monkeypatch):
     assert threads.busy_processors(ten_ago._replace(busy=since.busy)) == 0
 
 
-@pytest.mark.parametrize("given", [None, "2"])
-def test_the_opening_line_says_how_many_and_why(machine, tmp_path, text, toy, capsys, given):
+@pytest.mark.parametrize(("given", "used"), [([], 1), (["--threads", 2], 2)])
+def test_the_opening_line_says_how_many_and_why(machine, tmp_path, text, toy, given, used):
     machine(2, 1.6)
-    words = ["embed", text, str(tmp_path / "out"), "--top", *pair(toy)]
-    before = torch.get_num_threads()
-    try:
-        assert main([*words, *(["--threads", given] if given else [])]) == 0
-        used = torch.get_num_threads()
-    finally:
-        torch.set_num_threads(before)
-    said = capsys.readouterr().err
+    said = ran("embed", text, tmp_path / "out", "--top", *pair(toy), *given).stderr
     line = "cpu    threads: 1: other programs use 1.6 of 2 CPUs (--threads N sets the number)\n"
-    assert (line in said, used) == ((False, 2) if given else (True, 1))
+    assert (line in said, torch.get_num_threads()) == (not given, used)
 
 
 def test_waiting_threads_sleep_where_that_can_still_be_chosen(monkeypatch):

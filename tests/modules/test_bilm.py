@@ -92,22 +92,6 @@ def test_rounded_operands_stay_near(files, precision, bound):
     assert 1e-5 < (exact - rounded).abs().max() < bound
 
 
-def test_padding_rows_and_columns_change_nothing(files):
-    """A batch padded to twice its length, or with an empty sentence beside it, gives the same vectors."""
-    options_file, weight_file = files()
-    ids = batch_to_ids(BATCHES[0])
-    wanted = BiLM(options_file, weight_file)(ids)
-    padded = torch.cat([ids, torch.zeros_like(ids)], dim=1)
-    padded = torch.cat([padded, torch.zeros_like(padded[:1])])
-    output = BiLM(options_file, weight_file)(padded)
-    time = ids.shape[1] + 2
-    for ours, theirs in zip(output["activations"], wanted["activations"], strict=True):
-        torch.testing.assert_close(ours[:3, :time], theirs, rtol=1e-6, atol=1e-6)
-        assert not ours[:3, time:].any()
-        assert not ours[3, 2:].any()
-    assert output["mask"][3].sum() == 2
-
-
 def test_cached_words(files):
     """word_inputs give what the characters give; one outside the cache falls back to them; without a cache they do."""
     options_file, weight_file = files()

@@ -33,18 +33,6 @@ def test_arrays_equal_the_judge(files):
             np.testing.assert_allclose(ours, truth, rtol=2e-6, atol=2e-6)
 
 
-def test_sentences_run_in_batches_in_order(files):
-    options_file, weight_file = files()
-    sentences = [line.split() for line in LINES]
-    wanted = ElmoEmbedder(options_file, weight_file)
-    wanted = [*wanted.embed_batch(sentences[:3]), *wanted.embed_batch(sentences[3:])]
-    got = list(ElmoEmbedder(options_file, weight_file).embed_sentences(iter(sentences), batch_size=3))
-    for ours, theirs in zip(got, wanted, strict=True):
-        assert np.array_equal(ours, theirs)
-    with pytest.raises(ElmoFastError, match="batch_size must be 1 or more; got 0"):
-        next(ElmoEmbedder(options_file, weight_file).embed_sentences(sentences, 0))
-
-
 def test_empty_sentences(files):
     """[layers, 0, 2D] of the model's own size; alone it leaves the state as it is, beside others it is run."""
     embedder = ElmoEmbedder(*files(proj=6))
