@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 
 import pytest
 import torch
@@ -166,6 +167,26 @@ def test_distinct_words_that_the_loader_counts_give_the_same_step(parts):
             forward, backward, norm, state = step(batch, state, number)
         results.append((forward, backward, norm, *state, model.state_dict()))
     torch.testing.assert_close(results[1], results[0], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("loss", ["sampled_softmax", "negative_sampling", "full_softmax"])
+def test_words_sampled_ahead_are_those_of_the_step(loss):
+    """In the order of steps, of which one is left out, as after a resume; a thread samples all but two of them."""
+    results, threads = [], []
+    for ahead in (False, True):
+        torch.manual_seed(3)
+        corpus, config = toy_corpus(), toy_config(loss=loss)
+        model = make_language_model(config, len(corpus.vocabulary), counts=target_counts(corpus))
+        batches = toy_batches(config, corpus)
+        step, state, draw = toy_step(model), None, model.loss.draw
+        step.samples_ahead = ahead
+        model.loss.draw = lambda *each, draw=draw: threads.append(threading.current_thread()) or draw(*each)
+        for number in (0, 1, 2, 4, 5):
+            state = step(batches[number % len(batches)], state, number).state
+        results.append([*state, *model.state_dict().values()])
+    assert all(map(torch.equal, *results))
+    assert [each is threading.main_thread() for each in threads[10:14]] == [True, True, False, False]
+    assert sum(each is threading.main_thread() for each in threads[10:]) == 4
 
 
 # 640 words of 64 numbers, most of them of few words: torch adds what is smaller on one thread.
