@@ -34,14 +34,14 @@ def named(arguments: Any, *names: str) -> dict[str, Any]:
 
 
 def logger() -> logging.Logger:
-    """Return the logger of the command line: info by default, warnings with -q, everything with -v, on stderr."""
+    """Return the logger of the command line: info by default, warnings with -q, on stderr."""
     return logging.getLogger("elmo_fast")
 
 
 def set_up_logging(arguments: Any) -> None:
-    """Apply -v and -q."""
+    """Apply -q."""
     log = logger()
-    log.setLevel(logging.DEBUG if arguments.verbose else logging.WARNING if arguments.quiet else logging.INFO)
+    log.setLevel(logging.WARNING if arguments.quiet else logging.INFO)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     log.handlers[:] = [handler]

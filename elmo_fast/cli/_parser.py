@@ -124,11 +124,10 @@ class Parser(jsonargparse.ArgumentParser):
         self.presets: dict[str, str] = {}  # what --config also takes: name -> file
 
     def common(self) -> None:
-        """Add what every command has: --config, --print_config, -v and -q."""
+        """Add what every command has: --config, --print_config and -q."""
         configs = "YAML, JSON or TOML file of these options; those typed stand above it"
         self.add_argument("--config", action=ConfigFile, help=configs)
         self._option_string_actions["--print_config"].help = "print the options in force, as YAML, and exit"
-        self.add_argument("-v", "--verbose", action="store_true", help="print more")
         self.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
 
     def shared(self, *names: str, **changed: Any) -> None:

@@ -18,6 +18,7 @@ from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.language_model import options_of
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.progress import duration
+from elmo_fast.threads import unhindered_threads
 
 # A vocabulary made for a text leaves less of it out.
 MUCH_UNKNOWN = 0.2
@@ -142,6 +143,12 @@ def describe_model(
             f"WARNING {size(left)} are left to this process: memory will run out; lower batch_size, "
             "raise micro_batches, or take a smaller model or vocabulary"
         )
+    if device.type == "cpu" and config.run.threads is None:
+        # Not chosen here: another number of threads may round sums differently when the run resumes.
+        threads = torch.get_num_threads()
+        free, why = unhindered_threads(threads)
+        if free < threads:
+            lines.append(f"SLOWER {threads} threads wait for each other: {why}; --threads {free} may be faster")
     return [
         *lines,
         f"batch  {optimizer.batch_size} rows x {optimizer.unroll_steps} = "

@@ -128,7 +128,7 @@ def test_programming_errors_keep_their_traceback(command):
 def test_help_lists_no_option_that_does_nothing():
     for words in ("merge", "convert", "download", "upload", "vocab", "prepare", "plot layers", "report"):
         told = elmo_fast(*words.split(), "--help").stdout
-        assert "--verbose" in told
+        assert "--quiet" in told
         assert "--device" not in told
         assert "--seed " not in told
 

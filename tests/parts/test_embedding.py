@@ -72,7 +72,7 @@ def test_processes_share_the_parts(place, tmp_path):
     logs = [tmp_path / f"log-{index}" for index in range(3)]
 
     def worker(index):
-        done = embed(place, tmp_path / "out", "--shard", f"{index}/3", "--verbose")
+        done = embed(place, tmp_path / "out", "--shard", f"{index}/3")
         logs[index].write_text(done.stderr)
         assert done.returncode == 0, done.stderr
 
@@ -122,7 +122,7 @@ def test_a_killed_process_resumes(place, tmp_path):
     (folder / ".claims" / "part-00001").write_text("{}")
     assert "1 of 7 parts are there; run the same" in elmo_fast("merge", folder, tmp_path / "merged").stderr
     stamp = (folder / "part-00000" / "vectors.safetensors").stat().st_mtime_ns
-    done = embed(place, folder, "--shard", "0/1", "-v")
+    done = embed(place, folder, "--shard", "0/1")
     assert "1 of 7 parts are there" in done.stderr
     assert "wrote 6 of 7 parts" in done.stderr
     assert (folder / "part-00000" / "vectors.safetensors").stat().st_mtime_ns == stamp

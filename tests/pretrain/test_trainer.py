@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 
+from elmo_fast import threads
 from elmo_fast.checkpoints import model_folder, saved_steps
 from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
@@ -17,7 +18,8 @@ from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model, options_of
 from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.optimizer import AdaGrad
-from elmo_fast.pretrain.plan import planned_steps
+from elmo_fast.pretrain.plan import describe_model, planned_steps
+from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.run import dry_run, pretrain
 from elmo_fast.pretrain.trainer import LanguageModelTrainer, train
 from elmo_fast.text import Vocabulary
@@ -221,6 +223,22 @@ def test_the_memory_announced_is_the_memory_shown(tmp_path):
     announced = float(re.search(r"memory about ([\d.]+) MiB per process: Python and the text", done.stderr)[1])
     shown = 1024 * float(re.search(r"\| memory ([\d.]+) GiB", done.stderr)[1])
     assert announced == pytest.approx(shown, rel=0.2)
+
+
+def test_threads_that_wait_for_each_other_are_reported(tmp_path, monkeypatch):
+    """Other programs keep one of two processors busy; a number that the user gave is not questioned."""
+    for name in threads.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(threads, "processors", lambda: {0, 1})
+    monkeypatch.setattr(threads, "busy_processors", lambda: 1.0)
+    config, slow = toy_config(tmp_path), "SLOWER 2 threads wait for each other: other programs use 1.0 of 2 CPUs"
+    with threads.torch_threads(2):
+        lines = describe_model(config, 20, Processes(), torch.device("cpu"))
+        assert f"{slow}; --threads 1 may be faster" in lines
+        config.run.threads = 2
+        assert not any(
+            line.startswith("SLOWER") for line in describe_model(config, 20, Processes(), torch.device("cpu"))
+        )
 
 
 def test_planned_steps_count_every_position_unless_told_the_words():
