@@ -110,8 +110,8 @@ def resolve_model(arguments: Any, default: str | None = None) -> None:
     paths = {"model": model, "options_file": pair[0], "weight_file": pair[1], "softmax_file": softmax}
     for name, path in paths.items():
         if path is not None and "://" not in path and not os.path.exists(path):
-            wanted = "the folder or the archive of a model" if name == "model" else "a file"
-            raise ElmoFastError(f"--{name} must be {wanted}; {no_model(path)}")
+            expected = "the folder or the archive of a model" if name == "model" else "a file"
+            raise ElmoFastError(f"--{name} must be {expected}; {no_model(path)}")
     if model is not None:
         folder = os.fspath(model_files(model)[0].parent)
         if os.path.isdir(model) and not os.path.samefile(folder, model):

@@ -29,18 +29,18 @@ def run_check(arguments: Any) -> int:
     """
     from elmo_fast.ops.cases import CASES
 
-    def tell(check: Check, found: str) -> None:
+    def report_check(check: Check, result: str) -> None:
         op, backend, precision = check
-        print(f"{op:<22}{backend:<9}{precision if CASES[op][1] else '':<15}{found}", flush=True)
+        print(f"{op:<22}{backend:<9}{precision if CASES[op][1] else '':<15}{result}", flush=True)
 
     device = _common.set_up(arguments)
     checks, reasons = checks_on(device)
     for check, reason in reasons.items():
-        tell(check, f"cannot run: {reason}")
+        report_check(check, f"cannot run: {reason}")
     wrong = 0
     for check, why in results(checks, device):
         wrong += why is not None
-        tell(check, "right" if why is None else f"WRONG: {why}")
+        report_check(check, "right" if why is None else f"WRONG: {why}")
     print(f"{len(checks) - wrong} right, {wrong} wrong on {device}")
     passed = len(checks) > 0 and wrong == 0
     if device.type == "cuda":

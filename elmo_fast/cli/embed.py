@@ -147,8 +147,10 @@ def _embed_alone(arguments: Any, source: Source) -> None:
             pool=arguments.pool,
             progress=progress.reach,
         )
-    told = f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({int(progress.rate)} tok/s)"
-    _common.logger().info("%s: %s", arguments.output_file, told)
+    summary = (
+        f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({int(progress.rate)} tok/s)"
+    )
+    _common.logger().info("%s: %s", arguments.output_file, summary)
 
 
 def _embed_parts(arguments: Any, source: Source, place: Place) -> None:
@@ -173,8 +175,8 @@ def _embed_parts(arguments: Any, source: Source, place: Place) -> None:
             progress=progress.reach,
             say=_common.logger().info,
         )
-    told = f"{written.parts} of {written.all_parts} parts, {written.tokens} tokens in {duration(progress.seconds)}"
-    _common.logger().info("%s: process %d of %d wrote %s", arguments.output_file, *place[:2], told)
+    summary = f"{written.parts} of {written.all_parts} parts, {written.tokens} tokens in {duration(progress.seconds)}"
+    _common.logger().info("%s: process %d of %d wrote %s", arguments.output_file, *place[:2], summary)
 
 
 def _embed_on_cluster(arguments: Any) -> None:
@@ -207,10 +209,10 @@ def place_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> 
     with several tasks. Raises ElmoFastError for another text, or i outside 0 to N - 1.
     """
     if shard is not None:
-        found = re.fullmatch(r"(\d+)/(\d+)", shard)
-        if found is None or not int(found[1]) < int(found[2]):
+        match = re.fullmatch(r"(\d+)/(\d+)", shard)
+        if match is None or not int(match[1]) < int(match[2]):
             raise ElmoFastError(f"--shard must be i/N with i from 0 to N-1, such as 0/4; got {shard!r}")
-        return Place(int(found[1]), int(found[2]))
+        return Place(int(match[1]), int(match[2]))
     return place_by_torchrun(environment) or place_by_srun(environment)
 
 

@@ -55,9 +55,9 @@ def machine() -> list[str]:
     text = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.is_file() else ""
     about = dict(re.findall(r"^(model name|flags|Features)\s*: (.*)$", text, re.MULTILINE))
     flags = about.get("Features" if on_arm() else "flags", "").split()
-    has, lacks = list[str](), list[str]()
+    present, missing = list[str](), list[str]()
     for flag in ARM_FLAGS if on_arm() else X86_FLAGS:
-        (has if flag in flags else lacks).append(flag)
+        (present if flag in flags else missing).append(flag)
     cpu = f"torch: {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
     gpus = [f"GPU {i}: {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
     extension = [f"C++ extension: no: {_native.WHY_NOT}"]
@@ -68,7 +68,7 @@ def machine() -> list[str]:
         f"elmo-fast {__version__} | Python {platform.python_version()} | {platform.platform()}",
         " | ".join(versions),
         f"CPU: {about.get('model name', platform.machine())} | {cpu}",
-        f"     has {' '.join(has) or 'none that the kernels use'} | lacks {' '.join(lacks) or 'nothing'}",
+        f"     has {' '.join(present) or 'none that the kernels use'} | lacks {' '.join(missing) or 'nothing'}",
         *(gpus or ["GPU: none that torch sees"]),
         *extension,
     ]

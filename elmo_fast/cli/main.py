@@ -116,11 +116,11 @@ def parsers(chosen: str | None = None) -> dict[str, Parser]:
         "may be written with hyphens or underscores (--weight-file, --weight_file).",
     )
     top.add_argument("--version", action="version", version=f"elmo-fast {__version__}")
-    found, menus = {"": top}, {"": top.add_subcommands(dest="command", metavar="COMMAND")}
+    parsers_by_name, menus = {"": top}, {"": top.add_subcommands(dest="command", metavar="COMMAND")}
     for name, (_, sentence) in COMMANDS.items():
         group, _, word = name.rpartition(" ")
         if chosen in (None, name.split()[0]):
-            parser = found[name] = parser_of(name)
+            parser = parsers_by_name[name] = parser_of(name)
         elif group:
             continue
         else:
@@ -128,9 +128,9 @@ def parsers(chosen: str | None = None) -> dict[str, Parser]:
         aliases = [alias for alias, command in ALIASES.items() if command == name]
         menus[group].add_subcommand(word, parser, help=sentence, aliases=aliases)
         parser.prog = f"elmo-fast {name}"
-        if name in GROUPS and name in found:
+        if name in GROUPS and name in parsers_by_name:
             menus[name] = parser.add_subcommands(dest="kind", metavar="KIND")
-    return found
+    return parsers_by_name
 
 
 def normalised(argv: Sequence[str]) -> list[str]:

@@ -27,9 +27,9 @@ def run_models(arguments: Any) -> None:
     for name, model in PUBLISHED.items():
         folder = cached_folder(name)
         cached = all((folder / file).is_file() for file in (model.options, model.weights))
-        told = "unknown" if model.millions is None else f"about {size(4e6 * model.millions)}"
+        size_text = "unknown" if model.millions is None else f"about {size(4e6 * model.millions)}"
         rows.append(
-            (name, _size_of(folder) if cached else told, str(folder) if cached else "not downloaded", model.text)
+            (name, _size_of(folder) if cached else size_text, str(folder) if cached else "not downloaded", model.text)
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -194,10 +194,10 @@ def write(to: str, folder: pathlib.Path, state: Any, options: Any, precision: st
     if to == "safetensors":
         save_folder(folder, state, options, precision=precision)
     else:
-        kept = bilm_part(state)
-        if left := sorted(state.keys() - kept.keys()):
+        weights = bilm_part(state)
+        if left := sorted(state.keys() - weights.keys()):
             _common.logger().warning("bilm-tf's format cannot store %s: left out", ", ".join(left))
-        write_bilm_hdf5(folder / "weights.hdf5", kept, options, softmax_file=folder / "softmax.hdf5")
+        write_bilm_hdf5(folder / "weights.hdf5", weights, options, softmax_file=folder / "softmax.hdf5")
         write_options(folder / "options.json", options.with_n_characters(262))
     return [folder / name for name in WRITTEN[to] if (folder / name).exists()]
 

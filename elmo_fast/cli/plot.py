@@ -67,10 +67,10 @@ def _of_file(arguments: Any, words: list[str]) -> Labelled:
     missing = [word for word in words if word not in vectors.index]
     if missing:
         more = f" and {len(missing) - SHOWN_MISSING} more" if len(missing) > SHOWN_MISSING else ""
-        said = f"{arguments.vectors} has no vector for {', '.join(map(repr, missing[:SHOWN_MISSING]))}{more}"
+        message = f"{arguments.vectors} has no vector for {', '.join(map(repr, missing[:SHOWN_MISSING]))}{more}"
         if len(missing) == len(words):
-            raise ElmoFastError(said)
-        _common.logger().warning("%s", said)
+            raise ElmoFastError(message)
+        _common.logger().warning("%s", message)
     words = [word for word in words if word in vectors.index][: arguments.count]
     return (words, vectors.matrix[[vectors.index[word] for word in words]], {})
 
@@ -132,7 +132,7 @@ def run_layers(arguments: Any) -> None:
     print(arguments.output)
 
 
-SHOWN = 20
+MOST_LISTED = 20
 
 
 def words_options(parser: Parser) -> None:
@@ -155,10 +155,10 @@ def run_words(arguments: Any) -> None:
     format_of(arguments.output)
     words, matrix, _ = read_vectors(arguments)
     options = _common.named(arguments, "method", "seed", "most_labels", "title")
-    drawn = words_picture(words, matrix, arguments.output, **options)
-    if drawn.omitted:
-        shown = ", ".join(drawn.omitted[:SHOWN]) + (" ..." if len(drawn.omitted) > SHOWN else "")
-        _common.logger().info("no room for %d labels: %s", len(drawn.omitted), shown)
+    result = words_picture(words, matrix, arguments.output, **options)
+    if result.omitted:
+        omitted = ", ".join(result.omitted[:MOST_LISTED]) + (" ..." if len(result.omitted) > MOST_LISTED else "")
+        _common.logger().info("no room for %d labels: %s", len(result.omitted), omitted)
     print(arguments.output)
 
 

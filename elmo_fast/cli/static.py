@@ -133,8 +133,8 @@ def run_train(arguments: Any) -> None:
     write_vectors(arguments, vectors)
     if arguments.results is not None:
         about = _common.named(arguments, "algo", "train_prefix", "output")
-        told = {**about, "words": len(vectors), "settings": settings, "passes": passes}
-        write_json(arguments.results, told, indent=2)
+        content = {**about, "words": len(vectors), "settings": settings, "passes": passes}
+        write_json(arguments.results, content, indent=2)
 
 
 def eval_options(parser: Parser) -> None:
@@ -181,7 +181,7 @@ def similarity(arguments: Any, vectors: Any, pairs: list[str]) -> dict[str, Any]
 
     width = max(len("similarity"), *(len(os.path.basename(path)) for path in pairs))
     print(f"{'similarity':<{width}}   pearson  spearman  coverage  compared / pairs")
-    found = {}
+    results = {}
     for path in pairs:
         options = _common.named(arguments, "restrict_vocab", "case_insensitive")
         scores = evaluate_similarity(vectors, path, unknown_as_zero=arguments.unknown_as_wrong, **options)
@@ -189,8 +189,8 @@ def similarity(arguments: Any, vectors: Any, pairs: list[str]) -> dict[str, Any]
         both = [f"{'none' if value != value else f'{value:.4f}':>8}" for value in scores[:2]]
         numbers = f"{'  '.join(both)}  {scores.coverage:8.1%}"
         print(f"{name:<{width}}  {numbers}  {scores.compared} / {scores.pairs}")
-        found[name] = scores.as_dict()
-    return found
+        results[name] = scores.as_dict()
+    return results
 
 
 def neighbours_options(parser: Parser) -> None:
@@ -224,16 +224,16 @@ def run_neighbours(arguments: Any) -> None:
     vectors = read_vectors(arguments)
     # A vectors file can contain words with spaces; several words in one argument are split.
     words = [word for each in arguments.words for word in ([each] if each in vectors else each.split())]
-    found = dict(zip(words, nearest_words(vectors, words, arguments.topn), strict=True))
+    results = dict(zip(words, nearest_words(vectors, words, arguments.topn), strict=True))
     if signed:
         plus, minus = ([word for sign, word in zip(signs, terms, strict=True) if sign == kind] for kind in "+-")
-        found[" ".join(signed)] = most_similar(vectors, plus, minus, arguments.topn)
-    for asked, neighbours in found.items():
+        results[" ".join(signed)] = most_similar(vectors, plus, minus, arguments.topn)
+    for asked, neighbours in results.items():
         print(asked)
         for rank, (other, cosine) in enumerate(neighbours, start=1):
             print(f"{rank:>3}  {cosine:.4f}  {other}")
     if arguments.results is not None:
-        as_json = {asked: [{"word": o, "cosine": c} for o, c in near] for asked, near in found.items()}
+        as_json = {asked: [{"word": o, "cosine": c} for o, c in near] for asked, near in results.items()}
         write_json(arguments.results, as_json, indent=2)
 
 

@@ -38,12 +38,12 @@ def run_neighbours(arguments: Any) -> None:
         with _common.Progress(arguments) as progress:
             layers = _common.layer_of(arguments.layer)
             options = _common.named(arguments, "topn", "cache", "batch_size", "max_tokens")
-            found = nearest_tokens(bilm, corpus, query, index, layers=layers, progress=progress.reach, **options)
-    for name, near in found.items():
+            results = nearest_tokens(bilm, corpus, query, index, layers=layers, progress=progress.reach, **options)
+    for name, near in results.items():
         print(f"{in_context(query, index, CONTEXT, ellipsis='...')}   layer {name}")
         for rank, token in enumerate(near, start=1):
-            shown = in_context(token.tokens, token.place, CONTEXT, ellipsis="...")
-            print(f"{rank:>3}  {token.cosine:.4f}  line {token.line + 1}: {shown}")
+            sentence = in_context(token.tokens, token.place, CONTEXT, ellipsis="...")
+            print(f"{rank:>3}  {token.cosine:.4f}  line {token.line + 1}: {sentence}")
 
 
 def cache_vocab_options(parser: Parser) -> None:

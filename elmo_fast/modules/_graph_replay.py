@@ -33,11 +33,11 @@ class GraphReplay:
     def serves(self, model: nn.Module, lstm: ElmoLstm, inputs: Tensor) -> bool:
         """Return whether this call can be replayed: if asked for, on a GPU, without gradients and without dropout."""
         dropout = model.training and any(layer.recurrent_dropout_probability > 0 for layer in lstm.forward_layers)
-        wanted = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
+        needs_gradients = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
         return (
             bool(model.cuda_graphs)
             and _graphs.enabled(inputs.device)
-            and not (dropout or wanted)
+            and not (dropout or needs_gradients)
             and backend_for("projected_lstm", lstm.backend) in ("auto", "triton")
             and _triton.unsupported(inputs.device, torch.float32, lstm.precision) is None
             and inputs.numel() > 0
@@ -66,11 +66,11 @@ class GraphReplay:
             state = lstm._initial(weight.new_empty(batch, 0)) if carry else None
             ids, *states = entry.inputs
             ids.zero_()[:batch, :time] = inputs
-            for into, held in zip(states, state or (None, None), strict=True):
-                if held is None:
+            for into, memory in zip(states, state or (None, None), strict=True):
+                if memory is None:
                     into.zero_()
                 else:
-                    into[:, :, :batch] = held
+                    into[:, :, :batch] = memory
             entry.replay()
             activations, mask, h, c = entry.outputs
             if carry:

@@ -78,8 +78,8 @@ def vocabulary_of(options_file: object, weight_file: object = None) -> Vocabular
     place = options_file if weight_file is None else weight_file
     if not isinstance(place, str | os.PathLike):
         return None
-    found = file_beside(place if is_model(place) else Path(place).parent)
-    return None if found is None else Vocabulary.read(found)
+    path = file_beside(place if is_model(place) else Path(place).parent)
+    return None if path is None else Vocabulary.read(path)
 
 
 def section(state: Weights | None, prefix: str) -> Weights | None:

@@ -192,14 +192,14 @@ class ElmoLstm(nn.Module):
         if self._states is None:
             return None
         batch, states = inputs.shape[0], []
-        for kept in self._states:
-            kept = kept[:, :batch].to(inputs)
-            if not torch.compiler.is_compiling() and kept.is_inference() and not torch.is_inference_mode_enabled():
-                kept = kept.clone()  # autograd refuses to save what inference mode made
-            missing = batch - kept.shape[1]
+        for state in self._states:
+            state = state[:, :batch].to(inputs)
+            if not torch.compiler.is_compiling() and state.is_inference() and not torch.is_inference_mode_enabled():
+                state = state.clone()  # autograd refuses to save what inference mode made
+            missing = batch - state.shape[1]
             if missing > 0:
-                kept = torch.cat([kept, kept.new_zeros(kept.shape[0], missing, kept.shape[2])], dim=1)
-            states.append(kept.unflatten(2, (2, -1)).transpose(1, 2).contiguous())
+                state = torch.cat([state, state.new_zeros(state.shape[0], missing, state.shape[2])], dim=1)
+            states.append(state.unflatten(2, (2, -1)).transpose(1, 2).contiguous())
         return states[0], states[1]
 
     def _carry(self, state: LayerStates) -> None:

@@ -298,8 +298,8 @@ def text_contents(
     stores the sentences. Raises ElmoFastError if the text was surveyed without the lines for these.
     """
     if (as_keys and not text.as_keys) or (remembers and text.lines is None):
-        wanted = "as_keys" if as_keys else "keep_lines"
-        raise ElmoFastError(f"{text.name} must be surveyed with {wanted}=True, as the file is to hold its sentences")
+        option = "as_keys" if as_keys else "keep_lines"
+        raise ElmoFastError(f"{text.name} must be surveyed with {option}=True, as the file is to hold its sentences")
     return Contents(
         lengths=text.lengths,
         layers=bilm.num_layers if output_format == "all" else 0,

@@ -97,20 +97,20 @@ class VocabularyLoss(nn.Module):
         targets = targets.long()
         if self.draws and not self.training:
             return self._evaluate(embeddings, targets)
-        drawn = self._draw_now(embeddings.device) if self.draws else None
-        return self.training_losses(embeddings, targets, drawn).sum()
+        samples = self._draw_now(embeddings.device) if self.draws else None
+        return self.training_losses(embeddings, targets, samples).sum()
 
     def draw(self, seed: int, offset: int, device: torch.device) -> Any:
         """Return the words that one direction samples for one step: a function of seed and offset."""
         return None
 
-    def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
+    def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any) -> Tensor:
         """Return the loss of each position while training, [N], nats.
 
         Args:
             hidden: [N, D].
             targets: [N] int64.
-            drawn: as `draw` returns it.
+            samples: as `draw` returns them.
         """
         raise NotImplementedError
 
@@ -150,14 +150,14 @@ class VocabularyLoss(nn.Module):
 
 def _copy_counts(counts: Tensor, num_words: int) -> Tensor:
     # torch.as_tensor would move a tensor to the default device, meta where a state is about to be loaded.
-    held = (counts if isinstance(counts, Tensor) else torch.as_tensor(counts)).detach()
-    held = held.to("cpu", torch.int64, copy=True)
-    if held.shape != (num_words,) or not held.numel() or int(held.min()) < 0:
+    copied = (counts if isinstance(counts, Tensor) else torch.as_tensor(counts)).detach()
+    copied = copied.to("cpu", torch.int64, copy=True)
+    if copied.shape != (num_words,) or not copied.numel() or int(copied.min()) < 0:
         raise ElmoFastError(
             f"counts must say how often each of the num_words={num_words} words occurs, [V], 0 or more; got shape "
-            f"{tuple(held.shape)}" + (f" from {int(held.min())} up" if held.numel() else "")
+            f"{tuple(copied.shape)}" + (f" from {int(copied.min())} up" if copied.numel() else "")
         )
-    return held
+    return copied
 
 
 def log_uniform_choice(num_words: int, num_samples: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int]:
@@ -226,10 +226,10 @@ class SampledSoftmaxLoss(VocabularyLoss):
         samples = torch.as_tensor(ids, dtype=torch.int64).to(device, non_blocking=True)
         return samples, tries if isinstance(tries, Tensor) else int(tries)
 
-    def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
+    def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any) -> Tensor:
         """Cross entropy of each position against the words drawn, [N]; as VocabularyLoss.training_losses."""
         options = {"correction": self.semantics, "sparse": self.sparse, **self._settings("sampled_softmax")}
-        return ops.sampled_softmax(hidden, targets, *self.table(), *drawn, **options)
+        return ops.sampled_softmax(hidden, targets, *self.table(), *samples, **options)
 
     def _evaluate(self, hidden: Tensor, targets: Tensor) -> Tensor:
         w, b = self.table()
@@ -290,13 +290,13 @@ class NegativeSamplingLoss(VocabularyLoss):
         precision: Precision = "float32",
         backend: Backend = "auto",
     ) -> None:
-        held = _copy_counts(counts, num_words).clamp(min=1)
+        copied = _copy_counts(counts, num_words).clamp(min=1)
         check_counts(num_samples=num_samples)
         if negatives is not None and not 0 < negatives < math.inf:
             raise ElmoFastError(f"negatives must be above 0 and finite, or None; got {negatives}")
         super().__init__(num_words, embedding_dim, sparse, precision, backend)
         self.num_samples, self.negatives, self.power = num_samples, negatives, power
-        self.register_buffer("counts", held)
+        self.register_buffer("counts", copied)
         with torch.no_grad():
             self.table()[1].fill_(self.initial_bias)
 
@@ -320,10 +320,10 @@ class NegativeSamplingLoss(VocabularyLoss):
             return torch.empty(self.num_samples, dtype=torch.int64, device=device)
         return super()._draw_now(device)
 
-    def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any) -> Tensor:
+    def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any) -> Tensor:
         """Return the objective of each position, [N]; arguments as VocabularyLoss.training_losses'."""
         options = {"negatives": self.negatives, "sparse": self.sparse, **self._settings("negative_sampling")}
-        return ops.negative_sampling(hidden, targets, *self.table(), drawn, **options)
+        return ops.negative_sampling(hidden, targets, *self.table(), samples, **options)
 
     def exact_losses(self, hidden: Tensor, targets: Tensor, chunk_bytes: int = CHUNK_BYTES) -> Tensor:
         """-ln p of each target, [N]: of the softmax over the vocabulary of the scores, ln P added to them."""
@@ -370,9 +370,9 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
     ) -> None:
         if num_words < 2:
             raise ElmoFastError(f"num_words must be 2 or more, as a tree of one word has no node; got {num_words}")
-        held = _copy_counts(counts, num_words)
+        copied = _copy_counts(counts, num_words)
         super().__init__(num_words - 1, embedding_dim, sparse, precision, backend)
-        self.register_buffer("counts", held)
+        self.register_buffer("counts", copied)
 
     @classmethod
     def table_rows(cls, words: int) -> int:
@@ -403,7 +403,7 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
         device = self.counts.device
         return self._cache(self.counts, lambda counts: ops.huffman_tree(counts).to(device))
 
-    def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any = None) -> Tensor:
+    def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any = None) -> Tensor:
         """-ln p of each target, [N], in one call; arguments as VocabularyLoss.training_losses'."""
         settings = self._settings("hierarchical_softmax")
         return ops.hierarchical_softmax(hidden, targets, *self.table(), self.tree, sparse=self.sparse, **settings)
@@ -449,7 +449,7 @@ class FullSoftmaxLoss(VocabularyLoss):
         """One for each word of the vocabulary."""
         return words
 
-    def training_losses(self, hidden: Tensor, targets: Tensor, drawn: Any = None) -> Tensor:
+    def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any = None) -> Tensor:
         """As exact_losses."""
         return self._full_losses(hidden, targets, self.table()[1], CHUNK_BYTES)
 

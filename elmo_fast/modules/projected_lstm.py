@@ -108,8 +108,8 @@ class ProjectedLSTM(nn.Module):
         p = self.recurrent_dropout_probability
         if p == 0 or not self.training:
             return None
-        kept = torch.rand(batch, self.hidden_size, dtype=like.dtype, device=like.device) > p
-        return kept.to(like.dtype) / (1 - p)
+        mask = torch.rand(batch, self.hidden_size, dtype=like.dtype, device=like.device) > p
+        return mask.to(like.dtype) / (1 - p)
 
     def forward(
         self,

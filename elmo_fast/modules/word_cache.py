@@ -88,29 +88,29 @@ class WordCache:
             self._slots[key] = slot
             self._slots.move_to_end(key)  # another thread may have stored it meanwhile
             slots.append(slot)
-        rows, held = max(slots, default=-1) + 1, 0 if self._vectors is None else len(self._vectors)
-        if rows > held:
+        rows, size = max(slots, default=-1) + 1, 0 if self._vectors is None else len(self._vectors)
+        if rows > size:
             with torch.inference_mode(False):  # so that the store can be written in and out of inference mode
                 grown = fresh.new_zeros(min(self.size, max(2 * rows, 1024)), fresh.shape[1])
                 if self._vectors is not None:
-                    grown[:held] = self._vectors
+                    grown[:size] = self._vectors
             self._vectors = grown
         if self._vectors is not None:
             self._vectors[slots] = fresh
 
     def _forget_if_changed(self, parameters: list[Tensor], settings: tuple[Hashable, ...]) -> None:
-        seen = (*settings, *((p.data_ptr(), -1 if p.is_inference() else p._version, p.dtype) for p in parameters))
+        state = (*settings, *((p.data_ptr(), -1 if p.is_inference() else p._version, p.dtype) for p in parameters))
         flat = [p.detach().flatten() for p in parameters]
         values = torch.cat([each[:: max(each.numel() // _PROBES, 1)].double() for each in flat])
         # Who holds a parameter's memory beside it may have written, and may be gone at the next look. Another thread
         # that reads the parameter holds it too, for a moment.
         doubtful = not all(map(is_alone, parameters))
         if (
-            seen != self._seen
+            state != self._seen
             or self._values is None
             or not torch.equal(values, self._values)
             or ((doubtful or self._doubtful) and [digest(p) for p in parameters] != self._digests)
         ):
             self.clear()
-            self._seen, self._values, self._digests = seen, values, [digest(p) for p in parameters]
+            self._seen, self._values, self._digests = state, values, [digest(p) for p in parameters]
         self._doubtful = doubtful

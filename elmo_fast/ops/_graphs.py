@@ -35,7 +35,7 @@ class Entry(NamedTuple):
     function: Function
 
 
-class _Held:
+class _PoolGraphs:
     """Graphs of one `Graphs` in one pool, and the keys seen so far without a graph."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Pool:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.lock = threading.RLock()
-        self.users: weakref.WeakSet[_Held] = weakref.WeakSet()
+        self.users: weakref.WeakSet[_PoolGraphs] = weakref.WeakSet()
         self.handle: Any = None
         self.stream: Any = None
 
@@ -167,12 +167,12 @@ class Graphs:
         self.limit = limit
         self.capturing = capturing
         self.refused: set[Hashable] = set()
-        self._held: dict[Pool, _Held] = {}
+        self._held: dict[Pool, _PoolGraphs] = {}
         self._warned = False
 
     def __len__(self) -> int:
         """Return the number of graphs."""
-        return sum(len(held.entries) for held in list(self._held.values()))
+        return sum(len(graphs.entries) for graphs in list(self._held.values()))
 
     def run(
         self,
@@ -193,21 +193,21 @@ class Graphs:
         """
         pool = pool_of(device)
         with pool.lock:
-            held = self._held.setdefault(pool, _Held())
-            pool.users.add(held)
-            if version != held.version:
-                held.drop()
-                held.version = version
+            graphs = self._held.setdefault(pool, _PoolGraphs())
+            pool.users.add(graphs)
+            if version != graphs.version:
+                graphs.drop()
+                graphs.version = version
             if key in self.refused:
                 return None
-            entry = held.entries.get(key)
-            if entry is None and key not in held.seen:
-                held.seen.add(key)
+            entry = graphs.entries.get(key)
+            if entry is None and key not in graphs.seen:
+                graphs.seen.add(key)
                 return None
-            if entry is None and len(held.entries) >= self.limit:
+            if entry is None and len(graphs.entries) >= self.limit:
                 self._warn_of_limit()
                 return None
-            entry = entry or self._captured(held, pool, key, function, empty)
+            entry = entry or self._captured(graphs, pool, key, function, empty)
             if entry is None:
                 return None
             try:
@@ -222,7 +222,7 @@ class Graphs:
             return None
 
     def _captured(
-        self, held: _Held, pool: Pool, key: Hashable, function: Function, empty: Callable[[], list[Tensor]]
+        self, graphs: _PoolGraphs, pool: Pool, key: Hashable, function: Function, empty: Callable[[], list[Tensor]]
     ) -> Entry | None:
         """Capture a key; if memory runs out, all other graphs make room for it.
 
@@ -233,8 +233,8 @@ class Graphs:
             try:
                 # Never in inference mode, even if the caller is: tensors created in it cannot be written outside of it.
                 with torch.inference_mode(False), torch.no_grad():
-                    held.entries[key] = self.capturing(function, empty(), pool)
-                return held.entries[key]
+                    graphs.entries[key] = self.capturing(function, empty(), pool)
+                return graphs.entries[key]
             except Exception as error:  # noqa: BLE001 (see above)
                 why, short = _sentence_of(error), out_of_memory(error)
             if not (short and pool.drop()):

@@ -146,16 +146,16 @@ class _Entry:
                 if other != stream:
                     stream.wait_stream(other)
 
-    def after_writing(self, seen: tuple[Any, ...]) -> None:
-        self.seen = seen
+    def after_writing(self, state: tuple[Any, ...]) -> None:
+        self.seen = state
         if (stream := _stream(self.copies[0])) is not None:
             self.written, self.readers = (stream, stream.record_event()), []
 
     def write(self, sources: Sequence[Tensor], fill: Callable[[list[Tensor]], None]) -> None:
-        seen = _seen(sources)
+        state = _state_of(sources)
         self.before_writing()
         fill(self.copies)
-        self.after_writing(seen)
+        self.after_writing(state)
 
     def read(self) -> list[Tensor]:
         stream = _stream(self.copies[0])
@@ -167,7 +167,7 @@ class _Entry:
         return self.copies
 
 
-def _seen(sources: Sequence[Tensor]) -> tuple[Any, ...]:
+def _state_of(sources: Sequence[Tensor]) -> tuple[Any, ...]:
     return tuple((s.data_ptr(), s._version, s.dtype) for s in sources)
 
 
@@ -194,7 +194,7 @@ def packed(
             entry = _Entry(sources, copies, lambda _: _kept.pop(key, None))
             entry.write(sources, fill)
             _kept[key] = entry
-        elif entry.seen != _seen(sources) or not all(map(is_alone, sources)):
+        elif entry.seen != _state_of(sources) or not all(map(is_alone, sources)):
             entry.write(sources, fill)
         return entry.read()
 
@@ -224,7 +224,7 @@ def kept_rounded(tensor: Tensor) -> Tensor | None:
     """
     for dtype in (torch.float16, torch.bfloat16):
         entry = _kept.get((_rounded(dtype), id(tensor)))
-        if entry is not None and entry.is_of([tensor]) and entry.seen == _seen([tensor]):
+        if entry is not None and entry.is_of([tensor]) and entry.seen == _state_of([tensor]):
             entry.before_writing()
             return entry.copies[0]
     return None
@@ -232,7 +232,7 @@ def kept_rounded(tensor: Tensor) -> Tensor | None:
 
 def mark_rounded(tensor: Tensor, dtype: torch.dtype) -> None:
     """Mark the cached `rounded_copy` of `tensor` in `dtype`, which this stream has written, as up to date."""
-    _kept[_rounded(dtype), id(tensor)].after_writing(_seen([tensor]))
+    _kept[_rounded(dtype), id(tensor)].after_writing(_state_of([tensor]))
 
 
 def count_replay(changed: Sequence[Tensor], with_copies: Sequence[Tensor]) -> None:

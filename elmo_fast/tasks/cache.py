@@ -155,7 +155,7 @@ def _key(model: BiLM, sentences: Sentences) -> str:
     settings = [FORMAT, model_digest(model), lstm.precision, lstm.backend, device, "float32"]
     if isinstance(model.encoder, WordEncoder):
         settings.append(model.encoder.known().digest)
-    found = hashlib.sha256(json.dumps(settings).encode())
+    digest = hashlib.sha256(json.dumps(settings).encode())
     for words in sentences:
-        found.update(json.dumps(words).encode())
-    return found.hexdigest()
+        digest.update(json.dumps(words).encode())
+    return digest.hexdigest()

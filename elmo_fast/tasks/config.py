@@ -125,33 +125,35 @@ def validate(config: TaskConfig) -> None:
     # It imports torch, which the options of a command need not.
     from elmo_fast.checkpoints import is_named, no_model
 
-    found, layer = list(field_complaints(config)), config.layer
+    complaints, layer = list(field_complaints(config)), config.layer
     if layer not in ("mix", "top") and (isinstance(layer, bool) or not isinstance(layer, int)):
-        found.append(f'layer must be "mix", "top" or the number of a layer, 0 being the lowest; got {layer!r}')
+        complaints.append(f'layer must be "mix", "top" or the number of a layer, 0 being the lowest; got {layer!r}')
     if config.elmo != "none" and config.model is None:
-        found.append(f"elmo={config.elmo} needs model=FOLDER, a pretrained biLM")
+        complaints.append(f"elmo={config.elmo} needs model=FOLDER, a pretrained biLM")
     if config.prefix is not None and config.model is None:
-        found.append(f"prefix={config.prefix} chooses one of the ELMos of a model; give model=FILE")
+        complaints.append(f"prefix={config.prefix} chooses one of the ELMos of a model; give model=FILE")
     if config.fine_tune and config.precision == "int8":
-        found.append(
+        complaints.append(
             "fine_tune needs gradients, which precision=int8 has not: give precision=bfloat16 or precision=float32"
         )
     if config.fine_tune and config.elmo == "none":
-        found.append("fine_tune needs elmo=input, output or both")
+        complaints.append("fine_tune needs elmo=input, output or both")
     if config.elmo in ("none", "output") and not (config.vectors or config.word_dim or config.characters):
-        found.append(
+        complaints.append(
             "no features are left for the BiLSTM: give vectors=FILE, word_dim=100, characters=true or elmo=input"
         )
     if config.crf and config.task == "classify":
-        found.append("crf is of tagging; a classifier has one label per sentence")
+        complaints.append("crf is of tagging; a classifier has one label per sentence")
     needed = {"train_path": "sentences to train on", "dev_path": "sentences that choose the best epoch"}
     needed["save_dir"] = "the folder to write"
-    found += [f"{name} is missing: give --{name}, {what}" for name, what in needed.items() if not getattr(config, name)]
+    complaints += [
+        f"{name} is missing: give --{name}, {what}" for name, what in needed.items() if not getattr(config, name)
+    ]
     for name in ("train_path", "dev_path", "test_path", "vectors", "model"):
         path = getattr(config, name)
         if not path or os.path.exists(path):
             continue
         if name != "model" or (config.elmo != "none" and not is_named(path)):
-            found.append(f"{name}: {no_model(path) if name == 'model' else f'there is no {path!r}'}")
-    if found:
-        raise ElmoFastError("; ".join(found))
+            complaints.append(f"{name}: {no_model(path) if name == 'model' else f'there is no {path!r}'}")
+    if complaints:
+        raise ElmoFastError("; ".join(complaints))

@@ -22,7 +22,7 @@ from elmo_fast.tasks.formats import Example, read_examples
 UNSEEN = -100
 """The number of a label that training has not seen: no loss (torch's `ignore_index`), and wrong in every score."""
 
-_SHOWN = 5
+_MOST_LISTED = 5
 
 
 class Labels:
@@ -66,11 +66,11 @@ class Labels:
         strange = Counter({label: count for label, count in counts.items() if label not in self.index})
         if not strange:
             return None
-        shown = ", ".join(f"{label} ({count})" for label, count in strange.most_common(_SHOWN))
-        more = f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else ""
+        labels = ", ".join(f"{label} ({count})" for label, count in strange.most_common(_MOST_LISTED))
+        more = f" and {len(strange) - _MOST_LISTED} more" if len(strange) > _MOST_LISTED else ""
         return (
             f"{split}: {strange.total()} of {counts.total()} labels are of a kind that training has not seen: "
-            f"{shown}{more}; they give no loss and count as wrong"
+            f"{labels}{more}; they give no loss and count as wrong"
         )
 
 
@@ -100,10 +100,10 @@ def read_data(config: TaskConfig) -> TaskData:
     """
     paths = {"train": config.train_path, "dev": config.dev_path, "test": config.test_path}
     files = {split: read_labelled(path, config) for split, path in paths.items() if path is not None}
-    kept = shared_subset(len(files["train"]), config.train_share, config.seed)
-    labels = Labels.of(files["train"][index] for index in kept)
+    subset = shared_subset(len(files["train"]), config.train_share, config.seed)
+    labels = Labels.of(files["train"][index] for index in subset)
     notes = [labels.unseen(files[split], split) for split in files if split != "train"]
-    return TaskData(files, kept, labels, [note for note in notes if note])
+    return TaskData(files, subset, labels, [note for note in notes if note])
 
 
 def read_labelled(
@@ -117,8 +117,8 @@ def read_labelled(
     column = config.column if column is None else column
     examples = read_examples(path, format or config.format, column, config.tokenizer)
     for number, example in enumerate(examples, start=1):
-        wanted = len(example.words) if tags else 1
-        if len(example.labels) != wanted:
+        expected = len(example.words) if tags else 1
+        if len(example.labels) != expected:
             raise ElmoFastError(
                 f"{path}: sentence {number}: task {config.task!r} needs {'a label per word' if tags else 'one label'}; "
                 f"got {len(example.labels)} labels for {len(example.words)} words; is the format or the task another?"
@@ -212,8 +212,8 @@ def epoch_batches(lengths: Sequence[int], batch_size: int, seed: int, epoch: int
     Sentences of one length and the batches are shuffled by (seed, epoch) alone. lengths: words of each sentence, [N].
     """
     random = np.random.default_rng([seed, epoch])
-    drawn = random.permutation(len(lengths))
-    by_length = drawn[np.argsort(np.asarray(lengths)[drawn], kind="stable")]
+    order = random.permutation(len(lengths))
+    by_length = order[np.argsort(np.asarray(lengths)[order], kind="stable")]
     batches = _cut(by_length.tolist(), batch_size)
     return [batches[number] for number in random.permutation(len(batches))]
 
@@ -232,13 +232,13 @@ def shared_subset(count: int, share: float, seed: int) -> list[int]:
 
     By one seed, a smaller share is a subset of a larger one.
     """
-    kept = max(1, round(share * count))
-    return sorted(np.random.default_rng([seed, count]).permutation(count)[:kept].tolist())
+    size = max(1, round(share * count))
+    return sorted(np.random.default_rng([seed, count]).permutation(count)[:size].tolist())
 
 
 def digest_of(*splits: Split) -> str:
     """Return a digest of sentences and labels, to check that a run is resumed with the same data."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for split in splits:
-        found.update(json.dumps(split.examples).encode())
-    return found.hexdigest()
+        digest.update(json.dumps(split.examples).encode())
+    return digest.hexdigest()

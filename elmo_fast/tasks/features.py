@@ -44,8 +44,8 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     dropped = min(round(p * _LEVELS), _LEVELS - 1)
     seed = int(torch.randint(2**63 - 1, ()))
     bits = np.random.SFC64(seed).random_raw(-(-x.numel() // 4)).view(np.uint16)[: x.numel()]
-    kept = torch.from_numpy(bits >= dropped).view(x.shape).to(x.dtype)
-    return x * kept.mul_(_LEVELS / (_LEVELS - dropped))
+    mask = torch.from_numpy(bits >= dropped).view(x.shape).to(x.dtype)
+    return x * mask.mul_(_LEVELS / (_LEVELS - dropped))
 
 
 _IDS = 262  # of CharacterTable: bytes, markers and padding, less one, as ELMo's
@@ -228,12 +228,12 @@ class StaticFeatures(nn.Module):
         rows = [[get(word) or get(word.lower(), _UNKNOWN) for word in words] for words in sentences]
         numbers = torch.tensor([row + [_PADDING] * (longest - len(row)) for row in rows], dtype=torch.int64)
         if self.training and self._replaced:
-            once, drawn = torch.tensor(sorted(self._replaced)), torch.rand(numbers.shape) < 0.5
-            numbers[drawn & torch.isin(numbers, once)] = _UNKNOWN
+            once, replaced = torch.tensor(sorted(self._replaced)), torch.rand(numbers.shape) < 0.5
+            numbers[replaced & torch.isin(numbers, once)] = _UNKNOWN
         some_unknown = bool((numbers == _UNKNOWN).any())
         numbers = numbers.to(self.table.device)
-        found = F.embedding(numbers, self.table, _PADDING)
-        return torch.where((numbers == _UNKNOWN)[..., None], self.unknown, found) if some_unknown else found
+        vectors = F.embedding(numbers, self.table, _PADDING)
+        return torch.where((numbers == _UNKNOWN)[..., None], self.unknown, vectors) if some_unknown else vectors
 
 
 def load_bilm(

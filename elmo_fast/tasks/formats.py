@@ -45,13 +45,13 @@ def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
     if format != "auto":
         return format
     name = pathlib.Path(path).name.lower().removesuffix(".gz")
-    found = _SUFFIXES.get(pathlib.PurePath(name).suffix)
-    if found is None:
+    known = _SUFFIXES.get(pathlib.PurePath(name).suffix)
+    if known is None:
         raise ElmoFastError(
             f"{os.fspath(path)}: the suffix does not tell the format ({', '.join(_SUFFIXES)} do); "
             f"give format={' or '.join(TASK_FORMATS[1:])}"
         )
-    return found
+    return known
 
 
 def read_examples(
@@ -112,8 +112,8 @@ def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], fo
                         "words"
                     )
             if len(labels) != (len(words) if format == "columns" else 1):
-                wanted = "one per word" if format == "columns" else "one for the sentence"
-                raise ElmoFastError(f"{where}: labels must be {wanted}; got {len(words)} words, {len(labels)} labels")
+                expected = "one per word" if format == "columns" else "one for the sentence"
+                raise ElmoFastError(f"{where}: labels must be {expected}; got {len(words)} words, {len(labels)} labels")
             if format == "columns":
                 lines = [f"{word}\t{tag}\n" for word, tag in zip(words, labels, strict=True)] + ["\n"]
             else:
@@ -228,5 +228,5 @@ def _filled(path: str, index: int, what: str, field: str) -> str:
     return field
 
 
-def _misfit(path: str, index: int, wanted: str, fields: list[str]) -> ElmoFastError:
-    return ElmoFastError(f"{path}, line {index + 1}: {wanted}; got {len(fields)}: {' | '.join(fields):.80}")
+def _misfit(path: str, index: int, expected: str, fields: list[str]) -> ElmoFastError:
+    return ElmoFastError(f"{path}, line {index + 1}: {expected}; got {len(fields)}: {' | '.join(fields):.80}")

@@ -108,9 +108,9 @@ def input_digests(config: TaskConfig, model: TaskModel) -> dict[str, str]:
     With another biLM, or other vectors, under the same name the trained weights would mean nothing, and nothing else
     would tell. A fine-tuned biLM is saved with the task, and so is not among them.
     """
-    found = {}
+    digests = {}
     if model.elmo is not None and not model.elmo.fine_tuned:
-        found["model"] = model_digest(model.elmo.bilm)
+        digests["model"] = model_digest(model.elmo.bilm)
     if config.vectors is not None:
-        found["vectors"] = sha256_of(config.vectors)
-    return found
+        digests["vectors"] = sha256_of(config.vectors)
+    return digests

@@ -172,11 +172,11 @@ def load_task(
 
 
 def _with_places(
-    folder: pathlib.Path, config: TaskConfig, given: dict[str, str | os.PathLike[str] | None], tuned: bool
+    folder: pathlib.Path, config: TaskConfig, paths: dict[str, str | os.PathLike[str] | None], tuned: bool
 ) -> TaskConfig:
     """Return the configuration with the paths of what the task needs; a fine-tuned biLM lies in the folder itself."""
     needed = {"model": config.elmo != "none" and not tuned, "vectors": config.vectors is not None}
-    for name, path in given.items():
+    for name, path in paths.items():
         if path is not None and not needed[name]:
             own = " of its own, which was fine-tuned" if name == "model" and tuned else ""
             raise ElmoFastError(f"leave out --{name}: {folder} was trained with{own or f'out {name}'}")

@@ -74,9 +74,11 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
     """
     if len(gold) != len(predicted):
         raise ElmoFastError(f"predicted must have {len(gold)} sentences, as gold has; got {len(predicted)}")
-    for number, (wanted, given) in enumerate(zip(gold, predicted, strict=True)):
-        if len(wanted) != len(given):
-            raise ElmoFastError(f"predicted[{number}] must have {len(wanted)} labels, as gold has; got {len(given)}")
+    for number, (gold_tags, predicted_tags) in enumerate(zip(gold, predicted, strict=True)):
+        if len(gold_tags) != len(predicted_tags):
+            raise ElmoFastError(
+                f"predicted[{number}] must have {len(gold_tags)} labels, as gold has; got {len(predicted_tags)}"
+            )
     if not any(gold):
         raise ElmoFastError("gold must have at least one label; got none")
     if isinstance(spans, str):
@@ -112,17 +114,17 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
 
     Raises: ElmoFastError: a tag that is neither O nor one of B I E S L U, a hyphen, and a type.
     """
-    found: list[Span] = []
-    begun, before = 0, ("O", "")
+    spans: list[Span] = []
+    start, before = 0, ("O", "")
     for position, tag in enumerate([*tags, "O"]):
         here = _parts(tag)
         if before[0] != "O" and (here[0] == "O" or here[1] != before[1] or here[0] in _BEGINS or before[0] in _ENDS):
-            found.append((before[1], begun, position - 1))
+            spans.append((before[1], start, position - 1))
             before = ("O", "")
         if here[0] != "O" and before[0] == "O":
-            begun = position
+            start = position
         before = here
-    return found
+    return spans
 
 
 def _parts(tag: str) -> tuple[str, str]:

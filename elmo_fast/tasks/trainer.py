@@ -29,20 +29,20 @@ def predict(
     model: TaskModel, split: Split, labels: Labels, batch_size: int, progress: Progress | None = None
 ) -> list[list[str]]:
     """Return the predicted labels of each sentence, in the order of the split; without dropout."""
-    was_training, found, done = model.training, [[""]] * len(split.examples), 0
+    was_training, predictions, done = model.training, [[""]] * len(split.examples), 0
     device = next(model.parameters()).device
     model.eval()
     try:
         for indices in fixed_batches(split.lengths, batch_size):
             batch = split.batch(indices, device)
             for index, ids in zip(indices, model.decode(model(batch), batch), strict=True):
-                found[index] = labels.of_ids(ids)
+                predictions[index] = labels.of_ids(ids)
             done += len(indices)
             if progress is not None:
                 progress(done, len(split.examples))
     finally:
         model.train(was_training)
-    return found
+    return predictions
 
 
 def score(split: Split, predicted: list[list[str]], labels: Labels) -> Scores:
@@ -79,16 +79,16 @@ def trained_weights(model: nn.Module, *, with_bilm: bool = True) -> dict[str, Te
 
 
 @torch.no_grad()
-def load_weights(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
+def load_weights(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
     """Load `weights` into the parameters of the same names; CheckpointError lists those that do not fit."""
-    wrong = sorted(set(wanted) ^ set(weights))
-    wrong += [name for name in wanted if name in weights and wanted[name].shape != weights[name].shape]
+    wrong = sorted(set(parameters) ^ set(weights))
+    wrong += [name for name in parameters if name in weights and parameters[name].shape != weights[name].shape]
     if wrong:
         raise CheckpointError(
             f"{os.fspath(path)}: is not of this configuration; missing, left over or of another shape: "
             f"{', '.join(wrong)}"
         )
-    for name, parameter in wanted.items():
+    for name, parameter in parameters.items():
         parameter.copy_(weights[name])
 
 

@@ -316,10 +316,10 @@ def places_of(f: Filters, weights: Sequence[Tensor]) -> Tensor:
     sizes = [weight.numel() for weight in weights]
     numbers = torch.arange(sum(sizes), dtype=torch.int32, device=weights[0].device).split(sizes)
     places = numbers[0].new_full((first[-1], f.depth), sum(sizes))
-    for start, weight, mine in zip(first, weights, numbers, strict=False):
+    for start, weight, count in zip(first, weights, numbers, strict=False):
         number, size, width = weight.shape
         place = places[start : start + number, : width * f.size].view(number, width, f.size)
-        place[:, :, :size].copy_(mine.view(number, size, width).transpose(1, 2))
+        place[:, :, :size].copy_(count.view(number, size, width).transpose(1, 2))
     return places
 
 
