@@ -370,18 +370,18 @@ def only_one(path: pathlib.Path, waiting: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def folder_lock(
-    folder: pathlib.Path, argument: str = "save_dir", does: str = "trains", *, beside: bool = False
+    folder: pathlib.Path, argument: str = "save_dir", does: str = "trains", *, next_to: bool = False
 ) -> Iterator[None]:
     """In the block the folder belongs to this process; others get an error. The system unlocks it if the process ends.
 
-    argument: the user's name for the folder; does: what runs there, for the error message; beside: lock a file next to
+    argument: the user's name for the folder; does: what runs there, for the error message; next_to: lock a file next to
     the folder, removed at the end, because the folder itself is created or replaced.
 
     Raises ElmoFastError naming the process that holds the folder; warns if the file system has no locks.
     """
-    path = folder.with_name(f".{folder.name[:100]}{LOCK_FILE}") if beside else folder / LOCK_FILE
-    is_new = not beside and not folder.exists()
-    if not beside:
+    path = folder.with_name(f".{folder.name[:100]}{LOCK_FILE}") if next_to else folder / LOCK_FILE
+    is_new = not next_to and not folder.exists()
+    if not next_to:
         folder.mkdir(parents=True, exist_ok=True)
     elif not folder.parent.is_dir():  # filelock would make it
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(folder))
@@ -406,7 +406,7 @@ def folder_lock(
     finally:
         # A run that failed before it wrote anything leaves no folder.
         unused = is_new and failed and os.listdir(folder) == [path.name]
-        if unused or beside:
+        if unused or next_to:
             path.unlink(missing_ok=True)
         lock.release()
         if unused:

@@ -134,7 +134,7 @@ def is_shortage(error: BaseException | None) -> bool:
     return False
 
 
-def told(error: BaseException, options: Mapping[str, Any]) -> ShortageError:
+def shortage_error(error: BaseException, options: Mapping[str, Any]) -> ShortageError:
     """Return the shortage as one sentence that names the options to lower."""
     less = [f"--{name}" for name in _LESS if name in options]
     more = [f"--{name}" for name in _MORE if name in options]

@@ -1,4 +1,4 @@
-"""The number of torch's threads, and calls in threads of our own beside the caller.
+"""The number of torch's threads, and calls in background threads.
 
 Of torch's: bounds, a choice that leaves room for other programs, a temporary setting. Of our own: results in order.
 
@@ -122,7 +122,7 @@ def unhindered_threads(own: int) -> tuple[int, str]:
     return max(1, min(own, free)), reason
 
 
-class Beside(ThreadPoolExecutor):
+class BackgroundThreads(ThreadPoolExecutor):
     """`count` threads, each of which uses `torch_threads` of torch's.
 
     When the block ends, calls that have not begun are dropped, and it waits for those that have.
@@ -157,14 +157,14 @@ class AtOnce(Executor):
         return done
 
 
-def beside_torch() -> Executor:
-    """Return a thread beside the caller's operators.
+def background_thread() -> Executor:
+    """Return a background thread for the caller's operators.
 
-    Where torch has but one thread there is no place beside it: AtOnce.
+    AtOnce if torch has one thread only.
     """
     import torch
 
-    return Beside() if torch.get_num_threads() > 1 else AtOnce()
+    return BackgroundThreads() if torch.get_num_threads() > 1 else AtOnce()
 
 
 def ahead(threads: Executor, call: Callable[[Item], Result], items: Iterable[Item], depth: int = 1) -> Iterator[Result]:

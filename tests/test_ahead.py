@@ -1,4 +1,4 @@
-"""Calls beside the caller: their order, how far ahead they are, errors, threads, an early end."""
+"""Calls background the caller: their order, how far ahead they are, errors, threads, an early end."""
 
 import threading
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from elmo_fast.threads import AtOnce, Beside, ahead, beside_torch, torch_threads
+from elmo_fast.threads import AtOnce, BackgroundThreads, ahead, background_thread, torch_threads
 
 
 @pytest.mark.parametrize(("threads", "depth"), [(1, 1), (1, 3), (3, 3)])
@@ -22,8 +22,8 @@ def test_results_come_in_order_and_so_many_calls_are_ahead(threads, depth):
         time.sleep(0.002 * (item % 3))
         return -item
 
-    with Beside(threads) as beside:
-        for result in ahead(beside, call, items(), depth):
+    with BackgroundThreads(threads) as background:
+        for result in ahead(background, call, items(), depth):
             assert result == -done
             done += 1
             assert len(read) == min(20, done + depth)
@@ -39,8 +39,8 @@ def test_the_next_call_runs_while_a_result_is_used():
             meet.wait()
         return item
 
-    with Beside() as beside:
-        results = ahead(beside, call, range(2))
+    with BackgroundThreads() as background:
+        results = ahead(background, call, range(2))
         assert next(results) == 0
         meet.wait()
         assert list(results) == [1]
@@ -54,7 +54,7 @@ def test_at_once_nothing_is_read_ahead():
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-@pytest.mark.parametrize("make", [Beside, AtOnce])
+@pytest.mark.parametrize("make", [BackgroundThreads, AtOnce])
 def test_an_error_takes_the_place_of_its_result(make, error):
     def call(item):
         if item == 2:
@@ -64,12 +64,12 @@ def test_an_error_takes_the_place_of_its_result(make, error):
     seen, read = [], []
 
     def consume():
-        with make() as beside:
-            seen.extend(ahead(beside, call, (read.append(item) or item for item in range(9))))
+        with make() as background:
+            seen.extend(ahead(background, call, (read.append(item) or item for item in range(9))))
 
     with pytest.raises(error, match="two"):
         consume()
-    assert read == ([0, 1, 2, 3] if make is Beside else [0, 1, 2])
+    assert read == ([0, 1, 2, 3] if make is BackgroundThreads else [0, 1, 2])
     assert threading.active_count() == 1 or not [t for t in threading.enumerate() if t.name.startswith("elmo_fast")]
 
 
@@ -78,8 +78,8 @@ def test_an_error_of_the_items_is_raised():
         yield 1
         raise LookupError("gone")
 
-    with pytest.raises(LookupError, match="gone"), Beside() as beside:
-        list(ahead(beside, str, items()))
+    with pytest.raises(LookupError, match="gone"), BackgroundThreads() as background:
+        list(ahead(background, str, items()))
 
 
 def test_an_early_end_drops_what_has_not_begun_and_waits_for_the_rest():
@@ -91,8 +91,8 @@ def test_an_early_end_drops_what_has_not_begun_and_waits_for_the_rest():
             go.wait(60)
         ended.append(item)
 
-    with Beside() as beside:
-        results = ahead(beside, call, range(9), depth=4)
+    with BackgroundThreads() as background:
+        results = ahead(background, call, range(9), depth=4)
         next(results)
         threading.Timer(0.05, go.set).start()
     assert begun == ended
@@ -110,7 +110,7 @@ def test_its_threads_use_the_given_number_of_torchs_and_others_keep_theirs():
 
     with torch_threads(3):
         assert new_thread() == 3
-        with Beside(2, 1) as one, Beside(1, 2) as two:
+        with BackgroundThreads(2, 1) as one, BackgroundThreads(1, 2) as two:
             assert [one.submit(torch.get_num_threads).result() for _ in range(4)] == [1] * 4
             assert two.submit(torch.get_num_threads).result() == 2
             assert (torch.get_num_threads(), new_thread()) == (3, 3)
@@ -118,7 +118,7 @@ def test_its_threads_use_the_given_number_of_torchs_and_others_keep_theirs():
 
 
 def test_beside_one_thread_there_is_none():
-    with torch_threads(1), beside_torch() as beside:
-        assert isinstance(beside, AtOnce)
-    with torch_threads(2), beside_torch() as beside:
-        assert isinstance(beside, Beside)
+    with torch_threads(1), background_thread() as background:
+        assert isinstance(background, AtOnce)
+    with torch_threads(2), background_thread() as background:
+        assert isinstance(background, BackgroundThreads)

@@ -12,7 +12,7 @@ from elmo_fast.checkpoints.bilm_hdf5 import read_token_embeddings, write_token_e
 from elmo_fast.cli import eval as eval_command
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ShortageError
-from elmo_fast.memory import available, is_shortage, reader, told
+from elmo_fast.memory import available, is_shortage, reader, shortage_error
 from elmo_fast.pretrain.plan import describe_model
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.run import pretrain
@@ -91,9 +91,9 @@ def test_what_libraries_raise_is_known_for_a_shortage():
     wrapped.__cause__ = errors[0]
     assert is_shortage(wrapped)
     assert not any(map(is_shortage, [ValueError("out of memory"), OSError(28, "No space left"), RuntimeError("shape")]))
-    assert "1073741824.0 GiB more were requested" in str(told(errors[0], {}))
-    assert "2.00 EiB more were requested" in str(told(errors[1], {}))
-    advice = str(told(errors[1], {"batch_size": 8, "micro_batches": 1}))
+    assert "1073741824.0 GiB more were requested" in str(shortage_error(errors[0], {}))
+    assert "2.00 EiB more were requested" in str(shortage_error(errors[1], {}))
+    advice = str(shortage_error(errors[1], {"batch_size": 8, "micro_batches": 1}))
     assert "lower --batch_size, raise --micro_batches, end other programs" in advice
 
 

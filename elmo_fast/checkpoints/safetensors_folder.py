@@ -110,11 +110,11 @@ def warn_if_rounded(folder: Path) -> None:
 
 
 @reader
-def load_folder(path: str | os.PathLike[str], beside: Sequence[str] = ()) -> tuple[State, ElmoOptions]:
+def load_folder(path: str | os.PathLike[str], others: Sequence[str] = ()) -> tuple[State, ElmoOptions]:
     """Return the state and the options in a folder that save_folder wrote.
 
     A folder of an older version, without manifest.json, is read with a warning that names what could not be checked.
-    beside: other files that the caller reads from it, for that warning.
+    others: other files that the caller reads from it, for that warning.
     Raises: CheckpointError naming the file and what is missing, damaged or of another version.
     """
     from safetensors import SafetensorError
@@ -135,7 +135,7 @@ def load_folder(path: str | os.PathLike[str], beside: Sequence[str] = ()) -> tup
             raise CheckpointError(f"{weights}: not a safetensors file, or damaged ({error})") from error
     check_state(state, options, weights)
     if not whole:
-        warn_unchecked(folder, [*beside, CONFIG, *([] if digest else [WEIGHTS])])
+        warn_unchecked(folder, [*others, CONFIG, *([] if digest else [WEIGHTS])])
     return state, options
 
 

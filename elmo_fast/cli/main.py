@@ -14,7 +14,7 @@ from typing import Any
 from elmo_fast import __version__
 from elmo_fast.cli._parser import Parser
 from elmo_fast.errors import ElmoFastError, sentence_of
-from elmo_fast.memory import is_shortage, told
+from elmo_fast.memory import is_shortage, shortage_error
 
 # Command -> its module below elmo_fast.cli, and what it does. Groups of commands have no module.
 COMMANDS = {
@@ -196,7 +196,7 @@ def run_command(name: str, argv: Sequence[str]) -> int:
         return int(functions_of(name)[1](arguments) or 0)
     except Exception as error:
         if not isinstance(error, ElmoFastError) and is_shortage(error):
-            raise told(error, vars(arguments or argparse.Namespace())) from error
+            raise shortage_error(error, vars(arguments or argparse.Namespace())) from error
         if arguments is None or isinstance(error, BrokenPipeError) or not isinstance(error, ElmoFastError | OSError):
             raise
         raise ElmoFastError(known[name].about(error, arguments)) from error

@@ -327,7 +327,7 @@ def prepare(
         if tokenizer not in (None, "whitespace"):
             made_from["tokenizer"] = tokenizer
         _check_target(target, made_from, overwrite)
-        with folder_lock(target, "out_dir", "prepares a corpus", beside=True), workplace(target) as work:
+        with folder_lock(target, "out_dir", "prepares a corpus", next_to=True), workplace(target) as work:
             types, stems = read_pieces(pieces, processes, progress, work=work, tokenizer=tokenizer, ray=ray)
             words, counts = types.words, types.counts
             if not words:

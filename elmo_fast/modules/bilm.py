@@ -53,7 +53,7 @@ class BiLM(nn.Module):
         precision: "float32" | "bfloat16" | "float16" | "int8", of the operands of the matrix products; int8 has no
             gradients.
         backend: one of op_choices.BACKEND_CHOICES; an op without it takes "auto".
-        vocabulary: the words of a model that reads word ids (without char_cnn in its options); None: vocab.txt beside
+        vocabulary: the words of a model that reads word ids (without char_cnn in its options); None: vocab.txt next to
             the files, if present.
         prefix: where the names of the biLM begin in an AllenNLP model that contains several, as the error message lists
             them.

@@ -16,7 +16,7 @@ from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops import _weights
-from elmo_fast.ops._checks import given
+from elmo_fast.ops._checks import described
 from elmo_fast.text import ByteSpelling, LexiconSpelling, Spelling
 
 CACHE_SIZE = 16384
@@ -38,7 +38,7 @@ class Highways(nn.Module):
 class CharacterEncoder(nn.Module):
     """Context-free word vectors from character ids: convolutions, maximum, highways, projection; BOS and EOS added.
 
-    Of a model of ELMoForManyLangs: a projection of a word's own vector, beside its characters'; either may be absent.
+    Of a model of ELMoForManyLangs: a projection of a word's own vector and of its characters'; either may be absent.
 
         vector = [words[w], highways(char_cnn(c))] W^T + b
 
@@ -292,7 +292,7 @@ class CharacterEncoder(nn.Module):
         if inputs.dim() != 3 or inputs.shape[-1] != slots or inputs.is_floating_point():
             raise ElmoFastError(
                 f"inputs must be ids of shape [B, T, {slots}], whole numbers, as from the model's batch_to_ids; "
-                f"got {given(inputs)}"
+                f"got {described(inputs)}"
             )
 
 

@@ -18,7 +18,7 @@ from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.progress import Progress
 from elmo_fast.text import SentenceBatch, batches
-from elmo_fast.threads import AtOnce, Beside, ahead, beside_torch
+from elmo_fast.threads import AtOnce, BackgroundThreads, ahead, background_thread
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 WINDOW = 16  # batches whose sentences are sorted by length together
@@ -82,7 +82,7 @@ def run_batches(
     max_tokens: int | None = None,
     window: int | None = None,
     name: Callable[[int], str] = "sentence {}".format,
-    beside: Executor | None = None,
+    background: Executor | None = None,
 ) -> Iterator[LayerBatch]:
     """Run a biLM over sentences, batch by batch, and yield the layers of each batch.
 
@@ -98,7 +98,7 @@ def run_batches(
             carried state, in chunks of that many tokens (with an LSTM that is joined: whole).
         window: how many batches of sentences are sorted by length together; 0: none; None: 16 without carried state.
         name: what an error calls the sentence of an index.
-        beside: threads that work while a batch runs: they prepare the next one (ids and, on the CPU, the words'
+        background: threads that work while a batch runs: they prepare the next one (ids and, on the CPU, the words'
             vectors); without carried state each two of torch's threads run a batch of their own. None: sentences are
             read no further than the batch that runs.
 
@@ -111,7 +111,7 @@ def run_batches(
         batch_size, max_tokens = GPU_BATCH_SIZE, max_tokens or GPU_TOKENS
     batch_size = BATCH_SIZE if batch_size is None else batch_size
     chunk = max_tokens if bilm.runs_in_chunks and not stateful else None
-    overlaps = device.type == "cpu" and isinstance(beside, Beside)
+    overlaps = device.type == "cpu" and isinstance(background, BackgroundThreads)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
     cut = batches(sentences, batch_size=batch_size, max_tokens=max_tokens, window=window)
     fitting = _fitting(bilm, cut, chunk, groups, name)
@@ -121,16 +121,16 @@ def run_batches(
         skips_empty = not stateful or len(batch.sentences) == 1  # else an empty sentence keeps its row of the state
         ids = bilm.batch_to_ids([each for each in batch.sentences if len(each) or not skips_empty])
         long = chunk is not None and len(ids) == 1 and ids.shape[1] > chunk
-        encodes = overlaps and groups == 1 and len(ids) and not long  # beside the LSTM of the batch before
+        encodes = overlaps and groups == 1 and len(ids) and not long  # background the LSTM of the batch before
         words = bilm.context_free(ids) if encodes else None
         layers_of = functools.partial(_run, bilm, ids, words, layers, stateful, chunk if long else None)
         return lambda: LayerBatch(batch.indices, batch.sentences, layers_of(), skips_empty)
 
     if groups > 1:
-        with Beside(groups, torch.get_num_threads() // groups) as threads:
+        with BackgroundThreads(groups, torch.get_num_threads() // groups) as threads:
             yield from ahead(threads, lambda batch: prepared(batch)(), fitting, depth=groups)
     else:
-        yield from (run() for run in ahead(beside or AtOnce(), prepared, fitting))
+        yield from (run() for run in ahead(background or AtOnce(), prepared, fitting))
 
 
 def write_vectors(
@@ -150,14 +150,16 @@ def write_vectors(
     tokens done and the total; settings: of run_batches. Raises: ElmoFastError, and what `write` raises.
     """
     done = 0
-    with beside_torch() as beside:
+    with background_thread() as background:
 
         def write_batch(batch: LayerBatch) -> int:
             for index, vectors in zip(batch.indices, batch.vectors(side_by_side), strict=True):
                 write(index, vectors)
             return sum(map(len, batch.sentences))
 
-        for tokens in ahead(beside, write_batch, run_batches(bilm, sentences, layers, beside=beside, **settings)):
+        for tokens in ahead(
+            background, write_batch, run_batches(bilm, sentences, layers, background=background, **settings)
+        ):
             done += tokens
             if progress is not None:
                 progress(done, total)

@@ -11,7 +11,7 @@ from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import load_state, loses_values
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
-from elmo_fast.ops._checks import given
+from elmo_fast.ops._checks import described
 from elmo_fast.ops._table_rows import table_rows
 from elmo_fast.text import Vocabulary
 
@@ -99,7 +99,7 @@ class WordEncoder(WordTable):
         """Return the vocabulary. Raises ElmoFastError if none was given."""
         if self.vocabulary is None:
             raise ElmoFastError(
-                "this model reads word ids, and its words are not known here; put its vocab.txt beside the model's "
+                "this model reads word ids, and its words are not known here; put its vocab.txt next to the model's "
                 "files, or give vocabulary=Vocabulary.read(FILE)"
             )
         return self.vocabulary
@@ -127,7 +127,7 @@ class WordEncoder(WordTable):
         if inputs.dim() != 2 or inputs.is_floating_point():
             raise ElmoFastError(
                 "inputs must be word ids + 1 of shape [B, T], whole numbers, as the model's batch_to_ids gives them; "
-                f"got {given(inputs)}"
+                f"got {described(inputs)}"
             )
         vocabulary = self.known()
         if inputs.device.type == "cpu" and inputs.numel() and not 0 <= inputs.min() <= inputs.max() < len(self.weight):

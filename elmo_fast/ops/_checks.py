@@ -10,7 +10,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 
 
-def given(tensor: Tensor) -> str:
+def described(tensor: Tensor) -> str:
     """Describe a tensor for an error message: shape, dtype and device."""
     return f"shape {tuple(tensor.shape)}, {str(tensor.dtype).removeprefix('torch.')}, {tensor.device}"
 
@@ -23,20 +23,20 @@ def check_shape(op: str, name: str, tensor: Tensor, letters: str, **sizes: int) 
     names = letters.split()
     if tensor.dim() != len(names) or any(tensor.shape[i] != sizes[n] for i, n in enumerate(names) if n in sizes):
         expected = ", ".join(f"{n}={sizes[n]}" if n in sizes else n for n in names)
-        raise ElmoFastError(f"{op}: {name} must have shape [{expected}]; got {given(tensor)}")
+        raise ElmoFastError(f"{op}: {name} must have shape [{expected}]; got {described(tensor)}")
 
 
 def check_dtype(op: str, name: str, tensor: Tensor, *allowed: torch.dtype) -> None:
     """Raise ElmoFastError unless the dtype of `tensor` is one of `allowed`."""
     if tensor.dtype not in allowed:
         expected = " or ".join(str(d).removeprefix("torch.") for d in allowed)
-        raise ElmoFastError(f"{op}: {name} must be {expected}; got {given(tensor)}")
+        raise ElmoFastError(f"{op}: {name} must be {expected}; got {described(tensor)}")
 
 
 def check_floating(op: str, name: str, tensor: Tensor) -> None:
     """Raise ElmoFastError unless `tensor` holds floating-point numbers."""
     if not tensor.is_floating_point():
-        raise ElmoFastError(f"{op}: {name} must hold floating-point numbers; got {given(tensor)}")
+        raise ElmoFastError(f"{op}: {name} must hold floating-point numbers; got {described(tensor)}")
 
 
 def check_same(op: str, names: str, tensors: Sequence[Tensor]) -> None:
@@ -44,14 +44,14 @@ def check_same(op: str, names: str, tensors: Sequence[Tensor]) -> None:
     for tensor in tensors[1:]:
         if tensor.device != tensors[0].device or tensor.dtype != tensors[0].dtype:
             raise ElmoFastError(
-                f"{op}: {names} must share one device and dtype; got {given(tensors[0])} and {given(tensor)}"
+                f"{op}: {names} must share one device and dtype; got {described(tensors[0])} and {described(tensor)}"
             )
 
 
 def check_device(op: str, names: str, tensor: Tensor, other: Tensor) -> None:
     """Raise ElmoFastError unless both tensors are on the same device."""
     if tensor.device != other.device:
-        raise ElmoFastError(f"{op}: {names} must be on one device; got {given(tensor)} and {given(other)}")
+        raise ElmoFastError(f"{op}: {names} must be on one device; got {described(tensor)} and {described(other)}")
 
 
 def check_count(op: str, name: str, count: Tensor | None, rows: Tensor) -> None:

@@ -202,7 +202,7 @@ def read_training_state(folder: pathlib.Path) -> TrainingState:
         except SafetensorError as error:
             raise CheckpointError(f"{folder}: {ROWS_FILE} or {OPTIMIZER_FILE} is damaged ({error})") from error
     unchecked = [name for name in (OPTIMIZER_FILE, ROWS_FILE) if name not in content.sha256]
-    weights, _ = load_folder(folder, beside=[POSITION_FILE, *unchecked])
+    weights, _ = load_folder(folder, others=[POSITION_FILE, *unchecked])
     return TrainingState(content.position, weights, optimizer, (rows["h"], rows["c"]) if rows else None)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native
-from elmo_fast.ops._checks import check_dtype, check_shape, check_words, given
+from elmo_fast.ops._checks import check_dtype, check_shape, check_words, described
 from elmo_fast.progress import Progress
 
 # In `words`: a number between sentences, and one that is left out as if it did not occur.
@@ -119,7 +119,7 @@ def _check(parts: dict[str, Tensor], words: Tensor, num_words: int) -> None:
     for name, tensor in {**parts, "words": words}.items():
         check_dtype(op, name, tensor, torch.int32)
         if tensor.device.type != "cpu":
-            raise ElmoFastError(f"{op}: {name} must be on the host; got {given(tensor)}")
+            raise ElmoFastError(f"{op}: {name} must be on the host; got {described(tensor)}")
     if len(words) and not LEFT_OUT <= int(words.min()) <= int(words.max()) < num_words:
         raise ElmoFastError(
             f"{op}: words must be from 0 to V - 1 = {num_words - 1}, or {BOUNDARY} or {LEFT_OUT}; "

@@ -29,7 +29,7 @@ MAY_CHANGE = ("epochs", "patience", "resume", "save_dir", "test_path", "cache_di
 
 @dataclass
 class TaskConfig:
-    """Everything the training of a tagger or classifier can be told."""
+    """All settings of the training of a tagger or classifier."""
 
     task: Literal["tag", "classify"] = described("tag", "tag: a label per word; classify: a label per sentence")
     train_path: str = described("", "labelled sentences to train on")
@@ -51,7 +51,7 @@ class TaskConfig:
     model: str | None = described(None, "pretrained biLM: a folder or archive; --elmo says where it is used")
     prefix: str | None = described(None, PREFIX)
     elmo: Literal["none", "input", "output", "both"] = described(
-        "none", "where ELMo is used: none, input (of the BiLSTM), output (beside its output) or both"
+        "none", "where ELMo is used: none, input (of the BiLSTM), output (with its output) or both"
     )
     layer: int | str = described("mix", "layer of the biLM: mix (of all, learned), top, or a number from 0")
     mix_l2: float = described(0.001, "λ, the weight of the penalty on the mix's weights", within="0 or more")

@@ -178,7 +178,7 @@ def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
             width = len(fields)
             if not -width <= at < width or at in (0, -width):
                 raise ElmoFastError(
-                    f"{path}, line {index + 1}: column {at} of labels is not there beside the word: "
+                    f"{path}, line {index + 1}: column {at} of labels is missing next to the word: "
                     f"the line has {width} column(s), {line!r:.80}"
                 )
         elif len(fields) != width:

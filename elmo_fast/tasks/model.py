@@ -25,7 +25,7 @@ class TaskModel(nn.Module):
         static: vectors of words, or None.
         characters: vectors of words from their characters, or None.
         elmo: a mix of the biLM's layers per place, or None.
-        places: where the mixes go: "input" (beside the other features), "output" (beside the BiLSTM's output).
+        places: where the mixes go: "input" (with the other features), "output" (with the BiLSTM's output).
         head: reads all of these.
     """
 

@@ -121,7 +121,7 @@ def test_a_vocabulary_that_was_put_beside_the_model_is_seen_at_once(model):
     """TokenVectors keeps the model it read last, but not against the words that its error asked for."""
     text = (model / "vocab.txt").read_text()
     (model / "vocab.txt").unlink()
-    with pytest.raises(ElmoFastError, match=r"put its vocab\.txt beside"):
+    with pytest.raises(ElmoFastError, match=r"put its vocab\.txt next to"):
         list(TokenVectors(model)(BATCH))
     (model / "vocab.txt").write_text(text)
     assert [len(vectors) for vectors in TokenVectors(model)(BATCH)] == [4, 2, 1]

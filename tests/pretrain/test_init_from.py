@@ -96,7 +96,7 @@ def test_weights_that_were_rounded_to_int8_are_named(state, tmp_path, precision)
 
 @pytest.mark.parametrize(("old", "given"), [(Vocabulary(OLD[:-1]), "found one of 6"), (None, "found none")])
 def test_another_vocabulary_than_the_softmaxs_is_refused(state, old, given):
-    with pytest.raises(ElmoFastError, match=rf"wanted the vocabulary of 7 words .*{given}; put it beside the model"):
+    with pytest.raises(ElmoFastError, match=rf"wanted the vocabulary of 7 words .*{given}; put it into the model"):
         adapt_vocabulary(state, old, Vocabulary(NEW), seed=0)
 
 

@@ -94,7 +94,7 @@ BROKEN_CONLLU = {
             for column in ("pos", 10, -1, "²", "9" * 5000)
         ),
         ("a.conll", "a B C\nb B\n", None, r"line 2: wanted 3 columns, as the lines before; got 2: b \| B"),
-        ("a.conll", "\n\na\nb\n", None, r"line 3: column -1 of labels is not there beside the word: the line has 1"),
+        ("a.conll", "\n\na\nb\n", None, r"line 3: column -1 of labels is missing next to the word: the line has 1"),
         ("a.conll", "a B\n", 2, "line 1: column 2 of labels is not there"),
         ("a.conll", "a B\n", 0, "line 1: column 0 of labels is not there"),
         ("a.conll", "a\t\tB\n", 1, "line 1: the label is empty"),

@@ -152,7 +152,7 @@ class Joined(Training):
     """Pretraining in one, two or three processes, another number at each start.
 
     Sums are added up in another order then, so that the run that nothing disturbed has the same schedule: as many
-    processes from each step to the next. Beside that, the losses are those of one process to 1e-4.
+    processes from each step to the next. BackgroundThreads that, the losses are those of one process to 1e-4.
     """
 
     counts = (1, 2, 3)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shape, given
+from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shape, described
 from elmo_fast.ops._dispatch import select
 
 
@@ -101,7 +101,7 @@ def adagrad_(
         for weight, tensor in zip(parameters, tensors, strict=True):
             if tensor.shape != weight.shape:
                 raise ElmoFastError(
-                    f"{op}: {name} must be shaped like parameters, {given(weight)}; got {given(tensor)}"
+                    f"{op}: {name} must be shaped like parameters, {described(weight)}; got {described(tensor)}"
                 )
     _check_number(op, "scale", scale, parameters[0])
     _check_number(op, "learning_rate", learning_rate, parameters[0])
@@ -148,7 +148,7 @@ def adagrad_rows_(
     if table.dim() == 0 or accumulator.shape != table.shape:
         raise ElmoFastError(
             f"{op}: table must be [V, D] or [V], and accumulator shaped like it; "
-            f"got {given(table)} and {given(accumulator)}"
+            f"got {described(table)} and {described(accumulator)}"
         )
     _check_rows(op, ids, rows, order, table.shape[1:])
     check_same(op, "table, accumulator and rows", [table, accumulator, rows])
@@ -216,7 +216,7 @@ def _check_number(op: str, name: str, number: Tensor | float | None, like: Tenso
     if isinstance(number, Tensor):
         check_dtype(op, name, number, torch.float32, like.dtype)
         if number.dim() or number.device != like.device:
-            raise ElmoFastError(f"{op}: {name} must be one number, [], on {like.device}; got {given(number)}")
+            raise ElmoFastError(f"{op}: {name} must be one number, [], on {like.device}; got {described(number)}")
 
 
 def _check_rows(op: str, ids: Tensor, rows: Tensor, order: RowOrder | None, width: Sequence[int]) -> None:
@@ -224,9 +224,11 @@ def _check_rows(op: str, ids: Tensor, rows: Tensor, order: RowOrder | None, widt
     check_dtype(op, "ids", ids, torch.int64, torch.int32)
     check_shape(op, "ids", ids, "n")
     if tuple(rows.shape) != (expected := (len(ids), *width)):
-        raise ElmoFastError(f"{op}: rows must have shape {expected}, one row per id; got {given(rows)}")
+        raise ElmoFastError(f"{op}: rows must have shape {expected}, one row per id; got {described(rows)}")
     check_device(op, "ids and rows", ids, rows)
     for name, tensor in () if order is None else order._asdict().items():
         check_dtype(op, f"order.{name}", tensor, torch.int64, torch.int32)
         if tensor.shape != ids.shape or tensor.device != ids.device:
-            raise ElmoFastError(f"{op}: order.{name} must be shaped like ids, {given(ids)}; got {given(tensor)}")
+            raise ElmoFastError(
+                f"{op}: order.{name} must be shaped like ids, {described(ids)}; got {described(tensor)}"
+            )

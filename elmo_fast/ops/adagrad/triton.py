@@ -16,7 +16,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _weights
-from elmo_fast.ops._checks import given
+from elmo_fast.ops._checks import described
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, define, explained, launch
 from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments, RowOrder, row_order
 
@@ -361,7 +361,7 @@ def _check_contiguous(op: str, **tensors: Tensor) -> None:
         if not tensor.is_contiguous():
             raise ElmoFastError(
                 f"{op}: {name} must be contiguous, because the Triton kernels write in place; got "
-                f'{given(tensor)} with strides {tensor.stride()}; make it contiguous or use backend="reference"'
+                f'{described(tensor)} with strides {tensor.stride()}; make it contiguous or use backend="reference"'
             )
 
 

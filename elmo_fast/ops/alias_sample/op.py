@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_dtype, check_shape, given
+from elmo_fast.ops._checks import check_dtype, check_shape, described
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._sampling import check_key, drawn_to
 
@@ -41,7 +41,7 @@ def alias_table(weights: Tensor, *, power: float = 1.0, backend: str = "auto") -
     op = "alias_table"
     check_shape(op, "weights", weights, "V")
     if weights.device.type != "cpu":
-        raise ElmoFastError(f"{op}: weights must be on the CPU; got {given(weights)}")
+        raise ElmoFastError(f"{op}: weights must be on the CPU; got {described(weights)}")
     if not 1 <= len(weights) < 2**31:
         raise ElmoFastError(f"{op}: weights must hold from 1 to 2^31 - 1 words; got {len(weights)}")
     double = weights.detach().to(torch.float64)
@@ -97,7 +97,7 @@ def alias_sample(
     check_dtype(op, "table.thresholds", thresholds, torch.float64)
     check_dtype(op, "table.aliases", aliases, torch.int64)
     if thresholds.device.type != "cpu" or aliases.device.type != "cpu":
-        raise ElmoFastError(f"{op}: the table must be on the CPU; got {given(thresholds)}")
+        raise ElmoFastError(f"{op}: the table must be on the CPU; got {described(thresholds)}")
     if not 1 <= len(thresholds) < 2**31:
         raise ElmoFastError(f"{op}: the table must hold from 1 to 2^31 - 1 words; got {len(thresholds)}")
     if num_samples < 1:

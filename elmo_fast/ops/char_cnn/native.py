@@ -7,7 +7,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import Backward, requires_grad
-from elmo_fast.ops._checks import given
+from elmo_fast.ops._checks import described
 from elmo_fast.ops._native import describe
 from elmo_fast.ops._table_rows import first_rows
 from elmo_fast.ops._weights import stamps
@@ -19,7 +19,7 @@ MOST_SLOTS = torch.iinfo(torch.int16).max  # a winner, the first slot of a windo
 def run(a: CharCNNArguments) -> Tensor:
     if a.ids.shape[1] > MOST_SLOTS:
         raise ElmoFastError(
-            f"char_cnn: the C++ kernel takes ids of at most {MOST_SLOTS:,} slots; got {given(a.ids)}; "
+            f"char_cnn: the C++ kernel takes ids of at most {MOST_SLOTS:,} slots; got {described(a.ids)}; "
             'use backend="reference" or truncate the words'
         )
     save = requires_grad(a.embedding, *a.weights, *a.biases)

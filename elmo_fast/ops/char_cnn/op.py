@@ -16,7 +16,7 @@ from elmo_fast.ops._checks import (
     check_same,
     check_shape,
     check_values,
-    given,
+    described,
 )
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
@@ -108,7 +108,8 @@ def _check(
         check_shape(op, f"biases[{i}]", bias, "filters", filters=weight.shape[0])
         if not 1 <= weight.shape[2] <= ids.shape[1]:
             raise ElmoFastError(
-                f"{op}: the width of weights[{i}] must be from 1 to {ids.shape[1]} (slots of ids); got {given(weight)}"
+                f"{op}: the width of weights[{i}] must be from 1 to {ids.shape[1]} (slots of ids); got "
+                f"{described(weight)}"
             )
     last = embedding.shape[0] - 1
     check_values(op, "ids", ids, last, "lie from 0 to {}, the rows of embedding")

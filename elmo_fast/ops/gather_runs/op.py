@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_dtype, check_same, check_shape, given
+from elmo_fast.ops._checks import check_dtype, check_same, check_shape, described
 from elmo_fast.ops._dispatch import select
 
 
@@ -49,7 +49,7 @@ def gather_runs(
         check_shape(op, name, tensor, "R", R=len(first))
         check_dtype(op, name, tensor, torch.int64)
         if tensor.device.type != "cpu":
-            raise ElmoFastError(f"{op}: {name} must be on the host; got {given(tensor)}")
+            raise ElmoFastError(f"{op}: {name} must be on the host; got {described(tensor)}")
     if not 0 <= upward <= len(first):
         raise ElmoFastError(f"{op}: upward must be from 0 to R = {len(first)}; got {upward}")
     first, lengths = first.contiguous(), lengths.contiguous()
@@ -59,7 +59,7 @@ def gather_runs(
     out = values[0].new_empty(total) if out is None else out
     check_same(op, "values and out", [values[0], out])
     if out.shape != (total,) or not out.is_contiguous():
-        raise ElmoFastError(f"{op}: out must be contiguous, of shape [sum(lengths)={total}]; got {given(out)}")
+        raise ElmoFastError(f"{op}: out must be contiguous, of shape [sum(lengths)={total}]; got {described(out)}")
     if not out.is_meta:
         select(op, backend, out.device, torch.float32).run(values, first, lengths, upward, out)
     return out

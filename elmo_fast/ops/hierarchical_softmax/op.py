@@ -6,7 +6,15 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shape, check_words, given
+from elmo_fast.ops._checks import (
+    check_device,
+    check_dtype,
+    check_floating,
+    check_same,
+    check_shape,
+    check_words,
+    described,
+)
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 
@@ -133,7 +141,7 @@ def huffman_tree(counts: Tensor, *, backend: str = "auto") -> HuffmanTree:
     check_shape(op, "counts", counts, "V")
     check_dtype(op, "counts", counts, torch.int64)
     if counts.device.type != "cpu":
-        raise ElmoFastError(f"{op}: counts must be on the CPU; got {given(counts)}")
+        raise ElmoFastError(f"{op}: counts must be on the CPU; got {described(counts)}")
     if len(counts) == 0:
         raise ElmoFastError(f"{op}: counts must hold at least one word; got none")
     if int(counts.min()) < 0:

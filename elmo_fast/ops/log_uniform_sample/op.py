@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.ops._checks import check_dtype, given
+from elmo_fast.ops._checks import check_dtype, described
 from elmo_fast.ops._dispatch import explain, select, warn_once
 from elmo_fast.ops._sampling import check_key, drawn_to
 
@@ -97,7 +97,7 @@ def _number(name: str, value: int | Tensor, sampled_on: torch.device) -> int | T
     if isinstance(value, Tensor):
         check_dtype("log_uniform_sample", name, value, torch.int64)
         if value.numel() != 1:
-            raise ElmoFastError(f"log_uniform_sample: {name} must be one number; got {given(value)}")
+            raise ElmoFastError(f"log_uniform_sample: {name} must be one number; got {described(value)}")
         if value.device.type == sampled_on.type == "cuda":
             return value
         if value.device.type != "cpu":

@@ -162,7 +162,7 @@ def _check_direction(x: Tensor, w: LSTMWeights, batch: int, time: int, residual:
     _checks.check_shape(op, "weight_hh", w.weight_hh, "4H D")
     gates, size = w.weight_hh.shape
     if gates % 4:
-        raise ElmoFastError(f"{op}: weight_hh must have shape [4H, D]; got {_checks.given(w.weight_hh)}")
+        raise ElmoFastError(f"{op}: weight_hh must have shape [4H, D]; got {_checks.described(w.weight_hh)}")
     _checks.check_shape(op, "weight_ih", w.weight_ih, "4H I", **{"4H": gates})
     _checks.check_shape(op, "inputs", x, "B T I", B=batch, T=time, I=w.weight_ih.shape[1])
     _checks.check_shape(op, "bias", w.bias, "4H", **{"4H": gates})

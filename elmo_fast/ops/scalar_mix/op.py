@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shape, given
+from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shape, described
 from elmo_fast.ops._dispatch import select
 
 
@@ -94,7 +94,7 @@ def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor |
     for layer in layers:
         if layer.shape != layers[0].shape or layer.dim() < 1:
             raise ElmoFastError(
-                f"scalar_mix: layers must share one shape [..., D]; got {given(layers[0])} and {given(layer)}"
+                f"scalar_mix: layers must share one shape [..., D]; got {described(layers[0])} and {described(layer)}"
             )
     check_shape("scalar_mix", "scalars", scalars, "M L", L=len(layers))
     check_shape("scalar_mix", "gammas", gammas, "M", M=scalars.shape[0])
@@ -103,7 +103,7 @@ def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor |
     if mask.shape != layers[0].shape[:-1] or mask.device != layers[0].device:
         raise ElmoFastError(
             f"scalar_mix: statistics_mask must have shape {tuple(layers[0].shape[:-1])}, that of the "
-            f"layers without the last dimension, on {layers[0].device}; got {given(mask)}"
+            f"layers without the last dimension, on {layers[0].device}; got {described(mask)}"
         )
     # Checked on the CPU only: on a GPU the check would wait for it.
     if mask.device.type == "cpu" and mask.numel() and not torch.compiler.is_compiling() and not mask.any():

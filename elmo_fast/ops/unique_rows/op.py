@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shape, given
+from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shape, described
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops.adagrad.op import RowOrder
 
@@ -112,7 +112,7 @@ def gather_rows(table: Tensor, inverse: Tensor, *, order: RowOrder | None = None
     # torch's index_select refuses a table without rows, even without an index.
     if not torch.compiler.is_compiling() and table.shape[0] == 0:
         if len(inverse):
-            raise ElmoFastError(f"{op}: inverse must be empty, as table has no rows; got {given(inverse)}")
+            raise ElmoFastError(f"{op}: inverse must be empty, as table has no rows; got {described(inverse)}")
         return table[:0]
     return kernel.gather(table, inverse, order)
 
@@ -121,4 +121,4 @@ def _check(op: str, ids: Tensor) -> None:
     check_shape(op, "ids", ids, "N C")
     check_dtype(op, "ids", ids, torch.int64, torch.int32)
     if ids.shape[1] == 0:
-        raise ElmoFastError(f"{op}: ids must have at least one column; got {given(ids)}")
+        raise ElmoFastError(f"{op}: ids must have at least one column; got {described(ids)}")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, check_words, given
+from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, check_words, described
 from elmo_fast.ops._dispatch import select
 
 
@@ -102,7 +102,7 @@ def _check(a: GloveArguments) -> None:
         check_shape(op, name, index, "Z", Z=len(a.values))
         check_dtype(op, name, index, torch.int32)
         if index.device != a.values.device:
-            raise ElmoFastError(f"{op}: {name} must be on {a.values.device}, as values are; got {given(index)}")
+            raise ElmoFastError(f"{op}: {name} must be on {a.values.device}, as values are; got {described(index)}")
     check_words(op, num_words, rows=a.rows, columns=a.columns)
     if not (a.learning_rate > 0 and a.x_max > 0 and 0 <= a.alpha <= 1):
         raise ElmoFastError(
