@@ -46,7 +46,7 @@ def test_an_op_without_a_kernel_for_gpus_says_so_once(op):
 def test_a_reason_that_all_ops_share_is_told_once(monkeypatch):
     """As one warning, whichever op asks first."""
     monkeypatch.setattr(_native, "WHY_NOT", "it was not built")
-    said = "all ops that are C\\+\\+: using the slower backend 'reference', because it was not built"
+    said = "all C\\+\\+ ops: using the slower backend 'reference', because it was not built"
     with pytest.warns(PerformanceWarning, match=said):
         _dispatch.select("highway", "auto", CPU, torch.float32)
     with warnings.catch_warnings():
