@@ -1,5 +1,6 @@
 """The backends as parameters of tests: each with the reason why it cannot run here, and where its tensors live."""
 
+import contextlib
 import functools
 
 import numpy as np
@@ -15,6 +16,15 @@ GPU = ("cuda", "triton")
 def device_of(backend: str) -> torch.device:
     """A GPU for the GPU's backends where there is one; else the CPU (Triton's interpreter: tests/conftest.py)."""
     return torch.device("cuda" if backend in GPU and HAS_CUDA else "cpu")
+
+
+def on_device_of(backend: str) -> contextlib.AbstractContextManager:
+    """New tensors are where the backend runs.
+
+    On a CPU they are without a mode, which intercepts every call of torch: slow, and now and then torch.compile fails.
+    """
+    device = device_of(backend)
+    return contextlib.nullcontext() if device.type == "cpu" else device
 
 
 def backends(op: str, *, reference: bool = False, precision: str = "float32", only: str | None = None) -> list:

@@ -13,7 +13,7 @@ from elmo_fast.op_choices import ACTIVATIONS, BACKEND_CHOICES, INFERENCE_PRECISI
 from elmo_fast.ops import _dispatch, _native, _triton
 from elmo_fast.pretrain.config import ModelConfig, RunConfig
 from elmo_fast.tasks.config import TaskConfig
-from tests.backends import device_of
+from tests.backends import on_device_of
 
 
 def lstm(backend):
@@ -32,7 +32,7 @@ def test_a_module_takes_every_name_and_auto_where_its_op_lacks_the_backend(op, m
     """BiLM(backend="cuda"): char_cnn has CUDA kernels, the LSTM takes "auto" instead of failing at the first batch."""
     if backend in _dispatch.REGISTRY[op] and backend not in ("native", "reference"):
         pytest.skip("a GPU's")
-    with torch.device(device_of(backend)):
+    with on_device_of(backend):
         torch.testing.assert_close(module(backend), module("auto"))
 
 

@@ -1,10 +1,9 @@
 """Where a test's tensors live: a GPU backend's on the GPU where there is one, else on the CPU (interpreted)."""
 
 import pytest
-import torch
 
 from elmo_fast.ops import _native
-from tests.backends import device_of
+from tests.backends import on_device_of
 
 # What products on the CPU are written for and this CPU has, oldest first; the last is in use everywhere else.
 ISAS = _native.C.isas() if _native.C is not None else ["none"]
@@ -24,5 +23,5 @@ def isa(request):
 def on_its_device(request):
     """Tests with a parameter `backend` make their tensors where that backend runs."""
     backend = getattr(request.node, "callspec", None) and request.node.callspec.params.get("backend")
-    with torch.device(device_of(backend or "reference")):
+    with on_device_of(backend or "reference"):
         yield

@@ -16,7 +16,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import row_order
 from elmo_fast.pretrain import optimizer as module
 from elmo_fast.pretrain.optimizer import AdaGrad, clip_and_step, make_optimizer, rate_of_step
-from tests.backends import backends, device_of
+from tests.backends import backends, on_device_of
 from tests.pretrain.toy import toy_config
 
 DEVICE_WAYS = backends("adagrad", reference=True)
@@ -27,7 +27,7 @@ as_on_a_gpu = pytest.mark.parametrize("backend", DEVICE_WAYS)
 @pytest.fixture(autouse=True)
 def on_its_device(request):
     callspec = getattr(request.node, "callspec", None)
-    with torch.device(device_of((callspec.params if callspec else {}).get("backend", "auto"))):
+    with on_device_of((callspec.params if callspec else {}).get("backend", "auto")):
         yield
 
 
