@@ -145,7 +145,7 @@ def _find(path: pathlib.Path, key: str, shape: tuple[int, int, int], say: Callab
     except FileNotFoundError:
         return None
     except ElmoFastError as damage:
-        say(f"{damage}; it is computed anew")
+        say(f"{damage}; it is computed again")
         return None
     return file.vectors
 

@@ -221,7 +221,7 @@ class StaticFeatures(nn.Module):
         if self._lost:
             raise ElmoFastError(
                 'the table of static vectors is in no state_dict, and to("meta") or to_empty dropped its values; '
-                "make the features anew from the vectors' file"
+                "make the features again from the vectors' file"
             )
         longest = max(map(len, sentences), default=0)
         get = self._numbers.get

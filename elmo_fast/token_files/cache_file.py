@@ -1,6 +1,6 @@
 """A cache of the vectors of every token of some sentences, checked whenever it is opened.
 
-safetensors: `vectors` [L, N, D] float32 or float16; the header says what they were made from, and the SHA-256 of that
+safetensors: `vectors` [L, N, D] float32; the header says what they were made from, and the SHA-256 of that
 and of the vectors.
 """
 
@@ -59,8 +59,8 @@ class CacheFile:
 class CacheWriter:
     """Takes the vectors of sentence after sentence, in any order."""
 
-    def __init__(self, file: Any, start: int, offsets: npt.NDArray[np.int64], shape: tuple[int, int, int], dtype: Any):
-        self._file, self._start, self._offsets, self._shape, self._dtype = file, start, offsets, shape, np.dtype(dtype)
+    def __init__(self, file: Any, start: int, offsets: npt.NDArray[np.int64], shape: tuple[int, int, int]) -> None:
+        self._file, self._start, self._offsets, self._shape = file, start, offsets, shape
 
     def write(self, sentence: int, vectors: Rows) -> None:
         """Write the vectors of a sentence's tokens, [L, n, D]."""
@@ -68,20 +68,14 @@ class CacheWriter:
         layers, tokens, width = self._shape
         if vectors.shape != (expected := (layers, end - begin, width)):
             raise ValueError(f"vectors of sentence {sentence} must have shape {expected}; got {vectors.shape}")
-        for layer, rows in enumerate(np.ascontiguousarray(vectors, self._dtype)):
-            self._file.seek(self._start + self._dtype.itemsize * width * (layer * tokens + begin))
+        for layer, rows in enumerate(np.ascontiguousarray(vectors, np.float32)):
+            self._file.seek(self._start + 4 * width * (layer * tokens + begin))
             self._file.write(rows.data)
 
 
 @contextlib.contextmanager
 def writing_cache_file(
-    path: str | os.PathLike[str],
-    lengths: Sequence[int],
-    layers: int,
-    width: int,
-    made_from: str,
-    *,
-    dtype: Any = np.float32,
+    path: str | os.PathLike[str], lengths: Sequence[int], layers: int, width: int, made_from: str
 ) -> Iterator[CacheWriter]:
     """Yield the writer of a new cache, which is at `path` once all sentences are written; reserve its disk space first.
 
@@ -91,15 +85,15 @@ def writing_cache_file(
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(lengths, np.int64))])
     shape = layers, int(offsets[-1]), width
     about = {"format": FORMAT, "made_from": made_from, "sha256": "0" * 64}
-    planned = safetensors_layout({"vectors": (dtype, shape)}, about)
+    planned = safetensors_layout({"vectors": (np.float32, shape)}, about)
     with replacing(path) as temporary, open(temporary, "r+b") as file:
         os.posix_fallocate(file.fileno(), 0, planned.end)
         file.write(planned.header)
-        yield CacheWriter(file, planned.starts["vectors"], offsets, shape, dtype)
+        yield CacheWriter(file, planned.starts["vectors"], offsets, shape)
         file.flush()
         about["sha256"] = _digest(temporary, planned.starts["vectors"], made_from)
         file.seek(0)
-        file.write(safetensors_layout({"vectors": (dtype, shape)}, about).header)
+        file.write(safetensors_layout({"vectors": (np.float32, shape)}, about).header)
 
 
 def _digest(path: str | os.PathLike[str], start: int, made_from: str) -> str:

@@ -108,7 +108,7 @@ def test_a_damaged_file_is_computed_anew_and_that_is_said(tmp_path, bilm, kind):
     assert ran
     assert len(said) == 1
     assert said[0].startswith(f"{path}: ")
-    assert "it is computed anew" in said[0]
+    assert "it is computed again" in said[0]
     torch.testing.assert_close(cache.batch(range(5))[0], wanted, rtol=0, atol=0)
     assert the_file(tmp_path).read_bytes() == whole
 
