@@ -41,13 +41,13 @@ class _PoolGraphs:
     def __init__(self) -> None:
         self.version: Hashable = None
         self.entries: dict[Hashable, Entry] = {}
-        self.seen: set[Hashable] = set()
+        self.eager_keys: set[Hashable] = set()
 
     def drop(self) -> bool:
         """Drop all graphs; return whether there were any."""
         some = bool(self.entries)
         self.entries.clear()
-        self.seen.clear()
+        self.eager_keys.clear()
         return some
 
 
@@ -201,8 +201,8 @@ class Graphs:
             if key in self.refused:
                 return None
             entry = graphs.entries.get(key)
-            if entry is None and key not in graphs.seen:
-                graphs.seen.add(key)
+            if entry is None and key not in graphs.eager_keys:
+                graphs.eager_keys.add(key)
                 return None
             if entry is None and len(graphs.entries) >= self.limit:
                 self._warn_of_limit()

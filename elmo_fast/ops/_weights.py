@@ -133,7 +133,7 @@ class _Entry:
     def __init__(self, sources: Sequence[Tensor], copies: list[Tensor], forget: Callable[[Any], Any]) -> None:
         self.sources = [weakref.ref(source, forget) for source in sources]
         self.copies = copies
-        self.seen: tuple[Any, ...] | None = None
+        self.state: tuple[Any, ...] | None = None
         self.written: tuple[torch.cuda.Stream, torch.cuda.Event] | None = None
         self.readers: list[torch.cuda.Stream] = []
 
@@ -147,7 +147,7 @@ class _Entry:
                     stream.wait_stream(other)
 
     def after_writing(self, state: tuple[Any, ...]) -> None:
-        self.seen = state
+        self.state = state
         if (stream := _stream(self.copies[0])) is not None:
             self.written, self.readers = (stream, stream.record_event()), []
 
@@ -194,7 +194,7 @@ def packed(
             entry = _Entry(sources, copies, lambda _: _kept.pop(key, None))
             entry.write(sources, fill)
             _kept[key] = entry
-        elif entry.seen != _state_of(sources) or not all(map(is_alone, sources)):
+        elif entry.state != _state_of(sources) or not all(map(is_alone, sources)):
             entry.write(sources, fill)
         return entry.read()
 
@@ -224,7 +224,7 @@ def kept_rounded(tensor: Tensor) -> Tensor | None:
     """
     for dtype in (torch.float16, torch.bfloat16):
         entry = _kept.get((_rounded(dtype), id(tensor)))
-        if entry is not None and entry.is_of([tensor]) and entry.seen == _state_of([tensor]):
+        if entry is not None and entry.is_of([tensor]) and entry.state == _state_of([tensor]):
             entry.before_writing()
             return entry.copies[0]
     return None

@@ -230,6 +230,45 @@ class OutputLayer:
         for name, a, b in zip(("losses", *LEAVES), *results, strict=True):
             assert_exactly(name, a, b, backend)
 
+    @kernels
+    @pytest.mark.parametrize(
+        ("precision", "chunk_bytes", "sparse"),
+        [
+            ("float32", 100, False), ("float32", 2**25, True), ("bfloat16", 100, True), ("bfloat16", 2**25, False),
+            ("float16", 100, False),
+        ],
+    )  # fmt: skip
+    def test_opcheck(self, precision, chunk_bytes, sparse, backend):
+        """Both ops agree with their fakes, schemas and autograd; two runs give the same bits. Arguments by name."""
+        needs(self.loss.__name__, backend, precision)
+        space = "elmo_fast" if backend == "native" else f"elmo_fast_{backend}"
+        forward, backward = (overload(f"{space}::{self.loss.__name__}{part}") for part in ("", "_backward"))
+        given = self.problem(9, dtype=torch.float32)
+        values = given | given["tree"]._asdict() if "tree" in given else given
+        values |= {
+            "precision": precision, "chunk_bytes": chunk_bytes, "sparse": sparse, "keep": True,
+            "correction": "allennlp", "share": 0.5, "count_hits": given.get("log_noise") is not None,
+        }  # fmt: skip
+        names = [each.name for each in forward._schema.arguments]
+        if "rows" in names:
+            ids = self.used(given)
+            values |= {"ids": ids, "rows": given["weight"][ids], "offsets": given["bias"][ids]}
+        differentiable = not (sparse and "sparse" in names)
+        torch.library.opcheck(
+            forward,
+            tuple(
+                values[name].clone().requires_grad_(differentiable)
+                if name in ("hidden", "weight", "bias", "rows", "offsets")
+                else values[name]
+                for name in names
+            ),
+        )
+        saved, again = (forward(*(values[name] for name in names)) for _ in range(2))
+        assert all(map(torch.equal, saved, again))
+        values |= dict(zip((each.name for each in forward._schema.returns), saved, strict=True))
+        values["grad"] = torch.ones(9)
+        torch.library.opcheck(backward, tuple(values[each.name] for each in backward._schema.arguments))
+
     def test_bad_arguments_are_refused(self, refusal):
         """Each in one sentence: argument, wanted, given."""
         change, wanted = refusal
@@ -257,21 +296,6 @@ class SampledLayer(OutputLayer):
         ({"precision": "int8"}, "precision must be one of float32"),
         ({"chunk_bytes": 0}, "chunk_bytes must be at least 1"),
     ]
-
-    @needs_native
-    @pytest.mark.parametrize("chunk_bytes", [100, 2**25])
-    @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-    def test_opcheck_native(self, chunk_bytes, precision):
-        """Every registered op agrees with its fake, its schema and its autograd."""
-        given = self.problem(dtype=torch.float32)
-        forward, backward = (overload(f"elmo_fast::{self.loss.__name__}{part}") for part in ("", "_backward"))
-        ids, options = self.used(given), (*self.native_options, precision, chunk_bytes)
-        plain = [given["hidden"], given["weight"][ids], given["bias"][ids]]
-        torch.library.opcheck(forward, (*(x.clone().requires_grad_() for x in plain), ids, *options, True))
-        names = [each.name for each in forward._schema.returns]
-        saved = dict(zip(names, forward(*plain, ids, *options, True), strict=True))
-        kept = [saved[each.name] for each in backward._schema.arguments if each.name in saved]
-        torch.library.opcheck(backward, (torch.ones(7), *plain, ids, *kept, *options))
 
     @alone
     @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])

@@ -122,25 +122,6 @@ def test_no_target_leaves_the_table(backend):
     assert losses.isfinite().tolist() == [True, True] + [False] * 5
 
 
-@kernels
-def test_opcheck(backend):
-    """Both ops agree with their fakes, schemas and autograd."""
-    hidden, targets, weight, bias = problem(20, 6, 40, torch.float32).values()
-    if backend == "native":
-        ops, options = torch.ops.elmo_fast, ("float16", 100)
-        saved = ops.full_softmax(hidden, targets, weight, bias, *options)
-        arguments = (torch.ones(20), hidden, targets, weight, bias, *saved, *options)
-        torch.library.opcheck(ops.full_softmax_backward.default, arguments)
-        leaves = [x.clone().requires_grad_() for x in (hidden, weight, bias)]
-        torch.library.opcheck(ops.full_softmax.default, (leaves[0], targets, *leaves[1:], *options))
-        return
-    ops = getattr(torch.ops, f"elmo_fast_{backend}")
-    leaves = [x.clone().requires_grad_() for x in (hidden, weight, bias)]
-    torch.library.opcheck(ops.full_softmax.default, (leaves[0], targets, *leaves[1:], "float16", 100))
-    saved = ops.full_softmax(hidden, targets, weight, bias, "float16", 100)
-    torch.library.opcheck(ops.full_softmax_backward.default, (torch.ones(20), *saved, weight, bias, 100))
-
-
 def test_float32_is_no_worse_than_torch():
     """Against float64, with logits of every size."""
     given = problem(50, 64, 3000, torch.float32)

@@ -267,7 +267,7 @@ class FakeCuda:
 
 def test_captures_of_a_pool_share_its_memory_and_its_stream(monkeypatch):
     """Run once before, on the same stream: torch reuses memory, and cuBLAS its workspace, on one stream alone."""
-    cuda, pool, ran, held = FakeCuda(monkeypatch), _graphs.Pool(torch.device("cuda", 0)), [], _graphs._Held()
+    cuda, pool, ran, held = FakeCuda(monkeypatch), _graphs.Pool(torch.device("cuda", 0)), [], _graphs._PoolGraphs()
     pool.users.add(held)
     for number in range(3):
         entry = _graphs.capture(lambda x: (ran.append(str(cuda.current)), (x,))[1], [torch.zeros(1)], pool)

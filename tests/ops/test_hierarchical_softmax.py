@@ -145,20 +145,6 @@ def test_large_scores_do_not_overflow(backend, score):
 
 
 @needs_native
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_opcheck_native(precision, sparse):
-    """Every registered op agrees with its fake, its schema and its autograd."""
-    hidden, targets, weight, bias, tree = problem(dtype=torch.float32).values()
-    ops, options = torch.ops.elmo_fast, (tree.longest, precision, sparse)
-    inputs = [x.detach().requires_grad_(not sparse) for x in (hidden, weight, bias)]
-    torch.library.opcheck(ops.hierarchical_softmax.default, (inputs[0], targets, *inputs[1:], *tree[:3], *options))
-    slopes = ops.hierarchical_softmax(hidden, targets, weight, bias, *tree[:3], *options)[1]
-    arguments = (torch.ones(7), hidden, targets, weight, slopes, *tree[:2], precision, sparse)
-    torch.library.opcheck(ops.hierarchical_softmax_backward.default, arguments)
-
-
-@needs_native
 def test_a_tree_that_leaves_its_nodes_is_an_error():
     """The kernel looks at every step before it reads memory there."""
     hidden, targets, weight, bias, tree = problem(dtype=torch.float32).values()

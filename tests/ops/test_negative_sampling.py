@@ -50,7 +50,6 @@ class TestWord2vec(SampledLayer):
     """Hits left out, and repeated samples."""
 
     loss, problem, by_hand = staticmethod(negative_sampling), staticmethod(problem), staticmethod(by_hand)
-    native_options = 0.5, False
     cases = SampledLayer.cases | {
         "one sample": lambda given: {"samples": torch.tensor([5])},
         "one word sampled": lambda given: {"samples": torch.full((10,), 3)},
@@ -68,7 +67,6 @@ class TestNoiseContrastiveEstimation(TestWord2vec):
     """Hits counted, and the law of the noise."""
 
     problem = staticmethod(functools.partial(problem, noise=True))
-    native_options = 0.5, True
 
 
 @every

@@ -46,7 +46,6 @@ class TestSampledSoftmax(SampledLayer):
     """Accidental hits left out, expected counts."""
 
     loss, problem, by_hand = staticmethod(sampled_softmax), staticmethod(problem), staticmethod(by_hand)
-    native_options = ()
     cases = SampledLayer.cases | {
         "one sample": lambda given: {"samples": torch.tensor([5]), "tries": torch.tensor(1)},
         "whole vocabulary": lambda given: dict(zip(("samples", "tries"), draw(40, 40, 0), strict=True)),

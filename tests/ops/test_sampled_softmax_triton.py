@@ -58,18 +58,6 @@ def test_the_same_inputs_give_the_same_bits(backend):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@alone
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_opcheck(backend, precision):
-    """Both ops agree with their fakes, schemas and autograd."""
-    hidden, targets, weight, bias, samples, tries = problem(40, dtype=torch.float32).values()
-    ops, plain, options = torch.ops.elmo_fast_triton, (hidden, weight, bias), ("allennlp", False, 100, precision)
-    leaves = [x.clone().requires_grad_() for x in plain]
-    torch.library.opcheck(ops.sampled_softmax.default, (leaves[0], targets, *leaves[1:], samples, tries, *options))
-    saved = ops.sampled_softmax(plain[0], targets, *plain[1:], samples, tries, *options)
-    torch.library.opcheck(ops.sampled_softmax_backward.default, (torch.ones(40), *saved, plain[1], False, 100))
-
-
 def test_a_sparse_gradient_waits_for_no_device():
     """Off the CPU entries stay as they are; `coalesce`, which would read how many are distinct, is never called."""
     words, rows = torch.zeros(5, dtype=torch.int64, device="meta"), torch.zeros(5, 3, device="meta")

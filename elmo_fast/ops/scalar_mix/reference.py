@@ -19,7 +19,7 @@ def threshold(p: float) -> int:
     return min(round(p * 2**32), LOW)
 
 
-def kept(shape: torch.Size, p: float, seed: Tensor) -> Tensor:
+def keep_mask(shape: torch.Size, p: float, seed: Tensor) -> Tensor:
     """Return which elements of the mixes are kept, bool [M, ...] of `shape`, each with probability 1 - p."""
     mixes, n = shape[0], shape[1:].numel()
     blocks = -(-n // (4 * LANES))
@@ -33,7 +33,7 @@ def kept(shape: torch.Size, p: float, seed: Tensor) -> Tensor:
 
 def dropped(mixes: Tensor, p: float, seed: Tensor | None) -> Tensor:
     """Apply dropout to the mixes: kept elements times 1 / (1 - p), the rest 0; unchanged if seed is None."""
-    return mixes if seed is None else torch.where(kept(mixes.shape, p, seed), mixes * (1 / (1 - p)), 0)
+    return mixes if seed is None else torch.where(keep_mask(mixes.shape, p, seed), mixes * (1 / (1 - p)), 0)
 
 
 def normalised(layer: Tensor, counted: Tensor | None, eps: float) -> Tensor:
