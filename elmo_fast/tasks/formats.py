@@ -178,8 +178,8 @@ def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
             width = len(fields)
             if not -width <= at < width or at in (0, -width):
                 raise ElmoFastError(
-                    f"{path}, line {index + 1}: column {at} of labels is missing next to the word: "
-                    f"the line has {width} column(s), {line!r:.80}"
+                    f"{path}, line {index + 1}: there is no label in column {at}: column 0 is the word, "
+                    f"and the line has {width} column(s), {line!r:.80}"
                 )
         elif len(fields) != width:
             raise _misfit(path, index, f"wanted {width} columns, as the lines before", fields)

@@ -94,9 +94,9 @@ BROKEN_CONLLU = {
             for column in ("pos", 10, -1, "²", "9" * 5000)
         ),
         ("a.conll", "a B C\nb B\n", None, r"line 2: wanted 3 columns, as the lines before; got 2: b \| B"),
-        ("a.conll", "\n\na\nb\n", None, r"line 3: column -1 of labels is missing next to the word: the line has 1"),
-        ("a.conll", "a B\n", 2, "line 1: column 2 of labels is not there"),
-        ("a.conll", "a B\n", 0, "line 1: column 0 of labels is not there"),
+        ("a.conll", "\n\na\nb\n", None, r"line 3: there is no label in column -1: .* the line has 1"),
+        ("a.conll", "a B\n", 2, "line 1: there is no label in column 2"),
+        ("a.conll", "a B\n", 0, "line 1: there is no label in column 0: column 0 is the word"),
         ("a.conll", "a\t\tB\n", 1, "line 1: the label is empty"),
         *(("a.conll", "a B\n", column, "must be a number; got") for column in ("upos", "²", "--1", "9" * 5000)),
         ("a.tsv", "pos\ta b\nneg c d\n", None, r"line 2: wanted two columns, .*; got 1: neg c d"),
