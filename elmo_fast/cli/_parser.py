@@ -125,7 +125,7 @@ class Parser(jsonargparse.ArgumentParser):
 
     def common(self) -> None:
         """Add what every command has: --config, --print_config and -q."""
-        configs = "YAML, JSON or TOML file of these options; those typed stand above it"
+        configs = "YAML, JSON or TOML file of these options; options on the command line win"
         self.add_argument("--config", action=ConfigFile, help=configs)
         self._option_string_actions["--print_config"].help = "print the options in force, as YAML, and exit"
         self.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")

@@ -68,8 +68,9 @@ def machine() -> list[str]:
         f"elmo-fast {__version__} | Python {platform.python_version()} | {platform.platform()}",
         " | ".join(versions),
         f"CPU: {about.get('model name', platform.machine())} | {cpu}",
-        f"     has {' '.join(present) or 'none that the kernels use'} | lacks {' '.join(missing) or 'nothing'}",
-        *(gpus or ["GPU: none that torch sees"]),
+        f"     has {' '.join(present) or 'none that the kernels use'}"
+        + (f" | lacks {' '.join(missing)}" if missing else ""),
+        *(gpus or ["GPU: torch sees none"]),
         *extension,
     ]
 

@@ -19,9 +19,10 @@ from elmo_fast.modules.layers import Layers
 from elmo_fast.modules.layers import pool as pooled
 from elmo_fast.modules.sentence_vectors import Array, checked, run_batches, write_vectors
 from elmo_fast.modules.token_vectors import TokenVectors
-from elmo_fast.op_choices import POOLS, Pool
+from elmo_fast.op_choices import POOLS, Pool, Tokenizer
 from elmo_fast.progress import Progress
-from elmo_fast.text import SurveyedText, survey, tokenizer
+from elmo_fast.text import SurveyedText, survey
+from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
 
 OUTPUTS = ("numpy", "torch", "pandas")
@@ -135,24 +136,36 @@ class ElmoEmbedder:
         *,
         layers: Layers = "average",
         batch_size: int | None = None,
+        tokenizer: Tokenizer | None = None,
     ) -> Any:
         """Return one vector per sentence, [N, W], or [W] for a single string; the same sentence has the same vector.
 
         Args:
-            sentences: strings, which the model's tokenizer splits (without one: at white space), or lists of words.
+            sentences: strings, which the tokenizer splits, or lists of words.
             pool: how the vectors of a sentence's tokens become one: their "mean", their "max" in each dimension, or
                 "first_last", where each direction has read the whole sentence.
             output: "numpy", "torch" (on the CPU) or "pandas", a table with a row per sentence, indexed by its text.
             layers: "average", "top", "all" side by side, a number from 0, or several.
             batch_size: maximum number of sentences in a batch.
+            tokenizer: "whitespace", "basic", "spacy" or "logs"; None: the model's, or at white space if it stores none.
 
         A sentence without words gives zeros. Carried state is neither used nor changed. Raises: ElmoFastError.
         """
         check_choice("pool", pool, POOLS)
         check_choice("output", output, OUTPUTS)
         table = require("pandas", "pandas", 'output="pandas"') if output == "pandas" else None
-        split = tokenizer(self.elmo_bilm.options.tokenizer)
+        split = tokenizer_of(tokenizer or self.elmo_bilm.options.tokenizer)
+        if hasattr(sentences, "columns") or isinstance(sentences, dict):
+            raise ElmoFastError(
+                "sentences must be strings or lists of words; got a table: pass one column, table[NAME]"
+            )
         texts = [sentences] if isinstance(sentences, str) else list(sentences)
+        for index, each in enumerate(texts):
+            if not isinstance(each, Iterable):  # None and NaN, in a column with missing values
+                raise ElmoFastError(
+                    f"sentence {index} must be a string or a list of words; got {each!r:.60} (of a pandas column, "
+                    'fillna("") makes missing sentences empty)'
+                )
         words = [split(each) if isinstance(each, str) else each for each in texts]
         vectors = TokenVectors(self.elmo_bilm, layers, batch_size=batch_size).pooled(words, pool)
         if table is not None:

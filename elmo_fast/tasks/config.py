@@ -48,7 +48,11 @@ class TaskConfig:
     )
     save_dir: str = described("", "folder for the trained model, its scores and the state for resuming")
 
-    model: str | None = described(None, "pretrained biLM: a folder or archive; --elmo says where it is used")
+    model: str | None = described(
+        None,
+        "pretrained biLM: a folder (such as that of options.json and weights.hdf5), an archive, or a name that "
+        "`elmo-fast models` lists; --elmo says where it is used",
+    )
     prefix: str | None = described(None, PREFIX)
     elmo: Literal["none", "input", "output", "both"] = described(
         "none", "where ELMo is used: none, input (of the BiLSTM), output (with its output) or both"

@@ -69,7 +69,7 @@ class Labels:
         labels = ", ".join(f"{label} ({count})" for label, count in strange.most_common(_MOST_LISTED))
         more = f" and {len(strange) - _MOST_LISTED} more" if len(strange) > _MOST_LISTED else ""
         return (
-            f"{split}: {strange.total()} of {counts.total()} labels are of a kind that training has not seen: "
+            f"{split}: {strange.total()} of {counts.total()} labels do not occur in the training data: "
             f"{labels}{more}; they give no loss and count as wrong"
         )
 

@@ -172,7 +172,10 @@ class Column(Source):
     def check_column(self, columns: Sequence[str], what: str | None = None) -> None:
         """Raise ElmoFastError unless the table has the column."""
         if self.column not in columns:
-            raise ElmoFastError(f"{what or self.name} has no column {self.column!r}; it has: {', '.join(columns)}")
+            raise ElmoFastError(
+                f"{what or self.name} has no column {self.column!r}; it has: {', '.join(columns)}; choose one with "
+                "column=NAME"
+            )
 
 
 class ParquetFiles(Column):
@@ -277,8 +280,14 @@ def detected_format(path: str | os.PathLike[str]) -> str:
     return "parquet" if path.endswith(".parquet") or os.path.isdir(path) else "text"
 
 
-def _named_fasta(path: str | os.PathLike[str]) -> bool:
-    return os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst").endswith((".fasta", ".faa"))
+def _other_than_text(path: str | os.PathLike[str]) -> str | None:
+    """Return what to do with a file that is no text of sentences if its name is right."""
+    ending = os.path.splitext(os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst"))[1]
+    if ending in (".fasta", ".faa"):
+        return "for FASTA, give format_in=fasta"
+    if ending in (".csv", ".tsv", ".json", ".jsonl"):
+        return "to embed one column of a table, write it as Parquet, or one sentence per line"
+    return None
 
 
 @contextlib.contextmanager
@@ -296,10 +305,9 @@ def opened_source(
     by `detected_format`; column, split: of tables; tokenizer: one of TOKENIZERS, not for FASTA and lists of tokens.
     Raises: ElmoFastError, OSError.
     """
-    if format_in is None and _named_fasta(path):
+    if format_in is None and (advice := _other_than_text(path)):
         warnings.warn(
-            f"{os.fspath(path)} is read as text, a sentence per line; if it is FASTA, as its name says, give "
-            "format_in=fasta, else format_in=text",
+            f"{os.fspath(path)} is read as text, a sentence per line; {advice}; format_in=text omits this warning",
             stacklevel=4,
         )
     format_in = format_in or detected_format(path)
@@ -419,10 +427,10 @@ class Checks:
             raise ElmoFastError(f"{self._name} is empty: {why} contains no sentence")
         if count:
             lines = ", ".join(map(str, self._blank[:SHOWN_LINES])) + (", ..." if count > SHOWN_LINES else "")
-            which, vectors = (f"{unit}s" if count > 1 else unit), "no" if self._as_keys else "an empty array of"
+            what = "no vectors" if self._as_keys else "an empty array (with pool: zeros)"
             warnings.warn(
-                f"{self._name}: {count:,} blank {which} skipped ({unit} {lines}): the output has {vectors} vectors for "
-                f"{'them' if count > 1 else 'it'}",
+                f"{self._name}: {count:,} blank {unit}{'s' * (count > 1)} ({unit} {lines}): the output has {what} for "
+                f"{'each' if count > 1 else 'it'}",
                 stacklevel=4,
             )
 

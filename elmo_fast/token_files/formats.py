@@ -103,8 +103,10 @@ def format_of(path: Path, file_format: str | None = None, default: str = "hdf5")
     if not ending:
         return file_format or default
     if ending.lower() not in ENDINGS:
+        table = '; for a table, use ElmoEmbedder.encode(sentences, output="pandas")' * (ending in (".csv", ".tsv"))
         raise ElmoFastError(
-            f"{name}: the name must end in {', '.join(ENDINGS)}, which say the format, or in nothing; got {ending!r}"
+            f"{name}: the name must end in {', '.join(ENDINGS)}, which say the format, or have no ending; got "
+            f"{ending!r}{table}"
         )
     named = ENDINGS[ending.lower()]
     if file_format is None:

@@ -75,7 +75,7 @@ def test_flat_formats_hold_all_tokens_and_offsets(text, toy, tmp_path, name, wor
             np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.filterwarnings("always:.* blank lines skipped")
+@pytest.mark.filterwarnings("always:.* blank line")
 @pytest.mark.parametrize("name", ["hdf5", "hdf5-flat", "safetensors", "npz"])
 @pytest.mark.parametrize("words", [["--all", "--stateful"], ["--average", "--stateful"], ["--all"]])
 def test_blank_lines_are_skipped_and_keep_their_numbers(toy, tmp_path, name, words):
@@ -87,7 +87,7 @@ def test_blank_lines_are_skipped_and_keep_their_numbers(toy, tmp_path, name, wor
         (tmp_path / kind).write_text("".join(f"{line}\n" for line in kept))
         files.append(tmp_path / f"{kind}-out")
         said += ran("embed", tmp_path / kind, files[-1], *pair(toy), "-q", *words, "--format", name).stderr
-    assert said.count("blank: 4 blank lines skipped (line 1, 3, 4, 7)") == 1
+    assert said.count("blank: 4 blank lines (line 1, 3, 4, 7)") == 1
     if name != "hdf5":
         (vectors, offsets), (plain, _) = (flat(file, name) for file in files)
         np.testing.assert_allclose(vectors, plain, atol=0 if "--stateful" in words else 1e-6)
@@ -104,7 +104,7 @@ def test_blank_lines_are_skipped_and_keep_their_numbers(toy, tmp_path, name, wor
         assert json.loads(blank["sentence_to_index"][0]) == {"The cat sat .": "5", "A dog": "4"}
 
 
-@pytest.mark.filterwarnings("always:.* blank lines skipped")
+@pytest.mark.filterwarnings("always:.* blank line")
 @pytest.mark.parametrize(
     ("option", "names"),
     [("--use-sentence-keys", {"The : cat", "B"}), ("--forget-sentences", {"0", "1", "2", "3"})],

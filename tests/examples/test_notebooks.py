@@ -16,12 +16,13 @@ def printed(name, folder):
     """What the code cells print, run one after the other in an empty folder."""
     cells = json.loads((EXAMPLES / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
     script = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    commands = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])  # elmo-fast of this Python
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=folder,
         capture_output=True,
         text=True,
-        env={**os.environ, "MPLBACKEND": "Agg"},
+        env={**os.environ, "MPLBACKEND": "Agg", "PATH": commands},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -217,6 +217,8 @@ def test_one_vector_per_sentence(files, pool):
     assert list(table.index) == texts
     np.testing.assert_array_equal(table.to_numpy(), vectors)
     assert embedder.encode([], pool).shape == (0, 2 * half)
+    split = embedder.encode(["So do I."], pool, tokenizer="basic")
+    np.testing.assert_allclose(split[0], vectors[2], atol=1e-6)
 
 
 EMBED, ENCODE = "I like Berlin\nSo do I .\n", ["I like Berlin"]
@@ -253,6 +255,8 @@ def surveyed(out, **settings):
         (lambda e, out: e.encode(ENCODE, pool="sum"), "pool must be one of mean, max, first_last; got 'sum'"),
         (lambda e, out: e.encode(ENCODE, output="list"), "output must be one of numpy, torch, pandas; got 'list'"),
         (lambda e, out: e.encode(ENCODE, layers=7), "layers must be"),
+        (lambda e, out: e.encode({"text": ENCODE}), r"got a table: pass one column, table\[NAME\]"),
+        (lambda e, out: e.encode(["a", float("nan")]), r'sentence 1 must be .* got nan .*fillna\(""\)'),
     ],
 )
 def test_a_wrong_argument_is_named_and_nothing_is_written(files, tmp_path, call, message):

@@ -46,14 +46,14 @@ def test_sentences_of_parts_and_of_one_file(place, tmp_path, monkeypatch, kind):
     assert ElmoVectors(tmp_path / "forgot").names() is None
 
 
-@pytest.mark.filterwarnings("always:.* blank lines skipped")
+@pytest.mark.filterwarnings("always:.* blank line")
 def test_blank_lines_of_a_text_in_parts(place, tmp_path):
     """A part of nothing but blank lines too; merging gives the bytes of one process."""
     lines = ["a b", "", "c", *[""] * 45, "d e f", " "]
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
     done = embed(place, tmp_path / "out", "--shard", "0/1", "--part_lines", "16", source=tmp_path / "in.txt")
     assert done.returncode == 0, done.stderr
-    assert "47 blank lines skipped (line 2, 4, 5, 6, 7, ...): the output has an empty array" in done.stderr
+    assert "47 blank lines (line 2, 4, 5, 6, 7, ...): the output has an empty array" in done.stderr
     for name in ("a.hdf5", "a.safetensors", "a.npz"):
         assert embed(place, tmp_path / name, source=tmp_path / "in.txt").returncode == 0
         merge_parts(tmp_path / "out", tmp_path / f"merged-{name}")

@@ -26,7 +26,7 @@ def test_unseen_labels_give_no_loss_count_wrong_and_are_told():
     torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits[:1], torch.tensor([1])))
     assert tag_scores([dev[0].labels], [labels.of_ids([1, 1, 0])]).accuracy == pytest.approx(1 / 3)
     assert labels.unseen(dev, "dev") == (
-        "dev: 2 of 3 labels are of a kind that training has not seen: X (2); they give no loss and count as wrong"
+        "dev: 2 of 3 labels do not occur in the training data: X (2); they give no loss and count as wrong"
     )
     assert labels.unseen(TRAIN, "train") is None
     many = labels.unseen([Example(list("abcdefg"), list("abcdefg"))], "dev")

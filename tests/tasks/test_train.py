@@ -137,7 +137,7 @@ def test_unseen_tags_are_said_and_counted_wrong(tmp_path):
     (tmp_path / "odd.conll").write_text("Ann\tSTRANGE\n\n")
     said = []
     result = train_task(dataclasses.replace(config, test_path=str(tmp_path / "odd.conll")), said.append)
-    assert any("test: 1 of 1 labels are of a kind that training has not seen: STRANGE (1)" in line for line in said)
+    assert any("test: 1 of 1 labels do not occur in the training data: STRANGE (1)" in line for line in said)
     assert result.notes
     assert result.test.accuracy == 0
 

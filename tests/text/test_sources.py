@@ -148,11 +148,15 @@ def test_a_library_that_is_not_installed_is_named(tmp_path, monkeypatch, name, e
         rows(tmp_path / name)
 
 
-def test_a_file_named_fasta_is_text_with_a_warning_unless_told(tmp_path):
-    (tmp_path / "x.FASTA").write_text(">P1\nMK\n")
-    with pytest.warns(UserWarning, match=r"x\.FASTA is read as text"), opened_source(tmp_path / "x.FASTA") as source:
+@pytest.mark.parametrize(
+    ("name", "advice"), [("x.FASTA", "for FASTA, give format_in=fasta"), ("x.csv", "to embed one column of a table")]
+)
+def test_a_name_that_says_no_text_gives_a_warning_unless_text_is_asked_for(tmp_path, name, advice):
+    (tmp_path / name).write_text(">P1\nMK\n")
+    warning = pytest.warns(UserWarning, match=f"{name} is read as text, a sentence per line; {advice}")
+    with warning, opened_source(tmp_path / name) as source:
         assert survey(source).lengths.tolist() == [1, 1]
-    with opened_source(tmp_path / "x.FASTA", "text") as source:
+    with opened_source(tmp_path / name, "text") as source:
         assert survey(source).lengths.tolist() == [1, 1]
 
 
