@@ -7,7 +7,7 @@ from torch import Tensor
 
 from elmo_fast.ops import char_cnn
 from tests.backends import GPU, HAS_CUDA, backends
-from tests.ops.encoder_op import fixed
+from tests.ops.exact import fixed
 
 BACKENDS = backends("char_cnn", reference=True)
 

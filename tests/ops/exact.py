@@ -1,4 +1,4 @@
-"""The most exact dtype of each backend: Triton's kernels take float32 alone."""
+"""The most exact dtype of each backend (Triton's kernels take float32 alone), and numbers that all devices share."""
 
 import torch
 
@@ -13,3 +13,8 @@ def exact(backend):
 def assert_exactly(name, ours, truth, backend):
     """`assert_close` at that dtype."""
     assert_close(name, ours, truth, str(exact(backend)).removeprefix("torch."))
+
+
+def fixed(like):
+    """The same numbers on every device."""
+    return torch.randn(like.shape, generator=torch.Generator().manual_seed(1), device="cpu").to(like)

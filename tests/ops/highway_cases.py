@@ -8,7 +8,7 @@ from torch import Tensor
 
 from elmo_fast.ops import _dispatch, highway
 from tests.backends import backends, device_of
-from tests.ops.encoder_op import fixed
+from tests.ops.exact import fixed
 
 BACKENDS = backends("highway")
 

@@ -6,10 +6,8 @@ from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native, coalesced
-from elmo_fast.ops._autograd import overload
 from tests.backends import backends, device_of, needs
 from tests.ops.exact import assert_exactly, exact
-from tests.threads import with_one_and_two
 from tests.tolerances import assert_close, assert_no_worse
 
 LEAVES = "hidden", "weight", "bias"
@@ -154,24 +152,6 @@ class OutputLayer:
         for name, a, b in zip(LEAVES, gradients, torch.autograd.grad(apart.sum(), leaves), strict=True):
             assert_exactly(name, a, b, backend)
 
-    @every
-    def test_strided_views(self, backend):
-        """Transposed hidden and table, every second number of all others and of the gradient that comes in."""
-        given = self.problem(dtype=exact(backend))
-        views = {
-            name: x.mT.contiguous().mT if x.dim() == 2 else torch.stack([x, x], -1)[:, 0]
-            for name, x in given.items()
-            if torch.is_tensor(x) and x.dim()
-        }
-        seeds = torch.rand(7, 2, dtype=exact(backend))[:, 1]
-        results = []
-        for each, gradient in ((given, seeds.contiguous()), (given | views, seeds)):
-            leaves = leaves_of(each)
-            losses = self.loss(**each, backend=backend)
-            results.append([losses.detach(), *torch.autograd.grad(losses, leaves, gradient)])
-        for name, wanted, found in zip(("losses", *LEAVES), *results, strict=True):
-            assert_exactly(name, found, wanted, backend)
-
     @kernels
     @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
     def test_no_worse_than_torch(self, larger, precision, backend):
@@ -195,79 +175,6 @@ class OutputLayer:
         for other in others:
             for name in one:
                 assert_close(name, other[name], one[name])
-
-    @needs_native
-    @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-    def test_threads(self, precision):
-        """One thread and two give the same numbers to rounding."""
-        given = self.problem(60, 16, 1000, dtype=torch.float32)
-        for way in self.ways:
-            options = {"precision": precision, "backend": "native", **way}
-            one, two = with_one_and_two(lambda: losses_and_gradients(self.loss, given, torch.float32, **options))  # noqa: B023 (called at once)
-            for name in one:
-                assert_close(name, two[name], one[name])
-
-    @every
-    def test_second_derivatives(self, backend):
-        """A kernel's gradient has none of its own and says so; the reference's dense form has."""
-        given = self.problem(dtype=exact(backend))
-        hidden, *_ = leaves_of(given)
-        (first,) = torch.autograd.grad(self.loss(**given, backend=backend).sum(), hidden, create_graph=True)
-        if backend == "reference":
-            assert torch.autograd.grad(first.square().sum(), hidden)[0].abs().max() > 0
-            return
-        with pytest.raises(RuntimeError, match="not differentiable"):
-            first.sum().backward()
-
-    @every
-    def test_the_dense_form_compiles_without_a_break(self, backend):
-        """fullgraph=True, forward and backward."""
-        given = self.problem(dtype=exact(backend))
-        leaves, results = leaves_of(given), []
-        for compiled in (self.loss, torch.compile(self.loss, fullgraph=True, backend="aot_eager")):
-            losses = compiled(**given, backend=backend)
-            results.append([losses.detach(), *torch.autograd.grad(losses.sum(), leaves)])
-        for name, a, b in zip(("losses", *LEAVES), *results, strict=True):
-            assert_exactly(name, a, b, backend)
-
-    @kernels
-    @pytest.mark.parametrize(
-        ("precision", "chunk_bytes", "sparse"),
-        [
-            ("float32", 100, False), ("float32", 2**25, True), ("bfloat16", 100, True), ("bfloat16", 2**25, False),
-            ("float16", 100, False),
-        ],
-    )  # fmt: skip
-    def test_opcheck(self, precision, chunk_bytes, sparse, backend):
-        """Both ops agree with their fakes, schemas and autograd; two runs give the same bits. Arguments by name."""
-        needs(self.loss.__name__, backend, precision)
-        space = "elmo_fast" if backend == "native" else f"elmo_fast_{backend}"
-        forward, backward = (overload(f"{space}::{self.loss.__name__}{part}") for part in ("", "_backward"))
-        given = self.problem(9, dtype=torch.float32)
-        values = given | given["tree"]._asdict() if "tree" in given else given
-        values |= {
-            "precision": precision, "chunk_bytes": chunk_bytes, "sparse": sparse, "keep": True,
-            "correction": "allennlp", "share": 0.5, "count_hits": given.get("log_noise") is not None,
-        }  # fmt: skip
-        names = [each.name for each in forward._schema.arguments]
-        if "rows" in names:
-            ids = self.used(given)
-            values |= {"ids": ids, "rows": given["weight"][ids], "offsets": given["bias"][ids]}
-        differentiable = not (sparse and "sparse" in names)
-        torch.library.opcheck(
-            forward,
-            tuple(
-                values[name].clone().requires_grad_(differentiable)
-                if name in ("hidden", "weight", "bias", "rows", "offsets")
-                else values[name]
-                for name in names
-            ),
-        )
-        saved, again = (forward(*(values[name] for name in names)) for _ in range(2))
-        assert all(map(torch.equal, saved, again))
-        values |= dict(zip((each.name for each in forward._schema.returns), saved, strict=True))
-        values["grad"] = torch.ones(9)
-        torch.library.opcheck(backward, tuple(values[each.name] for each in backward._schema.arguments))
 
     def test_bad_arguments_are_refused(self, refusal):
         """Each in one sentence: argument, wanted, given."""

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, _native, char_cnn
-from tests.backends import GPU, device_of, needs
+from tests.backends import GPU, device_of, needs, needs_rows_alone
 from tests.ops.char_cnn_cases import (
     BACKENDS,
     FEW,
@@ -250,3 +251,100 @@ def test_the_gradient_passes_a_feature_that_is_nan(backend: str) -> None:
     assert features.isnan().any()
     found = torch.cat(torch.autograd.grad(features.sum(), biases))
     assert torch.equal(found, ((features > 0) | features.isnan()).sum(0).float())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ids": torch.zeros(3, 4, 5, dtype=torch.int64)}, r"ids must have shape \[N, C\]"),
+        ({"ids": torch.zeros(3, 9)}, "ids must be int64 or int32"),
+        ({"ids": torch.zeros(3, 6, dtype=torch.int64)}, r"width of weights\[4\] must be from 1 to 6"),
+        ({"ids": torch.full((3, 9), -1)}, "ids must lie from 0 to 30"),
+        ({"embedding": torch.zeros(31, 8)}, r"weights\[0\] must have shape \[filters, E=8, width\]"),
+        ({"embedding": torch.zeros(31, 16, dtype=torch.int64)}, "embedding must hold floating-point numbers"),
+        ({"embedding": torch.zeros(31, 16).double()}, "must share one device and dtype"),
+        ({"biases": [torch.zeros(5)]}, "one tensor per width each; got 5 and 1"),
+        ({"biases": [torch.zeros(5)] * 5}, r"biases\[1\] must have shape \[filters=3\]"),
+        ({"activation": "gelu"}, "activation must be one of relu, tanh; got 'gelu'"),
+        ({"precision": "fp16"}, "precision must be one of"),
+        ({"backend": "tpu"}, "backend must be one of auto, native, .*reference"),
+        ({"count": torch.zeros(1, dtype=torch.int64)}, r"count must have shape \[\]"),
+        ({"count": torch.zeros(())}, "count must be int64"),
+    ],
+)
+def test_errors_name_the_argument(change, message):
+    with pytest.raises(ElmoFastError, match=message):
+        char_cnn(**case(slots=9)._asdict() | change)
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_word_is_the_same_in_any_batch(precision: str, backend: str) -> None:
+    """Bit-equal alone, in any order and among any others: encoding unique words only changes no bit."""
+    needs("char_cnn", backend, precision)
+    needs_rows_alone(backend)
+    c = case("mixed", 67, 9, widths=few(backend))
+    options = {"precision": precision, "backend": backend}
+    everything = char_cnn(c.ids, *c[1:], **options)
+    shuffled = torch.randperm(67)
+    assert torch.equal(char_cnn(c.ids[shuffled], *c[1:], **options), everything[shuffled])
+    for rows in (1, 3, 40):
+        assert torch.equal(char_cnn(c.ids[:rows], *c[1:], **options), everything[:rows])
+
+
+@pytest.mark.parametrize("backend", TRITON)
+def test_filters_are_packed_once(backend: str) -> None:
+    """Forward, backward and the next forward read one copy; a step of an optimizer makes it anew, in its place."""
+    from elmo_fast.ops import _weights
+
+    _weights.clear_packed()
+    c = case("mixed", 5, 9, 4, ((1, 3), (3, 5))).to(torch.float32)
+    gradients(c, backend=backend)
+    (entry,) = _weights._kept.values()
+    filters = entry.copies[1].clone()
+    gradients(c, backend=backend)
+    assert list(_weights._kept.values()) == [entry]
+    with torch.no_grad():
+        c.weights[0].neg_()
+    place = entry.copies[1].data_ptr()
+    gradients(c, backend=backend)
+    assert entry.copies[1].data_ptr() == place
+    assert not torch.equal(entry.copies[1], filters)
+    del c
+    assert not _weights._kept
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+def test_int32_ids(backend: str) -> None:
+    c = case("mixed", 12, 9, widths=FEW)
+    assert torch.equal(char_cnn(c.ids.int(), *c[1:], backend=backend), char_cnn(*c, backend=backend))
+
+
+def test_weights_changed_in_place_are_seen() -> None:
+    c = case("mixed", 12).to(torch.float32)
+    char_cnn(*c)
+    with torch.no_grad():
+        c.weights[2].mul_(-1)
+        c.weights[3].data[5, 2, 1] += 1
+        c.weights[3].data.neg_()
+    torch.testing.assert_close(char_cnn(*c), char_cnn(*c, backend="reference"), rtol=1e-5, atol=1e-5)
+
+
+def test_an_id_outside_the_embedding_is_named_even_when_compiled() -> None:
+    c = case("mixed", 6, 12)
+    c.ids[3, 3] = PAD + 1
+    with pytest.raises(
+        ElmoFastError, match="ids must lie from 0 to 30, the rows of embedding; got values from 0 to 31"
+    ):
+        char_cnn(*c)
+    with pytest.raises(IndexError, match="ids must lie from 0 to 30"):
+        torch.ops.elmo_fast.char_cnn(*c, False, "float32", False)
+
+
+@pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
+def test_more_slots_than_the_kernel_counts_are_left_to_the_reference() -> None:
+    ids, weights = torch.zeros(1, 2**15, dtype=torch.int64), [torch.ones(1, 1, 1)]
+    with pytest.raises(ElmoFastError, match=r"ids of at most 32,767 slots; got shape \(1, 32768\)"):
+        char_cnn(ids, torch.ones(1, 1), weights, [torch.zeros(1)], backend="native")
+    assert char_cnn(ids, torch.ones(1, 1), weights, [torch.zeros(1)], backend="reference").item() == 1
+    assert char_cnn(ids[:, 1:], torch.ones(1, 1), weights, [torch.zeros(1)], backend="native").item() == 1

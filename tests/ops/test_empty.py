@@ -65,6 +65,22 @@ def test_highway_without_features_or_outputs(width, size, precision, backend):
 
 
 @both
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_encoders_without_rows(precision, backend):
+    """Results without rows, and gradients that are zero."""
+    table, x = tensor(6, 4).requires_grad_(), tensor(0, 4).requires_grad_()
+    weights, biases = ([tensor(*shape).requires_grad_()] for shape in ((8, 4), (8,)))
+    filters = [tensor(5, 4, 2).requires_grad_()], [tensor(5).requires_grad_()]
+    how = {"precision": precision, "backend": backend}
+    for y, leaves in (
+        (highway(x, weights, biases, **how), [x, *weights, *biases]),
+        (char_cnn(torch.zeros(0, 7, dtype=torch.int64), table, *filters, **how), [table, *filters[0], *filters[1]]),
+    ):
+        assert len(y) == 0
+        assert zeros_like_all(torch.autograd.grad(y.sum(), leaves), leaves)
+
+
+@both
 def test_highway_with_a_projection_that_is_an_empty_view(backend):
     assert highway(torch.randn(3, 8), [], [], torch.randn(4, 8)[1:1], backend=backend).shape == (3, 0)
 

@@ -6,6 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, highway
 from tests.ops.highway_cases import ALL, BACKENDS, Case, case, fixed, gradients, needs_triton, skip_unless_served
 from tests.tolerances import assert_no_worse
@@ -249,3 +250,62 @@ def test_products_beyond_float16(backend: str) -> None:
     y, grads = gradients(c.to(torch.float32), precision="float16", backend=backend)
     assert y.isfinite().all()
     assert all(g.isfinite().all() for g in grads)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.zeros(3)}, r"x must have shape \[N, W\]"),
+        ({"x": torch.zeros(3, 40, dtype=torch.int64)}, "x must hold floating-point numbers"),
+        ({"x": torch.zeros(3, 40).double()}, "must share one device and dtype"),
+        ({"x": torch.zeros(3, 39)}, r"weights\[0\] must have shape \[2W=78, W=39\]"),
+        ({"biases": [torch.zeros(80)]}, "one tensor per layer each; got 2 and 1"),
+        ({"biases": [torch.zeros(80), torch.zeros(40)]}, r"biases\[1\] must have shape \[2W=80\]"),
+        ({"projection_weight": torch.zeros(24, 39)}, r"projection_weight must have shape \[D, W=40\]"),
+        ({"projection_weight": None}, "projection_bias needs projection_weight"),
+        ({"projection_bias": torch.zeros(23)}, r"projection_bias must have shape \[D=24\]"),
+        ({"precision": "half"}, "precision must be one of"),
+        ({"count": torch.tensor([3])}, r"count must have shape \[\]; got shape \(1,\), int64, cpu"),
+        ({"count": torch.tensor(3.0)}, "count must be int64"),
+        ({"backend": "cuda"}, "backend must be one of auto, native, triton, reference"),
+    ],
+)
+def test_errors_name_the_argument(change, message):
+    with pytest.raises(ElmoFastError, match=message):
+        highway(**case()._asdict() | change)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_row_is_the_same_in_any_batch(precision: str) -> None:
+    """Bit-equal however many rows there are, so that encoding unique words only changes no bit. On the CPU: the GPU's
+    products are cuBLAS's."""
+    skip_unless_served("native", precision=precision)
+    c = case(600, 96)
+    everything = highway(*c, precision=precision, backend="native")
+    for rows in (1, 2, 7, 63, 64, 130, 513):
+        assert torch.equal(highway(c.x[:rows], *c[1:], precision=precision, backend="native"), everything[:rows])
+    assert torch.equal(highway(c.x[5:90], *c[1:], precision=precision, backend="native"), everything[5:90])
+
+
+@needs_triton
+@pytest.mark.parametrize("backend", ["triton"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_row_does_not_depend_on_what_others_hold(precision: str, backend: str) -> None:
+    """Nor does its gradient, where float16's scale stays."""
+    skip_unless_served(backend, precision=precision)
+    c = case(150, 70).to(torch.float32)
+    other = c._replace(x=torch.cat([c.x.detach()[:90], 3 * torch.randn(60, 70)]).requires_grad_())
+    (y, grads), (y_other, grads_other) = (gradients(each, precision=precision, backend=backend) for each in (c, other))
+    assert torch.equal(y[:90], y_other[:90])
+    assert torch.equal(grads[0][:90], grads_other[0][:90])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_changed_weight_is_seen(backend: str) -> None:
+    """16-bit copies are kept from call to call."""
+    c = case(5)
+    before = highway(*c, precision="float16", backend=backend)
+    c.weights[0].mul_(2)
+    after = highway(*c, precision="float16", backend=backend)
+    assert not torch.equal(before, after)
+    torch.testing.assert_close(after, highway(*c, precision="float16", backend="reference"), rtol=1e-2, atol=1e-2)

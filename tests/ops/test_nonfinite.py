@@ -13,136 +13,28 @@ from elmo_fast.ops import (
     adagrad_rows_,
     char_cnn,
     full_softmax,
-    gather_rows,
     hierarchical_softmax,
-    highway,
     huffman_tree,
     merged_square_norm,
     negative_sampling,
     projected_lstm,
     rounded,
     sampled_softmax,
-    scalar_mix,
     square_norm,
 )
 from tests.backends import backends, device_of
+from tests.ops.calls import CALLS, MASK
 from tests.tolerances import SMALL
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
 both = pytest.mark.parametrize("backend", [pytest.param("native", marks=needs_native), "reference"])
 lstms = pytest.mark.parametrize("backend", backends("projected_lstm", reference=True))
 NAN, INF = math.nan, math.inf
-TREE = huffman_tree(torch.arange(9), backend="reference")
-TARGETS, SAMPLES = torch.tensor([0, 3, 7, 3]), torch.tensor([3, 1, 7, 2])
-IDS = torch.tensor([[1, 2, 3, 0, 0], [4, 1, 0, 0, 0], [5, 5, 2, 3, 4], [1, 0, 0, 0, 0]])
-
-
-def lstm(x, weight_ih, weight_hh, bias, weight_hr, h=None, c=None, clip=3.0, **options):
-    """Outputs, then the states by row: lengths 3, 2, 0, 3."""
-    weights, lengths = LSTMWeights(weight_ih, weight_hh, bias, weight_hr), torch.tensor([3, 2, 0, 3])
-    state = None if h is None else (h[None], c[None])
-    clips = {"cell_clip": clip, "projection_clip": clip, "reverse": [True]}
-    outputs, (h, c) = projected_lstm([x], [weights], lengths, state, **clips, **options)
-    return outputs[0], h[0], c[0]
-
-
-LSTM = {"x": (4, 3, 4), "ih": (24, 4), "hh": (24, 5), "b": (24,), "hr": (5, 6)}
-STATE = {"h": (4, 5), "c": (4, 6)}
-LAYER = {"hidden": (4, 5), "weight": (9, 5), "bias": (9,)}
-MASK = torch.tensor([True, True, False, True])
-
-# The arguments' shapes, the names of those that hold rows, and the call.
-OPS = {
-    "char_cnn": (
-        {"embedding": (6, 3), "w1": (4, 3, 1), "b1": (4,), "w3": (70, 3, 3), "b3": (70,)},
-        (),
-        lambda e, w, b, v, d, **o: [char_cnn(IDS, e, [w, v], [b, d], **o)],
-    ),
-    "char_cnn tanh": (
-        {"embedding": (6, 3), "w": (4, 3, 2), "b": (4,)},
-        (),
-        lambda e, w, b, **o: [char_cnn(IDS, e, [w], [b], activation="tanh", **o)],
-    ),
-    "highway": (
-        {"x": (4, 5), "w": (10, 5), "b": (10,), "pw": (3, 5), "pb": (3,)},
-        ("x",),
-        lambda x, w, b, pw, pb, **o: [highway(x, [w, w], [b, b], pw, pb, **o)],
-    ),
-    "projected_lstm": (LSTM, ("x",), lstm),
-    "projected_lstm state": (LSTM | STATE, ("x", "h", "c"), lstm),
-    "projected_lstm no clip": (LSTM | STATE, ("x", "h", "c"), lambda *t, **o: lstm(*t, clip=None, **o)),
-    "full_softmax": (
-        LAYER,
-        ("hidden",),
-        lambda h, w, b, **o: [full_softmax(h, TARGETS, w, b, chunk_bytes=64, **o)],
-    ),
-    "sampled_softmax": (
-        LAYER,
-        ("hidden",),
-        lambda h, w, b, **o: [sampled_softmax(h, TARGETS, w, b, SAMPLES, 5, **o)],
-    ),
-    "sampled_softmax computed again": (
-        LAYER,
-        ("hidden",),
-        lambda h, w, b, **o: [sampled_softmax(h, TARGETS, w, b, SAMPLES, 5, chunk_bytes=32, **o)],
-    ),
-    "negative_sampling": (
-        LAYER,
-        ("hidden",),
-        lambda h, w, b, **o: [negative_sampling(h, TARGETS, w, b, SAMPLES, **o)],
-    ),
-    "negative_sampling noise": (
-        LAYER,
-        ("hidden",),
-        lambda h, w, b, **o: [
-            negative_sampling(h, TARGETS, w, b, SAMPLES, log_noise=torch.full((9,), -2.0, device=w.device), **o)
-        ],
-    ),
-    "hierarchical_softmax": (
-        LAYER,
-        ("hidden",),
-        lambda h, w, b, **o: [hierarchical_softmax(h, TARGETS, w[:8], b[:8], TREE, **o)],
-    ),
-    "gather_rows": ({"table": (5, 3)}, (), lambda t, **o: [gather_rows(t, torch.tensor([4, 0, 0, 2]), **o)]),
-    "scalar_mix": (
-        {"first": (4, 2, 3), "second": (4, 2, 3), "scalars": (2, 2), "gammas": (2,)},
-        ("first", "second"),
-        lambda a, b, s, g, **o: [scalar_mix([a, b], s, g, **o).transpose(0, 1)],
-    ),
-    "scalar_mix norm": (
-        {"first": (4, 3), "second": (4, 3), "scalars": (2, 2), "gammas": (2,)},
-        (),
-        lambda a, b, s, g, **o: [scalar_mix([a, b], s, g, layer_norm=True, statistics_mask=MASK, **o)],
-    ),
-}
-UNROUNDED = ("scalar_mix", "scalar_mix norm", "gather_rows")
-
-
-@pytest.fixture(autouse=True)
-def constants_on_its_device(on_its_device, monkeypatch):
-    """What the calls above read besides their arguments."""
-    for name in ("TREE", "TARGETS", "SAMPLES", "IDS", "MASK"):
-        monkeypatch.setitem(globals(), name, globals()[name].to(torch.get_default_device()))
-
-
-def tensors_of(op):
-    generator = torch.Generator("cpu").manual_seed(3)
-    return {name: torch.randn(shape, generator=generator, device="cpu") for name, shape in OPS[op][0].items()}
-
-
-def results(op, tensors, **options):
-    """What the op gives, and the gradient of a weighted sum of it to each tensor."""
-    leaves = {name: tensor.clone().requires_grad_() for name, tensor in tensors.items()}
-    found = OPS[op][2](*leaves.values(), **options)
-    weights = [torch.linspace(1, 2, out.numel()).view(out.shape) for out in found]
-    loss = sum((out * weight).sum() for out, weight in zip(found, weights, strict=True))
-    gradients = torch.autograd.grad(loss, list(leaves.values()))
-    return [out.detach() for out in found], dict(zip(leaves, gradients, strict=True))
 
 
 def with_special(op, name, place, value):
     """The tensors of an op, one element of one of them not finite; a place beyond the first is the last but one."""
-    tensors = tensors_of(op)
+    tensors = CALLS[op].tensors()
     flat = tensors[name].view(-1)
     flat[place if place == 0 else len(flat) - 2] = value
     return tensors
@@ -163,15 +55,15 @@ OF_TRITON = {
     "projected_lstm state": FEW, "gather_rows": FEW, "scalar_mix": FEW, "scalar_mix norm": FEW, "full_softmax": FEW,
     "sampled_softmax": FEW,
 }  # fmt: skip
-CASES = [(op, name) for op, (shapes, *_) in OPS.items() for name in shapes]
+CASES = [(op, name) for op, call in CALLS.items() for name in call.shapes]
 
 
 def assert_as_reference(op, name, place, value, backend, precision):
     """Results to the kind of every element; no gradient is finite in the reference alone."""
     tensors = {key: each.to(device_of(backend)) for key, each in with_special(op, name, place, value).items()}
-    options = {} if op in UNROUNDED else {"precision": precision}
+    options = {} if not CALLS[op].rounds else {"precision": precision}
     (actual, gradients), (expected, d_expected) = (
-        results(op, tensors, backend=each, **options) for each in (backend, "reference")
+        CALLS[op].results(tensors, backend=each, **options) for each in (backend, "reference")
     )
     for result, truth in zip(actual, expected, strict=True):
         assert_alike(f"{op} at {precision}", result, truth, precision)
@@ -187,7 +79,7 @@ def assert_as_reference(op, name, place, value, backend, precision):
 def test_native_and_reference_agree(op, name, value):
     """In every precision that the op rounds to."""
     for place in (0, 1):
-        for precision in ("float32",) if op in UNROUNDED else ("float32", "bfloat16", "float16"):
+        for precision in ("float32",) if not CALLS[op].rounds else ("float32", "bfloat16", "float16"):
             assert_as_reference(op, name, place, value, "native", precision)
 
 
@@ -203,14 +95,14 @@ def test_triton_and_reference_agree(op, name, backend):
 
 @both
 @pytest.mark.parametrize("value", [NAN, INF])
-@pytest.mark.parametrize(("op", "name"), [(op, name) for op, (_, rows, _) in OPS.items() for name in rows])
+@pytest.mark.parametrize(("op", "name"), [(op, name) for op, call in CALLS.items() for name in call.rows])
 def test_other_rows_do_not_notice(op, name, value, backend):
     """Row 0 holds it: results of the other rows, and the gradients to them, are those without it, bit by bit."""
-    ours, d_ours = results(op, with_special(op, name, 0, value), backend=backend)
-    wanted, d_wanted = results(op, tensors_of(op), backend=backend)
+    ours, d_ours = CALLS[op].results(with_special(op, name, 0, value), backend=backend)
+    wanted, d_wanted = CALLS[op].results(CALLS[op].tensors(), backend=backend)
     for found, clean in zip(ours, wanted, strict=True):
         assert torch.equal(found[1:], clean[1:])
-    for leaf in OPS[op][1]:
+    for leaf in CALLS[op].rows:
         assert torch.equal(d_ours[leaf][1:], d_wanted[leaf][1:]), leaf
 
 
@@ -296,11 +188,11 @@ def test_a_clip_passes_no_gradient_at_nan(clip, backend):
 @both
 def test_padding_may_hold_anything(backend):
     """Past a row's length, and the state of a row without steps: the others' results and all gradients stay."""
-    tensors, clean = tensors_of("projected_lstm state"), tensors_of("projected_lstm state")
+    tensors, clean = CALLS["projected_lstm state"].tensors(), CALLS["projected_lstm state"].tensors()
     tensors["x"][1, 2:] = tensors["x"][2] = NAN
     tensors["h"][2] = tensors["c"][2] = INF
-    found, gradients = results("projected_lstm state", tensors, backend=backend)
-    wanted, d_wanted = results("projected_lstm state", clean, backend=backend)
+    found, gradients = CALLS["projected_lstm state"].results(tensors, backend=backend)
+    wanted, d_wanted = CALLS["projected_lstm state"].results(clean, backend=backend)
     others = torch.tensor([0, 1, 3])
     for ours, theirs in zip(found, wanted, strict=True):
         assert torch.equal(ours[others], theirs[others])
@@ -332,14 +224,14 @@ def test_the_mask_of_a_row_without_steps_may_hold_anything(backend):
 @both
 def test_what_does_not_count_in_the_statistics_stays_at_its_position(backend):
     """NaN at the position that the mask leaves out; at one that counts it makes all of the layer NaN."""
-    tensors = tensors_of("scalar_mix norm")
-    (clean,), _ = results("scalar_mix norm", tensors, backend=backend)
+    tensors = CALLS["scalar_mix norm"].tensors()
+    (clean,), _ = CALLS["scalar_mix norm"].results(tensors, backend=backend)
     tensors["first"][2] = NAN
-    (mixes,), _ = results("scalar_mix norm", tensors, backend=backend)
+    (mixes,), _ = CALLS["scalar_mix norm"].results(tensors, backend=backend)
     assert torch.equal(mixes[:, MASK], clean[:, MASK])
     assert mixes[:, 2].isnan().all()
     tensors["first"][0, 1] = INF
-    assert results("scalar_mix norm", tensors, backend=backend)[0][0].isnan().all()
+    assert CALLS["scalar_mix norm"].results(tensors, backend=backend)[0][0].isnan().all()
 
 
 LOSSES = {

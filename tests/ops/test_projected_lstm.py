@@ -11,7 +11,6 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import LSTMWeights, _native, projected_lstm
 from tests.backends import backends
 from tests.ops.lstm_cases import cast, check, leaves, make, outputs_and_gradients
-from tests.threads import with_one_and_two
 from tests.tolerances import assert_no_worse
 
 native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
@@ -181,27 +180,6 @@ def test_gradcheck(backend, projected):
     assert torch.autograd.gradcheck(function, flat, fast_mode=False, atol=1e-6)
 
 
-@native
-@pytest.mark.parametrize("state", [True, False])
-def test_opcheck(state):
-    inputs, weights, _, held = cast(make(3, 4, 6, 6, 20, state=state), torch.float32)
-    lists = [[getattr(w, name) for w in weights] for name in LSTMWeights._fields]
-    h0, c0 = held or (None, None)
-    lengths, tail = torch.tensor([4, 2, 0]), ([True, False], 0.5, 0.4, True, "float32")
-    torch.library.opcheck(
-        torch.ops.elmo_fast.projected_lstm.default, (inputs, *lists, lengths, h0, c0, [], *tail, True)
-    )
-    with torch.no_grad():
-        out, h, c, *saved = torch.ops.elmo_fast.projected_lstm(inputs, *lists, lengths, h0, c0, [], *tail, True)
-    plain = [t.detach() for t in (out, h, c)]
-    detached = [[t.detach() for t in x] for x in (inputs, lists[0], lists[1], lists[3])]
-    h0, c0 = (None, None) if held is None else (h0.detach(), c0.detach())
-    torch.library.opcheck(
-        torch.ops.elmo_fast.projected_lstm_backward.default,
-        (*plain, *detached, lengths, h0, c0, [], *saved, *tail, True, True),
-    )
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_one_long_run_equals_two_halves(backend):
     (x, _), w, _, _ = make(3, 4, 20, 20, 28, state=False)
@@ -314,37 +292,6 @@ def test_packed_copies_die_with_their_parameters():
     projected_lstm(*case, backend="native")
     del case
     assert _native.C.packed_count() == 0
-
-
-@native
-def test_threads_do_not_change_the_result():
-    case = cast(make(5, 6, 32, 32, 64), torch.float32)
-    results = with_one_and_two(lambda: outputs_and_gradients(case, "native"))
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
-@both
-def test_compiles_without_graph_break(backend):
-    inputs, weights, lengths, _ = cast(make(2, 2, 8, 8, 12, state=False, lengths=torch.tensor([2, 1])), torch.float32)
-    options = {"residual": True, "backend": backend}
-
-    def function(x, y):
-        return projected_lstm([x, y], weights, lengths, **options)[0]
-
-    wanted = function(*inputs)
-    ours = torch.compile(function, fullgraph=True, backend="aot_eager")(*inputs)
-    assert torch.equal(ours, wanted)
-    for a, b in zip(*(torch.autograd.grad(t.square().sum(), inputs) for t in (ours, wanted)), strict=True):
-        assert torch.equal(a, b)
-
-
-@both
-def test_second_derivative_is_refused(backend):
-    case = cast(make(2, 3, 6, 6, 16), torch.float32)
-    out, _ = projected_lstm(*case, backend=backend)
-    (dx,) = torch.autograd.grad(out.square().sum(), case[0][:1], create_graph=True)
-    with pytest.raises(RuntimeError, match="first derivatives only"):
-        torch.autograd.grad(dx.sum(), case[0][:1])
 
 
 @pytest.mark.parametrize(

@@ -21,25 +21,6 @@ pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.
 
 
 @pytest.mark.parametrize("backend", TRITON)
-@pytest.mark.parametrize(("state", "projected"), [(True, True), (False, False)])
-def test_triton_opcheck(backend, state, projected):
-    """Schema, fake and autograd of the op and of its backward."""
-    inputs, weights, _, held = cast(
-        make(3, 2, 6, 6, 20 if projected else 6, state=state, projected=projected), torch.float32
-    )
-    lists = [[p for w in weights if (p := getattr(w, name)) is not None] for name in LSTMWeights._fields]
-    h0, c0 = held or (None, None)
-    lengths, tail = torch.tensor([2, 1, 0]), ([True, False], 0.5, 0.4, True, "float16")
-    ops = torch.ops.elmo_fast_triton
-    torch.library.opcheck(ops.projected_lstm.default, (inputs, *lists, lengths, h0, c0, [], *tail, True))
-    with torch.no_grad():
-        out, h, c, *saved = ops.projected_lstm(inputs, *lists, lengths, h0, c0, [], *tail, True)
-    detached = [[t.detach() for t in x] for x in (inputs, lists[0], lists[1], lists[3])]
-    arguments = (out, h, c, *detached, [], *saved, *tail, True, True, state)
-    torch.library.opcheck(ops.projected_lstm_backward.default, arguments)
-
-
-@pytest.mark.parametrize("backend", TRITON)
 @settings(deadline=None, max_examples=6, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(lengths=st.lists(st.integers(-(2**40), 2**40) | st.integers(-2, 6), min_size=1, max_size=5))
 def test_triton_never_leaves_its_memory(backend, lengths):

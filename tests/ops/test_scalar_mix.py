@@ -7,7 +7,6 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _dispatch, _native, scalar_mix
 from elmo_fast.ops.scalar_mix import reference
 from tests.backends import backends, device_of
-from tests.threads import with_one_and_two
 from tests.tolerances import assert_close, assert_no_worse
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
@@ -212,58 +211,6 @@ def test_empty_batches(backend, shape, layer_norm):
     assert d_scalars.eq(0).all()
 
 
-@kernels
-@pytest.mark.parametrize("layer_norm", [False, True])
-def test_only_wanted_gradients_are_computed(layer_norm, backend):
-    """A frozen biLM: gradients to scalars and gammas alone; and to one layer of three."""
-    xs, scalars, gammas, _ = problem((2, 3, 4), dtype=torch.float32)
-    for wanted in ([scalars, gammas], [xs[1]]):
-        for leaf in (scalars, gammas, *xs):
-            leaf.requires_grad_(any(leaf is w for w in wanted))
-        found, plain = (
-            torch.autograd.grad(
-                scalar_mix(xs, scalars, gammas, layer_norm=layer_norm, backend=b).square().sum(), wanted
-            )
-            for b in (backend, "reference")
-        )
-        for ours, truth in zip(found, plain, strict=True):
-            torch.testing.assert_close(ours, truth, rtol=1e-4, atol=1e-4)
-
-
-@needs_native
-def test_the_thread_count_changes_nothing():
-    """Outputs and gradients are bit-equal with one thread and two."""
-    xs, scalars, gammas, mask = problem((31, 9, 65), dtype=torch.float32, grad=True)
-
-    def outputs_and_gradients():
-        y = scalar_mix(xs, scalars, gammas, layer_norm=True, statistics_mask=mask, backend="native")
-        return [y.detach(), *torch.autograd.grad(y.square().sum(), [*xs, scalars, gammas])]
-
-    assert all(torch.equal(a, b) for a, b in zip(*with_one_and_two(outputs_and_gradients), strict=True))
-
-
-@triton
-def test_the_same_bits_again(backend):
-    """Outputs and gradients."""
-    results = []
-    for _ in range(2):
-        torch.manual_seed(3)
-        xs, scalars, gammas, mask = problem((5, 9, 300), dtype=torch.float32, grad=True)
-        y = scalar_mix(xs, scalars, gammas, layer_norm=True, statistics_mask=mask, dropout=0.5, seed=1, backend=backend)
-        results.append([y.detach(), *torch.autograd.grad(y.square().sum(), [*xs, scalars, gammas])])
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
-@kernels
-def test_second_derivatives_are_refused(backend):
-    """The kernel's gradient has none of its own and says so."""
-    xs, scalars, gammas, _ = problem((2, 2, 2), dtype=torch.float32, grad=True)
-    y = scalar_mix(xs, scalars, gammas, backend=backend)
-    (first,) = torch.autograd.grad(y.square().sum(), xs[0], create_graph=True)
-    with pytest.raises(RuntimeError, match="not differentiable"):
-        first.sum().backward()
-
-
 @pytest.mark.parametrize(
     ("change", "wanted"),
     [
@@ -293,54 +240,6 @@ def test_bad_arguments_are_refused(change, wanted):
     given = {"layers": [torch.zeros(2, 3)] * 2, "scalars": torch.zeros(1, 2), "gammas": torch.ones(1)} | change
     with pytest.raises(ElmoFastError, match=wanted):
         scalar_mix(given.pop("layers"), given.pop("scalars"), given.pop("gammas"), **given)
-
-
-@needs_native
-@pytest.mark.parametrize("layer_norm", [False, True])
-def test_opcheck(layer_norm):
-    """Every registered op agrees with its fake, its schema and its autograd."""
-    xs, _, _, mask = problem((2, 3, 4), grad=True)
-    coefficients = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
-    ops = torch.ops.elmo_fast
-    torch.library.opcheck(ops.scalar_mix.default, (xs, coefficients, mask, layer_norm, 1e-12))
-    y, statistics = ops.scalar_mix(xs, coefficients, mask, layer_norm, 1e-12)
-    plain = [x.detach() for x in xs]
-    for needs in ((True, True), (True, False), (False, True)):
-        arguments = (y.detach(), plain, coefficients.detach(), mask, statistics.detach(), layer_norm, *needs)
-        torch.library.opcheck(ops.scalar_mix_backward.default, arguments)
-
-
-@triton
-@pytest.mark.parametrize("layer_norm", [False, True])
-def test_opcheck_triton(layer_norm, backend):
-    """Every registered op agrees with its fake, its schema and its autograd."""
-    xs, _, _, mask = problem((2, 3, 4), dtype=torch.float32, grad=True)
-    factors, seed = torch.randn(2, 3, requires_grad=True), torch.tensor(5)
-    ops = torch.ops.elmo_fast_triton
-    torch.library.opcheck(ops.scalar_mix.default, (xs, factors, mask, seed, layer_norm, 1e-12, 0.5))
-    y, found = (t.detach() for t in ops.scalar_mix(xs, factors, mask, seed, layer_norm, 1e-12, 0.5))
-    plain = [x.detach() for x in xs]
-    for needs in ((True, True), (True, False), (False, True)):
-        arguments = (y, plain, factors.detach(), mask, seed, found, layer_norm, 0.5, *needs)
-        torch.library.opcheck(ops.scalar_mix_backward.default, arguments)
-
-
-@every
-def test_compiles_without_a_break(backend):
-    """fullgraph=True, forward and backward."""
-    xs, scalars, gammas, mask = problem((2, 3, 4), dtype=torch.float32, grad=True)
-    seed = torch.tensor(7)
-
-    def f(scalars, gammas, *xs):
-        return scalar_mix(
-            xs, scalars, gammas, layer_norm=True, statistics_mask=mask, dropout=0.5, seed=seed, backend=backend
-        )
-
-    compiled = torch.compile(f, fullgraph=True, backend="aot_eager")(scalars, gammas, *xs)
-    eager = f(scalars, gammas, *xs)
-    assert_close("mixes", compiled, eager)
-    for a, b in zip(torch.autograd.grad(compiled.sum(), xs), torch.autograd.grad(eager.sum(), xs), strict=True):
-        assert_close("gradient", a, b)
 
 
 @every

@@ -1,0 +1,201 @@
+"""What every op with gradients promises on every backend, on the calls of calls.py and the cases of ops/cases.py."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import PRECISIONS, cases
+from tests.backends import needs
+from tests.ops.calls import ALL, CALLS, pairs, placed, registers_gradients, weighted_sum
+from tests.threads import with_one_and_two
+from tests.tolerances import assert_close
+
+CPU = torch.device("cpu")
+every = pytest.mark.parametrize(("name", "backend"), pairs(reference=True))
+kernels = pytest.mark.parametrize(("name", "backend"), pairs())
+precisions = pytest.mark.parametrize("precision", PRECISIONS)
+
+
+def leaves_of(tensors):
+    return [tensor.detach().clone().requires_grad_() for tensor in tensors.values()]
+
+
+def assert_equal(ours, theirs):
+    """Results and gradients, bit by bit."""
+    assert all(map(torch.equal, ours[0], theirs[0]))
+    for key in ours[1]:
+        assert torch.equal(ours[1][key], theirs[1][key]), key
+
+
+WHOLE = {name: ALL[name] for name in ALL if " " not in name or name.endswith(("counted", "dropout", "state"))}
+
+
+@pytest.mark.parametrize(("name", "backend"), pairs(WHOLE, reference=True))
+def test_compiles_to_one_graph(name, backend):
+    """fullgraph=True, forward and backward."""
+    call, tensors, how = placed(name, backend)
+    found = []
+    for run in (call.run, torch.compile(call.run, fullgraph=True, backend="aot_eager")):
+        leaves = leaves_of(tensors)
+        outputs = run(*leaves, **how)
+        found.append([*outputs, *torch.autograd.grad(weighted_sum(outputs), leaves)])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@kernels
+def test_a_second_derivative_is_refused(name, backend):
+    """The kernel's gradient has none of its own and says so."""
+    call, tensors, how = placed(name, backend)
+    if not registers_gradients(name, backend) or name.endswith("sparse"):
+        pytest.skip("torch's own operators have second derivatives")
+    leaves = leaves_of(tensors)
+    outputs = call.run(*leaves, **how)
+    (first, *_) = torch.autograd.grad(sum(out.square().sum() for out in outputs), leaves, create_graph=True)
+    with pytest.raises(RuntimeError, match=r'not differentiable.* first derivatives only.*backend="reference"'):
+        first.sum().backward()
+
+
+@kernels
+def test_any_subset_of_the_gradients(name, backend):
+    """Each alone, and all but each: the bits of all together."""
+    call, tensors, how = placed(name, backend)
+    _, everything = call.results(tensors, **how)
+    for alone in tensors:
+        for wanted in ({alone}, tensors.keys() - {alone})[: 1 if backend == "triton" else 2]:
+            leaves = {key: tensor.detach().requires_grad_(key in wanted) for key, tensor in tensors.items()}
+            outputs = call.run(*leaves.values(), **how)
+            if not wanted:
+                continue
+            gradients = torch.autograd.grad(weighted_sum(outputs), [leaves[key] for key in wanted])
+            for key, gradient in zip(wanted, gradients, strict=True):
+                assert torch.equal(gradient.to_dense(), everything[key]), (wanted, key)
+
+
+@kernels
+@precisions
+def test_what_is_kept_for_gradients_changes_no_result(name, backend, precision):
+    call, tensors, how = placed(name, backend, precision)
+    wanted, _ = call.results(tensors, **how)
+    with torch.no_grad():
+        assert all(map(torch.equal, call.run(*tensors.values(), **how), wanted))
+
+
+@every
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_strided_views(name, backend, precision):
+    """Every second number of wider tensors, transposed where there are dimensions to transpose."""
+    call, tensors, how = placed(name, backend, precision)
+
+    def strided(tensor):
+        wide = torch.stack([tensor, tensor], -1)[..., 0]
+        return wide if wide.dim() < 2 else wide.transpose(0, 1).contiguous().transpose(0, 1)
+
+    views = {key: strided(tensor) for key, tensor in tensors.items()}
+    assert not all(view.is_contiguous() for view in views.values())
+    (found, gradients), (wanted, d_wanted) = (call.results(each, **how) for each in (views, tensors))
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert_close("results", ours, theirs)
+    for key in gradients:
+        assert_close(key, gradients[key], d_wanted[key])
+
+
+@pytest.mark.parametrize(("name", "backend"), pairs(only="triton"))
+def test_the_same_bits_again(name, backend):
+    call, tensors, how = placed(name, backend, "float16")
+    assert_equal(*(call.results(tensors, **how) for _ in range(2)))
+
+
+@precisions
+@pytest.mark.parametrize("op", [op for op in cases.CASES if op != "log_uniform_sample"])
+def test_threads_change_nothing(op, precision):
+    """One and two, forward and backward, on cases that are cut into pieces."""
+    if precision != "float32" and not cases.CASES[op][1]:
+        pytest.skip("nothing is rounded")
+    needs(op, "native", precision)
+    how = {"backend": "native", "precision": precision}
+    for case in cases.CASES[op][0](cases.Draw()):
+        one, two = with_one_and_two(lambda: cases.results(case, how, CPU))  # noqa: B023 (called at once)
+        for key in one:
+            assert torch.equal(one[key], two[key]), key
+
+
+@pytest.mark.parametrize(("name", "backend"), pairs({name: ALL[name] for name in CALLS}, only="native"))
+def test_float64_with_rounded_operands_is_left_to_the_reference(name, backend):
+    call, tensors, how = placed(name, backend, "float16")
+    doubles = [tensor.double() for tensor in tensors.values()]
+    if not call.rounds:
+        pytest.skip("nothing is rounded")
+    with pytest.raises(ElmoFastError, match="float64"):
+        call.run(*doubles, **how)
+    assert call.run(*doubles, **how | {"backend": "reference"})[0].dtype == torch.float64
+
+
+class Recorded(TorchDispatchMode):
+    """The calls of this package's registered ops: the op, its arguments and its results."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        results = op(*args, **(kwargs or {}))
+        if op.namespace.startswith("elmo_fast"):
+            self.calls.append((op, args, results))
+        return results
+
+
+KEEPING = ("char_cnn", "highway", "projected_lstm", "sampled_softmax", "negative_sampling")
+
+
+@pytest.mark.parametrize(("name", "backend"), pairs({name: ALL[name] for name in KEEPING}, only="native"))
+def test_what_backward_needs_is_kept_only_where_a_gradient_is_wanted(name, backend):
+    call, tensors, how = placed(name, backend)
+    kept = []
+    for gradients in (True, False):
+        with Recorded() as recorded, torch.set_grad_enabled(gradients):
+            call.run(*leaves_of(tensors), **how)
+        (_, _, results) = recorded.calls[-1]
+        kept.append(sum(each.numel() for each in tree_leaves(results)))
+    assert kept[0] > kept[1]
+
+
+@kernels
+def test_opcheck(name, backend):
+    """Schema, fake and autograd of each op that runs, forward and backward, with the arguments that it gets."""
+    call, tensors, how = placed(name, backend, "float16" if backend == "triton" else "float32")
+    if not registers_gradients(name, backend):
+        pytest.skip("these are torch's own operators")
+    with Recorded() as recorded:
+        call.results(tensors, **how)
+        with torch.no_grad():
+            call.run(*tensors.values(), **how)
+    assert {"backward" in str(op) for op, *_ in recorded.calls} == {False, True}
+    for op, arguments, _ in recorded.calls:
+        again = "backward" not in str(op)  # a backward op has no gradients
+        copies = tree_map_only(
+            torch.Tensor,
+            lambda each: each.detach().clone().requires_grad_(again and each.requires_grad),  # noqa: B023
+            arguments,
+        )
+        # What highway saves of rows that do not count is never written, and so not compared.
+        some = {} if name != "highway counted" or backend == "native" else {"test_utils": "test_faketensor"}
+        torch.library.opcheck(op, copies, **some)
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("op", [op for op, (_, multiplies) in cases.CASES.items() if multiplies])
+def test_autocast_is_the_precision(op, backend):
+    """16-bit inputs of other layers included; without autocast the same call refuses them or computes otherwise."""
+    needs(op, backend, "bfloat16")
+    case = cases.CASES[op][0](cases.Draw())[0]
+    made = {name: tensor.bfloat16() for name, tensor in case.tensors.items() if name in ("x", "hidden")}
+    rounded = {**case.tensors, **{name: tensor.float() for name, tensor in made.items()}}
+    wanted = case.call(rounded, {"precision": "bfloat16", "backend": backend})
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = case.call({**case.tensors, **made}, {"precision": "float32", "backend": backend})
+    for name, tensor in found.items():
+        assert tensor.dtype == torch.float32
+        assert torch.equal(tensor, wanted[name]), name
