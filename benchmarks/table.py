@@ -29,8 +29,6 @@ LONG_NOTE = 180  # characters
 INSTRUCTION_SETS = ("amx", "avx512_bf16", "avx512", "avx2", "neon", "none")
 BATCHES = "batches of 32"  # of the case `embed`, in README.md
 Content = dict[str, Any]
-# Commits whose results say nothing of the present code, and why; a new measurement replaces them.
-OUTDATED = dict.fromkeys(("d9d809a9534a", "91f561e6bc9e", "06e5610149b4"), "before the present tiles and LSTM code")
 
 
 def cases() -> list[str]:
@@ -167,12 +165,11 @@ def provenance(content: Content) -> str:
     """Name machine, versions, date and commit of a result."""
     machine, versions, card = content["machine"], content["versions"], content.get("gpu")
     where = f"{processor(content)}, {machine['cores']} cores"
-    older = f"; {OUTDATED[content['commit']]}" if content["commit"] in OUTDATED else ""
     if card:
         where = f"{card['gpu']}, driver {card['driver']}, CUDA {card['cuda']}, Triton {versions.get('triton')}"
     return (
         f"{where}, Python {versions['python']}, torch {versions['torch']}, {content['date']}, "
-        f"commit {content['commit']}{older}{', QUICK: no figure means anything' * content.get('quick', False)}"
+        f"commit {content['commit']}{', QUICK: no figure means anything' * content.get('quick', False)}"
     )
 
 
@@ -183,11 +180,6 @@ def words(value: Any) -> str:
             return f"all {next(iter(value.values()))}"
         return ", ".join(f"{name} {words(each)}" for name, each in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def current(case: str, folder: pathlib.Path = RESULTS) -> list[Content]:
-    """Read the results of a case that were measured with the present code."""
-    return [content for content in load(case, folder) if content["commit"] not in OUTDATED]
 
 
 # Rows of the summary: what is measured, and its case, variant and side.
@@ -210,7 +202,7 @@ def summary(folder: pathlib.Path = RESULTS) -> str:
     rows = [["on one core", "elmo_fast", "compared with", "speed-up", "largest difference", "machine"]]
     machines: list[str] = []
     for label, case, variant, side in SUMMARY:
-        for content in current(case, folder)[:1]:
+        for content in load(case, folder)[:1]:
             sides = {each["side"]: each for each in reversed(content["rows"]) if each["variant"] == variant}
             if (row := sides.get(side)) is None:
                 continue
@@ -231,7 +223,7 @@ WIDTHS = {"small": 128, "original": 1024}  # 2D of the models of benchmarks/mode
 
 def costs(contents: list[Content]) -> str:
     """Return time, memory and disk of `elmo-fast embed` for 100 million tokens, by the model."""
-    content = next(each for each in contents if each["commit"] not in OUTDATED)
+    content = contents[0]
     rows = [["model", "tokens/s, one core", "100 M tokens", "memory", "disk, `average`, f16", "disk, `all`, f32"]]
     of = {(each["variant"], each["threads"]): each["median"] for each in content["rows"]}
     for model, width in WIDTHS.items():
@@ -261,7 +253,7 @@ COLORS = {"AllenNLP": "#9aa0a6", "float32": "#4c78a8", "bfloat16": "#f58518", "i
 def chart(folder: pathlib.Path = RESULTS) -> str:
     """Return README.md's chart as SVG: tokens per second of the case `embed`, a group of bars for each machine."""
     left, bar, top, width = 64, 18, 34, 760
-    contents = current("embed", folder)
+    contents = load("embed", folder)
     rows = [(content, [each for each in content["rows"] if each["variant"] == BATCHES]) for content in contents]
     most = max((row["median"] for _, each in rows for row in each), default=1)
     lines, y = list[str](), top
@@ -296,14 +288,13 @@ def appendix(folder: pathlib.Path = RESULTS) -> str:
     """Return every row of every result, and where it comes from, as CSV."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([*COLUMNS, "machine", "date", "commit", "outdated"])
+    table.writerow([*COLUMNS, "machine", "date", "commit"])
     for case in sorted({path.stem for path in folder.rglob("*.json")}):
         for content in load(case, folder):
             about = provenance(content).split(", 20")[0] if content.get("rows") else ""
             for row in content.get("rows", ()):
                 values = {"case": case, "what": row["variant"], "speed_up": row.get("ratio"), **row}
-                older = OUTDATED.get(content["commit"], "")
-                table.writerow([*map(values.get, COLUMNS), about, content["date"], content["commit"], older])
+                table.writerow([*map(values.get, COLUMNS), about, content["date"], content["commit"]])
     return text.getvalue()
 
 

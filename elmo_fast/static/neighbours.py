@@ -49,7 +49,7 @@ class Search:
             if len(order) == self._topn:
                 self._least[query] = self._best[query].cosines[-1]
 
-    def found(self) -> Nearest:
+    def result(self) -> Nearest:
         """Return the nearest rows, n = min(topn, rows added); a row or query of zeros has cosine 0 with everything."""
         if not self._best:
             return Nearest(np.empty((0, self._topn), np.int64), np.empty((0, self._topn), np.float32))
@@ -69,7 +69,7 @@ def nearest(matrix: Matrix, queries: Matrix, topn: int) -> Nearest:
     step = max(1, BLOCK_BYTES // (4 * matrix.shape[1]))
     for first in range(0, len(matrix), step):
         search.add(first, matrix[first : first + step])
-    return search.found()
+    return search.result()
 
 
 def nearest_words(vectors: Vectors, words: Sequence[str], topn: int = 10) -> list[list[tuple[str, float]]]:

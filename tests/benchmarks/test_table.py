@@ -1,7 +1,6 @@
 """Tables, chart and appendix are what the result files say, and nothing else."""
 
 import csv
-import json
 from xml.etree import ElementTree
 
 import pytest
@@ -78,8 +77,8 @@ def test_the_summary_the_chart_and_the_appendix_follow_the_results(tmp_path):
     assert {line["case"] for line in lines} == {"embed"}
 
 
-def test_a_limit_and_older_code_are_named(tmp_path, monkeypatch):
-    """A CPU with AVX-512 held to AVX2 is not one with AVX2 alone; figures of replaced kernels are not drawn."""
+def test_a_limit_is_named(tmp_path, monkeypatch):
+    """A CPU with AVX-512 held to AVX2 is not one with AVX2 alone."""
     monkeypatch.setenv("ELMO_FAST_ISA", "avx2")
     monkeypatch.setattr(machine, "cpuinfo", lambda: {"model name": "A CPU", "flags": "avx2 avx512f"})
     results_of(tmp_path, ratio=5)
@@ -87,13 +86,6 @@ def test_a_limit_and_older_code_are_named(tmp_path, monkeypatch):
     limited = f"A CPU ({used}, limited by ELMO_FAST_ISA=avx2 on a CPU with AVX-512)"
     assert limited in table.render("embed", tmp_path)
     assert limited in table.chart(tmp_path)
-    content = json.loads((tmp_path / used / "embed.json").read_text())
-    del content["machine"]["limit"]
-    monkeypatch.setattr(table, "OUTDATED", {content["commit"]: "before the kernels were replaced"})
-    (tmp_path / used / "embed.json").write_text(json.dumps(content))
-    assert "; before the kernels were replaced" in table.render("embed", tmp_path)
-    assert "A CPU" not in table.chart(tmp_path) + table.summary(tmp_path)
-    assert table.appendix(tmp_path).count("before the kernels were replaced") == 3
 
 
 def test_cpus_of_one_instruction_set_have_results_of_their_own(tmp_path, monkeypatch):
