@@ -49,8 +49,8 @@ def precision(device):
 @pytest.fixture(autouse=True)
 def _free_memory():
     yield
-    gc.collect()
     if torch.cuda.is_available():
+        gc.collect()
         torch.cuda.empty_cache()
 
 

@@ -19,7 +19,10 @@ import traceback
 from collections.abc import Iterator
 
 # What commands import when they run, as far as it is installed.
-IMPORTED = ("torch.distributed", "h5py", "yaml", "jsonargparse", "matplotlib.pyplot", "gensim.models", "sklearn")
+IMPORTED = (
+    "torch.distributed", "h5py", "yaml", "jsonargparse", "matplotlib.pyplot", "gensim.models", "sklearn.cluster",
+    "sklearn.manifold", "elmo_fast.ops", "elmo_fast.pretrain.run", "elmo_fast.tasks.run", "elmo_fast.report.run",
+)  # fmt: skip
 
 
 def serve(path: str) -> None:

@@ -64,9 +64,10 @@ def test_parquet_files_and_folders_of_them(tmp_path):
 
 
 def test_a_saved_dataset_and_a_folder_of_files(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     datasets = pytest.importorskip("datasets")
+    for offline in ("huggingface_hub.constants.HF_HUB_OFFLINE", "datasets.config.HF_HUB_OFFLINE"):
+        monkeypatch.setattr(offline, True)
     datasets.disable_progress_bars()
     made = datasets.Dataset.from_dict({"text": LINES, "n": list(range(3000))})
     made.save_to_disk(str(tmp_path / "one"))
