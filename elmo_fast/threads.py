@@ -73,7 +73,7 @@ def let_waiting_threads_sleep() -> None:
 
 
 class Usage(NamedTuple):
-    """A snapshot: the clock, the seconds that processors spent on any work, and those spent on this process."""
+    """A snapshot: the clock, the seconds that processors spent on any work, and on this process and its children."""
 
     clock: float
     busy: float
@@ -91,7 +91,9 @@ def usage() -> Usage | None:
                     busy += sum(int(count) for i, count in enumerate(counts[:8]) if i not in (3, 4))
     except (OSError, ValueError):
         return None
-    return Usage(time.monotonic(), busy / os.sysconf("SC_CLK_TCK"), time.process_time())
+    own = os.times()
+    processes = own.user + own.system + own.children_user + own.children_system  # children once they have ended
+    return Usage(time.monotonic(), busy / os.sysconf("SC_CLK_TCK"), processes)
 
 
 STARTED = usage()

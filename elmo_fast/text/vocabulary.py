@@ -154,7 +154,7 @@ def built_vocabulary(counts: Mapping[str, int], min_count: int, max_size: int | 
     if distinct >= MANY_DISTINCT and 2 * once > distinct:
         lines.append(
             f"HINT   {once / distinct:.0%} of the distinct words occur once; if many are numbers or identifiers, "
-            "replace them in the text by a word such as <NUM>: the model then predicts it, and the softmax is smaller"
+            "--tokenizer logs reads them as words such as <NUM>, which it then predicts, and the softmax is smaller"
         )
     return vocabulary, lines
 

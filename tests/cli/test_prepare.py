@@ -80,7 +80,7 @@ def test_numbers_and_identifiers_are_advised_to_be_replaced_where_most_words_occ
     """In a text of ten thousand distinct words or more; a short text always has most of its words once."""
     lines = [f"id{n}" for n in range(once)] + [f"w{n} w{n} w{n}" for n in range(10_000 - once)]
     pathlib.Path("in.txt").write_text("\n".join(lines))
-    hint = "HINT   50% of the distinct words occur once; if many are numbers or identifiers, replace them in the text"
+    hint = "HINT   50% of the distinct words occur once; if many are numbers or identifiers, --tokenizer logs"
     assert (hint in prepared(text="in.txt")) == hinted
 
 

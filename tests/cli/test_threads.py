@@ -65,8 +65,11 @@ def test_what_the_user_chose_or_nobody_knows_is_left(machine, monkeypatch):
 
 @pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="needs /proc/stat")
 def test_work_of_others_is_seen_and_own_work_is_not(monkeypatch):
-    """Of processor seconds since a moment, those of this process are taken off."""
+    """Of processor seconds since a moment, those of this process and of its ended children are taken off."""
+    before = threads.usage().own
+    subprocess.run([sys.executable, "-S", "-c", "sum(range(4_000_000))"], check=True)
     since = threads.usage()
+    assert since.own - before > 0.03
     assert threads.busy_processors(since) is None, "too short a time to say"
     ten_ago = threads.Usage(since.clock - 10, since.busy - 15, since.own - 4)
     assert threads.busy_processors(ten_ago) == pytest.approx(1.1, abs=0.3)
