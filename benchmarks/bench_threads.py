@@ -1,7 +1,7 @@
 """Both layers of the biLM, original size, on one thread and on two: alone, and next to two busy processes.
 
 A batch of 1 reads all weights for every token, so two threads are no faster there than the memory that they share. With
-ELMO_FAST_ISA set, ratios of float32's times to other precisions' are those of elmo_fast/ops/_cpu_products.py.
+ELMO_FAST_ISA set it shows which precisions are `slower` in elmo_fast/ops/_cpu_products.py.
 """
 
 import functools

@@ -224,13 +224,15 @@ WIDTHS = {"small": 128, "original": 1024}  # 2D of the models of benchmarks/mode
 def costs(contents: list[Content]) -> str:
     """Return time, memory and disk of `elmo-fast embed` for 100 million tokens, by the model."""
     content = contents[0]
-    rows = [["model", "tokens/s, one core", "100 M tokens", "memory", "disk, `average`, f16", "disk, `all`, f32"]]
-    of = {(each["variant"], each["threads"]): each["median"] for each in content["rows"]}
+    rows = [
+        ["model", "tokens/s, one core", "100 M tokens, hours", "memory", "disk, `average`, f16", "disk, `all`, f32"]
+    ]
+    of = {each["variant"]: each["median"] for each in content["rows"] if each["side"] == "one thread"}
     for model, width in WIDTHS.items():
-        speed, memory = of[f"embed, {model}", 1], of.get((f"resident memory, {model}", 1))
+        speed, memory = of[f"embed, {model}"], of.get(f"resident memory, {model}")
         disk = [f"{number(1e8 * width * size / 1e9)} GB" for size in (2, 3 * 4)]
         used = "not measured" if memory is None else f"{number(memory)} MiB"
-        rows.append([f"`{model}`, {width} numbers", number(speed), f"{number(1e8 / speed / 3600)} hours", used, *disk])
+        rows.append([f"`{model}`, {width} numbers", number(speed), number(1e8 / speed / 3600), used, *disk])
     return "\n".join([*markdown("lrrrrr", *rows), "", f"Measured on {provenance(content)}."])
 
 

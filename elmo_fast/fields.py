@@ -173,7 +173,7 @@ def _fields_of(kind: Any) -> dict[str, _Field]:
 
 
 def _converted(value: Any, kind: Any, key: str, complaints: list[str], within: str | None = None) -> Any:
-    """Return the value, with JSON objects as the dataclasses of the type; what is wrong is added to `found`."""
+    """Return the value, with JSON objects as the dataclasses of the type; what is wrong is added to `complaints`."""
     origin, arguments = get_origin(kind), get_args(kind)
     if _is_object(kind) and isinstance(value, dict):
         return _object(value, kind, key, complaints)

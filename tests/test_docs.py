@@ -79,6 +79,8 @@ def built(tmp_path_factory):
         "-q",
         "-b",
         "html",
+        "-D",
+        "extensions=myst_parser,sphinx.ext.autodoc,sphinx.ext.napoleon",  # without pages of highlighted sources
         str(DOCS),
         str(folder / "html"),
     ]

@@ -79,18 +79,13 @@ def precisions() -> list[str]:
     """Return what runs each precision's matrix products on this CPU."""
     from elmo_fast.op_choices import INFERENCE_PRECISIONS
     from elmo_fast.ops import _native
-    from elmo_fast.ops._cpu_products import MEASURED_ON, newer_instruction_sets, products_on_cpu, speeds_elsewhere
+    from elmo_fast.ops._cpu_products import products_on_cpu
 
     used = f" (instruction set {_native.C.isa()})" if _native.C is not None else ""
-    lines = [
+    return [
         f"matrix products on the CPU{used}:",
         *(f"  {name}: {products_on_cpu(name)}" for name in INFERENCE_PRECISIONS),
     ]
-    if speeds := speeds_elsewhere():
-        lines += [f"  speeds of this instruction set on {MEASURED_ON} (this CPU was not measured):"]
-        lines += [f"    {line}" for line in speeds]
-    newer = newer_instruction_sets()
-    return [*lines, *(["  not used here, or not in this CPU:"] if newer else []), *(f"    {line}" for line in newer)]
 
 
 def backends(device: Any) -> list[str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from elmo_fast.cli import info
-from elmo_fast.ops import PRECISIONS, _cpu_products, _native, op_names
+from elmo_fast.ops import PRECISIONS, _native, op_names
 from tests.cli.conftest import pair, ran, refused
 from tests.command_line import elmo_fast
 from tests.manylangs import write_model
@@ -34,16 +34,6 @@ def test_info_tells_what_a_model_is(toy, tmp_path):
         assert [each for each in wanted if each not in told] == []
     (model[1] / "encoder.pkl").write_bytes(b"")
     refused(elmo_fast("info", *model), "encoder.pkl: not a torch.save file, or damaged")
-
-
-@needs_extension
-def test_info_says_that_its_speeds_are_another_cpus(monkeypatch):
-    """Nothing is said of the speed of a precision except under the name of the CPU that was measured."""
-    monkeypatch.setattr(_native.C, "isa", lambda: "avx512_bf16")
-    told = f"speeds of this instruction set on {_cpu_products.MEASURED_ON} (this CPU was not measured):\n"
-    before, after = ran("info").stdout.split(told)
-    assert after.startswith("    bfloat16: 1.8 times as fast as float32 in batches of 32")
-    assert "as fast as" not in before
 
 
 @needs_extension

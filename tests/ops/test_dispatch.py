@@ -25,10 +25,10 @@ def unwarned():
         warn.cache_clear()
 
 
-def measured(monkeypatch, speeds):
-    """As if this CPU's instruction set had been measured to have these."""
+def slower(monkeypatch, *precisions):
+    """As if these had been measured to be slower than float32 on this CPU's instruction set."""
     isa, sets = _native.C.isa(), _cpu_products.INSTRUCTION_SETS
-    monkeypatch.setitem(sets, isa, sets[isa]._replace(speeds=speeds))
+    monkeypatch.setitem(sets, isa, sets[isa]._replace(slower=precisions))
 
 
 @pytest.mark.parametrize("op", ["glove"])
@@ -58,8 +58,7 @@ def test_a_reason_that_all_ops_share_is_told_once(monkeypatch):
 @pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 def test_a_precision_that_is_slower_here_says_so_once(monkeypatch):
     """For all ops; not where the measured table has it as fast as float32, nor where a backend is named."""
-    slow = {"float16": _cpu_products.Speed(0.5, 0.9), "bfloat16": _cpu_products.Speed(1.0, 1.5)}
-    measured(monkeypatch, slow)
+    slower(monkeypatch, "float16")
     said = "precision='float16' is slower than float32 with the instruction set in use"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -75,7 +74,7 @@ def test_a_precision_that_is_slower_here_says_so_once(monkeypatch):
 
 @pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 def test_a_module_of_a_precision_that_is_slower_here_says_so(monkeypatch):
-    measured(monkeypatch, {"int8": _cpu_products.Speed(0.5, 0.9)})
+    slower(monkeypatch, "int8")
     layer = ProjectedLSTM(8, 8, 16, precision="int8")
     with torch.no_grad(), pytest.warns(PerformanceWarning, match="precision='int8' is slower than float32"):
         layer(torch.randn(1, 3, 8))
