@@ -70,7 +70,7 @@ def test_an_error_takes_the_place_of_its_result(make, error):
     with pytest.raises(error, match="two"):
         consume()
     assert read == ([0, 1, 2, 3] if make is BackgroundThreads else [0, 1, 2])
-    assert threading.active_count() == 1 or not [t for t in threading.enumerate() if t.name.startswith("elmo_fast")]
+    assert threading.active_count() == 1 or not [t for t in threading.enumerate() if t.name.startswith("elmo_fast_")]
 
 
 def test_an_error_of_the_items_is_raised():
@@ -97,7 +97,7 @@ def test_an_early_end_drops_what_has_not_begun_and_waits_for_the_rest():
         threading.Timer(0.05, go.set).start()
     assert begun == ended
     assert 3 not in begun
-    assert not [t for t in threading.enumerate() if t.name.startswith("elmo_fast")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("elmo_fast_")]
 
 
 def test_its_threads_use_the_given_number_of_torchs_and_others_keep_theirs():
