@@ -147,7 +147,7 @@ def nearest_tokens(
         for sentence, vectors in embedded():
             for search, rows in zip(searches, vectors, strict=True):
                 search.add(int(starts[sentence]), rows, unit=True)
-        results = [search.found() for search in searches]
+        results = [search.nearest() for search in searches]
     else:
         made_from: _MadeFrom = {
             "corpus": sha256_of(corpus),
@@ -223,4 +223,4 @@ def nearest_in(file: CacheFile, layer: int, queries: Floats, topn: int) -> Neare
     rows = max(1, BLOCK_BYTES // (vectors.itemsize * vectors.shape[1]))
     for first in range(0, len(vectors), rows):
         search.add(first, vectors[first : first + rows], unit=True)
-    return search.found()
+    return search.nearest()

@@ -48,7 +48,7 @@ def test_of_equal_ones_the_earlier(monkeypatch, rows):
     search = neighbours.Search(np.array([[1, 0]], np.float32), 2)
     for first in reversed(range(0, 5, rows)):
         search.add(first, matrix[first : first + rows])
-    assert search.found().rows.tolist() == [[1, 2]]
+    assert search.nearest().rows.tolist() == [[1, 2]]
 
 
 @pytest.mark.parametrize(
