@@ -210,9 +210,9 @@ def _search_cache(
             warnings.warn(f"{error}; it is written again", stacklevel=3)
     shape = len(names), queries.shape[1]
     check_room(path, 4 * shape[0] * shape[1] * sum(lengths))
-    with writing_cache_file(path, lengths, *shape, json.dumps(made_from)) as writer:
+    with writing_cache_file(path, lengths, *shape, json.dumps(made_from)) as write:
         for sentence, vectors in embedded():
-            writer.write(sentence, vectors)
+            write(sentence, vectors)
     file = CacheFile(path)
     return [nearest_in(file, row, query[None], topn) for row, query in enumerate(queries)]
 
