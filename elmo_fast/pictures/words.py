@@ -18,6 +18,7 @@ from elmo_fast.pictures.style import COLOURS, GREY, fonts_for, format_of, new_fi
 # Directions tried around a point, best first: right and left read best, then above, below and diagonal.
 ANGLES = tuple(math.radians(a) for a in (0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 202, 338, 68, 112, 248, 292))
 DISTANCES = (4.0, 9.0, 16.0, 24.0, 34.0, 46.0)  # from the point to the label, in pixels
+RADIUS = 3.0  # of a point as drawn
 LEADER_FROM = 9.0  # labels this far away get a line to their point
 # All places around a point, best first: distance, then cosine and sine of the direction.
 PLACES = np.array([(distance, math.cos(angle), math.sin(angle)) for distance in DISTANCES for angle in ANGLES])
@@ -41,27 +42,24 @@ class Label(NamedTuple):
     leader: bool
 
 
-def place_labels(
-    points: Floats, sizes: Sequence[tuple[float, float]], bounds: Box, radius: float = 3.0
-) -> list[Label | None]:
+def place_labels(points: Floats, sizes: Sequence[tuple[float, float]], bounds: Box) -> list[Label | None]:
     """Find a place for each label, in their order, or None if there is no room; deterministic.
 
     Args:
         points: [N, 2], in pixels.
         sizes: width and height of the labels of the first len(sizes) points; the other points have none.
         bounds: labels stay inside it.
-        radius: of a point as drawn.
 
     Raises: nothing.
     """
     placed: list[Label | None] = []
-    occupied = np.hstack([points - radius, points + radius])  # the points, then the labels: [n, 4]
+    occupied = np.hstack([points - RADIUS, points + RADIUS])  # the points, then the labels: [n, 4]
     leaders = np.empty((0, 4))
     directions = PLACES[:, 1:]
     for point, size in zip(points, map(np.array, sizes), strict=False):
         # The label's nearest side or corner is at each of PLACES around the point: [places, 4].
         shift = np.copysign(size / 2, directions) * np.minimum(1.0, np.abs(directions) * 1.5)
-        centres = point + directions * (PLACES[:, :1] + radius) + shift
+        centres = point + directions * (PLACES[:, :1] + RADIUS) + shift
         boxes = np.hstack([centres - size / 2, centres + size / 2])
         left, bottom, right, top = occupied.T[:, :, None]  # against all boxes: [n, places]
         clash = (left < boxes[:, 2]) & (right > boxes[:, 0]) & (bottom < boxes[:, 3]) & (top > boxes[:, 1])

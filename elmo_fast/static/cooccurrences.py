@@ -42,7 +42,6 @@ def cooccurrences(
     *,
     window: int = 10,
     symmetric: bool = True,
-    distance_weighting: bool = True,
     memory: int = 1 << 30,
     folder: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -64,7 +63,6 @@ def cooccurrences(
         num_words: V, below 2^27
         window: words on each side, 1 to 255
         symmetric: count both sides; False: only the words before
-        distance_weighting: count 1 / distance; False: 1 for every pair
         memory: bytes for counting, at least 2^20
         folder: for temporary files; None: the system's
         progress: called with how many numbers are counted, and the total
@@ -81,8 +79,8 @@ def cooccurrences(
             raise ElmoFastError(f"cooccurrences: {name} must be from {low} to {high}; got {value}")
     _check({f"numbers[{i}]": part for i, part in enumerate(numbers)}, words, num_words)
     # The integer that stands for a weight of 1: the lcm of all distances (exact up to a window of 20), or 2^28.
-    scale = min(math.lcm(*range(1, window + 1)), 2**28) if distance_weighting else 1
-    weights = [round(scale / distance) if distance_weighting else 1 for distance in range(1, window + 1)]
+    scale = min(math.lcm(*range(1, window + 1)), 2**28)
+    weights = [round(scale / distance) for distance in range(1, window + 1)]
     total = sum(map(len, numbers))
     if total >= (most := 2**63 // (2 * sum(weights))):
         raise ElmoFastError(

@@ -166,20 +166,12 @@ class CharacterTable:
             equal = same_length[(letters == np.frombuffer(word.encode(), np.uint8)).all(1)]
             self.codes[equal] = [bow, FIRST_MARKER + marker - 256, eow, *[pad] * (max_characters - 3)]
 
-    def __len__(self) -> int:
-        return len(self.codes)
+    def ids(self, n_characters: int = PREDICTION_CHARACTERS) -> Rows:
+        """Return the character ids of all words, [V, C].
 
-    def ids(
-        self, rows: Any = None, n_characters: int = PREDICTION_CHARACTERS, dtype: Any = np.int64
-    ) -> np.ndarray[Any, np.dtype[Any]]:
-        """Return the character ids of the words at the indices `rows`.
-
-        rows: indices of words, any shape, integers; all words when None
         n_characters: 261 for raw ids (as in training), 262 for prediction ids (raw + 1), as in options.json
-        returns: ids, rows.shape + [C], `dtype`
         """
-        codes = self.codes if rows is None else self.codes[np.asarray(rows, np.int64)]
-        return id_of_code(n_characters).astype(dtype)[codes]
+        return id_of_code(n_characters)[self.codes]
 
 
 class TypeCharacters:
@@ -203,7 +195,7 @@ class TypeCharacters:
 
 def words_to_ids(words: Sequence[str], n_characters: int = RAW_CHARACTERS, max_characters: int = MAX_CHARACTERS) -> Any:
     """Return the character ids of each word: [len(words), C] int64, raw (261) or prediction (262)."""
-    return CharacterTable(words, max_characters).ids(n_characters=n_characters)
+    return CharacterTable(words, max_characters).ids(n_characters)
 
 
 class ByteSpelling(Spelling):

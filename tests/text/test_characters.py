@@ -9,7 +9,7 @@ import torch
 from hypothesis import example, given
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import CharacterTable, Vocabulary, batch_to_ids, characters, words_to_ids
+from elmo_fast.text import CharacterTable, batch_to_ids, characters, words_to_ids
 from elmo_fast.text.characters import TypeTable
 
 # Any code point, lone surrogates included, with enough markers and multi-byte characters to meet the corners.
@@ -70,13 +70,6 @@ def test_words_to_ids_equals_the_spelled_out_reference(words, max_characters, n_
     assert ids.tolist() == wanted
 
 
-@given(st.lists(WORDS, min_size=1, max_size=10), st.lists(st.integers(0, 9), max_size=12))
-def test_table_gathers_rows(words, rows):
-    rows = [row % len(words) for row in rows]
-    ids = CharacterTable(words).ids(rows, 261)
-    assert ids.tolist() == [spelled(words[row]) for row in rows]
-
-
 @given(st.lists(WORDS, min_size=1, max_size=10), st.integers(3, 50))
 @example(["", "\ud800", "<S>", "</S>", "<s>"], 3)
 def test_types_on_a_device_have_the_characters_of_their_words(words, max_characters):
@@ -116,14 +109,6 @@ def test_the_words_of_a_table_come_back(words):
             table.words([wrong])
 
 
-def test_table_keeps_the_shape_of_rows_and_the_dtype_asked_for():
-    table = CharacterTable(["a", "<S>", "b"])
-    ids = table.ids(np.array([[0, 1], [2, 0]]), 262, np.int16)
-    assert ids.shape == (2, 2, 50)
-    assert ids.dtype == np.int16
-    assert ids[0, 1, :4].tolist() == [259, 257, 260, 261]
-
-
 def test_a_word_spelled_out_by_hand():
     """ "Aé" in a batch beside a shorter sentence: BOW 259, bytes + 1, EOW 260, PAD 261; the missing token is zeros."""
     ids = batch_to_ids([["Aé", "b"], ["<S>"]])
@@ -153,13 +138,6 @@ def test_what_is_no_batch_of_words_is_named(batch, offender):
 def test_wrong_counts_are_refused(call):
     with pytest.raises(ElmoFastError):
         call()
-
-
-def test_vocabulary_gives_the_table_of_its_words():
-    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "the"])
-    ids = vocabulary.characters().ids(n_characters=261)
-    assert ids.tolist() == [spelled(word) for word in ["<S>", "</S>", "<UNK>", "the"]]
-    assert ids[2, 1:6].tolist() == list(b"<UNK>")
 
 
 def test_speed_is_not_per_character():
