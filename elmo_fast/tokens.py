@@ -147,7 +147,7 @@ def nearest_tokens(
         for sentence, vectors in embedded():
             for search, rows in zip(searches, vectors, strict=True):
                 search.add(int(starts[sentence]), rows, unit=True)
-        results = [search.result() for search in searches]
+        results = [search.nearest() for search in searches]
     else:
         made_from: _MadeFrom = {
             "corpus": sha256_of(corpus),
@@ -210,9 +210,9 @@ def _search_cache(
             warnings.warn(f"{error}; it is written again", stacklevel=3)
     shape = len(names), queries.shape[1]
     check_room(path, 4 * shape[0] * shape[1] * sum(lengths))
-    with writing_cache_file(path, lengths, *shape, json.dumps(made_from)) as writer:
+    with writing_cache_file(path, lengths, *shape, json.dumps(made_from)) as write:
         for sentence, vectors in embedded():
-            writer.write(sentence, vectors)
+            write(sentence, vectors)
     file = CacheFile(path)
     return [nearest_in(file, row, query[None], topn) for row, query in enumerate(queries)]
 
@@ -223,4 +223,4 @@ def nearest_in(file: CacheFile, layer: int, queries: Floats, topn: int) -> Neare
     rows = max(1, BLOCK_BYTES // (vectors.itemsize * vectors.shape[1]))
     for first in range(0, len(vectors), rows):
         search.add(first, vectors[first : first + rows], unit=True)
-    return search.result()
+    return search.nearest()

@@ -42,7 +42,6 @@ VOCABULARY = Vocabulary(["<S>", "</S>", "<UNK>", "k", "i", "n", "g"])
         lambda: batch_to_ids(["king"]),
         lambda: Vocabulary("king"),
         lambda: VOCABULARY.ids("king"),
-        lambda: VOCABULARY.batch_to_token_ids(["king"]),
         lambda: CharacterTable("king"),
         lambda: words_to_ids("king"),
         lambda: count_words(["king"]),

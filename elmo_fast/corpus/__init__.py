@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from elmo_fast._lazy import lazy
 
 if TYPE_CHECKING:
-    from elmo_fast.corpus.encoding import Corpus, TypeCharacters, TypeTable, encode, read_corpus
+    from elmo_fast.corpus.encoding import Corpus, TypeTable, encode, read_corpus
     from elmo_fast.corpus.folder import open_corpus, prepare
     from elmo_fast.corpus.pieces import is_prepared
     from elmo_fast.corpus.streams import DistinctWords, Stream, StreamBatch
@@ -21,7 +21,6 @@ __all__ = [
     "DistinctWords",
     "Stream",
     "StreamBatch",
-    "TypeCharacters",
     "TypeTable",
     "count_words_of",
     "encode",
@@ -32,7 +31,7 @@ __all__ = [
 ]
 _MODULES = {
     "streams": ("DistinctWords", "Stream", "StreamBatch"),
-    "encoding": ("Corpus", "TypeCharacters", "TypeTable", "encode", "read_corpus"),
+    "encoding": ("Corpus", "TypeTable", "encode", "read_corpus"),
     "word_counts": ("count_words_of",),
     "pieces": ("is_prepared",),
     "folder": ("open_corpus", "prepare"),

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,66 +16,7 @@ from elmo_fast.corpus.pieces import LINE_END, Ids, numbered, numbering, pieces_m
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.text import Vocabulary, unknown_hints
-from elmo_fast.text.characters import PREDICTION_CHARACTERS, Bytes, CharacterTable, id_of_code, utf8_of
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-
-class TypeTable:
-    """Words by their number, as bytes.
-
-    data: concatenated UTF-8 bytes of all words, uint8; ends: where each word ends, [words] uint64.
-    """
-
-    def __init__(self, data: npt.NDArray[np.uint8], ends: npt.NDArray[np.uint64]) -> None:
-        self.data, self.ends = data, ends
-
-    @classmethod
-    def of(cls, words: Iterable[str]) -> "TypeTable":
-        """Return the table of `words`, in order; surrogates, which UTF-8 cannot encode, are dropped."""
-        not_a_string(words, "words", "a list of words")
-        return cls(*utf8_of(words))
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def words(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return the words of these numbers; None for all."""
-        chosen = np.arange(len(self)) if indices is None else np.asarray(indices, np.int64)
-        if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self)):
-            raise IndexError(f"types are numbered from 0 to {len(self) - 1}; got {chosen.min()} to {chosen.max()}")
-        starts, ends = self._bounds(chosen)
-        return [bytes(self.data[i:j]).decode() for i, j in zip(starts.tolist(), ends.tolist(), strict=True)]
-
-    def characters(self, max_characters: int, device: "torch.device | str" = "cpu") -> "TypeCharacters":
-        """Return every word's characters, truncated to `max_characters` slots, on a device."""
-        return TypeCharacters(CharacterTable(Bytes(self.data, self.ends), max_characters), device)
-
-    def _bounds(self, chosen: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        ends = self.ends[chosen].astype(np.int64)
-        return np.where(chosen > 0, self.ends[chosen - 1].astype(np.int64), 0), ends
-
-
-class TypeCharacters:
-    """A CharacterTable on a device, from which prediction ids are gathered there."""
-
-    def __init__(self, table: CharacterTable, device: "torch.device | str") -> None:
-        import torch
-
-        self.max_characters = table.codes.shape[1]
-        self._codes = torch.from_numpy(table.codes).to(device)
-        self._ids = torch.from_numpy(id_of_code(PREDICTION_CHARACTERS)).to(device)
-
-    def ids(self, types: "Tensor") -> "Tensor":
-        """Return the prediction ids (bytes + 1; padding slots 261) of each type, without waiting for the device.
-
-        types: numbers of types, any shape, int64, on the table's device. Returns types.shape + [C] int64.
-        """
-        codes = self._codes.index_select(0, types.reshape(-1))
-        return self._ids.index_select(0, codes.reshape(-1).int()).view(*types.shape, self.max_characters)
-
+from elmo_fast.text.characters import TypeTable
 
 Places = npt.NDArray[np.int64]
 FORM = 1

@@ -328,10 +328,9 @@ def prepare(
             made_from["tokenizer"] = tokenizer
         _check_target(target, made_from, overwrite)
         with folder_lock(target, "out_dir", "prepares a corpus", next_to=True), workplace(target) as work:
-            types, stems = read_pieces(pieces, processes, progress, work=work, tokenizer=tokenizer, ray=ray)
-            words, counts = types.words, types.counts
-            if not words:
-                raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
+            words, counts, stems = read_pieces(
+                pattern, pieces, processes, progress, work=work, tokenizer=tokenizer, ray=ray
+            )
             if vocabulary is None:
                 counter = dict(zip(words, counts.tolist(), strict=True))
                 vocabulary, lines = built_vocabulary(counter, min_count, max_vocab_size)

@@ -17,16 +17,6 @@ from elmo_fast.text import Vocabulary
 _SENTENCES_AT_ONCE = 1 << 20
 
 
-class Runs(NamedTuple):
-    """Stretches of the stored text whose concatenation is what was asked for.
-
-    first: where each begins in the concatenated shards; lengths: its number of values, both [runs] int64.
-    """
-
-    first: Places
-    lengths: Places
-
-
 class Epoch:
     """The stream v of one epoch: all sentences in the order drawn from (seed, epoch), with boundaries around them.
 
@@ -50,12 +40,12 @@ class Epoch:
         self.bounds[-1] = 1
         np.cumsum(self.bounds, out=self.bounds)
 
-    def runs(self, low: Places, high: Places, width: int, *, backward: bool) -> Runs:
-        """Return the places of v[low ..
+    def runs(self, low: Places, high: Places, width: int, *, backward: bool) -> tuple[Places, Places]:
+        """Return the runs of the stored text that make up each row's v[low .. high], then boundaries up to `width`.
 
-        High] of each row, or of v[high .. low] read backward, then boundaries up to `width`.
-
-        A backward run begins at its last number and is read toward smaller places. low, high: [rows], low <= high.
+        low, high: [rows], low <= high; backward: v[high .. low] in place of v[low .. high]; such a run begins at its
+        last number and is read toward smaller places. Returns where each run begins in the concatenated shards, and its
+        number of values, both [runs] int64.
         """
         begin = np.searchsorted(self.bounds[1:], low, side="right")
         end = np.searchsorted(self.bounds[1:], high, side="right")
@@ -81,40 +71,31 @@ class Epoch:
         lengths[at + counts - 1] -= left
         if missing.any():
             first[beyond], lengths[beyond] = 0, 1
-        return Runs(first, lengths)
+        return first, lengths
 
 
-class Reader:
-    """Converts the numbers of windows to what the models of both directions read and predict.
+def windows(numbers: Tensor, vocabulary: Vocabulary, rows: int, steps: int) -> tuple[Tensor, Tensor]:
+    """Types and targets of several steps, each [steps, 2, B, T] int64, from numbers of the text.
 
-    read_as, predicted_as: the types of a boundary, forward and backward: forward it is read as <S> and predicted as
-    </S>, backward the reverse.
+    Forward a boundary is read as <S> and predicted as </S>, backward the reverse.
+
+    numbers: for each direction and row the numbers of its places and of the next one, [2 · B · (steps · T + 1)].
     """
+    types = numbers.sub_(1).view(2, rows, -1)
+    # -1 if the number is a boundary, or a word outside the vocabulary: sums are faster than selections.
+    boundary, outside = types >> 31, (len(vocabulary) - 1 - types).bitwise_right_shift_(31)
+    targets = torch.addcmul(types, outside, types - vocabulary.unk)
+    markers = vocabulary.bos, vocabulary.eos
+    for way in (0, 1):
+        types[way].sub_(boundary[way], alpha=markers[way] + 1)
+        targets[way].sub_(boundary[way], alpha=markers[1 - way] + 1)
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self.size, self.unknown = len(vocabulary), vocabulary.unk
-        self.read_as = vocabulary.bos, vocabulary.eos
-        self.predicted_as = vocabulary.eos, vocabulary.bos
+    def by_step(values: Tensor) -> Tensor:
+        """[2, B, steps · T] int32 to [steps, 2, B, T] int64."""
+        each = values.unflatten(2, (steps, -1)).permute(2, 0, 1, 3)
+        return each.to(torch.int64, memory_format=torch.contiguous_format)
 
-    def windows(self, numbers: Tensor, rows: int, steps: int) -> tuple[Tensor, Tensor]:
-        """Types and targets of several steps, each [steps, 2, B, T] int64.
-
-        numbers: for each direction and row the numbers of its places and of the next one, [2 · B · (steps · T + 1)].
-        """
-        types = numbers.sub_(1).view(2, rows, -1)
-        # -1 if the number is a boundary, or a word outside the vocabulary: sums are faster than selections.
-        boundary, outside = types >> 31, (self.size - 1 - types).bitwise_right_shift_(31)
-        targets = torch.addcmul(types, outside, types - self.unknown)
-        for way in (0, 1):
-            types[way].sub_(boundary[way], alpha=self.read_as[way] + 1)
-            targets[way].sub_(boundary[way], alpha=self.predicted_as[way] + 1)
-        return _by_step(types[:, :, :-1], steps), _by_step(targets[:, :, 1:], steps)
-
-
-def _by_step(values: Tensor, steps: int) -> Tensor:
-    """[2, B, steps · T] int32 to [steps, 2, B, T] int64."""
-    windows = values.unflatten(2, (steps, -1)).permute(2, 0, 1, 3)
-    return windows.to(torch.int64, memory_format=torch.contiguous_format)
+    return by_step(types[:, :, :-1]), by_step(targets[:, :, 1:])
 
 
 # Numbers gathered at a time, both directions together: enough for few calls, few enough for a core's cache.
@@ -211,7 +192,6 @@ class Stream:
         self._lengths = (
             np.diff(corpus.types.ends.astype(np.int64), prepend=0).astype(np.int32) if distinct_parts else None
         )
-        self._reader = Reader(corpus.vocabulary)
         self._epoch: tuple[int, Epoch] | None = None
         self._slab: tuple[tuple[int, int], list[Windows]] | None = None
         self._thread = ThreadPoolExecutor(1, "elmo_fast-corpus") if ahead else None
@@ -276,15 +256,15 @@ class Stream:
             np.maximum(self._high - last, self._low), np.maximum(self._high - first, self._low), width, backward=True
         )
         places, lengths = (torch.from_numpy(np.concatenate(pair)) for pair in zip(forward, backward, strict=True))
-        numbers = gather_runs(self._shards, places, lengths, len(forward.first))
+        numbers = gather_runs(self._shards, places, lengths, len(forward[0]))
         steps = (last - first) // self.unroll_steps
-        types, targets = self._reader.windows(numbers, len(self._low), steps)
+        types, targets = windows(numbers, self.corpus.vocabulary, len(self._low), steps)
         if self._steps_of(slab)[1] == self.steps_per_epoch:
             # The place after a row's last is what the last place predicts.
             beyond = (
                 torch.arange(self.unroll_steps) >= torch.from_numpy(self._filled(self.steps_per_epoch - 1))[:, None]
             )
-            for way, marker in enumerate(self._reader.read_as):
+            for way, marker in enumerate((self.corpus.vocabulary.bos, self.corpus.vocabulary.eos)):
                 types[-1, way].masked_fill_(beyond, marker)
         return [(*pair, self._distinct(pair[0])) for pair in zip(types.unbind(), targets.unbind(), strict=True)]
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast import cluster
-from elmo_fast.corpus.pieces import LINE_END, Ids, Piece, numbered, numbering, pieces_matching
+from elmo_fast.corpus.pieces import LINE_END, Piece, numbered, numbering, pieces_matching
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.threads import processors
 
@@ -99,33 +99,8 @@ def count_piece(task: Task) -> tuple[list[str], npt.NDArray[np.int64]]:
     return list(numbers)[1:], counts[1:]
 
 
-class Types:
-    """The distinct words of the pieces read so far, and their counts."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = numbering(None)
-        self._counts = np.zeros(1 << 16, np.int64)
-
-    def add(self, words: list[str], counts: npt.NDArray[np.int64]) -> Ids:
-        """Add the words of a piece; return the number of each of them here, from 1, after a 0."""
-        numbers = np.fromiter(map(self.numbers.__getitem__, words), np.uint32, len(words))
-        if len(self.numbers) > len(self._counts):
-            self._counts = np.concatenate([self._counts, np.zeros(len(self.numbers), np.int64)])
-        self._counts[numbers] += counts
-        return np.concatenate([np.zeros(1, np.uint32), numbers])
-
-    @property
-    def words(self) -> list[str]:
-        """The words, in the order of their numbers."""
-        return list(self.numbers)[1:]
-
-    @property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """How often each word occurs, in the same order."""
-        return self._counts[1 : len(self.numbers)]
-
-
 def read_pieces(
+    pattern: str,
     pieces: list[Piece],
     processes: int | None,
     progress: TextProgress | None,
@@ -133,13 +108,16 @@ def read_pieces(
     work: pathlib.Path | None = None,
     tokenizer: str | None = None,
     ray: str | None = None,
-) -> tuple[Types, list[str]]:
-    """Count the words of all pieces; return their types and the file stem of each piece in the folder `work`.
+) -> tuple[list[str], npt.NDArray[np.int64], list[str]]:
+    """Count the words of all pieces of a pattern; return them, their counts, and the file stem of each piece in `work`.
 
-    work: for the numbers of the texts, STEM.ids, and those of each piece's words among all, STEM.map; None: neither;
-    ray: address of a cluster whose machines share the disk and read the pieces in place of processes here.
+    work: folder for the numbers of the texts, STEM.ids, and those of each piece's words among all, STEM.map; None:
+    neither; ray: address of a cluster whose machines share the disk and read the pieces in place of processes here.
+
+    Raises ElmoFastError if there is no word.
     """
-    types = Types()
+    numbers: dict[str, int] = numbering(None)
+    counts = np.zeros(1 << 16, np.int64)
     stems = [] if work is None else [os.fspath(work / f"{index:06d}") for index in range(len(pieces))]
     tasks = [Task(piece, f"{stems[i]}.ids" if stems else None, tokenizer) for i, piece in enumerate(pieces)]
     total = sum(piece.end - piece.begin for piece in pieces)
@@ -151,14 +129,19 @@ def read_pieces(
             results = cluster.in_turn(stack.enter_context(cluster.connected(ray, "prepare --ray")), count_piece, tasks)
         # Always closed here: no process may write into the folder while it is removed.
         stack.enter_context(contextlib.closing(results))
-        for number, (piece, result) in enumerate(zip(pieces, results, strict=True)):
-            numbers = types.add(*result)
+        for index, (piece, (new_words, new_counts)) in enumerate(zip(pieces, results, strict=True)):
+            places = np.fromiter(map(numbers.__getitem__, new_words), np.uint32, len(new_words))
+            if len(numbers) > len(counts):
+                counts = np.concatenate([counts, np.zeros(len(numbers), np.int64)])
+            counts[places] += new_counts
             if stems:
-                pathlib.Path(f"{stems[number]}.map").write_bytes(numbers.data)
-            done, words = done + piece.end - piece.begin, words + int(result[1].sum())
+                pathlib.Path(f"{stems[index]}.map").write_bytes(np.concatenate([np.zeros(1, np.uint32), places]).data)
+            done, words = done + piece.end - piece.begin, words + int(new_counts.sum())
             if progress is not None:
                 progress(done, total, words)
-    return types, stems
+    if not words:
+        raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
+    return list(numbers)[1:], counts[1 : len(numbers)], stems
 
 
 def count_words_of(
@@ -169,7 +152,5 @@ def count_words_of(
     Raises ElmoFastError and OSError as `read_corpus` does.
     """
     with pieces_matching(pattern) as pieces:
-        types, _ = read_pieces(pieces, processes, progress, tokenizer=tokenizer)
-    if not types.words:
-        raise ElmoFastError(f"{pattern}: it contains no words; every line is blank")
-    return Counter(dict(zip(types.words, types.counts.tolist(), strict=True)))
+        words, counts, _ = read_pieces(pattern, pieces, processes, progress, tokenizer=tokenizer)
+    return Counter(dict(zip(words, counts.tolist(), strict=True)))

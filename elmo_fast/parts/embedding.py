@@ -161,7 +161,7 @@ def _agreed_plan(
         as_keys = names == "keys" and settings.file_format == "hdf5"
         each, parts = cut(source, settings.window, processes, settings.part_sentences, as_keys)
         contents = text_contents(
-            SurveyedText(source.name, np.zeros(0, np.int64), [], False, source), embedder.elmo_bilm,
+            SurveyedText(np.zeros(0, np.int64), [], False, source), embedder.elmo_bilm,
             embedder.model_name, settings.output_format, settings.dtype, as_keys=False, remembers=False,
         )  # fmt: skip
         new = Plan(

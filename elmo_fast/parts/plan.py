@@ -17,7 +17,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import read_json
 from elmo_fast.files import flush, workplace
 from elmo_fast.text import Source, SurveyedText
-from elmo_fast.text.sources import Checks, Sentence
+from elmo_fast.text.sources import Sentence, checked
 
 PLAN = "parts.json"
 # Parts of each process, so that little is done again when one is killed, and the longest part in windows.
@@ -145,14 +145,9 @@ def cut(
             f"part_lines, the sentences of a part, must be a multiple of {window}: 16 batches, which are sorted by "
             f"length together; got {part_sentences}"
         )
-    checks, windows, first = Checks(source.name, source, as_keys), list[tuple[int, int, bytes]](), 0
-    sentences = source.sentences()
+    windows, sentences = list[tuple[int, int, bytes]](), checked(source, as_keys)
     while chunk := list(islice(sentences, window)):
-        for index, sentence in enumerate(chunk, first):
-            checks.take(index, sentence)
-        first += len(chunk)
         windows.append((len(chunk), sum(len(sentence.tokens) for sentence in chunk), _digest(chunk)))
-    checks.end()
     each = min(math.ceil(len(windows) / (PARTS_EACH * processes)), MOST_WINDOWS)
     if part_sentences is not None:
         each = part_sentences // window
@@ -214,7 +209,7 @@ class PartReader:
             self._complain(f"there are more {self._plan.unit}s than the {self._plan.sentences}")
         lengths = np.array([len(sentence.tokens) for sentence in sentences], np.int64)
         lines = [sentence.name for sentence in sentences]
-        return SurveyedText(self._source.name, lengths, lines, False, _PartOfText(self._source, part.first, sentences))
+        return SurveyedText(lengths, lines, False, _PartOfText(self._source, part.first, sentences))
 
     def _complain(self, what: str) -> None:
         raise ElmoFastError(

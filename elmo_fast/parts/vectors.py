@@ -199,7 +199,21 @@ def merge_parts(
         raise ElmoFastError(f"{os.fspath(output)}: lies in the folder of parts {place}; give an output outside it")
     file_format = format_of(output, file_format, plan.making.file_format)
     vectors = ElmoVectors(place)
-    contents = _contents(plan, vectors, file_format)
+    keyed = plan.making.names == "keys"
+    if keyed and file_format == "hdf5" != plan.making.file_format:
+        raise ElmoFastError(
+            f"{place}: was made for the format {plan.making.file_format}, for which names are not checked as those of "
+            f"HDF5 datasets; merge into {plan.making.file_format}, or embed again with --format hdf5"
+        )
+    contents = Contents(
+        lengths=vectors.lengths(),
+        layers=plan.depth,
+        width=plan.width,
+        dtype=np.dtype(plan.making.dtype),
+        metadata=plan.metadata,
+        names=vectors.names() if file_format in NAMED else None,
+        keyed=keyed,
+    )
     check_room(output, contents.nbytes)
     with FORMATS[file_format](output, contents) as write:
         for number, part in enumerate(plan.parts):
@@ -209,22 +223,3 @@ def merge_parts(
             if progress is not None:
                 progress(part.end, len(vectors))
     return len(vectors)
-
-
-def _contents(plan: Plan, vectors: ElmoVectors, file_format: str) -> Contents:
-    names = vectors.names() if file_format in NAMED else None
-    keyed = plan.making.names == "keys"
-    if keyed and file_format == "hdf5" != plan.making.file_format:
-        raise ElmoFastError(
-            f"{vectors.path}: was made for the format {plan.making.file_format}, for which names are not checked as "
-            f"those of HDF5 datasets; merge into {plan.making.file_format}, or embed again with --format hdf5"
-        )
-    return Contents(
-        lengths=vectors.lengths(),
-        layers=plan.depth,
-        width=plan.width,
-        dtype=np.dtype(plan.making.dtype),
-        metadata=plan.metadata,
-        names=names,
-        keyed=keyed,
-    )

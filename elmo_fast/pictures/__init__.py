@@ -9,8 +9,10 @@ _MODULES = {
     "curves": ("draw_curves",),
     "layers": ("layer_weights", "read_layer_weights"),
     "projector": ("write_projector",),
-    "senses": ("Occurrence", "Senses", "find_occurrences", "occurrence_vectors", "senses_of"),
-    "senses_drawing": ("senses_picture", "write_senses_page"),
+    "senses": (
+        *("Occurrence", "Senses", "find_occurrences", "occurrence_vectors", "senses_of"),
+        *("senses_picture", "write_senses_page"),
+    ),
     "words": ("words_picture",),
 }
 __getattr__, __dir__ = lazy("elmo_fast.pictures", _MODULES)

@@ -4,23 +4,14 @@ import math
 import os
 import pathlib
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import read_json
 from elmo_fast.manifest import check_written
-from elmo_fast.pictures.style import (
-    COLOURS,
-    GREY,
-    heading,
-    legend_below,
-    middle_cut,
-    new_figure,
-    plain,
-    shown,
-    write_picture,
-)
+from elmo_fast.pictures.style import COLOURS, GREY, legend_below, middle_cut, new_figure, plain, shown, write_picture
 
 RESULTS_FILE = "results.json"
 LONGEST_NAME = 80  # characters of a table's row
@@ -113,7 +104,9 @@ def picture(groups: Mapping[str, Sequence[float]], title: str = "") -> Any:
     axes = figure.subplots()
     (_table if as_table else _bars)(axes, groups)
     plain(axes, grid=None if as_table else "y")
-    heading(figure, title or "What each layer is used for: weights of the scalar mix")
+    heading = shown(title or "What each layer is used for: weights of the scalar mix")
+    # From the left edge, in as many lines as it needs.
+    figure.suptitle(textwrap.fill(heading, int(10.5 * figure.get_figwidth())), x=0.01, ha="left", fontsize=10)
     if as_table:
         axes.spines[:].set_visible(False)
     axes.set_xticks(range(layers), [layer_name(layer) for layer in range(layers)])

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import os
 import pathlib
-import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -77,12 +76,6 @@ def legend_below(figure: Any, fontsize: float = 9, most_columns: int = MOST_COLU
             labels = [middle_cut(label, most) for label in labels]
     legend._legend_box.align = "left"
     figure.set_figheight(figure.get_figheight() + extent.height / figure.dpi)
-
-
-def heading(figure: Any, title: str) -> None:
-    """Set a title above all axes, from the left edge, in as many lines as it needs."""
-    text = textwrap.fill(shown(title), int(10.5 * figure.get_figwidth()))
-    figure.suptitle(text, x=0.01, ha="left", fontsize=10)
 
 
 def middle_cut(text: str, most: int) -> str:

@@ -18,6 +18,7 @@ from elmo_fast.pictures.style import COLOURS, GREY, fonts_for, format_of, new_fi
 # Directions tried around a point, best first: right and left read best, then above, below and diagonal.
 ANGLES = tuple(math.radians(a) for a in (0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 202, 338, 68, 112, 248, 292))
 DISTANCES = (4.0, 9.0, 16.0, 24.0, 34.0, 46.0)  # from the point to the label, in pixels
+RADIUS = 3.0  # of a point as drawn
 LEADER_FROM = 9.0  # labels this far away get a line to their point
 # All places around a point, best first: distance, then cosine and sine of the direction.
 PLACES = np.array([(distance, math.cos(angle), math.sin(angle)) for distance in DISTANCES for angle in ANGLES])
@@ -41,24 +42,25 @@ class Label(NamedTuple):
     leader: bool
 
 
-def place_labels(
-    points: Floats, sizes: Sequence[tuple[float, float]], bounds: Box, radius: float = 3.0
-) -> list[Label | None]:
+def place_labels(points: Floats, sizes: Sequence[tuple[float, float]], bounds: Box) -> list[Label | None]:
     """Find a place for each label, in their order, or None if there is no room; deterministic.
 
     Args:
         points: [N, 2], in pixels.
         sizes: width and height of the labels of the first len(sizes) points; the other points have none.
         bounds: labels stay inside it.
-        radius: of a point as drawn.
 
     Raises: nothing.
     """
     placed: list[Label | None] = []
-    occupied = np.hstack([points - radius, points + radius])  # the points, then the labels: [n, 4]
+    occupied = np.hstack([points - RADIUS, points + RADIUS])  # the points, then the labels: [n, 4]
     leaders = np.empty((0, 4))
-    for point, size in zip(points, sizes, strict=False):
-        boxes = _boxes_around(point, np.array(size), radius)
+    directions = PLACES[:, 1:]
+    for point, size in zip(points, map(np.array, sizes), strict=False):
+        # The label's nearest side or corner is at each of PLACES around the point: [places, 4].
+        shift = np.copysign(size / 2, directions) * np.minimum(1.0, np.abs(directions) * 1.5)
+        centres = point + directions * (PLACES[:, :1] + RADIUS) + shift
+        boxes = np.hstack([centres - size / 2, centres + size / 2])
         left, bottom, right, top = occupied.T[:, :, None]  # against all boxes: [n, places]
         clash = (left < boxes[:, 2]) & (right > boxes[:, 0]) & (bottom < boxes[:, 3]) & (top > boxes[:, 1])
         inside = (boxes[:, :2] >= bounds[:2]).all(1) & (boxes[:, 2:] <= bounds[2:]).all(1)
@@ -73,14 +75,6 @@ def place_labels(
                 break
         placed.append(label)
     return placed
-
-
-def _boxes_around(point: Floats, size: Floats, radius: float) -> Floats:
-    """Return the boxes of a label whose nearest side or corner is at each of PLACES around the point, [places, 4]."""
-    directions = PLACES[:, 1:]
-    shift = np.copysign(size / 2, directions) * np.minimum(1.0, np.abs(directions) * 1.5)
-    centres = point + directions * (PLACES[:, :1] + radius) + shift
-    return np.hstack([centres - size / 2, centres + size / 2])
 
 
 def nearest_in(box: Any, point: Floats) -> Floats:
@@ -146,8 +140,9 @@ def words_picture(
         raise ElmoFastError(f"matrix must be [{len(words)}, D], a row per word; got {list(matrix.shape)}")
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     plane = to_plane(np.divide(matrix, lengths, out=np.zeros_like(matrix), where=lengths > 0), method, seed)
+    kind = "words" if len(set(words)) == len(words) else "tokens"
     with fonts_for([title, *words[:most_labels]]):
-        figure, drawn = picture(words, plane, most_labels, title or title_of(words))
+        figure, drawn = picture(words, plane, most_labels, title or f"{len(words):,} {kind}")
         save(figure, path)
     return drawn
 
@@ -171,11 +166,6 @@ def picture(words: Sequence[str], plane: Plane, most_labels: int, title: str) ->
         sentences.append(f"{len(words) - len(labels)} further points without a label")
     figure.text(0.02, 0.02, "; ".join(sentences), fontsize=8, color=GREY)
     return figure, Drawn(plane.points, len(labels) - len(omitted), omitted)
-
-
-def title_of(words: Sequence[str]) -> str:
-    """Return "300 words", or "300 tokens" if a word occurs twice."""
-    return f"{len(words):,} {'words' if len(set(words)) == len(words) else 'tokens'}"
 
 
 def label_points(axes: Any, points: npt.NDArray[np.floating], texts: Sequence[str]) -> list[Label | None]:

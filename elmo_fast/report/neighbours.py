@@ -79,9 +79,11 @@ def words_asked(examples: Sequence[Example], settings: ReportSettings) -> list[s
     return words
 
 
-def neighbours(examples: Sequence[Example], model: str, settings: ReportSettings) -> str:
-    """Return the section's Markdown: a table of neighbours, and how often the nearest tokens have the query's tag."""
-    words = words_asked(examples, settings)
+def neighbours(words: Sequence[str], examples: Sequence[Example], model: str, settings: ReportSettings) -> str:
+    """Return the section's Markdown: a table of neighbours, and how often the nearest tokens have the query's tag.
+
+    words: from `words_asked`
+    """
     examples = examples[: settings.neighbour_text]
     uses = uses_of(examples)
     if not words:

@@ -105,8 +105,8 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     target = settings.targets[0]
     splits = {split: read_examples(getattr(settings, name), settings.format, target) for split, name in SPLITS.items()}
     asks = "neighbours" in settings.experiments and settings.task == "tag"
-    if asks:
-        words_asked(splits["train"], settings)  # report a missing word before the runs, not hours later
+    if asks:  # a missing word is reported before the runs, not hours later
+        words = words_asked(splits["train"], settings)
     elif "neighbours" in settings.experiments:
         report("neighbours are skipped: sentences with one label have no tagged words")
     model_path = pretrained_folder(settings.model)
@@ -121,7 +121,7 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     near = ""
     if asks:
         report("computing neighbours")
-        near = neighbours(splits["train"], model, settings)
+        near = neighbours(words, splits["train"], model, settings)
     text = page(done, settings, _facts(splits, bilm.options, settings), near, folder)
     numbers = [
         {

@@ -3,7 +3,7 @@
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +42,6 @@ def cooccurrences(
     *,
     window: int = 10,
     symmetric: bool = True,
-    distance_weighting: bool = True,
     memory: int = 1 << 30,
     folder: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -64,7 +63,6 @@ def cooccurrences(
         num_words: V, below 2^27
         window: words on each side, 1 to 255
         symmetric: count both sides; False: only the words before
-        distance_weighting: count 1 / distance; False: 1 for every pair
         memory: bytes for counting, at least 2^20
         folder: for temporary files; None: the system's
         progress: called with how many numbers are counted, and the total
@@ -81,8 +79,8 @@ def cooccurrences(
             raise ElmoFastError(f"cooccurrences: {name} must be from {low} to {high}; got {value}")
     _check({f"numbers[{i}]": part for i, part in enumerate(numbers)}, words, num_words)
     # The integer that stands for a weight of 1: the lcm of all distances (exact up to a window of 20), or 2^28.
-    scale = min(math.lcm(*range(1, window + 1)), 2**28) if distance_weighting else 1
-    weights = [round(scale / distance) if distance_weighting else 1 for distance in range(1, window + 1)]
+    scale = min(math.lcm(*range(1, window + 1)), 2**28)
+    weights = [round(scale / distance) for distance in range(1, window + 1)]
     total = sum(map(len, numbers))
     if total >= (most := 2**63 // (2 * sum(weights))):
         raise ElmoFastError(
@@ -91,23 +89,37 @@ def cooccurrences(
     threads, done = torch.get_num_threads(), 0
     if _native.C is None:
         return in_torch(numbers, words, num_words, weights, scale, symmetric)
-    # A quarter of the memory is for the table of frequent pairs, a quarter for runs, half for sorting records.
-    cells = _most_cells(memory, threads, total)
+    # A quarter of the memory is for the table of frequent pairs, not much more than it takes to count a short text, a
+    # quarter for runs, half for sorting records.
+    cells, left = min(memory // 4 // _BYTES // threads, total // 4), memory // 4
     counter = _native.C.CooccurrenceCounter(
         words.contiguous().numpy(), np.array(weights, np.int64), num_words, symmetric, cells, threads
     )
     chunk = min(LONGEST_CHUNK, max(1, memory // 2 // (4 * _BYTES * window)))
+    runs: list[tuple[_Numbers, _Numbers]] = []  # sorted keys with their sums
     with tempfile.TemporaryDirectory(prefix="elmo-fast-", dir=folder) as work:
-        runs = Runs(memory // 4, work)
         for part in numbers:
             text = part.contiguous().numpy()
             for begin in range(0, len(text), chunk):
                 end = min(begin + chunk, len(text))
-                runs.add(counter.count(text, begin, end))
+                for keys, sums in counter.count(text, begin, end):
+                    if (size := 2 * _BYTES * len(keys)) > left:
+                        runs.append((_in_file(keys, work), _in_file(sums, work)))
+                    elif size:
+                        runs.append((keys, sums))
+                        left -= size
                 done += end - begin
                 if progress is not None:
                     progress(done, total)
-        return Cooccurrences(*map(torch.from_numpy, counter.merge(runs.pairs, scale)))
+        return Cooccurrences(*map(torch.from_numpy, counter.merge(runs, scale)))
+
+
+def _in_file(numbers: _Numbers, folder: str) -> _Numbers:
+    """Return the numbers memory-mapped, from a new file of the folder."""
+    handle, path = tempfile.mkstemp(dir=folder)
+    with os.fdopen(handle, "wb") as file:
+        numbers.tofile(file)
+    return np.memmap(path, np.int64, "r")
 
 
 def _check(parts: dict[str, Tensor], words: Tensor, num_words: int) -> None:
@@ -126,35 +138,6 @@ def _check(parts: dict[str, Tensor], words: Tensor, num_words: int) -> None:
             f"got values from {int(words.min())} to {int(words.max())}"
         )
     check_words(op, len(words), **parts)
-
-
-def _most_cells(memory: int, threads: int, total: int) -> int:
-    """Return the size of each thread's table of frequent pairs: not much more than it takes to count a short text."""
-    return min(memory // 4 // _BYTES // threads, total // 4)
-
-
-class Runs:
-    """Sorted keys with their sums: in memory up to a bound, then in memory-mapped files of a folder."""
-
-    def __init__(self, most_bytes: int, folder: str) -> None:
-        self._left, self._folder = most_bytes, folder
-        self.pairs: list[tuple[_Numbers, _Numbers]] = []
-
-    def add(self, runs: Iterable[tuple[_Numbers, _Numbers]]) -> None:
-        """Add the runs of one chunk."""
-        for keys, sums in runs:
-            size = 2 * _BYTES * len(keys)
-            if size == 0:
-                continue
-            fits = size <= self._left
-            self._left -= size if fits else 0
-            self.pairs.append((keys, sums) if fits else (self._in_file(keys), self._in_file(sums)))
-
-    def _in_file(self, numbers: _Numbers) -> _Numbers:
-        handle, path = tempfile.mkstemp(dir=self._folder)
-        with os.fdopen(handle, "wb") as file:
-            numbers.tofile(file)
-        return np.memmap(path, np.int64, "r")
 
 
 def in_torch(

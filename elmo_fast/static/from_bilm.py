@@ -1,21 +1,20 @@
 """Static vectors from a biLM: of a word without context, or the mean over its occurrences in a text."""
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
 from elmo_fast.files import hdf5_replacing
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.token_vectors import TokenVectors, shared_bilm
+from elmo_fast.static.vector_text import Matrix
 from elmo_fast.static.vectors import Vectors
+from elmo_fast.text import count_words
 
 Model = str | os.PathLike[str] | BiLM
-Matrix = npt.NDArray[np.float32]
 
 
 def context_free_vectors(
@@ -109,7 +108,13 @@ def averaged_vectors(
             "sentences must be a list or another iterable that can be read twice; got an iterator; give list(sentences)"
         )
     embed = TokenVectors(model, layer, batch_size=batch_size, max_tokens=max_tokens)
-    words = frequent_words(sentences, min_count, max_words)
+    occurrences = count_words(sentences)
+    words = sorted(
+        (word for word, n in occurrences.items() if n >= min_count), key=lambda word: (-occurrences[word], word)
+    )
+    if not words:
+        raise ElmoFastError(f"no word of the text occurs min_count={min_count} times; give a smaller min_count")
+    words = words[:max_words]
     index = {word: row for row, word in enumerate(words)}
     sums, counts = np.zeros((len(words), embed.width)), np.zeros(len(words), np.int64)
     for tokens, vectors in zip(sentences, embed(sentences), strict=True):
@@ -119,12 +124,3 @@ def averaged_vectors(
         if progress is not None:
             progress(len(tokens))
     return Vectors(words, (sums / counts[:, None]).astype(np.float32))
-
-
-def frequent_words(sentences: Iterable[Sequence[str]], min_count: int = 1, max_words: int | None = None) -> list[str]:
-    """Return the words that occur at least `min_count` times, by falling count, then alphabetically."""
-    counts = Counter(token for sentence in sentences for token in sentence)
-    words = sorted((word for word, n in counts.items() if n >= min_count), key=lambda word: (-counts[word], word))
-    if not words:
-        raise ElmoFastError(f"no word of the text occurs min_count={min_count} times; give a smaller min_count")
-    return words[:max_words]

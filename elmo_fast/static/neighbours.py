@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
+from elmo_fast.static.vector_text import Matrix
 from elmo_fast.static.vectors import Vectors
 
-Matrix = npt.NDArray[np.float32]
 BLOCK_BYTES = 1 << 20  # a block of rows stays in a core's cache
 
 
@@ -49,7 +49,7 @@ class Search:
             if len(order) == self._topn:
                 self._least[query] = self._best[query].cosines[-1]
 
-    def result(self) -> Nearest:
+    def nearest(self) -> Nearest:
         """Return the nearest rows, n = min(topn, rows added); a row or query of zeros has cosine 0 with everything."""
         if not self._best:
             return Nearest(np.empty((0, self._topn), np.int64), np.empty((0, self._topn), np.float32))
@@ -64,12 +64,20 @@ def nearest(matrix: Matrix, queries: Matrix, topn: int) -> Nearest:
     Returns n = min(topn, N) per query; a row or query of zeros has cosine 0 with everything.
     Raises ElmoFastError for shapes that do not match and topn below 1.
     """
-    _check(matrix, queries, topn)
+    for name, array in (("matrix", matrix), ("queries", queries)):
+        if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype != np.float32:
+            actual = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise ElmoFastError(f"nearest: {name} must be a numpy array of float32 with two axes; got {actual}")
+    if matrix.shape[1] != queries.shape[1] or not matrix.shape[1]:
+        raise ElmoFastError(
+            f"nearest: queries must be as wide as matrix, 1 or more; got {queries.shape[1]} and {matrix.shape[1]}"
+        )
+    check_counts(topn=topn)
     search = Search(queries, min(topn, len(matrix)))
     step = max(1, BLOCK_BYTES // (4 * matrix.shape[1]))
     for first in range(0, len(matrix), step):
         search.add(first, matrix[first : first + step])
-    return search.result()
+    return search.nearest()
 
 
 def nearest_words(vectors: Vectors, words: Sequence[str], topn: int = 10) -> list[list[tuple[str, float]]]:
@@ -123,18 +131,6 @@ def _words_near(vectors: Vectors, queries: Matrix, without: list[set[str]], topn
         pairs = [(vectors.words[row], cosine) for row, cosine in zip(rows, cosines, strict=True)]
         near.append([pair for pair in pairs if pair[0] not in left_out][:topn])
     return near
-
-
-def _check(matrix: Any, queries: Any, topn: int) -> None:
-    for name, array in (("matrix", matrix), ("queries", queries)):
-        if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype != np.float32:
-            actual = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
-            raise ElmoFastError(f"nearest: {name} must be a numpy array of float32 with two axes; got {actual}")
-    if matrix.shape[1] != queries.shape[1] or not matrix.shape[1]:
-        raise ElmoFastError(
-            f"nearest: queries must be as wide as matrix, 1 or more; got {queries.shape[1]} and {matrix.shape[1]}"
-        )
-    check_counts(topn=topn)
 
 
 def unit_rows(vectors: Matrix) -> Matrix:

@@ -138,10 +138,10 @@ def format_to_write(path: str, format: str) -> str:
     return files.SUFFIXES[suffix] if format == "auto" else format
 
 
-def _first_infinite(matrix: Matrix, block: int = 4096) -> int | None:
+def _first_infinite(matrix: Matrix) -> int | None:
     """Return the first row with NaN or infinity; None if there is none."""
-    for at in range(0, len(matrix), block):
-        finite = np.isfinite(matrix[at : at + block]).all(1)
+    for at in range(0, len(matrix), 4096):
+        finite = np.isfinite(matrix[at : at + 4096]).all(1)
         if not finite.all():
             return at + int(finite.argmin())
     return None

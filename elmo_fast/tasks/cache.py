@@ -129,8 +129,8 @@ def cached_layers(
             layers = _find(path, key, shape, lambda _: None)
             if layers is None:
                 sizes: dict[str, Any] = {"batch_size": max_tokens, "max_tokens": max_tokens, "window": sys.maxsize}
-                with writing_cache_file(path, lengths, shape[0], shape[2], key) as file:  # the longest first
-                    write_vectors(model, sentences, file.write, total=sum(lengths), progress=progress, **sizes)
+                with writing_cache_file(path, lengths, shape[0], shape[2], key) as write:  # the longest first
+                    write_vectors(model, sentences, write, total=sum(lengths), progress=progress, **sizes)
                 layers = CacheFile(path).vectors
     cache = LayerCache(layers, lengths)
     return cache if only is None else cache.subset(only)

@@ -1,6 +1,5 @@
 """Text to numbers: vocabularies, character ids, sentences, batches. No torch until ids become a tensor."""
 
-from elmo_fast.files import replacing
 from elmo_fast.text.batches import SentenceBatch, batches, in_order
 from elmo_fast.text.characters import (
     BOS,
@@ -19,9 +18,9 @@ from elmo_fast.text.characters import (
     words_to_ids,
 )
 from elmo_fast.text.sentences import files_matching, read_lines, read_sentences, rereadable
-from elmo_fast.text.sources import FORMATS_IN, Source, SurveyedText, opened_source, survey
+from elmo_fast.text.sources import Source, SurveyedText, opened_source, survey
 from elmo_fast.text.tokenizers import tokenizer
-from elmo_fast.text.vocabulary import MARKERS, UNK_WORD, Vocabulary, count_words, unknown_hints
+from elmo_fast.text.vocabulary import MARKERS, Vocabulary, count_words, unknown_hints
 
 __all__ = [
     "BOS",
@@ -30,11 +29,9 @@ __all__ = [
     "EOS",
     "EOS_WORD",
     "EOW",
-    "FORMATS_IN",
     "MARKERS",
     "MAX_CHARACTERS",
     "PAD",
-    "UNK_WORD",
     "ByteSpelling",
     "CharacterTable",
     "LexiconSpelling",
@@ -51,7 +48,6 @@ __all__ = [
     "opened_source",
     "read_lines",
     "read_sentences",
-    "replacing",
     "rereadable",
     "survey",
     "tokenizer",

@@ -7,7 +7,6 @@ from typing import NamedTuple, TypeVar
 
 from elmo_fast.errors import ElmoFastError, not_a_string
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 

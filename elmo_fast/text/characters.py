@@ -12,13 +12,14 @@ a (cut) word that its lexicon lacks is <oov>.
 
 import abc
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError, not_a_string
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -88,18 +89,39 @@ FIRST_MARKER = 0xF8
 _WORDS_AT_ONCE = 1 << 16
 
 
-class Bytes(NamedTuple):
-    """Words as bytes: the concatenated UTF-8 bytes of all words, and where each one ends, [words]."""
+class TypeTable:
+    """Words by their number, as bytes.
 
-    data: np.ndarray[Any, np.dtype[np.uint8]]
-    ends: np.ndarray[Any, np.dtype[np.uint64]]
+    data: concatenated UTF-8 bytes of all words, uint8; ends: where each word ends, [words] uint64.
+    """
 
+    def __init__(self, data: np.ndarray[Any, np.dtype[np.uint8]], ends: np.ndarray[Any, np.dtype[np.uint64]]) -> None:
+        self.data, self.ends = data, ends
 
-def utf8_of(words: Iterable[str]) -> Bytes:
-    """Encode `words`, in order; surrogates, which UTF-8 cannot encode, are dropped."""
-    encoded = [word.encode("utf-8", "ignore") for word in words]
-    lengths = np.fromiter(map(len, encoded), np.uint64, len(encoded))
-    return Bytes(np.frombuffer(b"".join(encoded), np.uint8), np.cumsum(lengths, dtype=np.uint64))
+    @classmethod
+    def of(cls, words: Iterable[str]) -> "TypeTable":
+        """Return the table of `words`, in order; surrogates, which UTF-8 cannot encode, are dropped."""
+        not_a_string(words, "words", "a list of words")
+        encoded = [word.encode("utf-8", "ignore") for word in words]
+        lengths = np.fromiter(map(len, encoded), np.uint64, len(encoded))
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), np.cumsum(lengths, dtype=np.uint64))
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def words(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Return the words of these numbers; None for all."""
+        chosen = np.arange(len(self)) if indices is None else np.asarray(indices, np.int64)
+        if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self)):
+            raise IndexError(f"types are numbered from 0 to {len(self) - 1}; got {chosen.min()} to {chosen.max()}")
+        starts = np.where(chosen > 0, self.ends[chosen - 1].astype(np.int64), 0)
+        return [
+            bytes(self.data[i:j]).decode() for i, j in zip(starts.tolist(), self.ends[chosen].tolist(), strict=True)
+        ]
+
+    def characters(self, max_characters: int, device: "torch.device | str" = "cpu") -> "TypeCharacters":
+        """Return every word's characters, truncated to `max_characters` slots, on a device."""
+        return TypeCharacters(CharacterTable(self, max_characters), device)
 
 
 def id_of_code(n_characters: int) -> Rows:
@@ -114,17 +136,17 @@ def id_of_code(n_characters: int) -> Rows:
 class CharacterTable:
     """The characters of V words, from which ids are gathered: C bytes per word instead of 8 C.
 
-    words: strings, or their bytes as `utf8_of` returns them
+    words: strings, or a table of them
     codes: [BOW, bytes, EOW, PAD...] of each word, [V, C] uint8; ids above 255 are stored from FIRST_MARKER on
     """
 
-    def __init__(self, words: Iterable[str] | Bytes, max_characters: int = MAX_CHARACTERS) -> None:
+    def __init__(self, words: Iterable[str] | TypeTable, max_characters: int = MAX_CHARACTERS) -> None:
         if max_characters < 3:
             raise ElmoFastError(
                 f"max_characters must be 3 or more (two slots mark the start and end of the word); got {max_characters}"
             )
-        not_a_string(words, "words", "a list of words")
-        data, ends = words if isinstance(words, Bytes) else utf8_of(words)
+        types = words if isinstance(words, TypeTable) else TypeTable.of(words)
+        data, ends = types.data, types.ends
         bounds = np.concatenate([[0], ends.astype(np.int64)])
         bow, eow, pad = (FIRST_MARKER + marker - 256 for marker in (BOW, EOW, PAD))
         width, slots = max_characters - 2, np.arange(max_characters - 2)
@@ -144,25 +166,36 @@ class CharacterTable:
             equal = same_length[(letters == np.frombuffer(word.encode(), np.uint8)).all(1)]
             self.codes[equal] = [bow, FIRST_MARKER + marker - 256, eow, *[pad] * (max_characters - 3)]
 
-    def __len__(self) -> int:
-        return len(self.codes)
+    def ids(self, n_characters: int = PREDICTION_CHARACTERS) -> Rows:
+        """Return the character ids of all words, [V, C].
 
-    def ids(
-        self, rows: Any = None, n_characters: int = PREDICTION_CHARACTERS, dtype: Any = np.int64
-    ) -> np.ndarray[Any, np.dtype[Any]]:
-        """Return the character ids of the words at the indices `rows`.
-
-        rows: indices of words, any shape, integers; all words when None
         n_characters: 261 for raw ids (as in training), 262 for prediction ids (raw + 1), as in options.json
-        returns: ids, rows.shape + [C], `dtype`
         """
-        codes = self.codes if rows is None else self.codes[np.asarray(rows, np.int64)]
-        return id_of_code(n_characters).astype(dtype)[codes]
+        return id_of_code(n_characters)[self.codes]
+
+
+class TypeCharacters:
+    """A CharacterTable on a device, from which prediction ids are gathered there."""
+
+    def __init__(self, table: CharacterTable, device: "torch.device | str") -> None:
+        import torch
+
+        self.max_characters = table.codes.shape[1]
+        self._codes = torch.from_numpy(table.codes).to(device)
+        self._ids = torch.from_numpy(id_of_code(PREDICTION_CHARACTERS)).to(device)
+
+    def ids(self, types: "Tensor") -> "Tensor":
+        """Return the prediction ids (bytes + 1; padding slots 261) of each type, without waiting for the device.
+
+        types: numbers of types, any shape, int64, on the table's device. Returns types.shape + [C] int64.
+        """
+        codes = self._codes.index_select(0, types.reshape(-1))
+        return self._ids.index_select(0, codes.reshape(-1).int()).view(*types.shape, self.max_characters)
 
 
 def words_to_ids(words: Sequence[str], n_characters: int = RAW_CHARACTERS, max_characters: int = MAX_CHARACTERS) -> Any:
     """Return the character ids of each word: [len(words), C] int64, raw (261) or prediction (262)."""
-    return CharacterTable(words, max_characters).ids(n_characters=n_characters)
+    return CharacterTable(words, max_characters).ids(n_characters)
 
 
 class ByteSpelling(Spelling):

@@ -97,41 +97,36 @@ class FastaFile(Source):
 
     def sentences(self) -> Iterator[Sentence]:
         header, key, residues = 0, "", list[str]()
+
+        def record() -> Sentence:
+            if residues and residues[-1] == "*":
+                residues.pop()
+            if not residues:
+                raise self._refusal(header - 1, f"the record {key!r} has no residues; remove it")
+            return Sentence(residues, key)
+
         for index, line in read_lines(self.path):
             if line.startswith(">"):
                 if header:
-                    yield self._record(header, key, residues)
-                header, key, residues = index + 1, self._key(index, line), []
-            elif line:
-                residues += self._residues(index, line, bool(header))
+                    yield record()
+                if not (words := line[1:].split(maxsplit=1)):
+                    raise self._refusal(index, "'>' without a name; write '>NAME' above each sequence")
+                header, key, residues = index + 1, words[0], []
+            elif line and not header:
+                found = f"wanted a line '>NAME' before the first residue, found {line[:40]!r}"
+                raise self._refusal(index, f"{found}; is this a FASTA file?")
+            else:
+                some = "".join(line.split()).upper()
+                if bad := _OTHER.search(some):
+                    what = "a gap" if bad.group() == "-" else f"the character {bad.group()!r}"
+                    advice = "remove the gaps of an alignment" if bad.group() == "-" else "residues are letters or '*'"
+                    raise self._refusal(index, f"{what} is no residue; {advice}")
+                residues += some
         if header:
-            yield self._record(header, key, residues)
+            yield record()
 
-    def _key(self, index: int, line: str) -> str:
-        words = line[1:].split(maxsplit=1)
-        if not words:
-            raise ElmoFastError(f"{self.name}, line {index + 1}: '>' without a name; write '>NAME' above each sequence")
-        return words[0]
-
-    def _residues(self, index: int, line: str, in_record: bool) -> str:
-        if not in_record:
-            raise ElmoFastError(
-                f"{self.name}, line {index + 1}: wanted a line '>NAME' before the first residue, found {line[:40]!r}; "
-                "is this a FASTA file?"
-            )
-        residues = "".join(line.split()).upper()
-        if bad := _OTHER.search(residues):
-            what = "a gap" if bad.group() == "-" else f"the character {bad.group()!r}"
-            advice = "remove the gaps of an alignment" if bad.group() == "-" else "residues are letters or '*'"
-            raise ElmoFastError(f"{self.name}, line {index + 1}: {what} is no residue; {advice}")
-        return residues
-
-    def _record(self, header: int, key: str, residues: list[str]) -> Sentence:
-        if residues and residues[-1] == "*":
-            residues.pop()
-        if not residues:
-            raise ElmoFastError(f"{self.name}, line {header}: the record {key!r} has no residues; remove it")
-        return Sentence(residues, key)
+    def _refusal(self, index: int, why: str) -> ElmoFastError:
+        return ElmoFastError(f"{self.name}, line {index + 1}: {why}")
 
 
 ROWS = 1024  # that are read at a time
@@ -333,12 +328,10 @@ SHOWN_LINES = 5
 class SurveyedText:
     """Sentences that can be read again.
 
-    name: what messages call their source; lengths: tokens of each, [N] int64; lines: their names, if they were kept: a
-    text's lines, the keys of a format that has them; as_keys: whether these can name HDF5 datasets; source: what the
-    sentences are read from.
+    lengths: tokens of each, [N] int64; lines: their names, if they were kept: a text's lines, the keys of a format that
+    has them; as_keys: whether these can name HDF5 datasets; source: what the sentences are read from.
     """
 
-    name: str
     lengths: np.ndarray[Any, np.dtype[np.int64]]
     lines: list[str] | None
     as_keys: bool
@@ -346,6 +339,11 @@ class SurveyedText:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    @property
+    def name(self) -> str:
+        """What messages call the text."""
+        return self.source.name
 
     def sentences(self) -> Iterator[list[str]]:
         """Yield the sentences, read again; ElmoFastError if the text has changed."""
@@ -362,7 +360,6 @@ class SurveyedText:
 
 def survey(
     source: str | os.PathLike[str] | TextIO | Source,
-    name: str | None = None,
     *,
     keep_lines: bool = False,
     as_keys: bool = False,
@@ -372,7 +369,6 @@ def survey(
 
     Args:
         source: a text file, as for read_lines, an open text stream, whose lines are kept, or another Source.
-        name: its name in messages; None: its own.
         keep_lines: whether to keep the lines in memory.
         as_keys: whether the lines become names of HDF5 datasets; they are then kept too.
         tokenizer: one of TOKENIZERS, for a file or a stream.
@@ -380,71 +376,51 @@ def survey(
     Warns: how many lines are blank. Raises: ElmoFastError: no sentence, a line that cannot be a key; ElmoFastError and
     OSError as the source.
     """
-    source = _as_source(source, tokenizer)
-    name = name or source.name
+    if isinstance(source, str | os.PathLike):
+        source = TextFile(source, tokenizer=tokenizer)
+    elif not isinstance(source, Source):
+        source = Lines(str(getattr(source, "name", "the input")), [line.strip() for line in source], tokenizer)
     kept_lines: list[str] | None = [] if keep_lines or as_keys or isinstance(source, Lines) else None
-    lengths, checked = array("q"), Checks(name, source, as_keys)
-    for index, sentence in enumerate(source.sentences()):
+    lengths = array("q")
+    for sentence in checked(source, as_keys):
         lengths.append(len(sentence.tokens))
-        checked.take(index, sentence)
         if kept_lines is not None:
             kept_lines.append(sentence.name)
-    checked.end()
-    return SurveyedText(name, np.array(lengths, np.int64), kept_lines, as_keys, source)
+    return SurveyedText(np.array(lengths, np.int64), kept_lines, as_keys, source)
 
 
-def _as_source(text: str | os.PathLike[str] | TextIO | Source, tokenizer: str | None) -> Source:
-    if isinstance(text, Source):
-        return text
-    if isinstance(text, str | os.PathLike):
-        return TextFile(text, tokenizer=tokenizer)
-    return Lines(str(getattr(text, "name", "the input")), [line.strip() for line in text], tokenizer)
+def checked(source: Source, as_keys: bool) -> Iterator[Sentence]:
+    """Yield all sentences of a source; at the end warn how many were blank.
 
-
-class Checks:
-    """Checks that a text contains a sentence and, `as_keys`, that each can name a dataset; counts blank lines.
-
-    name: of the text, in messages.
+    Raises ElmoFastError if there is no sentence or, `as_keys`, at one whose name cannot be that of an HDF5 dataset.
     """
-
-    def __init__(self, name: str, source: Source, as_keys: bool) -> None:
-        self._name, self._source, self._as_keys = name, source, as_keys
-        self._count, self._blank, self._seen = 0, list[int](), dict[str, int]()
-
-    def take(self, index: int, sentence: Sentence) -> None:
-        """Take the next sentence. Raises ElmoFastError if it cannot be a key."""
-        self._count += 1
+    count, blank, seen = 0, list[int](), dict[str, int]()
+    unit = source.unit
+    advice = "rename it, or choose another format of the output" if source.keyed else "leave out use_sentence_keys"
+    for index, sentence in enumerate(source.sentences()):
+        count, key = index + 1, sentence.name
         if not sentence.tokens:
-            self._blank.append(index + 1)
-        elif self._as_keys:
-            self._check_key(index, sentence.name)
-
-    def end(self) -> None:
-        """Raise ElmoFastError if there was no sentence; warns if lines were blank."""
-        unit, count = self._source.unit, len(self._blank)
-        if count == self._count:
-            why = "it" if not count else f"every {unit} is blank: it"
-            raise ElmoFastError(f"{self._name} is empty: {why} contains no sentence")
-        if count:
-            lines = ", ".join(map(str, self._blank[:SHOWN_LINES])) + (", ..." if count > SHOWN_LINES else "")
-            what = "no vectors" if self._as_keys else "an empty array (with pool: zeros)"
-            warnings.warn(
-                f"{self._name}: {count:,} blank {unit}{'s' * (count > 1)} ({unit} {lines}): the output has {what} for "
-                f"{'each' if count > 1 else 'it'}",
-                stacklevel=4,
-            )
-
-    def _check_key(self, index: int, key: str) -> None:
-        where, keyed = self._source.place(index), self._source.keyed
-        advice = "rename it, or choose another format of the output" if keyed else "leave out use_sentence_keys"
-        if "/" in key or "\0" in key or key in ("", "."):
-            raise ElmoFastError(
-                f"{self._name}, {where}: {key[:60]!r} cannot be the name of a dataset (in HDF5 '/' separates "
-                f"groups, '.' is the group itself and NUL ends a name); {advice}"
-            )
-        if self._seen.setdefault(key, index) != index:
-            what = "have the same name" if keyed else "are the same sentence"
-            raise ElmoFastError(
-                f"{self._name}: {self._source.unit}s {self._seen[key] + 1} and {index + 1} {what}, but names must "
-                f"differ; {advice}"
-            )
+            blank.append(count)
+        elif as_keys:
+            if "/" in key or "\0" in key or key in ("", "."):
+                raise ElmoFastError(
+                    f"{source.name}, {source.place(index)}: {key[:60]!r} cannot be the name of a dataset (in HDF5 '/' "
+                    f"separates groups, '.' is the group itself and NUL ends a name); {advice}"
+                )
+            if seen.setdefault(key, index) != index:
+                what = "have the same name" if source.keyed else "are the same sentence"
+                raise ElmoFastError(
+                    f"{source.name}: {unit}s {seen[key] + 1} and {count} {what}, but names must differ; {advice}"
+                )
+        yield sentence
+    if len(blank) == count:
+        why = f"every {unit} is blank: it" if count else "it"
+        raise ElmoFastError(f"{source.name} is empty: {why} contains no sentence")
+    if blank:
+        lines = ", ".join(map(str, blank[:SHOWN_LINES])) + (", ..." if len(blank) > SHOWN_LINES else "")
+        which, each = (f"{unit}s", "each") if len(blank) > 1 else (unit, "it")
+        what = "no vectors" if as_keys else "an empty array (with pool: zeros)"
+        warnings.warn(
+            f"{source.name}: {len(blank):,} blank {which} ({unit} {lines}): the output has {what} for {each}",
+            stacklevel=4,
+        )

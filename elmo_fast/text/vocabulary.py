@@ -10,7 +10,7 @@ import numpy as np
 
 from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
 from elmo_fast.files import writing
-from elmo_fast.text.characters import BOS_WORD, EOS_WORD, MAX_CHARACTERS, CharacterTable
+from elmo_fast.text.characters import BOS_WORD, EOS_WORD
 from elmo_fast.text.sentences import read_lines
 
 UNK_WORD = "<UNK>"
@@ -106,21 +106,6 @@ class Vocabulary:
         not_a_string(words, "words", "a list of words (id takes one)")
         get, unk = self._ids.get, self.unk
         return np.array([get(word, unk) for word in words], np.int64)
-
-    def characters(self, max_characters: int = MAX_CHARACTERS) -> CharacterTable:
-        """Return the characters of every word by id.
-
-        <UNK> is spelled out like any word, <S> and </S> are marker rows.
-        """
-        return CharacterTable(self.words, max_characters)
-
-    def batch_to_token_ids(self, batch: Sequence[Sequence[str]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Word ids + 1 of each sentence between <S> and </S>, then zeros, [B, T + 2] int64 (bilm-tf's TokenBatcher)."""
-        ids = np.zeros((len(batch), max(map(len, batch), default=-2) + 2), np.int64)
-        for row, sentence in zip(ids, batch, strict=True):
-            not_a_string(sentence, "a sentence", "a list of words")
-            row[: len(sentence) + 2] = self.ids([BOS_WORD, *sentence, EOS_WORD]) + 1
-        return ids
 
 
 def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
-from elmo_fast.token_files.formats import mapped, safetensors_layout
+from elmo_fast.token_files.formats import Write, mapped, safetensors_layout
 
 Rows = npt.NDArray[Any]
 FAMILY = "elmo_fast.token_vectors"
@@ -56,44 +56,40 @@ class CacheFile:
             raise DamagedFile(f"{path}: damaged: its vectors are not those that were written")
 
 
-class CacheWriter:
-    """Takes the vectors of sentence after sentence, in any order."""
-
-    def __init__(self, file: Any, start: int, offsets: npt.NDArray[np.int64], shape: tuple[int, int, int]) -> None:
-        self._file, self._start, self._offsets, self._shape = file, start, offsets, shape
-
-    def write(self, sentence: int, vectors: Rows) -> None:
-        """Write the vectors of a sentence's tokens, [L, n, D]."""
-        begin, end = int(self._offsets[sentence]), int(self._offsets[sentence + 1])
-        layers, tokens, width = self._shape
-        if vectors.shape != (expected := (layers, end - begin, width)):
-            raise ValueError(f"vectors of sentence {sentence} must have shape {expected}; got {vectors.shape}")
-        for layer, rows in enumerate(np.ascontiguousarray(vectors, np.float32)):
-            self._file.seek(self._start + 4 * width * (layer * tokens + begin))
-            self._file.write(rows.data)
-
-
 @contextlib.contextmanager
 def writing_cache_file(
     path: str | os.PathLike[str], lengths: Sequence[int], layers: int, width: int, made_from: str
-) -> Iterator[CacheWriter]:
-    """Yield the writer of a new cache, which is at `path` once all sentences are written; reserve its disk space first.
+) -> Iterator[Write]:
+    """Yield write(sentence, vectors [L, n, D]) of a new cache, which is at `path` once all sentences are written.
+
+    They may come in any order. The disk space is reserved first.
 
     lengths: tokens of each sentence; made_from: what the vectors depend on, for the reader. Raises OSError: the disk is
     full, the folder cannot be written.
     """
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(lengths, np.int64))])
-    shape = layers, int(offsets[-1]), width
+    tokens = int(offsets[-1])
+    tensors = {"vectors": (np.float32, (layers, tokens, width))}
     about = {"format": FORMAT, "made_from": made_from, "sha256": "0" * 64}
-    planned = safetensors_layout({"vectors": (np.float32, shape)}, about)
+    planned = safetensors_layout(tensors, about)
+    start = planned.starts["vectors"]
     with replacing(path) as temporary, open(temporary, "r+b") as file:
         os.posix_fallocate(file.fileno(), 0, planned.end)
         file.write(planned.header)
-        yield CacheWriter(file, planned.starts["vectors"], offsets, shape)
+
+        def write(sentence: int, vectors: Rows) -> None:
+            begin, end = int(offsets[sentence]), int(offsets[sentence + 1])
+            if vectors.shape != (expected := (layers, end - begin, width)):
+                raise ValueError(f"vectors of sentence {sentence} must have shape {expected}; got {vectors.shape}")
+            for layer, rows in enumerate(np.ascontiguousarray(vectors, np.float32)):
+                file.seek(start + 4 * width * (layer * tokens + begin))
+                file.write(rows.data)
+
+        yield write
         file.flush()
-        about["sha256"] = _digest(temporary, planned.starts["vectors"], made_from)
+        about["sha256"] = _digest(temporary, start, made_from)
         file.seek(0)
-        file.write(safetensors_layout({"vectors": (np.float32, shape)}, about).header)
+        file.write(safetensors_layout(tensors, about).header)
 
 
 def _digest(path: str | os.PathLike[str], start: int, made_from: str) -> str:

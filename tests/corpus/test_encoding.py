@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 
 from elmo_fast.corpus import encode, read_corpus
-from elmo_fast.errors import ElmoFastError
 from elmo_fast.text import Vocabulary
-from tests.corpus.texts import TEXTS, VOCABULARY, corpus_of, resharded
+from tests.corpus.texts import TEXTS, VOCABULARY, resharded
 
 
 def test_types_are_the_vocabulary_then_by_count_then_by_code_point():
@@ -27,7 +26,7 @@ def test_types_are_the_vocabulary_then_by_count_then_by_code_point():
 
 @given(TEXTS)
 def test_a_corpus_holds_the_text(text):
-    corpus = corpus_of(text)
+    corpus = encode(text, VOCABULARY)
     words = corpus.types.words()
     parts = np.split(corpus.shards[0][:-1], corpus.starts[0][1:].astype(int))
     assert [part[0] for part in parts] == [0] * corpus.sentences
@@ -40,7 +39,7 @@ def test_a_corpus_holds_the_text(text):
 
 @given(TEXTS, st.lists(st.integers(1, 11), max_size=5))
 def test_places_of_sentences_in_any_number_of_shards(text, cuts):
-    corpus = resharded(corpus_of(text), cuts)
+    corpus = resharded(encode(text, VOCABULARY), cuts)
     end_to_end = np.concatenate(corpus.shards)
     order = np.random.default_rng(0).permutation(len(text))
     begins, lengths = corpus.places(order)
@@ -66,24 +65,6 @@ def test_files_are_read_as_they_are_written(tmp_path):
     assert corpus.types.words() == expected.types.words()
     assert corpus.fingerprint == expected.fingerprint
     assert read_corpus(str(tmp_path / "?.*"), VOCABULARY).fingerprint == expected.fingerprint
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "contains no words"),
-        (b"\n \n\t", "contains no words"),
-        (b"a\nb\xff\n", r"in\.txt, line 2, character 2: the byte 0xff is not UTF-8"),
-        (b"a\n\nb \0\n", r"in\.txt, line 3: contains a NUL byte"),
-    ],
-)
-def test_text_that_cannot_be_read_is_named(tmp_path, data, message):
-    path = tmp_path / "in.txt"
-    path.write_bytes(data)
-    with pytest.raises(ElmoFastError, match=message):
-        read_corpus(str(path), VOCABULARY)
-    with pytest.raises(ElmoFastError, match="no file matches"):
-        read_corpus(str(tmp_path / "absent*"), VOCABULARY)
 
 
 TEXT = [["a", "c"], ["d"]]

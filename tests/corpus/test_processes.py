@@ -38,6 +38,13 @@ def test_results_come_in_the_order_of_the_tasks():
     assert list(in_turn(tasks.doubled, [0, 1, 2], 2, 9)) == [0, 2, 4]
 
 
+@pytest.mark.parametrize(("module", "torch"), [("folder", 0), ("streams", 1)])
+def test_text_is_read_and_written_without_torch_and_streams_need_it(module, torch):
+    """`folder` imports all that other processes load to read text."""
+    code = f"import elmo_fast.corpus.{module}, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == torch
+
+
 def test_they_run_elsewhere_and_without_torch():
     assert "torch" in sys.modules
     found = list(in_turn(tasks.loaded, ["torch"] * 4, 2, 9))

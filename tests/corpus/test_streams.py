@@ -15,7 +15,7 @@ from elmo_fast.corpus import Stream, encode, streams
 from elmo_fast.corpus.streams import Epoch
 from elmo_fast.errors import ElmoFastError
 from tests.corpus import bilm_tf_stream
-from tests.corpus.texts import TEXTS, VOCABULARY, corpus_of, known, pairs, resharded, spoken
+from tests.corpus.texts import TEXTS, VOCABULARY, known, pairs, resharded, spoken
 
 ROWS, STEPS, SEEDS = st.integers(1, 9), st.integers(1, 8), st.one_of(st.none(), st.integers(0, 3))
 LONG = [[f"w{i % 7}", *(f"w{j % 11}" for j in range(i % 6))] for i in range(60)]
@@ -43,7 +43,7 @@ def all_batches(stream, epochs=2):
 @given(TEXTS, STEPS)
 def test_one_row_in_file_order_is_bilm_tfs_stream(text, steps):
     """Forward: bilm-tf's batches of one row. Backward: its reversed batches, of the sentences from the last on."""
-    corpus = corpus_of(text)
+    corpus = encode(text, VOCABULARY)
     stream = Stream(corpus, 1, steps, seed=None)
     for way, sentences in enumerate((text, text[::-1])):
         expected = list(bilm_tf_stream.windows(sentences, 1, steps, reverse=bool(way)))
@@ -58,7 +58,7 @@ def test_one_row_in_file_order_is_bilm_tfs_stream(text, steps):
 @given(TEXTS, ROWS, STEPS, SEEDS)
 def test_every_position_is_shown_once_per_epoch_and_direction(text, rows, steps, seed):
     """The (input, target) pairs of all rows are those of bilm-tf's stream, for any shape of the batches."""
-    corpus = corpus_of(text)
+    corpus = encode(text, VOCABULARY)
     stream = Stream(corpus, rows, steps, seed=seed)
     for epoch in range(2):
         for way, shown in enumerate(pairs(corpus, stream, epoch)):
@@ -71,7 +71,7 @@ def test_every_position_is_shown_once_per_epoch_and_direction(text, rows, steps,
 @given(TEXTS, ROWS, STEPS, SEEDS)
 def test_rows_are_read_from_step_to_step_as_the_definition_has_them(text, rows, steps, seed):
     """Row r, [a, b): forward v[a .. b-1] -> v[a+1 .. b], backward v[b] .. v[a+1] -> v[b-1] .. v[a]."""
-    corpus = corpus_of(text)
+    corpus = encode(text, VOCABULARY)
     stream = Stream(corpus, rows, steps, seed=seed)
     order = range(len(text)) if seed is None else np.random.default_rng((seed, 1)).permutation(len(text))
     v = [word for index in order for word in [None, *text[index]]] + [None]
@@ -94,7 +94,7 @@ def test_rows_are_read_from_step_to_step_as_the_definition_has_them(text, rows, 
 
 @given(TEXTS, ROWS, STEPS)
 def test_what_is_not_filled_is_a_boundary_and_is_counted_out(text, rows, steps):
-    corpus = corpus_of(text)
+    corpus = encode(text, VOCABULARY)
     stream = Stream(corpus, rows, steps, seed=0)
     total = 0
     for step in range(stream.steps_per_epoch):
@@ -116,7 +116,7 @@ def test_some_rows_are_a_slice_of_all(text, rows, steps, seed, data):
     """A process that holds rows [i, j) reads what one that holds all has there, and counts the words of all."""
     first = data.draw(st.integers(0, rows - 1))
     count = data.draw(st.integers(1, rows - first))
-    corpus = corpus_of(text)
+    corpus = encode(text, VOCABULARY)
     whole, part = (
         Stream(corpus, rows, steps, seed=seed),
         Stream(corpus, rows, steps, seed=seed, first_row=first, row_count=count),
@@ -132,7 +132,7 @@ def test_some_rows_are_a_slice_of_all(text, rows, steps, seed, data):
 
 @given(TEXTS, ROWS, STEPS, SEEDS, st.lists(st.integers(1, 11), max_size=4))
 def test_shards_change_no_bit(text, rows, steps, seed, cuts):
-    corpus = corpus_of(text)
+    corpus = encode(text, VOCABULARY)
     expected = all_batches(Stream(corpus, rows, steps, seed=seed))
     got = all_batches(Stream(resharded(corpus, cuts), rows, steps, seed=seed))
     assert all(map(equal, got, expected))
@@ -141,7 +141,7 @@ def test_shards_change_no_bit(text, rows, steps, seed, cuts):
 @given(TEXTS, st.integers(1, 3), STEPS, st.integers(1, 3))
 def test_distinct_words_of_each_part(text, rows, steps, parts):
     """Each once, the longest first, padded; the order by which gradients are summed is that of a stable sort."""
-    corpus = corpus_of(text)
+    corpus = encode(text, VOCABULARY)
     stream = Stream(corpus, rows * parts, steps, seed=0, distinct_parts=parts)
     for step in range(stream.steps_per_epoch):
         batch = stream.batch(0, step)

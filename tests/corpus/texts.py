@@ -5,7 +5,6 @@ import dataclasses
 import hypothesis.strategies as st
 import numpy as np
 
-from elmo_fast.corpus import encode
 from elmo_fast.text import Vocabulary
 
 # Words a and b are in the vocabulary, the strings of the markers too; c, d and the rest are not.
@@ -26,11 +25,6 @@ def resharded(corpus, cuts):
         pieces.append(shard[begin : end + 1].copy())
         begins.append(starts[first:last] - np.uint64(begin))
     return dataclasses.replace(corpus, shards=pieces, starts=begins)
-
-
-def corpus_of(text, cuts=()):
-    """The text in memory, encoded with VOCABULARY, in shards that begin at the sentences `cuts`."""
-    return resharded(encode(text, VOCABULARY), cuts) if cuts else encode(text, VOCABULARY)
 
 
 def spoken(corpus, types):

@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast import ops
-from elmo_fast.corpus import DistinctWords, StreamBatch, TypeCharacters
+from elmo_fast.corpus import DistinctWords, StreamBatch
 from elmo_fast.modules import BiLM, sentence_vectors
 from elmo_fast.ops import _graphs, _native, _triton, _weights
 from elmo_fast.pretrain import captured_step
@@ -17,6 +17,7 @@ from elmo_fast.pretrain import step as training_step
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
 from elmo_fast.pretrain.optimizer import AdaGrad
+from elmo_fast.text.characters import TypeCharacters
 from tests.fake_cuda.watch import Watching, calls, differences, facts, tensors_of, torch_launches, trace, waits
 from tests.kernels.launch import recording
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 import warnings
 
 import numpy as np
@@ -197,32 +196,6 @@ def test_the_command_draws_and_names_the_file(tmp_path, capsys):
     output = tmp_path / "both.PNG"
     assert main(["plot", str(tmp_path / "a"), "--also", str(tmp_path / "b"), "--output", str(output)]) == 0
     assert not np.array_equal(imread(output, format="png"), alone)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["absent"], "absent is not the folder of a run"),
-        (["a", "--also", "absent"], "absent is not the folder of a run"),
-        (["a", "--output", "x.docx"], "must end in one of .png, .pdf, .svg; got 'x.docx'"),
-        (["a", "--output", "no/x.png"], "there is no folder 'no'; create it first"),
-    ],
-)
-def test_what_cannot_be_drawn_is_one_sentence(tmp_path, monkeypatch, capsys, words, message):
-    monkeypatch.chdir(tmp_path)
-    written(tmp_path / "a", report(2))
-    assert main(["plot", *words]) == 2
-    assert message in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-def test_without_matplotlib_one_sentence_says_what_to_install(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    written(tmp_path / "a", report(2))
-    assert main(["plot", str(tmp_path / "a")]) == 2
-    error = capsys.readouterr().err
-    assert 'drawing needs matplotlib, which is not installed: pip install --no-build-isolation "SOURCE[plots]"' in error
-    assert len(error.splitlines()) == 1
 
 
 def test_a_run_is_drawn_as_it_was_trained(tmp_path):

@@ -5,8 +5,7 @@ import pytest
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures import Occurrence, senses_of
-from elmo_fast.pictures.senses import context_of, typical_words
-from elmo_fast.pictures.senses_drawing import picture, title_of
+from elmo_fast.pictures.senses import context_of, picture, title_of, typical_words
 
 CONTEXTS = (
     "sat on the {} of the river with a boat",

@@ -185,11 +185,6 @@ def test_the_nearest_tokens_are_those_of_other_sentences_in_the_order_of_a_plain
     assert found == pytest.approx(sorted(cosines[others])[:-4:-1], abs=1e-5)
 
 
-def test_the_command_line_says_what_is_missing(capsys):
-    assert main(["report", "--model", "m"]) == 2
-    assert "--train_path is needed" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("option", [["--seed", "3"], ["--device", "cuda"]])
 def test_options_that_would_change_nothing_are_refused(folder, capsys, option):
     files = [part for name in ("train", "dev", "test") for part in (f"--{name}_path", str(folder / f"{name}.conll"))]

@@ -21,7 +21,7 @@ native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 SMALLEST = 1 << 20
 
 
-def counted(parts, words, num_words, window, symmetric=True, distance_weighting=True):
+def counted(parts, words, num_words, window, symmetric=True):
     """{(row, column): X} by the definition, pair by pair, in exact arithmetic."""
     found = Counter()
     for part in parts:
@@ -31,7 +31,7 @@ def counted(parts, words, num_words, window, symmetric=True, distance_weighting=
                 sentence = []
             elif word >= 0:
                 for distance, before in enumerate(reversed(sentence[-window:]), 1):
-                    weight = fractions.Fraction(1, distance if distance_weighting else 1)
+                    weight = fractions.Fraction(1, distance)
                     found[word, before] += weight
                     if symmetric:
                         found[before, word] += weight
@@ -57,18 +57,11 @@ def texts(draw):
 
 
 @pytest.mark.parametrize("extension", [pytest.param(_native.C, marks=native, id="C++"), pytest.param(None, id="torch")])
-@given(
-    text=texts(),
-    window=st.sampled_from([1, 2, 3, 7, 20, 50, 255]),
-    symmetric=st.booleans(),
-    distance_weighting=st.booleans(),
-)
-def test_every_pair_is_counted_once(extension, text, window, symmetric, distance_weighting):
-    settings = {"symmetric": symmetric, "distance_weighting": distance_weighting, "memory": SMALLEST}
+@given(text=texts(), window=st.sampled_from([1, 2, 3, 7, 20, 50, 255]), symmetric=st.booleans())
+def test_every_pair_is_counted_once(extension, text, window, symmetric):
     with unittest.mock.patch.object(_native, "C", extension):
-        found = cooccurrences(*text, window=window, **settings)
-    wanted = counted(*text, window, symmetric, distance_weighting)
-    assert entries(found) == pytest.approx(wanted, rel=1e-6 if window > 20 else 0)
+        found = cooccurrences(*text, window=window, symmetric=symmetric, memory=SMALLEST)
+    assert entries(found) == pytest.approx(counted(*text, window, symmetric), rel=1e-6 if window > 20 else 0)
 
 
 def zipf(count, num_words, seed=0):
@@ -90,25 +83,22 @@ def long_text(symmetric):
 @native
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("rare", ["table", "runs in memory", "runs in files"])
-def test_neither_threads_nor_memory_change_a_bit(monkeypatch, tmp_path, symmetric, threads, rare):
-    """A table of some words or of all, chunks of 700 numbers, runs in files: each equal to the definition."""
+@pytest.mark.parametrize(("chunk", "record"), [(module.LONGEST_CHUNK, 8), (700, 8), (700, 100)])
+def test_neither_threads_nor_memory_change_a_bit(monkeypatch, tmp_path, symmetric, threads, chunk, record):
+    """In few chunks or many, whose runs are in memory or, where records are larger, in files."""
     numbers, words, truth = long_text(symmetric)
-    sizes, made = [], module.Runs._in_file
-    monkeypatch.setattr(module.Runs, "_in_file", lambda self, run: sizes.append(len(run)) or made(self, run))
-    if rare != "table":
-        monkeypatch.setattr(module, "LONGEST_CHUNK", 700)
-        monkeypatch.setattr(module, "_most_cells", lambda *_: 100)
-    if rare == "runs in files":
-        monkeypatch.setattr(module, "Runs", lambda most_bytes, folder, kind=module.Runs: kind(10_000, folder))
+    sizes, in_file = [], module._in_file
+    monkeypatch.setattr(module, "_in_file", lambda run, folder: sizes.append(len(run)) or in_file(run, folder))
+    monkeypatch.setattr(module, "LONGEST_CHUNK", chunk)
+    monkeypatch.setattr(module, "_BYTES", record)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        found = cooccurrences([numbers], words, 900, symmetric=symmetric, folder=tmp_path)
+        found = cooccurrences([numbers], words, 900, symmetric=symmetric, memory=SMALLEST, folder=tmp_path)
     finally:
         torch.set_num_threads(before)
     assert entries(found) == truth
-    assert bool(sizes) == (rare == "runs in files")
+    assert bool(sizes) == (record > 8)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -120,13 +110,6 @@ def test_vocabularies_of_any_size(num_words):
     numbers = torch.tensor([0, 1, 2, 1, 1, 0], dtype=torch.int32)
     found = cooccurrences([numbers], words, num_words, window=2, memory=SMALLEST)
     assert entries(found) == counted([numbers], words, num_words, 2)
-
-
-@native
-def test_a_part_begins_a_sentence():
-    words = torch.arange(4, dtype=torch.int32)
-    parts = list(words.split(2))
-    assert entries(cooccurrences(parts, words, 4)) == {(0, 1): 1, (1, 0): 1, (2, 3): 1, (3, 2): 1}
 
 
 @native

@@ -74,13 +74,6 @@ def test_one_thread_is_entry_after_entry(num_words, dimension, entries):
 
 
 @native
-def test_one_thread_gives_the_same_bits_again():
-    given = case(50, 30, 5000, torch.float32)
-    first, second = run(given, "native", torch.float32)[1], run(given, "native", torch.float32)[1]
-    assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
-
-
-@native
 def test_opcheck():
     rows, columns, values, weights, squares = case(4, 3, 6, torch.float32)
     arguments = rows, columns, values, list(weights), list(squares), 0.05, 10.0, 0.75

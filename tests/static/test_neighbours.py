@@ -48,7 +48,7 @@ def test_of_equal_ones_the_earlier(monkeypatch, rows):
     search = neighbours.Search(np.array([[1, 0]], np.float32), 2)
     for first in reversed(range(0, 5, rows)):
         search.add(first, matrix[first : first + rows])
-    assert search.result().rows.tolist() == [[1, 2]]
+    assert search.nearest().rows.tolist() == [[1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def tokens(tmp_path, monkeypatch):
     vectors = rng.standard_normal((2, sum(LENGTHS), 5)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
     at = np.cumsum([0, *LENGTHS])
-    with writing_cache_file(tmp_path / "tokens", LENGTHS, 2, 5, "a text") as writer:
+    with writing_cache_file(tmp_path / "tokens", LENGTHS, 2, 5, "a text") as write:
         for i in (3, 0, 2, 4, 1):
-            writer.write(i, vectors[:, at[i] : at[i + 1]])
+            write(i, vectors[:, at[i] : at[i + 1]])
     return vectors, tmp_path / "tokens"
 
 
@@ -218,7 +218,7 @@ def test_a_file_that_was_not_finished_is_not_there(tmp_path):
     """An error between two sentences leaves the old file."""
     path = tmp_path / "tokens"
     path.write_text("old")
-    with pytest.raises(ValueError, match="sentence 1"), writing_cache_file(path, [1, 1], 1, 2, "") as writer:
-        [writer.write(sentence, np.ones((1, 1 + sentence, 2), np.float32)) for sentence in range(2)]
+    with pytest.raises(ValueError, match="sentence 1"), writing_cache_file(path, [1, 1], 1, 2, "") as write:
+        [write(sentence, np.ones((1, 1 + sentence, 2), np.float32)) for sentence in range(2)]
     assert path.read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1

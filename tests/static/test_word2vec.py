@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from elmo_fast.errors import ElmoFastError, MissingExtraError
-from elmo_fast.static import most_similar, train_glove, train_word2vec
+from elmo_fast.static import train_glove, train_word2vec
 from elmo_fast.static.word2vec import ALGORITHMS, OBJECTIVES
 
 needs_gensim = pytest.mark.skipif(importlib.util.find_spec("gensim") is None, reason="gensim is not installed")
@@ -18,7 +18,7 @@ SETTINGS = {"dimension": 12, "window": 3, "min_count": 2, "epochs": 3, "seed": 7
 
 @pytest.fixture
 def text(tmp_path):
-    """Sentences about animals or about numbers, never both; "once" stands there once."""
+    """Sentences about animals or about numbers, never both; "once" stands there once, and is left out."""
     rng = random.Random(0)
     topics = [["cat", "dog", "cow", "pig", "hen"], ["one", "two", "three", "four"]]
     lines = [" ".join(rng.choices(topic, k=12)) for _ in range(150) for topic in topics]
@@ -46,14 +46,6 @@ def test_the_vectors_are_gensims(text, algorithm, objective):
         assert ours.matrix.tobytes() == theirs.wv.vectors.tobytes()
     assert [epoch[:2] for epoch in seen] == 2 * [(1, 3), (2, 3), (3, 3)]
     assert all(e.words_per_second == pytest.approx(3601 / e.seconds) for e in seen)
-
-
-@needs_gensim
-def test_words_of_one_topic_come_together(text):
-    """What is trained is of use."""
-    vectors = train_word2vec(text, **{**SETTINGS, "epochs": 30, "learning_rate": 0.05})
-    assert {word for word, _ in most_similar(vectors, "cat", topn=4)} == {"dog", "cow", "pig", "hen"}
-    assert "once" not in vectors
 
 
 @needs_gensim

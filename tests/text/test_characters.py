@@ -9,7 +9,8 @@ import torch
 from hypothesis import example, given
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import CharacterTable, Vocabulary, batch_to_ids, words_to_ids
+from elmo_fast.text import CharacterTable, batch_to_ids, characters, words_to_ids
+from elmo_fast.text.characters import TypeTable
 
 # Any code point, lone surrogates included, with enough markers and multi-byte characters to meet the corners.
 WORDS = st.one_of(
@@ -54,6 +55,7 @@ def spelled_batch(batch):
 @example([[]])
 @example([[], ["a"], []])
 @example([["<S>", "</S>", "<s>", "<UNK>"]])
+@example([["a" * 47 + "é", "x" * 10_000, "a\ud83db"]])
 def test_batch_to_ids_equals_the_spelled_out_reference(batch):
     ids = batch_to_ids(batch)
     assert ids.dtype == torch.int64
@@ -68,19 +70,43 @@ def test_words_to_ids_equals_the_spelled_out_reference(words, max_characters, n_
     assert ids.tolist() == wanted
 
 
-@given(st.lists(WORDS, min_size=1, max_size=10), st.lists(st.integers(0, 9), max_size=12))
-def test_table_gathers_rows(words, rows):
-    rows = [row % len(words) for row in rows]
-    ids = CharacterTable(words).ids(rows, 261)
-    assert ids.tolist() == [spelled(words[row]) for row in rows]
+@given(st.lists(WORDS, min_size=1, max_size=10), st.integers(3, 50))
+@example(["", "\ud800", "<S>", "</S>", "<s>"], 3)
+def test_types_on_a_device_have_the_characters_of_their_words(words, max_characters):
+    rows = torch.arange(len(words)).repeat(2, 1)
+    ids = TypeTable.of(words).characters(max_characters).ids(rows)
+    assert ids.dtype == torch.int64
+    assert ids.tolist() == [[[c + 1 for c in spelled(word, max_characters)] for word in words]] * 2
 
 
-def test_table_keeps_the_shape_of_rows_and_the_dtype_asked_for():
-    table = CharacterTable(["a", "<S>", "b"])
-    ids = table.ids(np.array([[0, 1], [2, 0]]), 262, np.int16)
-    assert ids.shape == (2, 2, 50)
-    assert ids.dtype == np.int16
-    assert ids[0, 1, :4].tolist() == [259, 257, 260, 261]
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_characters_on_a_gpu_wait_for_nothing():
+    table, types = TypeTable.of(["a", "<S>", "longer"]), torch.arange(3, device="cuda").view(1, -1)
+    found = table.characters(9, "cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        ids = found.ids(types)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.equal(ids.cpu(), table.characters(9).ids(types.cpu()))
+
+
+def test_large_tables_are_made_part_by_part(monkeypatch):
+    words = [f"{'x' * (i % 9)}{i}" for i in range(100)] + ["</S>"]
+    whole = CharacterTable(words, 8).codes
+    monkeypatch.setattr(characters, "_WORDS_AT_ONCE", 7)
+    np.testing.assert_array_equal(CharacterTable(words, 8).codes, whole)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), max_size=9))
+def test_the_words_of_a_table_come_back(words):
+    table = TypeTable.of(words)
+    assert len(table) == len(words)
+    assert table.words() == words
+    assert table.words(range(len(words))[::-1]) == words[::-1]
+    for wrong in (-1, len(words)):
+        with pytest.raises(IndexError, match="types are numbered from 0 to"):
+            table.words([wrong])
 
 
 def test_a_word_spelled_out_by_hand():
@@ -90,21 +116,6 @@ def test_a_word_spelled_out_by_hand():
     assert ids[0, 0].tolist() == [259, 66, 196, 170, 260] + [261] * 45
     assert ids[1, 0].tolist() == [259, 257, 260] + [261] * 47
     assert ids[1, 1].tolist() == [0] * 50
-
-
-def test_cut_falls_inside_a_code_point():
-    """Of 47 letters and a two-byte character, the first of the two bytes is kept (48 bytes in all)."""
-    row = batch_to_ids([["a" * 47 + "é"]])[0, 0]
-    assert row[48] == 0xC3 + 1
-    assert row[49] == 260
-
-
-def test_ten_thousand_bytes_are_cut_to_48():
-    assert torch.equal(batch_to_ids([["x" * 10_000]]), batch_to_ids([["x" * 48]]))
-
-
-def test_surrogates_are_dropped():
-    assert torch.equal(batch_to_ids([["a\ud83db"]]), batch_to_ids([["ab"]]))
 
 
 @pytest.mark.parametrize(
@@ -127,13 +138,6 @@ def test_what_is_no_batch_of_words_is_named(batch, offender):
 def test_wrong_counts_are_refused(call):
     with pytest.raises(ElmoFastError):
         call()
-
-
-def test_vocabulary_gives_the_table_of_its_words():
-    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "the"])
-    ids = vocabulary.characters().ids(n_characters=261)
-    assert ids.tolist() == [spelled(word) for word in ["<S>", "</S>", "<UNK>", "the"]]
-    assert ids[2, 1:6].tolist() == list(b"<UNK>")
 
 
 def test_speed_is_not_per_character():

@@ -28,21 +28,24 @@ def sentences(path):
     return list(read_sentences(path))
 
 
-def test_tokens_are_split_at_any_white_space(written):
-    path = written("A  b\tc\r\n\u3000d\u00a0e \n".encode())
-    assert sentences(path) == [(0, ["A", "b", "c"]), (1, ["d", "e"])]
-
-
-def test_blank_lines_are_reported_and_counted(written):
-    assert sentences(written(b"\na\n \t\nb")) == [(0, []), (1, ["a"]), (2, []), (3, ["b"])]
-
-
-def test_empty_file_has_no_sentence(written):
-    assert sentences(written(b"")) == []
-
-
-def test_old_line_ends_and_a_missing_last_one(written):
-    assert sentences(written(b"a\rb\r\nc")) == [(0, ["a"]), (1, ["b"]), (2, ["c"])]
+@pytest.mark.parametrize(
+    ("data", "rows"),
+    [
+        ("A  b\tc\r\n\u3000d\u00a0e \n", [["A", "b", "c"], ["d", "e"]]),
+        ("\na\n \t\nb", [[], ["a"], [], ["b"]]),
+        ("", []),
+        ("a\rb\r\nc", [["a"], ["b"], ["c"]]),
+        ("a\u2028b\u0085c\x0cd\n", [["a", "b", "c", "d"]]),  # as Python's text files: these end no line
+        ("\ufeffa b\n", [["a", "b"]]),  # a byte order mark
+        ("word " * 200_000, [["word"] * 200_000]),
+        ("x" * 10_000, [["x" * 10_000]]),
+    ],
+    ids=["white space", "blank lines", "empty", "old line ends", "separators", "mark", "long line", "long word"],
+)
+def test_a_line_is_a_sentence_of_what_white_space_separates(written, data, rows):
+    """Plain, and gzip by the suffix."""
+    for path in (written(data.encode()), written(gzip.compress(data.encode()), "in.txt.gz")):
+        assert sentences(path) == list(enumerate(rows))
 
 
 @pytest.mark.parametrize("at", [0, 8189, 8190, 8191, 8192])
@@ -54,31 +57,8 @@ def test_line_ends_that_were_translated_twice_end_one_line(written, at):
     assert sentences(written(text)) == list(enumerate(rows))
 
 
-def test_line_separators_of_unicode_end_no_line(written):
-    """As Python's text files: U+2028, U+0085 and form feeds are white space inside a line."""
-    assert sentences(written("a\u2028b\u0085c\x0cd\n".encode())) == [(0, ["a", "b", "c", "d"])]
-
-
-def test_byte_order_mark_is_no_part_of_the_first_word(written):
-    assert sentences(written(b"\xef\xbb\xbfa b\n")) == [(0, ["a", "b"])]
-
-
 def test_lines_keep_their_inner_space(written):
     assert list(read_lines(written(b"  a  b \n"))) == [(0, "a  b")]
-
-
-def test_a_megabyte_on_one_line(written):
-    assert sentences(written(b"word " * 200_000)) == [(0, ["word"] * 200_000)]
-
-
-def test_a_word_of_ten_thousand_bytes(written):
-    assert sentences(written(b"x" * 10_000)) == [(0, ["x" * 10_000])]
-
-
-@pytest.mark.parametrize("start", [b"\xef", b"\xef\xbb"])
-def test_half_a_byte_order_mark_is_not_utf_8(written, start):
-    with pytest.raises(ElmoFastError, match="line 1, character 1: the byte 0xef is not UTF-8"):
-        sentences(written(start))
 
 
 @pytest.mark.parametrize(
@@ -90,6 +70,8 @@ def test_half_a_byte_order_mark_is_not_utf_8(written, start):
         (b"a\nb\0c\n", r"in\.txt, line 2: contains a NUL byte: this is a binary file"),
         (b"\xed\xa0\x80\n", r"line 1, character 1: the byte 0xed"),
         (b"a\nb \xe2\x82", r"line 2, character 3: the byte 0xe2"),
+        (b"\xef", "line 1, character 1: the byte 0xef is not UTF-8"),  # a part of a byte order mark
+        (b"\xef\xbb", "line 1, character 1: the byte 0xef is not UTF-8"),
     ],
 )
 def test_binary_and_undecodable_files_are_refused_by_line(written, data, message):
@@ -104,19 +86,11 @@ def test_what_stands_before_the_bad_line_was_read(written):
         next(stream)
 
 
-def test_gzip_by_suffix(written):
-    assert sentences(written(gzip.compress("é b\nc\n".encode()), "in.txt.gz")) == [(0, ["é", "b"]), (1, ["c"])]
-
-
-def test_truncated_gzip_is_named(written):
+def test_damaged_gzip_is_named(written):
     whole = gzip.compress(os.urandom(3000).hex().encode() + b"\n")
-    with pytest.raises(ElmoFastError, match=r"in\.gz: damaged gzip"):
-        sentences(written(whole[: len(whole) // 2], "in.gz"))
-
-
-def test_what_is_not_gzip_is_named(written):
-    with pytest.raises(ElmoFastError, match=r"in\.gz: damaged gzip"):
-        sentences(written(b"plain text", "in.gz"))
+    for data in (whole[: len(whole) // 2], b"plain text"):
+        with pytest.raises(ElmoFastError, match=r"in\.gz: damaged gzip"):
+            sentences(written(data, "in.gz"))
 
 
 def test_missing_file_is_an_os_error(tmp_path):

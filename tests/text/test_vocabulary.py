@@ -85,12 +85,6 @@ def test_a_name_in_gz_is_really_compressed(tmp_path):
     assert Vocabulary.read(tmp_path / "v.gz").words == vocabulary.words
 
 
-def test_token_ids_as_bilm_tfs_token_batcher():
-    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "a"])
-    assert vocabulary.batch_to_token_ids([["a", "x"], []]).tolist() == [[1, 4, 3, 2], [1, 2, 0, 0]]
-    assert vocabulary.batch_to_token_ids([]).shape == (0, 0)
-
-
 def test_marks_of_unknown_words_in_a_text_are_hinted_at():
     counts = Counter({"<unk>": 3, "<UNK>": 1, "the": 16})
     own, others = unknown_hints(Vocabulary.build(counts), counts.__getitem__, counts.total())

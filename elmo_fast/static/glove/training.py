@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -98,7 +98,6 @@ def train_glove(
         dimension=dimension, min_count=min_count, epochs=epochs, max_vocab_size=max_vocab_size, threads=threads
     )
     tell = progress or (lambda stage, done, total: None)
-    steps = {"learning_rate": learning_rate, "x_max": x_max, "alpha": alpha}
     with torch_threads(threads):
         parts, numbers, vocabulary = words_to_count(text, min_count, max_vocab_size, tokenizer)
         counts = cooccurrences(
@@ -124,9 +123,14 @@ def train_glove(
         weights = GloveWeights(*((torch.rand(*shape, generator=draw) - 0.5) / dimension for shape in shapes))
         squares = GloveWeights(*(torch.ones_like(table) for table in weights))
         for number in range(1, epochs + 1):
-            start, total = time.monotonic(), 0.0
-            for done, loss in _fit(counts, weights, squares, steps):
-                total += loss
+            start, total, done = time.monotonic(), 0.0, 0
+            for rows, columns, values in zip(*(column.split(SLICE) for column in counts), strict=True):
+                loss = glove_(
+                    rows, columns, values, weights, squares, learning_rate=learning_rate, x_max=x_max, alpha=alpha
+                ).item()
+                if not np.isfinite(loss):
+                    raise ElmoFastError(f"the loss became {loss}; give a learning_rate below {learning_rate}")
+                total, done = total + loss, done + len(rows)
                 tell("training", (number - 1) * count + done, epochs * count)
             seconds = time.monotonic() - start
             if report is not None:
@@ -162,16 +166,3 @@ def words_to_count(
 def _named(text: Text) -> str:
     """Return the name of a text in errors."""
     return os.fspath(text) if isinstance(text, str | os.PathLike) else "the text"
-
-
-def _fit(
-    entries: Cooccurrences, weights: GloveWeights, squares: GloveWeights, steps: dict[str, Any]
-) -> Iterator[tuple[int, float]]:
-    """Make a pass; yield how many entries are done, and the loss of the last ones."""
-    done = 0
-    for rows, columns, values in zip(*(column.split(SLICE) for column in entries), strict=True):
-        loss = glove_(rows, columns, values, weights, squares, **steps).item()
-        if not np.isfinite(loss):
-            raise ElmoFastError(f"the loss became {loss}; give a learning_rate below {steps['learning_rate']}")
-        done += len(rows)
-        yield done, loss

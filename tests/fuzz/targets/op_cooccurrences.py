@@ -22,11 +22,7 @@ def _count(rng):
     parts = [whole(rng, (size(rng, 60),), 50, dtype=torch.int32) for _ in range(rng.randrange(4))]
     of_number = whole(rng, (rng.choice((50, 50, 10)),), words, low=-2, dtype=torch.int32)
     window = rng.choice((10, 1, 2, 20, 21, 255, 0, 256))
-    options = {
-        "symmetric": rng.random() < 0.5,
-        "distance_weighting": rng.random() < 0.6,
-        "memory": rng.choice((1 << 20, 1 << 30)),
-    }
+    options = {"symmetric": rng.random() < 0.5, "memory": rng.choice((1 << 20, 1 << 30))}
     found = []
     for extension in (_native.C, None):
         with may_refuse(), unittest.mock.patch.object(_native, "C", extension):
