@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from benchmarks import gpu_rivals as rivals
-from benchmarks.models import words_of_step
+from benchmarks.inputs import words_of_step
 from benchmarks.op_calls import differentiated
 from elmo_fast import batch_to_ids, ops
 from elmo_fast.modules import BiLM, CharacterEncoder, ElmoEmbedder
