@@ -114,19 +114,6 @@ def test_vectors_of_another_width_or_of_other_words_are_refused(tmp_path):
         taught(tmp_path, input="vectors", vectors_file=str(vectors), save_dir=str(tmp_path / "b"))
 
 
-def test_init_from_keeps_the_vectors_of_known_words_under_their_new_ids(tmp_path):
-    first = taught(tmp_path, input="words")
-    (tmp_path / "new.txt").write_text("\n".join(["sheep", *reversed(first.vocabulary.words)]) + "\n")
-    said = []
-    again = {"save_dir": str(tmp_path / "again"), "vocab_file": str(tmp_path / "new.txt"), "learning_rate": 1e-9}
-    second = taught(tmp_path, said.append, init_from=str(first.folder), max_steps=1, **again)
-    assert any("the architecture is that of" in line and "input" in line for line in said)
-    tables = [run.model.bilm.encoder.weight for run in (first, second)]
-    ids = [run.vocabulary.id("cat") + 1 for run in (first, second)]
-    torch.testing.assert_close(tables[0][ids[0]], tables[1][ids[1]])
-    assert tables[1][second.vocabulary.id("sheep") + 1].abs().max() <= (6 / (len(second.vocabulary) + WIDTH)) ** 0.5
-
-
 def test_memory_and_weights_of_the_plan_are_of_the_table(tmp_path):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(124_997))]) + "\n")
