@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from elmo_fast.checkpoints import saved_steps
+from elmo_fast.corpus import prepare
 from elmo_fast.pretrain import trainer as trainer_module
 from elmo_fast.pretrain.checkpoint import find_vocabulary_file, read_training_state
 from elmo_fast.pretrain.evaluate import Perplexity
@@ -126,12 +127,12 @@ def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, 
     assert (state.best.worse, state.best.step) == (0, 3)
 
 
-def test_a_dry_run_measures_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch):
-    from elmo_fast.corpus import prepare
-
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_dry_run_measures_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch, prepared):
     config = toy_config(tmp_path, max_steps=3000, n_epochs=10**4)
-    prepare(config.data.train_prefix, tmp_path / "corpus", min_count=1)
-    config.data.train_prefix = str(tmp_path / "corpus")
+    if prepared:
+        prepare(config.data.train_prefix, tmp_path / "corpus", min_count=1)
+        config.data.train_prefix = str(tmp_path / "corpus")
     before, lines = sorted(tmp_path.rglob("*")), []
     dry_run(config, report=lines.append)
     speed = next(line for line in lines if line.startswith("speed "))

@@ -36,13 +36,6 @@ def taught(folder, loss, **changes):
     return pretrain(toy_config(folder, loss=loss, **changes), report=quiet)
 
 
-def lines_of(**changes):
-    """What a dry run of the toy text says."""
-    said = []
-    dry_run(toy_config(**changes), report=said.append)
-    return said
-
-
 def test_counts_are_of_what_both_directions_predict():
     """Words outside the vocabulary are <UNK>, a sentence's end </S> or <S>; a word that never occurs counts as one."""
     corpus = toy_corpus()
@@ -229,26 +222,33 @@ def test_init_from_keeps_what_can_be_kept(tmp_path, loss):
     )
 
 
-def test_the_plan_tells_the_loss_its_table_memory_and_work(tmp_path):
-    """Rows of the table and FLOP a token: V - 1 inner nodes and log2(V) products, V + 1 with all words drawn."""
+@pytest.mark.parametrize(
+    ("loss", "products", "rows"),
+    [
+        ("sampled_softmax", 51, 1024),
+        ("negative_sampling", 51, 1024),
+        ("hierarchical_softmax", 10, 1023),
+        ("full_softmax", 1024, 1024),
+    ],
+)
+def test_the_plan_tells_the_loss_its_table_memory_and_work(tmp_path, loss, products, rows):
+    """Rows of the tables and FLOP a token: V - 1 inner nodes and log2(V) products, V + 1 with all words drawn."""
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(1021))]) + "\n")
     (tmp_path / "train.txt").write_text("w1 w2\n")
-    found = {}
-    for loss in LOSSES:
-        said = lines_of(
-            train_prefix=str(tmp_path / "train.txt"), save_dir=str(tmp_path), vocab_file=str(vocabulary), loss=loss,
-            n_negative_samples_batch=50,
-        )  # fmt: skip
-        line = next(line for line in said if line.startswith("loss "))
-        assert loss in line
-        found[loss] = float(line.rsplit(", ", 1)[1].split()[0])
-    assert found == {
-        "sampled_softmax": pytest.approx(12 * 51 * 8 / 1e6, abs=0.006),
-        "negative_sampling": pytest.approx(12 * 51 * 8 / 1e6, abs=0.006),
-        "hierarchical_softmax": pytest.approx(12 * 10 * 8 / 1e6, abs=0.006),
-        "full_softmax": pytest.approx(12 * 1024 * 8 / 1e6, abs=0.006),
-    }
+    said = []
+    config = toy_config(
+        train_prefix=str(tmp_path / "train.txt"), save_dir=str(tmp_path), vocab_file=str(vocabulary), loss=loss,
+        n_negative_samples_batch=50, input="words", projection_dim=1000, dim=1000, n_layers=1,
+    )  # fmt: skip
+    dry_run(config, report=said.append)
+    (line,) = (line for line in said if line.startswith("loss "))
+    assert loss in line
+    assert float(line.rsplit(", ", 1)[1].split()[0]) == pytest.approx(12 * products * 1000 / 1e6, abs=0.006)
+    # Both directions of a layer, without a projection to as many units as it has cells; a vector for each word.
+    bilm = 2 * (2 * 4000 * 1000 + 4000) + 1025 * 1000
+    sizes = f"{bilm / 1e6:.2f}M weights in the biLM, {rows * 1001 / 1e6:.2f}M in the softmax over 1,024 words"
+    assert f"reads words | {sizes}" in said[0]
     assert LOSS_CLASSES["hierarchical_softmax"].max_rows_used(1024, 50, 3) == math.ceil(2 * 3 * 10)
     assert LOSS_CLASSES["full_softmax"].max_rows_used(1024, 50, 3) == 1024
 

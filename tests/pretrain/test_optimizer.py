@@ -1,4 +1,4 @@
-"""AdaGrad and the clip against plain dense formulas written out here.
+"""The clip and the optimizers' steps; tests/ops hold AdaGrad's updates to the formula, test_step.py a whole step.
 
 backend "auto" is the CPU's own way; with a backend named everything goes as on a GPU: norm and clip stay on the device.
 """
@@ -33,37 +33,6 @@ def on_its_device(request):
 
 def sparse(ids: list[int], rows: torch.Tensor, size: int) -> torch.Tensor:
     return torch.sparse_coo_tensor(torch.tensor([ids]), rows, (size, *rows.shape[1:]), check_invariants=True)
-
-
-def dense_adagrad(weight, accumulator, gradient, learning_rate):
-    """The formula on everything: a += g²; w -= lr·g / √a."""
-    accumulator = accumulator + gradient**2
-    return weight - learning_rate * gradient / accumulator.sqrt(), accumulator
-
-
-@every
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", [(5, 3), (7,)])
-def test_several_steps_equal_the_dense_formula(backend, dtype, shape):
-    """Rows that repeat within a step are summed before squaring; rows that are absent do not move at all."""
-    if backend == "triton" and dtype == torch.float64:
-        pytest.skip("the Triton kernels take float32 tensors")
-    size = shape[0]
-    start = torch.randn(shape, dtype=dtype)
-    table, matrix = Parameter(start.clone()), Parameter(start.clone())
-    optimizer = AdaGrad([table, matrix], learning_rate=0.3, initial_accumulator_value=0.5, backend=backend)
-    weight, accumulator = start.clone(), torch.full(shape, 0.5, dtype=dtype)
-    for ids in ([3, 1, 3, 3], [1], [4, 4, 0]):
-        rows = torch.randn((len(ids), *shape[1:]), dtype=dtype)
-        table.grad = sparse(ids, rows, size)
-        matrix.grad = table.grad.to_dense()
-        weight, accumulator = dense_adagrad(weight, accumulator, matrix.grad, 0.3)
-        optimizer.step()
-    torch.testing.assert_close(table.data, weight)
-    torch.testing.assert_close(matrix.data, weight)
-    torch.testing.assert_close(optimizer.state[table]["sum"], accumulator)
-    assert torch.equal(table.data[2], start[2])
-    assert torch.equal(optimizer.state[table]["sum"][2], torch.full(shape[1:], 0.5, dtype=dtype))
 
 
 def trained(backend, **more):
