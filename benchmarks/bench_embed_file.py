@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from benchmarks import models
+from benchmarks.inputs import write_weights
 from benchmarks.machine import ROOT
 
 LINES = {"small": 50_000, "original": 1000}
@@ -26,7 +26,7 @@ def inputs(text, quick, tmp_path_factory):
     folders = {}
     for architecture, lines in LINES.items():
         folder = folders[architecture] = tmp_path_factory.mktemp(architecture)
-        models.write_weights("small" if quick else architecture, folder)
+        write_weights("small" if quick else architecture, folder)
         lines = text.repeated(lines // (20 if quick else 1))
         lines.write(folder / "lines.txt")
         for half in range(2):

@@ -5,6 +5,7 @@ clock is the host's around a synchronized device, each side in turn. `pytest ben
 it on a CPU with Triton's interpreter, if it is set up; those figures mean nothing.
 """
 
+import copy
 import functools
 import gc
 import math
@@ -12,10 +13,9 @@ import math
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from benchmarks import gpu_rivals as rivals
-from benchmarks.models import words_of_step
+from benchmarks.inputs import words_of_step
 from benchmarks.op_calls import differentiated
 from elmo_fast import batch_to_ids, ops
 from elmo_fast.modules import BiLM, CharacterEncoder, ElmoEmbedder
@@ -54,15 +54,27 @@ def _free_memory():
         torch.cuda.empty_cache()
 
 
-def relative_error(result, truth):
-    """Return the largest relative rms error of the tensors that both have; raises on NaN or another shape."""
+def relative_error(results, truths):
+    """Return the largest relative rms error; raises on NaN or another shape."""
     worst = 0.0
-    for name, expected in truth.items():
-        actual = result[name].double()
-        assert torch.isfinite(actual).all(), f"{name} has NaN or infinity"
-        assert actual.shape == expected.shape, f"{name}: shape {actual.shape}, expected {expected.shape}"
-        worst = max(worst, ((actual - expected).norm() / expected.norm().clamp_min(1e-30)).item())
+    for number, (result, truth) in enumerate(zip(results, truths, strict=True)):
+        assert torch.isfinite(result).all(), f"result {number} has NaN or infinity"
+        assert result.shape == truth.shape, f"result {number}: shape {result.shape}, expected {truth.shape}"
+        worst = max(worst, ((result.double() - truth).norm() / truth.norm().clamp_min(1e-30)).item())
     return worst
+
+
+def call_of(function, tensors, dtype, train=True):
+    """Return a call of function(*tensors) in one dtype and, if `train`, of its gradients."""
+    leaves = [each.detach().to(dtype).requires_grad_(train) for each in tensors]
+    return differentiated(lambda: function(*leaves), leaves, train=train)
+
+
+def results_of(call, gradients=None):
+    """Return the outputs of a call and its first gradients (None: all); of a table, the rows that were used."""
+    outputs, all_gradients = call()
+    values = [each.coalesce().values() if each.is_sparse else each for each in all_gradients[:gradients]]
+    return [each.detach().clone() for each in (outputs, *values)]
 
 
 def graph_of(call):
@@ -84,9 +96,9 @@ def compiled(function, device):
     return torch.compile(function, dynamic=False, backend="inductor" if device.type == "cuda" else "aot_eager")
 
 
-def measure(timed, device, variant, side, call, result, truth, precision, *, amount=1e3, unit="ms", against=EAGER):
-    """Check a side against float64, then time it; a side that is wrong fails."""
-    error = relative_error(result(), truth)
+def measure(timed, device, variant, side, call, results, truths, precision, *, amount=1e3, unit="ms", against=EAGER):
+    """Check a side's results against float64, then time its call; a side that is wrong fails."""
+    error = relative_error(results, truths)
     limit = TOLERANCE[precision]
     assert error <= limit, f"{variant}, {side}: relative error {error:.1e} to float64, at most {limit:.0e} is expected"
     timed.error(error, "float64, relative")
@@ -114,13 +126,6 @@ def measure(timed, device, variant, side, call, result, truth, precision, *, amo
 
 def noise(device, *shape, seed=0):
     return torch.randn(*shape, device=device, generator=torch.Generator(device).manual_seed(seed))
-
-
-def named(outputs, gradients=(), names=()):
-    """Return {"outputs": ..., "d NAME": ...} in float64."""
-    return {"outputs": outputs.detach().double()} | {
-        f"d {name}": gradient.double() for name, gradient in zip(names, gradients, strict=True)
-    }
 
 
 # ---------------------------------------------------------------- a training step
@@ -197,12 +202,12 @@ class TrainStep:
     def losses(self, model, draw, dtype):
         """Return the mean loss per direction in plain torch; products in `dtype` by autocast, or all in float64."""
         exact, device = dtype == torch.float64, self.device
-        tokens, lstm = rivals.EncoderWeights.of(model.bilm._token_embedder), model.bilm._elmo_lstm
+        weights, lstm = rivals.encoder_weights(model.bilm._token_embedder), model.bilm._elmo_lstm
         with torch.autocast(
             self.device.type, torch.bfloat16 if exact else dtype, enabled=dtype in (torch.bfloat16, torch.float16)
         ):
             both = [
-                rivals.encode(self.characters(ids.flatten().to(device)), tokens).unflatten(0, (-1, self.steps))
+                rivals.encode(self.characters(ids.flatten().to(device)), *weights).unflatten(0, (-1, self.steps))
                 for ids in self.batch.types
             ]
             for i, pair in enumerate(zip(lstm.forward_layers, lstm.backward_layers, strict=True)):
@@ -214,14 +219,10 @@ class TrainStep:
             )
 
     def loss(self, model, hidden, targets, *, offset):
-        words = len(model.softmax_bias)
-        sampled, tries = ops.log_uniform_sample(self.samples, words, seed=0, offset=offset)
-        ids = torch.cat([targets.flatten(), sampled.to(self.device)])
-        expected = ops.log_expected_counts(ids, tries.to(self.device), self.samples, words)
-        rows = F.embedding(ids, model.softmax_weight, sparse=True)
-        offsets = model.softmax_bias[ids] - expected.to(model.softmax_bias.dtype)
-        count = targets.numel()
-        return rivals.sampled_losses(hidden.flatten(0, 1), rows[:count], rows[count:], offsets, ids).mean()
+        sampled, tries = ops.log_uniform_sample(self.samples, self.words, seed=0, offset=offset)
+        ids, hidden = torch.cat([targets.flatten(), sampled.to(self.device)]), hidden.flatten(0, 1)
+        table = model.softmax_weight, model.softmax_bias
+        return rivals.sampled_softmax(hidden, *table, ids, self.samples, tries.to(self.device)).mean()
 
     def truth(self):
         with torch.no_grad():
@@ -238,8 +239,7 @@ def bench_train_step(timed, device, precision, text, rows, words, side):
     measure(
         timed, device, f"training step, {rows} x {STEPS}, {words:,} words", side,
         lambda: [step() for _ in range(together)],  # as the trainer takes them: nothing waits for a step's result
-        lambda: {"losses": first}, {"losses": problem.truth()}, precision, amount=together * rows * STEPS,
-        unit="positions/s",
+        [first], [problem.truth()], precision, amount=together * rows * STEPS, unit="positions/s",
     )  # fmt: skip
 
 
@@ -269,21 +269,10 @@ def bench_embed(timed, device, precision, text, batch, side):
         eager = rivals.EagerBiLM(model, getattr(torch, precision), functools.partial(compiled, device=device))
         calls[COMPILED] = lambda: eager(ids)
     call = torch.no_grad()(calls[ELMO_FAST if side == GRAPH else side])
-    result = lambda: {f"layer {i}": layer.double() for i, layer in enumerate(call())}  # noqa: E731
     with torch.no_grad():
-        truth = {f"layer {i}": layer for i, layer in enumerate(exact(ids)["activations"])}
-    measure(
-        timed,
-        device,
-        f"embed, {batch} x {length}",
-        side,
-        call,
-        result,
-        truth,
-        precision,
-        amount=size * length,
-        unit="tokens/s",
-    )
+        truth = exact(ids)["activations"]
+    how = {"amount": size * length, "unit": "tokens/s"}
+    measure(timed, device, f"embed, {batch} x {length}", side, call, call(), truth, precision, **how)
 
 
 @pytest.mark.turns(3)
@@ -303,28 +292,20 @@ def bench_embedder(timed, device, precision, text):
 
 @functools.lru_cache(1)
 def lstm_problem(device, quick, batch, train):
-    """Weights and input of a layer, small enough for no clip to bite (cuDNN has none), and the float64 result."""
+    """Input and weights of a layer, small enough for no clip to bite (cuDNN has none), and the float64 result."""
     steps, size, cells = (3, 8, 16) if quick else (STEPS, 512, 4096)
     shapes = ((4 * cells, size), (4 * cells, size), (4 * cells,), (size, cells))
     weights = [
-        LSTMWeights(*(noise(device, *s, seed=9 * d + i).clamp(-1, 1) * cells**-0.5 for i, s in enumerate(shapes)))
-        for d in range(2)
+        noise(device, *s, seed=9 * d + i).clamp(-1, 1) * cells**-0.5 for d in range(2) for i, s in enumerate(shapes)
     ]
-    x = noise(device, batch, steps, size)
-    call, leaves = lstm_call(
-        x, weights, torch.float64, train, lambda x, w: projected_lstm(x, w, backend="reference")[0]
-    )
-    outputs, gradients = call()
-    return x, weights, named(outputs, gradients[:2], leaves[: len(gradients)])
+    tensors = [noise(device, batch, steps, size), *weights]
+    exact = layer_of(lambda x, w: projected_lstm(x, w, backend="reference")[0])
+    return tensors, results_of(call_of(exact, tensors, torch.float64, train), 3)
 
 
-def lstm_call(x, weights, dtype, train, function):
-    """(the call, names of the first two gradients) of function([x, x], weights) in one dtype"""
-    x = x.detach().to(dtype).requires_grad_(train)
-    weights = [rivals.in_dtype(LSTMWeights(*(t.requires_grad_(train) for t in w)), dtype) for w in weights]
-    (w_ih, w_hh, *rest), other = weights
-    leaves = [x, w_hh, w_ih, *rest, *other]
-    return differentiated(lambda: function([x, x], weights), leaves, train=train), ["inputs", "weight_hh"]
+def layer_of(function):
+    """Return function([x, x], weights of two directions) as a function of tensors."""
+    return lambda x, *w: function([x, x], [LSTMWeights(*w[:4]), LSTMWeights(*w[4:])])
 
 
 @pytest.mark.turns(2)
@@ -332,28 +313,22 @@ def lstm_call(x, weights, dtype, train, function):
 @pytest.mark.parametrize("side", [*SIDES, CUDNN])
 def bench_lstm(timed, device, precision, batch, train, side):
     """One layer, both directions over one input, 20 steps, the inputs' product included."""
-    dtype, rows = getattr(torch, precision), 3 if timed.quick else batch
-    x, weights, truth = lstm_problem(device, timed.quick, rows, train)
+    dtype = getattr(torch, precision)
+    tensors, truth = lstm_problem(device, timed.quick, 3 if timed.quick else batch, train)
     if side == CUDNN:
-        lstm, leaf = rivals.cudnn_lstm(weights, dtype), x.detach().to(dtype).requires_grad_(train)
-        others = [w for w in lstm.parameters() if w is not lstm.weight_hh_l0]
-        forward = lambda: torch.stack(lstm(leaf)[0].chunk(2, dim=-1))  # noqa: E731
-        call = differentiated(forward, [leaf, lstm.weight_hh_l0, *others], train=train)
+        lstm = rivals.cudnn_lstm([LSTMWeights(*tensors[1:5]), LSTMWeights(*tensors[5:])], dtype, train)
+        x, first = tensors[0].to(dtype, copy=True).requires_grad_(train), [lstm.weight_ih_l0, lstm.weight_hh_l0]
+        others = [w for w in lstm.parameters() if all(w is not each for each in first)]
+        forward = lambda: torch.stack(lstm(x)[0].chunk(2, dim=-1))  # noqa: E731
+        call = differentiated(forward, [x, *first, *others], train=train)
+    elif side in (EAGER, COMPILED):
+        hoisted = {"cell": compiled(rivals.lstm_cell, device), "hoist": True} if side == COMPILED else {}
+        call = call_of(layer_of(functools.partial(rivals.lstm_loop, **hoisted)), tensors, dtype, train)
     else:
-        functions = {
-            EAGER: rivals.lstm_loop,
-            COMPILED: functools.partial(rivals.lstm_loop, cell=compiled(rivals.lstm_cell, device), hoist=True),
-        }
         fused = lambda x, w: projected_lstm(x, w, precision=precision)[0]  # noqa: E731
-        kind = torch.float32 if side in (ELMO_FAST, GRAPH) else dtype
-        call, _ = lstm_call(x, weights, kind, train, functions.get(side, fused))
-
-    def result():
-        outputs, gradients = call()
-        return named(outputs, gradients[:2], ["inputs", "weight_hh"][: len(gradients)])
-
+        call = call_of(layer_of(fused), tensors, torch.float32, train)
     variant = f"LSTM layer, {batch} x {STEPS}, {'forward + backward' if train else 'forward'}"
-    measure(timed, device, variant, side, call, result, truth, precision, against=CUDNN)
+    measure(timed, device, variant, side, call, results_of(call, 3), truth, precision, against=CUDNN)
 
 
 @pytest.mark.turns(2)
@@ -370,28 +345,25 @@ def bench_encoder(timed, device, precision, text, unique, side):
     spread(encoder)
     encoder.unique_words = unique
 
-    def call_of(ids, dtype, encode=None):
+    def encoder_call(ids, dtype, encode=None):
         if encode is None:
-            weights, function, leaves = rivals.EncoderWeights.of(encoder), encoder.encode, list(encoder.parameters())
+            module, function = encoder, encoder.encode
         else:
-            weights = rivals.in_dtype(rivals.EncoderWeights.of(encoder), dtype)
-            function = lambda words: encode(words, weights)  # noqa: E731
-            leaves = [t for part in weights for t in (part if isinstance(part, list) else [part])]
-        first = [weights.projection, weights.highways[0]]
-        leaves = [*first, *(leaf for leaf in leaves if all(leaf is not each for each in first))]
-        return differentiated(lambda: function(ids), leaves), lambda call: named(
-            call[0], call[1][:2], ["projection", "highway"]
-        )
+            module = copy.deepcopy(encoder).to(dtype)
+            weights = rivals.encoder_weights(module)
+            function = lambda words: encode(words, *weights)  # noqa: E731
+        first = [module._projection.weight, module._highways.layers[0].weight]
+        others = [weight for weight in module.parameters() if all(weight is not each for each in first)]
+        return differentiated(lambda: function(ids), [*first, *others])
 
-    dtype = getattr(torch, precision)
     encode = {EAGER: rivals.encode, COMPILED: compiled(rivals.encode, device)}.get(side)
-    check, read = call_of(ids[:checked], dtype, encode)
-    truth, read_truth = call_of(ids[:checked], torch.float64, rivals.encode)
-    call, _ = call_of(ids, dtype, encode)
+    dtype = getattr(torch, precision)
+    truth = results_of(encoder_call(ids[:checked], torch.float64, rivals.encode), 2)
+    results = results_of(encoder_call(ids[:checked], dtype, encode), 2)
     if side == GRAPH and unique:
         pytest.skip("distinct words have a shape that depends on values")
     variant = f"char encoder, forward + backward, {count} tokens, {'as trained' if unique else 'every token'}"
-    measure(timed, device, variant, side, call, lambda: read(check()), read_truth(truth()), precision)
+    measure(timed, device, variant, side, encoder_call(ids, dtype, encode), results, truth, precision)
 
 
 @pytest.mark.turns(2)
@@ -400,31 +372,14 @@ def bench_encoder(timed, device, precision, text, unique, side):
 def bench_scalar_mix(timed, device, train, side):
     """Three layers of what 1024 x 20 tokens give, float32."""
     rows, width = (10, 8) if timed.quick else (1024 * 22, 1024)
-    inputs = [
-        *(noise(device, rows, width, seed=i) for i in range(3)),
-        noise(device, 3, seed=3),
-        noise(device, 1).abs() + 0.5,
-    ]
-    fused = lambda layers, scalars, gamma: scalar_mix(layers, scalars[None], gamma)[0]  # noqa: E731
-    functions = {
-        ELMO_FAST: fused,
-        GRAPH: fused,
-        EAGER: rivals.scalar_mix,
-        COMPILED: compiled(rivals.scalar_mix, device),
-    }
-
-    def call_of(function, dtype):
-        *layers, scalars, gamma = leaves = [t.detach().to(dtype).requires_grad_(train) for t in inputs]
-        return differentiated(lambda: function(layers, scalars, gamma), leaves, train=train)
-
-    def read(call):
-        outputs, gradients = call()
-        return named(outputs, gradients, [str(i) for i in range(len(gradients))])
-
-    call = call_of(functions[side], torch.float32)
-    truth = read(call_of(rivals.scalar_mix, torch.float64))
+    layers = [noise(device, rows, width, seed=i) for i in range(3)]
+    tensors = [noise(device, 3, seed=3), noise(device, 1).abs() + 0.5, *layers]
+    fused = lambda scalars, gamma, *layers: scalar_mix(layers, scalars[None], gamma)[0]  # noqa: E731
+    function = {EAGER: rivals.scalar_mix, COMPILED: compiled(rivals.scalar_mix, device)}.get(side, fused)
+    call = call_of(function, tensors, torch.float32, train)
+    truth = results_of(call_of(rivals.scalar_mix, tensors, torch.float64, train))
     variant = f"scalar mix of 3 x [{rows}, {width}], {'forward + backward' if train else 'forward'}"
-    measure(timed, device, variant, side, call, lambda: read(call), truth, "float32")
+    measure(timed, device, variant, side, call, results_of(call), truth, "float32")
 
 
 LOSSES = [
@@ -442,14 +397,15 @@ def bench_losses(timed, device, precision, op, rows, side):
     """Forward and backward to hidden states and the used rows of a table of 793,471 words."""
     rows, words, samples, size = (6, 100, 10, 8) if timed.quick else (rows, 793_471, 8192, 512)
     problem = rivals.LossProblem(op, device, rows, words, samples, size)
+    plain = functools.partial(problem.plain, core=problem.core)
     if side in (ELMO_FAST, GRAPH):
-        call, read = problem.ours(precision)
+        call = call_of(functools.partial(problem.fused, precision=precision), problem.tensors, torch.float32)
     else:
-        core = compiled(problem.core, device) if side == COMPILED else problem.core
-        call, read = problem.plain(getattr(torch, precision), core)
-    truth_call, read_truth = problem.plain(torch.float64, problem.core)
+        function = functools.partial(plain, core=compiled(problem.core, device)) if side == COMPILED else plain
+        call = call_of(function, problem.tensors, getattr(torch, precision))
+    truth = results_of(call_of(plain, problem.tensors, torch.float64), 2)
     variant = f"{op}, forward + backward, {rows} rows"
-    measure(timed, device, variant, side, call, lambda: read(call()), read_truth(truth_call()), precision)
+    measure(timed, device, variant, side, call, results_of(call, 2), truth, precision)
 
 
 @pytest.mark.turns(2)
@@ -472,14 +428,12 @@ def bench_adagrad(timed, device, kind, side):
         weights = [nn.Parameter(torch.ones(words, size, device=device))]
         gradient = torch.sparse_coo_tensor(ids[None], noise(device, count, size), (words, size), check_invariants=False)
         weights[0].grad = gradient if side == ELMO_FAST else gradient.to_dense()
-    truth = {}
-    for i, weight in enumerate(weights):
-        gradient = weight.grad.to_dense().double()
-        truth[str(i)] = weight.detach().double() - 0.2 * gradient / (1 + gradient.square()).sqrt()
+    gradients = [weight.grad.to_dense().double() for weight in weights]
+    truth = [w.detach().double() - 0.2 * g / (1 + g.square()).sqrt() for w, g in zip(weights, gradients, strict=True)]
     if side == ELMO_FAST:
         optimizer = AdaGrad(weights, 0.2, 1.0)
     else:
         optimizer = torch.optim.Adagrad(weights, lr=0.2, initial_accumulator_value=1.0, eps=0.0, foreach=True)
     optimizer.step()
-    first = {str(i): weight.detach().double() for i, weight in enumerate(weights)}
-    measure(timed, device, f"AdaGrad, {kind}", side, optimizer.step, lambda: first, truth, "float32")
+    first = [weight.detach().clone() for weight in weights]
+    measure(timed, device, f"AdaGrad, {kind}", side, optimizer.step, first, truth, "float32")

@@ -6,7 +6,7 @@ Each sentence starts from zero states. An error is the RMS of the difference ove
 import numpy as np
 import pytest
 
-from benchmarks import texts
+from benchmarks import inputs
 from elmo_fast.corpus import open_corpus, prepare, read_corpus
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.op_choices import INFERENCE_PRECISIONS
@@ -17,15 +17,15 @@ from elmo_fast.pretrain.run import pretrain
 from elmo_fast.tasks import TaskConfig, train_task
 
 MINUTES, SENTENCES, SEEDS = 5.0, 300, 3
-TREEBANK = texts.SHARED / "data" / "ewt"
+TREEBANK = inputs.SHARED / "data" / "ewt"
 
 
 @pytest.fixture(scope="module")
 def model(text, quick, tmp_path_factory):
     """The preset tiny, trained for some minutes: (its folder, vectors of held-out sentences in float32, the text)"""
     folder, cut = tmp_path_factory.mktemp("precision"), len(text.sentences) * 9 // 10
-    texts.Text(text.sentences[:cut], "").write(folder / "train.txt")
-    texts.Text(text.sentences[cut:], "").write(folder / "heldout.txt")
+    inputs.Text(text.sentences[:cut], "").write(folder / "train.txt")
+    inputs.Text(text.sentences[cut:], "").write(folder / "heldout.txt")
     config = load_preset("tiny")
     prepare(str(folder / "train.txt"), folder / "corpus", min_count=config.data.min_count)
     config.data.train_prefix = str(folder / "corpus")

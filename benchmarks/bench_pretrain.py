@@ -2,7 +2,7 @@
 
 Plain torch is the reference backend of every op, a dense gradient of the softmax table and torch's own AdaGrad. Both
 sides start from equal weights, read the same rows and sample the same negatives and dropout masks, so their curves can
-be laid over each other. The text is `train-*.txt` next to the default text of benchmarks/texts.py, the held-out text
+be laid over each other. The text is `train-*.txt` next to the default text of benchmarks/inputs.py, the held-out text
 that one.
 """
 
@@ -12,7 +12,7 @@ import shutil
 import pytest
 import torch
 
-from benchmarks import texts
+from benchmarks import inputs
 from benchmarks.machine import ROOT
 from elmo_fast.corpus import open_corpus, prepare, read_corpus
 from elmo_fast.pictures import draw_curves
@@ -65,7 +65,7 @@ def metrics():
 
 @pytest.mark.parametrize("side", SIDES)
 def bench_run(timed, side, metrics, request, tmp_path, monkeypatch):
-    heldout = request.config.getoption("text") or texts.DEFAULT
+    heldout = request.config.getoption("text") or inputs.DEFAULT
     if not heldout.is_file():
         pytest.skip(f"the text is absent ({heldout.name} and train-*.txt next to it)")
     prepare(str(heldout.parent / ("train-00.txt" if timed.quick else "train-*.txt")), tmp_path / "corpus", min_count=3)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.texts import DEFAULT
+from benchmarks.inputs import DEFAULT
+from benchmarks.op_calls import glove_weights
 from elmo_fast.static import (
     Vectors,
     evaluate_analogies,
@@ -23,7 +24,7 @@ from elmo_fast.static import (
 )
 from elmo_fast.static.cooccurrences import cooccurrences
 from elmo_fast.static.evaluation import bundled
-from elmo_fast.static.glove import GloveWeights, glove_
+from elmo_fast.static.glove import glove_
 from elmo_fast.static.glove.training import words_to_count
 from elmo_fast.static.neighbours import unit_rows
 from elmo_fast.token_files import CacheFile, writing_cache_file
@@ -61,9 +62,7 @@ def bench_glove(timed, counts, side):
     amount = 200 if side == "plain torch" else min(10_000 if timed.quick else 2_000_000, len(entries.rows))
     order = torch.randperm(len(entries.rows), generator=torch.Generator().manual_seed(0))[:amount]
     columns = [column[order] for column in entries]
-    shapes = (num_words, DIMENSION), (num_words, DIMENSION), (num_words,), (num_words,)
-    weights = GloveWeights(*((torch.rand(*shape) - 0.5) / DIMENSION for shape in shapes))
-    squares = GloveWeights(*(torch.ones(*shape) for shape in shapes))
+    weights, squares = glove_weights(num_words, DIMENSION, 0.5 / DIMENSION)
     torch.set_num_threads(THREADS.get(side, 1))
     backend = "reference" if side == "plain torch" else "native"
     call = lambda: glove_(*columns, weights, squares, backend=backend)  # noqa: E731

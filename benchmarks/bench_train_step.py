@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import texts
-from benchmarks.models import words_of_step
+from benchmarks import inputs
+from benchmarks.inputs import words_of_step
 from elmo_fast.checkpoints import LOSSES
 from elmo_fast.corpus import encode
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, load_preset
@@ -113,7 +113,7 @@ def bench_vocabulary(timed, side):
 @functools.cache
 def trainer_of_loss(path, quick, **changes):
     """(a trainer of the preset tiny on nine tenths of the text, the rest of it)"""
-    sentences = texts.read(path).sentences
+    sentences = inputs.read_text(path).sentences
     cut = len(sentences) * 9 // 10
     training, heldout = sentences[:cut], sentences[cut:]
     vocabulary = Vocabulary.build(count_words(training), load_preset("tiny").data.min_count)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import machine, texts
+from benchmarks import inputs, machine
 from elmo_fast.errors import PerformanceWarning
 from tests.extension import refuse_old_extension
 
@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--quick", action="store_true", help="toy sizes, to see that the benchmarks run")
     group.addoption("--case", nargs="+", help="run these cases only: NAME of bench_NAME.py, or of a mark case(NAME)")
     group.addoption("--turns", type=int, help="turns of each comparison; default: what each benchmark asks for")
-    group.addoption("--text", type=pathlib.Path, help="one sentence per line; default: see benchmarks/texts.py")
+    group.addoption("--text", type=pathlib.Path, help="one sentence per line; default: see benchmarks/inputs.py")
     group.addoption("--device", default="cpu", help="device of bench_gpu.py: cuda, or cpu with --quick")
     group.addoption(
         "--peer-python",
@@ -154,10 +154,5 @@ def quick(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="session")
-def text(request: pytest.FixtureRequest) -> texts.Text:
-    return texts.read(request.config.getoption("text"))
-
-
-@pytest.fixture(scope="session")
-def peer_python(request: pytest.FixtureRequest) -> str | None:
-    return request.config.getoption("peer_python")
+def text(request: pytest.FixtureRequest) -> inputs.Text:
+    return inputs.read_text(request.config.getoption("text"))

@@ -96,7 +96,7 @@ class OpCalls:
         weights = [self.lstm_weights() for _ in range(2)]
         x = self.tensor(batch, steps, self.projection)
         lengths = torch.arange(batch) % (steps - 8) + 9  # at least 9 steps
-        return [x, *weights[0], *weights[1]], lambda: ops.projected_lstm(  # type: ignore[list-item]
+        return [x, *weights[0], *weights[1]], lambda: ops.projected_lstm(
             [x, x], weights, lengths, residual=True, **how
         )[0]
 
@@ -106,23 +106,30 @@ class OpCalls:
         scalars, gammas = self.tensor(2, 3), self.tensor(2)
         return [*layers, scalars, gammas], lambda: ops.scalar_mix(layers, scalars, gammas, backend=how["backend"])
 
-    def output_layer(self, rows: int, words: int, scale: float = 1.0) -> list[Tensor]:
-        """Hidden states [rows, D], a table [words, D] and its bias."""
+    def loss(
+        self,
+        op: Callable[..., Tensor],
+        rows: int,
+        entries: int,
+        targets: Tensor | None,
+        *more: Any,
+        scale=1.0,
+        **how: Any,
+    ) -> Call:
+        """A loss of hidden states [rows, D] over a table [entries, D] and its bias; targets: None for even ones."""
         size = self.projection
-        return [self.tensor(rows, size), self.tensor(words, size, scale=scale), self.tensor(words)]
+        inputs = [self.tensor(rows, size), self.tensor(entries, size, scale=scale), self.tensor(entries)]
+        targets = torch.randint(0, entries, (rows,)) if targets is None else targets
+        return inputs, lambda: op(inputs[0], targets, *inputs[1:], *more, **how)
 
     def sampled_softmax(self, how: How) -> Call:
         """A quarter of the rows: those of one direction."""
-        samples, tries = ops.log_uniform_sample(self.samples, self.table, seed=0)
-        inputs = hidden, weight, bias = self.output_layer(self.rows // 4, self.table)
-        targets = torch.randint(0, self.table, (len(hidden),))
-        return inputs, lambda: ops.sampled_softmax(hidden, targets, weight, bias, samples, tries, sparse=True, **how)
+        samples = ops.log_uniform_sample(self.samples, self.table, seed=0)
+        return self.loss(ops.sampled_softmax, self.rows // 4, self.table, None, *samples, sparse=True, **how)
 
     def full_softmax(self, how: How) -> Call:
         """A quarter of the rows, a fifth of the words."""
-        inputs = hidden, weight, bias = self.output_layer(self.rows // 4, self.table // 5)
-        targets = torch.randint(0, len(weight), (len(hidden),))
-        return inputs, lambda: ops.full_softmax(hidden, targets, weight, bias, **how)
+        return self.loss(ops.full_softmax, self.rows // 4, self.table // 5, None, **how)
 
     def counts(self) -> Tensor:
         """How often each word of the table occurs: by rank, as Zipf's law has it."""
@@ -130,18 +137,15 @@ class OpCalls:
 
     def negative_sampling(self, how: How) -> Call:
         """All rows."""
-        law = ops.alias_table(self.counts(), power=0.75)
-        samples = ops.alias_sample(self.samples // 8, law, seed=0)
-        inputs = hidden, weight, bias = self.output_layer(self.rows, self.table)
+        samples = ops.alias_sample(self.samples // 8, ops.alias_table(self.counts(), power=0.75), seed=0)
         targets = ops.alias_sample(self.rows, ops.alias_table(self.counts()), seed=1)
-        return inputs, lambda: ops.negative_sampling(hidden, targets, weight, bias, samples, sparse=True, **how)
+        return self.loss(ops.negative_sampling, self.rows, self.table, targets, samples, sparse=True, **how)
 
     def hierarchical_softmax(self, how: How) -> Call:
         """All rows."""
-        tree = ops.huffman_tree(self.counts())
-        inputs = hidden, weight, bias = self.output_layer(self.rows, self.table - 1, scale=0.1)
+        tree, op = ops.huffman_tree(self.counts()), ops.hierarchical_softmax
         targets = ops.alias_sample(self.rows, ops.alias_table(self.counts()), seed=1)
-        return inputs, lambda: ops.hierarchical_softmax(hidden, targets, weight, bias, tree, sparse=True, **how)
+        return self.loss(op, self.rows, self.table - 1, targets, tree, scale=0.1, sparse=True, **how)
 
     def alias_sample(self, how: How) -> Call:
         """The noise of one step; it has no gradient."""
@@ -151,13 +155,13 @@ class OpCalls:
     def adagrad(self, how: How) -> Call:
         """One update of an LSTM direction's weights, and of the table's rows that a batch used; it has no gradient."""
         weights, gradients = (list(self.lstm_weights()) for _ in range(2))
-        sums = [torch.ones_like(weight) for weight in weights]  # type: ignore[arg-type]
+        sums = [torch.ones_like(weight) for weight in weights]
         count = min(self.table, self.samples + self.rows // 4)
         table, rows = self.tensor(self.table, self.projection), self.tensor(count, self.projection)
         table_sums, ids = torch.ones_like(table), torch.randperm(self.table)[:count].sort()[0]
 
         def update() -> Tensor:
-            ops.adagrad_(weights, sums, gradients, 0.2, backend=how["backend"])  # type: ignore[arg-type]
+            ops.adagrad_(weights, sums, gradients, 0.2, backend=how["backend"])
             ops.adagrad_rows_(table, table_sums, ids, rows, 0.2, backend=how["backend"])
             return table_sums[:1]
 
@@ -175,10 +179,15 @@ class OpCalls:
         num_words, entries = self.glove_words, self.glove_entries
         rows, columns = (torch.randint(0, num_words, (entries,), dtype=torch.int32) for _ in "ij")
         values = torch.rand(entries) * 30 + 0.1
-        shapes = (num_words, 100), (num_words, 100), (num_words,), (num_words,)
-        weights = glove.GloveWeights(*(self.tensor(*shape, scale=0.005) for shape in shapes))
-        squares = glove.GloveWeights(*(torch.ones(*shape) for shape in shapes))
+        weights, squares = glove_weights(num_words, 100, 0.005)
         return [], lambda: glove.glove_(rows, columns, values, weights, squares, backend=how["backend"])
+
+
+def glove_weights(num_words: int, dimension: int, scale: float) -> tuple[glove.GloveWeights, glove.GloveWeights]:
+    """Random weights between -scale and scale, and AdaGrad's sums."""
+    shapes = (num_words, dimension), (num_words, dimension), (num_words,), (num_words,)
+    weights = glove.GloveWeights(*(torch.empty(*shape).uniform_(-scale, scale) for shape in shapes))
+    return weights, glove.GloveWeights(*map(torch.ones_like, weights))
 
 
 TOY = OpCalls(

@@ -218,7 +218,7 @@ def summary(folder: pathlib.Path = RESULTS) -> str:
     return "\n".join([*markdown("lrlrrl", *rows), "", *(f"{n}. {each}" for n, each in enumerate(machines, 1))])
 
 
-WIDTHS = {"small": 128, "original": 1024}  # 2D of the models of benchmarks/models.py
+WIDTHS = {"small": 128, "original": 1024}  # 2D of the models of benchmarks/inputs.py
 
 
 def costs(contents: list[Content]) -> str:
@@ -385,16 +385,19 @@ def written() -> dict[pathlib.Path, str]:
 def comparison(before: Content, after: Content) -> str:
     """Return the medians of two files of pytest-benchmark, and how many times faster the second is."""
     rows = [["what", "side", "before", "after", "speed-up"]]
-    old = {
-        (case, row["variant"], row["side"]): row for case, each in reduce_run(before).items() for row in each["rows"]
-    }
-    for case, each in reduce_run(after).items():
-        for row in each["rows"]:
-            if (was := old.get((case, row["variant"], row["side"]))) is not None and row["median"] and was["median"]:
-                faster = row["median"] / was["median"]
-                gain = faster if row["unit"].endswith("/s") else 1 / faster
-                medians = [f"{number(one['median'])} {row['unit']}" for one in (was, row)]
-                rows.append([row["variant"], row["side"], *medians, f"{gain:.2f}x"])
+    old, new = (
+        {
+            (case, row["variant"], row["side"]): row
+            for case, content in reduce_run(run).items()
+            for row in content["rows"]
+        }
+        for run in (before, after)
+    )
+    for key in filter(old.get, new):
+        was, now = {**old[key], "side": "before"}, {**new[key], "against": "before"}
+        if was["median"] and (gain := ratio(now, [was])) is not None:
+            medians = [f"{number(each['median'])} {each['unit']}" for each in (was, now)]
+            rows.append([*key[1:], *medians, f"{gain:.2f}x"])
     return "\n".join(markdown("llrrr", *rows))
 
 

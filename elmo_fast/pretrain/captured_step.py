@@ -42,6 +42,7 @@ class CapturedGradients:
         self.graphs = _graphs.Graphs(GRAPHS, self._captured)
         self._left: Hashable = None
         self._written: list[Tensor] = []
+        # How often anything but a step has changed weights: a graph takes their rounded copies as current.
         self._changes = 0
 
     def run(self, inputs: Any, update: Callable[[], float | Tensor]) -> tuple[Tensor, LayerStates, float | Tensor]:
@@ -49,7 +50,9 @@ class CapturedGradients:
 
         inputs: of `gradients`; update: exchanges and clips the gradients and updates the weights, returns their norm.
         """
-        device, version = inputs.types.device, (_weights.generation(), self._addresses(), self._changed_by_others())
+        device = inputs.types.device
+        self._changes += self._left != self._versions()
+        version = (_weights.generation(), self._addresses(), self._changes)
         with _graphs.pool_of(device).lock:  # the gradients are in memory that other graphs use
             replayed = self._replayed(inputs, version, device)
             sums, state = self.gradients(inputs) if replayed is None else replayed
@@ -114,8 +117,3 @@ class CapturedGradients:
 
     def _versions(self) -> Hashable:
         return tuple((weight.data_ptr(), weight._version) for weight in self.weights)
-
-    def _changed_by_others(self) -> int:
-        """Count how often anything but a step has changed weights: a graph takes their rounded copies as current."""
-        self._changes += self._left != self._versions()
-        return self._changes

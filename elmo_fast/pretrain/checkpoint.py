@@ -24,13 +24,14 @@ from elmo_fast.checkpoints import (
     step_name,
 )
 from elmo_fast.checkpoints.safetensors_folder import write_tensors
+from elmo_fast.corpus import Corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
 from elmo_fast.fields import read_json, typed
 from elmo_fast.files import flush, remove_leftovers
 from elmo_fast.manifest import check_older, check_written, writing_together
 from elmo_fast.memory import reader
 from elmo_fast.modules.elmo_lstm import LayerStates
-from elmo_fast.pretrain.config import ModelConfig
+from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel
 
 _UNFINISHED = ".unfinished-"
@@ -100,6 +101,22 @@ class RunPosition:
     loss: str = "sampled_softmax"
     best: BestEvaluation = BestEvaluation()
     exact_shards: int | None = None
+
+
+def identity(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
+    """Return the fields of RunPosition that identify a run."""
+    optimizer = config.optimizer
+    return {
+        "fingerprint": corpus.fingerprint,
+        "rows": optimizer.batch_size,
+        "unroll_steps": optimizer.unroll_steps,
+        "seed": config.run.seed,
+        "shuffle": config.data.shuffle,
+        "optimiser": optimizer.optimiser,
+        "model": dataclasses.asdict(config.model),
+        "vocabulary": corpus.vocabulary.digest,
+        "loss": optimizer.loss,
+    }
 
 
 @dataclasses.dataclass(frozen=True)

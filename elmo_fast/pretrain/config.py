@@ -14,7 +14,7 @@ from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import MIN_COUNT, PREFIX, described, field_complaints
 from elmo_fast.op_choices import Activation, Backend, Loss, Precision, Tokenizer
 
-# ruff: noqa: RUF009  (_field returns a dataclasses.field)
+# ruff: noqa: RUF009  (`described` returns a dataclasses.field)
 
 
 PRESET_FOLDER = pathlib.Path(__file__).parent / "presets"

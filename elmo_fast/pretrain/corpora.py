@@ -5,13 +5,14 @@ import pathlib
 import shutil
 import time
 from collections.abc import Callable
-from typing import NotRequired, TypedDict
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
+from elmo_fast.corpus.folder import read_meta
 from elmo_fast.corpus.pieces import META
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import read_json
@@ -30,45 +31,40 @@ class _Source(TypedDict):
 
 
 class _SourcesFile(TypedDict):
-    """The content of corpus-sources.json; the settings of a vocabulary that was built of the text."""
+    """The content of corpus-sources.json: the files of text; older versions also wrote what meta.json has."""
 
     files: dict[str, _Source]
-    min_count: NotRequired[int | None]
-    max_vocab_size: NotRequired[int | None]
-    tokenizer: NotRequired[str]
 
 
-def _settings(data: DataConfig, built: bool) -> dict[str, int | str | None]:
-    """Return the tokenizer, if it is not white space, and the settings of a vocabulary that is built from the text."""
-    tokenizer = {} if data.tokenizer in (None, "whitespace") else {"tokenizer": data.tokenizer}
-    return {**tokenizer, **({"min_count": data.min_count, "max_vocab_size": data.max_vocab_size} if built else {})}
-
-
-def record_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
-    """Record the text that a corpus is prepared from; built: whether its vocabulary is built from the text too."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {path: {**_stamp(path), "sha256": sha256_of(path)} for path in files_matching(data.train_prefix)}
-    write_json(folder / SOURCES_FILE, {"files": files, **_settings(data, built)}, indent=2)
+def _source(path: str, known: _Source | None = None) -> _Source:
+    """Return size, time and digest of a file; it is not read again if size and time are those that are known."""
+    status = os.stat(path)
+    if known is not None and (known["size"], known["mtime_ns"]) == (status.st_size, status.st_mtime_ns):
+        return known
+    digest = "" if known is not None and known["size"] != status.st_size else sha256_of(path)
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest}
 
 
 def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
-    """Raise ElmoFastError unless text and settings are those of the preparation.
+    """Raise ElmoFastError unless the text is that of the preparation, and a vocabulary is built of it as then.
 
-    Files with a new time stamp are read again.
+    built: whether a vocabulary is built of the text. Files with a new time stamp are read again.
     """
     path = folder / SOURCES_FILE
     try:
-        record = read_json(path, _SourcesFile)
+        before = read_json(path, _SourcesFile)["files"]
     except ElmoFastError as error:
         raise ElmoFastError(f"{error}; it names the text of this run: give another save_dir") from error
-    changed = _changed(record["files"], files_matching(data.train_prefix))
-    # A vocabulary that init_from gave is not given again when the run resumes: then nothing was recorded.
-    before = {name: value for name, value in record.items() if name != "files" and (built or name == "tokenizer")}
-    other = [
-        f"{name} was {before[name]}, now {now}"
-        for name, now in _settings(data, built).items()
-        if name in before and before[name] != now
+    paths = files_matching(data.train_prefix)
+    changed = sorted(before.keys() ^ set(paths))
+    changed += [
+        each for each in paths if each in before and _source(each, before[each])["sha256"] != before[each]["sha256"]
     ]
+    made_from = read_meta(folder / CORPUS_FOLDER)["made from"]
+    # A vocabulary that init_from gave is not given again when the run resumes: then there is nothing to compare.
+    settings = ("min_count", "max_vocab_size") if built and made_from["vocab_file"] is None else ()
+    pairs = {name: (made_from[name], getattr(data, name)) for name in settings}
+    other = [f"{name} was {then}, now {now}" for name, (then, now) in pairs.items() if then != now]
     if changed:
         raise ElmoFastError(
             f"the text of {data.train_prefix!r} is not the one this run was started with; changed: "
@@ -80,21 +76,6 @@ def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
             f"the text of {data.train_prefix!r} is the one this run was started with, but {'; '.join(other)}: give "
             "what it was, or another --save_dir"
         )
-
-
-def _changed(before: dict[str, _Source], paths: list[str]) -> list[str]:
-    changed = sorted(before.keys() ^ set(paths))
-    for path in paths:
-        now, then = _stamp(path), before.get(path)
-        if then is not None and (then["size"], then["mtime_ns"]) != (now["size"], now["mtime_ns"]):
-            same = now["size"] == then["size"] and sha256_of(path) == then["sha256"]
-            changed += [] if same else [path]
-    return changed
-
-
-def _stamp(path: str) -> dict[str, int]:
-    status = os.stat(path)
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
 CORPUS_FOLDER = "corpus"
@@ -131,7 +112,9 @@ def open_training_corpus(
             last_report, left = now, duration((now - began) * (total - done) / max(done, 1))
             report(f"data   preparing the text: {done / max(total, 1):.0%}, {words:,} words, {left} left")
 
-    record_sources(data, vocabulary is None, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = {path: _source(path) for path in files_matching(data.train_prefix)}
+    write_json(folder / SOURCES_FILE, {"files": sources}, indent=2)
     try:
         return prepare(
             data.train_prefix, target, vocabulary=vocabulary, min_count=data.min_count,

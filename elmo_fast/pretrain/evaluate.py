@@ -1,6 +1,5 @@
 """Perplexity of held-out text: over all words, carried state, every word counted once in each direction."""
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -58,6 +57,7 @@ class Perplexity:
         )
 
 
+@torch.no_grad()
 def evaluate(
     model: LanguageModel,
     corpus: Corpus,
@@ -101,7 +101,9 @@ def evaluate(
             ahead=torch.device(device).type != "cpu",
         )
         bounds = stream.row_bounds[first : last + 1]
-        with _evaluation_mode(model), torch.no_grad():
+        training = model.training
+        model.eval()
+        try:
             for step, (batch, losses) in enumerate(_losses(model, stream, chunk_bytes)):
                 total += losses.sum(1, dtype=torch.float64)
                 if per_sentence:
@@ -109,6 +111,8 @@ def evaluate(
                     each.scatter_(1, places, losses.double())
                 if progress is not None:
                     progress(int(batch.filled.sum()))
+        finally:
+            model.train(training)
     _graphs.release(torch.device(device))  # what runs next may need their memory
     forward, backward = (processes.sum_(total) / corpus.positions).tolist()
     sentences = None
@@ -136,16 +140,6 @@ def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[
             hidden, targets = hidden.index_select(1, places), targets.index_select(1, places)
         losses = model.loss.exact_losses(hidden.flatten(0, 1), targets.flatten(), chunk_bytes)
         yield batch, losses.view_as(targets)
-
-
-@contextlib.contextmanager
-def _evaluation_mode(model: LanguageModel) -> Iterator[None]:
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
 
 
 def positions(bounds: npt.NDArray[np.int64], step: int, batch: StreamBatch) -> npt.NDArray[np.int64]:

@@ -21,7 +21,7 @@ from elmo_fast.checkpoints import (
 from elmo_fast.checkpoints.state import SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WEIGHT
 from elmo_fast.corpus import Corpus, DistinctWords
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM, CharacterEncoder, WordEncoder
+from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.modules.elmo_lstm import Drop, LayerStates
 from elmo_fast.modules.losses import (
     LOSS_CLASSES,
@@ -329,9 +329,3 @@ def make_input_reader(options: ElmoOptions, corpus: Corpus, device: torch.device
         return types.masked_fill(types >= size, unknown) + 1
 
     return word_ids
-
-
-def trained_embedding(model: LanguageModel) -> torch.nn.Parameter | None:
-    """Return the trained table of word vectors, exchanged and updated row by row; None if the model has none."""
-    encoder = model.bilm.encoder
-    return encoder.weight if isinstance(encoder, WordEncoder) and encoder.weight.requires_grad else None

@@ -81,10 +81,7 @@ class AdaGrad(torch.optim.Adagrad):
                 raise ElmoFastError(
                     f"AdaGrad: {' and '.join(extras)} must be 0 or false, as it has none; got others in a state_dict"
                 )
-            trained = [p for p in group["params"] if p.grad is not None]
-            self._update(trained, group["lr"], scale, orders or {})
-            for parameter in trained:
-                self.state[parameter]["step"] += 1
+            self._update([p for p in group["params"] if p.grad is not None], group["lr"], scale, orders or {})
         return loss
 
     def accumulator(self, parameter: Tensor) -> Tensor:
@@ -116,6 +113,7 @@ class AdaGrad(torch.optim.Adagrad):
                 adagrad_rows_(parameter, accumulator, ids, rows, rate, factor, order=order, backend=self.backend)
             else:
                 dense.setdefault((gradient.device, gradient.dtype), []).append((parameter, accumulator, gradient))
+            self.state[parameter]["step"] += 1
         for each in dense.values():
             weights, sums, gradients = (list(column) for column in zip(*each, strict=True))
             adagrad_(weights, sums, gradients, rate, _factor(scale, gradients[0]), backend=self.backend)

@@ -8,7 +8,6 @@ import pathlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 
 import torch
 
@@ -17,7 +16,13 @@ from elmo_fast.corpus import Corpus, is_prepared, open_corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import folder_lock, write_text
 from elmo_fast.memory import size
-from elmo_fast.pretrain.checkpoint import BestEvaluation, TrainingState, read_training_state, remove_unfinished
+from elmo_fast.pretrain.checkpoint import (
+    BestEvaluation,
+    TrainingState,
+    identity,
+    read_training_state,
+    remove_unfinished,
+)
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, validate
 from elmo_fast.pretrain.corpora import (
     CORPUS_FOLDER,
@@ -144,19 +149,13 @@ def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpu
 
     Raises ElmoFastError that names what differs and has not been allowed to.
     """
-    at, optimizer = resumed.position, config.optimizer
-    pairs = {
-        "batch_size": (at.rows, optimizer.batch_size),
-        "unroll_steps": (at.unroll_steps, optimizer.unroll_steps),
-        "seed": (at.seed, config.run.seed),
-        "shuffle": (at.shuffle, config.data.shuffle),
-        "optimiser": (at.optimiser, optimizer.optimiser),
-        "loss": (at.loss, optimizer.loss),
-    }
+    at, now = resumed.position, identity(config, corpus)
+    names = ("rows", "unroll_steps", "seed", "shuffle", "optimiser", "loss")
+    pairs = {name.replace("rows", "batch_size"): (getattr(at, name), now[name]) for name in names}
     # Fields that the run did not know yet had their defaults.
-    was, now = asdict(ModelConfig()) | at.model, asdict(config.model)
-    pairs |= {name: (was[name], now[name]) for name in now}
-    differing = [f"{name} was {before!r}, now {value!r}" for name, (before, value) in pairs.items() if before != value]
+    before = dataclasses.asdict(ModelConfig()) | at.model
+    pairs |= {name: (before[name], value) for name, value in now["model"].items()}
+    differing = [f"{name} was {then!r}, now {value!r}" for name, (then, value) in pairs.items() if then != value]
     if differing:
         raise ElmoFastError(
             f"the checkpoint after step {at.step} is of another run: {'; '.join(differing)}; give what it was, or "
@@ -282,62 +281,41 @@ def dry_run(
     validate(config)
     device = local_device(str(device))
     with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
-        if processes.leads:
-            corpus = _corpus_of_dry_run(config, report, stack)
-            _report_plan(config, corpus, device, processes, report)
-
-
-def _corpus_of_dry_run(
-    config: PretrainConfig, report: Callable[[str], None], stack: contextlib.ExitStack
-) -> Corpus | None:
-    """Return the prepared corpus; short text is prepared in a temporary folder, None stands for a long one."""
-    data = config.data
-    for folder in (pathlib.Path(data.train_prefix), pathlib.Path(config.run.save_dir) / CORPUS_FOLDER):
-        if is_prepared(folder):
-            return open_corpus(folder)
-    vocabulary = None if data.vocab_file is None else Vocabulary.read(data.vocab_file)
-    bytes_of_text = sum(os.path.getsize(path) for path in files_matching(data.train_prefix))
-    if bytes_of_text > MOST_DRY_RUN_BYTES:
-        report(
-            f"plan   {data.train_prefix} has {size(bytes_of_text)}, more than a dry run reads: run elmo-fast prepare, "
-            "and give its folder as train_prefix"
-        )
-        return None
-    folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-fast-")))
-    return open_training_corpus(data, vocabulary, folder, report)
-
-
-def _report_plan(
-    config: PretrainConfig,
-    corpus: Corpus | None,
-    device: torch.device,
-    processes: Processes,
-    report: Callable[[str], None],
-) -> None:
-    """Report a run on a corpus; without a corpus, what a vocab_file determines."""
-    if corpus is not None:
-        vocabulary = corpus.vocabulary
-    elif config.data.vocab_file is not None:
-        vocabulary = Vocabulary.read(config.data.vocab_file)
-    else:
-        return
-    config = with_fitting_loss(config, len(vocabulary), report)
-    lines = describe_model(config, len(vocabulary), processes, device)
-    for line in lines + describe_disk(config, len(vocabulary)):
-        report(line)
-    if corpus is None:
-        return
-    optimizer = config.optimizer
-    epoch = math.ceil(math.ceil(corpus.positions / optimizer.batch_size) / optimizer.unroll_steps)
-    total = planned_steps(config, epoch)
-    for line in [*describe_corpus(corpus), describe_steps(config, total, epoch, 0)]:
-        report(line)
-    if processes.distributed:
-        report("speed  measured in one process only: leave torchrun out")
-    elif any(line.startswith("WARNING") for line in lines):
-        report("speed  not measured: memory would run out")
-    else:
-        report(_speed(config, corpus, total, device))
+        if not processes.leads:
+            return
+        data, optimizer = config.data, config.optimizer
+        vocabulary = None if data.vocab_file is None else Vocabulary.read(data.vocab_file)
+        folders = pathlib.Path(data.train_prefix), pathlib.Path(config.run.save_dir) / CORPUS_FOLDER
+        corpus, prepared = None, next(filter(is_prepared, folders), None)
+        if prepared is not None:
+            corpus = open_corpus(prepared)
+        elif (text := sum(map(os.path.getsize, files_matching(data.train_prefix)))) <= MOST_DRY_RUN_BYTES:
+            temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-fast-"))
+            corpus = open_training_corpus(data, vocabulary, pathlib.Path(temporary), report)
+        else:
+            report(
+                f"plan   {data.train_prefix} has {size(text)}, more than a dry run reads: run elmo-fast prepare, and "
+                "give its folder as train_prefix"
+            )
+        vocabulary = vocabulary if corpus is None else corpus.vocabulary
+        if vocabulary is None:
+            return
+        config = with_fitting_loss(config, len(vocabulary), report)
+        lines = describe_model(config, len(vocabulary), processes, device)
+        for line in lines + describe_disk(config, len(vocabulary)):
+            report(line)
+        if corpus is None:
+            return
+        epoch = math.ceil(math.ceil(corpus.positions / optimizer.batch_size) / optimizer.unroll_steps)
+        total = planned_steps(config, epoch)
+        for line in [*describe_corpus(corpus), describe_steps(config, total, epoch, 0)]:
+            report(line)
+        if processes.distributed:
+            report("speed  measured in one process only: leave torchrun out")
+        elif any(line.startswith("WARNING") for line in lines):
+            report("speed  not measured: memory would run out")
+        else:
+            report(_speed(config, corpus, total, device))
 
 
 def _speed(config: PretrainConfig, corpus: Corpus, total: int, device: torch.device) -> str:

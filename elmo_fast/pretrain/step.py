@@ -11,11 +11,12 @@ from torch.utils import _pytree as pytree
 
 from elmo_fast.corpus import DistinctWords, StreamBatch
 from elmo_fast.devices import sent_together
+from elmo_fast.modules import WordEncoder
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs
 from elmo_fast.ops._table_rows import stays_sparse
 from elmo_fast.pretrain.captured_step import CapturedGradients
-from elmo_fast.pretrain.language_model import LanguageModel, trained_embedding
+from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.optimizer import clip_and_step
 from elmo_fast.pretrain.processes import Processes
 
@@ -105,7 +106,9 @@ class Step:
         self.clip_norm, self.seed, self.state_reset, self.sparse = clip_norm, seed, state_reset, sparse
         self.processes = Processes() if processes is None else processes
         self.parameters = list(model.parameters())  # collecting them takes the host a millisecond
-        self.embedding = trained_embedding(model)
+        encoder = model.bilm.encoder
+        is_table = isinstance(encoder, WordEncoder) and encoder.weight.requires_grad
+        self.embedding = encoder.get_parameter("weight") if is_table else None  # exchanged row by row
         # Tables whose gradients have the same rows.
         self.tables: list[list[nn.Parameter]] = [list(model.loss.parameters())]
         if self.embedding is not None:

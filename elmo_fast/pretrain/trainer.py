@@ -4,7 +4,6 @@ import dataclasses
 import math
 import pathlib
 import time
-from dataclasses import asdict
 
 import torch
 
@@ -19,6 +18,7 @@ from elmo_fast.pretrain.checkpoint import (
     BestEvaluation,
     RunPosition,
     TrainingState,
+    identity,
     load_optimizer,
     save_checkpoint,
 )
@@ -132,22 +132,14 @@ class LanguageModelTrainer:
 
     def position(self) -> RunPosition:
         """Return the position of the run, and what identifies the run."""
-        optimizer, progress = self.config.optimizer, self.progress
+        progress = self.progress
         return RunPosition(
             step=progress.step,
             words=progress.words,
             seconds=progress.seconds,
-            fingerprint=self.corpus.fingerprint,
-            rows=optimizer.batch_size,
-            unroll_steps=optimizer.unroll_steps,
-            seed=self.config.run.seed,
-            shuffle=self.config.data.shuffle,
-            optimiser=optimizer.optimiser,
-            model=asdict(self.config.model),
-            vocabulary=self.corpus.vocabulary.digest,
             unreported=progress.unreported,
-            loss=optimizer.loss,
             best=self.best,
+            **identity(self.config, self.corpus),
         )
 
     def step(self) -> StepResult:

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from elmo_fast.checkpoints import saved_steps
+from elmo_fast.corpus import prepare
 from elmo_fast.pretrain import trainer as trainer_module
 from elmo_fast.pretrain.checkpoint import find_vocabulary_file, read_training_state
 from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.pretrain.log import TrainingProgress
 from elmo_fast.pretrain.plan import describe_disk
 from elmo_fast.pretrain.run import dry_run, pretrain
 from elmo_fast.pretrain.step import Step
@@ -93,7 +95,7 @@ def test_patience_ends_a_run_and_more_of_it_goes_on(tmp_path, curve, patience):
     assert (on.steps, on.stopped_by, kept(on)[0]) == (16, "steps", 16)
 
 
-@pytest.mark.parametrize("stops", [(3,), (6, 7), (8,), (9, 10, 11)])
+@pytest.mark.parametrize("stops", [(3, 6, 7), (8, 9, 10, 11)])
 def test_a_run_in_pieces_has_the_same_best_and_ends_at_the_same_step(tmp_path, curve, monkeypatch, stops):
     """Killed before a save, at an evaluation or after it."""
     whole = taught(tmp_path, "whole", patience=3)
@@ -116,20 +118,21 @@ def test_a_run_in_pieces_has_the_same_best_and_ends_at_the_same_step(tmp_path, c
     assert (last[0].step, last[0].worse) == (8, 3)
 
 
-def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, curve):
+def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, curve, monkeypatch):
     """It falls at any step; what it finds may be the best, though."""
-    first = taught(tmp_path, "run", patience=1, heldout_interval=100, max_seconds=0.0001, steps=1000)
-    assert first.stopped_by == "time"
+    monkeypatch.setattr(TrainingProgress, "sitting", property(lambda progress: float(progress.step)))
+    first = taught(tmp_path, "run", patience=1, heldout_interval=100, max_seconds=3.0, steps=1000)
+    assert (first.steps, first.stopped_by) == (3, "time")
     state = read_training_state(saved_steps(first.folder)[-1][1]).position
-    assert (state.best.worse, state.best.step) == (0, first.steps)
+    assert (state.best.worse, state.best.step) == (0, 3)
 
 
-def test_a_dry_run_measures_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch):
-    from elmo_fast.corpus import prepare
-
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_dry_run_measures_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch, prepared):
     config = toy_config(tmp_path, max_steps=3000, n_epochs=10**4)
-    prepare(config.data.train_prefix, tmp_path / "corpus", min_count=1)
-    config.data.train_prefix = str(tmp_path / "corpus")
+    if prepared:
+        prepare(config.data.train_prefix, tmp_path / "corpus", min_count=1)
+        config.data.train_prefix = str(tmp_path / "corpus")
     before, lines = sorted(tmp_path.rglob("*")), []
     dry_run(config, report=lines.append)
     speed = next(line for line in lines if line.startswith("speed "))

@@ -57,30 +57,15 @@ def test_print_config_shows_the_preset_with_the_flags_over_it():
         (["eval", "--test_prefix", "absent"], "name a model with --model FOLDER"),
         (["eval", "--model", "absent", "--test_prefix", "x"], "--model must be the folder or the archive of a model;"),
         (["eval", "--model", "x"], "--test_prefix must name the text"),
+        (
+            ["pretrain", "--config", "toy.yaml", "--n_gpus", "4"],
+            "torchrun --standalone --nproc-per-node=4 -m elmo_fast pretrain",
+        ),
+        (["pretrain", "--config", "toy.yaml", "--precision", "tf32"], "tf32 needs an NVIDIA GPU; got device cpu"),
     ],
 )
-def test_bad_usage_is_one_message_and_status_2(words, wanted):
-    done = elmo_fast(*words)
+def test_bad_usage_is_one_message_and_status_2(toy, words, wanted):
+    done = elmo_fast(*(toy / word if word == "toy.yaml" else word for word in words))
     assert done.returncode == 2
     assert wanted in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_dry_run_of_text_that_is_not_prepared_counts_its_words_and_leaves_nothing(toy):
-    """Of prepared text: test_best.py."""
-    done = elmo_fast("pretrain", "--config", toy / "toy.yaml", "--dry_run")
-    assert done.returncode == 0, done.stderr
-    assert "measured here" in done.stderr, done.stderr
-    assert not (toy / "out").exists()
-
-
-def test_n_gpus_tells_the_torchrun_line(toy):
-    done = elmo_fast("pretrain", "--config", toy / "toy.yaml", "--n_gpus", 4)
-    assert done.returncode == 2
-    assert "torchrun --standalone --nproc-per-node=4 -m elmo_fast pretrain" in done.stderr
-
-
-def test_tf32_is_refused_on_a_cpu(toy):
-    done = elmo_fast("pretrain", "--config", toy / "toy.yaml", "--precision", "tf32")
-    assert done.returncode == 2
-    assert "precision tf32 needs an NVIDIA GPU; got device cpu" in done.stderr

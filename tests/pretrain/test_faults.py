@@ -17,7 +17,7 @@ from elmo_fast.files import LOCK_FILE, folder_lock
 from elmo_fast.pretrain import checkpoint
 from elmo_fast.pretrain.checkpoint import read_training_state
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.metrics import MetricsFile, read_metrics
+from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from tests.nfs import remove_as_nfs
@@ -151,37 +151,6 @@ def test_sigterm_saves_everything_and_the_run_goes_on_from_there(tmp_path):
     lines = []
     pretrain(long_run(tmp_path, max_steps=step + 2, n_epochs=10**6), report=lines.append)
     assert any(f"resumes after step {step:,}" in line for line in lines)
-
-
-def test_a_row_that_was_cut_off_does_not_spoil_the_next(tmp_path):
-    """The disk takes half a row; the rows before and after it can be read."""
-
-    class HalfFull:
-        def __init__(self, file):
-            self.file, self.name = file, file.name
-
-        def write(self, line):
-            return self.file.write(line[: len(line) // 2])
-
-    with MetricsFile(tmp_path / "metrics.jsonl") as metrics:
-        metrics.write(step=1, words=1, loss=1.0)
-        whole = metrics._file
-        metrics._file = HalfFull(whole)
-        with pytest.raises(OSError, match="No space left"):
-            metrics.write(step=2, words=2, loss=1.0)
-        metrics._file = whole
-        metrics.write(step=3, words=3, loss=1.0)
-    with pytest.warns(UserWarning, match=r"metrics\.jsonl"):
-        assert [row["step"] for row in read_metrics(tmp_path).steps] == [1, 3]
-
-
-def test_every_damaged_file_is_set_aside_under_a_name_of_its_own(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    for damaged in ("metrics.damaged.jsonl", "metrics.damaged-2.jsonl"):
-        path.write_bytes(b'{"step": 1, "words": 5}\n\xff\n')
-        with MetricsFile(path, step=1) as metrics:
-            assert metrics.set_aside == tmp_path / damaged
-        assert path.read_bytes() == b'{"step": 1, "words": 5}\n'
 
 
 def test_a_second_run_is_refused_and_told_who_holds_the_folder(tmp_path):

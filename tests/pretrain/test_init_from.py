@@ -26,23 +26,35 @@ NEW = ["heart", "<UNK>", "the", "</S>", "lung", ".", "<S>", "sat"]  # the marker
 KNOWN = [word for word in NEW if word in OLD]
 
 
-@pytest.fixture
-def state():
+def state_of(read):
     torch.manual_seed(3)
-    model = LanguageModel(options_of(toy_config().model, len(OLD)))
+    model = LanguageModel(options_of(toy_config(input=read).model, len(OLD)))
     torch.nn.init.normal_(model.softmax_bias)
     return {name: tensor.clone() for name, tensor in model.checkpoint_state().items()}
 
 
-def test_known_words_keep_row_and_bias_under_their_new_ids(state):
+@pytest.fixture
+def state():
+    return state_of("characters")
+
+
+@pytest.mark.parametrize("read", ["characters", "words"])
+def test_known_words_keep_row_and_bias_under_their_new_ids(read):
+    """Of a model of word ids, their vectors too, which follow the padding's."""
+    state = state_of(read)
     found, report = adapt_vocabulary(state, Vocabulary(OLD), Vocabulary(NEW), seed=0)
-    for word in KNOWN:
-        assert torch.equal(found["softmax.weight"][NEW.index(word)], state["softmax.weight"][OLD.index(word)])
-        assert found["softmax.bias"][NEW.index(word)] == state["softmax.bias"][OLD.index(word)]
-    for word in set(NEW) - set(OLD):
-        assert found["softmax.bias"][NEW.index(word)] == 0
-        assert not (found["softmax.weight"][NEW.index(word)] == state["softmax.weight"]).all(1).any()
+    tables = {"softmax.weight": 0, "softmax.bias": 0} | ({"_word_embedding.weight": 1} if read == "words" else {})
+    for name, first in tables.items():
+        new, old = found[name][first:], state[name][first:]
+        assert all(torch.equal(new[NEW.index(word)], old[OLD.index(word)]) for word in KNOWN), name
+        for word in set(NEW) - set(OLD):
+            row = new[NEW.index(word)]
+            assert not row.any() if name == "softmax.bias" else not (row == old).all(1).any(), name
     assert report == "6 of 8 words (75.0%) keep their row of the softmax, 2 are new, 1 rows are dropped"
+    if read == "words":
+        assert not found["_word_embedding.weight"][0].any()
+        drawn = found["_word_embedding.weight"][[NEW.index(word) + 1 for word in set(NEW) - set(OLD)]]
+        assert drawn.abs().max() <= (6 / 16) ** 0.5
 
 
 def test_the_bilm_stays_and_the_result_is_a_model(state):

@@ -9,7 +9,7 @@ from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import Elmo, ElmoEmbedder
 from elmo_fast.pretrain.language_model import make_input_reader, make_language_model
-from elmo_fast.pretrain.run import dry_run, pretrain
+from elmo_fast.pretrain.run import pretrain
 from tests.pretrain.toy import SENTENCES, quiet, toy_config, toy_corpus
 
 WIDTH = 8
@@ -112,30 +112,3 @@ def test_vectors_of_another_width_or_of_other_words_are_refused(tmp_path):
     vectors_file(vectors, ["other"])
     with pytest.raises(ElmoFastError, match="wanted vectors of the vocabulary's 19 words, found none"):
         taught(tmp_path, input="vectors", vectors_file=str(vectors), save_dir=str(tmp_path / "b"))
-
-
-def test_init_from_keeps_the_vectors_of_known_words_under_their_new_ids(tmp_path):
-    first = taught(tmp_path, input="words")
-    (tmp_path / "new.txt").write_text("\n".join(["sheep", *reversed(first.vocabulary.words)]) + "\n")
-    said = []
-    again = {"save_dir": str(tmp_path / "again"), "vocab_file": str(tmp_path / "new.txt"), "learning_rate": 1e-9}
-    second = taught(tmp_path, said.append, init_from=str(first.folder), max_steps=1, **again)
-    assert any("the architecture is that of" in line and "input" in line for line in said)
-    tables = [run.model.bilm.encoder.weight for run in (first, second)]
-    ids = [run.vocabulary.id("cat") + 1 for run in (first, second)]
-    torch.testing.assert_close(tables[0][ids[0]], tables[1][ids[1]])
-    assert tables[1][second.vocabulary.id("sheep") + 1].abs().max() <= (6 / (len(second.vocabulary) + WIDTH)) ** 0.5
-
-
-def test_memory_and_weights_of_the_plan_are_of_the_table(tmp_path):
-    vocabulary = tmp_path / "vocab.txt"
-    vocabulary.write_text("\n".join(["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(124_997))]) + "\n")
-    (tmp_path / "train.txt").write_text("w1 w2\n")
-    said = []
-    dry_run(
-        toy_config(
-            train_prefix=str(tmp_path / "train.txt"), save_dir=str(tmp_path), vocab_file=str(vocabulary), input="words"
-        ),
-        report=said.append,
-    )
-    assert "reads words | 1.00M weights in the biLM, 1.12M in the softmax" in said[0]

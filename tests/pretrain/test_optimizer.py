@@ -1,4 +1,4 @@
-"""AdaGrad and the clip against plain dense formulas written out here.
+"""The clip and the optimizers' steps; tests/ops hold AdaGrad's updates to the formula, test_step.py a whole step.
 
 backend "auto" is the CPU's own way; with a backend named everything goes as on a GPU: norm and clip stay on the device.
 """
@@ -33,37 +33,6 @@ def on_its_device(request):
 
 def sparse(ids: list[int], rows: torch.Tensor, size: int) -> torch.Tensor:
     return torch.sparse_coo_tensor(torch.tensor([ids]), rows, (size, *rows.shape[1:]), check_invariants=True)
-
-
-def dense_adagrad(weight, accumulator, gradient, learning_rate):
-    """The formula on everything: a += g²; w -= lr·g / √a."""
-    accumulator = accumulator + gradient**2
-    return weight - learning_rate * gradient / accumulator.sqrt(), accumulator
-
-
-@every
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", [(5, 3), (7,)])
-def test_several_steps_equal_the_dense_formula(backend, dtype, shape):
-    """Rows that repeat within a step are summed before squaring; rows that are absent do not move at all."""
-    if backend == "triton" and dtype == torch.float64:
-        pytest.skip("the Triton kernels take float32 tensors")
-    size = shape[0]
-    start = torch.randn(shape, dtype=dtype)
-    table, matrix = Parameter(start.clone()), Parameter(start.clone())
-    optimizer = AdaGrad([table, matrix], learning_rate=0.3, initial_accumulator_value=0.5, backend=backend)
-    weight, accumulator = start.clone(), torch.full(shape, 0.5, dtype=dtype)
-    for ids in ([3, 1, 3, 3], [1], [4, 4, 0]):
-        rows = torch.randn((len(ids), *shape[1:]), dtype=dtype)
-        table.grad = sparse(ids, rows, size)
-        matrix.grad = table.grad.to_dense()
-        weight, accumulator = dense_adagrad(weight, accumulator, matrix.grad, 0.3)
-        optimizer.step()
-    torch.testing.assert_close(table.data, weight)
-    torch.testing.assert_close(matrix.data, weight)
-    torch.testing.assert_close(optimizer.state[table]["sum"], accumulator)
-    assert torch.equal(table.data[2], start[2])
-    assert torch.equal(optimizer.state[table]["sum"][2], torch.full(shape[1:], 0.5, dtype=dtype))
 
 
 def trained(backend, **more):
@@ -109,13 +78,18 @@ def test_another_optimizer_is_clipped_and_stepped_too(max_norm):
     torch.testing.assert_close(parameters, others)
 
 
-def test_the_cpu_leaves_out_an_update_whose_norm_is_no_number():
-    parameters, optimizer = trained("auto")
-    parameters[1].grad[0, 1] = math.nan
-    before = [p.detach().clone() for p in parameters]
-    assert math.isnan(clip_and_step(optimizer, parameters, 0.5))
-    assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
-    assert all(optimizer.state[p]["step"] == 0 for p in parameters)
+@pytest.mark.parametrize("make", [AdaGrad, torch.optim.AdamW])
+def test_the_cpu_leaves_out_an_update_whose_norm_is_no_number(make):
+    """AdamW would move the weights by its momentum even on gradients of zero."""
+    parameter = Parameter(torch.ones(3))
+    optimizer, parameter.grad = make([parameter], 0.1), torch.ones(3)
+    clip_and_step(optimizer, [parameter], 1.0)
+    before = parameter.detach().clone()
+    assert not before.equal(torch.ones(3))
+    parameter.grad = torch.tensor([1.0, math.nan, 1.0])
+    assert math.isnan(clip_and_step(optimizer, [parameter], 1.0))
+    assert parameter.equal(before)
+    assert optimizer.state[parameter]["step"] == 1
 
 
 @as_on_a_gpu
@@ -196,19 +170,6 @@ def test_settings_of_another_optimizer_are_refused(backend):
         optimizer.step()
 
 
-def test_another_optimizer_leaves_out_an_update_that_is_no_number():
-    """AdamW would move the weights by its momentum even on gradients of zero."""
-    parameter = torch.nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.AdamW([parameter], 0.1)
-    parameter.grad = torch.ones(3)
-    clip_and_step(optimizer, [parameter], 1.0)
-    before = parameter.detach().clone()
-    assert not before.equal(torch.ones(3))
-    parameter.grad = torch.tensor([1.0, float("nan"), 1.0])
-    assert math.isnan(clip_and_step(optimizer, [parameter], 1.0))
-    assert parameter.equal(before)
-
-
 @as_on_a_gpu
 def test_the_ids_of_one_table_are_sorted_once(backend, monkeypatch):
     """A table and its bias, which have the same rows, beside a table with others: the same bits as with a sort each."""
@@ -226,27 +187,28 @@ def test_the_ids_of_one_table_are_sorted_once(backend, monkeypatch):
     assert all(map(torch.equal, *found))
 
 
-def rates(steps, **changes):
-    """The learning rate of each step."""
-    return [rate_of_step(toy_config(**changes).optimizer, steps, step) for step in range(steps)]
-
-
-def test_a_constant_rate_is_bilm_tfs():
-    assert rates(3) == [0.2] * 3
-    assert rates(2, optimiser="adamw") == [0.001] * 2
-    assert rates(1, optimiser="adamw", learning_rate=0.5) == [0.5]
-
-
-def test_a_line_down_after_a_line_up():
-    found = rates(12, learning_rate=1.0, schedule="linear", warmup_steps=3, final_share=0.1)
-    assert found[:3] == pytest.approx([0.25, 0.5, 0.75])
-    assert found[3:] == pytest.approx([1 - 0.9 * k / 9 for k in range(9)])
-
-
-def test_a_cosine_goes_from_one_to_the_share_left():
-    config = toy_config(schedule="cosine", final_share=0.2, learning_rate=1.0).optimizer
-    found = [rate_of_step(config, 100, step) for step in (0, 50, 100, 1000, 25)]
-    assert found == pytest.approx([1, 0.6, 0.2, 0.2, 0.2 + 0.8 * (1 + math.cos(math.pi / 4)) / 2])
+@pytest.mark.parametrize(
+    ("total", "changes", "wanted"),
+    [
+        (3, {}, {0: 0.2, 2: 0.2}),  # bilm-tf's
+        (2, {"optimiser": "adamw"}, {0: 0.001, 1: 0.001}),
+        (1, {"optimiser": "adamw", "learning_rate": 0.5}, {0: 0.5}),
+        (
+            12,
+            {"learning_rate": 1.0, "schedule": "linear", "warmup_steps": 3, "final_share": 0.1},
+            {0: 0.25, 1: 0.5, 2: 0.75} | {3 + k: 1 - 0.9 * k / 9 for k in range(9)},
+        ),
+        (
+            100,
+            {"learning_rate": 1.0, "schedule": "cosine", "final_share": 0.2},
+            {0: 1, 50: 0.6, 100: 0.2, 1000: 0.2, 25: 0.2 + 0.8 * (1 + math.cos(math.pi / 4)) / 2},
+        ),
+    ],
+)
+def test_the_rate_of_a_step_is_that_of_the_schedule(total, changes, wanted):
+    """Up and down a line, or down a cosine, to the share left."""
+    config = toy_config(**changes).optimizer
+    assert {step: rate_of_step(config, total, step) for step in wanted} == pytest.approx(wanted)
 
 
 def test_each_name_gives_its_optimizer():

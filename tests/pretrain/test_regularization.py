@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.step import BLOCK, RowDropout, Step, dropout_masks, reset_rows, rows_to_reset
+from elmo_fast.pretrain.step import BLOCK, RowDropout, Step, dropout_masks, rows_to_reset
 from tests.pretrain.toy import quiet, toy_config
 
 L, T, D = 2, 3, 4
@@ -55,16 +55,6 @@ def test_the_chance_is_that_of_every_row_and_step():
     assert drawn.any(axis=0).all()
     assert len({row.tobytes() for row in drawn}) == 400
     assert not np.array_equal(rows_to_reset(0.1, 3, 0, 100), rows_to_reset(0.1, 4, 0, 100))
-
-
-def test_fresh_rows_are_zeros_and_the_others_as_they_were():
-    h, c = torch.rand(2, 2, 7, 3) + 1, torch.rand(2, 2, 7, 5) + 1
-    fresh = torch.from_numpy(rows_to_reset(0.5, 1, 9, 7))
-    assert 0 < fresh.sum() < 7
-    whole = reset_rows((h, c), fresh)
-    for before, after in zip((h, c), whole, strict=True):
-        assert not after[:, :, fresh].any()
-        assert torch.equal(after[:, :, ~fresh], before[:, :, ~fresh])
 
 
 def test_a_step_reads_with_the_rows_that_begin_anew(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from tests.torture.children import ended, killed_after, started
+from tests.torture.children import ended, killed_after
 from tests.torture.works import (
     UNDISTURBED,
     Embedding,
@@ -53,42 +53,29 @@ class Attack:
     """
 
     def __init__(self, kind: str, folder: pathlib.Path, chance: random.Random, say: Callable[[str], None]) -> None:
-        self.work, self.tally = KINDS[kind](folder), Tally(kind)
-        self.log, self.chance, self.say = folder / "log.txt", chance, say
+        self.work, self.tally, self.chance, self.say = KINDS[kind](folder), Tally(kind), chance, say
         self.failures: list[str] = []
-        if isinstance(self.work, Joined):
-            self.work.together = self._together
         # In this process first, so that its children find everything imported and reach their work at once.
         self.work.run("warm", 1)
         self.seconds = {}
         for name, count in (("warm too", max(self.work.counts)), (UNDISTURBED, 1)):
             began = time.monotonic()
-            assert ended(self._started(name, count), self.log)
+            assert ended(self.work.start(name, count), self.work.log)
             self.seconds[count] = time.monotonic() - began
-
-    def _started(self, name: str, count: int) -> list[int]:
-        return started(lambda: self.work.run(name, count), count, self.log)
-
-    def _together(self, name: str, count: int, steps: int) -> None:
-        work = self.work
-        assert isinstance(work, Joined)
-        assert ended(started(lambda: work.run(name, count, steps), count, self.log), self.log)
 
     def run(self, kills: int) -> int:
         """Starts one run, kills it `kills` times at most, lets it end and compares; how often it was killed."""
         name, sittings = f"run-{self.tally.runs}", list[tuple[int, int]]()
         self.tally.runs += 1
-        fell, done = 0, False
+        fell, wrong = 0, list[str]()
         try:
-            while not done:
-                count = self.chance.choice(self.work.counts)
-                sittings.append((self.work.step(name), count))
-                done = self._sitting(name, count, kill=fell < kills)
-                if not done:
-                    fell += 1
-                    self.tally.kills += 1
-                    self._after_a_kill(name, sittings)
-            wrong = self.work.differences(name, sittings)
+            while not self._sitting(name, sittings, kill=fell < kills):
+                fell += 1
+                self.tally.kills += 1
+                if left := self.work.whole(name):
+                    wrong = [f"a killed run left what is not whole: {left}"]
+                    break
+            wrong = wrong or self.work.differences(name, sittings)
         except Exception as error:  # noqa: BLE001 (whatever a killed run leads to is a finding)
             wrong = [f"{type(error).__name__}: {error}"]
         if wrong:
@@ -98,24 +85,20 @@ class Attack:
             self.tally.equal += 1
         return fell
 
-    def _sitting(self, name: str, count: int, *, kill: bool) -> bool:
-        """One start; whether it came to its end."""
-        work: Work = self.work
-        by_itself = isinstance(work, Saving)
-        if isinstance(work, Saving):
-            work.moment = self.chance.randint(1, MOMENTS) if kill else 0
-        children = self._started(name, count)
-        if kill and not by_itself:
+    def _sitting(self, name: str, sittings: list[tuple[int, int]], *, kill: bool) -> bool:
+        """One start, which `sittings` gets; whether it came to its end."""
+        work, step, count = self.work, self.work.step(name), self.chance.choice(self.work.counts)
+        sittings.append((step, count))
+        work.moment = self.chance.randint(1, MOMENTS) if kill else 0
+        children = work.start(name, count)
+        if kill and not isinstance(work, Saving):
             seconds = self.seconds.get(count, self.seconds[max(self.seconds)])
             killed_after(children, self.chance.uniform(0, work.share * seconds), self.chance)
-        return ended(children, self.log)
-
-    def _after_a_kill(self, name: str, sittings: Sequence[tuple[int, int]]) -> None:
-        step, count = sittings[-1]
+        if done := ended(children, work.log):
+            return done
         where = f" from step {step}" if step else ""
         self.say(f"killed {self.tally.kind}, {name}{where}, {count} process{'es' * (count > 1)}")
-        if wrong := self.work.whole(name):
-            raise AssertionError(f"a killed run left what is not whole: {wrong}")
+        return False
 
 
 def attack(

@@ -6,7 +6,7 @@ import os
 import pathlib
 import random
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from safetensors.torch import load_file
 
@@ -20,6 +20,7 @@ from elmo_fast.pretrain.run import pretrain
 from elmo_fast.tasks import train_task
 from tests.pretrain.toy import toy_config
 from tests.tasks import toy as tagging
+from tests.torture.children import ended, started
 from tests.weights import make_weights
 
 UNDISTURBED = "undisturbed"
@@ -32,14 +33,19 @@ class Work:
     """
 
     share, counts = 1.0, (1,)
+    moment = 0  # at which `Saving` kills itself
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self.folder = folder
+        self.folder, self.log = folder, folder.parent / f"{folder.name}-log.txt"
         folder.mkdir(parents=True)
 
-    def run(self, name: str, count: int) -> None:
+    def run(self, name: str, count: int, *more: int) -> None:
         """Does the work, in a process of its own."""
         raise NotImplementedError
+
+    def start(self, name: str, count: int, *more: int) -> list[int]:
+        """The processes that do the work."""
+        return started(lambda: self.run(name, count, *more), count, self.log)
 
     def whole(self, name: str) -> str:
         """What is wrong with what a killed run has left; nothing where it is right."""
@@ -134,8 +140,6 @@ def dying_at(moment: int) -> None:
 class Saving(Training):
     """Pretraining that kills itself at one of the moments at which a save touches the disk."""
 
-    moment = 0
-
     def run(self, name: str, count: int, steps: int = STEPS) -> None:
         if self.moment:
             dying_at(self.moment)
@@ -152,7 +156,7 @@ class Joined(Training):
     """Pretraining in one, two or three processes, another number at each start.
 
     Sums are added up in another order then, so that the run that nothing disturbed has the same schedule: as many
-    processes from each step to the next. BackgroundThreads that, the losses are those of one process to 1e-4.
+    processes from each step to the next. Besides, the losses are those of one process to 1e-4.
     """
 
     counts = (1, 2, 3)
@@ -161,7 +165,7 @@ class Joined(Training):
         again = f"{name}-again"
         for (first, count), (last, _) in zip(sittings, [*sittings[1:], (STEPS, 0)], strict=True):
             if last > first:
-                self.together(again, count, last)
+                assert ended(self.start(again, count, last), self.log)
         compared = {"weights": digest(self.folder, name) == digest(self.folder, again)}
         alone = [row[3:6] for row in self.rows(UNDISTURBED) if row[0] is None]
         ours = [row[3:6] for row in self.rows(name) if row[0] is None]
@@ -172,8 +176,6 @@ class Joined(Training):
         )
         compared["checkpoints"] = self.left(name) == self.left(UNDISTURBED)
         return [what for what, same in compared.items() if not same]
-
-    together: Callable[[str, int, int], None]
 
 
 class Preparing(Work):

@@ -1,0 +1,113 @@
+"""What a run writes of its steps: rows of metrics.jsonl, which damage does not spoil, and TensorBoard's files."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.evaluate import Perplexity
+from elmo_fast.pretrain.log import RunLog, TrainingProgress, open_tensorboard
+from elmo_fast.pretrain.metrics import MetricsFile, read_metrics
+from elmo_fast.pretrain.step import StepResult
+
+
+def test_losses_that_are_tensors_are_reported_alike():
+    """A GPU's losses stay tensors until a report, which then says what it says of numbers."""
+    reports = []
+    for kind in (float, torch.tensor):
+        progress = TrainingProgress(10, None)
+        for number in (1.5, 2.5):
+            progress.add(StepResult(kind(number), kind(number + 2.0), kind(7.0), None), 4)
+        row = progress.report()
+        json.dumps(row)
+        reports.append([row[name] for name in ("step", "loss", "loss_forward", "loss_backward", "gradient_norm")])
+    assert reports[0] == reports[1] == [2, 3.0, 2.0, 4.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content.replace(b'"loss"', b'\n"loss"', 1),
+        lambda content: content.replace(b"loss", b"l\xffss", 1),
+        lambda content: b"[1, 2]\n" + content,
+        lambda content: content.replace(b'"step": 2', b'"step": "two"', 1),
+        lambda content: content.replace(b'"event": "checkpoint"', b'"event": [1]', 1),
+        lambda content: b"[" * 100_000 + b"\n" + content,
+        lambda content: b"\0" * 300 + b"\n" + content,
+    ],
+    ids=["a line cut", "not UTF-8", "another value", "another type", "an event of another type", "deep", "zeros"],
+)
+def test_damaged_metrics_are_set_aside_and_whole_rows_stay(tmp_path, damage):
+    """Each damaged file under a name of its own."""
+    path = tmp_path / "metrics.jsonl"
+    rows = [{"step": 2, "words": 5, "loss": 1.0}, {"event": "checkpoint", "step": 2}, {"step": 4, "words": 9}]
+    damaged = damage("".join(json.dumps(row) + "\n" for row in rows).encode())
+    for aside in ("metrics.damaged.jsonl", "metrics.damaged-2.jsonl"):
+        path.write_bytes(damaged)
+        with MetricsFile(path, step=4) as metrics:
+            assert metrics.set_aside == tmp_path / aside
+        assert (tmp_path / aside).read_bytes() == damaged
+        kept = [json.loads(line) for line in path.read_text().splitlines()]
+        assert kept == [row for row in rows if json.dumps(row).encode() in damaged]
+
+
+def test_a_row_that_was_cut_off_does_not_spoil_the_next(tmp_path):
+    """The disk takes half a row; the rows before and after it can be read."""
+
+    class HalfFull:
+        def __init__(self, file):
+            self.file, self.name = file, file.name
+
+        def write(self, line):
+            return self.file.write(line[: len(line) // 2])
+
+    with MetricsFile(tmp_path / "metrics.jsonl") as metrics:
+        metrics.write(step=1, words=1, loss=1.0)
+        whole = metrics._file
+        metrics._file = HalfFull(whole)
+        with pytest.raises(OSError, match="No space left"):
+            metrics.write(step=2, words=2, loss=1.0)
+        metrics._file = whole
+        metrics.write(step=3, words=3, loss=1.0)
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl"):
+        assert [row["step"] for row in read_metrics(tmp_path).steps] == [1, 3]
+
+
+REPORT = {"seconds": 1.5, "words": 100, "loss": 4.0, "sampled_perplexity": 54.5}
+
+
+def logged(folder, steps, resumed=None, loss=4.0):
+    """Write reports on some steps, and one evaluation, as a run does."""
+    with RunLog(folder, lambda line: None, step=resumed, tensorboard=True) as log:
+        for step in steps:
+            log.step({"step": step, **REPORT, "loss": loss}, "")
+        log.saved(folder, steps[0], 1.0, 1.0)
+        log.heldout(Perplexity(0.0, 0.0, 10), steps[0], 100)
+
+
+def test_rows_become_scalars_and_a_resumed_run_takes_back_what_lies_beyond_its_step(tmp_path):
+    """Steps up to the one resumed at stay; those after it are the new process's."""
+    pytest.importorskip("tensorboard", reason='the package tensorboard is absent (pip install "elmo-fast[tb]")')
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    logged(tmp_path, (2, 4, 6))
+    logged(tmp_path, (8,), resumed=4, loss=2.0)
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    found = {tag: {one.step: one.value for one in events.Scalars(tag)} for tag in events.Tags()["scalars"]}
+    assert found["train/loss"] == {2: 4.0, 4: 4.0, 8: 2.0}
+    assert found["heldout/perplexity"] == {2: 1.0, 8: 1.0}
+    heldout = {f"heldout/{name}" for name in ("words", "perplexity", "perplexity_forward", "perplexity_backward")}
+    assert found.keys() == {f"train/{name}" for name in REPORT} | heldout
+
+
+def test_without_the_package_one_sentence_says_what_to_install(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(ElmoFastError, match=r'needs its package \(.*: pip install .*"SOURCE\[tb\]"') as caught:
+        open_tensorboard(tmp_path, None)
+    assert len(str(caught.value).splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
