@@ -227,7 +227,7 @@ def costs(contents: list[Content]) -> str:
     rows = [
         ["model", "tokens/s, one core", "100 M tokens, hours", "memory", "disk, `average`, f16", "disk, `all`, f32"]
     ]
-    of = {each["variant"]: each["median"] for each in content["rows"] if each["side"] == "one thread"}
+    of = {each["variant"]: each["median"] for each in reversed(content["rows"]) if each["threads"] == 1}
     for model, width in WIDTHS.items():
         speed, memory = of[f"embed, {model}"], of.get(f"resident memory, {model}")
         disk = [f"{number(1e8 * width * size / 1e9)} GB" for size in (2, 3 * 4)]
