@@ -54,7 +54,7 @@ class Source(abc.ABC):
 
 
 class Lines(Source):
-    """Lines of text that lie in memory, or that a function gives again and again."""
+    """Lines of text that lie in memory."""
 
     def __init__(self, name: str, lines: Iterable[str], tokenizer: str | None = None) -> None:
         self.name, self._lines, self._tokenize = name, lines, tokenizer_of(tokenizer)
@@ -232,20 +232,17 @@ class HubDataset(Column):
     ) -> None:
         super().__init__(os.fspath(path), column, tokenizer)
         library = require("datasets", "datasets", f"reading the dataset {self.name}")
-        self._dataset = self._opened(library, split)
-        self.check_column(self._dataset.column_names)
-
-    def _opened(self, library: Any, split: str) -> Any:
         try:
             saved = is_saved_dataset(self.name)
             dataset = library.load_from_disk(self.name) if saved else library.load_dataset(self.name)
         except (OSError, ValueError, library.exceptions.DatasetsError) as error:
             raise ElmoFastError(f"{self.name}: cannot be read as a dataset: {error}") from error
-        if not isinstance(dataset, library.DatasetDict):
-            return dataset
-        if split not in dataset:
-            raise ElmoFastError(f"{self.name} has no split {split!r}; it has: {', '.join(dataset)}")
-        return dataset[split]
+        if isinstance(dataset, library.DatasetDict):
+            if split not in dataset:
+                raise ElmoFastError(f"{self.name} has no split {split!r}; it has: {', '.join(dataset)}")
+            dataset = dataset[split]
+        self.check_column(dataset.column_names)
+        self._dataset = dataset
 
     def values_from(self, row: int) -> Iterator[Any]:
         rows: Iterable[int] = range(row, len(self._dataset), ROWS)
