@@ -113,8 +113,8 @@ class FastaFile(Source):
                     raise self._refusal(index, "'>' without a name; write '>NAME' above each sequence")
                 header, key, residues = index + 1, words[0], []
             elif line and not header:
-                found = f"wanted a line '>NAME' before the first residue, found {line[:40]!r}"
-                raise self._refusal(index, f"{found}; is this a FASTA file?")
+                why = f"wanted a line '>NAME' before the first residue, found {line[:40]!r}"
+                raise self._refusal(index, f"{why}; is this a FASTA file?")
             else:
                 some = "".join(line.split()).upper()
                 if bad := _OTHER.search(some):
@@ -368,14 +368,14 @@ def survey(
         source = Lines(str(getattr(source, "name", "the input")), [line.strip() for line in source], tokenizer)
     kept_lines: list[str] | None = [] if keep_lines or as_keys or isinstance(source, Lines) else None
     lengths = array("q")
-    for sentence in checked(source, as_keys):
+    for sentence in valid_sentences(source, as_keys):
         lengths.append(len(sentence.tokens))
         if kept_lines is not None:
             kept_lines.append(sentence.name)
     return SurveyedText(np.array(lengths, np.int64), kept_lines, as_keys, source)
 
 
-def checked(source: Source, as_keys: bool) -> Iterator[Sentence]:
+def valid_sentences(source: Source, as_keys: bool) -> Iterator[Sentence]:
     """Yield all sentences of a source; at the end warn how many were blank.
 
     Raises ElmoFastError if there is no sentence or, `as_keys`, at one whose name cannot be that of an HDF5 dataset.
