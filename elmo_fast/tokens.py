@@ -18,7 +18,7 @@ from elmo_fast.modules.bilm import model_digest
 from elmo_fast.modules.layers import Layers, layer_numbers
 from elmo_fast.modules.sentence_vectors import run_batches
 from elmo_fast.progress import Progress
-from elmo_fast.static.neighbours import BLOCK_BYTES, Nearest, Search, nearest, unit_rows
+from elmo_fast.static.neighbours import Nearest, Search, nearest, unit_rows
 from elmo_fast.text import read_sentences
 from elmo_fast.token_files import CacheFile, DamagedFile, check_room, writing_cache_file
 
@@ -219,8 +219,6 @@ def _search_cache(
 
 def nearest_in(file: CacheFile, layer: int, queries: Floats, topn: int) -> Nearest:
     """Find the rows nearest to each query, [Q, 2D], among a layer's unit vectors."""
-    search, vectors = Search(queries, topn), file.vectors[layer]
-    rows = max(1, BLOCK_BYTES // (vectors.itemsize * vectors.shape[1]))
-    for first in range(0, len(vectors), rows):
-        search.add(first, vectors[first : first + rows], unit=True)
+    search = Search(queries, topn)
+    search.add_all(file.vectors[layer], unit=True)
     return search.nearest()

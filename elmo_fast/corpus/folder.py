@@ -1,6 +1,7 @@
 """The folder of a prepared corpus: its files, how it is written from text files, and how it is opened."""
 
 import contextlib
+import dataclasses
 import hashlib
 import io
 import itertools
@@ -65,12 +66,9 @@ def dtype_of(name: str) -> np.dtype[Any]:
 def digests(folder: pathlib.Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Size and SHA-256 of each file, several at a time."""
 
-    def digest(name: str) -> tuple[str, dict[str, Any]]:
-        mark = mark_of(folder / name)
-        return name, {"bytes": mark.bytes, "sha256": mark.sha256}
-
     with ThreadPoolExecutor(8) as threads:
-        return dict(threads.map(digest, names))
+        marks = threads.map(lambda name: mark_of(folder / name), names)
+        return {name: dataclasses.asdict(mark) for name, mark in zip(names, marks, strict=True)}
 
 
 def _own_digest(meta: Mapping[str, Any]) -> str:

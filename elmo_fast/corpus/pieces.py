@@ -53,19 +53,14 @@ def pieces_of(path: str, size: int) -> Iterator[Piece]:
         for cut in () if path.endswith(PACKED) else range(size, total, size):
             if cut > begin:
                 file.seek(cut - 1)
-                end = _after_line_end(file)
+                while (line := file.readline(BLOCK_BYTES)) and not line.endswith(b"\n"):
+                    pass
+                end = file.tell()
                 if begin < end:
                     yield Piece(path, begin, end)
                     begin = end
     if begin < total:
         yield Piece(path, begin, total)
-
-
-def _after_line_end(file: Any) -> int:
-    while line := file.readline(BLOCK_BYTES):
-        if line.endswith(b"\n"):
-            break
-    return int(file.tell())
 
 
 @contextlib.contextmanager

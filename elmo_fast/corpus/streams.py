@@ -237,16 +237,12 @@ class Stream:
         first = slab * self._slab_steps
         return first, min(first + self._slab_steps, self.steps_per_epoch)
 
-    def _order(self, epoch: int) -> Epoch:
-        if self._epoch is None or self._epoch[0] != epoch:
-            self.corpus.check_unchanged()
-            self._epoch = None  # do not keep two orders in memory
-            self._epoch = epoch, Epoch(self.corpus, self.seed, epoch)
-        return self._epoch[1]
-
     def _read(self, epoch: int, slab: int) -> list[Windows]:
         self.corpus.check_unchanged()
-        order = self._order(epoch)
+        if self._epoch is None or self._epoch[0] != epoch:
+            self._epoch = None  # do not keep two orders in memory
+            self._epoch = epoch, Epoch(self.corpus, self.seed, epoch)
+        order = self._epoch[1]
         first, last = (step * self.unroll_steps for step in self._steps_of(slab))
         width = last - first + 1
         forward = order.runs(

@@ -1,6 +1,7 @@
 """The distinct words of many files and how often each occurs, counted piece by piece in several processes."""
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import pathlib
@@ -11,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -77,20 +78,13 @@ TextProgress = Callable[[int, int, int], None]
 BYTES_PER_PROCESS = 1 << 24
 
 
-class Task(NamedTuple):
-    """A piece to read, and the file to write its numbers to, or None."""
-
-    piece: Piece
-    ids: str | None
-    tokenizer: str | None
-
-
-def count_piece(task: Task) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Read a piece and write the numbers of its text; return its distinct words and their counts."""
+def count_piece(task: tuple[Piece, str | None], tokenizer: str | None) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Read a piece and write the numbers of its text to the file of the task; return its words and their counts."""
+    piece, path = task
     numbers = numbering(LINE_END)
     counts = np.zeros(1, np.int64)
-    with open(task.ids, "wb") if task.ids is not None else contextlib.nullcontext() as file:
-        for ids in numbered(task.piece, numbers, task.tokenizer):
+    with open(path, "wb") if path is not None else contextlib.nullcontext() as file:
+        for ids in numbered(piece, numbers, tokenizer):
             more = np.bincount(ids, minlength=len(numbers))
             more[: len(counts)] += counts
             counts = more
@@ -119,14 +113,15 @@ def read_pieces(
     numbers: dict[str, int] = numbering(None)
     counts = np.zeros(1 << 16, np.int64)
     stems = [] if work is None else [os.fspath(work / f"{index:06d}") for index in range(len(pieces))]
-    tasks = [Task(piece, f"{stems[i]}.ids" if stems else None, tokenizer) for i, piece in enumerate(pieces)]
+    tasks = [(piece, f"{stems[i]}.ids" if stems else None) for i, piece in enumerate(pieces)]
+    count = functools.partial(count_piece, tokenizer=tokenizer)
     total = sum(piece.end - piece.begin for piece in pieces)
     done = words = 0
     with contextlib.ExitStack() as stack:
         if ray is None:
-            results = in_turn(count_piece, tasks, processes, total // BYTES_PER_PROCESS + 1)
+            results = in_turn(count, tasks, processes, total // BYTES_PER_PROCESS + 1)
         else:
-            results = cluster.in_turn(stack.enter_context(cluster.connected(ray, "prepare --ray")), count_piece, tasks)
+            results = cluster.in_turn(stack.enter_context(cluster.connected(ray, "prepare --ray")), count, tasks)
         # Always closed here: no process may write into the folder while it is removed.
         stack.enter_context(contextlib.closing(results))
         for index, (piece, (new_words, new_counts)) in enumerate(zip(pieces, results, strict=True)):

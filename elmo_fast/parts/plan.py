@@ -17,7 +17,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import read_json
 from elmo_fast.files import flush, workplace
 from elmo_fast.text import Source, SurveyedText
-from elmo_fast.text.sources import Sentence, checked
+from elmo_fast.text.sources import Sentence, valid_sentences
 
 PLAN = "parts.json"
 # Parts of each process, so that little is done again when one is killed, and the longest part in windows.
@@ -145,7 +145,7 @@ def cut(
             f"part_lines, the sentences of a part, must be a multiple of {window}: 16 batches, which are sorted by "
             f"length together; got {part_sentences}"
         )
-    windows, sentences = list[tuple[int, int, bytes]](), checked(source, as_keys)
+    windows, sentences = list[tuple[int, int, bytes]](), valid_sentences(source, as_keys)
     while chunk := list(islice(sentences, window)):
         windows.append((len(chunk), sum(len(sentence.tokens) for sentence in chunk), _digest(chunk)))
     each = min(math.ceil(len(windows) / (PARTS_EACH * processes)), MOST_WINDOWS)

@@ -105,7 +105,10 @@ class ElmoVectors(Sequence[Rows]):
 
     def _names_of(self, number: int) -> list[str] | None:
         if self._plan is None:
-            return _names_in(self.path)
+            from safetensors import safe_open
+
+            with read_failures_named(self.path), safe_open(self.path, framework="numpy") as file:
+                return json.loads(file.get_tensor("names").tobytes()) if "names" in set(file.keys()) else None
         path = self.path / name_of(number) / NAMES
         if f"{name_of(number)}/{NAMES}" not in self._digests:
             return None
@@ -165,14 +168,6 @@ def read_flat(path: pathlib.Path) -> FlatFile:
     if rows is None or offsets[-1:].tolist() != [len(rows)]:
         raise CheckpointError(f"{path}: damaged: its header is not what was written")
     return FlatFile(offsets, rows, metadata)
-
-
-def _names_in(path: pathlib.Path) -> list[str] | None:
-    """Return the names of the sentences of a safetensors file, if it stores them."""
-    from safetensors import safe_open
-
-    with read_failures_named(path), safe_open(path, framework="numpy") as file:
-        return json.loads(file.get_tensor("names").tobytes()) if "names" in set(file.keys()) else None
 
 
 def merge_parts(

@@ -85,13 +85,6 @@ class ReportSettings:
         return list(self.column) or [None]
 
 
-# Settings of the report that every run has.
-TASK_SETTINGS = (
-    *("task", "format", "model", "prefix", "vectors", "hidden", "lstm_layers", "dropout", "elmo_dropout"),
-    *("epochs", "patience", "batch_size", "learning_rate", "train_share"),
-)
-
-
 class _Scores(TypedDict):
     f1: float
     spans: bool
@@ -159,7 +152,11 @@ def cells(settings: ReportSettings, layers: int) -> list[Cell]:
 def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
     """Return the configuration of one run of a cell; `key_of` determines its folder."""
     values: dict[str, Any] = {
-        **{name: getattr(settings, name) for name in (*SPLITS.values(), *TASK_SETTINGS)},
+        **{
+            each.name: getattr(settings, each.name)
+            for each in dataclasses.fields(TaskConfig)
+            if hasattr(settings, each.name)
+        },
         "column": cell.target,
         "seed": seed,
         **cell.changes,

@@ -31,21 +31,24 @@ def context_free_vectors(
     not_a_string(words, "words", "a list of words")
     bilm = model if isinstance(model, BiLM) else shared_bilm(model)
     matrix = np.empty((len(words), bilm.encoder.get_output_dim()), np.float32)
-    for first, rows in encoded_words(bilm, words, batch_size):
+    for first, rows in encoded_words(bilm, words, batch_size, progress):
         matrix[first : first + len(rows)] = rows
-        if progress is not None:
-            progress(len(rows))
     return Vectors(list(words), matrix)
 
 
 @torch.no_grad()
-def encoded_words(bilm: BiLM, words: Sequence[str], batch_size: int) -> Iterator[tuple[int, Matrix]]:
-    """Yield the start of each batch of words and the encoder's vectors of its words, [n, D]."""
+def encoded_words(
+    bilm: BiLM, words: Sequence[str], batch_size: int, progress: Callable[[int], None] | None
+) -> Iterator[tuple[int, Matrix]]:
+    """Yield the start of each batch of words and the encoder's vectors of its words, [n, D]; tell their number then."""
     check_counts(batch_size=batch_size)
     device = next(bilm.parameters()).device
     for first in range(0, len(words), batch_size):
         ids = bilm.batch_to_ids([words[first : first + batch_size]]).to(device)
-        yield first, bilm.encoder.encode(ids)[0].float().cpu().numpy()
+        rows = bilm.encoder.encode(ids)[0].float().cpu().numpy()
+        yield first, rows
+        if progress is not None:
+            progress(len(rows))
 
 
 def write_word_vectors(
@@ -71,11 +74,9 @@ def write_word_vectors(
         )
     with hdf5_replacing(path) as (file, written):
         dataset = file.create_dataset("embedding", (len(words), bilm.encoder.get_output_dim()), np.float32)
-        for first, rows in encoded_words(bilm, words, batch_size):
+        for first, rows in encoded_words(bilm, words, batch_size, progress):
             dataset[first : first + len(rows)] = rows
             written.check()
-            if progress is not None:
-                progress(len(rows))
 
 
 def averaged_vectors(

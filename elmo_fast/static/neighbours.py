@@ -49,6 +49,12 @@ class Search:
             if len(order) == self._topn:
                 self._least[query] = self._best[query].cosines[-1]
 
+    def add_all(self, matrix: Matrix, *, unit: bool = False) -> None:
+        """Compare a matrix [N, D], in memory or a memmap, block by block; unit: as in `add`."""
+        step = max(1, BLOCK_BYTES // (4 * matrix.shape[1]))
+        for first in range(0, len(matrix), step):
+            self.add(first, matrix[first : first + step], unit=unit)
+
     def nearest(self) -> Nearest:
         """Return the nearest rows, n = min(topn, rows added); a row or query of zeros has cosine 0 with everything."""
         if not self._best:
@@ -74,9 +80,7 @@ def nearest(matrix: Matrix, queries: Matrix, topn: int) -> Nearest:
         )
     check_counts(topn=topn)
     search = Search(queries, min(topn, len(matrix)))
-    step = max(1, BLOCK_BYTES // (4 * matrix.shape[1]))
-    for first in range(0, len(matrix), step):
-        search.add(first, matrix[first : first + step])
+    search.add_all(matrix)
     return search.nearest()
 
 

@@ -1,16 +1,44 @@
-"""Word vectors and their files: word2vec's, GloVe's and our own format."""
+"""Word vectors and their files: word2vec's, binary and text; GloVe's, which is word2vec's text without its first line.
 
+safetensors is our own format and the cache of a text file. All readers return the words and their vectors [N, D]
+float32 in the file's order; a word may occur twice. ElmoFastError names the file, and the line or word.
+"""
+
+import contextlib
+import gzip
+import itertools
+import json
 import os
+import re
 import warnings
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from elmo_fast.errors import ElmoFastError, check_choice, not_a_string, require
-from elmo_fast.static import files
-from elmo_fast.static.vector_text import Matrix
+from elmo_fast import files
+from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, not_a_string, require, sentence_of
+from elmo_fast.fields import parsed
+from elmo_fast.static.vector_text import Matrix, is_number, is_read_back, read_vector_text, write_vector_text
+
+FORMATS = ("word2vec-binary", "word2vec-text", "glove", "safetensors")
+SUFFIXES = {".bin": "word2vec-binary", ".txt": "word2vec-text", ".vec": "word2vec-text", ".safetensors": "safetensors"}
+GZIP = b"\x1f\x8b"
+GZIP_RATIO = 1040  # deflate compresses by a factor of 1032 at most
+HEAD_BYTES = 1 << 20  # read to detect the format: more than a line of 50,000 numbers
+HEADER = re.compile(rb"(\d{1,12}) (\d{1,9})[ \t]*\r?\n")
+CHUNK_BYTES = 1 << 24
+ROWS_AT_ONCE = 1024
+LONGEST_WORD = 1 << 12
+WORTH_BYTES = 1 << 25  # smaller text files are read in well under a second
+# The metadata of our safetensors, and the name of the entry that holds it.
+MADE_BY = {"format": "elmo_fast.vectors", "version": "1"}
+ENTRY = "elmo_fast"
+Content = tuple[list[str], Matrix]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +121,10 @@ def load_vectors(
     path = os.fspath(path)
     if limit is not None and limit < 0:
         raise ElmoFastError(f"limit must be 0 or more; got {limit}")
-    check_choice("format", format, ("auto", *files.FORMATS))
-    format = files.detected(path) if format == "auto" else format
-    worth = cache and format in ("word2vec-text", "glove") and os.path.getsize(path) >= files.WORTH_BYTES
-    words, matrix = (files.read_through_cache if worth else files.read)(path, format, limit)
+    check_choice("format", format, ("auto", *FORMATS))
+    format = detected(path) if format == "auto" else format
+    worth = cache and format in ("word2vec-text", "glove") and os.path.getsize(path) >= WORTH_BYTES
+    words, matrix = (read_through_cache if worth else read)(path, format, limit)
     if (row := _first_infinite(matrix)) is not None:
         raise ElmoFastError(f"{path}: the vector of {words[row]!r} contains NaN or infinity")
     rows = dict(zip(reversed(words), range(len(words) - 1, -1, -1), strict=True))
@@ -124,18 +152,37 @@ def save_vectors(vectors: Vectors, path: str | os.PathLike[str], format: str = "
     format = format_to_write(path, format)
     if (row := _first_infinite(vectors.matrix)) is not None:
         raise ElmoFastError(f"{vectors.words[row]!r} has a vector with NaN or infinity")
-    files.write(path, format, vectors.words, vectors.matrix)
+    words, matrix = vectors.words, vectors.matrix
+    if format == "safetensors":
+        _write_safetensors(path, words, matrix)
+        return
+    fields = _encoded(words)
+    for word, field in zip(words, fields, strict=True):
+        if not field or (field.split() != [field] and not (format == "glove" and is_read_back(field))):
+            raise ElmoFastError(
+                f"the word {word!r} cannot be written as {format}, where it would not be read back; use .safetensors"
+            )
+    with files.writing(path) as stream:
+        if format != "glove":
+            stream.write(f"{len(matrix)} {matrix.shape[1]}\n".encode())
+        for first in range(0, len(matrix), ROWS_AT_ONCE):
+            block, rows = fields[first : first + ROWS_AT_ONCE], np.array(matrix[first : first + ROWS_AT_ONCE], "<f4")
+            if format == "word2vec-binary":  # with a line end after each vector, as word2vec.c
+                pairs = zip(block, rows, strict=True)
+                stream.write(b"".join(part for word, row in pairs for part in (word, b" ", row, b"\n")))
+            else:
+                stream.write(write_vector_text(block, rows).data)
 
 
 def format_to_write(path: str, format: str) -> str:
     """Return the format, for "auto" the one of the file's suffix; ElmoFastError if that names none."""
     suffix = os.path.splitext(path.removesuffix(".gz"))[1]
-    if format == "auto" and suffix not in files.SUFFIXES:
+    if format == "auto" and suffix not in SUFFIXES:
         raise ElmoFastError(
-            f"{path!r}: the name must end in {', '.join(files.SUFFIXES)} (or .gz after it); or name the format"
+            f"{path!r}: the name must end in {', '.join(SUFFIXES)} (or .gz after it); or name the format"
         )
-    check_choice("format", format, ("auto", *files.FORMATS))
-    return files.SUFFIXES[suffix] if format == "auto" else format
+    check_choice("format", format, ("auto", *FORMATS))
+    return SUFFIXES[suffix] if format == "auto" else format
 
 
 def _first_infinite(matrix: Matrix) -> int | None:
@@ -145,3 +192,215 @@ def _first_infinite(matrix: Matrix) -> int | None:
         if not finite.all():
             return at + int(finite.argmin())
     return None
+
+
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[IO[bytes]]:
+    """Open the bytes of a file, decompressed if it is gzip; ElmoFastError if that is damaged."""
+    with open(path, "rb") as file:
+        packed = file.read(2) == GZIP
+    try:
+        with files.reading(path, packed) as stream:
+            yield stream
+    except files.PACKING_ERRORS as error:
+        raise ElmoFastError(f"{path}: damaged gzip data: {error}") from error
+
+
+def detected(path: str) -> str:
+    """Return the format of a file, from its first bytes; ElmoFastError if it is unknown."""
+    with reading(path) as stream:
+        head = stream.read(HEAD_BYTES)
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32:
+        return "safetensors"
+    if header := HEADER.match(head):
+        line = head[header.end() :].split(b"\n", 1)[0]
+        return "word2vec-text" if header[1] == b"0" or _ends_in_number(line) else "word2vec-binary"
+    if _ends_in_number(head.split(b"\n", 1)[0]):
+        return "glove"
+    hint = "; gensim's own files are pickles: convert them with save_word2vec_format" if head[:1] == b"\x80" else ""
+    raise ElmoFastError(f"{path}: contains no word vectors of a known format (word2vec, GloVe, safetensors){hint}")
+
+
+def _ends_in_number(line: bytes) -> bool:
+    """Tell whether a line is a word and at least one number."""
+    fields = line.rstrip().rsplit(None, 1)
+    return len(fields) == 2 and is_number(fields[1])
+
+
+def read(path: str, format: str, limit: int | None) -> Content:
+    """Read all words and vectors of a file in one of FORMATS, or the first `limit`."""
+    if format == "safetensors":
+        words, matrix, _ = _read_safetensors(path)
+        return words[:limit], matrix[:limit]
+    with reading(path) as stream:
+        if format == "glove":
+            first = stream.readline()
+            width = len(list(itertools.takewhile(is_number, reversed(first.split()[1:]))))
+            if not width:
+                raise ElmoFastError(f"{path}, line 1: wanted a word and its numbers, found {first[:40]!r}")
+            rows = _text_rows(path, itertools.chain([first], stream), width, limit, 1)
+        else:
+            rows = _rows_after_header(path, stream, format == "word2vec-binary", limit)
+    return _decoded(path, rows[0]), rows[1]
+
+
+def read_through_cache(path: str, format: str, limit: int | None) -> Content:
+    """Read as `read` does, but from an intact and up-to-date cache; all of a file is written to its cache."""
+    cache, about = f"{path}.cache.safetensors", os.stat(path)
+    source = json.dumps([format, about.st_size, about.st_mtime_ns])
+    if os.path.exists(cache):
+        try:
+            words, matrix, metadata = _read_safetensors(cache)
+            if metadata.get("source") == source:
+                return words[:limit], matrix[:limit]
+        except ElmoFastError as error:
+            warnings.warn(f"the cache cannot be used, so {path} is read again: {error}", stacklevel=3)
+    words, matrix = read(path, format, limit)
+    if limit is None:
+        try:
+            _write_safetensors(cache, words, matrix, {"source": source})
+        except OSError as error:
+            warnings.warn(f"{path} is not cached, so reading stays slow: {sentence_of(error)}", stacklevel=3)
+    return words, matrix
+
+
+def _rows_after_header(path: str, stream: IO[bytes], binary: bool, limit: int | None) -> tuple[list[bytes], Matrix]:
+    """Return the rows of a word2vec file, whose first line says how many there are and how wide they are."""
+    line = stream.readline(64)
+    header = HEADER.fullmatch(line)
+    if header is None or int(header[2]) == 0:
+        raise ElmoFastError(f"{path}, line 1: wanted the number of words and the width, found {line[:40]!r}")
+    rows, width = int(header[1]), int(header[2])
+    size = os.path.getsize(path)
+    most = size * (GZIP_RATIO if isinstance(stream, gzip.GzipFile) else 1) // (4 if binary else 2)
+    if rows * width > most:
+        raise ElmoFastError(
+            f"{path}: line 1 announces {rows} vectors of {width} numbers, too many for {size} bytes: "
+            "the file is truncated, or the line is wrong"
+        )
+    count = rows if limit is None else min(rows, limit)
+    words, matrix, rest = (
+        _binary_rows(path, stream, width, count) if binary else (*_text_rows(path, stream, width, count, 2), b"")
+    )
+    if len(words) < count:
+        raise ElmoFastError(f"{path}: truncated: wanted {rows} vectors, as line 1 announces, found {len(words)}")
+    if count == rows and (rest.strip() or stream.read(CHUNK_BYTES).strip()):
+        raise ElmoFastError(f"{path}: wanted {rows} vectors, as line 1 announces, found more data after them")
+    return words, matrix
+
+
+def _binary_rows(path: str, stream: IO[bytes], width: int, count: int) -> tuple[list[bytes], Matrix, bytes]:
+    """Read up to `count` words and vectors, and the bytes that were read after them."""
+    matrix = np.empty((count, width), np.float32)
+    words: list[bytes] = []
+    size, data, at = 4 * width, b"", 0
+    while len(words) < count:
+        space = data.find(b" ", at)
+        start = space + 1
+        if space < 0 or start + size > len(data):
+            if not (more := stream.read(CHUNK_BYTES)):
+                break
+            data, at = data[at:] + more, 0
+            if len(data) > LONGEST_WORD and data.find(b" ", 0, LONGEST_WORD) < 0:
+                raise ElmoFastError(
+                    f"{path}: damaged: no word ends within {LONGEST_WORD} bytes after {len(words)} vectors"
+                )
+            continue
+        matrix[len(words)] = np.frombuffer(data, "<f4", width, start)
+        words.append(data[at:space].lstrip(b"\n"))
+        if b"\n" in words[-1]:
+            raise ElmoFastError(f"{path}: damaged: the word after {len(words) - 1} vectors contains a line break")
+        at = start + size
+    return words, matrix, data[at:]
+
+
+def _text_rows(
+    path: str, stream: Iterable[bytes], width: int, limit: int | None, first_line: int
+) -> tuple[list[bytes], Matrix]:
+    """Read words and vectors of lines, up to `limit`. first_line: number of the stream's next line, for errors."""
+    words: list[bytes] = []
+    matrix, lines = np.empty((0, width), np.float32), iter(stream)
+    step = CHUNK_BYTES // (8 * width) + 1
+    while chunk := list(itertools.islice(lines, step if limit is None else min(step, limit - len(words)))):
+        more, numbers = read_vector_text(b"".join(chunk), width, path, first_line)
+        first_line += len(chunk)
+        if len(words) + len(more) > len(matrix):
+            # In place, where memory for large arrays is moved without copying.
+            matrix.resize((max(len(words) + len(more), len(matrix) * 3 // 2), width), refcheck=False)
+        matrix[len(words) : len(words) + len(more)] = numbers
+        words += more
+    matrix.resize((len(words), width), refcheck=False)
+    return words, matrix
+
+
+def _read_safetensors(path: str) -> tuple[list[str], Matrix, dict[str, str]]:
+    """Read words, vectors and metadata of a file that `_write_safetensors` wrote."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            try:
+                metadata = parsed((file.metadata() or {}).get(ENTRY, "{}"), dict[str, str], ENTRY)
+            except CheckpointError:
+                metadata = {}
+            if not metadata.items() >= MADE_BY.items():
+                raise ElmoFastError(
+                    f"{path}: safetensors, but not word vectors of this library ({' '.join(MADE_BY.values())})"
+                )
+            arrays = {name: file.get_tensor(name) for name in ("vectors", "words", "ends")}
+    except SafetensorError as error:
+        raise ElmoFastError(f"{path}: not a safetensors file, or a damaged one ({error})") from error
+    if metadata.get("crc32") != _checksum(arrays):
+        raise ElmoFastError(f"{path}: damaged: its content is not what was written")
+    text = arrays["words"].tobytes()
+    words = [text[a:b].decode() for a, b in itertools.pairwise([0, *arrays["ends"].tolist()])]
+    return words, arrays["vectors"], metadata
+
+
+def _write_safetensors(path: str, words: Sequence[str], matrix: Matrix, extra: Mapping[str, str] | None = None) -> None:
+    """Write our own format. extra: more metadata."""
+    from safetensors.numpy import save_file
+
+    if path.endswith(".gz"):
+        raise ElmoFastError(f"{path!r}: safetensors files are not compressed; leave out .gz")
+    data = _encoded(words)
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "vectors": np.ascontiguousarray(matrix, np.float32),
+        "words": np.frombuffer(b"".join(data), np.uint8),
+        "ends": np.cumsum(np.fromiter(map(len, data), np.int64, len(data))),
+    }
+    metadata = {**MADE_BY, "crc32": _checksum(arrays), **(extra or {})}
+    with files.replacing(path) as temporary:
+        # One entry: safetensors writes several in any order, and the same vectors must give the same file.
+        save_file(arrays, temporary, {ENTRY: json.dumps(metadata)})
+
+
+def _checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+    """Return a CRC: it detects damage, not malice, which would cost a SHA-256."""
+    value = 0
+    for name in ("vectors", "words", "ends"):
+        array = arrays[name]
+        value = zlib.crc32(repr((name, array.dtype.str, array.shape)).encode(), value)
+        value = zlib.crc32(array.reshape(-1).view(np.uint8).data, value)
+    return f"{value:08x}"
+
+
+def _decoded(path: str, words: list[bytes]) -> list[str]:
+    """Return words as text; invalid UTF-8 (word2vec truncates words at a byte) becomes U+FFFD, with a warning."""
+    try:
+        return b"\n".join(words).decode().split("\n") if words else []
+    except UnicodeDecodeError:
+        texts = [word.decode(errors="replace") for word in words]
+    bad = [word for word, text in zip(words, texts, strict=True) if text.encode() != word]
+    warnings.warn(
+        f"{path}: {len(bad)} words are not UTF-8 (the first: {bad[0]!r}); invalid bytes became U+FFFD", stacklevel=4
+    )
+    return texts
+
+
+def _encoded(words: Sequence[str]) -> list[bytes]:
+    """Return words as UTF-8; ElmoFastError for one with a lone surrogate."""
+    try:
+        return [word.encode() for word in words]
+    except UnicodeEncodeError as error:
+        raise ElmoFastError(f"the word {error.object!r} cannot be written as UTF-8; rename or remove it") from error

@@ -56,10 +56,6 @@ def _opened(path: str) -> Iterator[IO[str]]:
             stream.detach()
 
 
-def _packing(path: str) -> str:
-    return "Zstandard" if path.endswith(".zst") else "gzip"
-
-
 def _lines(stream: IO[str]) -> Iterator[str]:
     """Yield the lines of a stream; \\r\\r\\n, written by programs that translate line ends twice, ends one line."""
     before = ""
@@ -95,7 +91,8 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
                     )
                 yield index, line.strip()
     except PACKING_ERRORS as error:
-        raise ElmoFastError(f"{_name(path)}: damaged {_packing(path)} data after line {index + 1}: {error}") from error
+        packing = "Zstandard" if path.endswith(".zst") else "gzip"
+        raise ElmoFastError(f"{_name(path)}: damaged {packing} data after line {index + 1}: {error}") from error
 
 
 def read_sentences(path: str | os.PathLike[str], tokenizer: str | None = None) -> Iterator[tuple[int, list[str]]]:

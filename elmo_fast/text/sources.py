@@ -54,7 +54,7 @@ class Source(abc.ABC):
 
 
 class Lines(Source):
-    """Lines of text that lie in memory, or that a function gives again and again."""
+    """Lines of text that lie in memory."""
 
     def __init__(self, name: str, lines: Iterable[str], tokenizer: str | None = None) -> None:
         self.name, self._lines, self._tokenize = name, lines, tokenizer_of(tokenizer)
@@ -113,8 +113,8 @@ class FastaFile(Source):
                     raise self._refusal(index, "'>' without a name; write '>NAME' above each sequence")
                 header, key, residues = index + 1, words[0], []
             elif line and not header:
-                found = f"wanted a line '>NAME' before the first residue, found {line[:40]!r}"
-                raise self._refusal(index, f"{found}; is this a FASTA file?")
+                why = f"wanted a line '>NAME' before the first residue, found {line[:40]!r}"
+                raise self._refusal(index, f"{why}; is this a FASTA file?")
             else:
                 some = "".join(line.split()).upper()
                 if bad := _OTHER.search(some):
@@ -235,20 +235,17 @@ class HubDataset(Column):
     ) -> None:
         super().__init__(os.fspath(path), column, tokenizer)
         library = require("datasets", "datasets", f"reading the dataset {self.name}")
-        self._dataset = self._opened(library, split)
-        self.check_column(self._dataset.column_names)
-
-    def _opened(self, library: Any, split: str) -> Any:
         try:
             saved = is_saved_dataset(self.name)
             dataset = library.load_from_disk(self.name) if saved else library.load_dataset(self.name)
         except (OSError, ValueError, library.exceptions.DatasetsError) as error:
             raise ElmoFastError(f"{self.name}: cannot be read as a dataset: {error}") from error
-        if not isinstance(dataset, library.DatasetDict):
-            return dataset
-        if split not in dataset:
-            raise ElmoFastError(f"{self.name} has no split {split!r}; it has: {', '.join(dataset)}")
-        return dataset[split]
+        if isinstance(dataset, library.DatasetDict):
+            if split not in dataset:
+                raise ElmoFastError(f"{self.name} has no split {split!r}; it has: {', '.join(dataset)}")
+            dataset = dataset[split]
+        self.check_column(dataset.column_names)
+        self._dataset = dataset
 
     def values_from(self, row: int) -> Iterator[Any]:
         rows: Iterable[int] = range(row, len(self._dataset), ROWS)
@@ -382,14 +379,14 @@ def survey(
         source = Lines(str(getattr(source, "name", "the input")), [line.strip() for line in source], tokenizer)
     kept_lines: list[str] | None = [] if keep_lines or as_keys or isinstance(source, Lines) else None
     lengths = array("q")
-    for sentence in checked(source, as_keys):
+    for sentence in valid_sentences(source, as_keys):
         lengths.append(len(sentence.tokens))
         if kept_lines is not None:
             kept_lines.append(sentence.name)
     return SurveyedText(np.array(lengths, np.int64), kept_lines, as_keys, source)
 
 
-def checked(source: Source, as_keys: bool) -> Iterator[Sentence]:
+def valid_sentences(source: Source, as_keys: bool) -> Iterator[Sentence]:
     """Yield all sentences of a source; at the end warn how many were blank.
 
     Raises ElmoFastError if there is no sentence or, `as_keys`, at one whose name cannot be that of an HDF5 dataset.

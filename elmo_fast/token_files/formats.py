@@ -133,12 +133,12 @@ def check_room(path: str | os.PathLike[str], needed: int, advice: str = "") -> N
         )
 
 
-def sentence_to_index(sentences: Sequence[str]) -> str:
-    """Return the JSON object of that dataset.
+def write_sentence_to_index(file: Any, sentences: Sequence[str]) -> None:
+    """Write that dataset, a JSON object: sentence -> its dataset, of equal sentences the last one's; no blank lines."""
+    import h5py
 
-    Sentence -> its dataset, of equal sentences the last one's; no blank lines.
-    """
-    return json.dumps({sentence: str(index) for index, sentence in enumerate(sentences) if sentence})
+    content = json.dumps({sentence: str(index) for index, sentence in enumerate(sentences) if sentence})
+    file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = content
 
 
 @contextlib.contextmanager
@@ -155,8 +155,7 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
         with hdf5_flat(path, contents) as write_row:
             yield write_row
         return
-    shapes, names = contents.shapes, contents.names
-    keyed = contents.keyed
+    shapes, names, keyed = contents.shapes, contents.names, contents.keyed
     reserved = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     reserved.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     reserved.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
@@ -174,7 +173,7 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
                 places.append(place)
                 written.check()
             if names is not None and not keyed:
-                file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = sentence_to_index(names)
+                write_sentence_to_index(file, names)
         with open(temporary, "r+b", buffering=0) as whole:
 
             def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
@@ -192,16 +191,13 @@ def hdf5_flat(path: Path, contents: Contents) -> Iterator[Write]:
 
     Pooled: `embeddings` as Contents.shape says, no offsets, and sentence_to_index if the sentences have names.
     """
-    import h5py
-
     offsets = contents.offsets
     with hdf5_replacing(path) as (file, written):
         embeddings = file.create_dataset("embeddings", contents.shape, contents.dtype)
         if not contents.pooled:
             file.create_dataset("offsets", data=offsets)
         if contents.names is not None:
-            names_json = sentence_to_index(contents.names)
-            file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())[0] = names_json
+            write_sentence_to_index(file, contents.names)
         file.attrs.update(contents.metadata)
 
         def write(index: int, vectors: np.ndarray[Any, Any]) -> None:

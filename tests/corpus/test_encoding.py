@@ -1,6 +1,5 @@
 """Corpora in memory: how types are numbered, what is stored, and what the fingerprint tells apart."""
 
-import gzip
 from collections import Counter
 
 import hypothesis.strategies as st
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from elmo_fast.corpus import encode, read_corpus
+from elmo_fast.corpus import encode
 from elmo_fast.text import Vocabulary
 from tests.corpus.texts import TEXTS, VOCABULARY, resharded
 
@@ -53,18 +52,6 @@ def test_a_word_that_the_vocabulary_has_twice_is_its_last_place():
     corpus = encode([["a"]], Vocabulary(["<S>", "</S>", "<UNK>", "a", "a"]))
     assert corpus.shards[0].tolist() == [0, 5, 0]
     assert corpus.counts.tolist() == [0, 0, 0, 0, 1]
-
-
-def test_files_are_read_as_they_are_written(tmp_path):
-    """Plain and packed files, Unicode's white space, blank lines and a byte order mark; equal to `encode`."""
-    (tmp_path / "a.txt").write_bytes("\ufeffa  b\u3000c\r\n\n \td\u2028e\rlast".encode())
-    (tmp_path / "b.gz").write_bytes(gzip.compress(b"<S> a\n\n"))
-    (tmp_path / ".hidden").write_bytes(b"\0")
-    corpus = read_corpus(str(tmp_path), VOCABULARY)
-    expected = encode([["a", "b", "c"], ["d", "e"], ["last"], ["<S>", "a"]], VOCABULARY)
-    assert corpus.types.words() == expected.types.words()
-    assert corpus.fingerprint == expected.fingerprint
-    assert read_corpus(str(tmp_path / "?.*"), VOCABULARY).fingerprint == expected.fingerprint
 
 
 TEXT = [["a", "c"], ["d"]]

@@ -95,6 +95,7 @@ def test_files_and_folders_of_text_are_read_alike(tmp_path):
     (tmp_path / "texts" / "a.txt").write_text("\ufeff" + "".join(" ".join(s) + "\r\n\n" for s in text[:100]))
     (tmp_path / "texts" / "b.gz").write_bytes(gzip.compress("\n".join(" ".join(s) for s in text[100:]).encode()))
     (tmp_path / "texts" / "c.txt").write_text("")
+    (tmp_path / "texts" / ".hidden").write_bytes(b"\0")
     vocabulary = Vocabulary.build(count_words(text), 3)
     corpus = prepare(str(tmp_path / "texts"), tmp_path / "out", min_count=3, processes=1)
     assert corpus.vocabulary.words == vocabulary.words

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.static import Vectors, files, load_vectors, save_vectors
+from elmo_fast.static import Vectors, load_vectors, save_vectors
+from elmo_fast.static import vectors as module
 
 WORDS = ["the", ",", "Zürich", "日本語", "1.5", "don't", "…"]
 FORMATS = {"a.bin": "word2vec-binary", "a.txt": "word2vec-text", "a.safetensors": "safetensors", "a.glove": "glove"}
@@ -34,7 +35,7 @@ def test_what_is_written_is_read_back_bit_by_bit(tmp_path, vectors, name, format
     path = tmp_path / (name + packed)
     save_vectors(vectors, path, "glove" if format == "glove" else "auto")
     assert path.read_bytes().startswith(b"\x1f\x8b") == bool(packed)
-    assert files.detected(str(path)) == format
+    assert module.detected(str(path)) == format
     for wanted in ("auto", format):
         assert same(load_vectors(path, wanted), vectors)
     for limit in (0, 1, 3, 7, 9, 10**9, 10**30):
@@ -52,7 +53,7 @@ def test_files_longer_than_one_chunk(tmp_path, monkeypatch, vectors, name):
     """Chunks that end anywhere, within words and numbers, change nothing."""
     save_vectors(vectors, tmp_path / name, FORMATS[name])
     for size in range(1, 60, 7):
-        monkeypatch.setattr("elmo_fast.static.files.CHUNK_BYTES", size)
+        monkeypatch.setattr("elmo_fast.static.vectors.CHUNK_BYTES", size)
         assert same(load_vectors(tmp_path / name), vectors)
 
 
@@ -126,7 +127,7 @@ def test_lines_are_counted_over_chunks(tmp_path, monkeypatch):
     path = tmp_path / "a"
     path.write_bytes(b"9 2\n" + b"".join(b"w%d 1 2\n" % i for i in range(8)) + b"bad 1\n")
     for size in (1, 10, 1000):
-        monkeypatch.setattr("elmo_fast.static.files.CHUNK_BYTES", size)
+        monkeypatch.setattr("elmo_fast.static.vectors.CHUNK_BYTES", size)
         with pytest.raises(ElmoFastError, match="a, line 10: "):
             load_vectors(path)
 
@@ -182,7 +183,7 @@ def test_a_damaged_own_file_is_refused(tmp_path, vectors):
 @pytest.fixture
 def text(tmp_path, monkeypatch, vectors):
     """A text file for which a cache is kept."""
-    monkeypatch.setattr(files, "WORTH_BYTES", 1)
+    monkeypatch.setattr(module, "WORTH_BYTES", 1)
     save_vectors(vectors, tmp_path / "a.txt")
     return tmp_path / "a.txt"
 
@@ -190,7 +191,7 @@ def text(tmp_path, monkeypatch, vectors):
 def test_the_cache_is_read_in_place_of_the_text(text, vectors, monkeypatch):
     """The second time no text is parsed; with a limit neither."""
     assert same(load_vectors(text), vectors)
-    monkeypatch.setattr(files, "read", None)
+    monkeypatch.setattr(module, "read", None)
     assert same(load_vectors(text), vectors)
     assert load_vectors(text, limit=2).words == WORDS[:2]
 
@@ -229,7 +230,7 @@ def test_without_room_for_a_cache_the_vectors_come_all_the_same(text, vectors, m
     def full(*arguments):
         raise OSError(28, "No space left on device", "here")
 
-    monkeypatch.setattr(files, "_write_safetensors", full)
+    monkeypatch.setattr(module, "_write_safetensors", full)
     with pytest.warns(UserWarning, match="is not cached, so reading stays slow: No space left on device"):
         assert same(load_vectors(text), vectors)
     assert not text.with_name("a.txt.cache.safetensors").exists()

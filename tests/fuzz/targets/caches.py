@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from elmo_fast.cli.main import main
-from elmo_fast.static import files, load_vectors
+from elmo_fast.static import load_vectors
+from elmo_fast.static import vectors as vector_files
 from elmo_fast.tasks import Example, cached_layers, load_bilm
 from tests.fuzz import place
 from tests.fuzz.damage import damaged, damaged_json
@@ -86,11 +87,11 @@ def vectors(folder):
 
 
 def _load(folder):
-    before, files.WORTH_BYTES = files.WORTH_BYTES, 0
+    before, vector_files.WORTH_BYTES = vector_files.WORTH_BYTES, 0
     try:
         return load_vectors(folder / "v.txt", limit=None)
     finally:
-        files.WORTH_BYTES = before
+        vector_files.WORTH_BYTES = before
 
 
 def _vectors(rng):
