@@ -106,16 +106,7 @@ class OpCalls:
         scalars, gammas = self.tensor(2, 3), self.tensor(2)
         return [*layers, scalars, gammas], lambda: ops.scalar_mix(layers, scalars, gammas, backend=how["backend"])
 
-    def loss(
-        self,
-        op: Callable[..., Tensor],
-        rows: int,
-        entries: int,
-        targets: Tensor | None,
-        *more: Any,
-        scale=1.0,
-        **how: Any,
-    ) -> Call:
+    def loss(self, op: Any, rows: int, entries: int, targets: Any, *more: Any, scale: float = 1.0, **how: Any) -> Call:
         """A loss of hidden states [rows, D] over a table [entries, D] and its bias; targets: None for even ones."""
         size = self.projection
         inputs = [self.tensor(rows, size), self.tensor(entries, size, scale=scale), self.tensor(entries)]
