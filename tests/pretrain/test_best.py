@@ -1,21 +1,17 @@
 """Held-out perplexity decides: the best checkpoint is kept, patience ends a run, and a dry run says what it takes."""
 
 import math
-import shutil
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from elmo_fast.checkpoints import saved_steps
-from elmo_fast.corpus import prepare
 from elmo_fast.pretrain import trainer as trainer_module
 from elmo_fast.pretrain.checkpoint import find_vocabulary_file, read_training_state
 from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.log import TrainingProgress
-from elmo_fast.pretrain.plan import describe_disk
-from elmo_fast.pretrain.run import dry_run, pretrain
+from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.step import Step
 from tests.pretrain.toy import quiet, toy_config
 
@@ -125,57 +121,3 @@ def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, 
     assert (first.steps, first.stopped_by) == (3, "time")
     state = read_training_state(saved_steps(first.folder)[-1][1]).position
     assert (state.best.worse, state.best.step) == (0, 3)
-
-
-@pytest.mark.parametrize("prepared", [True, False])
-def test_a_dry_run_measures_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch, prepared):
-    config = toy_config(tmp_path, max_steps=3000, n_epochs=10**4)
-    if prepared:
-        prepare(config.data.train_prefix, tmp_path / "corpus", min_count=1)
-        config.data.train_prefix = str(tmp_path / "corpus")
-    before, lines = sorted(tmp_path.rglob("*")), []
-    dry_run(config, report=lines.append)
-    speed = next(line for line in lines if line.startswith("speed "))
-    tokens = float(speed.split()[1].replace(",", ""))
-    assert tokens > 0
-    assert "measured here in 5 steps after the first: 3,000 steps take about" in speed
-    assert sorted(tmp_path.rglob("*")) == before
-    for piece in (
-        "weights in the biLM",
-        "memory about",
-        "disk   about",
-        "3 rows x 5 = 15 tokens",
-        "plan   3,000 steps",
-    ):
-        assert any(piece in line for line in lines)
-    config.run.max_seconds = 1e-3
-    dry_run(config, report=lines.append)
-    assert "; max_seconds ends the run after 1s" in lines[-1]
-    monkeypatch.setattr("elmo_fast.pretrain.plan.available", lambda: 1)
-    dry_run(config, report=lines.append)
-    assert lines[-1] == "speed  not measured: memory would run out"
-
-
-def test_a_dry_run_of_long_text_asks_to_prepare_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("elmo_fast.pretrain.run.MOST_DRY_RUN_BYTES", 10)
-    config, lines = toy_config(tmp_path), []
-    dry_run(config, report=lines.append)
-    assert "more than a dry run reads: run elmo-fast prepare" in lines[0]
-    assert len(lines) == 1 or config.data.vocab_file  # a vocabulary alone tells the size of the model
-
-
-def test_the_disk_announced_is_the_disk_used(tmp_path, monkeypatch):
-    """To a tenth, the last checkpoint that is removed after the next is written included."""
-    config = toy_config(tmp_path, dim=128, projection_dim=64, max_steps=6, checkpoint_interval=1, n_epochs=99)
-    run = pretrain(config, report=quiet)
-    checkpoint = sum(path.stat().st_size for path in saved_steps(run.folder)[0][1].iterdir())
-    model = (run.folder / "model.safetensors").stat().st_size
-    asked = []
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: asked.append(folder) or SimpleNamespace(free=2**30))
-    (line,) = describe_disk(config, len(run.vocabulary))
-    announced = float(line.split("about ")[1].split()[0]) * 2**20
-    assert announced == pytest.approx(3 * checkpoint + model, rel=0.1)
-    config.run.save_dir = str(tmp_path / "absent" / "run")
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: asked.append(folder) or SimpleNamespace(free=1000))
-    assert describe_disk(config, len(run.vocabulary))[1].startswith("WARNING the disk will be full")
-    assert asked == [run.folder, tmp_path]

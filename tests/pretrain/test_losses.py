@@ -16,7 +16,7 @@ from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.pretrain.corpora import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
-from elmo_fast.pretrain.run import dry_run, pretrain
+from elmo_fast.pretrain.run import pretrain
 from tests.pretrain.toy import SENTENCES, quiet, rows, toy_batches, toy_config, toy_corpus, toy_reader, toy_step
 
 OTHERS = [loss for loss in LOSSES if loss != "sampled_softmax"]
@@ -220,37 +220,6 @@ def test_init_from_keeps_what_can_be_kept(tmp_path, loss):
         torch.allclose(third.model.softmax_weight[: len(first.model.softmax_weight)], first.model.softmax_weight)
         == kept
     )
-
-
-@pytest.mark.parametrize(
-    ("loss", "products", "rows"),
-    [
-        ("sampled_softmax", 51, 1024),
-        ("negative_sampling", 51, 1024),
-        ("hierarchical_softmax", 10, 1023),
-        ("full_softmax", 1024, 1024),
-    ],
-)
-def test_the_plan_tells_the_loss_its_table_memory_and_work(tmp_path, loss, products, rows):
-    """Rows of the tables and FLOP a token: V - 1 inner nodes and log2(V) products, V + 1 with all words drawn."""
-    vocabulary = tmp_path / "vocab.txt"
-    vocabulary.write_text("\n".join(["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(1021))]) + "\n")
-    (tmp_path / "train.txt").write_text("w1 w2\n")
-    said = []
-    config = toy_config(
-        train_prefix=str(tmp_path / "train.txt"), save_dir=str(tmp_path), vocab_file=str(vocabulary), loss=loss,
-        n_negative_samples_batch=50, input="words", projection_dim=1000, dim=1000, n_layers=1,
-    )  # fmt: skip
-    dry_run(config, report=said.append)
-    (line,) = (line for line in said if line.startswith("loss "))
-    assert loss in line
-    assert float(line.rsplit(", ", 1)[1].split()[0]) == pytest.approx(12 * products * 1000 / 1e6, abs=0.006)
-    # Both directions of a layer, without a projection to as many units as it has cells; a vector for each word.
-    bilm = 2 * (2 * 4000 * 1000 + 4000) + 1025 * 1000
-    sizes = f"{bilm / 1e6:.2f}M weights in the biLM, {rows * 1001 / 1e6:.2f}M in the softmax over 1,024 words"
-    assert f"reads words | {sizes}" in said[0]
-    assert LOSS_CLASSES["hierarchical_softmax"].max_rows_used(1024, 50, 3) == math.ceil(2 * 3 * 10)
-    assert LOSS_CLASSES["full_softmax"].max_rows_used(1024, 50, 3) == 1024
 
 
 @pytest.mark.parametrize(("negatives", "bias"), [(None, -math.log(6)), (3.0, -math.log(3))])

@@ -1,15 +1,11 @@
 """The loop: it learns, saves, stops when told, and refuses what it cannot run."""
 
 import os
-import re
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
 
-from elmo_fast import threads
 from elmo_fast.checkpoints import model_folder, saved_steps
 from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
@@ -18,8 +14,6 @@ from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model, options_of
 from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.optimizer import AdaGrad
-from elmo_fast.pretrain.plan import describe_model, planned_steps
-from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.run import dry_run, pretrain
 from elmo_fast.pretrain.trainer import LanguageModelTrainer, train
 from elmo_fast.text import Vocabulary
@@ -198,42 +192,6 @@ def test_a_vocabulary_smaller_than_the_samples_takes_the_full_softmax_and_says_s
     assert lines[0].startswith("loss   full_softmax: the vocabulary has 19 words")
     few = toy_config(tmp_path, n_negative_samples_batch=19, save_dir=str(tmp_path / "few"))
     assert pretrain(few, report=quiet).model.options.trained_by == "sampled_softmax"
-
-
-def test_the_memory_announced_is_the_memory_shown(tmp_path):
-    """Of a process of its own, to a fifth."""
-    toy_config(tmp_path)
-    words = ["--config", "tiny", "--max_steps", "2", "--log_interval", "2", "--min_count", "1"]
-    words += ["--train_prefix", str(tmp_path / "train-*"), "--save_dir", str(tmp_path / "out")]
-    done = subprocess.run([sys.executable, "-m", "elmo_fast", "pretrain", *words], capture_output=True, text=True)
-    announced = float(re.search(r"memory about ([\d.]+) MiB per process: Python and the text", done.stderr)[1])
-    shown = 1024 * float(re.search(r"\| memory ([\d.]+) GiB", done.stderr)[1])
-    assert announced == pytest.approx(shown, rel=0.2)
-
-
-def test_threads_that_wait_for_each_other_are_reported(tmp_path, monkeypatch):
-    """Other programs keep one of two processors busy; a number that the user gave is not questioned."""
-    for name in threads.VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(threads, "processors", lambda: {0, 1})
-    monkeypatch.setattr(threads, "busy_processors", lambda: 1.0)
-    config, slow = toy_config(tmp_path), "SLOWER 2 threads wait for each other: other programs use 1.0 of 2 CPUs"
-    with threads.torch_threads(2):
-        lines = describe_model(config, 20, Processes(), torch.device("cpu"))
-        assert f"{slow}; --threads 1 may be faster" in lines
-        config.run.threads = 2
-        assert not any(
-            line.startswith("SLOWER") for line in describe_model(config, 20, Processes(), torch.device("cpu"))
-        )
-
-
-def test_planned_steps_count_every_position_unless_told_the_words():
-    config = toy_config(max_steps=None, n_epochs=3, batch_size=2, unroll_steps=2)
-    assert planned_steps(config, steps_per_epoch=12) == 36
-    config.optimizer.n_train_tokens = 22
-    assert planned_steps(config, steps_per_epoch=12) == 3 * 5
-    config.run.max_steps = 7
-    assert planned_steps(config, steps_per_epoch=12) == 7
 
 
 def test_a_new_model_has_bilm_tfs_spread_of_weights():

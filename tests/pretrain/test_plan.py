@@ -1,0 +1,226 @@
+"""What a run says before it starts, and a dry run instead: who computes, sizes, steps, memory and disk."""
+
+import math
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from elmo_fast import threads
+from elmo_fast.checkpoints import LOSSES, saved_steps
+from elmo_fast.corpus import prepare
+from elmo_fast.modules.losses import LOSS_CLASSES
+from elmo_fast.ops import _dispatch, _native
+from elmo_fast.pretrain.plan import describe_backends, describe_disk, describe_model, planned_steps
+from elmo_fast.pretrain.processes import Processes
+from elmo_fast.pretrain.run import dry_run, pretrain
+from tests.pretrain.toy import quiet, toy_config
+
+CPU = torch.device("cpu")
+
+
+def lines(device=CPU, **changes):
+    """What a run of the toy configuration says of its ops."""
+    return describe_backends(toy_config(**changes), device)
+
+
+def spoken(line):
+    """The backend of each op, from the line that tells it."""
+    parts = [part.partition(": ") for part in line.removeprefix("ops    ").split("; ")]
+    return {op: name for name, _, each in parts for op in each.split(", ")}
+
+
+@pytest.mark.parametrize(
+    ("backend", "loss", "read"),
+    [("auto", "sampled_softmax", "characters"), ("reference", "sampled_softmax", "characters")]
+    + [("auto", loss, "words") for loss in LOSSES[1:]],
+)
+def test_what_is_said_is_what_a_run_calls(tmp_path, monkeypatch, backend, loss, read):
+    """Every choice of a backend during a run with an evaluation, but the corpus's own, which lies on the host."""
+    called, select = {}, _dispatch.select
+
+    def recording(op, *arguments):
+        module = select(op, *arguments)
+        called.setdefault(module.__name__.rpartition(".")[2], set()).add(op)
+        return module
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("elmo_fast.ops.") and getattr(module, "select", None) is select:
+            monkeypatch.setattr(module, "select", recording)
+    config = toy_config(tmp_path, heldout_prefix=str(tmp_path / "train-1*"), backend=backend, loss=loss, input=read)
+    pretrain(config, report=quiet)
+    called["native"] = called.get("native", set()) - {"gather_runs"}
+    called["reference"] = called.get("reference", set()) - {"gather_runs"}
+    said = spoken(lines(backend=backend, loss=loss, input=read)[0])
+    assert {op: name for name, each in called.items() for op in each} == said
+
+
+def test_a_slow_path_is_said_with_its_reason(monkeypatch):
+    """An extension that is missing, and a 16-bit precision that is only rounded."""
+    monkeypatch.setattr(_native, "C", None)
+    monkeypatch.setattr(_native, "WHY_NOT", "it was not built")
+    told = lines(precision="float16")
+    ops = "unique_rows, char_cnn, highway, projected_lstm, log_uniform_sample, sampled_softmax, full_softmax, adagrad"
+    assert [line for line in told if "it was not built" in line] == [
+        f"SLOWER {ops}: reference, not native: it was not built"
+    ]
+    assert told[-1].startswith("SLOWER float16: operands rounded, then multiplied in float32")
+
+
+def test_without_the_extension_a_run_says_why_once(tmp_path, monkeypatch):
+    """In its lines and its warnings together, whichever ops it calls; another run of the process too."""
+    monkeypatch.setattr(_native, "C", None)
+    monkeypatch.setattr(_native, "WHY_NOT", "it was not built")
+    _dispatch.warn_once.cache_clear()
+    config = toy_config(tmp_path, heldout_prefix=str(tmp_path / "train-1*"), max_steps=2)
+    said = []
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        pretrain(config, report=said.append)
+    _dispatch.warn_once.cache_clear()
+    assert [line for line in (*said, *(str(each.message) for each in warned)) if "it was not built" in line] == [
+        next(line for line in said if line.startswith("SLOWER unique_rows, char_cnn, "))
+    ]
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_float32_on_a_gpu_is_said_to_be_slow(precision, device):
+    said = lines(torch.device(device), precision=precision, backend="reference", optimiser="adamw")
+    assert any("--precision bfloat16 or float16" in line for line in said) == (
+        (precision, device) == ("float32", "cuda")
+    )
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_bfloat16_is_slower_only_without_its_kernels(monkeypatch, faster):
+    if _native.C is None:
+        pytest.skip(_native.WHY_NOT)
+    monkeypatch.setattr("elmo_fast.ops.is_faster_on_cpu", lambda precision: faster)
+    assert any(line.startswith("SLOWER bfloat16") for line in lines(precision="bfloat16")) != faster
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_dry_run_measures_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch, prepared):
+    config = toy_config(tmp_path, max_steps=3000, n_epochs=10**4)
+    if prepared:
+        prepare(config.data.train_prefix, tmp_path / "corpus", min_count=1)
+        config.data.train_prefix = str(tmp_path / "corpus")
+    before, lines = sorted(tmp_path.rglob("*")), []
+    dry_run(config, report=lines.append)
+    speed = next(line for line in lines if line.startswith("speed "))
+    tokens = float(speed.split()[1].replace(",", ""))
+    assert tokens > 0
+    assert "measured here in 5 steps after the first: 3,000 steps take about" in speed
+    assert sorted(tmp_path.rglob("*")) == before
+    for piece in (
+        "weights in the biLM",
+        "memory about",
+        "disk   about",
+        "3 rows x 5 = 15 tokens",
+        "plan   3,000 steps",
+    ):
+        assert any(piece in line for line in lines)
+    config.run.max_seconds = 1e-3
+    dry_run(config, report=lines.append)
+    assert "; max_seconds ends the run after 1s" in lines[-1]
+    monkeypatch.setattr("elmo_fast.pretrain.plan.available", lambda: 1)
+    dry_run(config, report=lines.append)
+    assert lines[-1] == "speed  not measured: memory would run out"
+
+
+def test_a_dry_run_of_long_text_asks_to_prepare_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("elmo_fast.pretrain.run.MOST_DRY_RUN_BYTES", 10)
+    config, lines = toy_config(tmp_path), []
+    dry_run(config, report=lines.append)
+    assert "more than a dry run reads: run elmo-fast prepare" in lines[0]
+    assert len(lines) == 1 or config.data.vocab_file  # a vocabulary alone tells the size of the model
+
+
+def test_the_disk_announced_is_the_disk_used(tmp_path, monkeypatch):
+    """To a tenth, the last checkpoint that is removed after the next is written included."""
+    config = toy_config(tmp_path, dim=128, projection_dim=64, max_steps=6, checkpoint_interval=1, n_epochs=99)
+    run = pretrain(config, report=quiet)
+    checkpoint = sum(path.stat().st_size for path in saved_steps(run.folder)[0][1].iterdir())
+    model = (run.folder / "model.safetensors").stat().st_size
+    asked = []
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: asked.append(folder) or SimpleNamespace(free=2**30))
+    (line,) = describe_disk(config, len(run.vocabulary))
+    announced = float(line.split("about ")[1].split()[0]) * 2**20
+    assert announced == pytest.approx(3 * checkpoint + model, rel=0.1)
+    config.run.save_dir = str(tmp_path / "absent" / "run")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: asked.append(folder) or SimpleNamespace(free=1000))
+    assert describe_disk(config, len(run.vocabulary))[1].startswith("WARNING the disk will be full")
+    assert asked == [run.folder, tmp_path]
+
+
+def test_the_memory_announced_is_the_memory_shown(tmp_path):
+    """Of a process of its own, to a fifth."""
+    toy_config(tmp_path)
+    words = ["--config", "tiny", "--max_steps", "2", "--log_interval", "2", "--min_count", "1"]
+    words += ["--train_prefix", str(tmp_path / "train-*"), "--save_dir", str(tmp_path / "out")]
+    done = subprocess.run([sys.executable, "-m", "elmo_fast", "pretrain", *words], capture_output=True, text=True)
+    announced = float(re.search(r"memory about ([\d.]+) MiB per process: Python and the text", done.stderr)[1])
+    shown = 1024 * float(re.search(r"\| memory ([\d.]+) GiB", done.stderr)[1])
+    assert announced == pytest.approx(shown, rel=0.2)
+
+
+def test_threads_that_wait_for_each_other_are_reported(tmp_path, monkeypatch):
+    """Other programs keep one of two processors busy; a number that the user gave is not questioned."""
+    for name in threads.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(threads, "processors", lambda: {0, 1})
+    monkeypatch.setattr(threads, "busy_processors", lambda: 1.0)
+    config, slow = toy_config(tmp_path), "SLOWER 2 threads wait for each other: other programs use 1.0 of 2 CPUs"
+    with threads.torch_threads(2):
+        lines = describe_model(config, 20, Processes(), torch.device("cpu"))
+        assert f"{slow}; --threads 1 may be faster" in lines
+        config.run.threads = 2
+        assert not any(
+            line.startswith("SLOWER") for line in describe_model(config, 20, Processes(), torch.device("cpu"))
+        )
+
+
+def test_planned_steps_count_every_position_unless_told_the_words():
+    config = toy_config(max_steps=None, n_epochs=3, batch_size=2, unroll_steps=2)
+    assert planned_steps(config, steps_per_epoch=12) == 36
+    config.optimizer.n_train_tokens = 22
+    assert planned_steps(config, steps_per_epoch=12) == 3 * 5
+    config.run.max_steps = 7
+    assert planned_steps(config, steps_per_epoch=12) == 7
+
+
+@pytest.mark.parametrize(
+    ("loss", "products", "rows"),
+    [
+        ("sampled_softmax", 51, 1024),
+        ("negative_sampling", 51, 1024),
+        ("hierarchical_softmax", 10, 1023),
+        ("full_softmax", 1024, 1024),
+    ],
+)
+def test_the_plan_tells_the_loss_its_table_memory_and_work(tmp_path, loss, products, rows):
+    """Rows of the tables and FLOP a token: V - 1 inner nodes and log2(V) products, V + 1 with all words drawn."""
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join(["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(1021))]) + "\n")
+    (tmp_path / "train.txt").write_text("w1 w2\n")
+    said = []
+    config = toy_config(
+        train_prefix=str(tmp_path / "train.txt"), save_dir=str(tmp_path), vocab_file=str(vocabulary), loss=loss,
+        n_negative_samples_batch=50, input="words", projection_dim=1000, dim=1000, n_layers=1,
+    )  # fmt: skip
+    dry_run(config, report=said.append)
+    (line,) = (line for line in said if line.startswith("loss "))
+    assert loss in line
+    assert float(line.rsplit(", ", 1)[1].split()[0]) == pytest.approx(12 * products * 1000 / 1e6, abs=0.006)
+    # Both directions of a layer, without a projection to as many units as it has cells; a vector for each word.
+    bilm = 2 * (2 * 4000 * 1000 + 4000) + 1025 * 1000
+    sizes = f"{bilm / 1e6:.2f}M weights in the biLM, {rows * 1001 / 1e6:.2f}M in the softmax over 1,024 words"
+    assert f"reads words | {sizes}" in said[0]
+    assert LOSS_CLASSES["hierarchical_softmax"].max_rows_used(1024, 50, 3) == math.ceil(2 * 3 * 10)
+    assert LOSS_CLASSES["full_softmax"].max_rows_used(1024, 50, 3) == 1024
