@@ -62,8 +62,8 @@ def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     ]
     made_from = read_meta(folder / CORPUS_FOLDER)["made from"]
     # A vocabulary that init_from gave is not given again when the run resumes: then there is nothing to compare.
-    settings = ("min_count", "max_vocab_size") if built and made_from["vocab_file"] is None else ()
-    pairs = {name: (made_from[name], getattr(data, name)) for name in settings}
+    settings = ("min_count", "max_vocab_size") if built and made_from.get("vocab_file") is None else ()
+    pairs = {name: (made_from[name], getattr(data, name)) for name in settings if name in made_from}
     other = [f"{name} was {then}, now {now}" for name, (then, now) in pairs.items() if then != now]
     if changed:
         raise ElmoFastError(
