@@ -22,7 +22,7 @@ from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.modules.embedder import check_formats, text_contents
 from elmo_fast.modules.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, GPU_TOKENS, WINDOW
-from elmo_fast.parts.plan import PLAN, Making, PartReader, Plan, cut, name_of, read_plan, write_once
+from elmo_fast.parts.plan import PLAN, Making, Plan, cut, name_of, read_parts, read_plan, write_once
 from elmo_fast.parts.vectors import MARK, NAMES, VECTORS, done_parts, read_part
 from elmo_fast.progress import Progress
 from elmo_fast.text import Source, SurveyedText
@@ -105,16 +105,15 @@ def embed_parts(
     with _folder_of_parts(place):
         done = done_parts(place)
         plan = _agreed_plan(place, embedder, source, settings, share[1])
-        reader, names = PartReader(source, plan, settings.window), [name_of(n) for n in range(len(plan.parts))]
+        names = [name_of(n) for n in range(len(plan.parts))]
         if done:
             if say is not None:
                 say(f"{place}: {len(done)} of {len(names)} parts are there")
-            for number, name in enumerate(names):
-                text = reader.read(number)
-                if name in done:
+            for number, text in enumerate(read_parts(source, plan, settings.window, range(len(names)))):
+                if names[number] in done:
                     _check_is_of(place, plan, number, text)
         own_parts = [number for number in range(share[0], len(names), share[1]) if names[number] not in done]
-        _embed(embedder, reader, place, plan, own_parts, settings, progress)
+        _embed(embedder, source, place, plan, own_parts, settings, progress)
         if done_parts(place).issuperset(names):
             _finish(place, plan)
     return Written(len(own_parts), sum(plan.parts[number].tokens for number in own_parts), len(names))
@@ -204,7 +203,7 @@ def _check_is_of(folder: pathlib.Path, plan: Plan, number: int, text: SurveyedTe
 
 def _embed(
     embedder: ElmoEmbedder,
-    reader: PartReader,
+    source: Source,
     folder: pathlib.Path,
     plan: Plan,
     numbers: list[int],
@@ -220,8 +219,7 @@ def _embed(
 
     with ThreadPoolExecutor(1, "elmo_fast part") as background:
         closing: Future[None] | None = None
-        for number in numbers:
-            text = reader.read(number)
+        for number, text in zip(numbers, read_parts(source, plan, settings.window, numbers), strict=True):
             metadata = {**plan.metadata, MARK: plan.mark(number)}
             contents = Contents(text.lengths, plan.depth, plan.width, np.dtype(plan.making.dtype), metadata)
             check_room(folder / name_of(number), contents.nbytes)

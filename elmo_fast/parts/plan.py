@@ -185,34 +185,26 @@ class _PartOfText(Source):
         return self._whole.place(self._first + index)
 
 
-class PartReader:
-    """Reads the sentences of part after part; one behind the last is reached by reading on.
+def read_parts(source: Source, plan: Plan, window: int, numbers: Sequence[int]) -> Iterator[SurveyedText]:
+    """Yield the parts of these numbers, which rise, each as a text of its own in memory.
 
     Raises ElmoFastError if the text differs from the plan's.
     """
-
-    def __init__(self, source: Source, plan: Plan, window: int) -> None:
-        self._source, self._plan, self._window = source, plan, window
-        self._sentences: Iterator[Sentence] = iter(())
-        self._at = -1
-
-    def read(self, number: int) -> SurveyedText:
-        """Return a part, as a text of its own in memory."""
-        part = self._plan.parts[number]
-        if not 0 <= self._at <= part.first:
-            self._sentences, self._at = self._source.sentences_from(part.first), part.first
-        sentences: list[Any] = list(islice(self._sentences, part.first - self._at, part.end - self._at))
-        self._at = part.end
-        if len(sentences) != part.sentences or digest(sentences, self._window) != part.sha256:
-            self._complain(f"{self._plan.range_of(number)} differ from those")
-        if part.end == self._plan.sentences and next(self._sentences, None) is not None:
-            self._complain(f"there are more {self._plan.unit}s than the {self._plan.sentences}")
-        lengths = np.array([len(sentence.tokens) for sentence in sentences], np.int64)
-        lines = [sentence.name for sentence in sentences]
-        return SurveyedText(lengths, lines, False, _PartOfText(self._source, part.first, sentences))
-
-    def _complain(self, what: str) -> None:
-        raise ElmoFastError(
-            f"{self._source.name}: {what} of the text that the output folder's {PLAN} was made of "
-            f"({self._plan.text}); give that text, or another output folder"
-        )
+    other = (
+        f"of the text that the output folder's {PLAN} was made of ({plan.text}); give that text, or another output "
+        "folder"
+    )
+    sentences: Iterator[Sentence] = iter(())
+    at = -1
+    for number in numbers:
+        part = plan.parts[number]
+        if at < 0:  # those between two parts are read on
+            sentences, at = source.sentences_from(part.first), part.first
+        own: list[Any] = list(islice(sentences, part.first - at, part.end - at))
+        at = part.end
+        if len(own) != part.sentences or digest(own, window) != part.sha256:
+            raise ElmoFastError(f"{source.name}: {plan.range_of(number)} differ from those {other}")
+        if part.end == plan.sentences and next(sentences, None) is not None:
+            raise ElmoFastError(f"{source.name}: there are more {plan.unit}s than the {plan.sentences} {other}")
+        lengths = np.array([len(sentence.tokens) for sentence in own], np.int64)
+        yield SurveyedText(lengths, [each.name for each in own], False, _PartOfText(source, part.first, own))

@@ -10,8 +10,8 @@ from safetensors.numpy import load_file, save_file
 
 from elmo_fast.errors import CheckpointError
 from elmo_fast.manifest import mark_of
-from elmo_fast.parts import ElmoVectors, Settings, embed_parts
-from elmo_fast.parts.plan import PartReader
+from elmo_fast.parts import ElmoVectors, Settings, embed_parts, plan
+from elmo_fast.parts.plan import digest
 from elmo_fast.parts.vectors import MARK, read_flat
 from elmo_fast.text.sources import Lines
 from tests.command_line import elmo_fast
@@ -73,17 +73,14 @@ def test_another_text_than_the_folders(place, whole, tmp_path, changed, said, mi
 
 def test_a_text_that_changes_while_it_is_embedded(place, tmp_path, monkeypatch):
     """The part before is put in its place nevertheless."""
-    text, plain = tmp_path / "text.txt", PartReader.read
-    shutil.copy(place / "in.txt", text)
+    digests = []
 
-    def changing(self, number):
-        if number == 2:
-            text.write_text("other\n" * 103)
-            self._at = -1
-        return plain(self, number)
+    def changing(sentences, window):
+        digests.append(digest(sentences, window))
+        return "another" if len(digests) == 3 else digests[-1]
 
-    monkeypatch.setattr(PartReader, "read", changing)
-    assert "lines 33 to 48 differ" in error_of(embed(place, tmp_path / "out", "--shard", "0/1", source=text))
+    monkeypatch.setattr(plan, "digest", changing)
+    assert "lines 33 to 48 differ" in error_of(embed(place, tmp_path / "out", "--shard", "0/1"))
     assert sorted(os.listdir(tmp_path / "out")) == ["part-00000", "part-00001", "parts.json"]
 
 
