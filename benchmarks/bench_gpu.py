@@ -200,12 +200,10 @@ class TrainStep:
         return step
 
     def losses(self, model, draw, dtype):
-        """Return the mean loss per direction in plain torch; products in `dtype` by autocast, or all in float64."""
-        exact, device = dtype == torch.float64, self.device
+        """Return the mean loss per direction in plain torch; products in bfloat16 by autocast, or all in `dtype`."""
+        device = self.device
         weights, lstm = rivals.encoder_weights(model.bilm._token_embedder), model.bilm._elmo_lstm
-        with torch.autocast(
-            self.device.type, torch.bfloat16 if exact else dtype, enabled=dtype in (torch.bfloat16, torch.float16)
-        ):
+        with torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
             both = [
                 rivals.encode(self.characters(ids.flatten().to(device)), *weights).unflatten(0, (-1, self.steps))
                 for ids in self.batch.types

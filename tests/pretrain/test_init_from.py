@@ -17,7 +17,7 @@ from elmo_fast.pretrain.language_model import LanguageModel, options_of
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.text import Vocabulary
 from tests.manylangs import write_model
-from tests.pretrain.toy import toy_config
+from tests.pretrain.toy import quiet, toy_config
 from tests.tensor_bundle import arrays_of, write_checkpoint
 from tests.weights import make_weights
 
@@ -177,3 +177,20 @@ def test_a_model_of_lexicons_is_refused(encoder, char_dim, tmp_path):
     options = load_checkpoint(config.run.init_from)[1]
     with pytest.raises(ElmoFastError, match="options must be of a model that reads bytes or word ids"):
         LanguageModel(dataclasses.replace(options, n_tokens_vocab=5))
+
+
+def test_a_run_from_a_model_takes_its_architecture_and_resumes(tmp_path):
+    """On the same text with other words, whatever sizes its configuration names."""
+    first = pretrain(toy_config(tmp_path), report=quiet)
+    (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\ndog\nthe\nunheard\n.\nsat\n")
+    changes = {"save_dir": str(tmp_path / "second"), "vocab_file": str(tmp_path / "words.txt"), "dim": 99}
+    changes |= {"init_from": str(first.folder), "learning_rate": 1e-30, "checkpoint_interval": 1}
+    lines, lstm = [], "_elmo_lstm.forward_layer_0.state_linearity.weight"
+    for steps in (1, 2):
+        second = pretrain(toy_config(tmp_path, max_steps=steps, **changes), report=lines.append)
+        old, new = (run.model.checkpoint_state() for run in (first, second))
+        torch.testing.assert_close(new[lstm], old[lstm])
+        row = second.vocabulary.id("dog"), first.vocabulary.id("dog")
+        torch.testing.assert_close(new["softmax.weight"][row[0]], old["softmax.weight"][row[1]])
+    assert sum("the architecture is that of" in line and "dim" in line for line in lines) == 2
+    assert sum("resumes after step 1" in line for line in lines) == 1

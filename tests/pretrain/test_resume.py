@@ -6,7 +6,6 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from elmo_fast import process
 from elmo_fast.checkpoints import saved_steps
@@ -98,39 +97,30 @@ def killed_with_unreported_steps(tmp_path, **changes):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        pretrain(longer(tmp_path, 8, log_interval=3, **changes), report=die)
+        pretrain(longer(tmp_path, 8, **changes), report=die)
     assert len(read_training_state(saved_steps(tmp_path / "out")[-1][1]).position.unreported) == 1
 
 
-@pytest.mark.parametrize("steps", [2, 4])
-def test_a_run_with_nothing_left_to_do_reports_and_leaves_its_model(tmp_path, steps):
-    """The step it reports is reported again, with those after it, when the run goes on: as of one sitting."""
-    schedule = {"schedule": "linear", "n_train_tokens": 15, "n_epochs": 8}
-    whole = pretrain(longer(tmp_path, 8, log_interval=3, save_dir=str(tmp_path / "whole"), **schedule), report=quiet)
-    killed_with_unreported_steps(tmp_path, **schedule)
+@pytest.mark.parametrize(("steps", "signal"), [(2, 0), (4, 0), (8, 15)])
+def test_a_resumed_run_that_takes_no_step_reports_and_leaves_its_model(tmp_path, monkeypatch, steps, signal):
+    """Nothing is left to do, or a signal comes first. The step it reports is reported again, with those after it, when
+    the run goes on: as of one sitting."""
+    plan = {"schedule": "linear", "n_train_tokens": 15, "n_epochs": 8, "log_interval": 3}
+    whole = pretrain(longer(tmp_path, 8, save_dir=str(tmp_path / "whole"), **plan), report=quiet)
+    killed_with_unreported_steps(tmp_path, **plan)
     lines = []
-    done = pretrain(longer(tmp_path, steps, log_interval=3, **schedule), report=lines.append)
-    assert (done.steps, done.stopped_by) == (4, "steps")
-    assert any("resumes after step 4: nothing is left to do" in line for line in lines)
+    with monkeypatch.context() as patch:
+        if signal:
+            patch.setattr(process.StopRequest, "__enter__", lambda self: setattr(self, "signal", signal) or self)
+        done = pretrain(longer(tmp_path, steps, **plan), report=lines.append)
+    assert (done.steps, done.stopped_by, done.signal) == (4, "interrupt" if signal else "steps", signal)
+    assert any("resumes after step 4: nothing is left to do" in line for line in lines) == (not signal)
     assert same(weights(done.folder), read_training_state(saved_steps(done.folder)[-1][1]).weights)
     assert [step for step, *_ in reports(done.folder)] == [3, 4]
-    on = pretrain(longer(tmp_path, 8, log_interval=3, **schedule), report=quiet)
+    on = pretrain(longer(tmp_path, 8, **plan), report=quiet)
     assert same(weights(on.folder), weights(whole.folder))
     assert reports(on.folder) == reports(whole.folder)
     assert len(reports(on.folder)) == 3
-
-
-def test_a_signal_before_the_first_step_of_a_resumed_run_leaves_its_model(tmp_path, monkeypatch):
-    whole = pretrain(longer(tmp_path, 8, log_interval=3, save_dir=str(tmp_path / "whole")), report=quiet)
-    killed_with_unreported_steps(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(process.StopRequest, "__enter__", lambda self: setattr(self, "signal", 15) or self)
-        stopped = pretrain(longer(tmp_path, 8, log_interval=3), report=quiet)
-    assert (stopped.steps, stopped.stopped_by, stopped.signal) == (4, "interrupt", 15)
-    assert same(weights(stopped.folder), read_training_state(saved_steps(stopped.folder)[-1][1]).weights)
-    on = pretrain(longer(tmp_path, 8, log_interval=3), report=quiet)
-    assert same(weights(on.folder), weights(whole.folder))
-    assert reports(on.folder) == reports(whole.folder)
 
 
 def test_a_run_goes_on_with_damaged_metrics_and_with_a_last_line_that_a_kill_has_cut(tmp_path):
@@ -350,27 +340,6 @@ def test_the_checkpoint_just_written_is_never_removed(tmp_path, monkeypatch):
 def test_a_named_checkpoint_that_is_none_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match=r"position\.json: cannot be read"):
         pretrain(longer(tmp_path, 2, resume=str(tmp_path)), report=quiet)
-
-
-def test_init_from_keeps_known_words_and_takes_the_architecture(tmp_path):
-    """A run on other text with another vocabulary starts from the model's weights, words under their new numbers."""
-    first = pretrain(longer(tmp_path, 4), report=quiet)
-    (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\ndog\nthe\nunheard\n.\nsat\n")
-    lines = []
-    config = longer(tmp_path, 1, save_dir=str(tmp_path / "second"), vocab_file=str(tmp_path / "words.txt"), dim=99)
-    config.run.init_from, config.optimizer.learning_rate = str(first.folder), 1e-30
-    second = pretrain(config, report=lines.append)
-    old, new = weights(first.folder), weights(second.folder)
-    known = first.vocabulary
-    for word in ("dog", "the", ".", "sat"):
-        row = second.vocabulary.id(word)
-        torch.testing.assert_close(new["softmax.weight"][row], old["softmax.weight"][known.id(word)])
-    lstm = "_elmo_lstm.forward_layer_0.state_linearity.weight"
-    torch.testing.assert_close(new[lstm], old[lstm])
-    assert any("the architecture is that of" in line and "dim" in line for line in lines)
-    config.run.max_steps, config.model.dim = 2, 99
-    assert pretrain(config, report=lines.append).steps == 2
-    assert sum("resumes after step 1" in line for line in lines) == 1
 
 
 def test_unfinished_saves_are_cleared_away(tmp_path):

@@ -178,8 +178,33 @@ class Joined(Training):
         return [what for what, same in compared.items() if not same]
 
 
-class Preparing(Work):
-    """`prepare`, which replaces a corpus; also: a killed one leaves a whole corpus, or none where there was none."""
+class Writing(Work):
+    """A command that replaces its output; also: a killed one leaves the old output whole, or none."""
+
+    def files(self, name: str) -> dict[pathlib.Path, bytes]:
+        """The output's files that are under their own names; a killed one leaves others."""
+        place = self.folder / name
+        paths = {path.relative_to(place): path for path in (place, *place.rglob("*")) if path.is_file()}
+        return {
+            inner: path.read_bytes() for inner, path in paths.items() if not str(inner).startswith(".") or path == place
+        }
+
+    def expected(self, name: str) -> dict[pathlib.Path, bytes]:
+        """The files of a whole output; none where there is none."""
+        return self.files(UNDISTURBED) if (self.folder / name).exists() else {}
+
+    def whole(self, name: str) -> str:
+        return "" if self.files(name) == self.expected(name) else name
+
+    def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
+        left = [path.name for path in (*self.folder.glob(".*"), *self.folder.glob(f"{name}/.*"))]
+        if not (self.folder / name).exists():
+            return [f"no {name}", *left]
+        return [*[name] * (self.files(name) != self.files(UNDISTURBED)), *left]
+
+
+class Preparing(Writing):
+    """`prepare`, which replaces a corpus."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         super().__init__(folder)
@@ -194,22 +219,13 @@ class Preparing(Work):
         prepare(text, self.folder / name, processes=1, min_count=2, shard_tokens=1 << 16, overwrite=True)
 
     def whole(self, name: str) -> str:
-        place = self.folder / name
-        return self.of_files(name) if place.exists() and open_corpus(place) else ""
-
-    def of_files(self, name: str) -> str:
-        ours, wanted = (
-            {path.name: path.read_bytes() for path in (self.folder / each).iterdir()} for each in (name, UNDISTURBED)
-        )
-        return ", ".join(sorted(each for each in ours.keys() | wanted if ours.get(each) != wanted.get(each)))
-
-    def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
-        left = [path.name for path in self.folder.glob(".*")]
-        return [*filter(None, [self.of_files(name)]), *left]
+        if (self.folder / name).exists():
+            open_corpus(self.folder / name)  # finishes what a killed one has begun
+        return super().whole(name)
 
 
-class Embedding(Work):
-    """`embed`, which replaces its output; also: a killed one leaves the old file whole, or none."""
+class Embedding(Writing):
+    """`embed` into a file."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         super().__init__(folder)
@@ -218,19 +234,12 @@ class Embedding(Work):
         lines = (" ".join(chance.choices(words, k=20)) for _ in range(1000))
         (folder / "in.txt").write_text("\n".join(lines) + "\n")
 
+    def embed(self, name: str, *more: str) -> None:
+        words = [str(self.folder / "in.txt"), str(self.folder / name), "--model", str(self.folder / "model")]
+        assert main(["embed", *words, "--average", "-q", *more]) == 0
+
     def run(self, name: str, count: int) -> None:
-        form = ["--average", "-q", "--model", str(self.folder / "model")]
-        assert main(["embed", str(self.folder / "in.txt"), str(self.folder / name), *form]) == 0
-
-    def whole(self, name: str) -> str:
-        ours, wanted = self.folder / name, self.folder / UNDISTURBED
-        same = not ours.exists() or ours.read_bytes() == wanted.read_bytes()
-        return "" if same else name
-
-    def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
-        left = [path.name for path in self.folder.glob(".*")]
-        missing = [] if (self.folder / name).exists() else [f"no {name}"]
-        return [*filter(None, [self.whole(name)]), *missing, *left]
+        self.embed(name)
 
 
 class Sharing(Embedding):
@@ -239,32 +248,18 @@ class Sharing(Embedding):
     counts = (1, 2, 3)
 
     def run(self, name: str, count: int) -> None:
-        form = ["--average", "-q", "--model", str(self.folder / "model")]
-        form += ["--batch-size", "2", "--part-lines", "64", *["--shard", "0/1"] * (count == 1)]
-        assert main(["embed", str(self.folder / "in.txt"), str(self.folder / name), *form]) == 0
+        self.embed(name, "--batch-size", "2", "--part-lines", "64", *["--shard", "0/1"] * (count == 1))
 
-    def files(self, name: str) -> dict[pathlib.Path, bytes]:
-        """All files that are under their own names; a killed one leaves others."""
-        place = self.folder / name
-        paths = {path.relative_to(place): path for path in place.rglob("*") if path.is_file()}
-        return {inner: path.read_bytes() for inner, path in paths.items() if not str(inner).startswith(".")}
-
-    def whole(self, name: str) -> str:
-        ours, wanted = self.files(name), self.files(UNDISTURBED)
-        found = {inner.parts[0] for inner in ours}
-        complete = {inner: content for inner, content in wanted.items() if inner.parts[0] in found}
-        return "" if ours == complete else name
+    def expected(self, name: str) -> dict[pathlib.Path, bytes]:
+        present = {inner.parts[0] for inner in self.files(name)}
+        return {inner: content for inner, content in self.files(UNDISTURBED).items() if inner.parts[0] in present}
 
     def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
-        left = [path.name for path in self.folder.glob(f"{name}/.*")]
-        same = self.files(name) == self.files(UNDISTURBED)
-        merged = self.folder / "merged"
+        merged, alone = self.folder / "merged", self.folder / "alone"
         assert main(["merge", str(self.folder / name), str(merged), "-q"]) == 0
-        form = ["--average", "-q", "--model", str(self.folder / "model"), "--batch-size", "2"]
-        if not (self.folder / "alone").exists():
-            assert main(["embed", str(self.folder / "in.txt"), str(self.folder / "alone"), *form]) == 0
-        alone = merged.read_bytes() == (self.folder / "alone").read_bytes()
-        return [*[name] * (not same), *["merged"] * (not alone), *left]
+        if not alone.exists():
+            self.embed("alone", "--batch-size", "2")
+        return [*super().differences(name, sittings), *["merged"] * (merged.read_bytes() != alone.read_bytes())]
 
 
 class Task(Work):
