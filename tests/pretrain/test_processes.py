@@ -61,14 +61,15 @@ def check_alike(folder, name, alone):
 
 
 def test_a_number_of_processes_that_does_not_divide_the_rows_is_refused(tmp_path):
-    words, log = words_of(tmp_path, "out", batch_size=5), tmp_path / "log"
+    words, log = words_of(tmp_path, "out", batch_size=9, micro_batches=3), tmp_path / "log"
 
     def refused():
         assert main(words) == 2
 
     assert ended(started(refused, 2, log), log)
     output = log.read_text()
-    assert "batch_size=5 rows cannot be shared out evenly among 2 processes" in output
+    assert "batch_size=9 rows cannot be shared out evenly among 2 processes of micro_batches=3 each" in output
+    assert "one of: 1, 3, or start a new run" in output
     assert "elmo_fast/pretrain/" not in output  # no traceback of ours
 
 
