@@ -1,14 +1,16 @@
 """What is left of the memory, and a shortage of it in one sentence."""
 
-import gc
+import re
 import resource
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 
 from elmo_fast import memory
-from elmo_fast.checkpoints.bilm_hdf5 import read_token_embeddings, write_token_embeddings
+from elmo_fast.checkpoints.bilm_hdf5 import write_token_embeddings
 from elmo_fast.cli import eval as eval_command
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ShortageError
@@ -115,19 +117,31 @@ def test_a_file_is_damaged_when_it_asks_for_what_its_size_does_not_explain(tmp_p
         read(tmp_path / "file")
 
 
+READ_UNDER_A_LIMIT = """
+import resource, sys
+from elmo_fast.checkpoints.bilm_hdf5 import read_token_embeddings
+from elmo_fast.errors import ShortageError
+from elmo_fast.memory import _kilobytes, pathlib
+
+before = resource.getrlimit(resource.RLIMIT_AS)
+used = _kilobytes(pathlib.Path("/proc/self/status"))["VmSize"]
+resource.setrlimit(resource.RLIMIT_AS, (used + (40 << 20), before[1]))
+try:
+    read_token_embeddings(sys.argv[1])
+except ShortageError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_AS, before)
+print(tuple(read_token_embeddings(sys.argv[1]).shape))
+"""
+
+
 def test_a_whole_file_of_weights_is_not_called_damaged_under_ulimit(tmp_path):
-    """The system's own limit, that of this process, with room for less than the file."""
+    """The system's own limit, with room for less than the file, where nothing else gives memory back."""
     write_token_embeddings(tmp_path / "table.hdf5", torch.zeros(1001, 1 << 15))
-    gc.collect()  # what earlier tests left would be given back, and make room, while the file is read
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    used = memory._kilobytes(memory.pathlib.Path("/proc/self/status"))["VmSize"]
-    resource.setrlimit(resource.RLIMIT_AS, (used + 40 * MIB, before[1]))
-    try:
-        with pytest.raises(ShortageError, match=r"table\.hdf5: memory ran out while reading it \([\d.]+ MiB are left"):
-            read_token_embeddings(tmp_path / "table.hdf5")
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-    assert read_token_embeddings(tmp_path / "table.hdf5").shape == (1001, 1 << 15)
+    program = [sys.executable, "-c", READ_UNDER_A_LIMIT, tmp_path / "table.hdf5"]
+    shortage, shape = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert re.search(r"table\.hdf5: memory ran out while reading it \([\d.]+ MiB are left", shortage)
+    assert shape == "(1001, 32768)"
 
 
 def test_a_whole_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, monkeypatch):
