@@ -323,7 +323,7 @@ def text_contents(
             "layers": output_format,
             "precision": bilm._elmo_lstm.precision,
             "stateful": str(bilm.stateful).lower(),
-            "tokenizer": "whitespace",
+            "tokenizer": bilm.options.tokenizer or "whitespace",
             "writer": f"elmo_fast {__version__}",
         },
         names=text.lines if as_keys or remembers else None,

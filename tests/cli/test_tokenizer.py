@@ -46,8 +46,10 @@ def test_embed_takes_the_one_of_the_model(folder, tmp_path):
     run(*command, tmp_path / "a.npz")
     run(*command, tmp_path / "b.npz", "--tokenizer", "whitespace")
     ElmoEmbedder.from_pretrained(folder / "run").embed_file(folder / "text.log", tmp_path / "c.npz", "average")
-    counts = [np.diff(np.load(tmp_path / f"{name}.npz")["offsets"])[0] for name in "abc"]
+    files = [np.load(tmp_path / f"{name}.npz") for name in "abc"]
+    counts = [np.diff(file["offsets"])[0] for file in files]
     assert counts == [len(TOKENS), len(TEXT.splitlines()[0].split()), len(TOKENS)]
+    assert [json.loads(str(file["metadata"]))["tokenizer"] for file in files] == ["logs", "whitespace", "logs"]
 
 
 def test_eval_neighbours_and_plot_take_it_too(folder, tmp_path):
