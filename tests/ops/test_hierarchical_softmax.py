@@ -7,7 +7,6 @@ import torch
 
 from elmo_fast.ops import hierarchical_softmax, huffman_tree
 from tests.backends import needs
-from tests.ops.exact import assert_exactly, exact
 from tests.ops.output_layer import LEAVES, OutputLayer, every, kernels, leaves_of, losses_and_gradients, needs_native
 from tests.tolerances import assert_close
 
@@ -78,18 +77,6 @@ class TestHierarchicalSoftmax(OutputLayer):
         return torch.cat([torch.cat([path, path[-1:].expand(tree.longest - len(path))]) for path in passed])
 
 
-@every
-@pytest.mark.parametrize("words", [1, 2, 3, 17, 1000])
-def test_probabilities_sum_to_one(backend, words):
-    """exp(-loss) over the vocabulary, for rows of any size."""
-    words = min(words, 40) if backend == "triton" else words  # the interpreter runs a program for each row
-    _, _, weight, bias, tree = problem(words=words, dtype=exact(backend)).values()
-    for scale in (0.1, 1.0, 5.0):
-        hidden = (scale * torch.randn(1, 6, dtype=exact(backend))).expand(words, 6)
-        losses = hierarchical_softmax(hidden, torch.arange(words), weight, bias, tree, backend=backend)
-        assert_exactly("sum", (-losses).exp().sum(), torch.ones(()), backend)
-
-
 @kernels
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_gradients_read_what_was_multiplied(precision, backend):
@@ -102,19 +89,6 @@ def test_gradients_read_what_was_multiplied(precision, backend):
     )
     for name in LEAVES:
         assert_close(name, ours[name], wanted[name])
-
-
-@every
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("shape", [(0, 6, 40), (5, 6, 1), (0, 6, 1)])
-def test_nothing_to_do(backend, shape, sparse):
-    """No row, or a vocabulary of one word: zero losses, zero gradients."""
-    given = problem(*shape, dtype=exact(backend))
-    leaves = leaves_of(given)
-    losses = hierarchical_softmax(**given, sparse=sparse, backend=backend)
-    assert torch.equal(losses, torch.zeros(shape[0], dtype=exact(backend)))
-    gradients = torch.autograd.grad(losses.sum(), leaves, allow_unused=True)
-    assert not any(g.to_dense().any() for g in gradients if g is not None)
 
 
 @needs_native
@@ -142,15 +116,3 @@ def test_large_scores_do_not_overflow(backend, score):
     signed = [score * (1 - 2 * int(code)) for code in tree.codes]
     wanted = [max(-x, 0.0) + math.log1p(math.exp(-abs(x))) for x in signed]
     assert losses.tolist() == pytest.approx(wanted, rel=1e-4)
-
-
-@needs_native
-def test_a_tree_that_leaves_its_nodes_is_an_error():
-    """The kernel looks at every step before it reads memory there."""
-    hidden, targets, weight, bias, tree = problem(dtype=torch.float32).values()
-    nodes = tree.nodes.clone()
-    nodes[tree.first[targets[0]]] = 39
-    with pytest.raises(IndexError, match=r"node 39 of a tree with 39 inner nodes"):
-        hierarchical_softmax(hidden, targets, weight, bias, tree._replace(nodes=nodes), backend="native")
-    with pytest.raises(IndexError, match=r"the path of word .* leaves the tree"):
-        hierarchical_softmax(hidden, targets, weight, bias, tree._replace(longest=2), backend="native")

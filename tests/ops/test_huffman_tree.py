@@ -113,18 +113,6 @@ def test_opcheck():
     torch.library.opcheck(torch.ops.elmo_fast.huffman_tree.default, (counts, counts.argsort()))
 
 
-def test_costs_what_gensims_tree_costs():
-    """sum_k count_k length_k of gensim's create_binary_tree over a vocabulary with many ties."""
-    word2vec = pytest.importorskip("gensim.models.word2vec", reason="gensim is not installed")
-    model = word2vec.Word2Vec(min_count=1, hs=1, negative=0, vector_size=4)
-    counts = {f"w{k}": 1 + 3000 // (k + 1) for k in range(500)}
-    model.build_vocab_from_freq(counts)
-    model.create_binary_tree()
-    theirs = sum(count * len(model.wv.get_vecattr(word, "code")) for word, count in counts.items())
-    tree = huffman_tree(torch.tensor(list(counts.values())))
-    assert int((tree.first.diff() * torch.tensor(list(counts.values()))).sum()) == theirs
-
-
 @pytest.mark.parametrize(
     ("counts", "wanted"),
     [

@@ -149,26 +149,6 @@ def test_gather_and_its_gradient(backend: str, rows: int, entries: int, width: i
 
 
 @pytest.mark.parametrize("backend", TRITON)
-def test_the_gradient_is_the_same_on_every_run(backend: str) -> None:
-    results = []
-    for _ in range(2):
-        torch.manual_seed(5)
-        results.append(gathered(backend, 400, 5, 33, torch.float32, True)[0].grad)
-    assert torch.equal(*results)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_gather_from_strided_tables(backend: str) -> None:
-    table = torch.randn(20, 9).t().requires_grad_()
-    inverse = torch.randint(0, 9, (40,))[::2]
-    out = gather_rows(table, inverse, backend=backend)
-    assert torch.equal(out, table[inverse])
-    (grad,) = torch.autograd.grad(out, table, torch.ones(20, 1).expand(20, 20))
-    wanted = torch.bincount(inverse.cpu(), minlength=9).float().to(grad.device)
-    assert torch.equal(grad, wanted[:, None].expand(9, 20))
-
-
-@pytest.mark.parametrize("backend", TRITON)
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 4), max_size=20))
 def test_indices_outside_the_table_give_nan_and_touch_nothing(backend: str, indices: list[int]) -> None:
@@ -182,12 +162,6 @@ def test_indices_outside_the_table_give_nan_and_touch_nothing(backend: str, indi
     out.backward(torch.ones_like(out))
     wanted = torch.stack([(inverse == i).sum() for i in range(3)]).float()
     assert torch.equal(table.grad, wanted[:, None].expand(3, 4))
-
-
-def test_gradcheck_of_gather() -> None:
-    table = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
-    inverse = torch.tensor([4, 0, 0, 2])
-    assert torch.autograd.gradcheck(lambda t: gather_rows(t, inverse), table)
 
 
 @pytest.mark.parametrize("backend", TRITON)
