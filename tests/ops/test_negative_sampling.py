@@ -5,11 +5,22 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from elmo_fast.ops import alias_sample, alias_table, negative_sampling
+from elmo_fast.ops import _dispatch, alias_sample, alias_table, negative_sampling
 from elmo_fast.ops.negative_sampling import reference
+from elmo_fast.ops.negative_sampling.op import NegativeSamplingArguments
 from tests.ops.exact import assert_exactly, exact
-from tests.ops.output_layer import SampledLayer, every, needs_native
+from tests.ops.output_layer import (
+    SOME_IDS,
+    SampledLayer,
+    alone,
+    check_no_word_leaves_the_table,
+    every,
+    losses_and_gradients,
+    needs_native,
+)
 
 
 def problem(count=7, width=6, words=40, dtype=torch.float64, noise=False):
@@ -118,3 +129,29 @@ def test_gradients_of_offsets_over_many_rows_are_sums_of_sums(chunk_bytes):
 
     wanted = gradient(torch.float64, "reference")
     assert (gradient(torch.float32, "native") - wanted).abs().max() <= 5e-7 * wanted.max()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
+@alone
+@settings(max_examples=12, deadline=None)
+@given(targets=SOME_IDS, samples=SOME_IDS, noise=st.booleans())
+def test_no_word_leaves_the_table(backend, targets, samples, noise):
+    run = _dispatch.REGISTRY["negative_sampling"][backend].module.run
+
+    def call(*given):
+        law = given[3] if noise else None
+        return run(NegativeSamplingArguments(*given, law, 5.0, True, 2**20, "float32"))
+
+    check_no_word_leaves_the_table(call, targets, samples)
+
+
+@alone
+@pytest.mark.parametrize("negatives", [1e-4, 1e4])
+def test_float16_holds_slopes_of_any_share(backend, negatives):
+    """K / S far from 1 does not leave float16's range: errors stay near its 2^-11."""
+    given = problem(30, 16, 200, dtype=torch.float32) | {"negatives": negatives}
+    truth = losses_and_gradients(negative_sampling, given, torch.float64)["weight"]
+    options = {"precision": "float16", "backend": backend}
+    ours = losses_and_gradients(negative_sampling, given, torch.float32, **options)["weight"]
+    others = given["samples"][~torch.isin(given["samples"], given["targets"])]
+    assert (ours[others] - truth[others]).norm() / truth[others].norm() < 2e-3

@@ -1,4 +1,6 @@
-"""NaN and infinity, as docs/numerics.md has them: native and reference agree, and other rows do not notice."""
+"""NaN and infinity, as docs/numerics.md has them: native and reference agree, and other rows do not notice.
+
+ELMO_FAST_CHECK_FINITE=1 names the op where a NaN enters or arises."""
 
 import itertools
 import math
@@ -6,6 +8,7 @@ import math
 import pytest
 import torch
 
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import (
     LSTMWeights,
     _native,
@@ -14,6 +17,7 @@ from elmo_fast.ops import (
     char_cnn,
     full_softmax,
     hierarchical_softmax,
+    highway,
     huffman_tree,
     negative_sampling,
     projected_lstm,
@@ -337,3 +341,26 @@ def test_rounding_keeps_infinity_with_a_gradient_or_without():
         found = rounded(leaf, precision)
         assert torch.equal(found.detach().nan_to_num(7, 8, 9), rounded(values, precision).nan_to_num(7, 8, 9))
         assert torch.autograd.grad(found, leaf, torch.arange(5.0))[0].tolist() == [0, 1, 2, 3, 4]
+
+
+WEIGHTS, BIASES = [torch.eye(6, 3)], [torch.zeros(6)]
+
+
+@every
+def test_a_nan_is_an_error_where_it_enters(monkeypatch, backend):
+    x = torch.ones(2, 3)
+    x[1, 2] = NAN
+    weights, biases = [w.to(x.device) for w in WEIGHTS], [b.to(x.device) for b in BIASES]
+    assert highway(x, weights, biases, backend=backend)[1, 2].isnan()
+    monkeypatch.setenv("ELMO_FAST_CHECK_FINITE", "1")
+    with pytest.raises(ElmoFastError, match=r"highway: x holds NaN or infinity before the op"):
+        highway(x, weights, biases, backend=backend)
+    with pytest.raises(ElmoFastError, match=r"highway: weights\[0\] holds NaN"):
+        highway(torch.ones_like(x), [weights[0] / 0], biases, backend=backend)
+    assert torch.isfinite(highway(torch.ones_like(x), weights, biases, backend=backend)).all()
+
+
+def test_a_sum_that_overflows_is_named_as_such(monkeypatch):
+    monkeypatch.setenv("ELMO_FAST_CHECK_FINITE", "1")
+    with pytest.raises(ElmoFastError, match="highway: results holds NaN or infinity although all arguments are finite"):
+        highway(torch.full((2, 3), 3e38), [torch.ones(6, 3)], BIASES, torch.ones(4, 3), backend="reference")

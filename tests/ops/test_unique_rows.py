@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import RowOrder, gather_rows, ordered_unique_rows, padded_unique_rows, unique_rows
+from elmo_fast.ops._table_rows import table_rows
 from tests.backends import backends, device_of
 from tests.tolerances import assert_no_worse
 
@@ -278,3 +279,22 @@ def test_an_index_outside_the_table_is_an_error_on_the_cpu(backend: str, index: 
     ):
         with pytest.raises(IndexError, match=f"inverse must lie from 0 to 3; got .*{index}"):
             gather_rows(table, torch.tensor([1, index]), backend=backend)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_gradients_have_the_same_bits_on_any_number_of_threads(sparse):
+    """Dense as AdamW's, and sparse, of words that repeat often; torch's index_put gives other bits from run to run."""
+    generator, before = torch.Generator().manual_seed(0), torch.get_num_threads()
+    ids = torch.randint(0, 300, (4000,), generator=generator)
+    grad = torch.randn(4000, 64, generator=generator)
+    found = []
+    torch.use_deterministic_algorithms(False)  # as users have it: with it torch adds on one thread
+    try:
+        for threads in (1, *[4] * 20):
+            torch.set_num_threads(threads)
+            table = torch.zeros(300, 64, requires_grad=True)
+            table_rows(table, ids, sparse).backward(grad)
+            found.append(table.grad.to_dense())
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(each, found[0]) for each in found[1:])
