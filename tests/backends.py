@@ -38,9 +38,9 @@ def backends(op: str, *, reference: bool = False, precision: str = "float32", on
     return found
 
 
-def needs(op: str, backend: str, precision: str) -> None:
-    """Skips the test, with the backend's own sentence, where `backend` cannot serve `precision` here."""
-    why = _dispatch.REGISTRY[op][backend].unsupported(device_of(backend), torch.float32, precision)
+def needs(op: str, backend: str, precision: str = "float32", dtype: torch.dtype = torch.float32) -> None:
+    """Skips the test, with the backend's own sentence, where `backend` cannot serve `precision` and `dtype` here."""
+    why = _dispatch.REGISTRY[op][backend].unsupported(device_of(backend), dtype, precision)
     if why is not None:
         pytest.skip(why)
 

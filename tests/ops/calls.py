@@ -101,11 +101,14 @@ def paths(h, w, b, **options):
 
 
 def taken(table, **options):
-    return [gather_rows(table, torch.tensor([4, 0, 0, 2], device=table.device), **options)]
+    """By strided places, and read transposed."""
+    places = torch.tensor([4, 9, 0, 9, 0, 9, 2], device=table.device)[::2]
+    return [gather_rows(table, places, **options).t()]
 
 
 def mixed(a, b, s, g, **options):
-    return [scalar_mix([a, b], s, g, **options).transpose(0, 1)]
+    """One tensor of layers, read transposed."""
+    return [scalar_mix(torch.stack([a, b]), s, g, **options).transpose(0, 1)]
 
 
 def normalized(a, b, s, g, **options):

@@ -2,30 +2,15 @@
 
 from typing import NamedTuple
 
-import pytest
 import torch
 from torch import Tensor
 
-from elmo_fast.ops import _dispatch, highway
-from tests.backends import backends, device_of
+from elmo_fast.ops import highway
+from tests.backends import backends
 from tests.ops.exact import fixed
 
 BACKENDS = backends("highway")
-
-
 ALL = backends("highway", reference=True)
-
-
-WHY_NO_TRITON = _dispatch.REGISTRY["highway"]["triton"].unsupported(device_of("triton"), torch.float32, "float32")
-
-
-needs_triton = pytest.mark.skipif(WHY_NO_TRITON is not None, reason=str(WHY_NO_TRITON))
-
-
-def skip_unless_served(backend: str, dtype: torch.dtype = torch.float32, precision: str = "float32") -> None:
-    why = _dispatch.REGISTRY["highway"][backend].unsupported(device_of(backend), dtype, precision)
-    if why is not None:
-        pytest.skip(why)
 
 
 class Case(NamedTuple):

@@ -106,16 +106,6 @@ class OutputLayer:
         given = self.problem(*shape, dtype=exact(backend))
         assert_exactly("losses", self.loss(**given, backend=backend), self.by_hand(**given), backend)
 
-    @doubles
-    def test_gradcheck(self, backend, chunk):
-        """Gradients to hidden, table and bias; in chunks of one, of some and of all."""
-        given = self.problem(*self.tiny)
-
-        def f(*leaves):
-            return self.loss(**given | dict(zip(LEAVES, leaves, strict=True)) | chunk, backend=backend)
-
-        assert torch.autograd.gradcheck(f, leaves_of(given))
-
     @every
     def test_sparse_gradients_are_the_dense_ones(self, backend, case):
         """Same numbers; indices are the distinct rows used, in order, and the flag can be had without another sort."""
@@ -129,28 +119,6 @@ class OutputLayer:
         for name, dense, sparse in zip(LEAVES, *gradients, strict=True):
             found = sparse if name == "hidden" else dense_of(sparse, self.used(given))
             assert_exactly(name, found, dense, backend)
-
-    @every
-    def test_row_counts(self, backend, count):
-        """No row gives no loss and zero gradients; any other count agrees with its rows taken in pieces."""
-        given = self.problem(max(count, 1), dtype=exact(backend))
-        leaves = leaves_of(given)
-
-        def losses_of(rows):
-            some = {name: given[name][rows] for name in ("hidden", "targets")}
-            return self.loss(**given | some, backend=backend)
-
-        losses = losses_of(slice(0, count))
-        assert losses.shape == (count,)
-        gradients = torch.autograd.grad(losses.sum(), leaves)
-        if count == 0:
-            assert not any(gradient.any() for gradient in gradients)
-            return
-        pieces = [slice(0, 1), slice(1, 2), slice(2, 66), slice(66, 129)]
-        apart = torch.cat([losses_of(piece) for piece in pieces if piece.start < count])
-        assert_exactly("losses", losses, apart, backend)
-        for name, a, b in zip(LEAVES, gradients, torch.autograd.grad(apart.sum(), leaves), strict=True):
-            assert_exactly(name, a, b, backend)
 
     @kernels
     @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])

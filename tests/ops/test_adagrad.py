@@ -12,7 +12,6 @@ from elmo_fast.ops import (
     adagrad_,
     adagrad_rows_,
     clip_scale,
-    highway,
     merged_square_norm,
     row_order,
     square_norm,
@@ -20,7 +19,7 @@ from elmo_fast.ops import (
 from elmo_fast.threads import torch_threads
 from tests.backends import backends
 from tests.kernels.launch import recording
-from tests.ops.adagrad_cases import NO_NUMBER, every, tensors, triton, written_out
+from tests.ops.adagrad_cases import every, tensors, triton, written_out
 from tests.tolerances import assert_close, assert_no_worse
 
 
@@ -170,51 +169,6 @@ def test_native_gives_a_row_the_bits_of_the_dense_update(backend, width):
     adagrad_rows_(table, sums, ids, rows, 0.2, torch.tensor(0.7), backend=backend)
     assert torch.equal(table, dense[0])
     assert torch.equal(sums, dense[1])
-
-
-@native
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_packed_weights_follow_every_change(backend, precision):
-    """Products read the weight of now, forward and backward: after updates, edits, load_state_dict, `.data`."""
-    layer, sums = torch.nn.Linear(40, 80, bias=False), torch.ones(80, 40)
-
-    def change_all_at_once():
-        layer.weight.data = torch.randn(80, 40)
-
-    changes = [
-        lambda: adagrad_([layer.weight], [sums], [torch.randn(80, 40)], 0.2, backend=backend),
-        lambda: adagrad_([layer.weight], [sums], [torch.randn(80, 40)], 0.2, torch.tensor(0.3), backend=backend),
-        lambda: adagrad_rows_(layer.weight, sums, torch.tensor([77]), torch.randn(1, 40), 0.2, backend=backend),
-        lambda: layer.weight.detach().view(-1)[1].mul_(3),
-        lambda: layer.load_state_dict({"weight": torch.randn(80, 40)}),
-        lambda: layer.weight.data.mul_(2),
-        change_all_at_once,
-    ]
-    x, before = torch.randn(5, 40), []
-    for change in changes:
-        found = []
-        for weight in (layer.weight, layer.weight.detach().clone()):
-            rows = x.clone().requires_grad_()
-            y = highway(rows, [weight], [torch.zeros(80)], precision=precision, backend="native")
-            found.append((y, *torch.autograd.grad(y.sum(), rows)))
-        assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
-        assert not any(torch.equal(found[0][0], old) for old in before)
-        before.append(found[0][0])
-        change()
-
-
-@every
-@pytest.mark.parametrize("scale", NO_NUMBER)
-def test_a_scale_that_is_no_number_changes_nothing(backend, scale):
-    """Not one bit, though the gradients are NaN and inf."""
-    weights, sums, gradients = tensors(shapes=[(3000,), (5,)])
-    gradients[0][::2], gradients[1][1] = math.nan, math.inf
-    before = copies(weights), copies(sums)
-    adagrad_(weights, sums, gradients, 0.2, torch.tensor(scale), backend=backend)
-    table, accumulator, rows = weights[0].view(-1, 3), sums[0].view(-1, 3), gradients[0].view(-1, 3)
-    adagrad_rows_(table, accumulator, torch.arange(1000) // 2, rows, 0.2, torch.tensor(scale), backend=backend)
-    for ours, theirs in zip((weights, sums), before, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ def test_float64_is_multiplied_in_float64():
     torch.testing.assert_close(torch.ops.elmo_fast.matmul(a, b, "float32"), a @ b, rtol=1e-13, atol=1e-12)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16", "int8"])
 @pytest.mark.usefixtures("isa")
 def test_a_row_does_not_depend_on_the_other_rows(precision):
     a, b = torch.randn(200, 1100), torch.randn(1100, 150)

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from elmo_fast.ops import LSTMWeights, _native, highway, projected_lstm, scalar_mix
+from elmo_fast.ops import LSTMWeights, _native, highway, projected_lstm
 from elmo_fast.threads import torch_threads
-from tests.ops import char_cnn_cases, highway_cases
+from tests.ops import highway_cases
 from tests.ops.lstm_cases import cast, leaves, make, outputs_and_gradients
 
 pytestmark = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
@@ -76,42 +76,6 @@ def test_helpers_have_the_callers_inference_mode():
             return torch.ops.elmo_fast.projected_lstm(
                 inputs, ih, hh, bias, hr, lengths, None, None, [], [False, True], *given
             )[:3]
-
-    assert_the_same_on_any_number_of_threads(run)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("rows", [0, 7, 600])
-def test_highway(rows, precision):
-    case = highway_cases.case(rows, 96, projection=70).to(torch.float32)
-
-    def run():
-        y, gradients = highway_cases.gradients(case, precision=precision, backend="native")
-        with torch.no_grad():
-            return [y, *gradients, highway(*case, precision="int8", backend="native")]
-
-    assert_the_same_on_any_number_of_threads(run)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("rows", [0, 7, 129])
-def test_char_cnn(rows, precision):
-    case = char_cnn_cases.case("mixed", rows).to(torch.float32)
-
-    def run():
-        features, gradients = char_cnn_cases.gradients(case, precision=precision, backend="native")
-        return [features, *gradients]
-
-    assert_the_same_on_any_number_of_threads(run)
-
-
-def test_scalar_mix():
-    layers = [torch.randn(37, 11, 96, requires_grad=True) for _ in range(3)]
-    weights, gammas = torch.randn(2, 3, requires_grad=True), torch.randn(2, requires_grad=True)
-
-    def run():
-        mixed = scalar_mix(layers, weights, gammas, layer_norm=True, backend="native")
-        return [mixed, *torch.autograd.grad(mixed.square().sum(), [*layers, weights, gammas])]
 
     assert_the_same_on_any_number_of_threads(run)
 

@@ -5,12 +5,11 @@ import warnings
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import LSTMWeights, _native, projected_lstm
 from tests.backends import HAS_CUDA, backends
-from tests.ops.lstm_cases import cast, check, leaves, make, outputs_and_gradients
+from tests.ops.lstm_cases import cast, check, make
 from tests.tolerances import assert_no_worse
 
 native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
@@ -27,7 +26,7 @@ INTERPRETED = () if HAS_CUDA else ("triton",)  # a step takes it a second
     ids=str,
 )
 def test_odd_shapes(backend, batch, sizes):
-    steps = 2 if backend in INTERPRETED else 4
+    steps, batch = (2, min(batch, 33)) if backend in INTERPRETED else (4, batch)
     lengths = torch.randint(0, steps + 1, (batch,))
     lengths[0] = steps
     check(make(batch, steps, *sizes, lengths=lengths), backend)
@@ -36,7 +35,9 @@ def test_odd_shapes(backend, batch, sizes):
 @both
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_precisions(backend, precision):
-    check(make(9, 5, 40, 40, 144, lengths=torch.tensor([5, 5, 4, 4, 3, 1, 1, 0, 2])), backend, precision, residual=True)
+    steps = 3 if backend in INTERPRETED else 5
+    lengths = torch.tensor([5, 5, 4, 4, 3, 1, 1, 0, 2]).clamp(max=steps)
+    check(make(9, steps, 40, 40, 144, lengths=lengths), backend, precision, residual=True)
 
 
 @native
@@ -88,49 +89,33 @@ def test_every_instruction_set(precision):
 def test_saturated_clips(backend, clips, residual):
     # Without a projection clip a larger recurrence is chaotic: every rounding grows, and the larger error is chance.
     scale = 1.0 if clips[1] is None else 2.0
-    longest = 4 if backend in INTERPRETED else 8
+    longest = 3 if backend in INTERPRETED else 8
     lengths = torch.tensor([8, 8, 5, 2, 1, 0]).clamp(max=longest)
     case = make(6, longest, 24, 24, 32, scale=scale, lengths=lengths)
     check(case, backend, cell_clip=clips[0], projection_clip=clips[1], residual=residual)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_clips_hold(backend):
+def test_clips_hold():
     case, clips = make(3, 4, 20, 20, 28, scale=6.0), {"cell_clip": 0.3, "projection_clip": 0.2}
-    out, (h, c) = projected_lstm(*case, **clips, backend=backend)
+    out, (h, c) = projected_lstm(*case, **clips, backend="reference")
     assert out.abs().max().item() == h.abs().max().item() == pytest.approx(0.2)
     assert c.abs().max() == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_gradient_passes_at_the_bound_and_not_beyond(backend):
-    """One cell, one step: the projection sits exactly at, or just past, its bound; torch.clamp's rule."""
-    for weight, passes in ((0.5, True), (0.5000001, False)):
-        w = LSTMWeights(torch.zeros(4, 1), torch.zeros(4, 1), torch.zeros(4), torch.tensor([[weight]]).requires_grad_())
-        # weight · σ(0) tanh(σ(0) · 40) = weight / 2, exactly whatever approximates tanh.
-        state = (torch.zeros(1, 1, 1), torch.full((1, 1, 1), 40.0))
-        clips = {"cell_clip": None, "projection_clip": 0.25}
-        out, _ = projected_lstm([torch.zeros(1, 1, 1)], [w], None, state, reverse=(False,), **clips, backend=backend)
-        out.sum().backward()
-        assert (w.weight_hr.grad.item() != 0.0) == passes
+def test_gradients_pass_at_the_bounds_and_not_beyond(backend):
+    """One cell, one step: cell, then projection sit exactly at, or just past, their bound; torch.clamp's rule."""
 
+    def passes(cell, weight, cell_clip, projection_clip):
+        cell, weight = torch.full((1, 1, 1), cell).requires_grad_(), torch.full((1, 1), weight).requires_grad_()
+        layer = LSTMWeights(torch.zeros(4, 1), torch.zeros(4, 1), torch.zeros(4), weight)
+        clips = {"cell_clip": cell_clip, "projection_clip": projection_clip, "reverse": (False,), "backend": backend}
+        out, (_, c) = projected_lstm([torch.zeros(1, 1, 1)], [layer], None, (torch.zeros(1, 1, 1), cell), **clips)
+        return [each.item() != 0 for each in torch.autograd.grad(out.sum() + c.sum(), [cell, weight])]
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_cell_gradient_passes_at_the_bound_and_not_beyond(backend):
-    for start, passes in ((1.0, True), (1.0000001, False)):
-        w = LSTMWeights(torch.zeros(4, 1), torch.zeros(4, 1), torch.zeros(4), torch.ones(1, 1))
-        c0 = torch.full((1, 1, 1), start).requires_grad_()
-        _, (_, c) = projected_lstm(
-            [torch.zeros(1, 1, 1)],
-            [w],
-            None,
-            (torch.zeros(1, 1, 1), c0),
-            reverse=(False,),
-            cell_clip=0.5,
-            backend=backend,
-        )
-        c.sum().backward()
-        assert (c0.grad.item() != 0.0) == passes
+    # weight · σ(0) tanh(σ(0) · 40) = weight / 2, exactly whatever approximates tanh.
+    assert [passes(40.0, weight, None, 0.25)[1] for weight in (0.5, 0.5000001)] == [True, False]
+    assert [passes(start, 0.0, 0.5, None)[0] for start in (1.0, 1.0000001)] == [True, False]
 
 
 @both
@@ -162,32 +147,9 @@ def test_recurrent_masks_are_constants(backend):
     assert d_mask is None
 
 
-@pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "reference"])  # Triton takes no float64
-@pytest.mark.parametrize("projected", [True, False])
-def test_gradcheck(backend, projected):
-    lengths = torch.tensor([3, 0, 2])
-    inputs, weights, _, state = cast(
-        make(3, 3, 4, 4, 5 if projected else 4, projected=projected, scale=2.0), torch.float64
-    )
-    flat = leaves((inputs, weights, None, state))
-
-    def function(*tensors):
-        taken = iter(tensors)
-        xs = [next(taken) for _ in inputs]
-        ws = [LSTMWeights(*(None if p is None else next(taken) for p in w)) for w in weights]
-        held = (next(taken), next(taken))
-        out, last = projected_lstm(
-            xs, ws, lengths, held, cell_clip=0.8, projection_clip=0.6, residual=True, backend=backend
-        )
-        return out, *last
-
-    assert torch.autograd.gradcheck(function, flat, fast_mode=False, atol=1e-6)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_one_long_run_equals_two_halves(backend):
+def test_one_long_run_equals_two_halves():
     (x, _), w, _, _ = make(3, 4, 20, 20, 28, state=False)
-    options = {"reverse": (False,), "residual": True, "backend": backend}
+    options = {"reverse": (False,), "residual": True, "backend": "reference"}
     whole, last = projected_lstm([x], w[:1], **options)
     first, state = projected_lstm([x[:, :2]], w[:1], **options)
     second, end = projected_lstm([x[:, 2:]], w[:1], None, state, **options)
@@ -202,6 +164,7 @@ def test_rows_do_not_touch_each_other_and_padding_is_inert(backend):
     (x, _), w, _, state = make(3, 3, 18, 18, 20)
     for row, length in enumerate(lengths.tolist()):
         x[row, length:] = float("nan")
+    assert projected_lstm([x[:0], x[:0]], w, **options)[0].shape == (2, 0, 3, 18)
     out, (h, c) = projected_lstm([x, x], w, lengths, state, **options)
     near = {"rtol": 0, "atol": 2e-6}
     for row, length in enumerate(lengths.tolist()):
@@ -221,8 +184,7 @@ def test_a_row_is_bit_equal_whatever_its_company():
         assert torch.equal(projected_lstm([x[:rows], x[:rows]], w, backend="native")[0], out[:, :rows])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_equals_torch_lstm_without_clips(backend):
+def test_equals_torch_lstm_without_clips():
     (x, _), (w, _), _, _ = make(3, 5, 7, 6, 10)
     theirs = torch.nn.LSTM(7, 10, proj_size=6, batch_first=True)
     with torch.no_grad(), warnings.catch_warnings():
@@ -231,24 +193,8 @@ def test_equals_torch_lstm_without_clips(backend):
             getattr(theirs, name).copy_(value)
         theirs.bias_hh_l0.zero_()
         wanted, (h, c) = theirs(x)
-    ours, last = projected_lstm([x], [w], reverse=(False,), cell_clip=None, projection_clip=None, backend=backend)
+    ours, last = projected_lstm([x], [w], reverse=(False,), cell_clip=None, projection_clip=None, backend="reference")
     torch.testing.assert_close((ours[0], *last), (wanted, h, c), rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_strided_views_and_empty_batches(backend):
-    (x, _), w, _, _ = make(3, 2, 18, 18, 20)
-    views = [
-        LSTMWeights(*(p.t().contiguous().t() if p.dim() == 2 else p.repeat_interleave(2)[::2] for p in v)) for v in w
-    ]
-    wide, options = torch.stack([x, x], -1)[..., 0], {"backend": backend}
-    torch.testing.assert_close(
-        projected_lstm([wide, wide.flip(0)], views, **options)[0], projected_lstm([x, x.flip(0)], w, **options)[0]
-    )
-    for batch, time in ((0, 2), (3, 0)):
-        out, (h, _) = projected_lstm([x[:batch, :time]] * 2, w, **options)
-        assert out.shape == (2, batch, time, 18)
-        assert not h.any()
 
 
 @pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "reference"])
@@ -257,45 +203,6 @@ def test_published_clips_are_the_default(backend):
     found = projected_lstm(*case, backend=backend)
     assert torch.equal(found[0], projected_lstm(*case, cell_clip=3.0, projection_clip=3.0, backend=backend)[0])
     assert found[1][1].abs().max() == 3
-
-
-@native
-def test_one_direction_has_its_shapes_without_numbers():
-    inputs, weights, lengths, _ = make(3, 4, 6, 5, 8, state=False, directions=1)
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        fakes = [torch.empty(inputs[0].shape)], [LSTMWeights(*(torch.empty(p.shape) for p in w)) for w in weights]
-        out, (h, c) = projected_lstm(*fakes, lengths, reverse=(True,), backend="native")
-    assert [tuple(t.shape) for t in (out, h, c)] == [(1, 3, 4, 5), (1, 3, 5), (1, 3, 8)]
-
-
-@native
-def test_more_rows_than_a_tile_of_them():
-    """70 active rows: the second tile begins its sums anew."""
-    check(make(70, 2, 5, 6, 8), "native")
-
-
-@native
-def test_changed_weights_are_seen():
-    """The packed copy is made anew after an in-place step, and after an edit behind autograd's back."""
-    (x, _), w, _, _ = make(2, 3, 12, 12, 32)
-    for edit in (lambda p: p.mul_(0.5), lambda p: p.data.mul_(0.5), lambda p: p.numpy().__imul__(0.5)):
-        projected_lstm([x, x], w, backend="native")
-        edit(w[0].weight_hh)
-        ours, wanted = (projected_lstm([x, x], w, backend=b)[0] for b in ("native", "reference"))
-        torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-5)
-
-
-@native
-def test_packed_copies_die_with_their_parameters():
-    _native.C.clear_packed()
-    case = make(2, 3, 12, 12, 32)
-    projected_lstm(*case, backend="native")
-    assert _native.C.packed_count() == 6
-    _native.C.clear_packed()
-    assert _native.C.packed_count() == 0
-    projected_lstm(*case, backend="native")
-    del case
-    assert _native.C.packed_count() == 0
 
 
 @pytest.mark.parametrize(
@@ -324,48 +231,6 @@ def test_lengths_elsewhere_are_refused():
     inputs, weights, _, _ = make(3, 4, 5, 6, 16)
     with pytest.raises(ElmoFastError, match=r"lengths and inputs must be on one device; got .* meta and .* cpu"):
         projected_lstm(inputs, weights, torch.tensor([4, 2, 1], device="meta"))
-
-
-@both
-def test_autocast_sets_the_precision_and_takes_16_bit_inputs(backend):
-    """Under autocast "float32" stands for autocast's dtype; an explicit precision stays."""
-    (x, y), weights, _, _ = make(2, 3, 12, 12, 32, state=False)
-    dtype = torch.bfloat16 if backend == "native" else torch.float16
-    wanted = projected_lstm([x.to(dtype).float(), y], weights, backend=backend, precision=str(dtype)[6:])[0]
-    with torch.autocast(x.device.type, dtype=dtype):
-        ours = projected_lstm([x.to(dtype), y], weights, backend=backend)[0]
-    assert ours.dtype == torch.float32
-    assert torch.equal(ours, wanted)
-
-
-@both
-def test_gradients_do_not_see_the_padding(backend):
-    """NaN past each row's end, in the inputs and in the outputs' gradient, reaches no gradient."""
-    lengths = torch.tensor([2, 3, 0])
-    inputs, weights, _, _ = make(3, 3, 6, 6, 9)
-    padding = torch.arange(3)[None, :, None] >= lengths[:, None, None]
-    inputs = [x.masked_fill(padding, torch.nan).requires_grad_() for x in inputs]
-    weights = [LSTMWeights(*(p.requires_grad_() for p in w)) for w in weights]
-    out, _ = projected_lstm(inputs, weights, lengths, backend=backend, residual=True)
-    grads = torch.autograd.grad(
-        out, leaves((inputs, weights, None, None)), torch.ones_like(out).masked_fill(padding, torch.nan)
-    )
-    assert not any(g.isnan().any() for g in grads[2:]), backend
-    assert not any(g[~padding.expand_as(g)].isnan().any() for g in grads[:2]), backend
-
-
-@native
-@pytest.mark.parametrize("backend", ["native", "reference"])
-@pytest.mark.parametrize("projected", [True, False])
-def test_rows_without_steps_have_no_gradient_of_weights_that_are_nan(backend, projected):
-    """Nothing was multiplied by them: the gradient is 0, that of the state what the state's own output got."""
-    inputs, weights, lengths, state = make(
-        2, 3, 5, 4, 4, projected=projected, lengths=torch.zeros(2, dtype=torch.int64)
-    )
-    weights = [LSTMWeights(*(None if p is None else torch.full_like(p, torch.nan) for p in w)) for w in weights]
-    gradients = outputs_and_gradients(cast((inputs, weights, lengths, state), torch.float32), backend)[3:]
-    assert not any(g.any() for g in gradients[:-2]), backend
-    assert all(g.isfinite().all() and g.all() for g in gradients[-2:]), backend
 
 
 @both

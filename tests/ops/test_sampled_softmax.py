@@ -1,13 +1,32 @@
 """sampled_softmax: the loss by hand, gradients dense and sparse, chunks, precisions, on every backend."""
 
 import math
+import weakref
 
 import pytest
 import torch
+from hypothesis import given, settings
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from elmo_fast.ops import coalesced, expected_counts, full_softmax, log_uniform_sample, sampled_softmax
+from elmo_fast.ops import _dispatch, _triton, coalesced, expected_counts, log_uniform_sample, sampled_softmax
+from elmo_fast.ops._table_rows import table_gradient
+from elmo_fast.ops.sampled_softmax.op import SampledSoftmaxArguments
+from tests.backends import device_of
+from tests.kernels.launch import recording
 from tests.ops.exact import assert_exactly, exact
-from tests.ops.output_layer import SampledLayer, every, kernels, leaves_of, losses_and_gradients, needs_native
+from tests.ops.output_layer import (
+    IDS,
+    SOME_IDS,
+    SampledLayer,
+    alone,
+    check_no_word_leaves_the_table,
+    every,
+    kernels,
+    leaves_of,
+    losses_and_gradients,
+    needs_native,
+)
 from tests.tolerances import assert_close
 
 
@@ -103,18 +122,6 @@ def test_a_word_so_rare_that_its_count_rounds_to_nothing(backend, correction, lo
     assert_close("losses", found, truth)
 
 
-@every
-def test_equals_the_full_softmax_when_other_words_are_biased_out(backend):
-    """Every word that was not drawn has bias -1000, every other +ln Q: the sampled sum is then the whole sum."""
-    hidden, targets, weight, _, samples, tries = problem(samples=12, dtype=exact(backend)).values()
-    log_q = expected_counts(torch.arange(40), tries, 12, 40).log().to(exact(backend))
-    targets = samples[torch.randint(0, 12, (7,))]
-    drawn = torch.full((40,), -1000.0, dtype=exact(backend))
-    drawn[samples] = 0.0
-    found = sampled_softmax(hidden, targets, weight, drawn + log_q, samples, tries, backend=backend)
-    assert_exactly("losses", found, full_softmax(hidden, targets, weight, drawn, backend="reference"), backend)
-
-
 def test_sparse_gradients_are_coalesced_before_they_are_stored():
     """The table's gradient has sorted, distinct indices and the flag; two losses merge into one such."""
     given = problem()
@@ -176,3 +183,95 @@ def test_logits_stay_within_the_bound(precision):
         torch.ops.elmo_fast.sampled_softmax(hidden, weight[ids], bias[ids], ids, precision, 2**25, False)[2].numel()
         == 0
     )
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
+@alone
+@settings(max_examples=30, deadline=None)
+@given(targets=SOME_IDS, samples=SOME_IDS, tries=IDS)
+def test_no_word_leaves_the_table(backend, targets, samples, tries):
+    run = _dispatch.REGISTRY["sampled_softmax"][backend].module.run
+
+    def call(*given):
+        options = min(max(1, abs(tries)), 2**62), "tensorflow", True, 2**20, "float32"
+        return run(SampledSoftmaxArguments(*given, *options))
+
+    check_no_word_leaves_the_table(call, targets, samples)
+
+
+@alone
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("largest", [1e-45, 1e-39, 2.0**-126, 0.75, 1.0, 1.5, 65504.0, 3e38, math.inf, math.nan, 0.0])
+def test_the_scale_is_the_power_of_two_that_fits(backend, largest):
+    """2^14 / 2^ceil(log2 largest), and its inverse; finite and positive for every input."""
+    from elmo_fast.ops._softmax_triton import scale_of
+
+    grad = torch.tensor([0.0, -largest, largest / 3], device=device_of("triton"))
+    scale, inverse = scale_of(grad, torch.float16).tolist()
+    assert 0 < scale * inverse == 1
+    if 2.0**-100 < largest < math.inf:
+        assert scale == 2.0 ** (14 - math.ceil(math.log2(largest)))
+
+
+def test_a_sparse_gradient_waits_for_no_device():
+    """Off the CPU entries stay as they are; `coalesce`, which would read how many are distinct, is never called."""
+    words, rows = torch.zeros(5, dtype=torch.int64, device="meta"), torch.zeros(5, 3, device="meta")
+    with torch.device("meta"):
+        gradient = table_gradient(torch.Size((9, 3)), words, rows, True)
+    assert not gradient.is_coalesced()
+    assert gradient._nnz() == 5
+
+
+class _Peak(TorchDispatchMode):
+    """The most bytes that tensors made within it took at one time."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = self.most = 0
+        self.seen = weakref.WeakValueDictionary()
+
+    def _freed(self, size):
+        self.now -= size
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in torch.utils._pytree.tree_leaves(out):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                if id(storage) not in self.seen:
+                    self.seen[id(storage)] = storage
+                    weakref.finalize(storage, self._freed, storage.nbytes())
+                    self.now += storage.nbytes()
+                    self.most = max(self.most, self.now)
+        return out
+
+
+@alone
+@pytest.mark.parametrize("count", [2560, 20480])
+def test_memory_is_a_tenth_of_eagers(backend, count):
+    """Bytes beside inputs and gradients, forward and backward, at the original ELMo's shapes, counted on fake GPUs.
+
+    Eager torch holds the rows, and of the logits' size scores, logits, their logarithms and their gradients."""
+    width, words, size = 512, 793_471, 8192
+    gradients = 4 * (count * width + (count + size) * (width + 1))
+    with FakeTensorMode(), torch.device("cuda"):
+        of = [torch.empty(n) for n in ((count, width), (words, width), (words,))]
+        ids = [torch.empty(n, dtype=torch.int64) for n in ((count,), (size,), ())]
+        with recording(), _Peak() as ours:
+            hidden, weight, _ = of
+            forward, backward = (_triton.undispatched(f"sampled_softmax{part}") for part in ("", "_backward"))
+            saved = forward(hidden, ids[0], *of[1:], *ids[1:], "tensorflow", False, 32 * 2**20, "bfloat16")
+            backward(torch.empty(count), *saved, weight, False, 32 * 2**20)
+    assert gradients < ours.most <= gradients + 4 * (4 * count * size + (count + size) * width) / 10
+
+
+@alone
+def test_a_chunk_is_whole_tiles_within_the_bound(backend):
+    """All chunks of like size; at least one tile, at most what fits."""
+    from elmo_fast.ops._softmax_triton import chunk_rows
+
+    assert chunk_rows(2560, 8192, 2, 32 * 2**20, 128) == 1280
+    assert chunk_rows(2561, 8192, 2, 32 * 2**20, 128) == 1408
+    assert chunk_rows(20480, 8192, 2, 32 * 2**20, 128) == 2048
+    assert chunk_rows(100, 8192, 2, 1, 128) == 128
+    assert chunk_rows(0, 8192, 2, 1, 16) == 16

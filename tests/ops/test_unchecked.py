@@ -271,6 +271,8 @@ CASES = {
             ({"targets": words(N) + V}, "target 9 is no word of the tree's 9"),
             ({"codes": codes[1:]}, r"codes must have shape"),
             ({"nodes": nodes[:1], "codes": codes[:1]}, "the path of word 0 leaves the tree"),
+            ({"nodes": nodes + V}, "node .* of a tree with 8 inner nodes"),
+            ({"longest": 0}, "the path of word 0 leaves the tree"),
             ({"first": first - 1}, "the path of word 0 leaves the tree"),
             ({"bias": numbers(V)}, r"bias must have shape \[8\]"),
             ({"first": words(0)}, "first must have V \\+ 1 places; got none"),
