@@ -96,9 +96,9 @@ def fetch(name: str, folder: PathLike | None = None) -> Path:
     folder: where to put them; None: the hub's cache, which does not download existing files again.
     Raises: CheckpointError naming what went wrong.
     """
-    if not _NAME.fullmatch(name):
+    if (match := _NAME.fullmatch(name)) is None:
         raise CheckpointError(f"wanted {_names_like(name)}; found {name!r}")
-    repo, revision = _parts(name)
+    repo, revision = match.groups()
     with _hub(f"{name}: there is no such folder here, and it cannot be downloaded from the hub") as hub:
         download = functools.partial(hub.snapshot_download, repo, revision=revision, local_dir=folder)
         target = Path(download(allow_patterns=_FETCHED, ignore_patterns=["*/*"]))
@@ -121,31 +121,23 @@ def offer(name: str, files: Iterable[Path], card: str, *, private: bool) -> str:
     (config.json, options.json, softmax.hdf5 ...), which are deleted.
     private: refuses an existing public repository. Raises: CheckpointError naming what went wrong.
     """
-    repo, revision = _parts(name)
-    if revision is not None:
-        raise CheckpointError(f"{name}: wanted user/name to upload to, found also a revision")
+    if (match := _NAME.fullmatch(name)) is None or match[2] is not None:
+        raise CheckpointError(f"wanted a name on the hub like user/name, without a revision; found {name!r}")
     with _hub(f"{name}: cannot be uploaded") as hub, tempfile.TemporaryDirectory(prefix="elmo-fast-") as staged:
         for file in files:
             place = Path(staged, ARCHIVED if file.parent.name == ARCHIVED else "", file.name)
             place.parent.mkdir(exist_ok=True)
             os.symlink(file.resolve(), place)
         Path(staged, CARD).write_text(card, encoding="utf-8")
-        address = hub.create_repo(repo, private=private or None, exist_ok=True)
-        if private and not hub.repo_info(repo).private:
+        address = hub.create_repo(name, private=private or None, exist_ok=True)
+        if private and not hub.repo_info(name).private:
             raise CheckpointError(
                 f"{name} exists and is public; make it private on the hub first, or choose another name"
             )
         hub.upload_folder(
-            repo_id=repo, folder_path=staged, delete_patterns=_REPLACED, commit_message="Upload by elmo-fast"
+            repo_id=name, folder_path=staged, delete_patterns=_REPLACED, commit_message="Upload by elmo-fast"
         )
     return str(address)
-
-
-def _parts(name: str) -> tuple[str, str | None]:
-    match = _NAME.fullmatch(name)
-    if match is None:
-        raise CheckpointError(f"wanted a name on the hub like user/name or user/name@revision, found {name!r}")
-    return match[1], match[2]
 
 
 @contextlib.contextmanager

@@ -84,11 +84,7 @@ def write_tensors(
         save_file({name: each.detach().cpu().contiguous() for name, each in tensors.items()}, path, metadata)
     except SafetensorError as error:
         raise CheckpointError(f"{shown or path}: cannot be written ({error})") from error
-    _order_metadata(path)
-
-
-def _order_metadata(path: Path) -> None:
-    """Sort a file's metadata, which safetensors writes in any order, so that equal models give equal files."""
+    # Sort the metadata, which safetensors writes in any order, so that equal models give equal files.
     with open(path, "r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))

@@ -183,7 +183,7 @@ def test_what_is_wrong_is_said_in_one_sentence_with_the_file(trained):
     write_checkpoint(folder, arrays | {"CNN/b_cnn_0": np.zeros(5, "f4")})
     refused(r"1250\.index: CNN/b_cnn_0: wanted shape \[4\], found \[5\]")
     write_checkpoint(folder, arrays | {"CNN/b_cnn_9": np.zeros(5, "f4")})
-    refused(r"lm/CNN/b_cnn_9: shape \[5\], but the options require no such tensor")
+    refused(r"index: CNN/b_cnn_9: shape \[5\], but the options require no such tensor")
     write_checkpoint(folder, {name: array for name, array in arrays.items() if name != "CNN_proj/b_proj"})
     refused(r"CNN_proj/b_proj: wanted shape \[8\], found no such tensor")
     write_checkpoint(folder, arrays | {"softmax/b": np.zeros(7, "i4")})

@@ -115,7 +115,7 @@ DAMAGE = {
     ),
     "a tensor too many": (
         lambda f: edit(f, "encoder.pkl", lambda t: t.update(more=torch.ones(1))),
-        r"encoder\.pkl: more: the configuration requires no such tensor",
+        r"encoder\.pkl: more: shape \[1\], but the options require no such tensor",
     ),
     "not a tensor": (
         lambda f: edit(f, "encoder.pkl", lambda t: t.update(more=3)),
