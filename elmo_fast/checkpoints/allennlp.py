@@ -109,17 +109,16 @@ def _prefix(name: str, tensors: Mapping[str, Tensor], prefix: str | None) -> str
         return prefix
     if not prefixes:
         refuse(name, ["wanted an ELMo's tensors (…_elmo_lstm.forward_layer_0.input_linearity.weight), found none"])
-    first = _part(tensors, prefixes[0], _BILM)
+    a = _part(tensors, prefixes[0], _BILM)
     for other in prefixes[1:]:
-        if not _same(first, _part(tensors, other, _BILM)):
+        b = _part(tensors, other, _BILM)
+        alike = a.keys() == b.keys() and all(
+            a[k].shape == b[k].shape and is_stored(a[k]) and is_stored(b[k]) for k in a
+        )
+        if not alike or not all(torch.equal(a[k], b[k]) for k in a):
             how = "prefix= or --prefix, or make a model of one: elmo-fast convert --prefix PREFIX"
             refuse(name, [f"contains several different biLMs, at {prefixes}: choose one with {how}"])
     return prefixes[0]
-
-
-def _same(a: State, b: State) -> bool:
-    alike = a.keys() == b.keys() and all(a[k].shape == b[k].shape and is_stored(a[k]) and is_stored(b[k]) for k in a)
-    return alike and all(torch.equal(a[k], b[k]) for k in a)
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str, names: re.Pattern[str]) -> State:

@@ -75,7 +75,13 @@ def published_folder(name: str, folder: PathLike | None = None) -> Path:
             new.mkdir()
             for file in (model.options, model.weights):
                 _download(name, f"{BASE}{model.folder}/{file}", new / file)
-            _check(name, new / model.options, new / model.weights)
+            try:
+                load_checkpoint(options_file=new / model.options, weight_file=new / model.weights)
+            except CheckpointError as error:
+                reason = str(error).replace(f"{new}{os.sep}", "")
+                raise CheckpointError(
+                    f"{name}: the download is not the published model, or damaged ({reason}); try again"
+                ) from error
             target.mkdir(exist_ok=True)
             for file in (model.options, model.weights):  # the weights last: without them the model counts as missing
                 os.replace(new / file, target / file)
@@ -109,13 +115,3 @@ def _download(name: str, url: str, file: Path) -> None:
         raise CheckpointError(
             f"{name}: the download of {file.name} ended after {received:,} of {int(announced):,} bytes; try again"
         )
-
-
-def _check(name: str, options: Path, weights: Path) -> None:
-    try:
-        load_checkpoint(options_file=options, weight_file=weights)
-    except CheckpointError as error:
-        reason = str(error).replace(f"{options.parent}{os.sep}", "")
-        raise CheckpointError(
-            f"{name}: the download is not the published model, or damaged ({reason}); try again"
-        ) from error
