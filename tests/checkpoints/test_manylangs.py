@@ -195,17 +195,6 @@ def test_damage_is_refused_in_one_sentence(damage, folder):
         load_checkpoint(folder)
 
 
-class Code:
-    def __reduce__(self):
-        return exec, ("raise SystemExit",)
-
-
-def test_no_code_is_unpickled(folder):
-    torch.save({"weight": Code()}, folder / "encoder.pkl")
-    with pytest.raises(CheckpointError, match=r"encoder\.pkl: contains Python objects besides tensors"):
-        load_checkpoint(folder)
-
-
 def test_formats_of_bytes_refuse_it(written, tmp_path):
     with pytest.raises(
         CheckpointError, match="cannot store this model: its characters and words are those of a lexicon"

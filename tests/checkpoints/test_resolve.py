@@ -1,6 +1,5 @@
 """Where a model lies: own folder, bilm-tf's folder, a pair of files; anything else is refused in one sentence."""
 
-import pathlib
 import shutil
 
 import pytest
@@ -186,10 +185,3 @@ def test_what_is_not_there_is_said(tmp_path):
     ):
         with pytest.raises(CheckpointError, match=message):
             load_checkpoint(**arguments)
-
-
-def test_the_fixture_loads(shared):
-    folder = pathlib.Path(shared) / "data/bilm_tf_fixture"
-    state, options = load_checkpoint(options_file=folder / "options.json", weight_file=folder / "lm_weights.hdf5")
-    assert options.lstm.projection_dim == 16
-    assert state["_elmo_lstm.backward_layer_1.state_projection.weight"].shape == (16, 64)
