@@ -28,11 +28,9 @@ def option(
     left_out: bool = False,
     shown: bool = True,
 ) -> Any:
-    """Return a field with a range (fields.py), under a key with dots in JSON (None.
+    """Return a field with a range (fields.py), required without a default.
 
-    Its name); required without a default.
-
-    left_out: of JSON, where it is None; shown: in its section's repr.
+    key: in JSON, with dots for nesting; None: its name; left_out: of JSON, where it is None; shown: in the repr.
     """
     metadata = {"within": within, "key": key, "left_out": left_out}
     return dataclasses.field(default=default, repr=shown, metadata=metadata)
