@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import CheckpointError, read_failures_named, refuse, shortened
 from ..fields import read_json, typed
 from ..memory import reader
-from .allennlp import is_stored, load_torch_file
+from .allennlp import PUBLISHED_FILTERS, is_stored, load_torch_file
 from .bilm_layout import with_zero_row
 from .options import CHARACTER_MARKERS, CONFIG, WORD_MARKERS, ElmoOptions
 from .state import (
@@ -39,7 +39,7 @@ PUBLISHED = {
     "token_embedder": {
         "name": "cnn",
         "activation": "relu",
-        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+        "filters": PUBLISHED_FILTERS,
         "n_highway": 2,
         "word_dim": 100,
         "char_dim": 50,

@@ -15,11 +15,12 @@ from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_bil
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
+from tests.snippets import ORIGINAL_FILTERS
 from tests.weights import make_weights
 
 KEY = "model.text_field_embedder.token_embedders.elmo"
 PREFIX = "text_field_embedder.token_embedder_elmo._elmo."
-ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/2x24_8_24cnn_2xhighway/"
+ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/2x24_8_2048cnn_2xhighway/"
 
 
 def in_task(state, prefix, number=1):
@@ -98,30 +99,17 @@ def test_the_bilm_and_the_mixes_are_taken_out(pair, state, tmp_path):
 
 
 def test_published_options_are_known_by_their_name_and_compared_with_the_weights(tmp_path):
-    """Only what shapes do not tell is taken from the name: relu, clips of 3, skip connections, 50 characters."""
-    files = make_weights(tmp_path / "pair")
+    """relu, clips of 3, skip connections, 50 characters, filters of 1 to 7."""
+    files = make_weights(tmp_path / "pair", filters=ORIGINAL_FILTERS, char_dim=16)
     options = read_options(files[0])
     state = read_bilm_hdf5(files[1], options)
-    name = "elmo_2x24_8_24cnn_2xhighway_options.json"
+    name = "elmo_2x24_8_2048cnn_2xhighway_options.json"
     read, found = load_checkpoint(packed(tmp_path, {"elmo": embedder(ADDRESS + name)}, in_task(state, PREFIX)))
     assert (found.lstm, found.char_cnn) == (options.lstm, options.char_cnn)
     assert all(torch.equal(read[key], state[key]) for key in state)
     path = packed(tmp_path, {"elmo": embedder(ADDRESS + name.replace("_8_", "_16_"))}, in_task(state, PREFIX))
     with pytest.raises(
-        CheckpointError, match=r"weights\.th: its sizes .* are \(2, 24, 8, 24, 2\), not those of elmo_2x24_16"
-    ):
-        load_checkpoint(path)
-
-
-def test_weights_of_a_shape_that_tells_no_options_are_refused(tmp_path):
-    files = make_weights(tmp_path / "pair")
-    state = read_bilm_hdf5(files[1], read_options(files[0]))
-    flat = {name: tensor.flatten() if "_char_emb" in name else tensor for name, tensor in state.items()}
-    path = packed(
-        tmp_path, {"elmo": embedder(f"{ADDRESS}elmo_2x24_8_24cnn_2xhighway_options.json")}, in_task(flat, PREFIX)
-    )
-    with pytest.raises(
-        CheckpointError, match=r"weights\.th: _token_embedder\._char_embedding_weights: wanted a matrix"
+        CheckpointError, match=r"weights\.th: .*input_linearity\.weight: wanted shape \[96, 16\], found \[96, 8\]"
     ):
         load_checkpoint(path)
 
