@@ -239,22 +239,18 @@ def to_int8(state: Mapping[str, Tensor]) -> State:
 def from_int8(state: State, source: Path) -> State:
     """Return the state in float32.
 
-    Raises: CheckpointError if the int8 weights and their scales do not fit each other.
+    Raises: CheckpointError if int8 weights and their scales do not fit each other.
     """
-    tensors, complaints = {}, []
-    for name, tensor in state.items():
-        if tensor.dtype == torch.int8:
-            scale = state.get(name + _SCALE)
-            if scale is None or tensor.dim() != 2 or scale.shape != tensor.shape[:1] or scale.dtype != torch.float32:
-                actual = "none" if scale is None else f"{str(scale.dtype).removeprefix('torch.')} {list(scale.shape)}"
-                complaints.append(f"{name}{_SCALE}: wanted float32 {list(tensor.shape[:1])}, found {actual}")
-            else:
-                tensors[name] = tensor.float() * scale[:, None]
-        elif (scaled := state.get(name.removesuffix(_SCALE) if name.endswith(_SCALE) else "")) is None:
-            tensors[name] = tensor
-        elif scaled.dtype != torch.int8:
-            kind = str(scaled.dtype).removeprefix("torch.")
-            complaints.append(f"{name}: wanted a scale of int8 weights, found {kind} in {name.removesuffix(_SCALE)}")
+    integers = {name: tensor for name, tensor in state.items() if tensor.dtype == torch.int8}
+    tensors = {name: each for name, each in state.items() if name.removesuffix(_SCALE) not in integers}
+    complaints = []
+    for name, tensor in integers.items():
+        scale = state.get(name + _SCALE)
+        if scale is None or tensor.dim() != 2 or scale.shape != tensor.shape[:1] or scale.dtype != torch.float32:
+            actual = "none" if scale is None else f"{str(scale.dtype).removeprefix('torch.')} {list(scale.shape)}"
+            complaints.append(f"{name}{_SCALE}: wanted float32 {list(tensor.shape[:1])}, found {actual}")
+        else:
+            tensors[name] = tensor.float() * scale[:, None]
     if complaints:
         refuse(source, complaints)
     return tensors
