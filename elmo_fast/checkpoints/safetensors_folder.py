@@ -119,7 +119,7 @@ def load_folder(path: str | os.PathLike[str], others: Sequence[str] = ()) -> tup
     folder = Path(path)
     weights = folder / WEIGHTS
     whole = check_written(folder, [CONFIG, WEIGHTS])
-    config = read_config(folder)
+    config = dict[str, Any](read_json(folder / CONFIG, _Config))
     options = ElmoOptions.from_dict(config.get("options"), source=str(folder / CONFIG))
     digest = config["weights"].get("sha256")
     if not whole:
