@@ -73,21 +73,16 @@ def move_together(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path) -
         (new / name).chmod(usual_mode(target / name, work))
         flush(new / name)
     flush(new)
-    while not _put(new, target):
-        settle(target)
-    settle(target)
-
-
-def _put(new: pathlib.Path, target: pathlib.Path) -> bool:
-    """Rename the folder of new files to where `settle` finds it; False if those of an earlier save are still there."""
-    try:
-        new.rename(target / _NEW)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        return False
+    while True:
+        try:
+            new.rename(target / _NEW)
+            break
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            settle(target)  # those of an earlier save are still there
     flush(target)
-    return True
+    settle(target)
 
 
 def settle(folder: pathlib.Path) -> None:
@@ -104,21 +99,16 @@ def settle(folder: pathlib.Path) -> None:
                 with contextlib.suppress(FileNotFoundError):
                     os.replace(new / name, folder / name)
             flush(folder)
-            _remove_empty(new)
+            try:
+                new.rmdir()
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):  # another process has removed or replaced it
+                    raise
     except OSError as error:
         raise CheckpointError(
             f"{folder}: a save was interrupted at its last step, and the files in {new.name} cannot be moved up "
             f"({sentence_of(error)}); make the folder writable, or copy it and move them there"
         ) from error
-
-
-def _remove_empty(folder: pathlib.Path) -> None:
-    """Remove a folder unless another process has removed or replaced it meanwhile."""
-    try:
-        folder.rmdir()
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
-            raise
 
 
 def check_written(folder: pathlib.Path, names: Collection[str]) -> bool:
@@ -130,11 +120,12 @@ def check_written(folder: pathlib.Path, names: Collection[str]) -> bool:
     path = folder / MANIFEST
     if not path.exists():
         return False
+    advice = f"restore the file or, if you meant to change it, delete {path}; the folder is then no longer checked"
     marks = read_json(path, Manifest).files
     for name in names:
         if name not in marks:
-            raise CheckpointError(f"{path}: does not list {name}, which is not from the same save; {_advice(path)}")
-        check_mark(folder / name, marks[name], _advice(path))
+            raise CheckpointError(f"{path}: does not list {name}, which is not from the same save; {advice}")
+        check_mark(folder / name, marks[name], advice)
     return True
 
 
@@ -164,10 +155,6 @@ def warn_unchecked(folder: pathlib.Path, names: Collection[str]) -> None:
         f"{'are' if len(names) > 1 else 'is'} as written could not be checked; the next save writes one",
         stacklevel=3,
     )
-
-
-def _advice(path: pathlib.Path) -> str:
-    return f"restore the file or, if you meant to change it, delete {path}; the folder is then no longer checked"
 
 
 def mark_of(path: pathlib.Path) -> FileMark:

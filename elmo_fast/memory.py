@@ -57,7 +57,8 @@ def available(root: pathlib.Path = pathlib.Path("/")) -> int | None:
 
     root: where /proc and /sys are. None if unknown, as on systems other than Linux.
     """
-    left = [*_machine(root), *_limits(root), *_control_groups(root)]
+    machine = _kilobytes(root / "proc/meminfo")
+    left = [*([machine["MemAvailable"]] if "MemAvailable" in machine else []), *_limits(root), *_control_groups(root)]
     return max(0, min(left)) if left else None
 
 
@@ -68,12 +69,6 @@ def _kilobytes(path: pathlib.Path) -> dict[str, int]:
     except OSError:
         return {}
     return {name: int(number) * 1024 for name, number in lines}
-
-
-def _machine(root: pathlib.Path) -> Iterator[int]:
-    sizes = _kilobytes(root / "proc/meminfo")
-    if "MemAvailable" in sizes:
-        yield sizes["MemAvailable"]
 
 
 def _limits(root: pathlib.Path) -> Iterator[int]:
@@ -138,18 +133,16 @@ def shortage_error(error: BaseException, options: Mapping[str, Any]) -> Shortage
     """Return the shortage as one sentence that names the options to lower."""
     less = [f"--{name}" for name in _LESS if name in options]
     more = [f"--{name}" for name in _MORE if name in options]
+    match = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ \w+) for", str(error))
+    requested = ""
+    if match is not None:
+        amount = size(int(match[1])) if match[1] else match[2].replace(". ", " ")
+        requested = f": {amount} more were requested"
     advice = [f"lower {' or '.join(less)}"] * bool(less) + [f"raise {' or '.join(more)}"] * bool(more)
     return ShortageError(
-        f"memory ran out{_asked(error)}{_left()}; {', '.join([*advice, 'end other programs'])}, or allow more (ulimit "
+        f"memory ran out{requested}{_left()}; {', '.join([*advice, 'end other programs'])}, or allow more (ulimit "
         "-v, the container's limit)"
     )
-
-
-def _asked(error: BaseException) -> str:
-    match = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ \w+) for", str(error))
-    if match is None:
-        return ""
-    return f": {size(int(match[1])) if match[1] else match[2].replace('. ', ' ')} more were requested"
 
 
 def _left() -> str:

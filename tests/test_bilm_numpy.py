@@ -84,23 +84,3 @@ def test_skip_connections_leave_the_recurrent_state_alone(tmp_path):
     (a,), (b,) = plain.embed([["a", "b"]]), skip.embed([["a", "b"]])
     np.testing.assert_allclose(b[2], a[2] + a[1], rtol=1e-12)
     assert all(np.array_equal(plain.states[k][1], skip.states[k][1]) for k in plain.states)
-
-
-def test_rows_past_the_batch_keep_their_state(tmp_path):
-    model = BilmNumpy(*make_weights(tmp_path))
-    model.embed([["a"], ["b"], []])
-    before = model.states[1, 1, 1]
-    model.embed([["c"]])
-    assert model.states[1, 1, 1] is before
-    assert model.embed([[]])[0].shape == (3, 0, 16)
-
-
-def test_one_long_run_is_two_halves_forwards(tmp_path):
-    """Word ids: the forward direction cut in two with the state carried gives the same rows."""
-    files = make_weights(tmp_path, words=11)
-    whole, halves = BilmNumpy(*files), BilmNumpy(*files)
-    ids = [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]]
-    full, _ = whole.embed_ids(ids)
-    left, _ = halves.embed_ids([row[:2] for row in ids])
-    right, _ = halves.embed_ids([row[2:] for row in ids])
-    np.testing.assert_allclose(np.concatenate([left, right], axis=2)[..., :8], full[..., :8], rtol=1e-12, atol=1e-14)

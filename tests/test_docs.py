@@ -1,4 +1,4 @@
-"""The documentation builds without a warning, every page is reached, and every snippet does what it shows."""
+"""README.md and docs/: every snippet does what it shows, names and links exist, Sphinx builds all pages."""
 
 import importlib
 import importlib.util
@@ -16,13 +16,14 @@ from benchmarks.table import MARKED
 from tests.snippets import ROOT, check, make_folder, snippets
 
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.rglob("*.md"))
+README = ROOT / "README.md"
+PAGES = [README, *sorted(DOCS.rglob("*.md"))]
 
 NOT_SHOWN = {"yaml", "text", "{toctree}", "{eval-rst}", ""}
 
 
 def name_of(page):
-    return str(page.relative_to(DOCS))
+    return str(page.relative_to(ROOT))
 
 
 def without_other_blocks(text):
@@ -41,7 +42,7 @@ WITH_CODE = [page for page in PAGES if snippets(without_other_blocks(page.read_t
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_every_snippet_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch, commands):
-    """In order, in one folder that holds a model's two files, as in the README."""
+    """In order, in one folder that holds a model's two files; each Python block on its own."""
     text = page.read_text(encoding="utf-8")
     for extra in re.findall(r"^<!-- needs: (\w+) -->$", text, re.MULTILINE):
         pytest.importorskip(extra, reason=f"{name_of(page)} shows what needs {extra}")
@@ -115,10 +116,6 @@ def test_every_public_function_and_class_can_be_linked_to(built):
     assert {"elmo_fast.ops.LSTMWeights.weight_ih", "elmo_fast.ops.HuffmanTree.codes"} <= found
 
 
-def test_fields_of_named_tuples_have_words_of_their_own(built):
-    assert "Alias for field number" not in (built[0] / "api.html").read_text(encoding="utf-8")
-
-
 def test_every_command_has_a_page_with_an_entry_for_each_of_its_options(built):
     """Of commands of two words too; the page of each is made of its parser."""
     from elmo_fast.cli.main import parsers
@@ -171,6 +168,34 @@ def test_files_that_pages_name_exist():
         written = MARKED.sub("", page.read_text())
         for name in re.findall(r"`((?:benchmarks|docs|elmo_fast|tests|tools|csrc)/[\w./-]+\.\w+)`", written):
             assert (ROOT / name).exists(), f"{name_of(page)}: {name}"
+
+
+def test_make_targets_and_cases_that_are_named_exist():
+    from benchmarks.table import cases as all_cases
+
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES if page.parent in (ROOT, DOCS))
+    targets, cases = set(re.findall(r"`make (\w[\w-]*)", text)), set(re.findall(r"make bench CASE=([a-z_]+)", text))
+    assert targets
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
+    assert cases
+    assert cases <= set(all_cases())
+
+
+def test_the_readme_is_short_shows_both_languages_and_links_to_files():
+    """One screen or two; only what needs the network is not run; a misspelt fence would be left over."""
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    run, left_out = snippets(text)
+    assert {snippet.language for snippet in run} == {"python", "sh"}
+    fences = len(re.findall(r"^```", text, re.MULTILINE))
+    assert fences == 2 * (len(run) + len(left_out)) + 2 * sum(bool(snippet.printed) for snippet in run)
+    for line in "".join(left_out).splitlines():
+        assert line.startswith("pip install ") or line == "elmo-fast info", line
+    names = set(re.findall(r"\]\(([\w./-]+)\)", text))
+    assert len(names) > 10
+    for name in names:
+        assert (ROOT / name).exists(), name
 
 
 def test_the_list_of_pages_is_not_empty():

@@ -35,7 +35,7 @@ def tests_of(file: str) -> list[str]:
             return [file] if (ROOT / file).exists() else []
         return [f"tests/{folders[0]}"] if folders else []
     if path.suffix == ".md":
-        return ["tests/test_docs.py", "tests/test_readme.py"]
+        return ["tests/test_docs.py"]
     if top not in ("elmo_fast", "csrc", "tools", "benchmarks"):
         return []
     if top == "elmo_fast":

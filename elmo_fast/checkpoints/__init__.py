@@ -34,7 +34,6 @@ from ..op_choices import LOSSES
 from .allennlp import read_allennlp_state, task_settings
 from .bilm_checkpoint import read_adagrad_sums
 from .bilm_hdf5 import read_bilm_hdf5, read_token_embeddings, write_bilm_hdf5, write_token_embeddings
-from .hub import bundled_models, fetch, is_named, named_folder, no_model, offer, pretrained_folder
 from .loading import (
     CHECKPOINTS,
     VOCABULARIES,
@@ -49,8 +48,19 @@ from .loading import (
     step_name,
     stored_tokenizer,
 )
+from .named_models import (
+    PUBLISHED,
+    bundled_models,
+    cached_folder,
+    fetch,
+    is_named,
+    named_folder,
+    no_model,
+    offer,
+    pretrained_folder,
+    published_folder,
+)
 from .options import CharCnnOptions, ElmoOptions, LexiconOptions, LstmOptions, read_options, write_options
-from .published import PUBLISHED, cached_folder, published_folder
 from .safetensors_folder import load_folder, put_model, read_config, save_folder
 from .state import State, bilm_part, check_state, from_int8, state_shapes, to_int8
 

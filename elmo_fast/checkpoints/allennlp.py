@@ -18,7 +18,7 @@ from ..errors import CheckpointError, read_failures_named, refuse
 from ..fields import flattened, read_json
 from ..memory import reader
 from .options import CONFIG, CharCnnOptions, ElmoOptions, LstmOptions, read_options
-from .state import CHAR_EMBEDDING, State, check_state, conv_names, exact_float32, highway_names, lstm_names
+from .state import State, check_state, exact_float32
 
 _MARK = re.compile(r"(.*?)_elmo_lstm\.forward_layer_0\.input_linearity\.weight")
 _BILM = re.compile(r"(_token_embedder\.|_elmo_lstm\.(forward|backward)_layer_|_word_embedding\.).*")
@@ -29,7 +29,8 @@ _INSIDE_ELMO = "_elmo_lstm."
 TASK_WEIGHTS = ("weights.th", "best.th", "model.th")
 ARCHIVED = "fta"  # other files of the configuration, under the keys that named them
 # AllenNLP's published options, such as elmo_2x4096_512_2048cnn_2xhighway_5.5B_options.json.
-_PUBLISHED = re.compile(r"elmo_(\d+)x(\d+)_(\d+)_(\d+)cnn_(\d+)xhighway(_5\.5B)?_options\.json")
+_PUBLISHED = re.compile(r"elmo_(\d+)x(\d+)_(\d+)_2048cnn_(\d+)xhighway(_5\.5B)?_options\.json")
+PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))  # 2048
 
 
 def read_allennlp_state(
@@ -109,17 +110,16 @@ def _prefix(name: str, tensors: Mapping[str, Tensor], prefix: str | None) -> str
         return prefix
     if not prefixes:
         refuse(name, ["wanted an ELMo's tensors (…_elmo_lstm.forward_layer_0.input_linearity.weight), found none"])
-    first = _part(tensors, prefixes[0], _BILM)
+    a = _part(tensors, prefixes[0], _BILM)
     for other in prefixes[1:]:
-        if not _same(first, _part(tensors, other, _BILM)):
+        b = _part(tensors, other, _BILM)
+        alike = a.keys() == b.keys() and all(
+            a[k].shape == b[k].shape and is_stored(a[k]) and is_stored(b[k]) for k in a
+        )
+        if not alike or not all(torch.equal(a[k], b[k]) for k in a):
             how = "prefix= or --prefix, or make a model of one: elmo-fast convert --prefix PREFIX"
             refuse(name, [f"contains several different biLMs, at {prefixes}: choose one with {how}"])
     return prefixes[0]
-
-
-def _same(a: State, b: State) -> bool:
-    alike = a.keys() == b.keys() and all(a[k].shape == b[k].shape and is_stored(a[k]) and is_stored(b[k]) for k in a)
-    return alike and all(torch.equal(a[k], b[k]) for k in a)
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str, names: re.Pattern[str]) -> State:
@@ -149,7 +149,7 @@ def read_task_model(
     Raises: CheckpointError naming the file and what is missing, or the ELMos of which one must be chosen.
     """
     where, state = find_elmo(weights, prefix)
-    options = read_options(options_file) if options_file is not None else _options(weights, where, state)
+    options = read_options(options_file) if options_file is not None else _options(weights, where)
     check_state(state, options, weights)
     return state, options
 
@@ -164,30 +164,23 @@ def task_settings(weights: Path, prefix: str | None = None) -> dict[str, Any]:
     return {name: embedder[name] for name, kind in kinds.items() if isinstance(embedder.get(name), kind)}
 
 
-def _options(weights: Path, prefix: str, state: State) -> ElmoOptions:
-    """Return the options in the archive, or the published ones, whose sizes must be those of the weights."""
+def _options(weights: Path, prefix: str) -> ElmoOptions:
+    """Return the options in the archive, or the published ones of the name in config.json."""
     config = weights.with_name(CONFIG)
     key = _entry(config, prefix)
     archived = weights.parent / ARCHIVED / f"{key}.options_file"
     if archived.is_file():
         return read_options(archived)
     named = str(_embedders(config)[key]["options_file"])
-    options, name = _inferred(weights, state), re.split(r"[/\\]", named)[-1]
-    published = _PUBLISHED.fullmatch(name)
-    if options is None or published is None:
+    published = _PUBLISHED.fullmatch(re.split(r"[/\\]", named)[-1])
+    if published is None:
         what = f"{key}.options_file is {named}, which is neither in the archive nor one of the published files"
         refuse(config, [f"{what}; give options_file, a copy of that file, and the archive as weight_file"])
-    cnn = options.char_cnn
-    sizes = (
-        options.lstm.n_layers,
-        options.lstm.dim,
-        options.lstm.projection_dim,
-        cnn and cnn.n_filters,
-        cnn and cnn.n_highway,
+    layers, cells, width, highways = map(int, published.groups()[:4])
+    return ElmoOptions(
+        lstm=LstmOptions(cells, width, layers, cell_clip=3, proj_clip=3, use_skip_connections=True),
+        char_cnn=CharCnnOptions(PUBLISHED_FILTERS, n_highway=highways),
     )
-    if tuple(map(int, published.groups()[:5])) != sizes:
-        refuse(weights, [f"its sizes (layers, cells, projection, filters, highways) are {sizes}, not those of {name}"])
-    return options
 
 
 def _embedders(config: Path) -> dict[str, dict[str, Any]]:
@@ -218,27 +211,3 @@ def _entry(config: Path, prefix: str) -> str:
     if len({embedders[key]["options_file"] for key in named}) > 1:
         refuse(config, [f"several parts name options_file: {', '.join(named)}; give options_file with the weights"])
     return named[0]
-
-
-def _inferred(weights: Path, state: State) -> ElmoOptions | None:
-    """Return the options that follow from the shapes, and those that all published models share.
-
-    None for a model without characters.
-    """
-    if CHAR_EMBEDDING not in state:
-        return None
-    first = lstm_names("forward", 0)[0]
-    if bad := [f"{name}: wanted a matrix" for name in (CHAR_EMBEDDING, first) if state[name].dim() != 2]:
-        refuse(weights, [f"{each}, found another shape" for each in bad])
-    filters: list[tuple[int, int]] = []
-    while (weight := state.get(conv_names(len(filters))[0])) is not None and weight.dim() == 3:
-        filters.append((weight.shape[2], weight.shape[0]))
-    layers = highways = 0
-    while lstm_names("forward", layers)[0] in state:
-        layers += 1
-    while highway_names(highways)[0] in state:
-        highways += 1
-    gates, width = state[first].shape
-    cnn = CharCnnOptions(filters=tuple(filters), embedding_dim=state[CHAR_EMBEDDING].shape[1], n_highway=highways)
-    others: dict[str, Any] = {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
-    return ElmoOptions(lstm=LstmOptions(dim=gates // 4, projection_dim=width, n_layers=layers, **others), char_cnn=cnn)

@@ -71,6 +71,7 @@ def archives_named() -> Iterator[None]:
 
 
 def _unpack(path: Path) -> Path:
+    """Write the files of an archive into a new folder, after all of them are checked."""
     try:
         work, lock = new_workplace(Path(tempfile.gettempdir(), "elmo-fast-archive"))
     except OSError as error:
@@ -82,38 +83,30 @@ def _unpack(path: Path) -> Path:
         if os.getpid() == process:
             remove_workplace(work, lock)
 
-    try:
-        _extract(path, folder)
-    except BaseException:
-        remove()
-        raise
-    atexit.register(remove)
-    inside = [each for each in folder.iterdir() if each.name != "__MACOSX"]
-    return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
-
-
-def _extract(path: Path, folder: Path) -> None:
-    """Write the files of an archive into a new folder, after all of them are checked."""
     name = ""
     try:
         with _opened(path) as (members, extract):
-            checked = _checked(path, members, shutil.disk_usage(folder.parent).free)
+            checked = _checked(path, members, shutil.disk_usage(work).free)
             folder.mkdir()
             for place, member in checked.items():
                 name = member.name
                 extract(member.of_archive, folder)
                 if (actual := (folder / place).stat().st_size) != member.size:
                     raise EOFError(f"{actual:,} bytes of {member.size:,}")
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: {name or 'the archive'} cannot be unpacked ({error.strerror or error})"
-        ) from error
-    except CheckpointError:
-        raise
-    except _DAMAGED as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        damaged = f"{name} in it is damaged" if name else "the archive is damaged, or none of this kind"
-        raise CheckpointError(f"{path}: {damaged} ({reason}); get the file again") from error
+    except BaseException as error:
+        remove()
+        if isinstance(error, OSError):
+            what = f"{name or 'the archive'} cannot be unpacked ({error.strerror or error})"
+        elif isinstance(error, _DAMAGED) and not isinstance(error, CheckpointError):
+            reason = " ".join(str(error).split()) or type(error).__name__
+            damaged = f"{name} in it is damaged" if name else "the archive is damaged, or none of this kind"
+            what = f"{damaged} ({reason}); get the file again"
+        else:
+            raise
+        raise CheckpointError(f"{path}: {what}") from error
+    atexit.register(remove)
+    inside = [each for each in folder.iterdir() if each.name != "__MACOSX"]
+    return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
 
 
 class _Member(NamedTuple):

@@ -17,8 +17,8 @@ from pathlib import Path
 from ..errors import read_failures_named, refuse
 from .bilm_layout import bilm_shapes, unpacked
 from .options import ElmoOptions
-from .state import State, exact_tensors, shape_complaints, shape_text
-from .tensor_bundle import INDEX, Bundle, check_shards, read_index, read_variable
+from .state import State, read_tensors
+from .tensor_bundle import INDEX, read_index, read_variable
 
 _CELL = re.compile(r"RNN_([01])/rnn/(?:multi_rnn_cell/cell_(\d+)/)?lstm_cell/(.+)")
 # TensorFlow 1.2 and newer, and older.
@@ -50,7 +50,6 @@ def newest_checkpoint(folder: Path) -> Path | None:
 def shards_of(index: Path) -> list[Path]:
     """Return the files with the numbers of a checkpoint. Raises: CheckpointError naming what is missing."""
     bundle = read_index(index)
-    check_shards(index, bundle)
     return [bundle.shard(number) for number in range(bundle.shards)]
 
 
@@ -72,34 +71,21 @@ def read_adagrad_sums(index: str | os.PathLike[str], options: ElmoOptions) -> St
 
 
 def _state(index: str | os.PathLike[str], options: ElmoOptions, slot: str) -> State:
+    """Return the state of the weights, or of one of their slots; empty if there are no tensors of that slot."""
     bundle = read_index(index)
-    check_shards(index, bundle)
-    names = _names(bundle, slot)
-    if slot and not names:
-        return {}
-    entries = {dataset: bundle.entries[variable] for dataset, variable in names.items()}
-    shapes = bilm_shapes(options, entries)
-    complaints = shape_complaints({name: entry.shape for name, entry in entries.items()}, shapes)
-    complaints += [
-        f"{names[name]}: shape {shape_text(entry.shape)}, but the options require no such tensor"
-        for name, entry in entries.items()
-        if name not in shapes
-    ]
-    if complaints:
-        refuse(index, complaints)
-    arrays = exact_tensors(index, shapes, lambda name: read_variable(bundle, names[name]))
-    return unpacked(arrays, options, index, sums=bool(slot))
-
-
-def _names(bundle: Bundle, slot: str) -> dict[str, str]:
-    """bilm_layout's name -> the variable's, of the weights or of one of their slots."""
-    variables = {}
+    names = {}  # bilm_layout's -> the variable's
     for name in bundle.entries:
         dataset = _our_name(name.removesuffix(slot).removeprefix("lm/"))
         of_another = name.rpartition("/")[0] in bundle.entries
         if name.startswith("lm/") and dataset.startswith(_ROOTS) and name.endswith(slot) and of_another == bool(slot):
-            variables[dataset] = name
-    return variables
+            names[dataset] = name
+    if slot and not names:
+        return {}
+    entries = {dataset: bundle.entries[variable] for dataset, variable in names.items()}
+    shapes = bilm_shapes(options, entries)
+    others = [name for name in entries if name not in shapes]
+    arrays = read_tensors(index, shapes, entries, lambda name: read_variable(bundle, names[name]), others=others)
+    return unpacked(arrays, options, index, sums=bool(slot))
 
 
 def _our_name(name: str) -> str:

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -19,9 +19,7 @@ from .state import (
     State,
     bilm_part,
     check_state,
-    exact_tensors,
-    shape_complaints,
-    shape_text,
+    read_tensors,
 )
 
 PathLike = str | os.PathLike[str]
@@ -51,7 +49,7 @@ def read_bilm_hdf5(
     files = {part: path for part, path in apart.items() if path is not None}
     arrays = _read(weight_file, options, lambda name: root(name) not in files)
     for part, path in files.items():
-        tensors = _read(path, options, _under(part))
+        tensors = _read(path, options, lambda name, part=part: root(name) == part)  # type: ignore[misc]
         if not tensors:
             refuse(path, [f"{part}: wanted in this file, found no such tensor"])
         arrays |= tensors
@@ -87,20 +85,13 @@ def read_token_embeddings(embedding_file: PathLike) -> Tensor:
     [V + 1, D] float32.
     """
     with _opened(embedding_file) as file:
-        datasets = _datasets(file)
-        if complaints := _complaints(datasets, {"embedding": (None, None)}):
-            refuse(embedding_file, complaints)
-        table = exact_tensors(embedding_file, ["embedding"], lambda name: datasets[name][()])
+        table = _tensors(embedding_file, {"embedding": (None, None)}, _datasets(file))
     return with_zero_row(table["embedding"])
 
 
 def write_token_embeddings(embedding_file: PathLike, table: Tensor) -> None:
     """Write the dataset `embedding` of a cached vocabulary from a table [V + 1, D] whose row 0 is zero."""
     _write(embedding_file, {"embedding": without_zero_row(WORD_EMBEDDING, table)})
-
-
-def _under(part: str) -> Callable[[str], bool]:
-    return lambda name: root(name) == part
 
 
 @contextlib.contextmanager
@@ -156,29 +147,22 @@ def _read(path: PathLike, options: ElmoOptions, belongs: Callable[[str], bool]) 
     with _opened(path) as file:
         datasets = {name: data for name, data in _datasets(file).items() if belongs(name)}
         shapes = {name: shape for name, shape in bilm_shapes(options, datasets).items() if belongs(name)}
-        complaints = _complaints(datasets, shapes)
-        complaints += [
-            f"{name}: shape {shape_text(data.shape or ())}, but the options require no such tensor"
-            for name, data in datasets.items()
-            if name.startswith(_ROOTS) and name not in shapes
-        ]
-        if complaints:
-            refuse(path, complaints)
-        return exact_tensors(path, shapes, lambda name: datasets[name][()])
+        others = [name for name in datasets if name.startswith(_ROOTS) and name not in shapes]
+        return _tensors(path, shapes, datasets, others)
 
 
-def _complaints(datasets: Mapping[str, Any], shapes: Mapping[str, Shape]) -> list[str]:
-    complaints = shape_complaints({name: data.shape or () for name, data in datasets.items()}, shapes)
-    for name in shapes:
-        if name in datasets and datasets[name].dtype.kind != "f":
-            complaints.append(f"{name}: wanted floating-point numbers, found {datasets[name].dtype}")
-        elif name in datasets and datasets[name].nbytes > _SMALL + _PACKED * (
-            stored := datasets[name].id.get_storage_size()
-        ):
-            complaints.append(
-                f"{name}: wanted {datasets[name].nbytes:,} bytes of numbers, found {stored:,} in the file"
-            )
-    return complaints
+def _tensors(
+    path: PathLike, shapes: Mapping[str, Shape], datasets: Mapping[str, Any], others: Sequence[str] = ()
+) -> dict[str, Tensor]:
+    def unfit(name: str) -> str:
+        data, stored = datasets[name], datasets[name].id.get_storage_size()
+        if data.dtype.kind != "f":
+            return f"wanted floating-point numbers, found {data.dtype}"
+        if data.nbytes > _SMALL + _PACKED * stored:
+            return f"wanted {data.nbytes:,} bytes of numbers, found {stored:,} in the file"
+        return ""
+
+    return read_tensors(path, shapes, datasets, lambda name: datasets[name][()], unfit, others)
 
 
 def _write(path: PathLike, arrays: Mapping[str, Tensor]) -> None:

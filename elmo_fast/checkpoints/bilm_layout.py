@@ -13,7 +13,6 @@ The datasets, in the letters of the package's docstring (x is a row vector, mult
     softmax/W, softmax/b                                  [V, D], [V]
 """
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -67,13 +66,20 @@ def _parts(options: ElmoOptions, datasets: Mapping[str, Any] | None, sums: bool 
     found: the datasets of a file; None if it is to be written. sums: as in `unpacked`.
     """
     lstm, cnn, width, present = options.lstm, options.char_cnn, options.lstm.projection_dim, datasets or {}
-    padded, same = functools.partial(_with_padding, sums=sums), lambda *tensors: tensors
+
+    def transposed(tensor: Tensor) -> list[Tensor]:
+        return [tensor.T]
+
+    def padded(table: Tensor) -> list[Tensor]:
+        """Put the padding's row in front of a table: zeros, or the sums of squares before the first step."""
+        return [torch.cat([torch.ones_like(table[:1]), table]) if sums else with_zero_row(table)]
+
     if cnn is not None:
         n, sign = cnn.n_filters, 1 if sums else -1
         with_padding = "char_embed" in present and (present["char_embed"].shape or (0,))[0] == 262
         yield _Part(
             {"char_embed": (262 if with_padding else 261, cnn.embedding_dim)}, (CHAR_EMBEDDING,),
-            same if with_padding else lambda table: [padded(table)],
+            (lambda table: [table]) if with_padding else padded,
             lambda table: [without_zero_row(CHAR_EMBEDDING, table)],
         )  # fmt: skip
         for i, (kernel, number) in enumerate(cnn.filters):
@@ -109,11 +115,11 @@ def _parts(options: ElmoOptions, datasets: Mapping[str, Any] | None, sums: bool 
                 bias[f"{cell}/{EXACT_FORGET}"] = (lstm.dim,)
             unpack: Any = (lambda b: [_reordered(b)]) if sums else _with_forget_bias
             yield _Part(bias, names[2:3], unpack, _without_forget_bias)
-            yield _Part({f"{cell}/W_P_0": (lstm.dim, width)}, names[3:], _transposed, _transposed, projected)
+            yield _Part({f"{cell}/W_P_0": (lstm.dim, width)}, names[3:], transposed, transposed, projected)
     words = options.n_tokens_vocab if cnn is None else None
     yield _Part(
         {"embedding": (words, width)}, (WORD_EMBEDDING,),
-        lambda table: [padded(table)], lambda table: [without_zero_row(WORD_EMBEDDING, table)], cnn is None,
+        padded, lambda table: [without_zero_row(WORD_EMBEDDING, table)], cnn is None,
     )  # fmt: skip
 
 
@@ -125,9 +131,7 @@ def bilm_shapes(options: ElmoOptions, datasets: Mapping[str, Any]) -> dict[str, 
             shapes |= part.shapes
     if any(root(name) == "softmax" for name in datasets):
         words = options.softmax_rows
-        if (
-            options.n_tokens_vocab is None and "softmax/W" in datasets
-        ):  # open: those of the table, which the bias matches
+        if options.n_tokens_vocab is None and "softmax/W" in datasets:  # those of the table, which the bias matches
             words = (datasets["softmax/W"].shape or (None,))[0]
         shapes["softmax/b"] = (words,)
         if options.trained_by in COUNTED:
@@ -171,10 +175,6 @@ def packed(state: Mapping[str, Tensor], options: ElmoOptions) -> dict[str, Tenso
     return arrays | {dataset: state[name] for dataset, name in softmax.items() if name in state}
 
 
-def _transposed(tensor: Tensor) -> list[Tensor]:
-    return [tensor.T]
-
-
 def _reordered(gates: Tensor) -> Tensor:
     """Reorder gates i, j, f, o along the first dimension to i, f, j, o (torch's i, f, g, o), or back."""
     i, j, f, o = gates.chunk(4)
@@ -198,11 +198,6 @@ def _without_forget_bias(bias: Tensor) -> list[Tensor]:
 def with_zero_row(table: Tensor) -> Tensor:
     """Put a row of zeros (padding) in front of a table."""
     return torch.cat([torch.zeros_like(table[:1]), table])
-
-
-def _with_padding(table: Tensor, sums: bool) -> Tensor:
-    """Put the padding's row in front of a table: zeros, or the sums of squares before the first step."""
-    return torch.cat([torch.ones_like(table[:1]), table]) if sums else with_zero_row(table)
 
 
 def without_zero_row(name: str, table: Tensor) -> Tensor:

@@ -59,21 +59,16 @@ def model_folder(path: PathLike) -> Path:
     folder = opened(path)
     saved = saved_steps(folder)
     settle(folder)
-    if not saved or _options_in(folder) or ((folder / CONFIG).exists() and _step_of(folder) >= saved[-1][0]):
+    if not saved or _options_in(folder):
         return folder
-    return saved[-1][1]
+    extra = read_config(folder).get("extra") if (folder / CONFIG).exists() else None
+    step = extra.get("pretraining_step") if isinstance(extra, dict) else None
+    return folder if isinstance(step, int) and step >= saved[-1][0] else saved[-1][1]
 
 
 def opened(path: PathLike) -> Path:
     """`path` itself or, if it is an archive, the folder that it was unpacked to."""
     return unpacked(path) if is_archive(path) else Path(path)
-
-
-def _step_of(folder: Path) -> int:
-    """Return the training step of the model in a folder."""
-    extra = read_config(folder).get("extra")
-    step = extra.get("pretraining_step") if isinstance(extra, dict) else None
-    return step if isinstance(step, int) else -1
 
 
 @archives_named()
@@ -123,7 +118,7 @@ def _format_and_files(path: PathLike) -> tuple[str, list[Path]]:
     if not pairs and not (folder / WEIGHTS).exists() and (task := task_weights(folder)) is not None:
         return TASK, [task, folder / CONFIG, *sorted((folder / ARCHIVED).glob("*.options_file"))]
     if (folder / CONFIG).exists() and ((folder / WEIGHTS).exists() or not pairs):
-        return OWN, [folder / CONFIG, folder / WEIGHTS, *_where_there(folder / MANIFEST)]
+        return OWN, [folder / CONFIG, folder / WEIGHTS, *folder.glob(MANIFEST)]
     if len(pairs) > 1:
         names = "; ".join(" with ".join(file.name for file in pair) for pair in pairs)
         raise CheckpointError(
@@ -135,7 +130,7 @@ def _format_and_files(path: PathLike) -> tuple[str, list[Path]]:
     if not pairs:
         names = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "nothing"
         raise CheckpointError(f"{folder}: wanted {CONFIG} and {WEIGHTS}, or {OPTIONS} and a *.hdf5, found {names}")
-    return HDF5, [*pairs[0], *_where_there(folder / SOFTMAX)]
+    return HDF5, [*pairs[0], *folder.glob(SOFTMAX)]
 
 
 def _options_in(folder: Path) -> list[Path]:
@@ -145,18 +140,12 @@ def _options_in(folder: Path) -> list[Path]:
 def _pairs(folder: Path) -> list[tuple[Path, Path]]:
     """Options and weights with matching names; if there are none, all combinations."""
     options = _options_in(folder)
-    named = [(file, weights) for file in options if (weights := _weights_named_as(file)) is not None]
+    named = []
+    for file in options:
+        names = ["model.hdf5"] * (file.name == OPTIONS) + [file.name.replace(OPTIONS, "weights.hdf5")]
+        named += [(file, weights) for name in names if (weights := file.with_name(name)).exists()][:1]
     others = [file for file in sorted(folder.glob("*.hdf5")) if file.name != SOFTMAX]
     return named or [(file, weights) for file in options for weights in others]
-
-
-def _weights_named_as(options: Path) -> Path | None:
-    names = (["model.hdf5"] if options.name == OPTIONS else []) + [options.name.replace(OPTIONS, "weights.hdf5")]
-    return next((file for name in names if (file := options.with_name(name)).exists()), None)
-
-
-def _where_there(file: Path) -> list[Path]:
-    return [file] if file.exists() else []
 
 
 def load_checkpoint(
@@ -178,23 +167,43 @@ def load_checkpoint(
     """
     pair = {"options_file": options_file, "weight_file": weight_file, "softmax_file": softmax_file}
     for name, path in {"model": model, **pair}.items():
-        _refuse_address(name, path)
-    if model is not None:
-        if any(path is not None for path in pair.values()):
-            raise CheckpointError("give either model, or options_file and weight_file; got both")
-        with archives_named():
+        if path is not None and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", os.fspath(path)):
+            raise CheckpointError(f"{name} must be a path; got the address {path}; download the file and give its path")
+    if model is not None and any(path is not None for path in pair.values()):
+        raise CheckpointError("give either model, or options_file and weight_file; got both")
+    config: PathLike
+    with archives_named():
+        if model is not None:
             kind, files = _format_and_files(model)
+            config, weights = files[:2]
+            softmax_file = next((file for file in files[2:] if file.name == SOFTMAX), None)
             if kind == TASK:
                 return read_task_model(files[0], prefix=prefix)
-            if kind in (OWN, MANYLANGS):
-                _refuse_prefix(prefix, files[0].parent)
-                return load_folder(files[0].parent) if kind == OWN else read_manylangs(files[0].parent)
-            softmax = next((file for file in files[2:] if file.name == SOFTMAX), None)
-            return _from_pair(prefix, files[0], files[1], softmax)
-    if options_file is None or weight_file is None:
-        raise CheckpointError(f"give model, or options_file and weight_file; got {options_file=!s}, {weight_file=!s}")
-    with archives_named():
-        return _from_pair(prefix, options_file, weight_file, softmax_file)
+        elif options_file is None or weight_file is None:
+            raise CheckpointError(
+                f"give model, or options_file and weight_file; got {options_file=!s}, {weight_file=!s}"
+            )
+        else:
+            config, (kind, weights) = options_file, _format_of_pair(weight_file)
+            if softmax_file is not None and kind != HDF5:
+                raise CheckpointError(f"softmax_file needs HDF5 weights; got {softmax_file} with {weight_file}")
+            if kind == TASK:
+                return read_task_model(weights, config, prefix)
+        if prefix is not None and kind != STATE:
+            raise CheckpointError(
+                f"prefix chooses one of several biLMs in an AllenNLP model; {model or weight_file} is no such model; "
+                "leave prefix out"
+            )
+        if kind == OWN:
+            return load_folder(weights.parent)
+        if kind == MANYLANGS:
+            return read_manylangs(weights.parent)
+        options = read_options(config)
+        if kind == STATE:
+            return read_allennlp_state(weights, options, prefix=prefix), options
+        if kind == CHECKPOINT:
+            return read_bilm_checkpoint(weights, options), options
+        return read_bilm_hdf5(weights, options, softmax_file=softmax_file), options
 
 
 @archives_named()
@@ -203,41 +212,13 @@ def format_of(path: PathLike) -> str:
 
     Path: its folder or archive, or the weights of a pair. Raises: CheckpointError.
     """
-    return _format_and_files(path)[0] if is_model(path) else _format(path)
+    return _format_and_files(path)[0] if is_model(path) else _format_of_pair(path)[0]
 
 
-def _format(weights: PathLike) -> str:
-    """Return the format of the weights of a pair."""
-    if is_model(weights) and task_weights(opened(weights)) is not None:
-        return TASK
-    suffix = Path(weights).suffix
-    return CHECKPOINT if suffix == INDEX else STATE if suffix.lower() in _TORCH_SUFFIXES else HDF5
-
-
-def _from_pair(
-    prefix: str | None, options_file: PathLike, weights: PathLike, softmax: PathLike | None
-) -> tuple[State, ElmoOptions]:
-    kind = _format(weights)
-    if softmax is not None and kind != HDF5:
-        raise CheckpointError(f"softmax_file needs HDF5 weights; got {softmax} with {weights}")
-    if kind == TASK and (inside := task_weights(opened(weights))) is not None:
-        return read_task_model(inside, options_file, prefix)
-    options = read_options(options_file)
-    if kind == STATE:
-        return read_allennlp_state(weights, options, prefix=prefix), options
-    _refuse_prefix(prefix, weights)
-    if kind == CHECKPOINT:
-        return read_bilm_checkpoint(weights, options), options
-    return read_bilm_hdf5(weights, options, softmax_file=softmax), options
-
-
-def _refuse_prefix(prefix: str | None, weights: PathLike) -> None:
-    if prefix is not None:
-        raise CheckpointError(
-            f"prefix chooses one of several biLMs in an AllenNLP model; {weights} is no such model; leave prefix out"
-        )
-
-
-def _refuse_address(name: str, path: PathLike | None) -> None:
-    if path is not None and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", os.fspath(path)):
-        raise CheckpointError(f"{name} must be a path; got the address {path}; download the file and give its path")
+def _format_of_pair(weight_file: PathLike) -> tuple[str, Path]:
+    """Return the format of the weights of a pair, and their file, which may be in an archive of a task's model."""
+    if is_model(weight_file) and (inside := task_weights(opened(weight_file))) is not None:
+        return TASK, inside
+    suffix = Path(weight_file).suffix
+    kind = CHECKPOINT if suffix == INDEX else STATE if suffix.lower() in _TORCH_SUFFIXES else HDF5
+    return kind, Path(weight_file)

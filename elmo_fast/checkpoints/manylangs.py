@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import CheckpointError, read_failures_named, refuse, shortened
 from ..fields import read_json, typed
 from ..memory import reader
-from .allennlp import is_stored, load_torch_file
+from .allennlp import PUBLISHED_FILTERS, is_stored, load_torch_file
 from .bilm_layout import with_zero_row
 from .options import CHARACTER_MARKERS, CONFIG, WORD_MARKERS, ElmoOptions
 from .state import (
@@ -22,9 +22,8 @@ from .state import (
     PROJECTION,
     Shape,
     State,
-    exact_tensors,
     lstm_names,
-    shape_complaints,
+    read_tensors,
     state_shapes,
 )
 
@@ -40,7 +39,7 @@ PUBLISHED = {
     "token_embedder": {
         "name": "cnn",
         "activation": "relu",
-        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+        "filters": PUBLISHED_FILTERS,
         "n_highway": 2,
         "word_dim": 100,
         "char_dim": 50,
@@ -155,32 +154,26 @@ def read_manylangs_options(folder: Path) -> ElmoOptions:
         refuse(source, ['token_embedder.name: "lstm" reads no characters: its own code fails on every batch of them'])
     if convolves and "max_characters_per_token" not in embedder:
         refuse(source, ["token_embedder.max_characters_per_token: wanted a whole number, found nothing"])
-    options: dict[str, Any] = {"lstm": _lstm(architecture["encoder"]), "dropout": architecture.get("dropout", 0.0)}
-    options["lexicon"] = lexicon = _lexicons(folder, embedder)
+    encoder = architecture["encoder"]
+    lstm: dict[str, Any] = {name: encoder[name] for name in ("dim", "projection_dim", "n_layers")}
+    if encoder["name"] == "lstm":
+        lstm["joined"] = True
+    else:
+        lstm |= {clip: encoder.get(clip) or None for clip in ("cell_clip", "proj_clip")}
+        lstm["use_skip_connections"] = True
+    options: dict[str, Any] = {"lstm": lstm, "dropout": architecture.get("dropout", 0.0)}
+    lexicon: dict[str, Any] = {}
+    options["lexicon"] = lexicon
     if reads_characters:
+        lexicon["characters"] = read_lexicon(folder / CHARACTERS, CHARACTER_MARKERS)
         names = ("filters", "activation", "n_highway", "max_characters_per_token")
         cnn: dict[str, Any] = {name: value for name, value in embedder.items() if name in names}
         options["char_cnn"] = {**cnn, "embedding": {"dim": embedder["char_dim"]}}
     elif convolves:
         lexicon["longest_word"] = max(embedder["max_characters_per_token"] - 2, 0)
-    return ElmoOptions.from_dict(options, source)
-
-
-def _lstm(encoder: _Encoder) -> dict[str, Any]:
-    sizes = {name: value for name, value in encoder.items() if name in ("dim", "projection_dim", "n_layers")}
-    if encoder["name"] == "lstm":
-        return {**sizes, "joined": True}
-    clips = {"cell_clip": encoder.get("cell_clip") or None, "proj_clip": encoder.get("proj_clip") or None}
-    return {**sizes, **clips, "use_skip_connections": True}
-
-
-def _lexicons(folder: Path, embedder: _TokenEmbedder) -> dict[str, Any]:
-    lexicons: dict[str, Any] = {}
-    if embedder["char_dim"] > 0:
-        lexicons["characters"] = read_lexicon(folder / CHARACTERS, CHARACTER_MARKERS)
     if embedder["word_dim"] > 0:
-        lexicons |= {"words": read_lexicon(folder / WORDS, WORD_MARKERS), "word_dim": embedder["word_dim"]}
-    return lexicons
+        lexicon |= {"words": read_lexicon(folder / WORDS, WORD_MARKERS), "word_dim": embedder["word_dim"]}
+    return ElmoOptions.from_dict(options, source)
 
 
 def is_manylangs(folder: Path) -> bool:
@@ -221,17 +214,11 @@ def _read(path: Path, options: ElmoOptions) -> State:
         refuse(path, ["wanted a dictionary of tensors, found something else"])
     names = _names(path.name, options)
     shapes = {name: shape for name, (_, shape) in names.items()}
-    complaints = shape_complaints({name: tuple(tensor.shape) for name, tensor in tensors.items()}, shapes)
-    unknown = sorted(shortened(str(name)) for name in tensors.keys() - shapes.keys())
-    complaints += [f"{name}: the configuration requires no such tensor" for name in unknown]
-    complaints += [
-        f"{name}: wanted stored floating-point numbers"
-        for name in shapes
-        if name in tensors and not is_stored(tensors[name])
-    ]
-    if complaints:
-        refuse(path, complaints)
-    exact = exact_tensors(path, shapes, tensors.__getitem__)
+    exact = read_tensors(
+        path, shapes, tensors, tensors.__getitem__,
+        unfit=lambda name: "" if is_stored(tensors[name]) else "wanted stored floating-point numbers",
+        others=[name for name in tensors if name not in shapes],
+    )  # fmt: skip
     return {names[name][0]: with_zero_row(each) if names[name][0] in _RENAMED else each for name, each in exact.items()}
 
 

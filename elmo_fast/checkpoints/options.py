@@ -1,6 +1,7 @@
 """The architecture of a biLM, in the names of bilm-tf's options.json, validated once and immutable."""
 
 import dataclasses
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,24 +28,15 @@ def option(
     left_out: bool = False,
     shown: bool = True,
 ) -> Any:
-    """Return a field with a range (fields.py), under a key with dots in JSON (None.
+    """Return a field with a range (fields.py), required without a default.
 
-    Its name); required without a default.
-
-    left_out: of JSON, where it is None; shown: in its section's repr.
+    key: in JSON, with dots for nesting; None: its name; left_out: of JSON, where it is None; shown: in the repr.
     """
     metadata = {"within": within, "key": key, "left_out": left_out}
     return dataclasses.field(default=default, repr=shown, metadata=metadata)
 
 
-class Section:
-    """Base of dataclasses of such fields: an instance validates all of them and reports all complaints at once."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
-def section_dict(section: Any) -> dict[str, Any]:
+def _section_dict(section: Any) -> dict[str, Any]:
     """Return a section as a JSON object.
 
     Dotted keys become nested, fields that are left out while they are None are.
@@ -58,12 +50,8 @@ def section_dict(section: Any) -> dict[str, Any]:
         place = result
         for name in outer:
             place = place.setdefault(name, {})
-        place[last] = _in_json(value)
+        place[last] = json.loads(json.dumps(value))  # lists in place of tuples
     return result
-
-
-def _in_json(value: Any) -> Any:
-    return [_in_json(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 # What a lexicon must contain: what it lacks, padding; of characters also the markers of sentences and words.
@@ -72,7 +60,7 @@ CHARACTER_MARKERS = (*WORD_MARKERS, "<bos>", "<eos>", "<bow>", "<eow>")
 
 
 @dataclass(frozen=True)
-class CharCnnOptions(Section):
+class CharCnnOptions:
     """The character encoder: `filters` are pairs (width in characters, number of filters), in order."""
 
     filters: tuple[tuple[int, int], ...] = option("of pairs [width, number], whole numbers above 0")
@@ -83,7 +71,7 @@ class CharCnnOptions(Section):
     n_highway: int = option("from 0 to 1000", 0)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        check_fields(self)
         object.__setattr__(self, "filters", tuple((int(w), int(n)) for w, n in self.filters))
         if (widest := max(width for width, _ in self.filters)) > self.max_characters_per_token:
             raise CheckpointError(
@@ -97,7 +85,7 @@ class CharCnnOptions(Section):
 
 
 @dataclass(frozen=True)
-class LstmOptions(Section):
+class LstmOptions:
     """The stacked LSTM: `dim` cells per direction, projected to `projection_dim`; each clipped."""
 
     dim: int = option("above 0")
@@ -108,6 +96,9 @@ class LstmOptions(Section):
     use_skip_connections: bool = option(default=False)
     joined: bool | None = option(default=None, left_out=True)
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @property
     def n_outputs(self) -> int:
         """How many layers of the LSTM are layers of the biLM: of a joined one the last alone."""
@@ -115,7 +106,7 @@ class LstmOptions(Section):
 
 
 @dataclass(frozen=True)
-class LexiconOptions(Section):
+class LexiconOptions:
     """The lexicons of a model that reads no bytes, as ELMoForManyLangs': the place of an entry is its id.
 
     characters: Unicode characters and markers, which char_cnn reads; () without char_cnn. words: with characters or
@@ -129,7 +120,7 @@ class LexiconOptions(Section):
     longest_word: int | None = option("0 or more", None, left_out=True)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        check_fields(self)
         for name, markers in (("characters", CHARACTER_MARKERS), ("words", WORD_MARKERS)):
             object.__setattr__(self, name, entries := tuple(getattr(self, name)))
             if missing := [marker for marker in markers if entries and marker not in entries]:
@@ -139,7 +130,7 @@ class LexiconOptions(Section):
 
 
 @dataclass(frozen=True)
-class ElmoOptions(Section):
+class ElmoOptions:
     """A biLM of characters (`char_cnn`), of word ids (`char_cnn=None`, `n_tokens_vocab` words) or of lexicons.
 
     Defaults are bilm-tf's for a missing key. The fields after `dropout` describe the training; they may be None. `loss`
@@ -167,7 +158,7 @@ class ElmoOptions(Section):
     tokenizer: Tokenizer | None = option(default=None, left_out=True)  # noqa: RUF009 (a field)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        check_fields(self)
         if self.lexicon is None:
             return
         if bool(self.lexicon.characters) != (self.char_cnn is not None):
@@ -224,13 +215,13 @@ class ElmoOptions(Section):
 
     def to_dict(self) -> dict[str, Any]:
         """bilm-tf's nested dictionary; from_dict reads it back to equal options."""
-        sections = {"lstm": section_dict(self.lstm)}
+        sections = {"lstm": _section_dict(self.lstm)}
         if self.char_cnn is not None:
-            sections["char_cnn"] = section_dict(self.char_cnn)
+            sections["char_cnn"] = _section_dict(self.char_cnn)
         if self.lexicon is not None:
-            sections["lexicon"] = section_dict(self.lexicon)
+            sections["lexicon"] = _section_dict(self.lexicon)
             sections.get("char_cnn", {}).pop("n_characters", None)  # a number of bytes
-        return {**section_dict(self), **sections}
+        return {**_section_dict(self), **sections}
 
     def with_n_characters(self, n_characters: Literal[261, 262]) -> "ElmoOptions":
         """Return the same options with `n_characters` 261 (as bilm-tf needs while training) or 262 (when used)."""

@@ -84,11 +84,7 @@ def write_tensors(
         save_file({name: each.detach().cpu().contiguous() for name, each in tensors.items()}, path, metadata)
     except SafetensorError as error:
         raise CheckpointError(f"{shown or path}: cannot be written ({error})") from error
-    _order_metadata(path)
-
-
-def _order_metadata(path: Path) -> None:
-    """Sort a file's metadata, which safetensors writes in any order, so that equal models give equal files."""
+    # Sort the metadata, which safetensors writes in any order, so that equal models give equal files.
     with open(path, "r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
@@ -123,7 +119,7 @@ def load_folder(path: str | os.PathLike[str], others: Sequence[str] = ()) -> tup
     folder = Path(path)
     weights = folder / WEIGHTS
     whole = check_written(folder, [CONFIG, WEIGHTS])
-    config = read_config(folder)
+    config = dict[str, Any](read_json(folder / CONFIG, _Config))
     options = ElmoOptions.from_dict(config.get("options"), source=str(folder / CONFIG))
     digest = config["weights"].get("sha256")
     if not whole:

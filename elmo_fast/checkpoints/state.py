@@ -7,12 +7,13 @@ import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import refuse
+from ..errors import refuse, shortened
 from .options import COUNTED, CharCnnOptions, ElmoOptions, LstmOptions
 
 Shape = Sequence[int | None]
@@ -77,15 +78,30 @@ def finite_complaints(tensors: Mapping[str, Tensor]) -> list[str]:
     return complaints
 
 
-def exact_tensors(
-    source: object, names: Iterable[str], read: Callable[[str], np.ndarray | Tensor]
+def read_tensors(
+    source: object,
+    shapes: Mapping[str, Shape],
+    stored: Mapping[str, Any],
+    read: Callable[[str], np.ndarray | Tensor],
+    unfit: Callable[[str], str] = lambda name: "",
+    others: Iterable[str] = (),
 ) -> dict[str, Tensor]:
-    """Return the tensors of these names as exact_float32.
+    """Return the tensors of a file as exact_float32; names, shapes and kinds are all checked before one is read.
 
-    A CheckpointError that names `source` if one is not finite.
+    shapes: of the tensors wanted; stored: what has each tensor's shape in the file; unfit: what else is wrong with
+    one, or ""; others: the names of tensors that the options should require and do not.
+    Raises: CheckpointError naming `source` and every wrong tensor, also one that is not finite.
     """
-    tensors = {name: exact_float32(name, read(name), source) for name in names}
-    if complaints := finite_complaints(tensors):
+    complaints = shape_complaints({name: each.shape or () for name, each in stored.items()}, shapes)
+    complaints += [f"{name}: {why}" for name in shapes if name in stored and (why := unfit(name))]
+    complaints += [
+        f"{shortened(str(name))}: shape {shape_text(stored[name].shape or ())}, but the options require no such tensor"
+        for name in others
+    ]
+    if not complaints:
+        tensors = {name: exact_float32(name, read(name), source) for name in shapes}
+        complaints = finite_complaints(tensors)
+    if complaints:
         refuse(source, complaints)
     return tensors
 
@@ -223,22 +239,18 @@ def to_int8(state: Mapping[str, Tensor]) -> State:
 def from_int8(state: State, source: Path) -> State:
     """Return the state in float32.
 
-    Raises: CheckpointError if the int8 weights and their scales do not fit each other.
+    Raises: CheckpointError if int8 weights and their scales do not fit each other.
     """
-    tensors, complaints = {}, []
-    for name, tensor in state.items():
-        if tensor.dtype == torch.int8:
-            scale = state.get(name + _SCALE)
-            if scale is None or tensor.dim() != 2 or scale.shape != tensor.shape[:1] or scale.dtype != torch.float32:
-                actual = "none" if scale is None else f"{str(scale.dtype).removeprefix('torch.')} {list(scale.shape)}"
-                complaints.append(f"{name}{_SCALE}: wanted float32 {list(tensor.shape[:1])}, found {actual}")
-            else:
-                tensors[name] = tensor.float() * scale[:, None]
-        elif (scaled := state.get(name.removesuffix(_SCALE) if name.endswith(_SCALE) else "")) is None:
-            tensors[name] = tensor
-        elif scaled.dtype != torch.int8:
-            kind = str(scaled.dtype).removeprefix("torch.")
-            complaints.append(f"{name}: wanted a scale of int8 weights, found {kind} in {name.removesuffix(_SCALE)}")
+    integers = {name: tensor for name, tensor in state.items() if tensor.dtype == torch.int8}
+    tensors = {name: each for name, each in state.items() if name.removesuffix(_SCALE) not in integers}
+    complaints = []
+    for name, tensor in integers.items():
+        scale = state.get(name + _SCALE)
+        if scale is None or tensor.dim() != 2 or scale.shape != tensor.shape[:1] or scale.dtype != torch.float32:
+            actual = "none" if scale is None else f"{str(scale.dtype).removeprefix('torch.')} {list(scale.shape)}"
+            complaints.append(f"{name}{_SCALE}: wanted float32 {list(tensor.shape[:1])}, found {actual}")
+        else:
+            tensors[name] = tensor.float() * scale[:, None]
     if complaints:
         refuse(source, complaints)
     return tensors

@@ -6,10 +6,8 @@ key is a variable's name, and its value says where its bytes are: shard, offset,
 protocol buffers (tensor_bundle.proto).
 """
 
-import contextlib
 import functools
 import os
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -202,10 +200,13 @@ class Bundle(NamedTuple):
 
 @reader
 def read_index(path: str | os.PathLike[str]) -> Bundle:
-    """Return the variables in `NAME.index`. Raises: CheckpointError naming the file and what is missing or damaged."""
+    """Return the variables in `NAME.index`, beside which all its shards lie.
+
+    Raises: CheckpointError naming the file and what is missing or damaged.
+    """
     with read_failures_named(path), open(path, "rb") as file:
         content = file.read(_MOST_BYTES + 1)
-    with _damage_named(path):
+    try:
         if len(content) > _MOST_BYTES:
             raise ValueError(f"wanted at most {_MOST_BYTES} bytes, found more")
         entries = dict(table_entries(content))
@@ -214,14 +215,12 @@ def read_index(path: str | os.PathLike[str]) -> Bundle:
         if not 1 <= shards <= _MOST_SHARDS or big_endian:
             what = f"wanted 1 to {_MOST_SHARDS:,} shards of little-endian numbers"
             raise ValueError(f"{what}, found {shards}, {big_endian}")
-        return Bundle(Path(path), shards, {name.decode(): _entry(value) for name, value in entries.items()})
-
-
-@reader
-def check_shards(path: str | os.PathLike[str], bundle: Bundle) -> None:
-    """Raise CheckpointError naming every shard of the index at `path` that is missing."""
-    if missing := [file.name for n in range(bundle.shards) if not (file := bundle.shard(n)).is_file()]:
-        refuse(path, [f"wanted {bundle.shards:,} shards in its folder", *(f"{name} is missing" for name in missing)])
+        bundle = Bundle(Path(path), shards, {name.decode(): _entry(value) for name, value in entries.items()})
+    except (ValueError, IndexError, OverflowError) as error:
+        raise CheckpointError(f"{path}: not the index of a TensorFlow checkpoint, or damaged ({error})") from error
+    if missing := [each.name for n in range(shards) if not (each := bundle.shard(n)).is_file()]:
+        refuse(path, [f"wanted {shards:,} shards in its folder", *(f"{name} is missing" for name in missing)])
+    return bundle
 
 
 def read_variable(bundle: Bundle, name: str) -> np.ndarray:
@@ -242,16 +241,6 @@ def read_variable(bundle: Bundle, name: str) -> np.ndarray:
     if numbers.size != np.prod(entry.shape, dtype=object):
         refuse(bundle.path, [f"{name}: wanted {entry.shape} numbers, found {numbers.size}"])
     return numbers.reshape(entry.shape)
-
-
-@contextlib.contextmanager
-def _damage_named(path: object) -> Iterator[None]:
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except (ValueError, IndexError, struct.error, OverflowError) as error:
-        raise CheckpointError(f"{path}: not the index of a TensorFlow checkpoint, or damaged ({error})") from error
 
 
 def _fields(message: bytes) -> Fields:

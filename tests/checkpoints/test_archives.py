@@ -3,7 +3,6 @@
 import gzip
 import io
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -13,14 +12,11 @@ import zipfile
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from elmo_fast.checkpoints import archives, file_beside, load_checkpoint, model_files
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError
 from elmo_fast.modules import ElmoEmbedder
-from tests.damaged import damaged_bytes
 from tests.weights import make_weights
 
 
@@ -58,15 +54,6 @@ def test_an_archive_is_read_as_its_folder(folder, tmp_path, kind, inside):
             embedder.elmo_bilm.state_dict()["_token_embedder.char_conv_0.bias"],
             state["_token_embedder.char_conv_0.bias"],
         )
-
-
-def test_commands_take_an_archive(folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = shutil.make_archive(tmp_path / "packed", "zip", folder)
-    (tmp_path / "in.txt").write_text("a b\n")
-    assert main(["embed", "in.txt", "out.hdf5", "--top", "-q", "--model", path]) == 0
-    assert main(["convert", "--to", "safetensors", "--out_dir", "own", "-q", "--model", path]) == 0
-    assert sorted(os.listdir("own")) == ["config.json", "manifest.json", "model.safetensors", "vocab.txt"]
 
 
 def test_errors_name_the_archive_not_the_temporary_folder(folder, tmp_path, capsys):
@@ -214,30 +201,3 @@ def test_what_is_wrong_is_said_with_the_archive_and_the_member(folder, tmp_path,
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
     with pytest.raises(CheckpointError, match=r"a\.zip: there is no temporary folder to unpack it .*; set TMPDIR"):
         load_checkpoint(path)
-
-
-@pytest.mark.parametrize("kind", ["zip", "tar.gz", "tar"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_a_damaged_archive_is_refused_or_read_whole(tmp_path, kind, data):
-    """A CheckpointError that names it, or files with the packed bytes (a plain tar has no checksum of them)."""
-    packed = (zipped if kind == "zip" else tarred)(tmp_path / "whole", ("a/b", b"some text " * 20), ("c", b"\n"))
-    content = packed.read_bytes() if kind != "tar" else gzip.decompress(packed.read_bytes())
-    path = tmp_path / f"damaged.{kind}"
-    path.write_bytes(damaged_bytes(data, content))
-    archives._folders.clear()
-    try:
-        place = archives.unpacked(path)
-    except CheckpointError as error:
-        assert path.name in str(error)  # noqa: PT017
-        return
-    files = [file.read_bytes() for file in pathlib.Path(place).rglob("*") if file.is_file()]
-    assert kind == "tar" or set(files) <= {b"some text " * 20, b"\n", b""}
-
-
-def test_a_file_of_another_name_is_no_archive(tmp_path, capsys):
-    path = zipped(tmp_path / "a.zip", ("options.json", b"{}")).rename(tmp_path / "a.bin")
-    with pytest.raises(CheckpointError, match=r"or its \.zip or \.tar\.gz, found a file"):
-        load_checkpoint(path)
-    assert main(["convert", "--to", "hdf5", "--out_dir", str(tmp_path / "o"), "--model", str(path)]) == 2
-    assert "found a file" in capsys.readouterr().err

@@ -8,8 +8,6 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from elmo_fast.checkpoints import load_checkpoint, model_files, read_adagrad_sums, read_bilm_hdf5, read_options
 from elmo_fast.checkpoints.bilm_checkpoint import shards_of
@@ -17,7 +15,6 @@ from elmo_fast.checkpoints.tensor_bundle import crc32c, read_index, read_variabl
 from elmo_fast.errors import CheckpointError
 from elmo_fast.modules import ElmoEmbedder
 from tests import tensor_bundle
-from tests.damaged import damaged_bytes
 from tests.tensor_bundle import arrays_of, field, training_graph, varint, write_bundle, write_checkpoint
 from tests.weights import make_weights
 
@@ -183,7 +180,7 @@ def test_what_is_wrong_is_said_in_one_sentence_with_the_file(trained):
     write_checkpoint(folder, arrays | {"CNN/b_cnn_0": np.zeros(5, "f4")})
     refused(r"1250\.index: CNN/b_cnn_0: wanted shape \[4\], found \[5\]")
     write_checkpoint(folder, arrays | {"CNN/b_cnn_9": np.zeros(5, "f4")})
-    refused(r"lm/CNN/b_cnn_9: shape \[5\], but the options require no such tensor")
+    refused(r"index: CNN/b_cnn_9: shape \[5\], but the options require no such tensor")
     write_checkpoint(folder, {name: array for name, array in arrays.items() if name != "CNN_proj/b_proj"})
     refused(r"CNN_proj/b_proj: wanted shape \[8\], found no such tensor")
     write_checkpoint(folder, arrays | {"softmax/b": np.zeros(7, "i4")})
@@ -203,6 +200,10 @@ def test_what_is_wrong_is_said_in_one_sentence_with_the_file(trained):
     half = field(5, 4) + b"\x35" + tensor_bundle.masked(arrays["softmax/b"][:1].tobytes()).to_bytes(4, "little")
     write_checkpoint(folder, arrays, extra={"lm/softmax/b": half})
     refused(r"lm/softmax/b: wanted \(7,\) numbers, found 1")
+    content = (index := folder / "model.ckpt-1250.index").read_bytes()
+    for place in range(0, len(content) - 48, 50):  # all but the footer
+        index.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        refused(r"1250\.index: not the index of a TensorFlow checkpoint, or damaged \(the checksum of a block is not")
     index = write_checkpoint(folder, arrays, slots={name: np.zeros_like(array) for name, array in arrays.items()})
     with pytest.raises(CheckpointError, match=r"1250\.index: .*wanted sums of squares above 0"):
         read_adagrad_sums(index, read_options(options))
@@ -245,17 +246,3 @@ def test_a_small_index_cannot_ask_for_much(tmp_path, monkeypatch):
     refused(
         tensor_bundle.table([(b"", field(1, 9_999))]), "wanted 9,999 shards in its folder; .* is missing; and 9992 more"
     )
-
-
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_a_damaged_index_is_refused(tmp_path, data):
-    """Every byte of it is under a checksum or of the footer; what is read is what was written."""
-    arrays = {f"lm/CNN/b_cnn_{i}": np.full(i + 1, i, "f4") for i in range(5)}
-    index = write_bundle(tmp_path / "m", arrays, most=2)
-    whole, content = read_index(index).entries, index.read_bytes()
-    index.write_bytes(damaged_bytes(data, content))
-    try:
-        assert read_index(index).entries == whole
-    except CheckpointError as error:
-        assert "m.index: not the index of a TensorFlow checkpoint, or damaged" in str(error)  # noqa: PT017

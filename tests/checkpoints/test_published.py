@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elmo_fast import Elmo, ElmoEmbedder
-from elmo_fast.checkpoints import PUBLISHED, cached_folder, published, published_folder
+from elmo_fast.checkpoints import PUBLISHED, cached_folder, named_models, published_folder
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError
 from tests.weights import make_weights
@@ -42,7 +42,7 @@ def served(tmp_path, monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        monkeypatch.setattr(published, "BASE", f"http://127.0.0.1:{server.server_port}/")
+        monkeypatch.setattr(named_models, "BASE", f"http://127.0.0.1:{server.server_port}/")
         monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path / "cache"))
         yield place
         server.shutdown()
@@ -84,7 +84,7 @@ def absent(served, monkeypatch):
 
 
 def unreachable(served, monkeypatch):
-    monkeypatch.setattr(published, "BASE", "http://127.0.0.1:9/")
+    monkeypatch.setattr(named_models, "BASE", "http://127.0.0.1:9/")
 
 
 def another_models(served, monkeypatch):

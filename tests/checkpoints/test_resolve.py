@@ -1,6 +1,5 @@
 """Where a model lies: own folder, bilm-tf's folder, a pair of files; anything else is refused in one sentence."""
 
-import pathlib
 import shutil
 
 import pytest
@@ -87,29 +86,6 @@ def test_a_folder_with_the_published_names_is_a_model(tmp_path):
         load_checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize("n_characters", [261, 262])
-def test_an_archive_of_the_nlpl_repository_is_a_model(tmp_path, n_characters):
-    """Its vocabulary is read beside it; what else it holds is left alone."""
-    options, weights = make_weights(tmp_path / "wiki", n_characters=n_characters)
-    weights.rename(tmp_path / "wiki" / "model.hdf5")
-    for name, text in (("meta.json", '{"id": 209}'), ("README", "x"), ("vocab.txt", "<S>\n</S>\n<UNK>\n")):
-        (tmp_path / "wiki" / name).write_text(text)
-    path = shutil.make_archive(tmp_path / "209", "zip", tmp_path / "wiki")
-    wanted = ElmoEmbedder(options, tmp_path / "wiki" / "model.hdf5").embed_sentence(["Résumé", "."])
-    assert (ElmoEmbedder.from_pretrained(path).embed_sentence(["Résumé", "."]) == wanted).all()
-    assert file_beside(path).name == "vocab.txt"
-    assert load_checkpoint(path)[1].char_cnn.n_characters == n_characters
-
-
-def test_a_folder_of_a_killed_run_is_its_newest_checkpoint(tmp_path):
-    """load_checkpoint, and what is given a folder in place of options: none needs model_folder first."""
-    for step in (1, 2):
-        model = load_checkpoint(None, *make_weights(tmp_path / f"pair{step}", seed=step))
-        save_folder(tmp_path / "run" / "checkpoints" / f"step-000000{step}", *model)
-    assert equal(load_checkpoint(tmp_path / "run")[0], model[0])
-    assert equal(ElmoEmbedder(tmp_path / "run", None).elmo_bilm.state_dict(), model[0])
-
-
 def test_the_softmax_may_lie_beside_the_weights(tmp_path):
     """softmax.hdf5 of a folder, or the file named, is read with the weights, and is never taken for them."""
     options_file, weight_file = make_weights(tmp_path / "pair", softmax=7)
@@ -186,10 +162,3 @@ def test_what_is_not_there_is_said(tmp_path):
     ):
         with pytest.raises(CheckpointError, match=message):
             load_checkpoint(**arguments)
-
-
-def test_the_fixture_loads(shared):
-    folder = pathlib.Path(shared) / "data/bilm_tf_fixture"
-    state, options = load_checkpoint(options_file=folder / "options.json", weight_file=folder / "lm_weights.hdf5")
-    assert options.lstm.projection_dim == 16
-    assert state["_elmo_lstm.backward_layer_1.state_projection.weight"].shape == (16, 64)

@@ -9,7 +9,7 @@ import torch
 
 from elmo_fast.checkpoints import fetch, load_checkpoint, read_bilm_hdf5, read_options, save_folder
 from elmo_fast.tasks import load_task
-from tests.checkpoints.test_allennlp_archive import PREFIX, embedder, in_task, packed
+from tests.checkpoints.test_allennlp import PREFIX, embedder, in_task, packed
 from tests.command_line import elmo_fast
 from tests.fake_hub import FakeHub
 from tests.manylangs import write_model

@@ -166,7 +166,7 @@ def test_without_a_licence_that_is_said(hub, toy, tmp_path):
     ("words", "message"),
     [
         ("upload absent me/elmo", "absent: wanted a folder with a model, or its .zip or .tar.gz, found nothing"),
-        ("upload RUN elmo --licence mit", "wanted a name on the hub like user/name or user/name@revision"),
+        ("upload RUN elmo --licence mit", "wanted a name on the hub like user/name"),
         ("upload RUN me/elmo --licence x:y", "--licence must be one word"),
         (
             "eval --model me/x --test_prefix y",

@@ -24,6 +24,8 @@ PLANTED = {
     "refused": "raise __import__('elmo_fast.errors').errors.ElmoFastError('a sentence')",
     "nothing": "",
 }
+# Of these, damage by chance is tested here alone.
+FILES_OF_MODELS = ("foreign_models", "hdf5", "manylangs", "options", "safetensors_folder", "state_dict")
 DIFFERENTIATES = 1  # a seed with which `compare` asks for the gradients of two tensors
 KINDS = {"crash": "SIGSEGV", "hang": "hang", "traceback": "IndexError", "memory": "memory", "refused": "ElmoFastError"}
 
@@ -140,7 +142,7 @@ def test_fixed_seeds_find_nothing(target):
     """In this process: the findings of longer runs (`make fuzz`) are tests of their own beside the parts they hit."""
     module = importlib.import_module(f"tests.fuzz.targets.{target}")
     with torch_threads(1):
-        for seed in range(3):
+        for seed in range(60 if target in FILES_OF_MODELS else 3):
             module.case(Choices(seed))
 
 

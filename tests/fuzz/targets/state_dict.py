@@ -14,7 +14,9 @@ from tests.weights import make_weights
 @place.valid
 def valid(folder):
     state, _ = load_checkpoint(None, *make_weights(folder))
-    torch.save({f"elmo._elmo_lstm.{name}": tensor for name, tensor in state.items()}, folder / "weights.th")
+    tensors = {f"elmo._elmo_lstm.{name}": tensor for name, tensor in state.items()}
+    torch.save(tensors, folder / "weights.th")
+    torch.save(tensors, folder / "legacy.th", _use_new_zipfile_serialization=False)
     return folder
 
 
@@ -24,7 +26,7 @@ class Object:
 
 def case(rng: random.Random) -> None:
     folder = place.copied(valid())
-    path = folder / "weights.th"
+    path = folder / rng.choice(("weights.th", "legacy.th"))
     if rng.random() < 0.5:
         path.write_bytes(damaged(rng, path.read_bytes()))
     else:

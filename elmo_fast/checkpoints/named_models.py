@@ -6,17 +6,20 @@ import functools
 import os
 import re
 import tempfile
+import urllib.error
+import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..errors import CheckpointError, install_command
+from ..errors import CheckpointError, install_command, sentence_of
+from ..files import NO_ROOM, workplace
 from ..manifest import MANIFEST
+from ..memory import size
 from .allennlp import ARCHIVED, TASK_WEIGHTS, task_weights
-from .loading import OPTIONS, PAIR_NAMES, SOFTMAX, VOCABULARIES, PathLike, model_files, model_folder
+from .loading import OPTIONS, PAIR_NAMES, SOFTMAX, VOCABULARIES, PathLike, load_checkpoint, model_files, model_folder
 from .manylangs import CHARACTERS, ENCODER, TOKEN_EMBEDDER, WORDS
 from .options import CONFIG
-from .published import PUBLISHED, published_folder
 from .safetensors_folder import WEIGHTS
 from .tensor_bundle import INDEX
 
@@ -31,6 +34,43 @@ _FETCHED += [*TASK_WEIGHTS, "checkpoint", f"*{INDEX}", "*.data-*-of-*"]
 # What an upload replaces: a leftover softmax of another model would be mistaken for the new one's.
 _REPLACED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, "weights.hdf5", "model.hdf5", *PAIR_NAMES, SOFTMAX, *VOCABULARIES]
 _REPLACED += [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, *TASK_WEIGHTS, f"{ARCHIVED}/*"]
+# Where AllenNLP's published models are.
+BASE = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/"
+_ELSEWHERE = "if you have the files, give their folder"
+
+
+class Published(NamedTuple):
+    """A published model: the folder below BASE, the names of its files there, and what it was trained on."""
+
+    folder: str
+    options: str
+    weights: str
+    millions: float | None
+    """weights in millions, 4 bytes each; None if AllenNLP's page does not say"""
+    text: str
+
+
+def _english(sizes: str, millions: float, text: str) -> Published:
+    return Published(sizes, f"elmo_{sizes}_options.json", f"elmo_{sizes}_weights.hdf5", millions, text)
+
+
+_ORIGINAL = "elmo_2x4096_512_2048cnn_2xhighway"
+_NEWS = "English news, 1 Billion Word Benchmark"
+PUBLISHED = {
+    "small": _english("2x1024_128_2048cnn_1xhighway", 13.6, _NEWS),
+    "medium": _english("2x2048_256_2048cnn_1xhighway", 28.0, _NEWS),
+    "original": _english("2x4096_512_2048cnn_2xhighway", 93.6, _NEWS),
+    "original-5.5B": _english("2x4096_512_2048cnn_2xhighway_5.5B", 93.6, "English Wikipedia and news"),
+    "pubmed": Published(
+        "contributed/pubmed", f"{_ORIGINAL}_options.json", f"{_ORIGINAL}_weights_PubMed_only.hdf5", 93.6, "PubMed"
+    ),
+    "pt-wikipedia": Published(
+        "contributed/pt/wikipedia", "options.json", "elmo_pt_weights.hdf5", None, "Portuguese Wikipedia"
+    ),
+    "pt-brwac": Published(
+        "contributed/pt/brwac", "options.json", "elmo_pt_weights_dgx1.hdf5", None, "Portuguese web pages, brWaC"
+    ),
+}
 
 
 def bundled_models() -> list[str]:
@@ -44,11 +84,7 @@ def is_named(model: PathLike) -> bool:
 
 
 def named_folder(model: PathLike) -> Path | None:
-    """Return the folder of a model.
-
-    It is `model` itself, the newest checkpoint if that is the folder of an unfinished run, the folder of a model that
-    comes with the package, or a downloaded copy if it is a name on the hub.
-    """
+    """Return the folder of a model that comes with the package or is a published one, by its name; else None."""
     if model in bundled_models():
         return _BUNDLED / model
     return published_folder(str(model)) if model in PUBLISHED else None
@@ -90,15 +126,82 @@ def no_model(path: str) -> str:
     return f"there is no {path!r}: {hint}"
 
 
+def cached_folder(name: str) -> Path:
+    """Return the folder that holds a published model once it is downloaded; TORCH_HOME moves it."""
+    import torch
+
+    return Path(torch.hub.get_dir(), "elmo_fast", name)
+
+
+def published_folder(name: str, folder: PathLike | None = None) -> Path:
+    """Return the folder of a published model; download it first if it is missing.
+
+    folder: where to put the files; None is `cached_folder`. The folder appears when both files are complete: their
+    sizes are the server's, and the weights have the tensors of the options.
+    Raises: CheckpointError naming the model and what went wrong.
+    """
+    target = cached_folder(name) if folder is None else Path(folder)
+    model = PUBLISHED[name]
+    if all((target / file).is_file() for file in (model.options, model.weights)):
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with workplace(target) as work:
+            new = work / "new"
+            new.mkdir()
+            for file in (model.options, model.weights):
+                _download(name, f"{BASE}{model.folder}/{file}", new / file)
+            try:
+                load_checkpoint(options_file=new / model.options, weight_file=new / model.weights)
+            except CheckpointError as error:
+                reason = str(error).replace(f"{new}{os.sep}", "")
+                raise CheckpointError(
+                    f"{name}: the download is not the published model, or damaged ({reason}); try again"
+                ) from error
+            target.mkdir(exist_ok=True)
+            for file in (model.options, model.weights):  # the weights last: without them the model counts as missing
+                os.replace(new / file, target / file)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise CheckpointError(f"{name}: cannot be written to {target} ({sentence_of(error)})") from error
+        needed = "" if model.millions is None else f", of which it needs {size(4e6 * model.millions)}"
+        raise CheckpointError(
+            f"{name}: no space is left for it in {target.parent}{needed}; free some, or set TORCH_HOME to a folder on "
+            "another disk"
+        ) from error
+    return target
+
+
+def _download(name: str, url: str, file: Path) -> None:
+    """Download one file; raise CheckpointError if the server refuses it or sends less than it announced."""
+    import torch
+
+    request = urllib.request.Request(url, method="HEAD", headers={"User-Agent": "elmo_fast"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            announced = answer.headers["Content-Length"]
+        torch.hub.download_url_to_file(url, os.fspath(file))
+    except urllib.error.HTTPError as error:
+        with error:
+            raise CheckpointError(f"{name}: {url} answered {error.code} {error.reason}; {_ELSEWHERE}") from error
+    except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+        reason = getattr(error, "reason", error)
+        raise CheckpointError(f"{name}: {url} cannot be reached ({reason}); {_ELSEWHERE}") from error
+    if announced is not None and (received := file.stat().st_size) != int(announced):
+        raise CheckpointError(
+            f"{name}: the download of {file.name} ended after {received:,} of {int(announced):,} bytes; try again"
+        )
+
+
 def fetch(name: str, folder: PathLike | None = None) -> Path:
     """Download only the model's files of "user/name" or "user/name@revision" and returns their folder.
 
     folder: where to put them; None: the hub's cache, which does not download existing files again.
     Raises: CheckpointError naming what went wrong.
     """
-    if not _NAME.fullmatch(name):
+    if (match := _NAME.fullmatch(name)) is None:
         raise CheckpointError(f"wanted {_names_like(name)}; found {name!r}")
-    repo, revision = _parts(name)
+    repo, revision = match.groups()
     with _hub(f"{name}: there is no such folder here, and it cannot be downloaded from the hub") as hub:
         download = functools.partial(hub.snapshot_download, repo, revision=revision, local_dir=folder)
         target = Path(download(allow_patterns=_FETCHED, ignore_patterns=["*/*"]))
@@ -121,31 +224,23 @@ def offer(name: str, files: Iterable[Path], card: str, *, private: bool) -> str:
     (config.json, options.json, softmax.hdf5 ...), which are deleted.
     private: refuses an existing public repository. Raises: CheckpointError naming what went wrong.
     """
-    repo, revision = _parts(name)
-    if revision is not None:
-        raise CheckpointError(f"{name}: wanted user/name to upload to, found also a revision")
+    if (match := _NAME.fullmatch(name)) is None or match[2] is not None:
+        raise CheckpointError(f"wanted a name on the hub like user/name, without a revision; found {name!r}")
     with _hub(f"{name}: cannot be uploaded") as hub, tempfile.TemporaryDirectory(prefix="elmo-fast-") as staged:
         for file in files:
             place = Path(staged, ARCHIVED if file.parent.name == ARCHIVED else "", file.name)
             place.parent.mkdir(exist_ok=True)
             os.symlink(file.resolve(), place)
         Path(staged, CARD).write_text(card, encoding="utf-8")
-        address = hub.create_repo(repo, private=private or None, exist_ok=True)
-        if private and not hub.repo_info(repo).private:
+        address = hub.create_repo(name, private=private or None, exist_ok=True)
+        if private and not hub.repo_info(name).private:
             raise CheckpointError(
                 f"{name} exists and is public; make it private on the hub first, or choose another name"
             )
         hub.upload_folder(
-            repo_id=repo, folder_path=staged, delete_patterns=_REPLACED, commit_message="Upload by elmo-fast"
+            repo_id=name, folder_path=staged, delete_patterns=_REPLACED, commit_message="Upload by elmo-fast"
         )
     return str(address)
-
-
-def _parts(name: str) -> tuple[str, str | None]:
-    match = _NAME.fullmatch(name)
-    if match is None:
-        raise CheckpointError(f"wanted a name on the hub like user/name or user/name@revision, found {name!r}")
-    return match[1], match[2]
 
 
 @contextlib.contextmanager

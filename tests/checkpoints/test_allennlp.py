@@ -1,7 +1,9 @@
-"""AllenNLP's trained models: the ELMo inside, its mixes and its options are found, in an archive or a folder."""
+"""AllenNLP's state dictionaries and its tasks' models: the ELMo is found, nothing is unpickled, damage is named."""
 
 import json
+import os
 import pathlib
+import pickle
 import shutil
 
 import numpy as np
@@ -9,15 +11,16 @@ import pytest
 import torch
 
 from elmo_fast import Elmo
-from elmo_fast.checkpoints import load_checkpoint, read_bilm_hdf5, read_options
+from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_bilm_hdf5, read_options
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
+from tests.snippets import ORIGINAL_FILTERS
 from tests.weights import make_weights
 
 KEY = "model.text_field_embedder.token_embedders.elmo"
 PREFIX = "text_field_embedder.token_embedder_elmo._elmo."
-ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/2x24_8_24cnn_2xhighway/"
+ADDRESS = "https://allennlp.s3.amazonaws.com/models/elmo/2x24_8_2048cnn_2xhighway/"
 
 
 def in_task(state, prefix, number=1):
@@ -96,30 +99,17 @@ def test_the_bilm_and_the_mixes_are_taken_out(pair, state, tmp_path):
 
 
 def test_published_options_are_known_by_their_name_and_compared_with_the_weights(tmp_path):
-    """Only what shapes do not tell is taken from the name: relu, clips of 3, skip connections, 50 characters."""
-    files = make_weights(tmp_path / "pair")
+    """relu, clips of 3, skip connections, 50 characters, filters of 1 to 7."""
+    files = make_weights(tmp_path / "pair", filters=ORIGINAL_FILTERS, char_dim=16)
     options = read_options(files[0])
     state = read_bilm_hdf5(files[1], options)
-    name = "elmo_2x24_8_24cnn_2xhighway_options.json"
+    name = "elmo_2x24_8_2048cnn_2xhighway_options.json"
     read, found = load_checkpoint(packed(tmp_path, {"elmo": embedder(ADDRESS + name)}, in_task(state, PREFIX)))
     assert (found.lstm, found.char_cnn) == (options.lstm, options.char_cnn)
     assert all(torch.equal(read[key], state[key]) for key in state)
     path = packed(tmp_path, {"elmo": embedder(ADDRESS + name.replace("_8_", "_16_"))}, in_task(state, PREFIX))
     with pytest.raises(
-        CheckpointError, match=r"weights\.th: its sizes .* are \(2, 24, 8, 24, 2\), not those of elmo_2x24_16"
-    ):
-        load_checkpoint(path)
-
-
-def test_weights_of_a_shape_that_tells_no_options_are_refused(tmp_path):
-    files = make_weights(tmp_path / "pair")
-    state = read_bilm_hdf5(files[1], read_options(files[0]))
-    flat = {name: tensor.flatten() if "_char_emb" in name else tensor for name, tensor in state.items()}
-    path = packed(
-        tmp_path, {"elmo": embedder(f"{ADDRESS}elmo_2x24_8_24cnn_2xhighway_options.json")}, in_task(flat, PREFIX)
-    )
-    with pytest.raises(
-        CheckpointError, match=r"weights\.th: _token_embedder\._char_embedding_weights: wanted a matrix"
+        CheckpointError, match=r"weights\.th: .*input_linearity\.weight: wanted shape \[96, 16\], found \[96, 8\]"
     ):
         load_checkpoint(path)
 
@@ -188,3 +178,132 @@ def test_of_several_elmos_one_is_chosen_by_its_prefix(pair, state, tmp_path, cap
 def test_a_task_without_an_elmo_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match=r"model\.tar\.gz/weights\.th: wanted an ELMo's tensors .*, found none"):
         load_checkpoint(packed(tmp_path, {"tokens": {"type": "embedding"}}, {}))
+
+
+@pytest.fixture
+def model(tmp_path):
+    options_file, weight_file = make_weights(tmp_path)
+    options = read_options(options_file)
+    return options_file, options, read_bilm_hdf5(weight_file, options)
+
+
+PREFIXES = ["", "_elmo.", "text_field_embedder.token_embedder_elmo._elmo.", "module._elmo_lstm_encoder.x."]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_the_bilm_and_its_mixes_are_found_under_any_prefix(model, prefix, tmp_path):
+    options_file, options, state = model
+    tensors = {
+        **in_task(state, prefix, number=2),
+        "encoder.weight": torch.ones(3),
+        "vocab.scalar_mix_0.gamma": torch.ones(1),
+    }
+    torch.save(tensors, tmp_path / "best.th")
+    for source in (tensors, tmp_path / "best.th", {"model": tensors, "epoch": 3}):
+        read = read_allennlp_state(source, options)
+        assert set(read) == set(state) | {f"scalar_mix_{k}.{n}" for k in range(2) for n in MIX}
+        assert all(torch.equal(read[name], state[name]) for name in state)
+        assert read["scalar_mix_1.gamma"].tolist() == [2.5]
+        assert read["scalar_mix_0.scalar_parameters.2"].tolist() == [1.5]
+    assert set(load_checkpoint(None, options_file, str(tmp_path / "best.th"))[0]) == set(read)
+
+
+MIX = ("gamma", "scalar_parameters.0", "scalar_parameters.1", "scalar_parameters.2")
+
+
+def test_a_bare_bilm_is_found_and_copied(model):
+    _, options, state = model
+    read = read_allennlp_state(state, options)
+    assert read.keys() == state.keys()
+    read["_token_embedder._projection.bias"].zero_()
+    assert state["_token_embedder._projection.bias"].any()
+
+
+def test_of_several_bilms_one_must_be_named_unless_they_are_equal(model):
+    _, options, state = model
+    twice = {**in_task(state, "a."), **in_task(state, "b.")}
+    assert read_allennlp_state(twice, options).keys() >= state.keys()
+    twice["b._elmo_lstm._token_embedder._projection.bias"] = torch.full((8,), 7.0)
+    with pytest.raises(CheckpointError, match=r"several different biLMs, at \['a._elmo_lstm.', 'b._elmo_lstm.'\]"):
+        read_allennlp_state(twice, options)
+    read = read_allennlp_state(twice, options, prefix="b._elmo_lstm.")
+    assert read["_token_embedder._projection.bias"].tolist() == [7.0] * 8
+    with pytest.raises(CheckpointError, match=r"prefix='c.'"):
+        read_allennlp_state(twice, options, prefix="c.")
+
+
+def test_half_precision_widens_exactly_and_other_kinds_are_refused(model):
+    _, options, state = model
+    half = {name: tensor.bfloat16() for name, tensor in state.items()}
+    read = read_allennlp_state(half, options)
+    assert all(read[name].dtype == torch.float32 and torch.equal(read[name], half[name].float()) for name in half)
+    name = "_token_embedder._projection.bias"
+    for strange in (torch.zeros(8, dtype=torch.int64), torch.zeros(8).to_sparse(), torch.zeros(8, device="meta")):
+        with pytest.raises(CheckpointError, match=f"{name}: wanted a dense tensor of floating-point numbers"):
+            read_allennlp_state({**state, name: strange}, options)
+
+
+def test_a_number_that_a_small_file_spreads_over_terabytes_is_not_copied(model, tmp_path):
+    """Alone, and in a second biLM that would be compared with the first."""
+    _, options, state = model
+    huge = {**state, "_token_embedder._projection.bias": torch.zeros(1).expand(10**13)}
+    for several, message in (
+        ({"a": huge}, "_projection.bias: wanted .* each stored"),
+        ({"a": huge, "b": huge}, "several different"),
+    ):
+        torch.save(several, tmp_path / "weights.th")
+        with pytest.raises(CheckpointError, match=message):
+            read_allennlp_state(tmp_path / "weights.th", options)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda s: s.pop("_token_embedder.char_conv_1.bias"), r"char_conv_1.bias: wanted shape \[8\], found no such"),
+        (lambda s: s.update({"_token_embedder.char_conv_1.bias": torch.zeros(9)}), r"wanted shape \[8\], found \[9\]"),
+        (
+            lambda s: s.update({"_elmo_lstm.forward_layer_2.x": torch.zeros(9)}),
+            "forward_layer_2.x: the options require no",
+        ),
+        (lambda s: s["_token_embedder._projection.bias"].fill_(torch.nan), "8 NaN or infinite of 8"),
+        (lambda s: s.pop("_elmo_lstm.forward_layer_0.input_linearity.weight"), "wanted an ELMo's tensors .*found none"),
+        (lambda s: s.clear(), "wanted an ELMo's tensors .*found none"),
+    ],
+)
+def test_what_does_not_fit_is_named(model, edit, message):
+    _, options, state = model
+    edit(state)
+    with pytest.raises(CheckpointError, match=message):
+        read_allennlp_state(state, options)
+
+
+class Trap:
+    """An object whose unpickling would leave a mark."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_a_file_with_code_in_it_is_not_run(model, tmp_path):
+    _, options, state = model
+    mark = str(tmp_path / "mark")
+    for name, legacy in (("new.th", False), ("old.th", True)):
+        torch.save({**state, "x": Trap(mark)}, tmp_path / name, _use_new_zipfile_serialization=not legacy)
+        with pytest.raises(CheckpointError, match=f"{name}: contains Python objects besides tensors.*not loaded"):
+            read_allennlp_state(tmp_path / name, options)
+    (tmp_path / "plain.th").write_bytes(pickle.dumps(Trap(mark)))
+    with pytest.raises(CheckpointError, match=r"plain\.th"):
+        read_allennlp_state(tmp_path / "plain.th", options)
+    assert not os.path.exists(mark)
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04junk", b"\x80\x02}."])
+def test_what_is_not_a_torch_file_is_refused_by_name(model, content, tmp_path):
+    (tmp_path / "x.th").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"x\.th"):
+        read_allennlp_state(tmp_path / "x.th", model[1])
+    with pytest.raises(CheckpointError, match=r"absent\.th: cannot be read"):
+        read_allennlp_state(tmp_path / "absent.th", model[1])
