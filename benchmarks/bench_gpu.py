@@ -161,7 +161,7 @@ class TrainStep:
         spread(model.bilm._token_embedder)
         return model.to(self.device)
 
-    def ours(self, precision):
+    def fused(self, precision):
         """Return a step: the losses of both directions."""
         model = self.model(precision=precision)
         rows, state, count = self.batch.types.shape[1], None, 0
@@ -232,7 +232,7 @@ class TrainStep:
 @pytest.mark.parametrize("side", [ELMO_FAST, EAGER])
 def bench_train_step(timed, device, precision, text, rows, words, side):
     problem = TrainStep(device, timed.quick, text, 2 if timed.quick else rows, 100 if timed.quick else words)
-    step = problem.ours(precision) if side == ELMO_FAST else problem.eager(precision)
+    step = problem.fused(precision) if side == ELMO_FAST else problem.eager(precision)
     first, together = step().cpu(), 1 if timed.quick else 5
     measure(
         timed, device, f"training step, {rows} x {STEPS}, {words:,} words", side,

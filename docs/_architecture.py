@@ -30,10 +30,10 @@ WIDTH, HEIGHT, GAP, ROW = 150, 44, 12, 82  # of a box, between boxes, from row t
 
 def imports() -> dict[str, set[str]]:
     """Return the packages that each package imports, at the top of a file or in a function, and `_C` for `ops`."""
-    found: dict[str, set[str]] = {name: set() for name in CAPTIONS}
+    packages: dict[str, set[str]] = {name: set() for name in CAPTIONS}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
-        if parts[0] not in found:
+        if parts[0] not in packages:
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = []
@@ -45,10 +45,10 @@ def imports() -> dict[str, set[str]]:
                 names = [f"{module}.{alias.name}" for alias in node.names]
             for name in names:
                 target = [*name.split("."), ""][1]
-                if name.startswith("elmo_fast.") and target in found and target != parts[0]:
-                    found[parts[0]].add(target)
-    found["ops"].add("_C")
-    return found
+                if name.startswith("elmo_fast.") and target in packages and target != parts[0]:
+                    packages[parts[0]].add(target)
+    packages["ops"].add("_C")
+    return packages
 
 
 def rows(graph: dict[str, set[str]]) -> list[list[str]]:

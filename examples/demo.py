@@ -127,16 +127,16 @@ class WordNeighbours(TextTokens):
     def nearest_words(self, vector: npt.NDArray[np.float32], topn: int, but: str = "") -> dict[str, tuple[float, str]]:
         """The `topn` lower-case words with the nearest tokens, without `but` -> cosine and context of that token."""
         every = self.nearest(vector[None], len(self.vectors))
-        found: dict[str, tuple[float, str]] = {}
+        nearest_by_word: dict[str, tuple[float, str]] = {}
         for index, cosine in zip(every.rows[0].tolist(), every.cosines[0].tolist(), strict=True):
             sentence, place = self.where(index)
             tokens = self.sentences[sentence]
             word = tokens[place].lower()
-            if word not in found and word != but:
-                found[word] = cosine, in_context(tokens, place, CONTEXT)
-                if len(found) == topn:
+            if word not in nearest_by_word and word != but:
+                nearest_by_word[word] = cosine, in_context(tokens, place, CONTEXT)
+                if len(nearest_by_word) == topn:
                     break
-        return found
+        return nearest_by_word
 
 
 def ends_in_s(tokens: Sequence[str]) -> list[bool]:
@@ -245,10 +245,12 @@ def show_neighbours(embedder: ElmoEmbedder, sentences: list[list[str]]) -> None:
         words = []
         for meaning, sentence in uses:
             tokens = sentence.split()
-            found = vectors.nearest_words(embedder.embed_sentence(tokens)[LAYER][tokens.index(word)], TOPN, but=word)
-            words.append(found.keys())
+            nearest_by_word = vectors.nearest_words(
+                embedder.embed_sentence(tokens)[LAYER][tokens.index(word)], TOPN, but=word
+            )
+            words.append(nearest_by_word.keys())
             print(f"\n  {word!r}, {meaning}: {sentence}")
-            for cosine, context in found.values():
+            for cosine, context in nearest_by_word.values():
                 print(f"    {cosine:.2f}  {context}")
         print(f"\n  {len(words[0] & words[1])} of {TOPN} words are in both lists")
     print()

@@ -20,13 +20,23 @@ def main() -> int:
     parser.add_argument("folder", help="folder to write")
     parser.add_argument("--run", default="mini-run", help="folder of the run")
     parser.add_argument("--precision", default="float32", help="as of `elmo-fast pretrain`")
-    given, more = parser.parse_known_args()
-    texts = ["--train_prefix", given.train_prefix, "--heldout_prefix", given.heldout_prefix]
-    words = ["pretrain", "--config", "mini", *texts, "--save_dir", given.run, "--precision", given.precision, *more]
+    arguments, more = parser.parse_known_args()
+    texts = ["--train_prefix", arguments.train_prefix, "--heldout_prefix", arguments.heldout_prefix]
+    words = [
+        "pretrain",
+        "--config",
+        "mini",
+        *texts,
+        "--save_dir",
+        arguments.run,
+        "--precision",
+        arguments.precision,
+        *more,
+    ]
     if status := elmo_fast(words):
         return status
-    bilm = BiLM(given.run)
-    save_folder(given.folder, bilm.checkpoint_state(), bilm.options, precision="int8")
+    bilm = BiLM(arguments.run)
+    save_folder(arguments.folder, bilm.checkpoint_state(), bilm.options, precision="int8")
     return 0
 
 

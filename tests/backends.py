@@ -29,13 +29,13 @@ def on_device_of(backend: str) -> contextlib.AbstractContextManager:
 
 def backends(op: str, *, reference: bool = False, precision: str = "float32", only: str | None = None) -> list:
     """One parameter per backend that `op` has, or for that one, marked to skip with the backend's own sentence."""
-    found = []
+    actual = []
     for name, module in _dispatch.REGISTRY[op].items():
         if (name == "reference" and not reference) or name != (only or name):
             continue
         why = module.unsupported(device_of(name), torch.float32, precision)
-        found.append(pytest.param(name, marks=pytest.mark.skipif(why is not None, reason=str(why))))
-    return found
+        actual.append(pytest.param(name, marks=pytest.mark.skipif(why is not None, reason=str(why))))
+    return actual
 
 
 def needs(op: str, backend: str, precision: str = "float32", dtype: torch.dtype = torch.float32) -> None:

@@ -36,8 +36,8 @@ class FakeHub(types.ModuleType):
     def snapshot_download(
         self, repo_id, *, revision=None, local_dir=None, allow_patterns=None, ignore_patterns=None, **rest
     ):
-        given = {"revision": revision, "local_dir": local_dir, "allow_patterns": allow_patterns}
-        self.calls.append(("snapshot_download", (repo_id,), {**given, "ignore_patterns": ignore_patterns, **rest}))
+        arguments = {"revision": revision, "local_dir": local_dir, "allow_patterns": allow_patterns}
+        self.calls.append(("snapshot_download", (repo_id,), {**arguments, "ignore_patterns": ignore_patterns, **rest}))
         if repo_id not in self.repos:
             raise HfHubHTTPError("404 Client Error.\nRepository Not Found")
         folder = pathlib.Path(local_dir or self.cache / repo_id / (revision or "main"))
@@ -61,8 +61,8 @@ class FakeHub(types.ModuleType):
         return types.SimpleNamespace(private=repo_id in self.private)
 
     def upload_folder(self, *, repo_id, folder_path, delete_patterns=None, **rest):
-        given = {"repo_id": repo_id, "folder_path": folder_path, "delete_patterns": delete_patterns, **rest}
-        self.calls.append(("upload_folder", (), given))
+        arguments = {"repo_id": repo_id, "folder_path": folder_path, "delete_patterns": delete_patterns, **rest}
+        self.calls.append(("upload_folder", (), arguments))
         folder, repo = pathlib.Path(folder_path), self.repos[repo_id]
         for path in [path for path in repo if matches(path, delete_patterns)]:
             del repo[path]

@@ -55,8 +55,8 @@ def _embedder_shapes(values):
 
 def _encoder_shapes(lstm):
     if lstm["name"] == "lstm":
-        made = torch.nn.LSTM(DIM, CELLS, lstm["n_layers"], bidirectional=True)
-        shapes = {f"encoder.{name}": tensor.shape for name, tensor in made.named_parameters()}
+        module = torch.nn.LSTM(DIM, CELLS, lstm["n_layers"], bidirectional=True)
+        shapes = {f"encoder.{name}": tensor.shape for name, tensor in module.named_parameters()}
         return shapes | {"projection.weight": (DIM, CELLS), "projection.bias": (DIM,)}
     shapes = {}
     for layer in range(lstm["n_layers"]):
@@ -75,11 +75,11 @@ def formula(folder, sentences):
         for file in ("token_embedder.pkl", "encoder.pkl")
     )
     run = _joined if parts["encoder"]["name"] == "lstm" else _separate
-    found = []
+    actual = []
     for sentence in sentences:
         words = torch.stack([_word(word, parts["token_embedder"], embedder) for word in ["<bos>", *sentence, "<eos>"]])
-        found.append(run(words, parts["encoder"], encoder)[:, 1:-1])
-    return found
+        actual.append(run(words, parts["encoder"], encoder)[:, 1:-1])
+    return actual
 
 
 def _word(word, values, weights):

@@ -30,13 +30,13 @@ class Snippet(NamedTuple):
 
 def snippets(text):
     """The blocks of a page that are run, and the code of those that are not."""
-    found, left_out = [], []
+    actual, left_out = [], []
     for skipped, language, code, printed in BLOCK.findall(text):
         if skipped:
             left_out.append(code)
         else:
-            found.append(Snippet(language, code, printed))
-    return found, left_out
+            actual.append(Snippet(language, code, printed))
+    return actual, left_out
 
 
 def make_folder(path, server):
@@ -63,8 +63,8 @@ def environment():
 
 def run_shell(code, folder):
     """What `bash -e` prints for the code."""
-    found = environment() | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-euc", code], cwd=folder, env=found, capture_output=True, text=True)
+    actual = environment() | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-euc", code], cwd=folder, env=actual, capture_output=True, text=True)
     assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -25,10 +25,10 @@ def masked(data):
 
 
 def varint(value):
-    found = b""
+    actual = b""
     while value > 0x7F:
-        found, value = found + bytes([value & 0x7F | 0x80]), value >> 7
-    return found + bytes([value])
+        actual, value = actual + bytes([value & 0x7F | 0x80]), value >> 7
+    return actual + bytes([value])
 
 
 def field(number, value):
@@ -102,21 +102,21 @@ def write_bundle(prefix, arrays, shards=1, header=b"", extra=None, **how):
 def training_graph(arrays):
     """bilm-tf's names in HDF5 -> those of its training graph, in TensorFlow 1.2 and newer."""
     parts = {"W_0": "kernel", "B": "bias", "W_P_0": "projection/kernel"}
-    found = {}
+    actual = {}
     for name, array in arrays.items():
         if name.startswith("RNN_"):
             direction, _, _, cell, _, part = name.split("/")
             name = f"{direction}/rnn/multi_rnn_cell/cell_{cell.removeprefix('Cell')}/lstm_cell/{parts[part]}"
-        found[f"lm/{name}"] = array
-    return found
+        actual[f"lm/{name}"] = array
+    return actual
 
 
 def arrays_of(weight_file):
     """The datasets of an HDF5 file, by name."""
-    found = {}
+    actual = {}
     with h5py.File(weight_file) as file:
-        file.visititems(lambda name, item: found.update({name: item[()]} if hasattr(item, "shape") else {}))
-    return found
+        file.visititems(lambda name, item: actual.update({name: item[()]} if hasattr(item, "shape") else {}))
+    return actual
 
 
 def write_checkpoint(folder, arrays, step=1250, slots=None, **how):

@@ -102,11 +102,11 @@ def test_an_early_end_drops_what_has_not_begun_and_waits_for_the_rest():
 
 def test_its_threads_use_the_given_number_of_torchs_and_others_keep_theirs():
     def new_thread():
-        found = []
-        thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+        actual = []
+        thread = threading.Thread(target=lambda: actual.append(torch.get_num_threads()))
         thread.start()
         thread.join()
-        return found[0]
+        return actual[0]
 
     with torch_threads(3):
         assert new_thread() == 3

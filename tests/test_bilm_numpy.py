@@ -29,10 +29,10 @@ def fixture(shared):
 
 def largest_error(model, batches, expected):
     error = 0.0
-    for sentences, wanted in zip(batches, expected, strict=True):
-        for ours, theirs in zip(model.embed(sentences), wanted, strict=True):
-            assert ours[-1].shape == theirs.shape
-            error = max(error, np.abs(ours[-1] - theirs).max())
+    for sentences, reference in zip(batches, expected, strict=True):
+        for actual, other in zip(model.embed(sentences), reference, strict=True):
+            assert actual[-1].shape == other.shape
+            error = max(error, np.abs(actual[-1] - other).max())
     return error
 
 

@@ -43,7 +43,7 @@ def chosen(folder, nvcc, torch_cuda):
 
 
 @pytest.mark.parametrize(
-    ("release", "known", "wanted"),
+    ("release", "known", "expected"),
     [
         ("12.4", ("80", "86", "89", "90"), "80-real 86-real 89-real 90a-real 80-virtual 90-virtual"),
         ("12.8", ("80", "86", "89", "90", "100", "120"),
@@ -52,10 +52,10 @@ def chosen(folder, nvcc, torch_cuda):
         ("12.9", ("80", "103", "121", "900"), "80-real 80-virtual"),
     ],
 )  # fmt: skip
-def test_kernels_are_compiled_for_the_gpus_that_nvcc_knows(tmp_path, release, known, wanted):
+def test_kernels_are_compiled_for_the_gpus_that_nvcc_knows(tmp_path, release, known, expected):
     """Machine code for each, PTX of the oldest and the newest; none for GPUs before sm_80, and none that is unknown."""
     why, architectures = chosen(tmp_path, fake_nvcc(tmp_path, release, *OLD, *known), "12.6")
-    assert (why, architectures) == ("", wanted.split())
+    assert (why, architectures) == ("", expected.split())
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_kernels_are_compiled_for_the_gpus_that_nvcc_knows(tmp_path, release, kn
     ids=["older", "newer", "no GPU", "no version", "none"],
 )
 def test_an_unfit_compiler_is_refused_in_one_sentence(tmp_path, nvcc, torch_cuda, why):
-    found, architectures = chosen(tmp_path, fake_nvcc(tmp_path, *nvcc) if nvcc else "NVCC-NOTFOUND", torch_cuda)
-    assert why in found
+    actual, architectures = chosen(tmp_path, fake_nvcc(tmp_path, *nvcc) if nvcc else "NVCC-NOTFOUND", torch_cuda)
+    assert why in actual
     assert architectures == []
 
 
@@ -82,8 +82,8 @@ def test_a_compiler_that_fails_is_refused(tmp_path):
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc, the CUDA compiler, is not installed")
 def test_what_the_real_compiler_says_is_understood(tmp_path):
-    said = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
-    why, architectures = chosen(tmp_path, shutil.which("nvcc"), said.partition("release ")[2].split(",")[0])
+    output = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
+    why, architectures = chosen(tmp_path, shutil.which("nvcc"), output.partition("release ")[2].split(",")[0])
     assert why == ""
     assert "80-real" in architectures
 

@@ -54,8 +54,8 @@ def test_no_block_of_code_is_lost_beside_blocks_of_other_kinds():
     """Every kind of block of code reaches the runner, whatever stands before and after it."""
     code = "```python\nprint(1)\n```\n```text\n1\n```\n"
     page = f"{code}\n```{{toctree}}\na\n```\n\n```yaml\nb: 1\n```\n{code}\n```sh\ntrue\n```\n"
-    found = snippets(without_other_blocks(page))[0]
-    assert [(each.language, each.printed) for each in found] == [("python", "1\n"), ("python", "1\n"), ("sh", "")]
+    actual = snippets(without_other_blocks(page))[0]
+    assert [(each.language, each.printed) for each in actual] == [("python", "1\n"), ("python", "1\n"), ("sh", "")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -105,27 +105,27 @@ def entries(pages):
 
 def test_every_public_function_and_class_can_be_linked_to(built):
     """Of ops, compat.allennlp and the other packages of the page: each is an entry, as fields of named tuples are."""
-    found = {name for name, kind in entries(built[0]) if kind.startswith("py:")}
+    actual = {name for name, kind in entries(built[0]) if kind.startswith("py:")}
     for package in ("ops", "tasks", "static", "pictures", "checkpoints", "compat.allennlp"):
         module = importlib.import_module(f"elmo_fast.{package}")
         public = [name for name in module.__all__ if not name.startswith("_")]
         public = [name for name in public if inspect.isroutine(each := getattr(module, name)) or inspect.isclass(each)]
-        absent = [name for name in public if f"elmo_fast.{package}.{name}" not in found]
+        absent = [name for name in public if f"elmo_fast.{package}.{name}" not in actual]
         assert public
-        assert [name for name in absent if f"elmo_fast.{name}" not in found] == []  # compat.allennlp has some of these
-    assert {"elmo_fast.ops.LSTMWeights.weight_ih", "elmo_fast.ops.HuffmanTree.codes"} <= found
+        assert [name for name in absent if f"elmo_fast.{name}" not in actual] == []  # compat.allennlp has some of these
+    assert {"elmo_fast.ops.LSTMWeights.weight_ih", "elmo_fast.ops.HuffmanTree.codes"} <= actual
 
 
 def test_every_command_has_a_page_with_an_entry_for_each_of_its_options(built):
     """Of commands of two words too; the page of each is made of its parser."""
     from elmo_fast.cli.main import parsers
 
-    found = entries(built[0])
+    actual = entries(built[0])
     for name, parser in parsers().items():
         assert (built[0] / "commands" / f"{name.replace(' ', '-') or 'index'}.html").is_file()
         if parser._subcommands_action is None:
             options = {f"{parser.prog.replace(' ', '-')}.{option}" for option in parser._option_string_actions}
-            assert {option for option in options if (option, "std:cmdoption") not in found} == set()
+            assert {option for option in options if (option, "std:cmdoption") not in actual} == set()
 
 
 def test_the_picture_of_the_architecture_is_that_of_the_code(monkeypatch):
@@ -151,9 +151,9 @@ def test_new_lines_work(line):
         module = line.split()[1].rpartition(".")[2]
         if "integrations" in line:
             pytest.importorskip(module, reason=f"the line needs {module}")
-        found = {}
-        exec(line, found)
-        assert all(callable(found[name.strip()]) for name in line.split(" import ")[1].split(","))
+        actual = {}
+        exec(line, actual)
+        assert all(callable(actual[name.strip()]) for name in line.split(" import ")[1].split(","))
     else:
         from elmo_fast.cli.main import ALIASES, normalised, parsers
 

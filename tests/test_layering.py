@@ -88,23 +88,23 @@ def imported(path, root):
 
 def violations(root):
     """One sentence per import that the table above forbids."""
-    found = []
+    actual = []
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
         layer = parts[0]
         if layer not in MAY_IMPORT:
-            found.append(f"{path.relative_to(root)}: layer {layer!r} is not in the table")
+            actual.append(f"{path.relative_to(root)}: layer {layer!r} is not in the table")
             continue
         for line, name in imported(path, root):
             target = HOMES.get(name, name).split(".")
             where = f"{path.relative_to(root)}:{line} imports elmo_fast.{'.'.join(target)}"
             if target[0] in ("", "__version__", layer):
-                found += [where] if layer == "ops" and not within_ops(parts, target) else []
+                actual += [where] if layer == "ops" and not within_ops(parts, target) else []
             elif target[0] == "_C":
-                found += [] if parts == ("ops", "_native") else [where]
+                actual += [] if parts == ("ops", "_native") else [where]
             elif target[0] not in MAY_IMPORT[layer]:
-                found.append(where)
-    return found
+                actual.append(where)
+    return actual
 
 
 def within_ops(parts, target):
@@ -128,8 +128,10 @@ def file_of(root, name):
             return file
     if not (parent / "__init__.py").is_file():
         return None
-    ours = [found for _, found in imported(parent / "__init__.py", root)]
-    target = next((found for found in ours if found != name and found.split(".")[-1] == name.split(".")[-1]), None)
+    result = [actual for _, actual in imported(parent / "__init__.py", root)]
+    target = next(
+        (actual for actual in result if actual != name and actual.split(".")[-1] == name.split(".")[-1]), None
+    )
     return parent / "__init__.py" if target is None else file_of(root, target)
 
 
@@ -137,7 +139,7 @@ def circle(root):
     """Files that import one another in a circle, the first again at the end; [] where there is none."""
     files = {path: {file_of(root, name) for _, name in imported(path, root)} for path in sorted(root.rglob("*.py"))}
     try:
-        graphlib.TopologicalSorter({path: found - {path, None} for path, found in files.items()}).prepare()
+        graphlib.TopologicalSorter({path: actual - {path, None} for path, actual in files.items()}).prepare()
     except graphlib.CycleError as error:
         return [str(path.relative_to(root)) for path in error.args[1]]
     return []

@@ -30,8 +30,8 @@ def saved(tmp_path):
     return tmp_path / "own"
 
 
-def same(found, wanted):
-    (state, options), (other, other_options) = found, wanted
+def same(actual, expected):
+    (state, options), (other, other_options) = actual, expected
     return options == other_options and all(torch.equal(state[name], other[name]) for name in other)
 
 
@@ -67,7 +67,7 @@ def killed_at(step, action):
 def test_a_save_that_is_killed_anywhere_leaves_the_old_model_or_the_new_one(tmp_path, before):
     """Each place between two calls that change a folder; the next save then leaves nothing else in it."""
     old, new, later = model(tmp_path, 0), model(tmp_path, 1, cell_clip=1.5), model(tmp_path, 2, skip=False)
-    folder, found = tmp_path / "own", []
+    folder, actual = tmp_path / "own", []
     for step in range(1, 100):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -81,16 +81,16 @@ def test_a_save_that_is_killed_anywhere_leaves_the_old_model_or_the_new_one(tmp_
         settle(folder)
         if not (folder / MANIFEST).exists():
             assert (folder / "config.json").exists() == (folder / "model.safetensors").exists() == (before != "nothing")
-            found.append("old")
+            actual.append("old")
         else:
-            found.append("new" if same(load_folder(folder), new) else "old")
-            assert found[-1] == "new" or same(load_folder(folder), old)
+            actual.append("new" if same(load_folder(folder), new) else "old")
+            assert actual[-1] == "new" or same(load_folder(folder), old)
         save_folder(folder, *later)
         assert same(load_folder(folder), later)
         assert sorted(os.listdir(folder)) == ["config.json", MANIFEST, "model.safetensors", "vocab.txt"]
-    assert found == sorted(found, reverse=True)
-    assert found.count("old") >= 3
-    assert found.count("new") >= 3
+    assert actual == sorted(actual, reverse=True)
+    assert actual.count("old") >= 3
+    assert actual.count("new") >= 3
 
 
 def test_two_saves_at_once_leave_one_of_them(tmp_path):
@@ -132,16 +132,16 @@ def test_a_changed_setting_is_refused_and_the_message_says_how_to_keep_it(saved,
     (saved / MANIFEST).unlink()
     with pytest.warns(
         UserWarning, match=r"own has no manifest\.json .*whether config\.json, model\.safetensors are as written"
-    ) as told:
+    ) as record:
         _, options = load_folder(saved)
-    assert len(told) == 1
+    assert len(record) == 1
     assert getattr(options.lstm, key) == value
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", MANIFEST])
 @pytest.mark.parametrize("harm", ["flip", "cut", "replace", "remove"])
 def test_damage_anywhere_is_an_error_or_changes_nothing(saved, name, harm):
-    wanted, path = load_folder(saved), saved / name
+    expected, path = load_folder(saved), saved / name
     whole = path.read_bytes()
     for place in range(0, len(whole), len(whole) // 7):
         if harm == "flip":
@@ -154,7 +154,7 @@ def test_damage_anywhere_is_an_error_or_changes_nothing(saved, name, harm):
             path.unlink(missing_ok=True)
         if harm == "remove" and name == MANIFEST:
             with pytest.warns(UserWarning, match="could not be checked"):
-                assert same(load_folder(saved), wanted)
+                assert same(load_folder(saved), expected)
         else:
             with pytest.raises(CheckpointError, match=r"(config|model|manifest)\.(json|safetensors)"):
                 load_folder(saved)
@@ -171,7 +171,7 @@ def test_what_users_put_beside_is_theirs(saved):
 
 
 def test_a_folder_in_a_files_place_is_refused_before_anything_changes(saved):
-    wanted = load_folder(saved)
+    expected = load_folder(saved)
     (saved / "new").mkdir()
 
     def write():
@@ -181,7 +181,7 @@ def test_a_folder_in_a_files_place_is_refused_before_anything_changes(saved):
 
     with pytest.raises(ElmoFastError, match="it is a folder"):
         write()
-    assert same(load_folder(saved), wanted)
+    assert same(load_folder(saved), expected)
 
 
 def test_all_files_and_folders_have_the_usual_permissions(tmp_path):

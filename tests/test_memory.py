@@ -153,10 +153,10 @@ def test_a_whole_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, monkey
 
     monkeypatch.setattr("safetensors.torch.load_file", short)
     monkeypatch.setattr("elmo_fast.memory.available", lambda: 1000)
-    said = []
+    lines = []
     with pytest.raises(ShortageError, match=r"step-0000004.*memory ran out while reading it"):
-        pretrain(config, report=said.append)
-    assert not [line for line in said if line.startswith("NOT USED")]
+        pretrain(config, report=lines.append)
+    assert not [line for line in lines if line.startswith("NOT USED")]
 
 
 def test_a_run_that_will_not_fit_is_warned_of_before_it_starts(tmp_path, monkeypatch):

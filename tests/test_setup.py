@@ -72,7 +72,7 @@ def test_an_extension_built_from_other_sources_is_refused(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("error", "wanted"),
+    ("error", "expected"),
     [
         (
             "cmake failed: CMake Error at a:3: No CMAKE_CXX_COMPILER could be found.",
@@ -88,11 +88,11 @@ def test_an_extension_built_from_other_sources_is_refused(tmp_path, monkeypatch)
         ("cmake failed: a.cpp:1: error: one", "read what failed in {log}, correct it"),
     ],
 )
-def test_each_failure_has_its_own_advice(tmp_path, error, wanted):
+def test_each_failure_has_its_own_advice(tmp_path, error, expected):
     """And a compiler is not asked for where one failed for another reason."""
     log = tmp_path / "failure.log"
     log.touch()
-    assert runpy.run_path(str(SETUP))["advice"](error, log).startswith(wanted.format(log=log))
+    assert runpy.run_path(str(SETUP))["advice"](error, log).startswith(expected.format(log=log))
 
 
 def test_the_note_names_no_folder_of_the_build():

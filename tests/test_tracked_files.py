@@ -22,19 +22,19 @@ PARSERS = {".json": json.loads, ".ipynb": json.loads, ".toml": tomllib.loads}
 def faults(path):
     """What is wrong with one file, in words."""
     content = path.read_bytes()
-    found = []
+    actual = []
     if len(content) > LARGEST and not path.is_relative_to(MODELS):
-        found.append(f"{len(content)} bytes, more than {LARGEST}")
+        actual.append(f"{len(content)} bytes, more than {LARGEST}")
     if b"\0" in content:
-        return found
+        return actual
     if CONFLICT.search(content):
-        found.append("holds the marks of a merge conflict")
+        actual.append("holds the marks of a merge conflict")
     if b"\r\n" in content:
-        found.append("lines end with CR LF")
+        actual.append("lines end with CR LF")
     if content and (not content.endswith(b"\n") or content.endswith(b"\n\n")):
-        found.append("does not end with exactly one newline")
+        actual.append("does not end with exactly one newline")
     if re.search(rb"[ \t]+$", content, re.MULTILINE):
-        found.append("blanks at the end of a line")
+        actual.append("blanks at the end of a line")
     try:
         text = content.decode("utf-8")
         if path.suffix in (".yaml", ".yml", ".cff"):
@@ -44,8 +44,8 @@ def faults(path):
         elif path.suffix in PARSERS:
             PARSERS[path.suffix](text)
     except Exception as error:  # noqa: BLE001 (whatever a parser raises is the finding)
-        found.append(f"does not parse: {error}")
-    return found
+        actual.append(f"does not parse: {error}")
+    return actual
 
 
 def tracked():
@@ -58,7 +58,7 @@ def test_every_tracked_file_is_whole():
     files = tracked()
     if files is None:
         pytest.skip("not a git checkout")
-    assert {str(path.relative_to(ROOT)): found for path in files if path.is_file() and (found := faults(path))} == {}
+    assert {str(path.relative_to(ROOT)): actual for path in files if path.is_file() and (actual := faults(path))} == {}
 
 
 @pytest.mark.parametrize(

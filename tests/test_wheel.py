@@ -69,5 +69,5 @@ def test_the_sdist_builds_and_tests_and_holds_nothing_compiled(packed, tracked):
     (path,) = packed.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in (m.name for m in archive.getmembers() if m.isfile())}
-    made = {name for name in names if name in ("PKG-INFO", "setup.cfg") or name.startswith("elmo_fast.egg-info/")}
-    assert names - made == {name for name in tracked if not name.startswith(NOT_PACKED)}
+    generated = {name for name in names if name in ("PKG-INFO", "setup.cfg") or name.startswith("elmo_fast.egg-info/")}
+    assert names - generated == {name for name in tracked if not name.startswith(NOT_PACKED)}

@@ -10,16 +10,16 @@ from elmo_fast.ops._tolerances import RATIO, SMALL, why_worse
 __all__ = ["RATIO", "SMALL", "assert_close", "assert_no_worse"]
 
 
-def assert_no_worse(name: str, ours: Tensor, torchs: Tensor, truth: Tensor, precision: str) -> None:
+def assert_no_worse(name: str, actual: Tensor, torchs: Tensor, truth: Tensor, precision: str) -> None:
     """|ours - truth| <= RATIO * |torch's - truth| + SMALL * max|truth|, rms and largest; no NaN passes."""
-    why = why_worse(name, ours, torchs, truth, precision)
+    why = why_worse(name, actual, torchs, truth, precision)
     assert why is None, why
 
 
-def assert_close(name: str, ours: Tensor, truth: Tensor, precision: str = "float32") -> None:
+def assert_close(name: str, actual: Tensor, truth: Tensor, precision: str = "float32") -> None:
     """|ours - truth| <= 10 * SMALL * max(|truth|, 1): for results that both sides compute in the same precision."""
     torch.testing.assert_close(
-        ours.double(),
+        actual.double(),
         truth.double(),
         rtol=10 * SMALL[precision],
         atol=10 * SMALL[precision],

@@ -109,5 +109,7 @@ def as_older_versions_wrote_it(folder):
         config["weights"]["sha256"] = digests["model.safetensors"]
         file.write_text(json.dumps(config))
     if (file := folder / "position.json").exists():
-        told = json.loads(file.read_text())
-        file.write_text(json.dumps(told | {"sha256": {n: d for n, d in digests.items() if n != "model.safetensors"}}))
+        content = json.loads(file.read_text())
+        file.write_text(
+            json.dumps(content | {"sha256": {n: d for n, d in digests.items() if n != "model.safetensors"}})
+        )

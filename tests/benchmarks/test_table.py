@@ -125,7 +125,7 @@ def test_every_marker_is_closed_and_known():
     """A misspelt or open marker would freeze its table unnoticed."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        matched = [found[2] for found in table.MARKED.finditer(text)]
+        matched = [actual[2] for actual in table.MARKED.finditer(text)]
         assert text.count("<!-- bench:") == text.count("<!-- /bench:") == len(matched)
         assert set(matched) <= {
             *table.cases(),
@@ -141,7 +141,8 @@ def test_runs_of_the_attacks_are_summed(tmp_path):
     path = tmp_path / "fuzz.json"
     for count in (1, 2):
         add(path, {"op_rows": 1000 * count, "hdf5": 30, "command_line": 4}, [{"case": "hdf5:1"}] * count, 5.0)
-    said = table.render("fuzz", tmp_path)
+    output = table.render("fuzz", tmp_path)
     assert (
-        "2 runs, 3,068 cases (3,000 of ops, 60 of files, 8 of command lines), 3 findings, 2 of them in the last" in said
+        "2 runs, 3,068 cases (3,000 of ops, 60 of files, 8 of command lines), 3 findings, 2 of them in the last"
+        in output
     )

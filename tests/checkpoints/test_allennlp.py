@@ -88,14 +88,14 @@ def test_the_bilm_and_the_mixes_are_taken_out(pair, state, tmp_path):
         }
         assert all(torch.equal(read[name], state[name]) for name in state)
     sentence = ["Résumé", "cat", "."]
-    wanted = ElmoEmbedder(*map(str, pair)).embed_sentence(sentence)
-    assert (ElmoEmbedder.from_pretrained(path).embed_sentence(sentence) == wanted).all()
+    reference = ElmoEmbedder(*map(str, pair)).embed_sentence(sentence)
+    assert (ElmoEmbedder.from_pretrained(path).embed_sentence(sentence) == reference).all()
     elmo = Elmo.from_pretrained(path, dropout=0)
-    theirs = Elmo(*map(str, pair), 2, dropout=0, do_layer_norm=True)
-    theirs.load_state_dict({name.removeprefix(PREFIX): each for name, each in in_task(state, PREFIX, 2).items()})
+    expected = Elmo(*map(str, pair), 2, dropout=0, do_layer_norm=True)
+    expected.load_state_dict({name.removeprefix(PREFIX): each for name, each in in_task(state, PREFIX, 2).items()})
     ids = elmo.batch_to_ids([sentence])
-    for ours, other in zip(elmo(ids)["elmo_representations"], theirs(ids)["elmo_representations"], strict=True):
-        assert torch.equal(ours, other)
+    for actual, other in zip(elmo(ids)["elmo_representations"], expected(ids)["elmo_representations"], strict=True):
+        assert torch.equal(actual, other)
 
 
 def test_published_options_are_known_by_their_name_and_compared_with_the_weights(tmp_path):
@@ -104,8 +104,8 @@ def test_published_options_are_known_by_their_name_and_compared_with_the_weights
     options = read_options(files[0])
     state = read_bilm_hdf5(files[1], options)
     name = "elmo_2x24_8_2048cnn_2xhighway_options.json"
-    read, found = load_checkpoint(packed(tmp_path, {"elmo": embedder(ADDRESS + name)}, in_task(state, PREFIX)))
-    assert (found.lstm, found.char_cnn) == (options.lstm, options.char_cnn)
+    read, actual = load_checkpoint(packed(tmp_path, {"elmo": embedder(ADDRESS + name)}, in_task(state, PREFIX)))
+    assert (actual.lstm, actual.char_cnn) == (options.lstm, options.char_cnn)
     assert all(torch.equal(read[key], state[key]) for key in state)
     path = packed(tmp_path, {"elmo": embedder(ADDRESS + name.replace("_8_", "_16_"))}, in_task(state, PREFIX))
     with pytest.raises(

@@ -62,12 +62,12 @@ def test_errors_name_the_archive_not_the_temporary_folder(folder, tmp_path, caps
     for file in (tmp_path / "second").iterdir():
         shutil.copy(file, folder / f"other_{file.name}")
     path = shutil.make_archive(tmp_path / "packed", "zip", folder)
-    with pytest.raises(CheckpointError, match=rf"^{path} contains several models: ") as found:
+    with pytest.raises(CheckpointError, match=rf"^{path} contains several models: ") as actual:
         model_files(path)
-    assert "temporary" not in str(found.value)
+    assert "temporary" not in str(actual.value)
     assert main(["embed", str(tmp_path / "in.txt"), str(tmp_path / "out.hdf5"), "--top", "--model", path]) == 2
-    assert path in (said := capsys.readouterr().err)
-    assert "temporary" not in said
+    assert path in (message := capsys.readouterr().err)
+    assert "temporary" not in message
 
 
 def test_a_process_leaves_nothing_at_its_end(folder, tmp_path, temporary):

@@ -90,10 +90,10 @@ def test_a_run_of_bilm_tf_is_the_model_of_its_hdf5(trained, how):
     """Weights and softmax, equal in every bit, from one shard or several; the vectors too."""
     folder, options, weights = trained
     index = write_checkpoint(folder, arrays_of(weights), slots=arrays_of(weights), **how)
-    wanted = read_bilm_hdf5(weights, read_options(options))
+    expected = read_bilm_hdf5(weights, read_options(options))
     for read, _ in (load_checkpoint(folder), load_checkpoint(options_file=options, weight_file=index)):
-        assert read.keys() == wanted.keys()
-        assert all(torch.equal(read[name], wanted[name]) for name in wanted)
+        assert read.keys() == expected.keys()
+        assert all(torch.equal(read[name], expected[name]) for name in expected)
     sentence = ["Résumé", "."]
     vectors = ElmoEmbedder(options, weights).embed_sentence(sentence)
     assert (ElmoEmbedder.from_pretrained(folder).embed_sentence(sentence) == vectors).all()
@@ -104,7 +104,7 @@ def test_other_graphs_are_read(tmp_path):
     options, weights = make_weights(tmp_path / "hdf5", words=9, layers=1)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "options.json").write_bytes(options.read_bytes())
-    wanted = read_bilm_hdf5(weights, read_options(options))
+    expected = read_bilm_hdf5(weights, read_options(options))
     for old in (False, True):
         graph = training_graph(arrays_of(weights))
         names = {name: name.replace("multi_rnn_cell/cell_0/", "") for name in graph}
@@ -112,7 +112,7 @@ def test_other_graphs_are_read(tmp_path):
             names = {a: b.replace("kernel", "weights").replace("bias", "biases") for a, b in names.items()}
         write_bundle(tmp_path / "run" / "model.ckpt-2", {names[name]: array for name, array in graph.items()})
         read, _ = load_checkpoint(tmp_path / "run")
-        assert all(torch.equal(read[name], wanted[name]) for name in wanted)
+        assert all(torch.equal(read[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize("words", [None, 9])
@@ -130,14 +130,14 @@ def test_the_sums_are_those_of_the_weights_that_they_are_of(tmp_path, words):
     old = read(before)
     gradient = read({name: array - steps[name] for name, array in before.items()})
     new = read({name: array - steps[name] / np.sqrt(sums[name]) for name, array in before.items()})
-    found = read_adagrad_sums(tmp_path / "model.ckpt-1250.index", options)
-    assert found.keys() == old.keys()
+    actual = read_adagrad_sums(tmp_path / "model.ckpt-1250.index", options)
+    assert actual.keys() == old.keys()
     for name in old:
         torch.testing.assert_close(
-            old[name] - new[name], (old[name] - gradient[name]) / found[name].sqrt(), atol=3e-6, rtol=0
+            old[name] - new[name], (old[name] - gradient[name]) / actual[name].sqrt(), atol=3e-6, rtol=0
         )
     table = "_word_embedding.weight" if words else "_token_embedder._char_embedding_weights"
-    assert (found[table][0] == 1).all()
+    assert (actual[table][0] == 1).all()
     without = write_checkpoint(tmp_path, before)
     assert read_adagrad_sums(without, options) == {}
 

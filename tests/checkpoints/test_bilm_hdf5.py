@@ -135,16 +135,16 @@ def test_every_number_is_where_allennlp_has_it(tmp_path):
     np.testing.assert_array_equal(t["_token_embedder._projection.weight"], f["CNN_proj/W_proj"].T)
     np.testing.assert_array_equal(t["_token_embedder._projection.bias"], f["CNN_proj/b_proj"])
     for d, direction in enumerate(("forward", "backward")):
-        ours = f"_elmo_lstm.{direction}_layer_1"
-        theirs = f"RNN_{d}/RNN/MultiRNNCell/Cell1/LSTMCell"
-        w, b = f[f"{theirs}/W_0"], f[f"{theirs}/B"].copy()
+        actual = f"_elmo_lstm.{direction}_layer_1"
+        expected = f"RNN_{d}/RNN/MultiRNNCell/Cell1/LSTMCell"
+        w, b = f[f"{expected}/W_0"], f[f"{expected}/B"].copy()
         b[2 * H : 3 * H] += 1
         for gate, column in enumerate((0, 2, 1, 3)):  # i, f, g, o from i, j, f, o
             rows, columns = slice(gate * H, (gate + 1) * H), slice(column * H, (column + 1) * H)
-            np.testing.assert_array_equal(t[f"{ours}.input_linearity.weight"][rows], w[:D, columns].T)
-            np.testing.assert_array_equal(t[f"{ours}.state_linearity.weight"][rows], w[D:, columns].T)
-            np.testing.assert_array_equal(t[f"{ours}.state_linearity.bias"][rows], b[columns])
-        np.testing.assert_array_equal(t[f"{ours}.state_projection.weight"], f[f"{theirs}/W_P_0"].T)
+            np.testing.assert_array_equal(t[f"{actual}.input_linearity.weight"][rows], w[:D, columns].T)
+            np.testing.assert_array_equal(t[f"{actual}.state_linearity.weight"][rows], w[D:, columns].T)
+            np.testing.assert_array_equal(t[f"{actual}.state_linearity.bias"][rows], b[columns])
+        np.testing.assert_array_equal(t[f"{actual}.state_projection.weight"], f[f"{expected}/W_P_0"].T)
 
 
 def test_a_table_of_262_rows_with_its_row_of_zeros_is_the_same_model(tmp_path):
@@ -206,10 +206,10 @@ def test_projections_between_equal_sizes_are_kept_where_a_file_has_them(tmp_path
         for name in [f"{cell}/W_P_0" for cell in cells()] + ["CNN_proj/W_proj"]:
             file[name] = rng.normal(size=(8, 8)).astype("f4")
         file["CNN_proj/b_proj"] = rng.normal(size=8).astype("f4")
-        wanted = file["CNN_proj/W_proj"][...].T
+        expected = file["CNN_proj/W_proj"][...].T
     state, options = read(files)
     assert sum(name.endswith("state_projection.weight") for name in state) == 4
-    np.testing.assert_array_equal(state["_token_embedder._projection.weight"].numpy(), wanted)
+    np.testing.assert_array_equal(state["_token_embedder._projection.weight"].numpy(), expected)
     write_bilm_hdf5(tmp_path / "b.hdf5", state, options)
     assert_equal_bits(read_bilm_hdf5(tmp_path / "b.hdf5", options), state)
     damaged(files[1], remove(f"{CELL}/W_P_0", "CNN_proj/b_proj"))
@@ -329,11 +329,11 @@ def elsewhere(kind, file, name, folder):
 @pytest.mark.parametrize("kind", ["external storage", "virtual dataset", "external link", "soft link", "hard link"])
 def test_numbers_of_other_files_are_not_read(kind, name, tmp_path):
     files = make_weights(tmp_path / "a")
-    wanted, _ = read(files)
+    expected, _ = read(files)
     with h5py.File(files[1], "r+") as file:
         elsewhere(kind, file, name, tmp_path)
     if kind == "hard link":
-        assert_equal_bits(read(files)[0], wanted)
+        assert_equal_bits(read(files)[0], expected)
         return
     message = "a link; links are not followed" if "link" in kind else "its numbers are in other files"
     with pytest.raises(CheckpointError, match=rf"weights\.hdf5: {name}: .*{message}"):
@@ -344,7 +344,7 @@ def test_numbers_of_other_files_are_not_read(kind, name, tmp_path):
 def test_files_of_very_many_groups_are_done_with_at_once(kind, tmp_path, monkeypatch):
     """Groups that no biLM has are not looked into; where a biLM's own are too many, the file is refused."""
     files = make_weights(tmp_path / "a")
-    wanted, options = read(files)
+    expected, options = read(files)
     with h5py.File(files[1], "r+") as file:
         group = file["CNN"]
         for i in range(400):
@@ -358,7 +358,7 @@ def test_files_of_very_many_groups_are_done_with_at_once(kind, tmp_path, monkeyp
     monkeypatch.setattr(h5py.Group, "get", lambda *words, **named: looked.append(words) or entry(*words, **named))
     monkeypatch.setattr(bilm_hdf5, "_MOST_ENTRIES", 300)
     if kind in ("deep", "elsewhere"):
-        assert_equal_bits(read_bilm_hdf5(files[1], options), wanted)
+        assert_equal_bits(read_bilm_hdf5(files[1], options), expected)
     else:
         with pytest.raises(CheckpointError, match=r"weights\.hdf5: wanted the weights .* found more than 300 en"):
             read_bilm_hdf5(files[1], options)

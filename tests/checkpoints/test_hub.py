@@ -48,7 +48,7 @@ def test_up_and_down_again_is_the_same_model(hub, model, tmp_path):
         assert options_again == options
         assert all(torch.equal(again[name], state[name]) for name in state)
         assert sorted(path.name for path in folder.iterdir()) == sorted(hub.repos["me/elmo"])
-    revisions = [given["revision"] for called, _, given in hub.calls if called == "snapshot_download"]
+    revisions = [arguments["revision"] for called, _, arguments in hub.calls if called == "snapshot_download"]
     assert revisions == [None, "v1", None]
 
 
@@ -58,17 +58,17 @@ def test_only_a_models_files_are_fetched(hub, model, tmp_path):
     hub.repos["me/elmo"] |= {"options.json": b"{}", "elmo_2x1024.hdf5": b"y", "weights.th": b"y", "checkpoint": b"y"}
     hub.repos["me/elmo"] |= {"model.ckpt-1.index": b"y", "model.ckpt-1.data-00000-of-00001": b"y", "other.pt": b"x"}
     names = {path.name for path in fetch("me/elmo", tmp_path / "here").iterdir()}
-    wanted = {"config.json", "manifest.json", "model.safetensors", "vocab.txt", "README.md", "options.json"}
+    expected = {"config.json", "manifest.json", "model.safetensors", "vocab.txt", "README.md", "options.json"}
     others = {"elmo_2x1024.hdf5", "weights.th", "model.ckpt-1.index", "model.ckpt-1.data-00000-of-00001", "checkpoint"}
-    wanted |= others
-    assert names == wanted
+    expected |= others
+    assert names == expected
 
 
 def test_a_model_of_lexicons_is_fetched_whole(hub, tmp_path):
     files = {file.name: file.read_bytes() for file in write_model(tmp_path / "model").iterdir()}
     hub.repos["me/many"] = files
-    found = fetch("me/many", tmp_path / "fetched")
-    assert {file.name for file in found.iterdir()} == files.keys()
+    actual = fetch("me/many", tmp_path / "fetched")
+    assert {file.name for file in actual.iterdir()} == files.keys()
 
 
 def test_an_upload_takes_parts_of_another_model_away_and_leaves_the_rest(hub, model):

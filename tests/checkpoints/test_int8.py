@@ -25,9 +25,9 @@ def test_integers_are_those_that_the_ops_multiply(files):
     name = "_elmo_lstm.forward_layer_0.state_linearity.weight"
     state[name][0] = 0.0
     held = to_int8(state)
-    wanted = quantized(state[name])
-    assert torch.equal(held[name].double(), wanted.integers)
-    assert torch.equal(held[name + ".scale"], wanted.scale[:, 0])
+    expected = quantized(state[name])
+    assert torch.equal(held[name].double(), expected.integers)
+    assert torch.equal(held[name + ".scale"], expected.scale[:, 0])
     again = from_int8(held, "a file")
     assert again.keys() == state.keys()
     torch.testing.assert_close(again[name], state[name], rtol=0, atol=state[name].abs().max().item() / 253)
@@ -43,8 +43,8 @@ def test_a_saved_model_is_smaller_and_gives_the_vectors_of_int8(files, tmp_path)
     assert sizes[0] < 0.45 * sizes[1]
     again = Elmo.from_pretrained(tmp_path / "int8", precision="int8", stateful=False)
     with torch.no_grad():
-        ours, theirs = (each(IDS)["elmo_representations"][0].numpy() for each in (again, model))
-    assert np.sqrt(((ours - theirs) ** 2).mean() / (theirs**2).mean()) < 2e-3
+        actual, expected = (each(IDS)["elmo_representations"][0].numpy() for each in (again, model))
+    assert np.sqrt(((actual - expected) ** 2).mean() / (expected**2).mean()) < 2e-3
 
 
 @pytest.mark.parametrize("damage", ["no scale", "another shape", "another dtype", "float weights"])
@@ -62,8 +62,8 @@ def test_scales_that_do_not_fit_are_named(files, tmp_path, damage):
         held[name] = held[name][:-1] if damage == "another shape" else held[name].double()
     save_file(held, tmp_path / "int8" / "model.safetensors")
     (tmp_path / "int8" / "manifest.json").unlink()
-    wanted = "the options require no such tensor" if damage == "float weights" else r"wanted float32 \[32\], found"
-    with pytest.raises(CheckpointError, match=rf"model\.safetensors: .*_projection\.weight\.scale: {wanted}"):
+    expected = "the options require no such tensor" if damage == "float weights" else r"wanted float32 \[32\], found"
+    with pytest.raises(CheckpointError, match=rf"model\.safetensors: .*_projection\.weight\.scale: {expected}"):
         load_folder(tmp_path / "int8")
 
 

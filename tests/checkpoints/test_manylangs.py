@@ -33,8 +33,8 @@ def test_folder_archive_and_own_format_hold_the_same(written, tmp_path):
     save_folder(tmp_path / "own", state, options)
     assert "n_characters" not in read_config(tmp_path / "own")["options"]["char_cnn"]
     for place in (tmp_path / "144.zip", tmp_path / "own"):
-        again, found = load_checkpoint(place)
-        assert (found, again.keys()) == (options, state.keys())
+        again, actual = load_checkpoint(place)
+        assert (actual, again.keys()) == (options, state.keys())
         assert all(torch.equal(again[name], tensor) for name, tensor in state.items())
     names = [file.name for file in model_files(written)]
     assert sorted(names) == sorted(file.name for file in written.iterdir())
@@ -167,10 +167,10 @@ def test_a_configuration_outside_the_folder_is_not_read(folder, path):
 
 def test_an_editors_mark_of_utf8_changes_nothing(folder):
     """A character of that number is another thing, and stays."""
-    wanted = load_checkpoint(folder)
+    expected = load_checkpoint(folder)
     for name in ("word.dic", "char.dic"):
         (folder / name).write_bytes(b"\xef\xbb\xbf" + (folder / name).read_bytes())
-    assert load_checkpoint(folder)[1] == wanted[1]
+    assert load_checkpoint(folder)[1] == expected[1]
     letters = (folder / "char.dic").read_text("utf-8").removeprefix("\ufeff").replace("c\t9\n", "")
     (folder / "char.dic").write_text(f"\ufeff\t9\n{letters}", "utf-8")
     assert "\ufeff" in load_checkpoint(folder)[1].lexicon.characters

@@ -124,9 +124,9 @@ def test_a_runs_folder_stands_for_its_model_or_its_newest_checkpoint(tmp_path):
     assert file_beside(newest) == file_beside(tmp_path) == tmp_path / "vocab.txt"
     assert file_beside(tmp_path / "other" / "deep") is None
     model = load_checkpoint(None, *make_weights(tmp_path / "pair"))
-    for step, wanted in ((999, newest), (1000, tmp_path), (None, newest)):
+    for step, expected in ((999, newest), (1000, tmp_path), (None, newest)):
         save_folder(tmp_path, *model, extra=None if step is None else {"pretraining_step": step})
-        assert model_folder(str(tmp_path)) == wanted
+        assert model_folder(str(tmp_path)) == expected
 
 
 @pytest.mark.parametrize("address", ["https://x.org/o.json", "http://x.org/o.json", "s3://b/o.json", "HTTPS://X.org"])

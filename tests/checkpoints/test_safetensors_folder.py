@@ -145,8 +145,8 @@ def test_damage_with_a_digest_to_match_is_refused_or_rightly_shaped(small_folder
     except CheckpointError as error:
         assert "model.safetensors" in str(error)  # noqa: PT017
         return
-    wanted = safetensors.torch.load(content)
-    assert {k: v.shape for k, v in state.items()} == {k: v.shape for k, v in wanted.items()}
+    expected = safetensors.torch.load(content)
+    assert {k: v.shape for k, v in state.items()} == {k: v.shape for k, v in expected.items()}
 
 
 @pytest.fixture(scope="module")

@@ -60,14 +60,14 @@ def test_a_line_of_a_megabyte_and_a_word_of_ten_thousand_bytes_are_embedded(run,
 @pytest.mark.parametrize("short", ["memory", "disk"])
 def test_too_little_room_is_said_before_anything_is_embedded(text, toy, tmp_path, monkeypatch, short):
     """A batch that cannot fit names its longest line; a file that cannot, its size."""
-    told = ["the vectors take 1.", "KiB and 100 bytes are free", "no space left on device"]
+    messages = ["the vectors take 1.", "KiB and 100 bytes are free", "no space left on device"]
     monkeypatch.setattr("elmo_fast.token_files.formats.free_bytes", lambda path: 100)
     if short == "memory":
-        told = ["line 2 has 9 tokens", "KiB of memory where 1000 bytes are left", "max_tokens"]
+        messages = ["line 2 has 9 tokens", "KiB of memory where 1000 bytes are left", "max_tokens"]
         monkeypatch.undo()
         monkeypatch.setattr(sentence_vectors, "UNASKED_BYTES", 0)
         monkeypatch.setattr(sentence_vectors.memory, "available", lambda: 1000)
-    refused(elmo_fast("embed", text, tmp_path / "out", "--top", *pair(toy)), *told)
+    refused(elmo_fast("embed", text, tmp_path / "out", "--top", *pair(toy)), *messages)
     assert os.listdir(tmp_path) == ["in.txt"]
 
 

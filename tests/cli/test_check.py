@@ -20,17 +20,17 @@ def gpu(monkeypatch, tmp_path):
 
 def test_a_gpu_is_unchecked_until_the_check_passes_and_with_another_driver_again(gpu):
     device = torch.device("cuda")
-    said = "gpu    kernels are unchecked on this Stand-in 1: `elmo-fast check --device cuda` takes about a minute"
-    assert check.reminder(device) == said
+    message = "gpu    kernels are unchecked on this Stand-in 1: `elmo-fast check --device cuda` takes about a minute"
+    assert check.reminder(device) == message
     assert check.reminder("cpu") is None
     check.remember(device, passed=True)
     assert check.reminder(device) is None
     gpu["driver"] = "2.0"
-    assert check.reminder(device) == said
+    assert check.reminder(device) == message
     gpu["driver"] = "1.0"
     assert check.reminder(device) is None
     check.remember(device, passed=False)
-    assert check.reminder(device) == said
+    assert check.reminder(device) == message
 
 
 def test_embed_and_pretrain_remind_of_the_check(monkeypatch, toy, text, tmp_path):
@@ -40,7 +40,7 @@ def test_embed_and_pretrain_remind_of_the_check(monkeypatch, toy, text, tmp_path
     assert main(["embed", text, str(tmp_path / "out.hdf5"), "--all", *model]) == 0
     assert main(["embed", text, str(tmp_path / "out"), "--all", "--shard", "0/1", *model]) == 0
 
-    def pretrain(*given, **how):
+    def pretrain(*arguments, **how):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("elmo_fast.pretrain.run.pretrain", pretrain)

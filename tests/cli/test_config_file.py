@@ -10,7 +10,7 @@ from tests.command_line import elmo_fast
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "wanted"),
+    ("name", "text", "expected"),
     [
         ("typo.yaml", "dim: 16\nporjection_dim: 8\n", "does not accept option 'porjection_dim'"),
         ("typo.json", '{"dim": 16,\n"seeed": 8}\n', "does not accept option 'seeed'"),
@@ -26,13 +26,13 @@ from tests.command_line import elmo_fast
         ("smal", None, "--config smal: neither a file nor a preset"),
     ],
 )
-def test_a_mistake_is_one_line(tmp_path, monkeypatch, name, text, wanted):
+def test_a_mistake_is_one_line(tmp_path, monkeypatch, name, text, expected):
     monkeypatch.chdir(tmp_path)
     if text is not None:
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     done = elmo_fast("pretrain", "--config", name)
     assert done.returncode == 2
-    assert wanted in done.stderr.splitlines()[0], done.stderr
+    assert expected in done.stderr.splitlines()[0], done.stderr
 
 
 # Words with which each command prints its configuration, different from the defaults.
@@ -86,10 +86,10 @@ def test_what_print_config_shows_is_the_same_run(tmp_path, monkeypatch, command)
     values = {name: value for name, value in yaml.safe_load(shown).items() if value is not None}
     (tmp_path / "shown.json").write_text(json.dumps(values))
     (tmp_path / "shown.toml").write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()))
-    wanted = parsed(command, *words)
+    expected = parsed(command, *words)
     for file in ("shown.yaml", "shown.json", "shown.toml"):
-        assert parsed(command, "--config", file) == wanted
-    assert parsed(command, *words, "--config", "shown.yaml") == wanted
+        assert parsed(command, "--config", file) == expected
+    assert parsed(command, *words, "--config", "shown.yaml") == expected
 
 
 def test_what_is_typed_wins_before_and_after_the_file_and_a_later_file_over_an_earlier_one(tmp_path, monkeypatch):
@@ -97,8 +97,8 @@ def test_what_is_typed_wins_before_and_after_the_file_and_a_later_file_over_an_e
     (tmp_path / "a.yaml").write_text("layers: all\nbatch_size: 3\ninput_file: x\n")
     (tmp_path / "b.yaml").write_text("batch_size: 4\n")
     for words in (["--top", "--config=a.yaml"], ["--config", "a.yaml", "--layers=top"]):
-        found = parsed("embed", "in", "out", *words, "--config", "b.yaml")
-        assert (found["layers"], found["batch_size"], found["input_file"]) == ("top", 4, "in")
+        actual = parsed("embed", "in", "out", *words, "--config", "b.yaml")
+        assert (actual["layers"], actual["batch_size"], actual["input_file"]) == ("top", 4, "in")
     assert parsed("embed", "in", "out", "--config", "a.yaml", "--average")["layers"] == "average"
 
 

@@ -41,14 +41,14 @@ def test_there_and_back_is_exact_with_softmax_and_vocabulary(pretrained, convert
     assert sorted(os.listdir(converted)) == ["options.json", "softmax.hdf5", "vocab.txt", "weights.hdf5"]
     state, options = load_checkpoint(pretrained)
     with h5py.File(converted / "softmax.hdf5") as softmax, h5py.File(converted / "weights.hdf5") as weights:
-        for ours, name in (("weight", "W"), ("bias", "b")):
+        for actual, name in (("weight", "W"), ("bias", "b")):
             assert softmax[f"softmax/{name}"].dtype == np.float32
-            np.testing.assert_array_equal(softmax[f"softmax/{name}"][()], state[f"softmax.{ours}"].numpy())
+            np.testing.assert_array_equal(softmax[f"softmax/{name}"][()], state[f"softmax.{actual}"].numpy())
         assert "softmax" not in weights
     assert json.loads((converted / "options.json").read_text())["char_cnn"]["n_characters"] == 262
-    told = ran("convert", "--model", converted, "--to", "safetensors", "--outdir", tmp_path / "back").stdout
-    assert "config.json, model.safetensors, manifest.json, vocab.txt | read back, weights and vectors of" in told
-    assert told.endswith("sample text differ by at most 0\n")
+    output = ran("convert", "--model", converted, "--to", "safetensors", "--outdir", tmp_path / "back").stdout
+    assert "config.json, model.safetensors, manifest.json, vocab.txt | read back, weights and vectors of" in output
+    assert output.endswith("sample text differ by at most 0\n")
     for folder in (converted, tmp_path / "back"):
         again, options_again = load_checkpoint(folder)
         assert again.keys() == state.keys()
@@ -101,8 +101,8 @@ def test_a_model_of_lexicons_goes_to_our_format_and_not_to_bilm_tfs(tmp_path):
     archive = shutil.make_archive(str(tmp_path / "144"), "zip", folder)
     for model in (str(folder), archive):
         out = tmp_path / f"own of {os.path.basename(model)}"
-        told = ran("convert", "--model", model, "--to", "safetensors", "--out_dir", out).stdout
-        assert "read back, weights and vectors of sample text differ by at most 0\n" in told
+        output = ran("convert", "--model", model, "--to", "safetensors", "--out_dir", out).stdout
+        assert "read back, weights and vectors of sample text differ by at most 0\n" in output
     done = elmo_fast("convert", "--model", folder, "--to", "hdf5", "--out_dir", tmp_path / "hdf5")
     refused(done, "bilm-tf's format cannot store this model: its characters and words")
     assert not (tmp_path / "hdf5").exists()
@@ -119,5 +119,5 @@ def test_models_without_a_softmax_and_of_word_ids_are_converted(toy, tmp_path):
     ran("convert", *pair(toy), "--to", "hdf5", "--outdir", tmp_path / "plain")
     assert sorted(os.listdir(tmp_path / "plain")) == ["options.json", "weights.hdf5"]
     words = make_weights(tmp_path / "words", words=11)
-    told = ran("convert", *pair(words), "--to", "safetensors", "--outdir", tmp_path / "own").stdout
-    assert "differ by at most 0" in told
+    output = ran("convert", *pair(words), "--to", "safetensors", "--outdir", tmp_path / "own").stdout
+    assert "differ by at most 0" in output

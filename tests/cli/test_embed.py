@@ -66,13 +66,13 @@ def test_flat_formats_hold_all_tokens_and_offsets(text, toy, tmp_path, name, wor
     assert embeddings.dtype == dtype
     assert offsets.tolist() == np.cumsum([0, *map(len, TOKENS)]).tolist()
     for i, vectors in enumerate(expected(toy, batch_size=2, stateful="--stateful" in words)):
-        wanted = KINDS[words[0]](vectors).astype(dtype)
-        wanted = wanted.swapaxes(0, 1) if words[0] == "--all" else wanted[:, None]
-        found = embeddings[offsets[i] : offsets[i + 1]]
+        reference = KINDS[words[0]](vectors).astype(dtype)
+        reference = reference.swapaxes(0, 1) if words[0] == "--all" else reference[:, None]
+        actual = embeddings[offsets[i] : offsets[i + 1]]
         if "--stateful" not in words:  # other batches, other widths of padding
-            np.testing.assert_allclose(found, wanted, atol=1e-6)
+            np.testing.assert_allclose(actual, reference, atol=1e-6)
         else:
-            np.testing.assert_array_equal(found, wanted)
+            np.testing.assert_array_equal(actual, reference)
 
 
 @pytest.mark.filterwarnings("always:.* blank line")
@@ -82,12 +82,12 @@ def test_blank_lines_are_skipped_and_keep_their_numbers(toy, tmp_path, name, wor
     """The other sentences have the vectors that they have without blank lines."""
     lines = ["", "The cat sat .", "", "  ", "A dog", "The cat sat .", ""]
     there = [index for index, line in enumerate(lines) if line.strip()]
-    files, said = [], ""
+    files, messages = [], ""
     for kind, kept in (("blank", lines), ("plain", [lines[index] for index in there])):
         (tmp_path / kind).write_text("".join(f"{line}\n" for line in kept))
         files.append(tmp_path / f"{kind}-out")
-        said += ran("embed", tmp_path / kind, files[-1], *pair(toy), "-q", *words, "--format", name).stderr
-    assert said.count("blank: 4 blank lines (line 1, 3, 4, 7)") == 1
+        messages += ran("embed", tmp_path / kind, files[-1], *pair(toy), "-q", *words, "--format", name).stderr
+    assert messages.count("blank: 4 blank lines (line 1, 3, 4, 7)") == 1
     if name != "hdf5":
         (vectors, offsets), (plain, _) = (flat(file, name) for file in files)
         np.testing.assert_allclose(vectors, plain, atol=0 if "--stateful" in words else 1e-6)
@@ -202,9 +202,9 @@ def test_fasta_records_are_named_and_parquet_rows_are_lines(text, toy, tmp_path)
 
 def test_progress_lines_tell_rate_and_time_left(text, toy, tmp_path):
     words = ["embed", text, tmp_path / "out", "--top", *pair(toy)]
-    said = ran(*words, "--file-friendly-logging", "--vocab-path", "ignored").stderr
-    for told in ("of 22.0 tokens (100%)", "tok/s", "00:00 left", "6 sentences, 22 tokens"):
-        assert told in said
+    output = ran(*words, "--file-friendly-logging", "--vocab-path", "ignored").stderr
+    for message in ("of 22.0 tokens (100%)", "tok/s", "00:00 left", "6 sentences, 22 tokens"):
+        assert message in output
 
 
 @pytest.mark.filterwarnings("always:.*blank line")
@@ -217,20 +217,20 @@ def test_one_vector_per_line(toy, tmp_path, ending, kind):
     out = embed(text, tmp_path / f"out.{ending}", toy, kind, "--pool", "mean")
     if ending == "hdf5":
         with h5py.File(out) as file:
-            found, names = file["embeddings"][()], json.loads(file["sentence_to_index"][0])
+            actual, names = file["embeddings"][()], json.loads(file["sentence_to_index"][0])
         assert names == {"The cat": "0", "a b c": "4", "sat": "5"}
     elif ending == "parquet":
         table = pytest.importorskip("pyarrow.parquet").read_table(out)
-        found = np.array(table["embedding"].to_pylist(), np.float32)
+        actual = np.array(table["embedding"].to_pylist(), np.float32)
         assert table["sentence"].to_pylist() == text.read_text().splitlines()
     else:
-        found = (np.load if ending == "npz" else load_file)(out)["embeddings"]
+        actual = (np.load if ending == "npz" else load_file)(out)["embeddings"]
     embedder = ElmoEmbedder(*toy, stateful=False)
     lines = [line.split() for line in text.read_text().splitlines()]
-    wanted = [
-        KINDS[kind](embedder.embed_sentence(line)).mean(-2) if line else np.zeros_like(found[0]) for line in lines
+    reference = [
+        KINDS[kind](embedder.embed_sentence(line)).mean(-2) if line else np.zeros_like(actual[0]) for line in lines
     ]
-    np.testing.assert_allclose(found, np.stack(wanted), atol=2e-6)
+    np.testing.assert_allclose(actual, np.stack(reference), atol=2e-6)
 
 
 def test_a_parquet_file_has_a_row_for_each_line(text, toy, tmp_path):
@@ -250,7 +250,7 @@ def test_pooling_is_refused_in_parts(text, toy, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("there", "words", "wanted"),
+    ("there", "words", "device"),
     [
         (True, [], "cuda"),
         (False, [], "cpu"),
@@ -259,7 +259,7 @@ def test_pooling_is_refused_in_parts(text, toy, tmp_path):
         (False, ["--cuda_device", "1"], "cuda:1"),
     ],
 )
-def test_a_gpu_is_taken_if_there_is_one_and_that_is_said(monkeypatch, capsys, there, words, wanted):
+def test_a_gpu_is_taken_if_there_is_one_and_that_is_said(monkeypatch, capsys, there, words, device):
     seen = []
     monkeypatch.setattr("torch.cuda.is_available", lambda: there)
     monkeypatch.setattr(
@@ -267,5 +267,5 @@ def test_a_gpu_is_taken_if_there_is_one_and_that_is_said(monkeypatch, capsys, th
     )
     with pytest.raises(ZeroDivisionError):
         main(["embed", "in.txt", "out.hdf5", *words])
-    assert seen == [wanted]
-    assert ("as torch sees a GPU; --device cpu" in capsys.readouterr().err) == (wanted == "cuda")
+    assert seen == [device]
+    assert ("as torch sees a GPU; --device cpu" in capsys.readouterr().err) == (device == "cuda")

@@ -50,12 +50,12 @@ def table(path):
 
 def test_one_row_per_sentence_with_line_words_losses_and_perplexities(model, text, tmp_path):
     words = ["eval", "--model", model, "--test_prefix", text, "--batch_size", 2, "--unroll_steps", 3]
-    told = ran(*words, "--per_sentence", tmp_path / "out.tsv", "--output_file", tmp_path / "out").stdout
+    output = ran(*words, "--per_sentence", tmp_path / "out.tsv", "--output_file", tmp_path / "out").stdout
     corpus = read_corpus(text, Vocabulary(WORDS))
-    wanted = evaluate(LanguageModel.from_pretrained(model), corpus, batch_size=2, unroll_steps=3, per_sentence=True)
+    expected = evaluate(LanguageModel.from_pretrained(model), corpus, batch_size=2, unroll_steps=3, per_sentence=True)
     rows = table(tmp_path / "out.tsv")
     assert [row[:2] for row in rows] == [[line, count] for line, count in zip(LINES, (4, 1, 6), strict=True)]
-    for row, (forward, backward) in zip(rows, wanted.sentences.T, strict=True):
+    for row, (forward, backward) in zip(rows, expected.sentences.T, strict=True):
         means = [loss / (row[1] + 1) for loss in (forward, backward, (forward + backward) / 2)]
         np.testing.assert_allclose(row[2:], [forward, backward, *map(math.exp, means)], rtol=1e-7)
     figures = json.loads((tmp_path / "out").read_text())
@@ -63,7 +63,7 @@ def test_one_row_per_sentence_with_line_words_losses_and_perplexities(model, tex
     assert figures["loss_forward"] == pytest.approx(sum(row[2] for row in rows) / 14, rel=1e-6)
     assert figures["loss_backward"] == pytest.approx(sum(row[3] for row in rows) / 14, rel=1e-6)
     assert figures["out_of_vocabulary"] == pytest.approx(2 / 11)
-    assert f"perplexity {wanted}; 18.2% of them are outside the vocabulary" in told
+    assert f"perplexity {expected}; 18.2% of them are outside the vocabulary" in output
 
 
 def test_a_prepared_corpus_and_the_standard_input_give_the_same_figures(model, text, tmp_path, monkeypatch):
@@ -85,9 +85,9 @@ def test_a_prepared_corpus_and_the_standard_input_give_the_same_figures(model, t
 def test_progress_comes_as_lines_for_a_log(model, text, monkeypatch):
     monkeypatch.setattr(_common.Progress, "between_lines", 0.0)
     words = ["eval", "--model", model, "--test_prefix", text, "--batch_size", 1, "--unroll_steps", 7]
-    said = ran(*words, "--file-friendly-logging").stderr
-    assert "7.00 of 14.0 tokens (50%)" in said
-    assert "14.0 of 14.0 tokens (100%)" in said
+    output = ran(*words, "--file-friendly-logging").stderr
+    assert "7.00 of 14.0 tokens (50%)" in output
+    assert "14.0 of 14.0 tokens (100%)" in output
     assert ran(*words, "--file-friendly-logging", "-q").stderr == ""
 
 

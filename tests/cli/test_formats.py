@@ -127,11 +127,11 @@ def test_every_command_takes_every_format(here, command, kind):
     before = set(here.iterdir())
     named, called = FORMATS[kind]
     done = run(command, named)
-    told = refusal(command, kind)
-    assert done.returncode == (0 if told is None else 2), done.stderr
-    if told is not None:
+    message = refusal(command, kind)
+    assert done.returncode == (0 if message is None else 2), done.stderr
+    if message is not None:
         assert len(done.stderr.splitlines()) == 1
-        assert told in done.stderr
+        assert message in done.stderr
         assert set(here.iterdir()) == before
     if command == "upload":
         done = elmo_fast("info", "--model", fetch("me/elmo"), *named[2:])
@@ -144,10 +144,13 @@ def test_every_command_takes_every_format(here, command, kind):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_archive_of_several_elmos_asks_for_a_prefix_and_a_wrong_one_lists_them(here, command):
     before = set(here.iterdir())
-    for more, told in (([], "choose one with prefix= or --prefix"), (["--prefix", "x"], "found biLMs at ['text_field")):
+    for more, message in (
+        ([], "choose one with prefix= or --prefix"),
+        (["--prefix", "x"], "found biLMs at ['text_field"),
+    ):
         done = run(command, [*FORMATS["task"][0][:2], *more])
         assert done.returncode == 2
-        assert told in done.stderr
+        assert message in done.stderr
         assert len(done.stderr.splitlines()) == 1
     assert set(here.iterdir()) == before
 
@@ -182,12 +185,12 @@ def test_what_is_no_model_is_one_sentence_that_names_it(here, command, model):
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     option = NAMED_BY.get(command, "--model")
-    told = (
+    messages = (
         "{option} {model}: ",
         "{option} must be the folder or the archive of a model",
         "model: there is no {model!r}",
     )
-    assert any(f"error: {each.format(option=option, model=model)}" in done.stderr for each in told)
+    assert any(f"error: {each.format(option=option, model=model)}" in done.stderr for each in messages)
     assert set(here.iterdir()) == before
 
 
@@ -197,9 +200,9 @@ def test_the_vocabulary_of_an_nlpl_archive_is_read_and_unpacked(here):
 
 
 def test_a_model_of_the_hub_has_its_options_from_the_folder_fta(here):
-    wanted, options = load_checkpoint("model.tar.gz", prefix=f"{PREFIX}_elmo_lstm.")
-    found, fetched = load_checkpoint("hub", prefix=f"{PREFIX}_elmo_lstm.")
+    expected, options = load_checkpoint("model.tar.gz", prefix=f"{PREFIX}_elmo_lstm.")
+    actual, fetched = load_checkpoint("hub", prefix=f"{PREFIX}_elmo_lstm.")
     assert fetched == options == read_options("seqvec/options.json")
-    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
     assert not json.loads((here / "hub" / "config.json").read_text()).keys() - {"model", "trainer"}
     assert not (here / "hub" / "vocabulary").exists()

@@ -24,11 +24,11 @@ def helps(parser):
 
 def test_no_sentence_has_types_or_null_defaults(every):
     for name, parser in every.items():
-        for option, told in helps(parser).items():
-            assert "(type:" not in told, (name, option)
-            assert "Literal[" not in told, (name, option)
-            assert not told.endswith((".", "default: null)", "default: False)")), (name, option, told)
-            assert told[0].islower() or told.split()[0] in NAMES or not told[0].isalpha(), (name, option, told)
+        for option, text in helps(parser).items():
+            assert "(type:" not in text, (name, option)
+            assert "Literal[" not in text, (name, option)
+            assert not text.endswith((".", "default: null)", "default: False)")), (name, option, text)
+            assert text[0].islower() or text.split()[0] in NAMES or not text[0].isalpha(), (name, option, text)
 
 
 def test_a_default_of_zero_and_what_is_required_are_shown(every):
@@ -41,13 +41,13 @@ def test_the_common_options_have_one_sentence_each(every):
     """Less the default, which may differ."""
     common = ["--model", "--options_file", "--weight_file", "--prefix", "--file_friendly_logging"]
     common += ["--threads", "--device"]
-    told = collections.defaultdict(set)
+    sentences = collections.defaultdict(set)
     for name, parser in every.items():
         own = name.partition(" ")[0] in ("report", "task")  # whose model is a setting of its own
         for option, sentence in helps(parser).items():
             if option in common and not own:
-                told[option].add(sentence.partition(" (default: ")[0])
-    assert {option: len(each) for option, each in told.items()} == dict.fromkeys(common, 1)
+                sentences[option].add(sentence.partition(" (default: ")[0])
+    assert {option: len(each) for option, each in sentences.items()} == dict.fromkeys(common, 1)
 
 
 def test_the_shell_completes_commands_and_options(tmp_path, capsys):
@@ -57,11 +57,11 @@ def test_the_shell_completes_commands_and_options(tmp_path, capsys):
     assert not stop.value.code
     (tmp_path / "completion").write_text(capsys.readouterr().out)
     complete = 'source completion; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_elmo_fast; echo "${COMPREPLY[@]}"'
-    for words, wanted in (
+    for words, expected in (
         (["emb"], "embed"),
         (["embed", "--poo"], "--pool"),
         (["plot", "senses", "--match"], "--match_case"),
     ):
         command = ["bash", "-c", complete, "bash", "elmo-fast", *words]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
-        assert done.stdout.split() == [wanted], done.stderr
+        assert done.stdout.split() == [expected], done.stderr

@@ -51,13 +51,13 @@ def page(hub):
 
 
 def test_only_the_model_its_vocabulary_and_a_page_go_out(hub, run):
-    told = ran("upload", run, "me/elmo", "--licence", "cc-by-4.0").stdout
-    assert told == "https://hub.test/me/elmo: config.json, model.safetensors, manifest.json, vocab.txt, README.md\n"
-    found = hub.repos["me/elmo"]
-    assert sorted(found) == PARTS
-    assert all(found[name] == (run / name).read_bytes() for name in PARTS[1:])
-    assert not any(b"secret" in content for content in found.values())
-    assert str(run.parent).encode() not in b"".join(found.values())  # no path of this machine
+    output = ran("upload", run, "me/elmo", "--licence", "cc-by-4.0").stdout
+    assert output == "https://hub.test/me/elmo: config.json, model.safetensors, manifest.json, vocab.txt, README.md\n"
+    actual = hub.repos["me/elmo"]
+    assert sorted(actual) == PARTS
+    assert all(actual[name] == (run / name).read_bytes() for name in PARTS[1:])
+    assert not any(b"secret" in content for content in actual.values())
+    assert str(run.parent).encode() not in b"".join(actual.values())  # no path of this machine
 
 
 def test_what_was_uploaded_is_downloaded_and_used(hub, run, tmp_path):

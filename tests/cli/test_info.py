@@ -12,8 +12,8 @@ needs_extension = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_N
 
 
 def test_info_tells_every_op_and_precision():
-    told = ran("info").stdout
-    assert [name for name in [*op_names(), *PRECISIONS, "torch ", "CPU: "] if name not in told] == []
+    output = ran("info").stdout
+    assert [name for name in [*op_names(), *PRECISIONS, "torch ", "CPU: "] if name not in output] == []
 
 
 def test_info_tells_an_arm_cpu_what_it_has(monkeypatch, tmp_path):
@@ -26,30 +26,30 @@ def test_info_tells_an_arm_cpu_what_it_has(monkeypatch, tmp_path):
 def test_info_tells_what_a_model_is(toy, tmp_path):
     """Of any format, read and checked as a whole; a damaged one is refused."""
     model = ["--model", write_model(tmp_path / "lexicons", encoder="lstm")]
-    for words, wanted in (
+    for words, expected in (
         (pair(toy), ["characters: vectors of", "clips: cell 3"]),
         (model, ["lexicons: 13 characters and 8 words", "reads both directions", "clips: cell none"]),
     ):
-        told = ran("info", *words).stdout
-        assert [each for each in wanted if each not in told] == []
+        output = ran("info", *words).stdout
+        assert [each for each in expected if each not in output] == []
     (model[1] / "encoder.pkl").write_bytes(b"")
     refused(elmo_fast("info", *model), "encoder.pkl: not a torch.save file, or damaged")
 
 
 @needs_extension
-@pytest.mark.parametrize(("built", "wanted"), [(True, "in it"), (False, "none: nvcc was away")])
-def test_info_tells_whether_there_are_cuda_kernels(monkeypatch, built, wanted):
+@pytest.mark.parametrize(("built", "expected"), [(True, "in it"), (False, "none: nvcc was away")])
+def test_info_tells_whether_there_are_cuda_kernels(monkeypatch, built, expected):
     """That the extension holds them, or in one sentence why not."""
     monkeypatch.setattr(_native.C, "has_cuda", built)
     monkeypatch.setattr(_native.C, "why_no_cuda", None if built else "nvcc was away")
-    assert f"CUDA C++ kernels: {wanted}" in ran("info").stdout
+    assert f"CUDA C++ kernels: {expected}" in ran("info").stdout
 
 
 def test_info_says_why_the_extension_is_missing(monkeypatch):
     """Once, above the ops, each of which says that there is none."""
     monkeypatch.setattr(_native, "C", None)
     monkeypatch.setattr(_native, "WHY_NOT", "no compiler was found")
-    told = ran("info").stdout
-    assert "C++ extension: no: no compiler was found" in told
-    assert told.count("no compiler was found") == 1
-    assert told.count("reference (not native: no C++ extension)\n") >= 14
+    output = ran("info").stdout
+    assert "C++ extension: no: no compiler was found" in output
+    assert output.count("no compiler was found") == 1
+    assert output.count("reference (not native: no C++ extension)\n") >= 14

@@ -44,10 +44,10 @@ def raising(error):
 
 def test_help_and_version():
     """`elmo-fast` alone prints the help too, and ends with status 2."""
-    told = elmo_fast("--help")
-    assert (told.returncode, elmo_fast("help").stdout) == (0, told.stdout)
+    help_page = elmo_fast("--help")
+    assert (help_page.returncode, elmo_fast("help").stdout) == (0, help_page.stdout)
     for name in [*(name for name in entry.COMMANDS if " " not in name), *entry.ALIASES]:
-        assert name in told.stdout
+        assert name in help_page.stdout
     assert (elmo_fast().returncode, "cache-vocab" in elmo_fast().stdout) == (2, True)
     assert elmo_fast("help", "embed").stdout == elmo_fast("embed", "--help").stdout
     assert elmo_fast("--version").stdout.startswith("elmo-fast ")
@@ -100,7 +100,7 @@ ABSENT = FileNotFoundError(errno.ENOENT, "No such file", "a")
 
 
 @pytest.mark.parametrize(
-    ("words", "error", "told"),
+    ("words", "error", "message"),
     [
         ("", ElmoFastError("wanted this, got that"), "error: wanted this, got that"),
         ("", OSError(errno.ENOSPC, "No space left", "out.hdf5"), "error: No space left: 'out.hdf5'"),
@@ -112,11 +112,11 @@ ABSENT = FileNotFoundError(errno.ENOENT, "No such file", "a")
         ("", KeyboardInterrupt(), "interrupted"),
     ],
 )
-def test_an_error_of_the_user_is_one_line_that_names_the_argument(command, words, error, told):
+def test_an_error_of_the_user_is_one_line_that_names_the_argument(command, words, error, message):
     command(raising(error))
     done = elmo_fast("probe", *words.split())
-    assert done.stderr.lstrip() == f"elmo-fast probe: {told}\n"
-    assert done.returncode == (130 if told == "interrupted" else 2)
+    assert done.stderr.lstrip() == f"elmo-fast probe: {message}\n"
+    assert done.returncode == (130 if message == "interrupted" else 2)
 
 
 def test_programming_errors_keep_their_traceback(command):
@@ -127,10 +127,10 @@ def test_programming_errors_keep_their_traceback(command):
 
 def test_help_lists_no_option_that_does_nothing():
     for words in ("merge", "convert", "download", "upload", "vocab", "prepare", "plot layers", "report"):
-        told = elmo_fast(*words.split(), "--help").stdout
-        assert "--quiet" in told
-        assert "--device" not in told
-        assert "--seed " not in told
+        output = elmo_fast(*words.split(), "--help").stdout
+        assert "--quiet" in output
+        assert "--device" not in output
+        assert "--seed " not in output
 
 
 def test_warnings_are_one_line(command):
@@ -144,7 +144,7 @@ def test_warnings_are_one_line(command):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("embde", "elmo-fast: error: "),
         ("embde", "'embed'"),
@@ -154,10 +154,10 @@ def test_warnings_are_one_line(command):
         ("static trian", "invalid choice: 'trian' (choose from 'train'"),
     ],
 )
-def test_what_the_parser_refuses_is_one_line_that_names_option_and_choices(words, told):
+def test_what_the_parser_refuses_is_one_line_that_names_option_and_choices(words, message):
     done = elmo_fast(*words.split())
     first, second = done.stderr.splitlines()
-    assert (done.returncode, told in first) == (2, True), first
+    assert (done.returncode, message in first) == (2, True), first
     assert second.endswith("--help lists the options")
 
 

@@ -36,16 +36,16 @@ def run(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_killed_run_is_its_newest_checkpoint_and_that_is_said(run, command):
-    said = ran(*COMMANDS[command].split(), "--model", run).stderr
-    assert "model  run/checkpoints/step-0001000, the newest checkpoint of an unfinished run\n" in said
+    output = ran(*COMMANDS[command].split(), "--model", run).stderr
+    assert "model  run/checkpoints/step-0001000, the newest checkpoint of an unfinished run\n" in output
     assert os.path.exists("out/vocab.txt") == (command == "convert")
 
 
 def test_the_vectors_are_those_of_the_newest_checkpoint(run):
     assert ran("embed", "in.txt", "out", "--top", "--model", run, "--format", "hdf5-flat", "-q").stderr == ""
-    wanted = ElmoEmbedder("run/checkpoints/step-0001000", None).embed_sentence(["the", "cat", "sat"])[-1]
+    expected = ElmoEmbedder("run/checkpoints/step-0001000", None).embed_sentence(["the", "cat", "sat"])[-1]
     with h5py.File("out") as file:
-        np.testing.assert_array_equal(file["embeddings"][:, 0], wanted)
+        np.testing.assert_array_equal(file["embeddings"][:, 0], expected)
         assert file.attrs["model"] == "run/checkpoints/step-0001000"
 
 

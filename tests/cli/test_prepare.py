@@ -37,12 +37,12 @@ def prepared(*words, out="out", text="texts"):
 
 
 def test_prepare_tells_what_there_is_and_what_comes_next(texts):
-    said = prepared("--min-count", 2)
-    assert "text   7 words, 3 sentences; 7 distinct words" in said
-    assert "vocab  5 words, which are 71.43% of the text" in said
+    output = prepared("--min-count", 2)
+    assert "text   7 words, 3 sentences; 7 distinct words" in output
+    assert "vocab  5 words, which are 71.43% of the text" in output
     print_of = open_corpus("out").fingerprint[:16]
-    assert re.search(rf"done   out written in \d+s; [\d.]+ KiB, shards: 1, fingerprint: {print_of}", said)
-    assert "elmo-fast pretrain --config small --train_prefix out --save_dir run" in said
+    assert re.search(rf"done   out written in \d+s; [\d.]+ KiB, shards: 1, fingerprint: {print_of}", output)
+    assert "elmo-fast pretrain --config small --train_prefix out --save_dir run" in output
     assert "existed already, unchanged" in prepared("--min-count", 2)
     assert prepared("--min-count", 2, "-q") == ""
 
@@ -65,8 +65,8 @@ def test_one_default_decides_which_words_are_rare_and_what_is_left_out_is_said_f
     line = "vocab  the softmax has 4 words (min_count 3); 1 of 2 distinct words, 40.0% of the text, are left out and"
     python = []
     again = prepare("in.txt", "again", processes=1, report=python.append).vocabulary.words
-    for said in (ran("vocab", "--train-prefix", "in.txt", "--vocab-file", "v").stderr, prepared(text="in.txt")):
-        assert [each.startswith(line) for each in said.splitlines()].count(True) == 1
+    for output in (ran("vocab", "--train-prefix", "in.txt", "--vocab-file", "v").stderr, prepared(text="in.txt")):
+        assert [each.startswith(line) for each in output.splitlines()].count(True) == 1
     assert python[-1].startswith(line)
     words = open_corpus("out").vocabulary.words
     assert pathlib.Path("v").read_text().split() == words == again == ["<S>", "</S>", "<UNK>", "a"]
@@ -87,9 +87,9 @@ def test_numbers_and_identifiers_are_advised_to_be_replaced_where_most_words_occ
 def test_a_mark_of_unknown_words_in_the_text_is_hinted_at(texts):
     """By vocab, by prepare, and in the lines that open a run."""
     pathlib.Path("in.txt").write_text("the <unk> sat\n<unk> the the\n")
-    said = [ran("vocab", "--train-prefix", "in.txt", "--vocab-file", "v", "--min-count", 1).stderr]
-    said += [prepared("--min-count", 1, text="in.txt"), "\n".join(describe_corpus(open_corpus("out")))]
-    assert [lines.count("HINT   the text contains <unk> 2 times (33.3%)") for lines in said] == [1, 1, 1]
+    outputs = [ran("vocab", "--train-prefix", "in.txt", "--vocab-file", "v", "--min-count", 1).stderr]
+    outputs += [prepared("--min-count", 1, text="in.txt"), "\n".join(describe_corpus(open_corpus("out")))]
+    assert [output.count("HINT   the text contains <unk> 2 times (33.3%)") for output in outputs] == [1, 1, 1]
 
 
 def test_prepare_reads_the_standard_input(tmp_path):
@@ -225,6 +225,6 @@ def test_the_bar_shows_bytes_words_and_time(monkeypatch, capsys, quiet):
     with Progress(argparse.Namespace(quiet=quiet), unit="B") as progress:
         progress.read(500_000, 2_000_000, 100_000)
         progress.read(2_000_000, 2_000_000, 400_000)
-    said = capsys.readouterr().err
-    assert ("2.00M/2.00M" in said, "words/s" in said) == (not quiet, not quiet)
+    output = capsys.readouterr().err
+    assert ("2.00M/2.00M" in output, "words/s" in output) == (not quiet, not quiet)
     assert progress.done == 2_000_000

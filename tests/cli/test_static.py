@@ -44,14 +44,14 @@ def test_neighbours(vectors):
     assert together.splitlines() == lines
     unit = vectors.matrix / np.linalg.norm(vectors.matrix, axis=1, keepdims=True)
     with open("n.json") as file:
-        found = json.load(file)
+        actual = json.load(file)
     for start, word in ((0, "rome"), (4, "dog")):
         cosines = unit @ unit[vectors.index[word]]
-        wanted = [row for row in np.argsort(-cosines) if vectors.words[row] != word][:3]
+        expected = [row for row in np.argsort(-cosines) if vectors.words[row] != word][:3]
         _, near, names = zip(*(line.split() for line in lines[start + 1 : start + 4]), strict=True)
         assert lines[start] == word
-        assert list(names) == [item["word"] for item in found[word]] == [vectors.words[row] for row in wanted]
-        assert list(map(float, near)) == pytest.approx(cosines[wanted], abs=1e-4)
+        assert list(names) == [item["word"] for item in actual[word]] == [vectors.words[row] for row in expected]
+        assert list(map(float, near)) == pytest.approx(cosines[expected], abs=1e-4)
     refused(elmo_fast(*words, "berlin"), "'berlin' has no vector; 'Berlin' has one")
     refused(elmo_fast(*words, " "), "give --words, as --words king night, or --analogy")
 
@@ -59,8 +59,8 @@ def test_neighbours(vectors):
 def test_a_word_with_a_blank_in_it_is_one_word(tmp_path):
     """The own format holds such words; parted where the file has no such word."""
     save_vectors(Vectors(["New York", "Rome", "New"], np.eye(3, dtype=np.float32)), tmp_path / "v.safetensors")
-    told = ran("static", "neighbours", tmp_path / "v.safetensors", "-q", "--words", "New York", "New Rome").stdout
-    assert [line for line in told.splitlines() if line[0] != " "] == ["New York", "New", "Rome"]
+    output = ran("static", "neighbours", tmp_path / "v.safetensors", "-q", "--words", "New York", "New Rome").stdout
+    assert [line for line in output.splitlines() if line[0] != " "] == ["New York", "New", "Rome"]
 
 
 def test_an_analogy(tmp_path):
@@ -75,8 +75,8 @@ def test_an_analogy(tmp_path):
     lines = ran(*asked, "--analogy", "- - king", "--words", "man").stdout.splitlines()
     assert [line.split()[-1] for line in lines] == ["man", "-", "king", "man"]
     for wrong in ("king man", "king -", "king - man woman"):
-        told = f"with + or - between them, separated by spaces, such as king - man + woman; got '{wrong}'"
-        refused(elmo_fast(*asked, "--analogy", wrong), told)
+        message = f"with + or - between them, separated by spaces, such as king - man + woman; got '{wrong}'"
+        refused(elmo_fast(*asked, "--analogy", wrong), message)
 
 
 def test_eval_of_own_sets(vectors, tmp_path):
@@ -85,21 +85,21 @@ def test_eval_of_own_sets(vectors, tmp_path):
     questions.write_text(": capitals\nROME italy paris france\nrome italy oslo norway\n")
     pairs.write_text("rome\tparis\t8\ncat\tdog\t7\ncat\tRome\t1\ncat\tcow\t6\n")
     words = ["static", "eval", "v.txt", "--analogies", questions, "--pairs", pairs, "-q", "--results", "r.json"]
-    told = ran(*words).stdout
-    wanted = evaluate_similarity(vectors, pairs)
-    assert f"p.tsv       {wanted.pearson:8.4f}  {wanted.spearman:8.4f}     75.0%  3 / 4" in told
-    assert "capitals" in told
-    assert "/ 1 / 2" in told
+    output = ran(*words).stdout
+    expected = evaluate_similarity(vectors, pairs)
+    assert f"p.tsv       {expected.pearson:8.4f}  {expected.spearman:8.4f}     75.0%  3 / 4" in output
+    assert "capitals" in output
+    assert "/ 1 / 2" in output
     assert json.loads((tmp_path / "r.json").read_text()) == {
         "vectors": "v.txt",
         "words": 7,
         "dimension": 4,
-        "similarity": {"p.tsv": wanted.as_dict()},
+        "similarity": {"p.tsv": expected.as_dict()},
         "analogies": evaluate_analogies(vectors, questions).as_dict(),
     }
     ran(*words, "--case_insensitive", "false", "--unknown_as_wrong", "true")
-    found = json.loads((tmp_path / "r.json").read_text())
-    assert (found["similarity"]["p.tsv"]["compared"], found["analogies"]["total"]["asked"]) == (4, 2)
+    actual = json.loads((tmp_path / "r.json").read_text())
+    assert (actual["similarity"]["p.tsv"]["compared"], actual["analogies"]["total"]["asked"]) == (4, 2)
 
 
 @needs_gensim
@@ -115,12 +115,16 @@ def test_train_then_eval_with_the_bundled_sets(tmp_path, monkeypatch):
         ("glove", [], "entries/s, loss 0."),
     ):
         words = ["static", "train", "--train_prefix", "text.txt", "--algo", algo, *more, "--dimension", 6]
-        said = ran(*words, "--epochs", 2, "--output", f"{algo}.bin", "--results", "r.json").stderr
-        assert "pass 2 of 2: " in said
-        assert told in said
-        found = json.loads((tmp_path / "r.json").read_text())
-        assert (found["words"], found["algo"], found["settings"].get("objective")) == (10, algo, (more or [None])[-1])
-        assert len(found["passes"]) == found["settings"]["epochs"] == 2
+        printed = ran(*words, "--epochs", 2, "--output", f"{algo}.bin", "--results", "r.json").stderr
+        assert "pass 2 of 2: " in printed
+        assert told in printed
+        actual = json.loads((tmp_path / "r.json").read_text())
+        assert (actual["words"], actual["algo"], actual["settings"].get("objective")) == (
+            10,
+            algo,
+            (more or [None])[-1],
+        )
+        assert len(actual["passes"]) == actual["settings"]["epochs"] == 2
         assert load_vectors(f"{algo}.bin").matrix.shape == (10, 6)
     told = ran("static", "eval", "glove.bin", "-q").stdout
     for name in ("wordsim353.tsv", "simlex999.txt", "capital-common-countries", "semantic", "syntactic", "total"):
@@ -146,15 +150,15 @@ def test_export_of_a_vocabulary_and_of_a_text(toy, text, tmp_path):
     model = ["static", "export", *pair(toy), "-q", "--output", output]
     (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\ncat\ndog\n")
     ran(*model, "--vocab_file", tmp_path / "vocab.txt")
-    embedder, found = ElmoEmbedder(*toy, stateful=False), load_vectors(output)
-    assert found.words == ["cat", "dog"]
-    np.testing.assert_allclose(np.tile(found.vector("cat"), 2), embedder.embed_sentence(["cat"])[0, 0], atol=1e-6)
+    embedder, actual = ElmoEmbedder(*toy, stateful=False), load_vectors(output)
+    assert actual.words == ["cat", "dog"]
+    np.testing.assert_allclose(np.tile(actual.vector("cat"), 2), embedder.embed_sentence(["cat"])[0, 0], atol=1e-6)
     places = [(s.split(), s.split().index("cat")) for s in SENTENCES if "cat" in s.split()]
     for layer, pick in (("top", lambda v: v[-1]), ("1", lambda v: v[1]), ("average", lambda v: v.mean(0))):
         ran(*model, "--corpus", text, "--layer", layer, "--min_count", 2)
-        found = load_vectors(output)
-        assert found.words == [".", "The", "cat", "sat"]
-        wanted = np.mean([pick(embedder.embed_sentence(s))[i] for s, i in places], axis=0)
-        np.testing.assert_allclose(found.vector("cat"), wanted, atol=2e-6)
+        actual = load_vectors(output)
+        assert actual.words == [".", "The", "cat", "sat"]
+        expected = np.mean([pick(embedder.embed_sentence(s))[i] for s, i in places], axis=0)
+        np.testing.assert_allclose(actual.vector("cat"), expected, atol=2e-6)
     refused(elmo_fast(*model), "give --vocab_file")
     refused(elmo_fast(*model, "--corpus", text, "--layer", 9), "layers must be")

@@ -76,12 +76,12 @@ def test_work_of_others_is_seen_and_own_work_is_not(monkeypatch):
     assert threads.busy_processors(ten_ago._replace(busy=since.busy)) == 0
 
 
-@pytest.mark.parametrize(("given", "used"), [([], 1), (["--threads", 2], 2)])
-def test_the_opening_line_says_how_many_and_why(machine, tmp_path, text, toy, given, used):
+@pytest.mark.parametrize(("arguments", "used"), [([], 1), (["--threads", 2], 2)])
+def test_the_opening_line_says_how_many_and_why(machine, tmp_path, text, toy, arguments, used):
     machine(2, 1.6)
-    said = ran("embed", text, tmp_path / "out", "--top", *pair(toy), *given).stderr
+    output = ran("embed", text, tmp_path / "out", "--top", *pair(toy), *arguments).stderr
     line = "cpu    threads: 1: other programs use 1.6 of 2 CPUs (--threads N sets the number)\n"
-    assert (line in said, torch.get_num_threads()) == (not given, used)
+    assert (line in output, torch.get_num_threads()) == (not arguments, used)
 
 
 def test_waiting_threads_sleep_where_that_can_still_be_chosen(monkeypatch):

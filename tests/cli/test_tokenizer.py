@@ -58,10 +58,10 @@ def test_eval_neighbours_and_plot_take_it_too(folder, tmp_path):
     run("eval", *model, "--test_prefix", text, "--per_sentence", tmp_path / "e.tsv", "-q")
     assert json.loads((tmp_path / "e.json").read_text())["out_of_vocabulary"] == 0
     assert (tmp_path / "e.tsv").read_text().splitlines()[1].split("\t")[1] == str(len(TOKENS))
-    found = run(
+    actual = run(
         "neighbours", *model, "--corpus", text, "--query", "at 11:59 took 3", "--index", 1, "--topn", 1, "-q"
     ).stdout
-    assert "at [<TIME>] took <NUM>" in found
+    assert "at [<TIME>] took <NUM>" in actual
 
 
 def test_a_different_one_than_that_of_a_prepared_corpus_is_an_error(folder, tmp_path):

@@ -115,9 +115,9 @@ def test_neighbours_are_those_of_a_plain_search(toy, text, layer):
             scored.append((-round(cosine, 3), i + 1, j))
     assert lines[0].startswith(f"A [cat] sat down .   layer {'2' if layer == 'top' else layer}")
     assert len(lines) == 6
-    found = [float(line.split()[1]) for line in lines[1:]]
-    assert found == sorted(found, reverse=True)
-    np.testing.assert_allclose(found, [-cosine for cosine, _, _ in sorted(scored)[:5]], atol=2e-3)
+    actual = [float(line.split()[1]) for line in lines[1:]]
+    assert actual == sorted(actual, reverse=True)
+    np.testing.assert_allclose(actual, [-cosine for cosine, _, _ in sorted(scored)[:5]], atol=2e-3)
     best = min(scored)[1]
     assert f"line {best}: " in lines[1]
     assert "[" in lines[1]

@@ -139,17 +139,17 @@ def test_from_params(files, kind):
         "weight_file": weight_file,
         "projection_dim": 20,
     }
-    given = kind(dict(values))
-    embedder = ElmoTokenEmbedder.from_params(vocab=None, params=given)
+    arguments = kind(dict(values))
+    embedder = ElmoTokenEmbedder.from_params(vocab=None, params=arguments)
     assert embedder.get_output_dim() == 20
     words = torch.zeros(1, 2, 50).long()
     words[0, :, :4] = torch.tensor([[6, 5, 4, 3], [3, 2, 1, 0]])
     assert embedder(words).shape == (1, 2, 20)
     assert embedder(words[:, :, None]).shape == (1, 2, 1, 20)
     if kind is dict:
-        assert given == values
+        assert arguments == values
     else:
-        assert not given.params
+        assert not arguments.params
     assert ElmoTokenEmbedder.from_params(kind(dict(values))).get_output_dim() == 20
     elmo = Elmo.from_params(
         kind({"options_file": options_file, "weight_file": weight_file}), num_output_representations=2

@@ -25,8 +25,8 @@ def test_the_outputs_are_the_layers_their_mix_and_its_mean(folder):
     with torch.no_grad():
         hub.mix.gamma.fill_(1.5)
         hub.mix.scalar_parameters[0].fill_(0.7)
-    found = hub(SENTENCES, as_dict=True)
-    assert {name: tuple(each.shape) for name, each in found.items()} == {
+    actual = hub(SENTENCES, as_dict=True)
+    assert {name: tuple(each.shape) for name, each in actual.items()} == {
         "word_emb": (3, 6, 8),
         "lstm_outputs1": (3, 6, 16),
         "lstm_outputs2": (3, 6, 16),
@@ -39,26 +39,26 @@ def test_the_outputs_are_the_layers_their_mix_and_its_mean(folder):
         layers = truth.embed([text.split()])[0]
         mixed = 1.5 * np.einsum("l,ltd->td", weights, layers)
         n = layers.shape[1]
-        wanted = {"word_emb": layers[0][:, :8], "lstm_outputs1": layers[1], "lstm_outputs2": layers[2], "elmo": mixed}
-        for name, values in wanted.items():
-            np.testing.assert_allclose(found[name][row, :n].detach(), values, atol=2e-5, err_msg=name)
-            assert not found[name][row, n:].any()
-        np.testing.assert_allclose(found["default"][row].detach(), mixed.mean(0), atol=2e-5)
-    assert not found["default"][2].any()
-    assert torch.equal(hub(SENTENCES), found["default"])
+        expected = {"word_emb": layers[0][:, :8], "lstm_outputs1": layers[1], "lstm_outputs2": layers[2], "elmo": mixed}
+        for name, values in expected.items():
+            np.testing.assert_allclose(actual[name][row, :n].detach(), values, atol=2e-5, err_msg=name)
+            assert not actual[name][row, n:].any()
+        np.testing.assert_allclose(actual["default"][row].detach(), mixed.mean(0), atol=2e-5)
+    assert not actual["default"][2].any()
+    assert torch.equal(hub(SENTENCES), actual["default"])
 
 
 def test_both_signatures_and_both_ways_to_call_agree(folder):
     hub = Module(folder)
     tokens = [text.split() + [""] * (6 - len(text.split())) for text in SENTENCES]
-    wanted = hub(SENTENCES, signature="default", as_dict=True)
-    for found in (
+    expected = hub(SENTENCES, signature="default", as_dict=True)
+    for actual in (
         hub(inputs={"tokens": tokens, "sequence_len": [6, 2, 0]}, signature="tokens", as_dict=True),
         hub.signatures["tokens"](tokens=np.array(tokens).astype(bytes), sequence_len=torch.tensor([6, 2, 0])),
         hub.signatures["default"](SENTENCES),
     ):
-        assert found.keys() == wanted.keys()
-        assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+        assert actual.keys() == expected.keys()
+        assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 def test_only_the_four_numbers_of_the_mix_are_trained(folder):

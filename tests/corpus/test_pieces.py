@@ -83,13 +83,13 @@ def test_pieces_are_whole_lines_end_to_end(folder, data, size):
     """Each ends after a line end at or past a multiple of the size, the last one with the file; none is empty."""
     path = folder / "in.txt"
     path.write_bytes(data)
-    found = list(pieces_of(str(path), size))
-    assert b"".join(data[piece.begin : piece.end] for piece in found) == data
-    for piece in found[:-1]:
+    actual = list(pieces_of(str(path), size))
+    assert b"".join(data[piece.begin : piece.end] for piece in actual) == data
+    for piece in actual[:-1]:
         assert data[piece.begin : piece.end].endswith(b"\n")
         cut = -(-(piece.begin + 1) // size) * size
         assert data.index(b"\n", cut - 1) + 1 == piece.end or piece.end > cut
-    assert all(piece.begin < piece.end for piece in found)
+    assert all(piece.begin < piece.end for piece in actual)
 
 
 def test_a_line_that_ends_where_a_piece_may_is_the_last_of_it(folder):

@@ -60,9 +60,9 @@ def test_a_prepared_folder_holds_what_encoding_gives(tmp_path_factory, text, pie
     source = write(folder / "text.txt", text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "PIECE_BYTES", piece)
-        made = prepare(source, folder / "out", vocabulary=VOCABULARY, processes=1, shard_tokens=shard_tokens)
+        prepared_corpus = prepare(source, folder / "out", vocabulary=VOCABULARY, processes=1, shard_tokens=shard_tokens)
     expected, opened = encode(text, VOCABULARY), open_corpus(folder / "out")
-    for corpus in (made, opened):
+    for corpus in (prepared_corpus, opened):
         assert corpus.fingerprint == expected.fingerprint
         assert corpus.types.words() == expected.types.words()
         assert corpus.vocabulary.words == VOCABULARY.words
@@ -141,20 +141,20 @@ def test_a_bad_line_in_a_late_piece_is_named_by_its_number_in_the_file(tmp_path,
 
 @pytest.mark.usefixtures("small_pieces")
 def test_progress_is_told_in_bytes_and_words(tmp_path):
-    text, said = long_text(), []
+    text, lines = long_text(), []
     source = write(tmp_path / "text.txt", text)
-    prepare(source, tmp_path / "out", processes=1, progress=lambda *numbers: said.append(numbers))
+    prepare(source, tmp_path / "out", processes=1, progress=lambda *numbers: lines.append(numbers))
     size = os.path.getsize(source)
-    assert len(said) == -(-size // 5000)
-    assert said == sorted(said)
-    assert said[-1] == (size, size, sum(map(len, text)))
+    assert len(lines) == -(-size // 5000)
+    assert lines == sorted(lines)
+    assert lines[-1] == (size, size, sum(map(len, text)))
 
 
 def test_meta_json_tells_what_there_is(tmp_path):
     prepare(write(tmp_path / "text.txt", [["a", "b"], ["c"]]), tmp_path / "out", max_vocab_size=4, processes=1)
     meta = json.loads((tmp_path / "out" / "meta.json").read_text())
-    told = {name: meta[name] for name in ("version", "sentences", "tokens", "types", "vocabulary", "shards")}
-    assert told == {"version": 1, "sentences": 2, "tokens": 3, "types": 6, "vocabulary": 4, "shards": 1}
+    facts = {name: meta[name] for name in ("version", "sentences", "tokens", "types", "vocabulary", "shards")}
+    assert facts == {"version": 1, "sentences": 2, "tokens": 3, "types": 6, "vocabulary": 4, "shards": 1}
     assert sorted([*meta["files"], "meta.json"]) == sorted(os.listdir(tmp_path / "out"))
     assert (tmp_path / "out" / "vocab.txt").read_text() == "<S>\n</S>\n<UNK>\na\n"
     assert np.load(tmp_path / "out" / "ids-00000.npy").tolist() == [0, 4, 5, 0, 6, 0]
@@ -338,9 +338,9 @@ def test_a_replacement_that_is_killed_leaves_one_whole_corpus_under_the_name(pre
             prepare(text, folder, processes=1, overwrite=True)
     assert is_prepared(folder)
     assert (folder / ".new-files").is_dir()
-    found = open_corpus(folder)
-    assert found.fingerprint == encode([["d"], ["e", "f"]], found.vocabulary).fingerprint != old
-    assert prepare(text, folder, processes=1).fingerprint == found.fingerprint
+    actual = open_corpus(folder)
+    assert actual.fingerprint == encode([["d"], ["e", "f"]], actual.vocabulary).fingerprint != old
+    assert prepare(text, folder, processes=1).fingerprint == actual.fingerprint
     assert prepare(source, folder, processes=1, overwrite=True).fingerprint == old
 
 

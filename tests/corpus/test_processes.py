@@ -28,10 +28,10 @@ def alive(number):
 
 def until(condition, seconds=60):
     end = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (actual := condition()):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
-    return found
+    return actual
 
 
 def test_results_come_in_the_order_of_the_tasks():
@@ -47,9 +47,9 @@ def test_text_is_read_and_written_without_torch_and_streams_need_it(module, torc
 
 def test_they_run_elsewhere_and_without_torch():
     assert "torch" in sys.modules
-    found = list(in_turn(tasks.loaded, ["torch"] * 4, 2, 9))
-    assert not any(there for there, _ in found)
-    assert os.getpid() not in {process for _, process in found}
+    actual = list(in_turn(tasks.loaded, ["torch"] * 4, 2, 9))
+    assert not any(there for there, _ in actual)
+    assert os.getpid() not in {process for _, process in actual}
 
 
 @pytest.mark.parametrize(("numbers", "processes", "most"), [([2], 9, 9), ([1, 2], 1, 9), ([1, 2], 9, 1), ([], 9, 9)])
@@ -61,9 +61,9 @@ def test_one_is_this_process(numbers, processes, most):
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_what_a_task_raises_is_raised(processes):
-    found = []
+    actual = []
     with pytest.raises(ElmoFastError, match=r"^two is too much$"):
-        found.extend(in_turn(tasks.failing, [0, 1, 2, 3], processes, 9))
+        actual.extend(in_turn(tasks.failing, [0, 1, 2, 3], processes, 9))
 
 
 def test_a_killed_process_is_one_sentence():

@@ -40,9 +40,9 @@ def test_a_spill_is_seen(tmp_path):
     """64 numbers do not fit into 32 registers: the assembler says so, and it is read."""
     source = tmp_path / "spilling.cu"
     source.write_text(SPILLING)
-    found = cuda_check.read(cuda_check.compiled(source, "90a"))
-    assert found["spilling_kernel"]["spilled"] > 0
-    assert found["spilling_kernel"]["registers"] == 32
+    actual = cuda_check.read(cuda_check.compiled(source, "90a"))
+    assert actual["spilling_kernel"]["spilled"] > 0
+    assert actual["spilling_kernel"]["registers"] == 32
 
 
 @needs_nvcc

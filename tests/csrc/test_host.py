@@ -122,9 +122,9 @@ def test_the_sampler_draws_what_the_op_draws(backend, samples, words, seed, offs
     if backend == "native" and _native.WHY_NOT is not None:
         pytest.skip(_native.WHY_NOT)
     tries, *ids = map(int, run(compiled("sampler"), samples, words, seed, offset).stdout.split())
-    wanted, wanted_tries = log_uniform_sample(samples, words, seed=seed, offset=offset, backend=backend)
+    expected, wanted_tries = log_uniform_sample(samples, words, seed=seed, offset=offset, backend=backend)
     assert tries == int(wanted_tries)
-    assert ids == wanted.tolist()
+    assert ids == expected.tolist()
 
 
 def test_draws_are_the_same_with_and_without_fma_instructions():

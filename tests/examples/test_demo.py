@@ -29,9 +29,9 @@ def test_nearest_tokens_are_by_cosine_from_the_mean_one_per_word():
             return [np.array([[[1, 0], [0, 1], [0.9, 0.1]]], np.float32), np.array([[[-1, -1], [1, 0]]], np.float32)]
 
     vectors = WordNeighbours(Fixed(), [["a", "b", "c"], ["d", "a"]], 0)
-    found = vectors.nearest_words(np.array([1, 0.05], np.float32), 3)
-    assert list(found) == ["a", "c", "b"]
-    assert found["c"][1] == "a b [c]"
+    actual = vectors.nearest_words(np.array([1, 0.05], np.float32), 3)
+    assert list(actual) == ["a", "c", "b"]
+    assert actual["c"][1] == "a b [c]"
     assert list(vectors.nearest_words(np.array([1, 0.05], np.float32), 1, but="a")) == ["c"]
 
 
@@ -39,9 +39,9 @@ def test_a_probe_finds_the_layer_that_holds_the_answer():
     torch.manual_seed(0)
     layers = [torch.randn(400, 6) for _ in range(3)]
     labels = (layers[1][:, 0] > 0).float()
-    found = demo.train_probe("middle", layers, layers, labels, labels)
-    assert found.weights[1] > 0.8
-    assert found.accuracy > 0.9 > found.majority
+    actual = demo.train_probe("middle", layers, layers, labels, labels)
+    assert actual.weights[1] > 0.8
+    assert actual.accuracy > 0.9 > actual.majority
 
 
 def toy_demo(monkeypatch, tmp_path, steps):

@@ -32,7 +32,7 @@ NOT_RUN = {"char_cnn_for_cuda"}
 @pytest.fixture(
     scope="module", params=[("cuda:0", "float32"), ("cuda:0", "float16"), ("cuda:1", "bfloat16")], ids="-".join
 )
-def found(request):
+def report(request):
     """What the host code did, in a process of its own: device, precision, and the works by name."""
     if torch.backends.cuda.is_built():
         pytest.skip("this torch has CUDA devices of its own")
@@ -45,38 +45,38 @@ def found(request):
     return {"device": device, "precision": precision} | json.loads(done.stdout.splitlines()[-1])
 
 
-def test_results_are_what_the_fakes_say(found):
+def test_results_are_what_the_fakes_say(report):
     """Shape, dtype, device and strides of every result of every Triton op, forward and backward."""
-    assert [found[work]["differences"] for work in WORKS] == [[]] * len(WORKS)
-    run = {op for work in WORKS for op in found[work]["calls"]}
-    assert set(found["ops"]) - run == NOT_RUN
+    assert [report[work]["differences"] for work in WORKS] == [[]] * len(WORKS)
+    run = {op for work in WORKS for op in report[work]["calls"]}
+    assert set(report["ops"]) - run == NOT_RUN
 
 
-def test_everything_stays_on_its_device(found):
-    assert [found[work]["devices"] for work in WORKS] == [[found["device"]]] * len(WORKS)
+def test_everything_stays_on_its_device(report):
+    assert [report[work]["devices"] for work in WORKS] == [[report["device"]]] * len(WORKS)
 
 
-def test_the_host_waits_for_nothing(found):
+def test_the_host_waits_for_nothing(report):
     """No copy between host and device; reading a value would have ended the process."""
-    assert [found[work]["waits"] for work in WORKS] == [[]] * len(WORKS)
+    assert [report[work]["waits"] for work in WORKS] == [[]] * len(WORKS)
 
 
 @pytest.mark.parametrize("work", WORKS)
-def test_no_more_is_launched_than_before(found, work):
-    counts = tuple(sum(found[work][by].values()) for by in ("triton", "torch"))
-    most = MOST[found["precision"]][work]
-    assert counts[0] <= most[0], f"Triton: {found[work]['triton']}"
-    assert counts[1] <= most[1], f"torch: {found[work]['torch']}"
+def test_no_more_is_launched_than_before(report, work):
+    counts = tuple(sum(report[work][by].values()) for by in ("triton", "torch"))
+    most = MOST[report["precision"]][work]
+    assert counts[0] <= most[0], f"Triton: {report[work]['triton']}"
+    assert counts[1] <= most[1], f"torch: {report[work]['torch']}"
 
 
-def test_each_call_does_the_same(found):
+def test_each_call_does_the_same(report):
     """What a CUDA graph of the whole needs: the same ops, allocations, launches and numbers given to kernels."""
-    assert [found[work]["same again"] for work in WORKS] == [True] * len(WORKS)
+    assert [report[work]["same again"] for work in WORKS] == [True] * len(WORKS)
 
 
-def test_mistakes_are_found(found):
+def test_mistakes_are_found(report):
     """Host code that reads or copies a value, and a fake that names other strides."""
     stopped = dict.fromkeys(("item", "bool", "tolist"), "DataDependentOutputException")
     stopped |= dict.fromkeys(("nonzero", "mask", "unique"), "DynamicOutputShapeException")
     listed = dict.fromkeys(("cpu", "copy", "to", "fake"), "listed")
-    assert found["wrong"] == stopped | listed | {"nothing": "unseen"}
+    assert report["wrong"] == stopped | listed | {"nothing": "unseen"}

@@ -43,20 +43,20 @@ class Watching(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
         result = function(*arguments, **(options or {}))
         name = function._schema.name.partition("::")
-        given, made = (sorted({t.device.type for t in tensors_of(x)}) for x in ((arguments, options or {}), result))
+        values, made = (sorted({t.device.type for t in tensors_of(x)}) for x in ((arguments, options or {}), result))
         views = name[2] in NO_LAUNCH or (
             name[2] == "reshape" and result.untyped_storage()._cdata == storage_of(arguments)
         )
         if name[0] == "aten" and not views and "cuda" in made:
             torch_launches[name[2]] += 1
-        if name[2].startswith("_foreach") and "cuda" in given:
+        if name[2].startswith("_foreach") and "cuda" in values:
             torch_launches[name[2]] += len(arguments[0])  # at most
         trace.append(
             f"{function} {numbers_of([arguments, options])} {[facts(tensor) for tensor in tensors_of(result)]}"
         )
         beside = (name[2] == "copy_" and len(arguments) > 2 and arguments[2]) or (options or {}).get("non_blocking")
-        if name[2] in ("_to_copy", "copy_") and len({*given, *made}) > 1 and not beside:
-            waits.append(f"{function}: {given} to {made}")
+        if name[2] in ("_to_copy", "copy_") and len({*values, *made}) > 1 and not beside:
+            waits.append(f"{function}: {values} to {made}")
         return result
 
 
@@ -80,16 +80,16 @@ def compared(register):
         if namespace != "elmo_fast_triton" or fake is None:
             return register(qualified, fake, **options)
 
-        def both(*given, **named):
+        def both(*arguments, **named):
             from elmo_fast.ops import _triton
 
-            wanted = [facts(tensor) for tensor in tensors_of(fake(*given, **named))]
+            expected = [facts(tensor) for tensor in tensors_of(fake(*arguments, **named))]
             with Watching():
-                found = [facts(tensor) for tensor in tensors_of(_triton.undispatched(name)(*given, **named))]
+                actual = [facts(tensor) for tensor in tensors_of(_triton.undispatched(name)(*arguments, **named))]
             calls[name] += 1
-            if wanted != found:
-                differences.append({"op": name, "fake": wanted, "host": found})
-            return fake(*given, **named)
+            if expected != actual:
+                differences.append({"op": name, "fake": expected, "host": actual})
+            return fake(*arguments, **named)
 
         return register(qualified, both, **options)
 

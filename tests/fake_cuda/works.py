@@ -103,9 +103,9 @@ def embed(device, precision):
 
     def once(number):
         with torch.no_grad():
-            found = model(ids)
-            sentence_vectors._to_host(found["activations"])
-        return [*found["activations"], found["mask"], *model._elmo_lstm._states]
+            actual = model(ids)
+            sentence_vectors._to_host(actual["activations"])
+        return [*actual["activations"], actual["mask"], *model._elmo_lstm._states]
 
     return once
 
@@ -196,6 +196,6 @@ def wrong(device):
 def all_works(device, precision):
     """What each of them did, which ops there are, and what the mistakes are answered with."""
     pretend()
-    found = {work.__name__: watched(work, device, precision) for work in (train, replay, evaluate, embed, others)}
+    actual = {work.__name__: watched(work, device, precision) for work in (train, replay, evaluate, embed, others)}
     with FakeTensorMode(allow_non_fake_inputs=True):
-        return found | {"ops": sorted(_triton._undispatched), "wrong": wrong(device)}
+        return actual | {"ops": sorted(_triton._undispatched), "wrong": wrong(device)}

@@ -23,34 +23,34 @@ def main() -> int:
     parser.add_argument("--case", help="one case, TARGET:SEED or the folder of a finding, in this process")
     parser.add_argument("--folder", type=pathlib.Path, default=FINDINGS, help="where findings are kept")
     parser.add_argument("--json", type=pathlib.Path, help="file for the figures; those that are there are added to")
-    given = parser.parse_args()
-    if given.case is not None:
-        return repeat(given.case)
+    arguments = parser.parse_args()
+    if arguments.case is not None:
+        return repeat(arguments.case)
     counts: collections.Counter[str] = collections.Counter()
     findings: dict[tuple[str, str, str], dict[str, Any]] = {}
     begun, stopped = time.monotonic(), ""
     try:
-        for target, seed, found in runner.attack(
-            given.targets, given.folder, seconds=given.seconds, cases=given.cases, first=given.first
+        for target, seed, actual in runner.attack(
+            arguments.targets, arguments.folder, seconds=arguments.seconds, cases=arguments.cases, first=arguments.first
         ):
             counts[target] += 1
-            if not found:
+            if not actual:
                 continue
-            alike = (target, found["kind"], found["where"])
+            alike = (target, actual["kind"], actual["where"])
             if alike not in findings:
-                told = {name: found[name] for name in ("kind", "where")}
-                findings[alike] = {"case": f"{target}:{seed}", **told, "cases": 0}
-                last = found["text"].strip().rpartition("\n")[2][:300]
-                print(f"{found['kind']} in {found['where']}: {last}\n    make fuzz CASE={target}:{seed}", flush=True)
+                identity = {name: actual[name] for name in ("kind", "where")}
+                findings[alike] = {"case": f"{target}:{seed}", **identity, "cases": 0}
+                last = actual["text"].strip().rpartition("\n")[2][:300]
+                print(f"{actual['kind']} in {actual['where']}: {last}\n    make fuzz CASE={target}:{seed}", flush=True)
             findings[alike]["cases"] += 1
     except KeyboardInterrupt:
         stopped = "stopped: "
     seconds = time.monotonic() - begun
     print(f"{stopped}{sum(counts.values())} cases in {seconds:.0f} s, {len(findings)} findings")
-    if given.json is not None:
+    if arguments.json is not None:
         from tests.fuzz.figures import add
 
-        add(given.json, counts, list(findings.values()), seconds)
+        add(arguments.json, counts, list(findings.values()), seconds)
     return 1 if findings else 0
 
 
@@ -60,12 +60,12 @@ def repeat(case: str) -> int:
     with runner.Worker() as worker:
         if folder.is_dir():
             draws = json.loads((folder / "draws.json").read_text(encoding="ascii"))
-            found = worker.run(folder.name.rpartition("-")[0], None, draws)
+            actual = worker.run(folder.name.rpartition("-")[0], None, draws)
         else:
             target, _, seed = case.rpartition(":")
-            found = worker.run(target, int(seed))
-    print(f"{found['kind']} in {found['where']}\n{found['text']}" if found else f"{case}: nothing")
-    return 1 if found else 0
+            actual = worker.run(target, int(seed))
+    print(f"{actual['kind']} in {actual['where']}\n{actual['text']}" if actual else f"{case}: nothing")
+    return 1 if actual else 0
 
 
 if __name__ == "__main__":

@@ -58,9 +58,9 @@ def _insert(rng: random.Random, data: bytes) -> bytes:
 
 def _number(rng: random.Random, data: bytes) -> bytes:
     """Another number in place of a decimal one, or of eight bytes."""
-    found = list(re.finditer(rb"\d+", data[: 1 << 16]))
-    if found and rng.random() < 0.7:
-        at = rng.choice(found)
+    actual = list(re.finditer(rb"\d+", data[: 1 << 16]))
+    if actual and rng.random() < 0.7:
+        at = rng.choice(actual)
         return data[: at.start()] + str(rng.choice(LARGE)).encode() + data[at.end() :]
     at, size = rng.randrange(len(data)), rng.choice((1, 2, 4, 8))
     new = (rng.choice(LARGE) % (1 << 8 * size)).to_bytes(size, rng.choice(("little", "big")))
@@ -113,10 +113,10 @@ def value(rng: random.Random) -> Any:
 
 def _places(tree: Any) -> list[tuple[Any, Any]]:
     """(container, key) of every value of a tree."""
-    found: list[tuple[Any, Any]] = []
+    actual: list[tuple[Any, Any]] = []
     for key, inner in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
-        found += [(tree, key), *_places(inner)]
-    return found
+        actual += [(tree, key), *_places(inner)]
+    return actual
 
 
 def damaged_json(rng: random.Random, text: str) -> bytes:

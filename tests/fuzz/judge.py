@@ -38,11 +38,11 @@ def sentence(text: str, most: int = 4000) -> None:
 def told(error: BaseException) -> dict[str, str]:
     """A finding: what kind it is, where (which makes findings equal), and its text."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "/elmo_fast/" in frame.filename] or frames[-1:]
-    place = f"{ours[-1].filename.rpartition('/elmo_fast/')[2]}:{ours[-1].name}" if ours else "?"
+    actual = [frame for frame in frames if "/elmo_fast/" in frame.filename] or frames[-1:]
+    place = f"{actual[-1].filename.rpartition('/elmo_fast/')[2]}:{actual[-1].name}" if actual else "?"
     if isinstance(error, Wrong):
-        said = re.sub(r"\S*/case/", "", str(error))  # a process's folder tells no findings apart
-        kind, place = "wrong", re.sub(r"[\d\[\]{}()'\"]+", "#", said)[:70]
+        message = re.sub(r"\S*/case/", "", str(error))  # a process's folder tells no findings apart
+        kind, place = "wrong", re.sub(r"[\d\[\]{}()'\"]+", "#", message)[:70]
     else:
         kind = type(error).__name__
     return {"kind": kind, "where": place, "text": "".join(traceback.format_exception(error))[-6000:]}

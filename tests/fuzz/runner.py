@@ -91,20 +91,20 @@ class Worker:
     def _hung(self, process: "subprocess.Popen[str]") -> Case:
         process.send_signal(signal.SIGUSR1)
         time.sleep(0.5)
-        said = self._said()
+        message = self._said()
         process.kill()
         process.wait()
-        return {"kind": "hang", "where": place_in(said), "text": said[-6000:], "drawn": []}
+        return {"kind": "hang", "where": place_in(message), "text": message[-6000:], "drawn": []}
 
 
-def place_in(said: str) -> str:
+def place_in(message: str) -> str:
     """Where a process stood when it died: a sanitizer's summary, or the innermost line of ours that Python names."""
-    summary = re.search(r"SUMMARY: \w+: (\S+ .*)|: (runtime error: .*)", said)
+    summary = re.search(r"SUMMARY: \w+: (\S+ .*)|: (runtime error: .*)", message)
     if summary:
         return re.sub(r"0x[0-9a-f]+|\(.*|/\S*/csrc/", "", summary[1] or summary[2])[:160]
-    frames = re.findall(r'File "[^"]*?/((?:elmo_fast|tests)/[^"]+)", line \d+ in (\w+)', said)
-    ours = [frame for frame in frames if frame[0].startswith("elmo_fast/")] or frames
-    return ":".join(ours[0]) if ours else said.strip()[-120:]
+    frames = re.findall(r'File "[^"]*?/((?:elmo_fast|tests)/[^"]+)", line \d+ in (\w+)', message)
+    actual = [frame for frame in frames if frame[0].startswith("elmo_fast/")] or frames
+    return ":".join(actual[0]) if actual else message.strip()[-120:]
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -116,7 +116,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def kept(
-    folder: pathlib.Path, alone: Worker, recent: Sequence[str], target: str, seed: int, found: Case
+    folder: pathlib.Path, alone: Worker, recent: Sequence[str], target: str, seed: int, finding: Case
 ) -> pathlib.Path:
     """Makes the case smaller while it still fails alike, and keeps what repeats it and its files.
 
@@ -126,14 +126,14 @@ def kept(
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     again = alone.run(target, seed)
-    text = f"make fuzz CASE={target}:{seed}\n\n{found['kind']} in {found['where']}\n\n{found['text']}\n"
-    if again.get("kind") != found["kind"]:
+    text = f"make fuzz CASE={target}:{seed}\n\n{finding['kind']} in {finding['where']}\n\n{finding['text']}\n"
+    if again.get("kind") != finding["kind"]:
         text += f"\nNot alone: after {' '.join(recent)}\n"
     draws: Draws = again.get("drawn", [])
 
     def alike(attempt: Draws) -> bool:
         other = alone.run(target, None, attempt)
-        return (other.get("kind"), other.get("where")) == (found["kind"], found["where"])
+        return (other.get("kind"), other.get("where")) == (finding["kind"], finding["where"])
 
     if draws and alike(draws):
         draws = smaller(draws, alike)
@@ -159,9 +159,9 @@ def attack(
             if time.monotonic() > until:
                 return
             recent = list(worker.recent)
-            found = worker.run(target, seed)
-            alike = (target, found.get("kind"), found.get("where"))
-            if found and alike not in seen:
+            finding = worker.run(target, seed)
+            alike = (target, finding.get("kind"), finding.get("where"))
+            if finding and alike not in seen:
                 seen.add(alike)
-                found["kept"] = str(kept(folder, alone, recent, target, seed, found))
-            yield target, seed, found
+                finding["kept"] = str(kept(folder, alone, recent, target, seed, finding))
+            yield target, seed, finding

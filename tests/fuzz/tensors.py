@@ -134,28 +134,28 @@ class Results(NamedTuple):
 
 
 def results(
-    call: Call, tensors: Sequence[Tensor], wanted: Sequence[int], backend: str, precision: str, cotangents: int
+    call: Call, tensors: Sequence[Tensor], leaf_numbers: Sequence[int], backend: str, precision: str, cotangents: int
 ) -> Results:
     """The outputs of a call and the gradients of `tensors[i]` for i in `wanted`; the same cotangents for a seed."""
-    leaves = [t.detach().requires_grad_(i in wanted) for i, t in enumerate(tensors)]
+    leaves = [t.detach().requires_grad_(i in leaf_numbers) for i, t in enumerate(tensors)]
     try:
         outputs = list(call(leaves, backend, precision))
     except ElmoFastError as error:
         sentence(str(error))
         return Results(str(error), {})
-    found: dict[str, Tensor | None] = {f"output {i}": t.detach() for i, t in enumerate(outputs)}
+    actual: dict[str, Tensor | None] = {f"output {i}": t.detach() for i, t in enumerate(outputs)}
     # Drawn for every output: that none of what is wanted flows into one, a backend may see or not.
     g = torch.Generator().manual_seed(cotangents)
     drawn = [torch.randn(t.shape, generator=g, dtype=torch.float64).to(t.dtype) for t in outputs]
     if cotangents % 4 == 1:
         drawn = [torch.ones((), dtype=t.dtype).expand(t.shape) for t in outputs]
     flows = [i for i, t in enumerate(outputs) if t.requires_grad]
-    if wanted and flows:
+    if leaf_numbers and flows:
         flowing, grads = [outputs[i] for i in flows], [drawn[i] for i in flows]
-        gradients = torch.autograd.grad(flowing, [leaves[i] for i in wanted], grads, allow_unused=True)
-        for i, gradient in zip(wanted, gradients, strict=True):
-            found[f"gradient of tensor {i}"] = None if gradient is None else _dense(gradient)
-    return Results(None, found)
+        gradients = torch.autograd.grad(flowing, [leaves[i] for i in leaf_numbers], grads, allow_unused=True)
+        for i, gradient in zip(leaf_numbers, gradients, strict=True):
+            actual[f"gradient of tensor {i}"] = None if gradient is None else _dense(gradient)
+    return Results(None, actual)
 
 
 def _dense(tensor: Tensor) -> Tensor:
@@ -182,55 +182,55 @@ def compare(
     cancelling: of a tensor, the size of the terms whose difference its gradient is, which is what they are rounded at.
     """
     differentiate = differentiate and precision != "int8"
-    wanted = [i for i in range(len(tensors)) if rng.random() < 0.85] if differentiate and rng.random() < 0.85 else []
+    reference = [i for i in range(len(tensors)) if rng.random() < 0.85] if differentiate and rng.random() < 0.85 else []
     cotangents = rng.getrandbits(20)
-    ours = results(call, tensors, wanted, "native", precision, cotangents)
-    torchs = results(call, tensors, wanted, "reference", precision, cotangents)
-    if (ours.refused is None) != (torchs.refused is None):
-        raise Wrong(f"{op}, refused by one backend alone: native {ours.refused}; reference {torchs.refused}")
-    if ours.refused is not None:
+    actual = results(call, tensors, reference, "native", precision, cotangents)
+    torchs = results(call, tensors, reference, "reference", precision, cotangents)
+    if (actual.refused is None) != (torchs.refused is None):
+        raise Wrong(f"{op}, refused by one backend alone: native {actual.refused}; reference {torchs.refused}")
+    if actual.refused is not None:
         return
     exact = tensors[0].dtype == torch.float64
-    truth = results(call, [t.double() for t in tensors], wanted, "reference", "float32", cotangents).tensors
+    truth = results(call, [t.double() for t in tensors], reference, "reference", "float32", cotangents).tensors
     largest = max((_largest(t) for t in truth.values() if t is not None), default=0.0)
-    for name in ours.tensors | torchs.tensors:
-        mine, theirs, true = (each.get(name) for each in (ours.tensors, torchs.tensors, truth))
-        if mine is None or theirs is None or true is None:
+    for name in actual.tensors | torchs.tensors:
+        mine, expected, true = (each.get(name) for each in (actual.tensors, torchs.tensors, truth))
+        if mine is None or expected is None or true is None:
             # Where nothing depends on a tensor, one backend may see that before it computes, and give no zeros.
-            if any(each is not None and each.any() for each in (mine, theirs)):
+            if any(each is not None and each.any() for each in (mine, expected)):
                 raise Wrong(f"{op}, {name}, given by one backend alone: native {mine is not None}")
             continue
-        if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+        if mine.shape != expected.shape or mine.dtype != expected.dtype:
             raise Wrong(
                 f"{op}, {name}, shape or dtype: native {mine.shape} {mine.dtype}, "
-                f"reference {theirs.shape} {theirs.dtype}"
+                f"reference {expected.shape} {expected.dtype}"
             )
         if not mine.is_floating_point():
-            if not torch.equal(mine, theirs):
+            if not torch.equal(mine, expected):
                 raise Wrong(f"{op}, {name}, whole numbers: native and reference differ")
             continue
         if precision != "float16" or largest < NEAR_HALF:
-            _agree(f"{op}, {name}", mine, theirs, true)
+            _agree(f"{op}, {name}", mine, expected, true)
         terms = max((v for i, v in (cancelling or {}).items() if name == f"gradient of tensor {i}"), default=0.0)
         size_in_use = "float64" if exact else precision
         for at in range(9):
-            excess = _excess(mine, theirs, true, size_in_use, largest, terms)
+            excess = _excess(mine, expected, true, size_in_use, largest, terms)
             if excess is None:
                 break
             if at == 8:
                 raise Wrong(f"{op}, {name}, number ({precision}, {mine.dtype}): {excess}")
-            theirs = _jittered(call, tensors, wanted, precision, cotangents, at)[name]
-            assert theirs is not None
-            if not theirs.isfinite().all() and theirs.numel():
+            expected = _jittered(call, tensors, reference, precision, cotangents, at)[name]
+            assert expected is not None
+            if not expected.isfinite().all() and expected.numel():
                 break
 
 
-def _agree(name: str, mine: Tensor, theirs: Tensor, true: Tensor) -> None:
+def _agree(name: str, mine: Tensor, expected: Tensor, true: Tensor) -> None:
     """What is not finite stands in the same places; infinity or NaN is the order of a sum (docs/numerics.md)."""
-    different = (mine.isfinite() != theirs.isfinite()) & ~((true.abs() > 1e36) & true.isfinite())
+    different = (mine.isfinite() != expected.isfinite()) & ~((true.abs() > 1e36) & true.isfinite())
     if different.any():
         at = different.nonzero()[0].tolist()
-        a, b, c = (float(t[tuple(at)]) for t in (mine, theirs, true))
+        a, b, c = (float(t[tuple(at)]) for t in (mine, expected, true))
         raise Wrong(f"{name}, not finite: at {at} native {a}, reference {b}, in float64 {c}")
 
 
@@ -240,7 +240,7 @@ def _largest(tensor: Tensor) -> float:
 
 
 def _excess(
-    mine: Tensor, theirs: Tensor, true: Tensor, precision: str, largest: float, terms: float = 0.0
+    mine: Tensor, expected: Tensor, true: Tensor, precision: str, largest: float, terms: float = 0.0
 ) -> str | None:
     """By what the error of `mine` is larger than the table of tolerances allows; None where it is not.
 
@@ -248,10 +248,10 @@ def _excess(
     too, the size is that of the call's `largest` true number. So it is in float64, where the truth is rounded as well.
     `terms`: a size that is known to cancel.
     """
-    finite = mine.isfinite() & theirs.isfinite() & true.isfinite()
+    finite = mine.isfinite() & expected.isfinite() & true.isfinite()
     if not finite.any():
         return None
-    a, b, c = (t[finite].double() for t in (mine, theirs, true))
+    a, b, c = (t[finite].double() for t in (mine, expected, true))
     error, theirs_error, scale = ((a - c).abs().max().item(), (b - c).abs().max().item(), c.abs().max().item())
     if precision == "float64" or (scale <= SMALL["float64"] * largest and theirs_error > scale):
         scale = max(scale, largest)
@@ -260,14 +260,14 @@ def _excess(
 
 
 def _jittered(
-    call: Call, tensors: Sequence[Tensor], wanted: Sequence[int], precision: str, cotangents: int, seed: int
+    call: Call, tensors: Sequence[Tensor], leaf_numbers: Sequence[int], precision: str, cotangents: int, seed: int
 ) -> dict[str, Tensor | None]:
     """What the reference gives for inputs that differ in the last place of the precision."""
     unit = UNIT[torch.float64] if tensors[0].dtype == torch.float64 else UNIT[precision]
     g = torch.Generator().manual_seed(seed)
     other = [t * (1 + 2 * unit * torch.randn(t.shape, generator=g, dtype=torch.float64)).to(t.dtype) for t in tensors]
     with _OtherActivations(g):
-        return results(call, other, wanted, "reference", precision, cotangents).tensors
+        return results(call, other, leaf_numbers, "reference", precision, cotangents).tensors
 
 
 class _OtherActivations(TorchFunctionMode):

@@ -47,8 +47,8 @@ def test_every_kind_of_fault_is_found_and_the_worker_lives_on(worker, tmp_path, 
     monkeypatch.setattr(runner, "CPU_SECONDS", 1)
     monkeypatch.setattr(runner, "MEMORY", 1 << 25)
     for name, kind in KINDS.items():
-        found = worker.run(name, 3)
-        assert found["kind"] == kind, found
+        actual = worker.run(name, 3)
+        assert actual["kind"] == kind, actual
         assert worker.run("nothing", 3) == {}
     repeated = worker.run("traceback", 3)
     assert worker.run("traceback", None, repeated["drawn"])["kind"] == "IndexError"

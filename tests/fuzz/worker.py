@@ -30,18 +30,18 @@ def _status(name: str) -> int:
 def run_case(target: str, seed: int | None, draws: list[int], memory: int) -> dict[str, Any]:
     """Runs one case: {} where all is well, else the finding, with what was drawn; memory: bytes that it may add."""
     rng = Choices(seed, draws)
-    found: dict[str, Any] = {}
+    actual: dict[str, Any] = {}
     attack = importlib.import_module(f"tests.fuzz.targets.{target}")
     pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
     before = _status("VmRSS")
     try:
         attack.case(rng)
     except BaseException as error:  # noqa: BLE001 - whatever a case raises is what is looked for
-        found = judge.told(error)
+        actual = judge.told(error)
     more = _status("VmHWM") - before
-    if not found and more > memory:
-        found = {"kind": "memory", "where": target, "text": f"the case added {more >> 20} MiB"}
-    return {**found, "drawn": rng.drawn} if found else {}
+    if not actual and more > memory:
+        actual = {"kind": "memory", "where": target, "text": f"the case added {more >> 20} MiB"}
+    return {**actual, "drawn": rng.drawn} if actual else {}
 
 
 def prepare() -> None:

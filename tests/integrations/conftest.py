@@ -30,9 +30,9 @@ def truth(model):
     """truth(words, layers="average"): [T, W] float64 of one sentence, from the numpy judge."""
 
     def vectors(words, layers="average"):
-        found = BilmNumpy(model / "options.json", model / "weights.hdf5").embed([words])[0]
+        actual = BilmNumpy(model / "options.json", model / "weights.hdf5").embed([words])[0]
         if layers == "average":
-            return found.mean(axis=0)
-        return np.concatenate(found, axis=-1) if layers == "all" else found[-1]
+            return actual.mean(axis=0)
+        return np.concatenate(actual, axis=-1) if layers == "all" else actual[-1]
 
     return vectors

@@ -70,14 +70,14 @@ def test_saved_and_loaded_by_flair(tmp_path, truth, model, with_weights):
 def test_a_model_of_word_ids_finds_its_words_and_is_saved_with_them(word_model, tmp_path):
     """From a folder and from a pair of files; saved with its weights, the same vectors without the folder."""
     embeddings = ElmoEmbeddings(word_model)
-    wanted = next(TokenVectors(word_model, "all")([["I", "like", "zzz"]]))
-    np.testing.assert_array_equal(vectors(embeddings, "I like zzz")[0], wanted)
+    expected = next(TokenVectors(word_model, "all")([["I", "like", "zzz"]]))
+    np.testing.assert_array_equal(vectors(embeddings, "I like zzz")[0], expected)
     pair = ElmoEmbeddings("mine", word_model / "options.json", word_model / "weights.hdf5")
-    np.testing.assert_array_equal(vectors(pair, "I like zzz")[0], wanted)
+    np.testing.assert_array_equal(vectors(pair, "I like zzz")[0], expected)
     torch.save(embeddings.save_embeddings(use_state_dict=True), tmp_path / "saved.pt")
     word_model.rename(tmp_path / "moved")
     again = load_embeddings(torch.load(tmp_path / "saved.pt", weights_only=True))
-    np.testing.assert_array_equal(vectors(again, "I like zzz")[0], wanted)
+    np.testing.assert_array_equal(vectors(again, "I like zzz")[0], expected)
 
 
 def test_a_tagger_learns_is_saved_and_loaded(tmp_path, model):

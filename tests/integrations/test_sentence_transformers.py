@@ -65,12 +65,12 @@ def test_saved_and_loaded(model, truth, tmp_path):
 def test_a_model_of_word_ids_is_saved_with_its_words(word_model, tmp_path):
     """vocab.txt goes along: the vectors are the same where the first folder is gone."""
     sentences = encoder(word_model)
-    wanted = sentences.encode(["I like Berlin", "wind zzz", ""])
-    assert wanted[:2].any(axis=1).all()
+    expected = sentences.encode(["I like Berlin", "wind zzz", ""])
+    assert expected[:2].any(axis=1).all()
     sentences.save(str(tmp_path / "saved"))
     word_model.rename(tmp_path / "moved")
     again = SentenceTransformer(str(tmp_path / "saved"), device="cpu", trust_remote_code=True)
-    np.testing.assert_array_equal(again.encode(["I like Berlin", "wind zzz", ""]), wanted)
+    np.testing.assert_array_equal(again.encode(["I like Berlin", "wind zzz", ""]), expected)
 
 
 def test_max_seq_length_and_prompt(model, truth):

@@ -67,16 +67,16 @@ def test_scikit_learns_checks_of_the_class_itself(model):
 @pytest.mark.parametrize("layers", ["average", "top", "all"])
 def test_vectors_are_the_pooled_ones_of_the_tokens(model, truth, layers, pooling):
     got = ElmoVectorizer(model, layers=layers, pooling=pooling, batch_size=2).fit_transform(TEXTS)
-    wanted = [getattr(truth(t.split(), layers), pooling)(axis=0) if t else np.zeros(got.shape[1]) for t in TEXTS]
+    expected = [getattr(truth(t.split(), layers), pooling)(axis=0) if t else np.zeros(got.shape[1]) for t in TEXTS]
     assert got.dtype == np.float32
-    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_texts_token_lists_and_arrays_are_the_same(model):
     vectorizer = ElmoVectorizer(model)
-    wanted = vectorizer.transform(TEXTS)
+    expected = vectorizer.transform(TEXTS)
     for same in ([t.split() for t in TEXTS], tuple(TEXTS), np.array(TEXTS), np.array(TEXTS, object), iter(TEXTS)):
-        np.testing.assert_array_equal(vectorizer.transform(same), wanted)
+        np.testing.assert_array_equal(vectorizer.transform(same), expected)
     by_letter = ElmoVectorizer(model, tokenizer=list).transform(["abc"])
     np.testing.assert_array_equal(by_letter, vectorizer.transform([["a", "b", "c"]]))
     assert vectorizer.transform([]).shape == (0, 16)

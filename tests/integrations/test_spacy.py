@@ -28,7 +28,7 @@ def pipeline(model, *before, **config):
     return nlp
 
 
-def wanted(doc, truth, layers="average"):
+def expected(doc, truth, layers="average"):
     """What doc.tensor should be: each sentence by itself without its white space, which has zeros."""
     table = np.zeros((len(doc), len(truth(["a"], layers)[0])))
     for span in doc.sents if doc.has_annotation("SENT_START") else [doc]:
@@ -58,7 +58,7 @@ def test_tensor_and_vectors(model, truth, before, layers):
     for docs in ([nlp(text) for text in TEXTS], list(nlp.pipe(TEXTS, batch_size=2))):
         assert [doc.text for doc in docs] == TEXTS
         for doc in docs:
-            table = wanted(doc, truth, layers)
+            table = expected(doc, truth, layers)
             np.testing.assert_allclose(doc.tensor, table, rtol=1e-5, atol=1e-5)
             assert doc.tensor.dtype == np.float32
             rows = [token.i for token in doc if not token.is_space]
@@ -85,9 +85,9 @@ def test_a_tensor_of_another_component_stays(model, truth):
     """Then the vectors are behind the hooks and in user_data; a Doc cut out of it has none and says so."""
     doc = pipeline(model, "own_tensor")("I like Berlin")
     assert (doc.tensor == 7).all()
-    np.testing.assert_allclose([token.vector for token in doc], wanted(doc, truth), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose([token.vector for token in doc], expected(doc, truth), rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(doc.user_data["elmo_fast"][2], doc[2].vector)
-    np.testing.assert_allclose(doc.vector, wanted(doc, truth).mean(axis=0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(doc.vector, expected(doc, truth).mean(axis=0), rtol=1e-5, atol=1e-5)
     with pytest.raises(ElmoFastError, match="this Doc of 2 tokens was made from another after elmo_fast had run"):
         _ = doc[1:].as_doc()[0].vector
 
@@ -99,7 +99,7 @@ def test_a_hook_of_another_component_stays_and_a_warning_says_so(model, truth):
     ):
         doc = nlp("I like Berlin")
     assert doc[0].vector.tolist() == [5, 5]
-    np.testing.assert_allclose(doc.tensor, wanted(doc, truth), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(doc.tensor, expected(doc, truth), rtol=1e-5, atol=1e-5)
 
 
 def test_docs_that_are_cut_merged_or_run_again(model):
@@ -120,8 +120,8 @@ def test_similarity_is_the_cosine_of_the_vectors_without_a_warning(model):
     nlp = pipeline(model)
     one, two, blank = nlp("I like Berlin"), nlp("Berlin like I"), nlp(" \n ")
     for a, b in ((one, two), (one[:2], two[1:]), (one[2], two[0]), (one[0], two), (two[1:], one[1]), (one[1], two[1])):
-        wanted = np.dot(a.vector, b.vector) / np.linalg.norm(a.vector) / np.linalg.norm(b.vector)
-        assert a.similarity(b) == pytest.approx(wanted, rel=1e-5)
+        expected = np.dot(a.vector, b.vector) / np.linalg.norm(a.vector) / np.linalg.norm(b.vector)
+        assert a.similarity(b) == pytest.approx(expected, rel=1e-5)
         assert a.has_vector
         assert a.similarity(a) == pytest.approx(1, rel=1e-5)
         assert a.similarity(b) < 0.9999
@@ -157,11 +157,11 @@ def test_a_saved_pipeline_holds_the_model(model, tmp_path):
 def test_a_saved_pipeline_of_a_model_of_word_ids_holds_its_words(word_model, tmp_path):
     """vocab.txt goes along: the vectors are the same where the first folder is gone."""
     nlp = pipeline(word_model)
-    wanted = nlp("I like Berlin zzz").tensor
-    assert wanted.any(axis=1).all()
+    expected = nlp("I like Berlin zzz").tensor
+    assert expected.any(axis=1).all()
     nlp.to_disk(tmp_path / "saved")
     word_model.rename(tmp_path / "moved")
-    np.testing.assert_array_equal(spacy.load(tmp_path / "saved")("I like Berlin zzz").tensor, wanted)
+    np.testing.assert_array_equal(spacy.load(tmp_path / "saved")("I like Berlin zzz").tensor, expected)
 
 
 def test_a_model_that_is_not_there(tmp_path):

@@ -14,10 +14,10 @@ def both_ways(rows, precision, save=True, counted=True, size=16):
     ids, count = torch.empty(rows, 50, dtype=torch.int64), torch.empty((), dtype=torch.int64) if counted else None
     embedding = torch.empty(262, size)
     weights, biases = [torch.empty(n, size, k) for k, n in WIDTHS], [torch.empty(n) for _, n in WIDTHS]
-    given = ids, embedding, weights, biases, count, False, precision
-    features, winners = undispatched("char_cnn")(*given, save)
+    arguments = ids, embedding, weights, biases, count, False, precision
+    features, winners = undispatched("char_cnn")(*arguments, save)
     if save:
-        undispatched("char_cnn_backward")(features, features, winners, *given, True, True)
+        undispatched("char_cnn_backward")(features, features, winners, *arguments, True, True)
 
 
 def launches():

@@ -1,7 +1,7 @@
 """Compiles every kernel that an op launches at its production shapes, for GPUs that need not be there.
 
 `python -m tests.kernels.compile [OP ...]` prints, per kernel and architecture, what the assembler says of it, as JSON.
-A row of the golden table tests/kernels/<op>.json whose digest (given.py) is that of today is taken from there; with
+A row of the golden table tests/kernels/<op>.json whose digest (digests.py) is that of today is taken from there; with
 --write (`make kernels`) the others become part of the table. Nothing is described twice: the op's own host functions
 run on FakeTensorMode's CUDA tensors, launch.py keeps their launches, and those are compiled.
 On small cards host functions may choose other tiles and launches: theirs are recorded apart.
@@ -19,8 +19,8 @@ os.environ["TRITON_INTERPRET"] = "0"
 
 import triton
 
+from tests.kernels.digests import compiling_for, digests, source_of, target_and_options
 from tests.kernels.facts import facts
-from tests.kernels.given import compiling_for, digests, source_of, target_and_options
 from tests.kernels.launch import distinct, identity
 
 HERE = pathlib.Path(__file__).parent
@@ -32,9 +32,9 @@ def compiled(launch, capability):
     """The facts of a launch for one architecture; of one that may start early, also what it does before its wait."""
     target, options = target_and_options(launch, capability)
     with compiling_for(target):
-        made = triton.compile(source_of(launch), target=target, options=options)
-    early = {"early": accesses_before_the_wait(made.asm["ptx"])} if "launch_pdl" in launch.options else {}
-    return facts(made, capability) | (early if capability >= 90 else {})
+        program = triton.compile(source_of(launch), target=target, options=options)
+    early = {"early": accesses_before_the_wait(program.asm["ptx"])} if "launch_pdl" in launch.options else {}
+    return facts(program, capability) | (early if capability >= 90 else {})
 
 
 def accesses_before_the_wait(ptx):
@@ -48,21 +48,21 @@ def accesses_before_the_wait(ptx):
 def job(asked):
     """What a process does, for one kernel: {"sm_80": (its row, whether it was compiled), ...}."""
     op, name, launch, capabilities = asked
-    found = {}
-    for capability, given in digests(launch, capabilities).items():
+    actual = {}
+    for capability, digest in digests(launch, capabilities).items():
         kept = _kept.get(op, {}).get(name, {}).get(f"sm_{capability}", {})
-        anew = kept.get("given") != given
-        row = compiled(launch, capability) | {"given": given} if anew else kept
-        found[f"sm_{capability}"] = (row, anew)
-    return found
+        anew = kept.get("given") != digest
+        row = compiled(launch, capability) | {"given": digest} if anew else kept
+        actual[f"sm_{capability}"] = (row, anew)
+    return actual
 
 
 def jobs(op):
     """[(op, name, launch, capabilities)]: a kernel that all cards are given alike is one job."""
     large, small = distinct(op), distinct(op, small=True)
     alike = {name for name in large.keys() & small.keys() if identity(large[name]) == identity(small[name])}
-    found = [(op, name, launch, [*LARGE, *(SMALL if name in alike else ())]) for name, launch in large.items()]
-    return found + [(op, name, launch, list(SMALL)) for name, launch in small.items() if name not in alike]
+    actual = [(op, name, launch, [*LARGE, *(SMALL if name in alike else ())]) for name, launch in large.items()]
+    return actual + [(op, name, launch, list(SMALL)) for name, launch in small.items() if name not in alike]
 
 
 def measure(ops, kept):
@@ -72,13 +72,13 @@ def measure(ops, kept):
     """
     global _jobs, _kept
     _jobs, _kept = [one for op in ops for one in jobs(op)], kept
-    found, again = {op: {} for op in ops}, []
+    actual, again = {op: {} for op in ops}, []
     fork = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), fork) as pool:
         for (op, name, *_), rows in zip(_jobs, pool.map(numbered, range(len(_jobs))), strict=True):
-            found[op].setdefault(name, {}).update({arch: row for arch, (row, _) in rows.items()})
+            actual[op].setdefault(name, {}).update({arch: row for arch, (row, _) in rows.items()})
             again += [f"{op}: {name}, {arch}" for arch, (_, anew) in rows.items() if anew]
-    return found, again
+    return actual, again
 
 
 def numbered(number):
@@ -86,10 +86,10 @@ def numbered(number):
     return job(_jobs[number])
 
 
-def table(found):
+def table(actual):
     """The golden table: one line per kernel and architecture."""
     entries = []
-    for name, each in found.items():
+    for name, each in actual.items():
         lines = [f"  {json.dumps(arch)}: {json.dumps(row)}" for arch, row in each.items()]
         entries.append(f" {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n }")
     return "{\n" + ",\n".join(entries) + "\n}\n"
@@ -101,13 +101,13 @@ def main():
     parser.add_argument("--write", action="store_true", help="make what is found the golden tables")
     arguments = parser.parse_args()
     kept = {op: json.loads((HERE / f"{op}.json").read_text()) for op in OPS}
-    found, again = measure(arguments.ops, kept)
+    actual, again = measure(arguments.ops, kept)
     if arguments.write:
         for op in arguments.ops:
-            (HERE / f"{op}.json").write_text(table(found[op]), encoding="utf-8")
+            (HERE / f"{op}.json").write_text(table(actual[op]), encoding="utf-8")
         print(f"{len(again)} kernels were compiled; look at `git diff tests/kernels`")
     else:
-        print(json.dumps({"found": found, "again": again}))
+        print(json.dumps({"found": actual, "again": again}))
 
 
 if __name__ == "__main__":

@@ -31,15 +31,15 @@ def assembled(ptx, capability):
     return done.stdout + done.stderr
 
 
-def facts(made, capability):
+def facts(program, capability):
     """Which tensor-core instruction is used, registers, bytes spilled and of shared memory of what Triton made, and how
     many of its sums and products the assembler may contract."""
-    report = assembled(made.asm["ptx"], capability)
-    used = [name for name in TENSOR_CORES if name in made.asm["ptx"]]
+    report = assembled(program.asm["ptx"], capability)
+    used = [name for name in TENSOR_CORES if name in program.asm["ptx"]]
     return {
         "tensor_cores": used[0] if used else None,
         "registers": int(re.search(r"Used (\d+) registers", report)[1]),
         "spilled": int(re.search(r"(\d+) bytes spill stores", report)[1]),
-        "shared": made.metadata.shared,
-        "contractible": len(CONTRACTIBLE.findall(made.asm["ptx"])),
+        "shared": program.metadata.shared,
+        "contractible": len(CONTRACTIBLE.findall(program.asm["ptx"])),
     }

@@ -90,7 +90,7 @@ def recording():
         "start": start,
         "_launches_early": lambda tensor: True,
         # FakeTensorMode has no addmm of 16-bit operands into float32.
-        "add_product": lambda *given, **options: None,
+        "add_product": lambda *values, **options: None,
     }
     with mock.patch.multiple(_triton, **replaced):
         yield launches
@@ -123,7 +123,7 @@ def small_card():
 
 def distinct(op, small=False):
     """{"kernel[switches], label": launch} of the distinct kernels in tests/kernels/<op>.py."""
-    found, seen = {}, set()
+    actual, seen = {}, set()
     for label, call in importlib.import_module(f"tests.kernels.{op}").launches():
         with small_card() if small else contextlib.nullcontext():
             launches = recorded(call)
@@ -133,6 +133,6 @@ def distinct(op, small=False):
             if key in seen:
                 continue
             seen.add(key)
-            name += f" ({1 + sum(n.startswith(name) for n in found)})" if name in found else ""
-            found[name] = launch
-    return found
+            name += f" ({1 + sum(n.startswith(name) for n in actual)})" if name in actual else ""
+            actual[name] = launch
+    return actual

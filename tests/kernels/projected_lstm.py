@@ -21,8 +21,8 @@ def both_ways(batch, dtype, save=True, equal=False):
     lengths = None if equal else torch.empty(batch, dtype=torch.int64)
     state = (torch.empty(2, batch, SIZE), torch.empty(2, batch, CELLS))
     options = [False, True], 3.0, 3.0, True, str(dtype).removeprefix("torch.")
-    given = triton.ForwardArguments(inputs, *weights, lengths, *state, [], *options, save)
-    (outputs, h, c), *saved = triton_forward.forward(given)
+    arguments = triton.ForwardArguments(inputs, *weights, lengths, *state, [], *options, save)
+    (outputs, h, c), *saved = triton_forward.forward(arguments)
     if save:
         (steps, order, falling), backward = saved, undispatched("projected_lstm_backward")
         order = falling.new_empty(0) if order is None else order

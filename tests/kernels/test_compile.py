@@ -1,7 +1,7 @@
 """Every Triton kernel, compiled ahead of time for sm_80, 86, 90, 100 and 120 at its production
 shapes, against a golden table: the same tensor-core instruction, not a byte more spilled, nothing that the
 assembler may contract, registers and shared memory within limits. A row whose digest is unchanged is not compiled again
-(given.py)."""
+(digests.py)."""
 
 import json
 import pathlib
@@ -32,20 +32,20 @@ def rows():
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def complaints(golden, found):
+def complaints(golden, actual):
     """One sentence per kernel and architecture that is not as the table says."""
     wrong = [
-        f"{name}: only {'the table' if name in golden else 'the code'} has it" for name in golden.keys() ^ found.keys()
+        f"{name}: only {'the table' if name in golden else 'the code'} has it" for name in golden.keys() ^ actual.keys()
     ]
-    for name in golden.keys() & found.keys():
-        for arch, wanted in golden[name].items():
-            got = found[name][arch]
-            if got["tensor_cores"] != wanted["tensor_cores"]:
-                wrong.append(f"{name}, {arch}: {got['tensor_cores']}, wanted {wanted['tensor_cores']}")
-            if got["spilled"] > wanted["spilled"]:
-                wrong.append(f"{name}, {arch}: spills {got['spilled']} bytes, wanted at most {wanted['spilled']}")
-            if got["registers"] > wanted["registers"] + REGISTER_SLACK:
-                wrong.append(f"{name}, {arch}: {got['registers']} registers, wanted about {wanted['registers']}")
+    for name in golden.keys() & actual.keys():
+        for arch, expected in golden[name].items():
+            got = actual[name][arch]
+            if got["tensor_cores"] != expected["tensor_cores"]:
+                wrong.append(f"{name}, {arch}: {got['tensor_cores']}, wanted {expected['tensor_cores']}")
+            if got["spilled"] > expected["spilled"]:
+                wrong.append(f"{name}, {arch}: spills {got['spilled']} bytes, wanted at most {expected['spilled']}")
+            if got["registers"] > expected["registers"] + REGISTER_SLACK:
+                wrong.append(f"{name}, {arch}: {got['registers']} registers, wanted about {expected['registers']}")
             if got.get("early"):
                 wrong.append(f"{name}, {arch}: {got['early']} accesses to memory before it waits for the launch before")
             if got["contractible"]:

@@ -17,10 +17,10 @@ BATCHES = [
 @pytest.fixture
 def files(tmp_path):
     """Makes a random model: files(**sizes) -> (options_file, weight_file), as tests.weights.make_weights."""
-    made = iter(range(100))
+    numbers = iter(range(100))
 
     def make(**sizes):
-        return make_weights(tmp_path / f"model{next(made)}", **sizes)
+        return make_weights(tmp_path / f"model{next(numbers)}", **sizes)
 
     return make
 

@@ -99,16 +99,16 @@ def test_cached_words(files):
     sentences = [["The", "cat", "sat"], ["sat", "The"], []]
     ids = batch_to_ids(sentences)
     indices = torch.tensor([[1, 2, 3], [3, 1, 0], [0, 0, 0]])
-    wanted = BiLM(options_file, weight_file)(ids)
+    reference = BiLM(options_file, weight_file)(ids)
     cached = BiLM(options_file, weight_file, vocab_to_cache=words)
     for word_inputs, characters in ((indices, torch.zeros_like(ids)), (indices + 3 * (indices > 0), ids)):
         cached.reset_states()
         output = cached(characters, word_inputs)
-        assert torch.equal(output["mask"], wanted["mask"])
-        for ours, theirs in zip(output["activations"], wanted["activations"], strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+        assert torch.equal(output["mask"], reference["mask"])
+        for actual, expected in zip(output["activations"], reference["activations"], strict=True):
+            torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
     plain = BiLM(options_file, weight_file)(ids, indices)
-    assert torch.equal(plain["activations"][2], wanted["activations"][2])
+    assert torch.equal(plain["activations"][2], reference["activations"][2])
     assert cached._word_embedding.weight.shape == (4, 8)
     assert not cached._word_embedding.weight.requires_grad
     assert "_word_embedding.weight" in cached.state_dict()
@@ -150,9 +150,9 @@ def test_state_dict_loads_both_ways(files, tmp_path):
     archive = tmp_path / "best.th"
     torch.save({f"text_field_embedder.token_embedder_elmo._elmo._elmo_lstm.{k}": v for k, v in state.items()}, archive)
     third = BiLM(options_file, archive)
-    wanted, _ = vectors(bilm, BATCHES[0])
+    expected, _ = vectors(bilm, BATCHES[0])
     for model in (other, third):
-        assert torch.equal(vectors(model, BATCHES[0])[0], wanted)
+        assert torch.equal(vectors(model, BATCHES[0])[0], expected)
 
 
 def test_a_state_that_does_not_fit_loads_nothing(files):

@@ -35,9 +35,9 @@ def test_unique_words_and_cache_change_no_bit(files, native_encoder):
     ]
     for batch in BATCHES + BATCHES[::-1]:
         ids = batch_to_ids(batch)
-        wanted = plain(ids)["token_embedding"]
+        expected = plain(ids)["token_embedding"]
         for encoder in others:
-            assert torch.equal(encoder(ids)["token_embedding"], wanted), (encoder.unique_words, encoder.cache_size)
+            assert torch.equal(encoder(ids)["token_embedding"], expected), (encoder.unique_words, encoder.cache_size)
             assert len(encoder._cache) <= encoder.cache_size
 
 
@@ -91,11 +91,11 @@ def test_the_path_that_waits_for_nothing_gives_the_same(files, waits_for_nothing
     other = waits_for_nothing(CharacterEncoder(options_file, weight_file, requires_grad))
     for batch in BATCHES[:2]:
         ids = batch_to_ids(batch)
-        wanted, given = plain(ids), other(ids)
-        torch.testing.assert_close(given["token_embedding"], wanted["token_embedding"], rtol=1e-5, atol=1e-6)
-        assert torch.equal(given["mask"], wanted["mask"])
+        expected, actual = plain(ids), other(ids)
+        torch.testing.assert_close(actual["token_embedding"], expected["token_embedding"], rtol=1e-5, atol=1e-6)
+        assert torch.equal(actual["mask"], expected["mask"])
         if requires_grad:
-            for output in (wanted, given):
+            for output in (expected, actual):
                 vectors = output["token_embedding"]
                 (vectors * torch.linspace(-1, 1, vectors.numel()).reshape(vectors.shape)).sum().backward()
             for (name, one), two in zip(plain.named_parameters(), other.parameters(), strict=True):
@@ -110,14 +110,14 @@ def test_the_path_that_waits_for_nothing_compiles_to_one_graph(files):
     pytest.importorskip("triton")
     encoder = CharacterEncoder(*files(), unique_words=False)
     ids = batch_to_ids(BATCHES[0])
-    wanted = encoder.encode(ids)
+    expected = encoder.encode(ids)
     encoder.unique_words, encoder._waits_for_nothing = True, True
     with pytest.MonkeyPatch.context() as patch:
         from elmo_fast import ops
 
         patch.setattr(ops, "ordered_unique_rows", functools.partial(ops.ordered_unique_rows, backend="triton"))
         compiled = torch.compile(encoder.encode, fullgraph=True, backend="aot_eager")
-        torch.testing.assert_close(compiled(ids), wanted, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(compiled(ids), expected, rtol=1e-5, atol=1e-6)
 
 
 def changed_by_optimizer(encoder):

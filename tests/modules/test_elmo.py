@@ -73,22 +73,22 @@ def test_dropout_comes_after_mixing(files, fused, boundaries, monkeypatch):
     options_file, weight_file = files()
     ids = batch_to_ids(SENTENCES)
     settings = {"keep_sentence_boundaries": boundaries, "stateful": False}
-    wanted = Elmo(options_file, weight_file, 1, dropout=0.0, **settings).eval()(ids)["elmo_representations"][0]
+    expected = Elmo(options_file, weight_file, 1, dropout=0.0, **settings).eval()(ids)["elmo_representations"][0]
     elmo = Elmo(options_file, weight_file, 2, **settings)
     first, second = elmo(ids)["elmo_representations"]
     kept = first != 0
-    torch.testing.assert_close(first[kept], 2 * wanted[kept])
-    assert 0.3 < kept[wanted != 0].float().mean() < 0.7
+    torch.testing.assert_close(first[kept], 2 * expected[kept])
+    assert 0.3 < kept[expected != 0].float().mean() < 0.7
     assert not torch.equal(kept, second != 0)
-    torch.testing.assert_close(elmo.eval()(ids)["elmo_representations"][1], wanted)
+    torch.testing.assert_close(elmo.eval()(ids)["elmo_representations"][1], expected)
 
 
 def test_dropout_is_fused_on_a_gpu_in_training_alone(files):
     """Not where it drops everything, nothing, or on the CPU."""
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
-    for p, wanted in ((0.5, True), (0.0, False), (1.0, False)):
+    for p, expected in ((0.5, True), (0.0, False), (1.0, False)):
         elmo = Elmo(*files(), 1, dropout=p)
-        assert elmo._fuses_dropout(cuda) is wanted
+        assert elmo._fuses_dropout(cuda) is expected
         assert not elmo._fuses_dropout(cpu)
         assert not elmo.eval()._fuses_dropout(cuda)
 
@@ -108,8 +108,8 @@ def test_more_dimensions_equal_one_batch_each(files, cached):
     assert together["mask"].shape == (2, 3, 4)
     for k, group in enumerate(groups):
         alone = elmo(batch_to_ids(group))
-        for ours, theirs in zip(together["elmo_representations"], alone["elmo_representations"], strict=True):
-            torch.testing.assert_close(ours[:, k], theirs, rtol=1e-6, atol=1e-6)
+        for actual, expected in zip(together["elmo_representations"], alone["elmo_representations"], strict=True):
+            torch.testing.assert_close(actual[:, k], expected, rtol=1e-6, atol=1e-6)
         assert torch.equal(together["mask"][:, k], alone["mask"])
 
 
@@ -173,13 +173,13 @@ def test_compiles_without_a_graph_break(files, stateful):
     compiled = torch.compile(elmo, fullgraph=True, backend="aot_eager")
     ids = batch_to_ids(SENTENCES)
     for _ in range(2):
-        ours, theirs = compiled(ids), plain(ids)
+        actual, expected = compiled(ids), plain(ids)
         loss = 0
-        assert torch.equal(ours["mask"], theirs["mask"])
-        for a, b in zip(ours["elmo_representations"], theirs["elmo_representations"], strict=True):
+        assert torch.equal(actual["mask"], expected["mask"])
+        for a, b in zip(actual["elmo_representations"], expected["elmo_representations"], strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
             loss = loss + a.square().sum() + b.square().sum()
         loss.backward()
-    for (name, ours), theirs in zip(elmo.named_parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5, msg=name)
+    for (name, actual), expected in zip(elmo.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(actual.grad, expected.grad, rtol=1e-4, atol=1e-5, msg=name)
     assert (elmo._elmo_lstm._elmo_lstm._states is not None) == stateful

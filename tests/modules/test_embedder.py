@@ -26,11 +26,11 @@ def test_arrays_equal_the_judge(files):
     options_file, weight_file = files()
     embedder, judge = ElmoEmbedder(options_file, weight_file), BilmNumpy(options_file, weight_file)
     for batch in BATCHES:
-        for ours, truth in zip(embedder.embed_batch(batch), judge.embed(batch), strict=True):
-            assert ours.dtype == np.float32
-            assert ours.shape == truth.shape
-            assert ours.base is None
-            np.testing.assert_allclose(ours, truth, rtol=2e-6, atol=2e-6)
+        for actual, truth in zip(embedder.embed_batch(batch), judge.embed(batch), strict=True):
+            assert actual.dtype == np.float32
+            assert actual.shape == truth.shape
+            assert actual.base is None
+            np.testing.assert_allclose(actual, truth, rtol=2e-6, atol=2e-6)
 
 
 def test_empty_sentences(files):
@@ -58,12 +58,12 @@ def test_a_description_is_one_line(files):
 @pytest.mark.parametrize("file_format", ["hdf5", "safetensors"])
 def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monkeypatch, file_format, count):
     """The vectors of one batch at a time are in memory; on two threads also those that are being written."""
-    made, alive, original = [], [], sentence_vectors._run
+    references, alive, original = [], [], sentence_vectors._run
 
     def run(*arguments):
-        alive.append(sum(reference() is not None for reference in made))
+        alive.append(sum(reference() is not None for reference in references))
         layers = original(*arguments)
-        made.append(weakref.ref(layers))  # which alone holds them, or what they are made of
+        references.append(weakref.ref(layers))  # which alone holds them, or what they are made of
         return layers
 
     monkeypatch.setattr(sentence_vectors, "_run", run)
@@ -86,15 +86,15 @@ def test_a_file_is_the_same_on_any_number_of_threads(files, tmp_path, monkeypatc
 
     monkeypatch.setattr(sentence_vectors, "_run", run)
     (tmp_path / "in.txt").write_text("".join(f"{line} {number}\n" for number in range(40) for line in LINES))
-    found = {}
+    actual = {}
     for count in (1, 2, 4):
         ran.clear()
         with torch_threads(count):
             settings = {"file_format": file_format, "batch_size": 8, "max_tokens": 60}
             ElmoEmbedder(*pair, stateful=stateful).embed_file(tmp_path / "in.txt", tmp_path / "out", **settings)
-        found[count] = (tmp_path / "out").read_bytes()
+        actual[count] = (tmp_path / "out").read_bytes()
         assert set(ran) == ({"elmo_fast_0", "elmo_fast_1"} if count == 4 and not stateful else {"MainThread"})
-    assert found[1] == found[2] == found[4]
+    assert actual[1] == actual[2] == actual[4]
 
 
 @pytest.mark.parametrize(("count", "stateful"), [(1, True), (2, True), (2, False), (4, False)])
@@ -120,14 +120,14 @@ def test_a_failure_in_the_middle_names_its_line_and_leaves_nothing(files, tmp_pa
 
     write(99)
     text = survey(source, keep_lines=True)
-    for change, said in (
+    for change, message in (
         (lambda patch: patch.setattr("elmo_fast.modules.embedder.finite", spoilt), "line 51 of .*in.txt gave vectors"),
         (lambda patch: patch.setattr(BiLM, "batch_to_ids", refusing), "no ids for word 51"),
         (lambda patch: write(70), "it had 99 lines and now has 70"),
     ):
         with monkeypatch.context() as patch, torch_threads(count):
             change(patch)
-            with pytest.raises(ElmoFastError, match=said):
+            with pytest.raises(ElmoFastError, match=message):
                 embedder.embed_file(text, tmp_path / "out", batch_size=8)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "model0"]
     gc.collect()

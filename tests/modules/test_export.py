@@ -25,9 +25,9 @@ def check(program, model):
     for batch in OTHERS:
         ids = batch_to_ids(batch)
         with torch.no_grad():
-            found, wanted = program(ids), model(ids)
-        assert torch.equal(found["mask"], wanted["mask"])
-        for a, b in zip(found["elmo_representations"], wanted["elmo_representations"], strict=True):
+            actual, expected = program(ids), model(ids)
+        assert torch.equal(actual["mask"], expected["mask"])
+        for a, b in zip(actual["elmo_representations"], expected["elmo_representations"], strict=True):
             assert torch.equal(a, b), batch
 
 

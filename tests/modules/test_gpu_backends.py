@@ -31,7 +31,7 @@ def test_a_bilm_is_no_worse_than_plain_torchs(files, backend, precision):
         pytest.skip(why)
     options_file, weight_file = files()
     ids, device = batch_to_ids(SENTENCES), device_of(backend)
-    found = {}
+    actual = {}
     for name, settings, dtype in (
         ("ours", {"backend": backend, "precision": precision}, torch.float32),
         ("torchs", {"backend": "reference", "precision": precision}, torch.float32),
@@ -39,7 +39,7 @@ def test_a_bilm_is_no_worse_than_plain_torchs(files, backend, precision):
     ):
         model = BiLM(options_file, weight_file, **settings).to(device, dtype)
         with torch.no_grad():
-            found[name] = [layer for _ in range(2) for layer in model(ids.to(device))["activations"]]
-        assert found[name][0].device.type == device.type
-    for i, each in enumerate(zip(found["ours"], found["torchs"], found["truth"], strict=True)):
+            actual[name] = [layer for _ in range(2) for layer in model(ids.to(device))["activations"]]
+        assert actual[name][0].device.type == device.type
+    for i, each in enumerate(zip(actual["ours"], actual["torchs"], actual["truth"], strict=True)):
         assert_no_worse(f"layer {i % 3} of batch {i // 3}", *each, precision)

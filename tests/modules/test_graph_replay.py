@@ -43,16 +43,18 @@ def test_replays_equal_the_pass_itself(files, stateful):
         for batch in (*BATCHES, *BATCHES):  # the first time without a graph
             ids = batch_to_ids(batch).to(device)
             with torch.no_grad():
-                ours, wanted, truth = (model(each) for model, each in zip(models, (ids, ids, ids.cpu()), strict=True))
-            assert torch.equal(ours["mask"], wanted["mask"])
-            results = [found["activations"] for found in (ours, wanted, truth)]
+                actual, expected, truth = (
+                    model(each) for model, each in zip(models, (ids, ids, ids.cpu()), strict=True)
+                )
+            assert torch.equal(actual["mask"], expected["mask"])
+            results = [result["activations"] for result in (actual, expected, truth)]
             # Carried states keep what a padded bucket has changed.
             padded = stateful or (rounded_up(ids.shape[0], SENTENCES), rounded_up(ids.shape[1], WORDS)) != ids.shape[:2]
-            assert_alike(f"{turn}, {batch}", *results[:2], lambda found=results[2]: found, "float32", padded)
+            assert_alike(f"{turn}, {batch}", *results[:2], lambda result=results[2]: result, "float32", padded)
         assert len(models[0]._graph_replay.graphs) == 4  # none of the older weights
         if stateful:
             *both, right = (model._elmo_lstm._states for model in models)
-            assert_alike("states", *both, lambda found=right: found, "float32", True)
+            assert_alike("states", *both, lambda result=right: result, "float32", True)
         with torch.no_grad():
             for model in models:
                 model._elmo_lstm.forward_layers[0].state_linearity.weight.mul_(0.5)
@@ -77,10 +79,10 @@ def test_dropped_copies_and_copied_models_capture_anew(files):
     model._graph_replay = Always()
     ids = batch_to_ids(BATCHES[0])
     with torch.no_grad():
-        made = [(model(ids), len(model._graph_replay.graphs))[1] for _ in range(2)]
+        counts = [(model(ids), len(model._graph_replay.graphs))[1] for _ in range(2)]
         _weights.clear_packed()
-        made += [(model(ids), len(model._graph_replay.graphs))[1] for _ in range(2)]
-    assert made == [0, 1, 0, 1]
+        counts += [(model(ids), len(model._graph_replay.graphs))[1] for _ in range(2)]
+    assert counts == [0, 1, 0, 1]
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert len(twin._graph_replay.graphs) == 0
 
@@ -90,7 +92,7 @@ def test_only_passes_without_gradients_that_ask_for_it_are_captured(files, monke
     """A GPU in name: nothing else keeps a pass from a graph."""
     model, ids = BiLM(*files(), requires_grad=True, cuda_graphs=cuda_graphs), batch_to_ids(BATCHES[0])
     monkeypatch.setattr(_graphs, "enabled", lambda device: True)
-    monkeypatch.setattr(_triton, "unsupported", lambda *given: None)
+    monkeypatch.setattr(_triton, "unsupported", lambda *arguments: None)
     assert not GraphReplay().serves(model, model._elmo_lstm, ids)
     with torch.no_grad():
         assert GraphReplay().serves(model, model._elmo_lstm, ids) == cuda_graphs

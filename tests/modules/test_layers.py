@@ -27,13 +27,13 @@ def test_what_names_no_layer_is_refused(layers):
 
 def test_combined_is_what_the_names_say_and_as_wide_as_said():
     activations = list(torch.randn(3, 2, 4, 6))
-    wanted = {
+    expected = {
         "average": (activations[0] + activations[1] + activations[2]) / 3,
         "top": activations[2],
         "all": torch.cat(activations, dim=-1),
         1: activations[1],
     }
-    for layers, tensor in wanted.items():
+    for layers, tensor in expected.items():
         torch.testing.assert_close(combined_layers(activations, layers), tensor)
         assert combined_width(layers, 3, 6) == tensor.shape[-1]
     torch.testing.assert_close(

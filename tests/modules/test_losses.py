@@ -40,12 +40,12 @@ def whole(loss, hidden, offset=0.0):
 
 def test_the_full_softmax_is_the_cross_entropy_and_what_the_sampled_one_evaluates_to():
     loss, (hidden, targets) = made(FullSoftmaxLoss), inputs()
-    wanted = F.nll_loss(whole(loss, hidden), targets, reduction="sum").item()
-    assert loss(hidden, targets).item() == pytest.approx(wanted, rel=1e-6)
-    assert loss.eval()(hidden, targets).item() == pytest.approx(wanted, rel=1e-6)
+    expected = F.nll_loss(whole(loss, hidden), targets, reduction="sum").item()
+    assert loss(hidden, targets).item() == pytest.approx(expected, rel=1e-6)
+    assert loss.eval()(hidden, targets).item() == pytest.approx(expected, rel=1e-6)
     sampled = SampledSoftmaxLoss(WORDS, WIDTH, 5).eval()
     sampled.load_state_dict(loss.state_dict())
-    assert sampled(hidden, targets).item() == pytest.approx(wanted, rel=1e-6)
+    assert sampled(hidden, targets).item() == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -54,15 +54,15 @@ def test_negative_sampling_is_the_op_over_the_words_drawn(monkeypatch, sparse, n
     """Drawn by counts^0.75."""
     loss, (hidden, targets) = made(NegativeSamplingLoss, sparse=sparse, negatives=negatives), inputs()
     samples = torch.cat([torch.randint(0, WORDS, (SAMPLES - 2,)), targets[:2]])
-    given = []
-    monkeypatch.setattr(ops, "alias_sample", lambda count, table, **more: given.append((count, table)) or samples)
+    calls = []
+    monkeypatch.setattr(ops, "alias_sample", lambda count, table, **more: calls.append((count, table)) or samples)
     w = (loss.softmax_w.weight if sparse else loss.softmax_w).double()
     b = (loss.softmax_b.weight.squeeze(1) if sparse else loss.softmax_b).double()
     how = {"negatives": negatives, "backend": "reference"}
-    wanted = ops.negative_sampling(hidden.double(), targets, w, b, samples, **how).sum().item()
-    assert loss(hidden, targets).item() == pytest.approx(wanted, rel=1e-5)
-    assert given[0][0] == SAMPLES
-    assert torch.equal(given[0][1].thresholds, ops.alias_table(COUNTS.clamp(min=1), power=0.75).thresholds)
+    expected = ops.negative_sampling(hidden.double(), targets, w, b, samples, **how).sum().item()
+    assert loss(hidden, targets).item() == pytest.approx(expected, rel=1e-5)
+    assert calls[0][0] == SAMPLES
+    assert torch.equal(calls[0][1].thresholds, ops.alias_table(COUNTS.clamp(min=1), power=0.75).thresholds)
 
 
 @pytest.mark.parametrize("kind", [SampledSoftmaxLoss, NegativeSamplingLoss, HierarchicalSoftmaxLoss])
@@ -111,11 +111,11 @@ def test_whole_softmax_when_not_training():
     loss = SampledSoftmaxLoss(100, 8, 5).eval()
     torch.nn.init.normal_(loss.softmax_b)
     hidden, targets = torch.randn(40, 8), torch.randint(0, 100, (40,))
-    wanted = F.nll_loss(F.log_softmax(hidden @ loss.softmax_w.t() + loss.softmax_b, -1), targets, reduction="sum")
-    assert torch.equal(loss(hidden, targets), wanted)
+    expected = F.nll_loss(F.log_softmax(hidden @ loss.softmax_w.t() + loss.softmax_b, -1), targets, reduction="sum")
+    assert torch.equal(loss(hidden, targets), expected)
     many, words = hidden.repeat(3000, 1), targets.repeat(3000)
     assert len(many) * 100 * 4 > 32 * 2**20
-    assert loss(many, words).item() == pytest.approx(3000 * wanted.item(), rel=1e-5)
+    assert loss(many, words).item() == pytest.approx(3000 * expected.item(), rel=1e-5)
 
 
 def test_the_sampler_is_seeded_by_torch():

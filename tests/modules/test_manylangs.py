@@ -41,10 +41,10 @@ def test_vectors_are_those_of_the_formula(kind, tmp_path):
     bilm = BiLM(folder, stateful=False).double()
     with torch.no_grad():
         exact = bilm(bilm.batch_to_ids(SENTENCES))["activations"]
-    for row, (words, found, wanted) in enumerate(zip(SENTENCES, embedded(folder, SENTENCES), truth, strict=True)):
-        assert_close(f"sentence {row}", found[-len(wanted) :], wanted)
+    for row, (words, actual, expected) in enumerate(zip(SENTENCES, embedded(folder, SENTENCES), truth, strict=True)):
+        assert_close(f"sentence {row}", actual[-len(expected) :], expected)
         layers = torch.stack([layer[row, 1 : len(words) + 1] for layer in exact])
-        torch.testing.assert_close(layers[-len(wanted) :], wanted, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(layers[-len(expected) :], expected, rtol=1e-12, atol=1e-12)
 
 
 def test_vectors_are_those_of_its_own_code(shared):
@@ -54,14 +54,20 @@ def test_vectors_are_those_of_its_own_code(shared):
     bilm = BiLM(folder, stateful=False)
     with np.load(folder / "vectors.npz") as file, torch.no_grad():
         exact = copy.deepcopy(bilm).double()(bilm.batch_to_ids(sentences))["activations"]
-        found = bilm(bilm.batch_to_ids(sentences))["activations"]
-        for k, (ours, truth) in enumerate(zip(found, exact, strict=True)):
-            theirs = [torch.from_numpy(file[f"arr_{i}"][k]) for i in range(len(sentences))]
-            rows = [layer[i, 1 : len(words) + 1] for layer in (ours, truth) for i, words in enumerate(sentences)]
-            mine, right, given = torch.cat(rows[: len(sentences)]), torch.cat(rows[len(sentences) :]), torch.cat(theirs)
-            largest = float(given.abs().max())
-            assert float((mine - given).abs().max()) <= 5e-6 * largest
-            assert float((mine - right).abs().max()) <= 2 * float((given - right).abs().max()) + SMALL["float32"]
+        actual = bilm(bilm.batch_to_ids(sentences))["activations"]
+        for k, (result, truth) in enumerate(zip(actual, exact, strict=True)):
+            expected = [torch.from_numpy(file[f"arr_{i}"][k]) for i in range(len(sentences))]
+            rows = [layer[i, 1 : len(words) + 1] for layer in (result, truth) for i, words in enumerate(sentences)]
+            own, exact_rows, peer = (
+                torch.cat(rows[: len(sentences)]),
+                torch.cat(rows[len(sentences) :]),
+                torch.cat(expected),
+            )
+            largest = float(peer.abs().max())
+            assert float((own - peer).abs().max()) <= 5e-6 * largest
+            assert (
+                float((own - exact_rows).abs().max()) <= 2 * float((peer - exact_rows).abs().max()) + SMALL["float32"]
+            )
 
 
 def test_state_is_carried_unless_directions_are_joined(tmp_path):
@@ -80,17 +86,17 @@ def test_state_is_carried_unless_directions_are_joined(tmp_path):
 def test_vectors_do_not_depend_on_batches_stretches_caches_or_copies(kind, tmp_path):
     folder = write_model(tmp_path / "model", **KINDS[kind])
     sentences = [*SENTENCES[:2], ["a", "abc", "東", "é"] * 5]
-    wanted = [array.numpy() for array in embedded(folder, sentences)]
+    expected = [array.numpy() for array in embedded(folder, sentences)]
     bilm = pickle.loads(pickle.dumps(BiLM(folder, unique_words=False, cache_size=0)))
-    found = {}
+    actual = {}
     for batch in run_batches(bilm, sentences, batch_size=2, max_tokens=7):
-        found |= zip(batch.indices, batch.vectors(side_by_side=False), strict=True)
-    for i, array in enumerate(wanted):
-        np.testing.assert_allclose(found[i], array, rtol=1e-5, atol=1e-6)
+        actual |= zip(batch.indices, batch.vectors(side_by_side=False), strict=True)
+    for i, array in enumerate(expected):
+        np.testing.assert_allclose(actual[i], array, rtol=1e-5, atol=1e-6)
     bilm._token_embedder.unique_words = bilm._token_embedder._waits_for_nothing = True  # as on a GPU
     (batch,) = run_batches(bilm, sentences, window=0)
-    for found, array in zip(batch.vectors(), wanted, strict=True):
-        np.testing.assert_allclose(found, array, rtol=1e-5, atol=1e-6)
+    for actual, array in zip(batch.vectors(), expected, strict=True):
+        np.testing.assert_allclose(actual, array, rtol=1e-5, atol=1e-6)
 
 
 def test_cached_words_have_the_vectors_of_their_characters(tmp_path):
@@ -136,5 +142,5 @@ def test_precision_rounds_the_operands_of_products(precision, tmp_path):
     folder = write_model(tmp_path / "model")
     truth = formula(folder, SENTENCES)
     vectors = ElmoEmbedder(folder, None, stateful=False, precision=precision).embed_batch(SENTENCES)
-    for found, wanted in zip(vectors, truth, strict=True):
-        torch.testing.assert_close(torch.from_numpy(found).double(), wanted, rtol=0.1, atol=0.1)
+    for actual, expected in zip(vectors, truth, strict=True):
+        torch.testing.assert_close(torch.from_numpy(actual).double(), expected, rtol=0.1, atol=0.1)

@@ -28,13 +28,13 @@ def test_a_model_emptied_and_loaded_again_gives_the_same(files, way):
     """Nothing but the state_dict is needed; the state carried before is gone as the weights were."""
     paths = files()
     model, ids = Elmo(*paths, 1, dropout=0), batch_to_ids(BATCHES[0])
-    wanted, weights = (
+    expected, weights = (
         model(ids)["elmo_representations"][0].clone(),
         {k: v.clone() for k, v in model.state_dict().items()},
     )
     model = way(model)
     model.load_state_dict(weights)
-    assert torch.equal(model(ids)["elmo_representations"][0], wanted)
+    assert torch.equal(model(ids)["elmo_representations"][0], expected)
 
 
 @pytest.mark.parametrize("from_files", [True, False])
@@ -47,8 +47,8 @@ def test_a_model_made_on_meta_takes_a_state_by_assignment(files, from_files):
     assert other(ids.to("meta"))["elmo_representations"][0].is_meta
     other.load_state_dict(model.state_dict(), assign=True)
     for _ in range(2):  # no state of meta, and afterwards one is carried
-        wanted = model(ids)["elmo_representations"][0]
-        assert torch.equal(other(ids)["elmo_representations"][0], wanted)
+        expected = model(ids)["elmo_representations"][0]
+        assert torch.equal(other(ids)["elmo_representations"][0], expected)
 
 
 def test_vectors_of_the_marks_beside_a_cached_vocabulary_come_back(files):
@@ -56,15 +56,15 @@ def test_vectors_of_the_marks_beside_a_cached_vocabulary_come_back(files):
     paths, words = files(), torch.tensor([[1, 2, 3], [2, 0, 0]])
     ids = torch.zeros(2, 3, 50, dtype=torch.int64)
     model = BiLM(*paths, vocab_to_cache=WORDS, stateful=False)
-    wanted, weights = torch.stack(model(ids, words)["activations"]), dict(model.state_dict())
+    expected, weights = torch.stack(model(ids, words)["activations"]), dict(model.state_dict())
     with torch.device("meta"):
-        made = BiLM(*paths, vocab_to_cache=WORDS, stateful=False)
-    assert made(ids.to("meta"), words.to("meta"))["activations"][0].is_meta
-    made.load_state_dict(weights, assign=True)
+        model = BiLM(*paths, vocab_to_cache=WORDS, stateful=False)
+    assert model(ids.to("meta"), words.to("meta"))["activations"][0].is_meta
+    model.load_state_dict(weights, assign=True)
     loaded = emptied(BiLM(*paths, vocab_to_cache=WORDS, stateful=False))
     loaded.load_state_dict(weights)
-    for other in (made, loaded):
-        assert torch.equal(torch.stack(other(ids, words)["activations"]), wanted)
+    for other in (model, loaded):
+        assert torch.equal(torch.stack(other(ids, words)["activations"]), expected)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -76,14 +76,14 @@ def test_shapes_on_meta_are_those_of_the_cpu(files, options, training):
         model.encoder.vocabulary = vocabulary(9)
     else:
         ids = batch_to_ids([["a", "b", "c"], ["d"]])
-    wanted = model(ids)
-    found = model.to("meta")(ids.to("meta"))
+    expected = model(ids)
+    actual = model.to("meta")(ids.to("meta"))
     assert model._elmo_lstm._states is None
-    assert found["mask"].shape == wanted["mask"].shape
-    for a, b in zip(found["activations"], wanted["activations"], strict=True):
+    assert actual["mask"].shape == expected["mask"].shape
+    for a, b in zip(actual["activations"], expected["activations"], strict=True):
         assert (a.shape, a.dtype, a.is_meta) == (b.shape, b.dtype, True)
     if training:
-        sum(layer.sum() for layer in found["activations"]).backward()
+        sum(layer.sum() for layer in actual["activations"]).backward()
         assert all(p.grad.shape == p.shape for p in model._elmo_lstm.parameters())
 
 
@@ -106,24 +106,28 @@ def vocabulary(size):
 )
 def test_losses_on_meta(loss, training):
     """A shape, and gradients; the tree alone cannot be made without its counts. Loaded again they are as before."""
-    made = loss().train(training)
-    hidden, targets, weights = torch.randn(5, 4), torch.arange(5), {k: v.clone() for k, v in made.state_dict().items()}
+    loss_module = loss().train(training)
+    hidden, targets, weights = (
+        torch.randn(5, 4),
+        torch.arange(5),
+        {k: v.clone() for k, v in loss_module.state_dict().items()},
+    )
     torch.manual_seed(1)
-    wanted = made(hidden, targets).detach()
-    made.to("meta")
-    if isinstance(made, HierarchicalSoftmaxLoss):
+    expected = loss_module(hidden, targets).detach()
+    loss_module.to("meta")
+    if isinstance(loss_module, HierarchicalSoftmaxLoss):
         with pytest.raises(
             ElmoFastError, match="the tree needs the values of counts, which has none on the device meta"
         ):
-            made(hidden.to("meta"), targets.to("meta"))
+            loss_module(hidden.to("meta"), targets.to("meta"))
     else:
-        found = made(hidden.to("meta"), targets.to("meta"))
-        assert (found.shape, found.is_meta) == (wanted.shape, True)
-        found.backward()
-    made = emptied(made)
-    made.load_state_dict(weights)
+        actual = loss_module(hidden.to("meta"), targets.to("meta"))
+        assert (actual.shape, actual.is_meta) == (expected.shape, True)
+        actual.backward()
+    loss_module = emptied(loss_module)
+    loss_module.load_state_dict(weights)
     torch.manual_seed(1)
-    assert torch.equal(made(hidden, targets), wanted)
+    assert torch.equal(loss_module(hidden, targets), expected)
 
 
 def test_static_features_that_lost_their_table_say_so():

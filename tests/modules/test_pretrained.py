@@ -82,9 +82,9 @@ def test_a_folder_without_mixes_gives_as_many_new_ones_as_asked_for(files, tmp_p
     """Also one that save_pretrained wrote of an Elmo without any."""
     save_folder(tmp_path / "bare", *load_checkpoint(None, *files))
     Elmo(*files, 0).save_pretrained(tmp_path / "none")
-    for folder, number, wanted in (("bare", None, 1), ("bare", 3, 3), ("none", None, 0), ("none", 2, 2)):
+    for folder, number, expected in (("bare", None, 1), ("bare", 3, 3), ("none", None, 0), ("none", 2, 2)):
         elmo = Elmo.from_pretrained(tmp_path / folder, number)
-        assert len(elmo._scalar_mixes) == wanted
+        assert len(elmo._scalar_mixes) == expected
         assert all(not any(mix.scalar_parameters) for mix in elmo._scalar_mixes)
 
 
@@ -95,12 +95,12 @@ def test_every_kind_of_place_gives_the_same_vectors(files, tmp_path, monkeypatch
     shutil.copytree(own, tmp_path / "run" / "checkpoints" / "step-0000003")
     hub = FakeHub(tmp_path / "cache").install(monkeypatch)
     hub.repos["me/elmo"] = {path.name: path.read_bytes() for path in own.iterdir()}
-    wanted = ElmoEmbedder(*files).embed_batch(SENTENCES)
+    expected = ElmoEmbedder(*files).embed_batch(SENTENCES)
     mixed = outputs(Elmo(*files, 1, dropout=0))
     for place in (tmp_path / "pair", str(own), tmp_path / "run", "me/elmo", "me/elmo@main"):
         embedder = ElmoEmbedder.from_pretrained(place, stateful=False, precision="float32")
         assert not embedder.elmo_bilm.stateful
-        for a, b in zip(embedder.embed_batch(SENTENCES), wanted, strict=True):
+        for a, b in zip(embedder.embed_batch(SENTENCES), expected, strict=True):
             np.testing.assert_array_equal(a, b)
         assert all(map(torch.equal, outputs(Elmo.from_pretrained(place, dropout=0)), mixed))
 

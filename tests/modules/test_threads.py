@@ -51,19 +51,19 @@ def test_eight_threads_on_a_stateless_module_get_what_one_gets(files, hurried, n
     """Bit-equal, while words come and go in the cache; and the cache is as good as before afterwards."""
     paths = files()
     alone = BiLM(*paths, stateful=False, cache_size=0)
-    wanted = [layers_of(alone, batch) for batch in BATCHES]
+    expected = [layers_of(alone, batch) for batch in BATCHES]
     model = BiLM(*paths, stateful=False, cache_size=CACHE, unique_words=unique_words)
     places = [range(number, len(BATCHES), THREADS) for number in range(THREADS)]
-    found = at_once(lambda number: [layers_of(model, BATCHES[i]) for i in places[number]])
+    actual = at_once(lambda number: [layers_of(model, BATCHES[i]) for i in places[number]])
     wrong = [
         i
         for number in range(THREADS)
-        for i, each in zip(places[number], found[number], strict=True)
-        if not torch.equal(each, wanted[i])
+        for i, each in zip(places[number], actual[number], strict=True)
+        if not torch.equal(each, expected[i])
     ]
     assert wrong == []
     assert len(model.encoder._cache) == CACHE
-    assert all(torch.equal(layers_of(model, batch), each) for batch, each in zip(BATCHES[:10], wanted, strict=False))
+    assert all(torch.equal(layers_of(model, batch), each) for batch, each in zip(BATCHES[:10], expected, strict=False))
 
 
 def test_weights_that_change_while_a_thread_encodes_leave_no_old_vector_behind(files):
@@ -122,8 +122,8 @@ def test_two_threads_at_once_on_a_stateful_module_are_refused_and_in_turn_they_a
     alone = BiLM(model.options, model.state_dict())
     for _ in range(5):
         with ThreadPoolExecutor(1) as pool:  # another thread for each batch: strictly in turn
-            found = pool.submit(layers_of, model, [["a", "b"]]).result(10)
-        assert torch.equal(found, layers_of(alone, [["a", "b"]]))
+            actual = pool.submit(layers_of, model, [["a", "b"]]).result(10)
+        assert torch.equal(actual, layers_of(alone, [["a", "b"]]))
 
 
 def test_vectors_of_tokens_neither_use_nor_change_the_state_of_a_stateful_model(files):
@@ -132,10 +132,10 @@ def test_vectors_of_tokens_neither_use_nor_change_the_state_of_a_stateful_model(
     layers_of(model, BATCHES[0])
     kept = model._elmo_lstm._states
     vectors = TokenVectors(model, "all")
-    wanted = list(TokenVectors(BiLM(model.options, model.state_dict(), stateful=False), "all")(BATCHES[1]))
-    for found in at_once(lambda _: [list(vectors(BATCHES[1])) for _ in range(5)]):
-        for each in found:
-            assert all((a == b).all() for a, b in zip(each, wanted, strict=True))
+    expected = list(TokenVectors(BiLM(model.options, model.state_dict(), stateful=False), "all")(BATCHES[1]))
+    for actual in at_once(lambda _: [list(vectors(BATCHES[1])) for _ in range(5)]):
+        for each in actual:
+            assert all((a == b).all() for a, b in zip(each, expected, strict=True))
     assert model.stateful
     assert model._elmo_lstm._states is kept
 
@@ -153,7 +153,7 @@ def test_threads_that_share_a_captured_graph_take_turns(files, hurried):
     model._graph_replay = GraphReplay(slowly)
     model._graph_replay.serves = lambda *_: True
     batches = [[[f"w{i}", f"w{i + 1}"]] for i in range(8)]
-    wanted = [layers_of(alone, batch) for batch in batches]
-    found = at_once(lambda number: [layers_of(model, batch) for batch in batches])
+    expected = [layers_of(alone, batch) for batch in batches]
+    actual = at_once(lambda number: [layers_of(model, batch) for batch in batches])
     assert len(model._graph_replay.graphs) == 1
-    assert all(torch.equal(a, b) for each in found for a, b in zip(each, wanted, strict=True))
+    assert all(torch.equal(a, b) for each in actual for a, b in zip(each, expected, strict=True))

@@ -31,13 +31,13 @@ def pair(files):
 def test_each_sentence_has_the_vectors_it_has_alone(pair, batch_size):
     """Against the numpy judge, in the order given, twice: nothing is carried from batch to batch or run to run."""
     vectors = TokenVectors(BiLM(*pair), "all", batch_size=batch_size, max_tokens=12)
-    wanted = [np.concatenate(alone(pair, s), axis=-1) if s else np.zeros((0, 48)) for s in SENTENCES]
+    expected = [np.concatenate(alone(pair, s), axis=-1) if s else np.zeros((0, 48)) for s in SENTENCES]
     for _ in range(2):
         got = list(vectors(iter(SENTENCES)))
         assert [g.dtype for g in got] == [np.float32] * len(SENTENCES)
-        for ours, truth in zip(got, wanted, strict=True):
-            assert ours.shape == truth.shape
-            np.testing.assert_allclose(ours, truth, rtol=2e-6, atol=2e-6)
+        for actual, truth in zip(got, expected, strict=True):
+            assert actual.shape == truth.shape
+            np.testing.assert_allclose(actual, truth, rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 7, 149, 150, 151])

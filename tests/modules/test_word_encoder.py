@@ -34,27 +34,27 @@ def test_vectors_are_rows_and_the_layers_equal_the_judges(model):
     table = state["_word_embedding.weight"].double().numpy()
     judge = BilmNumpy(*pair(model))
     embedder = ElmoEmbedder.from_pretrained(model, stateful=False)
-    for sentence, found in zip(BATCH, embedder.embed_batch(BATCH), strict=True):
+    for sentence, actual in zip(BATCH, embedder.embed_batch(BATCH), strict=True):
         rows = [WORDS.index(word if word in WORDS else "<UNK>") + 1 for word in ["<S>", *sentence, "</S>"]]
-        np.testing.assert_array_equal(found[0], np.tile(table[rows[1:-1]], 2).astype(np.float32))
+        np.testing.assert_array_equal(actual[0], np.tile(table[rows[1:-1]], 2).astype(np.float32))
         judge.states = {}
         truth = judge.run_lstms(table[rows][None], [len(rows)])
-        for layer, wanted in zip(found, truth, strict=True):
-            np.testing.assert_allclose(layer, wanted[0, 1:-1], rtol=1e-5, atol=1e-5)
+        for layer, expected in zip(actual, truth, strict=True):
+            np.testing.assert_allclose(layer, expected[0, 1:-1], rtol=1e-5, atol=1e-5)
 
 
 def test_the_vocabulary_is_found_beside_folder_and_files_or_given(model):
-    wanted = ElmoEmbedder.from_pretrained(model, stateful=False).embed_sentence(BATCH[0])
+    expected = ElmoEmbedder.from_pretrained(model, stateful=False).embed_sentence(BATCH[0])
     for embedder in (ElmoEmbedder(*pair(model), stateful=False), ElmoEmbedder(model, None, stateful=False)):
-        np.testing.assert_array_equal(embedder.embed_sentence(BATCH[0]), wanted)
+        np.testing.assert_array_equal(embedder.embed_sentence(BATCH[0]), expected)
     (model / "vocab.txt").unlink()
     embedder = ElmoEmbedder(*pair(model), stateful=False)
     with pytest.raises(ElmoFastError, match=r"reads word ids, and its words are not known here; put its vocab\.txt"):
         embedder.embed_sentence(BATCH[0])
-    given = ElmoEmbedder(*pair(model), stateful=False, vocabulary=Vocabulary(WORDS))
-    np.testing.assert_array_equal(given.embed_sentence(BATCH[0]), wanted)
-    given = ElmoEmbedder.from_pretrained(model, stateful=False, vocabulary=Vocabulary(WORDS))
-    np.testing.assert_array_equal(given.embed_sentence(BATCH[0]), wanted)
+    embedder = ElmoEmbedder(*pair(model), stateful=False, vocabulary=Vocabulary(WORDS))
+    np.testing.assert_array_equal(embedder.embed_sentence(BATCH[0]), expected)
+    embedder = ElmoEmbedder.from_pretrained(model, stateful=False, vocabulary=Vocabulary(WORDS))
+    np.testing.assert_array_equal(embedder.embed_sentence(BATCH[0]), expected)
     with pytest.raises(ElmoFastError, match="vocabulary must have the 7 words of the model; got 8"):
         BiLM(*pair(model), vocabulary=Vocabulary([*WORDS, "more"]))
 
@@ -74,13 +74,13 @@ def test_elmo_reads_ids_of_any_outer_shape_and_comes_back_from_its_own_folder(mo
 
 
 def test_gradients_of_the_table_are_of_the_words_read_as_rows_where_asked(model):
-    found = []
+    actual = []
     for sparse in (False, True):
         bilm = BiLM(*pair(model), requires_grad=True, stateful=False)
         bilm.encoder.sparse = sparse
         bilm(bilm.batch_to_ids(BATCH))["activations"][-1].square().sum().backward()
-        found.append(bilm.encoder.weight.grad)
-    dense, rows = found
+        actual.append(bilm.encoder.weight.grad)
+    dense, rows = actual
     assert rows.is_sparse
     torch.testing.assert_close(rows.to_dense(), dense)
     assert not dense[0].any()
@@ -113,8 +113,8 @@ def test_a_sentence_in_stretches_and_token_vectors_are_the_models_own(model):
     whole = ElmoEmbedder.from_pretrained(model, stateful=False).embed_sentence(sentence)
     parts = long_activations(bilm, bilm.batch_to_ids([sentence])[0], 3)
     np.testing.assert_allclose(torch.stack(parts), whole, rtol=1e-5, atol=1e-6)
-    (found,) = TokenVectors(model, "top")([sentence])
-    np.testing.assert_allclose(found, whole[-1], rtol=1e-5, atol=1e-6)
+    (actual,) = TokenVectors(model, "top")([sentence])
+    np.testing.assert_allclose(actual, whole[-1], rtol=1e-5, atol=1e-6)
 
 
 def test_a_vocabulary_that_was_put_beside_the_model_is_seen_at_once(model):

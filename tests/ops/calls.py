@@ -54,10 +54,10 @@ class Call(NamedTuple):
     def results(self, tensors: dict[str, Tensor], **options: Any) -> tuple[list[Tensor], dict[str, Tensor]]:
         """The results, and the gradient of a weighted sum of them to each tensor, dense."""
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in tensors.items()}
-        found = self.run(*leaves.values(), **options)
-        gradients = torch.autograd.grad(weighted_sum(found), list(leaves.values()))
+        actual = self.run(*leaves.values(), **options)
+        gradients = torch.autograd.grad(weighted_sum(actual), list(leaves.values()))
         dense = [each.to_dense() if each.is_sparse else each for each in gradients]
-        return [out.detach() for out in found], dict(zip(leaves, dense, strict=True))
+        return [out.detach() for out in actual], dict(zip(leaves, dense, strict=True))
 
 
 def weighted_sum(results: Sequence[Tensor]) -> Tensor:

@@ -10,9 +10,9 @@ def exact(backend):
     return torch.float32 if backend == "triton" else torch.float64
 
 
-def assert_exactly(name, ours, truth, backend):
+def assert_exactly(name, actual, truth, backend):
     """`assert_close` at that dtype."""
-    assert_close(name, ours, truth, str(exact(backend)).removeprefix("torch."))
+    assert_close(name, actual, truth, str(exact(backend)).removeprefix("torch."))
 
 
 def fixed(like):

@@ -18,8 +18,8 @@ def assert_alike(name, replayed, launched, truth, precision, padded):
     truth: () -> the float64 results, asked for where they decide.
     """
     if HAS_CUDA and padded:
-        for i, (ours, theirs, right) in enumerate(zip(replayed, launched, truth(), strict=True)):
-            assert_no_worse(f"{name}, result {i}", ours.cpu(), theirs.cpu(), right.cpu(), precision)
+        for i, (actual, expected, right) in enumerate(zip(replayed, launched, truth(), strict=True)):
+            assert_no_worse(f"{name}, result {i}", actual.cpu(), expected.cpu(), right.cpu(), precision)
     else:
         assert all(torch.equal(a, b) for a, b in zip(replayed, launched, strict=True)), name
 

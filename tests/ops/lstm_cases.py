@@ -66,6 +66,6 @@ def check(case, backend, precision="float32", **options):
     needs("projected_lstm", backend, precision)
     truth = outputs_and_gradients(cast(case, torch.float64), "reference", **options)
     plain = outputs_and_gradients(cast(case, torch.float32), "reference", precision, **options)
-    ours = outputs_and_gradients(cast(case, torch.float32), backend, precision, **options)
-    for i, (a, b, t) in enumerate(zip(ours, plain, truth, strict=True)):
+    actual = outputs_and_gradients(cast(case, torch.float32), backend, precision, **options)
+    for i, (a, b, t) in enumerate(zip(actual, plain, truth, strict=True)):
         assert_no_worse(f"result {i}", a, b, t, precision)

@@ -19,18 +19,19 @@ doubles = pytest.mark.parametrize("backend", ["reference", pytest.param("native"
 alone = pytest.mark.parametrize("backend", [each for each in backends("full_softmax") if each.values == ("triton",)])
 
 
-def leaves_of(given):
+def leaves_of(arguments):
     """The tensors of a call that have gradients, from now on."""
-    return [given[name].requires_grad_() for name in LEAVES]
+    return [arguments[name].requires_grad_() for name in LEAVES]
 
 
-def losses_and_gradients(loss, given, dtype, **options):
+def losses_and_gradients(loss, arguments, dtype, **options):
     """By name: losses, and the gradients of their weighted mean, of tensors in a dtype."""
-    given = {
-        name: x.detach().to(dtype) if torch.is_tensor(x) and x.is_floating_point() else x for name, x in given.items()
+    arguments = {
+        name: x.detach().to(dtype) if torch.is_tensor(x) and x.is_floating_point() else x
+        for name, x in arguments.items()
     }
-    leaves = leaves_of(given)
-    losses = loss(**given | {"backend": "reference"} | options)
+    leaves = leaves_of(arguments)
+    losses = loss(**arguments | {"backend": "reference"} | options)
     weights = torch.linspace(-1, 2, len(losses), dtype=dtype) / max(1, len(losses))
     gradients = torch.autograd.grad((losses * weights).sum(), leaves)
     return dict(zip(("losses", *LEAVES), (losses.detach(), *(each.to_dense() for each in gradients)), strict=True))
@@ -65,9 +66,9 @@ def check_no_word_leaves_the_table(call, targets, samples):
         inside = [0 <= t < 10 and all(0 <= s < 10 for s in samples) for t in targets]
         assert losses.isfinite().tolist() == inside
         (gradient,) = torch.autograd.grad(losses.sum(), table)
-        found = gradient._indices()[0]
-        assert found.min() >= 0
-        assert found.max() < 10
+        actual = gradient._indices()[0]
+        assert actual.min() >= 0
+        assert actual.max() < 10
         if all(inside):
             assert gradient._values().isfinite().all()
 
@@ -81,7 +82,7 @@ class OutputLayer:
     ways = [{"chunk_bytes": 4096}, {"chunk_bytes": 2**25}]
     chunks = [{"chunk_bytes": 1}, {"chunk_bytes": 200}, {"chunk_bytes": 2**25}]
     tiny = (4, 3, 12)
-    cases = {"mixed": lambda given: {}, "all targets equal": lambda given: {"targets": torch.full((7,), 39)}}
+    cases = {"mixed": lambda arguments: {}, "all targets equal": lambda arguments: {"targets": torch.full((7,), 39)}}
     small = {
         "hidden": torch.zeros(2, 3), "targets": torch.tensor([0, 1]), "weight": torch.zeros(9, 3),
         "bias": torch.zeros(9),
@@ -96,49 +97,51 @@ class OutputLayer:
         for name in lists.keys() & set(metafunc.fixturenames):
             metafunc.parametrize(name, list(lists[name]), ids=str)
 
-    def used(self, given):
+    def used(self, arguments):
         """The rows of the table that a call reads, in the order of a sparse gradient's entries."""
-        return torch.cat([given["targets"], given["samples"]])
+        return torch.cat([arguments["targets"], arguments["samples"]])
 
     @every
     def test_loss_by_hand(self, backend, shape):
         """Every term of the formula."""
-        given = self.problem(*shape, dtype=exact(backend))
-        assert_exactly("losses", self.loss(**given, backend=backend), self.by_hand(**given), backend)
+        arguments = self.problem(*shape, dtype=exact(backend))
+        assert_exactly("losses", self.loss(**arguments, backend=backend), self.by_hand(**arguments), backend)
 
     @every
     def test_sparse_gradients_are_the_dense_ones(self, backend, case):
         """Same numbers; indices are the distinct rows used, in order, and the flag can be had without another sort."""
-        given = self.problem(dtype=exact(backend))
-        given |= self.cases[case](given)
-        leaves, gradients = leaves_of(given), []
+        arguments = self.problem(dtype=exact(backend))
+        arguments |= self.cases[case](arguments)
+        leaves, gradients = leaves_of(arguments), []
         for sparse in (False, True):
-            losses = self.loss(**given, sparse=sparse, backend=backend)
+            losses = self.loss(**arguments, sparse=sparse, backend=backend)
             seeds = torch.arange(1.0, len(losses) + 1, dtype=losses.dtype)
             gradients.append(torch.autograd.grad((losses * seeds).sum(), leaves))
         for name, dense, sparse in zip(LEAVES, *gradients, strict=True):
-            found = sparse if name == "hidden" else dense_of(sparse, self.used(given))
-            assert_exactly(name, found, dense, backend)
+            actual = sparse if name == "hidden" else dense_of(sparse, self.used(arguments))
+            assert_exactly(name, actual, dense, backend)
 
     @kernels
     @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
     def test_no_worse_than_torch(self, larger, precision, backend):
         """Losses and gradients of a weighted mean against float64; torch's with the same operands rounded."""
         needs(self.loss.__name__, backend, precision)
-        given = self.problem(*larger, dtype=torch.float32)
-        truth = losses_and_gradients(self.loss, given, torch.float64)
-        plain = losses_and_gradients(self.loss, given, torch.float32, precision=precision)
+        arguments = self.problem(*larger, dtype=torch.float32)
+        truth = losses_and_gradients(self.loss, arguments, torch.float64)
+        plain = losses_and_gradients(self.loss, arguments, torch.float32, precision=precision)
         for way in self.ways:
-            ours = losses_and_gradients(self.loss, given, torch.float32, precision=precision, backend=backend, **way)
+            result = losses_and_gradients(
+                self.loss, arguments, torch.float32, precision=precision, backend=backend, **way
+            )
             for name in truth:
-                assert_no_worse(f"{name}, {way}", ours[name], plain[name], truth[name], precision)
+                assert_no_worse(f"{name}, {way}", result[name], plain[name], truth[name], precision)
 
     @every
     def test_chunks_change_nothing_but_rounding(self, backend):
         """One row (or word, or tile) at a time, a few, all at once."""
-        given = self.problem(70, 8, 100, dtype=torch.float32)
+        arguments = self.problem(70, 8, 100, dtype=torch.float32)
         one, *others = (
-            losses_and_gradients(self.loss, given, torch.float32, backend=backend, **chunk) for chunk in self.chunks
+            losses_and_gradients(self.loss, arguments, torch.float32, backend=backend, **chunk) for chunk in self.chunks
         )
         for other in others:
             for name in one:
@@ -146,15 +149,15 @@ class OutputLayer:
 
     def test_bad_arguments_are_refused(self, refusal):
         """Each in one sentence: argument, wanted, given."""
-        change, wanted = refusal
-        with pytest.raises(ElmoFastError, match=wanted):
+        change, expected = refusal
+        with pytest.raises(ElmoFastError, match=expected):
             self.loss(**self.small | change)
 
 
 class SampledLayer(OutputLayer):
     """A loss over a shared sample of the vocabulary."""
 
-    cases = OutputLayer.cases | {"all targets sampled": lambda given: {"targets": given["samples"][:7]}}
+    cases = OutputLayer.cases | {"all targets sampled": lambda arguments: {"targets": arguments["samples"][:7]}}
     small = OutputLayer.small | {"samples": torch.tensor([4])}
     refusals = [
         ({"targets": torch.tensor([0, 9])}, "targets must be words from 0 to V - 1 = 8; got values from 0 to 9"),
@@ -177,9 +180,9 @@ class SampledLayer(OutputLayer):
     def test_gradients_scale_exactly_by_powers_of_two(self, backend, precision):
         """float16's scale follows the incoming gradient; zero stays zero; every run gives the same bits."""
         needs(self.loss.__name__, backend, precision)
-        given = self.problem(40, 16, 200, dtype=torch.float32)
-        leaves, seeds = leaves_of(given), torch.rand(40) + 0.5
-        losses = self.loss(**given, precision=precision, backend=backend, chunk_bytes=4096)
+        arguments = self.problem(40, 16, 200, dtype=torch.float32)
+        leaves, seeds = leaves_of(arguments), torch.rand(40) + 0.5
+        losses = self.loss(**arguments, precision=precision, backend=backend, chunk_bytes=4096)
         base = torch.autograd.grad(losses, leaves, seeds, retain_graph=True)
         for power in (0.0, -60.0, -14.0, 3.0, 40.0):
             scaled = torch.autograd.grad(losses, leaves, seeds * 2**power, retain_graph=True)

@@ -53,9 +53,9 @@ class SparseAsOnGpu(TorchDispatchMode):
                 result = getattr(Sparse, name)(*arguments)
                 grown = name in ("add", "add_") and result._values().shape[0] > result.numel()
             return self.coalesced(result) if grown else result
-        found = self.run(function, arguments, options or {})
-        assert name in SHARING or not any(each.is_sparse for each in tensors_of(found)), name
-        return found
+        actual = self.run(function, arguments, options or {})
+        assert name in SHARING or not any(each.is_sparse for each in tensors_of(actual)), name
+        return actual
 
     def run(self, function, arguments, options):
         return function(*arguments, **options)
@@ -92,7 +92,7 @@ class Recording(SparseAsOnGpu):
 
     def __init__(self):
         super().__init__()
-        self.replays, self.before, self.made, self.kept, self.names = [], {}, {}, [], []
+        self.replays, self.before, self.allocated, self.kept, self.names = [], {}, {}, [], []
 
     def run(self, function, arguments, options):
         namespace, _, name = function._schema.name.partition("::")
@@ -105,11 +105,11 @@ class Recording(SparseAsOnGpu):
         written = [a for i, a in enumerate(arguments) if _is_written(function._schema.arguments[i])]
         written += [options[a.name] for a in function._schema.arguments if a.name in options and _is_written(a)]
         self.about_to_write(written)
-        found = function(*arguments, **options)
-        self.kept.append((arguments, options, found))  # addresses of memory that is freed would be used again
-        given = {storage.data_ptr() for storage in storages_of([arguments, options])}
-        fresh = [t for t in tensors_of(found) if not t.is_sparse and t.untyped_storage().data_ptr() not in given]
-        self.made |= {t.untyped_storage().data_ptr(): t for t in fresh}
+        actual = function(*arguments, **options)
+        self.kept.append((arguments, options, actual))  # addresses of memory that is freed would be used again
+        values = {storage.data_ptr() for storage in storages_of([arguments, options])}
+        fresh = [t for t in tensors_of(actual) if not t.is_sparse and t.untyped_storage().data_ptr() not in values]
+        self.allocated |= {t.untyped_storage().data_ptr(): t for t in fresh}
         if written or (fresh and name not in NOT_RUN):
             self.names.append(name)
             self.replays.append(lambda: [a.copy_(b) for a, b in zip(fresh, again(), strict=True)])
@@ -118,14 +118,14 @@ class Recording(SparseAsOnGpu):
             result = function(*arguments, **options)
             return tensors_of(result) if fresh else []
 
-        return found
+        return actual
 
     def coalesced(self, gradient):
         raise RuntimeError("coalesce reads a number: operation not permitted when stream is capturing")
 
     def about_to_write(self, value):
         for storage in storages_of(value):
-            if storage.data_ptr() and storage.data_ptr() not in self.made:
+            if storage.data_ptr() and storage.data_ptr() not in self.allocated:
                 self.before.setdefault(storage.data_ptr(), (storage, storage.clone()))
 
     def launched(self, runner, kernel, arguments, constants):
@@ -140,7 +140,7 @@ class Recording(SparseAsOnGpu):
     def forget(self):
         for storage, held in self.before.values():
             storage.copy_(held)
-        for tensor in self.made.values():
+        for tensor in self.allocated.values():
             tensor.fill_(float("nan") if tensor.is_floating_point() else 1)
 
 
@@ -156,7 +156,7 @@ def _launches_seen(recording):
 
     def seen(self, grid):
         runner = getting(self, grid)
-        return lambda *given, **constants: recording.launched(runner, self.fn.__name__, given, constants)
+        return lambda *arguments, **constants: recording.launched(runner, self.fn.__name__, arguments, constants)
 
     InterpretedFunction.__getitem__ = seen
     try:

@@ -19,10 +19,10 @@ def activations(x):
     return places[:, 1], places[:, 2]
 
 
-def errors_in_ulp(ours, truth):
+def errors_in_ulp(actual, truth):
     one = truth.float()
     ulp = (torch.nextafter(one.abs(), torch.tensor(float("inf"))) - one.abs()).double()
-    return ((ours.double() - truth) / ulp).abs()
+    return ((actual.double() - truth) / ulp).abs()
 
 
 def near_and_tiny():

@@ -34,8 +34,8 @@ def check_update(backend, weights, sums, gradients, learning_rate, scale):
     plain = written_out(weights, sums, gradients, learning_rate, factor)
     before = copies(gradients)
     adagrad_(weights, sums, gradients, learning_rate, scale, backend=backend)
-    for name, ours, torchs, wanted in zip("wa", (weights, sums), plain, truth, strict=True):
-        for k, each in enumerate(zip(ours, torchs, wanted, strict=True)):
+    for name, actual, torchs, expected in zip("wa", (weights, sums), plain, truth, strict=True):
+        for k, each in enumerate(zip(actual, torchs, expected, strict=True)):
             assert_no_worse(f"{name}{k}", *each, "float32")
     assert all(torch.equal(a, b) for a, b in zip(gradients, before, strict=True))
 
@@ -53,32 +53,32 @@ def test_dense_updates(backend, scale):
 @every
 def test_a_learning_rate_in_a_tensor_gives_the_same_bits(backend):
     """Read at each call, in float32 as the number is; of dense tensors and of rows."""
-    found = []
+    actual = []
     for in_tensor in (False, True):
         torch.manual_seed(0)
         weights, sums, gradients = tensors(shapes=[(40, 33), (5,)])
         rate = torch.full((), 0.7)
         for number in (0.2, 0.05):
-            given = rate.fill_(number) if in_tensor else number
-            adagrad_(weights, sums, gradients, given, torch.tensor(0.3), backend=backend)
-            adagrad_rows_(weights[0], sums[0], torch.tensor([3, 1, 3]), gradients[0][:3], given, backend=backend)
-        found.append([*weights, *sums])
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+            step_size = rate.fill_(number) if in_tensor else number
+            adagrad_(weights, sums, gradients, step_size, torch.tensor(0.3), backend=backend)
+            adagrad_rows_(weights[0], sums[0], torch.tensor([3, 1, 3]), gradients[0][:3], step_size, backend=backend)
+        actual.append([*weights, *sums])
+    assert all(torch.equal(a, b) for a, b in zip(*actual, strict=True))
 
 
 @pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 def test_a_learning_rate_in_a_tensor_runs_the_kernels_of_a_number():
     """Kernels are loaded by the first, eager step: a driver may refuse to load one within a captured one."""
-    found = []
+    actual = []
     for rate in (0.2, torch.tensor(0.2)):
         weights, sums, gradients = tensors(shapes=[(40, 33), (5,)])
         with recording() as launches:
             adagrad_(weights, sums, gradients, rate, torch.tensor(0.3), backend="triton")
             adagrad_rows_(weights[0], sums[0], torch.tensor([3, 1]), gradients[0][:2], rate, backend="triton")
         kinds = [(each.kernel, list(map(type, each.arguments)), each.constants) for each in launches]
-        found.append(kinds)
-    assert len(found[0]) == 3
-    assert found[0] == found[1]
+        actual.append(kinds)
+    assert len(actual[0]) == 3
+    assert actual[0] == actual[1]
 
 
 @every
@@ -123,17 +123,17 @@ def test_large_and_small_gradients(backend):
 def test_equals_torchs_adagrad_in_float64(backend):
     """torch.optim.Adagrad(eps=0, initial_accumulator_value=1), five steps."""
     start = [torch.randn(5, 3), torch.randn(17)]
-    ours = [tensor.double() for tensor in start]
-    sums = [torch.ones_like(tensor) for tensor in ours]
-    theirs = [torch.nn.Parameter(tensor.clone()) for tensor in ours]
-    optimizer = torch.optim.Adagrad(theirs, lr=0.2, eps=0.0, initial_accumulator_value=1.0, foreach=False)
+    actual = [tensor.double() for tensor in start]
+    sums = [torch.ones_like(tensor) for tensor in actual]
+    expected = [torch.nn.Parameter(tensor.clone()) for tensor in actual]
+    optimizer = torch.optim.Adagrad(expected, lr=0.2, eps=0.0, initial_accumulator_value=1.0, foreach=False)
     for _ in range(5):
-        gradients = [torch.randn_like(tensor) for tensor in ours]
-        for parameter, gradient in zip(theirs, gradients, strict=True):
+        gradients = [torch.randn_like(tensor) for tensor in actual]
+        for parameter, gradient in zip(expected, gradients, strict=True):
             parameter.grad = gradient
         optimizer.step()
-        adagrad_(ours, sums, gradients, 0.2, backend=backend)
-    for a, b in zip(ours, theirs, strict=True):
+        adagrad_(actual, sums, gradients, 0.2, backend=backend)
+    for a, b in zip(actual, expected, strict=True):
         assert_close("w", a, b.detach(), "float64")
         assert_close("a", sums.pop(0), optimizer.state[b]["sum"], "float64")
 
@@ -311,7 +311,7 @@ def test_only_contiguous_tensors_are_written_in_place(backend):
 
 
 @pytest.mark.parametrize(
-    ("change", "wanted"),
+    ("change", "expected"),
     [
         ({"accumulators": []}, "must have the same length; got 1, 0 and 1"),
         ({"accumulators": [torch.ones(3)]}, "accumulators must be shaped like parameters"),
@@ -324,12 +324,12 @@ def test_only_contiguous_tensors_are_written_in_place(backend):
         ({"backend": "cuda"}, "backend must be one of auto, native, triton, reference"),
     ],
 )
-def test_bad_dense_arguments_are_refused(change, wanted):
+def test_bad_dense_arguments_are_refused(change, expected):
     arguments = {
         "parameters": [torch.ones(2, 3)],
         "accumulators": [torch.ones(2, 3)],
         "gradients": [torch.ones(2, 3)],
         "learning_rate": 0.1,
     }
-    with pytest.raises(ElmoFastError, match=wanted):
+    with pytest.raises(ElmoFastError, match=expected):
         adagrad_(**arguments | change)

@@ -25,9 +25,9 @@ def test_square_norms(backend):
     for some in (gradients, gradients[3:4], gradients[4:5], strided):
         truth = torch.stack([g.double().square().sum() for g in some]).sum()
         plain = torch.stack([g.square().sum() for g in some]).sum()
-        found = square_norm(some, backend=backend)
-        assert found.dtype == torch.float32
-        assert_no_worse("norm", found, plain, truth, "float32")
+        actual = square_norm(some, backend=backend)
+        assert actual.dtype == torch.float32
+        assert_no_worse("norm", actual, plain, truth, "float32")
 
 
 @every
@@ -68,8 +68,8 @@ def test_merged_square_norms(backend, width, count):
     ids, rows = repeated(min(count, most), words, 160), torch.randn(min(count, most), *width)
     truth, plain = (merged(ids, rows.to(dtype), words)[0].square().sum() for dtype in (torch.float64, torch.float32))
     order = row_order(ids, words) if len(width) == 1 else None
-    found = merged_square_norm(ids, rows, words, order=order, backend=backend)
-    assert_no_worse("norm", found, plain, truth, "float32")
+    actual = merged_square_norm(ids, rows, words, order=order, backend=backend)
+    assert_no_worse("norm", actual, plain, truth, "float32")
 
 
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
@@ -85,8 +85,8 @@ def test_norms_tell_what_is_not_finite(backend):
 
 def test_the_clip():
     """max_norm / max(norm, max_norm), 1 within, NaN where the norm is no number."""
-    for norm, wanted in ((20.0, 0.5), (10.0, 1.0), (1e-3, 1.0), (0.0, 1.0)):
-        assert clip_scale(torch.tensor(norm), 10.0).item() == wanted
+    for norm, expected in ((20.0, 0.5), (10.0, 1.0), (1e-3, 1.0), (0.0, 1.0)):
+        assert clip_scale(torch.tensor(norm), 10.0).item() == expected
     assert clip_scale(torch.tensor(2.0), 0.5).item() == 0.25
     assert all(clip_scale(torch.tensor(norm), 10.0).isnan() for norm in NO_NUMBER)
     with pytest.raises(ElmoFastError, match="max_norm must be above 0; got 0"):

@@ -21,18 +21,18 @@ from tests.tolerances import assert_close, assert_no_worse
 
 def check_rows(backend, ids, width, words, scale, order=False):
     table, sums, rows = torch.randn(words, *width), torch.rand(words, *width) + 0.5, torch.randn(len(ids), *width)
-    found = []
+    actual = []
     for dtype in (torch.float64, torch.float32):
         gradient, touched = merged(ids, rows.to(dtype), words)
         factor = 1.0 if scale is None else scale.item()
         moved = [x[0] for x in written_out([table.to(dtype)], [sums.to(dtype)], [gradient], 0.2, factor)]
-        found.append(moved)
-    ours, accumulator, kept = table.clone(), sums.clone(), rows.clone()
+        actual.append(moved)
+    result, accumulator, kept = table.clone(), sums.clone(), rows.clone()
     given_order = row_order(ids, words) if order else None
-    adagrad_rows_(ours, accumulator, ids, rows, 0.2, scale, order=given_order, backend=backend)
-    for name, mine, plain, truth in zip("wa", (ours, accumulator), found[1], found[0], strict=True):
+    adagrad_rows_(result, accumulator, ids, rows, 0.2, scale, order=given_order, backend=backend)
+    for name, mine, plain, truth in zip("wa", (result, accumulator), actual[1], actual[0], strict=True):
         assert_no_worse(name, mine, plain, truth, "float32")
-    assert torch.equal(ours[~touched], table[~touched])
+    assert torch.equal(result[~touched], table[~touched])
     assert torch.equal(accumulator[~touched], sums[~touched])
     assert torch.equal(rows, kept)
 
@@ -72,14 +72,14 @@ def test_ids_of_either_width_with_an_order_or_without(backend, dtype):
 def test_strided_rows_and_ids(backend):
     table, sums = torch.randn(20, 6), torch.ones(20, 6)
     ids, rows = torch.randint(0, 20, (60,)), torch.randn(6, 60)
-    wanted = table.clone(), sums.clone()
-    adagrad_rows_(*wanted, ids[::2].contiguous(), rows.t()[::2].contiguous(), 0.2, backend="reference")
+    expected = table.clone(), sums.clone()
+    adagrad_rows_(*expected, ids[::2].contiguous(), rows.t()[::2].contiguous(), 0.2, backend="reference")
     order = RowOrder(*(torch.stack([each, each], 1)[:, 0] for each in row_order(ids[::2], 20)))
     for given_order in (None, order):
         weight, squares = table.clone(), sums.clone()
         adagrad_rows_(weight, squares, ids[::2], rows.t()[::2], 0.2, order=given_order, backend=backend)
-        assert_close("w", weight, wanted[0])
-        assert_close("a", squares, wanted[1])
+        assert_close("w", weight, expected[0])
+        assert_close("a", squares, expected[1])
 
 
 @every
@@ -144,7 +144,7 @@ def test_an_order_sorts_and_keeps_equal_ids_in_their_order():
 
 
 @pytest.mark.parametrize(
-    ("change", "wanted"),
+    ("change", "expected"),
     [
         ({"table": torch.ones(()), "accumulator": torch.ones(())}, r"table must be \[V, D\] or \[V\]"),
         ({"accumulator": torch.ones(5)}, "accumulator shaped like it"),
@@ -158,7 +158,7 @@ def test_an_order_sorts_and_keeps_equal_ids_in_their_order():
         ({"order": RowOrder(torch.ones(2, dtype=torch.long), torch.ones(2))}, "order.positions must be int64"),
     ],
 )
-def test_bad_row_arguments_are_refused(change, wanted):
+def test_bad_row_arguments_are_refused(change, expected):
     arguments = {
         "table": torch.ones(5, 3),
         "accumulator": torch.ones(5, 3),
@@ -166,5 +166,5 @@ def test_bad_row_arguments_are_refused(change, wanted):
         "rows": torch.ones(2, 3),
         "learning_rate": 0.1,
     }
-    with pytest.raises(ElmoFastError, match=wanted):
+    with pytest.raises(ElmoFastError, match=expected):
         adagrad_rows_(**arguments | change)

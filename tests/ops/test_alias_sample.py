@@ -40,8 +40,8 @@ def test_the_tables_law_is_the_one_asked_for(name, power):
     """To the last digits of float64, words of weight 0 never."""
     weights = LAWS[name].double()
     table = alias_table(LAWS[name], power=power, backend="reference")
-    wanted = torch.where(weights > 0, weights**power, 0.0)
-    assert_close("law", law_of(table), wanted / wanted.sum(), "float64")
+    expected = torch.where(weights > 0, weights**power, 0.0)
+    assert_close("law", law_of(table), expected / expected.sum(), "float64")
     drawn = alias_sample(20_000, table, seed=0, backend="reference")
     assert not (weights[drawn] == 0).any()
     assert ((table.thresholds >= 0) & (table.thresholds <= 1)).all()
@@ -51,8 +51,8 @@ def test_frequencies_follow_the_law():
     """Chi-square of 40,000 draws of 20 words, 19 degrees of freedom: 43.8 is the 0.1 % point."""
     weights = zipf(20)
     ids = alias_sample(40_000, alias_table(weights, power=0.75), seed=11, offset=2)
-    wanted = (weights**0.75 / (weights**0.75).sum() * 40_000).numpy()
-    assert ((np.bincount(ids, minlength=20) - wanted) ** 2 / wanted).sum() < 43.8
+    expected = (weights**0.75 / (weights**0.75).sum() * 40_000).numpy()
+    assert ((np.bincount(ids, minlength=20) - expected) ** 2 / expected).sum() < 43.8
 
 
 @kernels
@@ -62,12 +62,12 @@ def test_kernels_pair_and_draw_as_the_reference_does(backend, name):
 
     Counts that are no multiple of a vector; both halves of every 64-bit number."""
     weights = zipf(name)[torch.randperm(name)] if isinstance(name, int) else LAWS[name]
-    table, wanted = (alias_table(weights, power=0.75, backend=b) for b in (backend, "reference"))
-    assert torch.equal(table.thresholds, wanted.thresholds)
-    assert torch.equal(table.aliases, wanted.aliases)
+    table, expected = (alias_table(weights, power=0.75, backend=b) for b in (backend, "reference"))
+    assert torch.equal(table.thresholds, expected.thresholds)
+    assert torch.equal(table.aliases, expected.aliases)
     for samples, seed, offset in ((1, 0, 0), (37, 5, 1), (1024, 2**63 - 1, 2**40 + 3), (5001, 2**32 + 1, 7)):
-        found = alias_sample(samples, table, seed=seed, offset=offset, backend=backend)
-        assert torch.equal(found, alias_sample(samples, wanted, seed=seed, offset=offset, backend="reference"))
+        actual = alias_sample(samples, table, seed=seed, offset=offset, backend=backend)
+        assert torch.equal(actual, alias_sample(samples, expected, seed=seed, offset=offset, backend="reference"))
 
 
 def test_a_draw_is_a_block_of_the_generator():
@@ -111,7 +111,7 @@ def test_a_sample_of_the_cpu_is_refused_in_a_graph(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("weights", "wanted"),
+    ("weights", "expected"),
     [
         (torch.ones(2, 2), r"weights must have shape \[V\]"),
         (torch.ones(0), "from 1 to 2.31 - 1 words; got 0"),
@@ -121,13 +121,13 @@ def test_a_sample_of_the_cpu_is_refused_in_a_graph(monkeypatch):
         (torch.ones(3, device="meta"), "must be on the CPU"),
     ],
 )
-def test_bad_weights_are_refused(weights, wanted):
-    with pytest.raises(ElmoFastError, match=wanted):
+def test_bad_weights_are_refused(weights, expected):
+    with pytest.raises(ElmoFastError, match=expected):
         alias_table(weights)
 
 
 @pytest.mark.parametrize(
-    ("change", "wanted"),
+    ("change", "expected"),
     [
         ({"num_samples": 0}, "num_samples must be at least 1; got 0"),
         ({"seed": -1}, "seed must be from 0"),
@@ -139,8 +139,8 @@ def test_bad_weights_are_refused(weights, wanted):
         ({"backend": "triton"}, "backend must be one of auto"),
     ],
 )
-def test_bad_arguments_are_refused(change, wanted):
+def test_bad_arguments_are_refused(change, expected):
     """Each in one sentence: argument, wanted, given."""
-    given = {"num_samples": 3, "table": alias_table(torch.ones(4)), "seed": 0} | change
-    with pytest.raises(ElmoFastError, match=wanted):
-        alias_sample(**given)
+    arguments = {"num_samples": 3, "table": alias_table(torch.ones(4)), "seed": 0} | change
+    with pytest.raises(ElmoFastError, match=expected):
+        alias_sample(**arguments)

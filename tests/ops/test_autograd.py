@@ -59,12 +59,12 @@ def test_every_op_with_gradients_is_here():
     assert not [name for name in backward if not name.startswith((*DIFFERENTIABLE, "gather_rows"))]  # of unique_rows
 
 
-def refused_or(expected, call, said):
+def refused_or(expected, call, message):
     """The call is an error that says `said`, or its results are those of the reference."""
     try:
         actual = call()
     except ElmoFastError as error:
-        assert said in str(error)  # noqa: PT017 (it need not be raised)
+        assert message in str(error)  # noqa: PT017 (it need not be raised)
     else:
         torch.testing.assert_close(actual, expected(), rtol=1e-5, atol=1e-5)
 
@@ -73,7 +73,7 @@ def refused_or(expected, call, said):
 @every
 def test_forward_mode_is_right_or_refused(op, backend):
     """No tensor that enters loses its tangent, which would be a derivative of zero; with or without gradients."""
-    said = "no derivative in forward mode"
+    message = "no derivative in forward mode"
 
     def tangent(total, leaves, name, enabled):
         leaf = leaves[name]
@@ -91,9 +91,9 @@ def test_forward_mode_is_right_or_refused(op, backend):
             if name not in leaves:
                 continue
             expected = functools.partial(jvp, *problem(case, "reference", device_of(backend)), name)
-            refused_or(expected, functools.partial(jvp, total, leaves, name), said)
+            refused_or(expected, functools.partial(jvp, total, leaves, name), message)
             for enabled in (True, False):
-                refused_or(expected, functools.partial(tangent, total, leaves, name, enabled), said)
+                refused_or(expected, functools.partial(tangent, total, leaves, name, enabled), message)
 
 
 @every
@@ -103,9 +103,9 @@ def test_torch_func_grad_is_the_gradient(op, backend):
         pytest.skip("takes a minute in the interpreter; all Triton ops have the same autograd")
     for case in cases_of(op)[: 1 if backend == "triton" else None]:
         total, leaves = problem(case, backend, device_of(backend))
-        wanted = {name: leaf.clone().requires_grad_() for name, leaf in leaves.items()}
-        gradients = torch.autograd.grad(total(wanted), list(wanted.values()), allow_unused=True)
-        wanted = {
+        expected = {name: leaf.clone().requires_grad_() for name, leaf in leaves.items()}
+        gradients = torch.autograd.grad(total(expected), list(expected.values()), allow_unused=True)
+        expected = {
             name: torch.zeros_like(leaves[name]) if each is None else each.to_dense()
             for name, each in zip(leaves, gradients, strict=True)
         }
@@ -115,15 +115,15 @@ def test_torch_func_grad_is_the_gradient(op, backend):
             torch.func.grad(second_of(torch.func.grad_and_value(total)))(leaves),
             pullback(value * 0 + 1)[0],
         )
-        for found in ways:
+        for actual in ways:
             for name in leaves:
-                torch.testing.assert_close(found[name].to_dense(), wanted[name], rtol=1e-6, atol=1e-6, msg=name)
+                torch.testing.assert_close(actual[name].to_dense(), expected[name], rtol=1e-6, atol=1e-6, msg=name)
 
 
 @every
 def test_vmap_is_right_or_refused(op, backend):
     """Forward; and the gradients of a batch of cotangents, as of Jacobians."""
-    said = "no batching rule for torch.func.vmap"
+    message = "no batching rule for torch.func.vmap"
     for case in cases_of(op)[:1]:
         total, leaves = problem(case, backend, device_of(backend))
         batch = {name: torch.stack([leaf, leaf * 0.5]) for name, leaf in leaves.items()}
@@ -131,11 +131,11 @@ def test_vmap_is_right_or_refused(op, backend):
         def each(total=total, batch=batch):
             return torch.stack([total({name: tensor[i] for name, tensor in batch.items()}) for i in range(2)])
 
-        refused_or(each, lambda: torch.func.vmap(total, randomness="same")(batch), said)  # noqa: B023 (called at once)
+        refused_or(each, lambda: torch.func.vmap(total, randomness="same")(batch), message)  # noqa: B023 (called at once)
         if backend == "triton":
             continue  # the interpreter is slow
         value, pullback = torch.func.vjp(total, leaves)
         cotangents = torch.stack([value * 0 + 1, value * 0 + 2])
         singly = [pullback(cotangent)[0] for cotangent in cotangents]
         expected = {name: torch.stack([one[name].to_dense() for one in singly]) for name in leaves}
-        refused_or(lambda: expected, lambda: torch.func.vmap(pullback)(cotangents)[0], said)  # noqa: B023
+        refused_or(lambda: expected, lambda: torch.func.vmap(pullback)(cotangents)[0], message)  # noqa: B023

@@ -37,13 +37,13 @@ def recurrent(kind):
     def of_precision(precision):
         shapes = {"weight_ih": (160, 24), "weight_hh": (160, 32), "bias": (160,), "weight_hr": (32, 40)}
         shapes["weight_hr"] = (32, 40)
-        given = {name: torch.randn(shape) / 6 for name, shape in shapes.items()}
+        arguments = {name: torch.randn(shape) / 6 for name, shape in shapes.items()}
         x = torch.randn(3, 4, 24)
 
         def run(w):
-            return ops.projected_lstm([x], [LSTMWeights(**(given | {kind: w}))], reverse=[False], precision=precision)[
-                0
-            ]
+            return ops.projected_lstm(
+                [x], [LSTMWeights(**(arguments | {kind: w}))], reverse=[False], precision=precision
+            )[0]
 
         return shapes[kind], run
 
@@ -180,9 +180,9 @@ def test_an_op_sees_weights_that_changed(op, precision, way):
         assert torch.equal(before[0], before[2])
     change(weight)
     with torch.no_grad():
-        found = run(weight)
-        assert torch.equal(found, without_cache(run, weight))
-        assert not torch.equal(found, before[0])
+        actual = run(weight)
+        assert torch.equal(actual, without_cache(run, weight))
+        assert not torch.equal(actual, before[0])
 
 
 def share(weight):
@@ -256,9 +256,9 @@ def test_a_weight_that_is_not_dense_is_not_cached():
     shape, run = layer("float32")
     row, wide = torch.randn(1, shape[1]), torch.randn(shape[0], 2 * shape[1])
     for weight in (row.expand(*shape), wide[:, : shape[1]]):
-        found = run(weight)
+        actual = run(weight)
         assert _native.C.packed_count() == 0
-        assert torch.equal(found, run(weight.clone()))
+        assert torch.equal(actual, run(weight.clone()))
         _native.C.clear_packed()
 
 
@@ -345,10 +345,10 @@ def test_eight_readers_beside_a_writer(way):
         try:
             for _ in range(5):
                 change(weight)
-                found = [each.result() for each in [threads.submit(read) for _ in range(8)]]
+                actual = [each.result() for each in [threads.submit(read) for _ in range(8)]]
                 with torch.no_grad():
                     expected = run(weight.detach().clone())
-                assert all(torch.equal(each, expected) for each in found)
+                assert all(torch.equal(each, expected) for each in actual)
         finally:
             stop.set()
         for each in busy:

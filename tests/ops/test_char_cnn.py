@@ -77,8 +77,8 @@ def assert_matches_truth(c: Case, backend: str, precision: str = "float32", acti
     needs("char_cnn", backend, precision)
     truth, d_truth = gradients(c.to(torch.float64), activation=activation, backend="reference")
     torchs, d_torchs = gradients(c.to(torch.float32), activation=activation, precision=precision, backend="reference")
-    ours, d_ours = gradients(c.to(torch.float32), activation=activation, precision=precision, backend=backend)
-    assert_no_worse("features", ours, torchs, truth, precision)
+    actual, d_ours = gradients(c.to(torch.float32), activation=activation, precision=precision, backend=backend)
+    assert_no_worse("features", actual, torchs, truth, precision)
     names = [
         "embedding",
         *(f"weights[{k}]" for k, _ in enumerate(c.weights)),
@@ -170,9 +170,9 @@ def test_the_gradients_of_the_weights_are_no_single_chain_of_sums() -> None:
         features = char_cnn(ids, table.to(dtype), leaves[:1], leaves[1:], backend=backend)
         return list(torch.autograd.grad(features, leaves, torch.full_like(features, 0.1).to(dtype)))
 
-    truths, found = gradients_of(torch.float64, "reference"), gradients_of(torch.float32, "native")
-    for name, ours, truth in zip(("weight", "bias"), found, truths, strict=True):
-        assert_no_worse(name, ours, truth.float(), truth, "float32")
+    truths, actual = gradients_of(torch.float64, "reference"), gradients_of(torch.float32, "native")
+    for name, result, truth in zip(("weight", "bias"), actual, truths, strict=True):
+        assert_no_worse(name, result, truth.float(), truth, "float32")
 
 
 @pytest.mark.parametrize("backend", KERNELS)
@@ -196,13 +196,13 @@ def test_rows_from_count_on_are_zero_and_pass_no_gradient(number: int, activatio
     features, grads = gradients(c.to(torch.float32), activation=activation, backend=backend, count=count)
     kept = max(0, min(70, number))
     copy = c.to(torch.float32)
-    wanted = char_cnn(copy.ids[:kept], *copy[1:], activation=activation, backend="reference")
-    torch.testing.assert_close(features[:kept], wanted)
+    reference = char_cnn(copy.ids[:kept], *copy[1:], activation=activation, backend="reference")
+    torch.testing.assert_close(features[:kept], reference)
     assert not features[kept:].any()
     grad = torch.randn(features.shape, generator=torch.Generator().manual_seed(1), device="cpu").to(features)[:kept]
-    wanted_grads = torch.autograd.grad(wanted, copy.tensors(), grad)
-    for ours, theirs in zip(grads, wanted_grads, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    wanted_grads = torch.autograd.grad(reference, copy.tensors(), grad)
+    for actual, expected in zip(grads, wanted_grads, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
     with torch.no_grad():
         assert torch.equal(char_cnn(*c, activation=activation, backend=backend, count=count), features)
 
@@ -251,8 +251,8 @@ def test_ties_go_to_the_first_window(backend: str) -> None:
     reference, d_reference = gradients(c, backend="reference")
     features, d_features = gradients(c, backend=backend)
     assert torch.equal(reference, features)
-    for theirs, ours in zip(d_reference, d_features, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
+    for expected, actual in zip(d_reference, d_features, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -277,8 +277,8 @@ def test_the_gradient_passes_a_feature_that_is_nan(backend: str) -> None:
     biases = [bias.detach().requires_grad_() for bias in c.biases]
     features = char_cnn(c.ids, c.embedding, c.weights, biases, activation="relu", backend=backend)
     assert features.isnan().any()
-    found = torch.cat(torch.autograd.grad(features.sum(), biases))
-    assert torch.equal(found, ((features > 0) | features.isnan()).sum(0).float())
+    actual = torch.cat(torch.autograd.grad(features.sum(), biases))
+    assert torch.equal(actual, ((features > 0) | features.isnan()).sum(0).float())
 
 
 @pytest.mark.parametrize(

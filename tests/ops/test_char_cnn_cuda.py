@@ -50,12 +50,12 @@ def test_gradients_reach_their_parameters(stand_in, activation, count):
     grad = torch.randn(6, 8)
     arguments = CharCNNArguments(ids, embedding, weights, biases, count, activation == "tanh", "float32")
     features = cuda.run(arguments)
-    wanted = char_cnn(ids, embedding, weights, biases, activation=activation, count=count, backend="reference")
-    torch.testing.assert_close(features, wanted)
-    ours = torch.autograd.grad(features, parameters, grad)
+    expected = char_cnn(ids, embedding, weights, biases, activation=activation, count=count, backend="reference")
+    torch.testing.assert_close(features, expected)
+    actual = torch.autograd.grad(features, parameters, grad)
     if count is not None:
         grad[4:] = 0
-    for one, other in zip(ours, torch.autograd.grad(wanted, parameters, grad), strict=True):
+    for one, other in zip(actual, torch.autograd.grad(expected, parameters, grad), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
     assert stand_in == [count]
 

@@ -91,9 +91,9 @@ BROKEN = {
 @needs_interpreter
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_kernel_broken_on_purpose_is_wrong(name):
-    start, precision, said = BROKEN[name]
+    start, precision, message = BROKEN[name]
     with mock.patch.object(_triton, "start", start):
-        assert re.match(said, str(check.why_wrong("scalar_mix", "triton", precision, CPU)))
+        assert re.match(message, str(check.why_wrong("scalar_mix", "triton", precision, CPU)))
 
 
 @needs_interpreter

@@ -22,11 +22,11 @@ def leaves_of(tensors):
     return [tensor.detach().clone().requires_grad_() for tensor in tensors.values()]
 
 
-def assert_equal(ours, theirs):
+def assert_equal(actual, expected):
     """Results and gradients, bit by bit."""
-    assert all(map(torch.equal, ours[0], theirs[0]))
-    for key in ours[1]:
-        assert torch.equal(ours[1][key], theirs[1][key]), key
+    assert all(map(torch.equal, actual[0], expected[0]))
+    for key in actual[1]:
+        assert torch.equal(actual[1][key], expected[1][key]), key
 
 
 WHOLE = {name: ALL[name] for name in ALL if " " not in name or name.endswith(("counted", "dropout", "state"))}
@@ -36,13 +36,13 @@ WHOLE = {name: ALL[name] for name in ALL if " " not in name or name.endswith(("c
 def test_compiles_to_one_graph(name, backend):
     """fullgraph=True, forward and backward."""
     call, tensors, how = placed(name, backend)
-    found = []
+    actual = []
     for run in (call.run, torch.compile(call.run, fullgraph=True, backend="aot_eager")):
         leaves = leaves_of(tensors)
         outputs = run(*leaves, **how)
-        found.append([*outputs, *torch.autograd.grad(weighted_sum(outputs), leaves)])
-    for ours, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs)
+        actual.append([*outputs, *torch.autograd.grad(weighted_sum(outputs), leaves)])
+    for result, expected in zip(*actual, strict=True):
+        torch.testing.assert_close(result, expected)
 
 
 @kernels
@@ -64,23 +64,23 @@ def test_any_subset_of_the_gradients(name, backend):
     call, tensors, how = placed(name, backend)
     _, everything = call.results(tensors, **how)
     for alone in tensors:
-        for wanted in ({alone}, tensors.keys() - {alone})[: 1 if backend == "triton" else 2]:
-            leaves = {key: tensor.detach().requires_grad_(key in wanted) for key, tensor in tensors.items()}
+        for expected in ({alone}, tensors.keys() - {alone})[: 1 if backend == "triton" else 2]:
+            leaves = {key: tensor.detach().requires_grad_(key in expected) for key, tensor in tensors.items()}
             outputs = call.run(*leaves.values(), **how)
-            if not wanted:
+            if not expected:
                 continue
-            gradients = torch.autograd.grad(weighted_sum(outputs), [leaves[key] for key in wanted])
-            for key, gradient in zip(wanted, gradients, strict=True):
-                assert torch.equal(gradient.to_dense(), everything[key]), (wanted, key)
+            gradients = torch.autograd.grad(weighted_sum(outputs), [leaves[key] for key in expected])
+            for key, gradient in zip(expected, gradients, strict=True):
+                assert torch.equal(gradient.to_dense(), everything[key]), (expected, key)
 
 
 @kernels
 @precisions
 def test_what_is_kept_for_gradients_changes_no_result(name, backend, precision):
     call, tensors, how = placed(name, backend, precision)
-    wanted, _ = call.results(tensors, **how)
+    expected, _ = call.results(tensors, **how)
     with torch.no_grad():
-        assert all(map(torch.equal, call.run(*tensors.values(), **how), wanted))
+        assert all(map(torch.equal, call.run(*tensors.values(), **how), expected))
 
 
 @every
@@ -95,9 +95,9 @@ def test_strided_views(name, backend, precision):
 
     views = {key: strided(tensor) for key, tensor in tensors.items()}
     assert not all(view.is_contiguous() for view in views.values())
-    (found, gradients), (wanted, d_wanted) = (call.results(each, **how) for each in (views, tensors))
-    for ours, theirs in zip(found, wanted, strict=True):
-        assert_close("results", ours, theirs)
+    (actual, gradients), (reference, d_wanted) = (call.results(each, **how) for each in (views, tensors))
+    for result, expected in zip(actual, reference, strict=True):
+        assert_close("results", result, expected)
     for key in gradients:
         assert_close(key, gradients[key], d_wanted[key])
 
@@ -123,8 +123,10 @@ def test_a_changed_tensor_is_seen(name, backend, precision):
         call.run(*tensors.values(), **how)
         for tensor in tensors.values():
             tensor.mul_(-1.5)
-        found, wanted = (call.run(*each, **how) for each in (tensors.values(), [t.clone() for t in tensors.values()]))
-        assert all(map(torch.equal, found, wanted))
+        actual, expected = (
+            call.run(*each, **how) for each in (tensors.values(), [t.clone() for t in tensors.values()])
+        )
+        assert all(map(torch.equal, actual, expected))
 
 
 @pytest.mark.parametrize(("name", "backend"), pairs(only="triton"))
@@ -142,13 +144,13 @@ def test_threads_change_nothing(op, precision):
     needs(op, "native", precision)
     how = {"backend": "native", "precision": precision}
     for case in cases.CASES[op][0](cases.Draw()):
-        found = []
+        actual = []
         for threads in (1, 2, 3, 5):
             with torch_threads(threads):
-                found.append(cases.results(case, how, CPU))
+                actual.append(cases.results(case, how, CPU))
                 assert torch.get_num_threads() == threads
-        for key, one in found[0].items():
-            assert all(torch.equal(other[key], one) for other in found[1:]), key
+        for key, one in actual[0].items():
+            assert all(torch.equal(other[key], one) for other in actual[1:]), key
 
 
 @pytest.mark.parametrize(("name", "backend"), pairs({name: ALL[name] for name in CALLS}, only="native"))
@@ -184,9 +186,9 @@ def test_what_backward_needs_is_kept_only_where_a_gradient_is_wanted(name, backe
     """A gradient of any one tensor."""
     call, tensors, how = placed(name, backend)
 
-    def kept(wanted):
+    def kept(name):
         with Recorded() as recorded:
-            call.run(*(each.detach().requires_grad_(key == wanted) for key, each in tensors.items()), **how)
+            call.run(*(each.detach().requires_grad_(key == name) for key, each in tensors.items()), **how)
         return sum(each.numel() for each in tree_leaves(recorded.calls[-1][2]))
 
     for key in tensors:
@@ -224,11 +226,11 @@ def test_autocast_is_the_precision(op, backend):
     """16-bit inputs of other layers included; without autocast the same call refuses them or computes otherwise."""
     needs(op, backend, "bfloat16")
     case = cases.CASES[op][0](cases.Draw())[0]
-    made = {name: tensor.bfloat16() for name, tensor in case.tensors.items() if name in ("x", "hidden")}
-    rounded = {**case.tensors, **{name: tensor.float() for name, tensor in made.items()}}
-    wanted = case.call(rounded, {"precision": "bfloat16", "backend": backend})
+    rounded_once = {name: tensor.bfloat16() for name, tensor in case.tensors.items() if name in ("x", "hidden")}
+    rounded = {**case.tensors, **{name: tensor.float() for name, tensor in rounded_once.items()}}
+    expected = case.call(rounded, {"precision": "bfloat16", "backend": backend})
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = case.call({**case.tensors, **made}, {"precision": "float32", "backend": backend})
-    for name, tensor in found.items():
+        actual = case.call({**case.tensors, **rounded_once}, {"precision": "float32", "backend": backend})
+    for name, tensor in actual.items():
         assert tensor.dtype == torch.float32
-        assert torch.equal(tensor, wanted[name]), name
+        assert torch.equal(tensor, expected[name]), name

@@ -46,8 +46,8 @@ def test_an_op_without_a_kernel_for_gpus_says_so_once(op):
 def test_a_reason_that_all_ops_share_is_told_once(monkeypatch):
     """As one warning, whichever op asks first."""
     monkeypatch.setattr(_native, "WHY_NOT", "it was not built")
-    said = "all C\\+\\+ ops: using the slower backend 'reference', because it was not built"
-    with pytest.warns(PerformanceWarning, match=said):
+    message = "all C\\+\\+ ops: using the slower backend 'reference', because it was not built"
+    with pytest.warns(PerformanceWarning, match=message):
         _dispatch.select("highway", "auto", CPU, torch.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -59,13 +59,13 @@ def test_a_reason_that_all_ops_share_is_told_once(monkeypatch):
 def test_a_precision_that_is_slower_here_says_so_once(monkeypatch):
     """For all ops; not where the measured table has it as fast as float32, nor where a backend is named."""
     slower(monkeypatch, "float16")
-    said = "precision='float16' is slower than float32 with the instruction set in use"
+    message = "precision='float16' is slower than float32 with the instruction set in use"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _dispatch.select("highway", "native", CPU, torch.float32, "float16")
         _dispatch.select("highway", "auto", CPU, torch.float32, "bfloat16")
         _dispatch.select("highway", "auto", CPU, torch.float32, "int8")
-    with pytest.warns(PerformanceWarning, match=said):
+    with pytest.warns(PerformanceWarning, match=message):
         _dispatch.select("highway", "auto", CPU, torch.float32, "float16")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -136,5 +136,5 @@ def test_a_module_cast_to_16_bit_is_told_of_precision(monkeypatch, device, modul
     monkeypatch.setattr(module, "WHY_NOT", None)
     monkeypatch.setattr(_native, "capability", lambda index: (9, 0))
     name = str(dtype).removeprefix("torch.")
-    said = module.unsupported(torch.device(device), dtype, "float32")
-    assert f'not {name}; keep them in float32 and pass precision="{name}"' in said
+    message = module.unsupported(torch.device(device), dtype, "float32")
+    assert f'not {name}; keep them in float32 and pass precision="{name}"' in message

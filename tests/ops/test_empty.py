@@ -111,10 +111,14 @@ def test_projected_lstm_without_inputs_outputs_cells_or_rows(size, precision, ba
     outputs, (h, c) = projected_lstm([x], [weights], reverse=[False], precision=precision, backend=backend)
     gradients = torch.autograd.grad(outputs.sum() + c.sum(), leaves)
     doubles = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    wanted, (h64, c64) = projected_lstm([doubles[0]], [LSTMWeights(*doubles[1:])], reverse=[False], backend="reference")
-    d_wanted = torch.autograd.grad(wanted.sum() + c64.sum(), doubles)
-    for name, ours, truth in zip("yhcxihbr", (outputs, h, c, *gradients), (wanted, h64, c64, *d_wanted), strict=True):
-        assert_close(name, ours, truth, precision)
+    expected, (h64, c64) = projected_lstm(
+        [doubles[0]], [LSTMWeights(*doubles[1:])], reverse=[False], backend="reference"
+    )
+    d_wanted = torch.autograd.grad(expected.sum() + c64.sum(), doubles)
+    for name, actual, truth in zip(
+        "yhcxihbr", (outputs, h, c, *gradients), (expected, h64, c64, *d_wanted), strict=True
+    ):
+        assert_close(name, actual, truth, precision)
 
 
 @both
@@ -176,8 +180,8 @@ def test_output_layers_without_rows_or_dimensions(op, rows, size, precision, bac
         return hierarchical_softmax(hidden, targets, weight, bias, tree, **options)
 
     doubles = [x.detach().double().requires_grad_() for x in tensors]
-    found, wanted = losses(*tensors, **options), losses(*doubles, backend="reference")
-    assert_close("losses", found, wanted, "float32")
-    gradients, truth = torch.autograd.grad(found.sum(), tensors), torch.autograd.grad(wanted.sum(), doubles)
-    for name, ours, true in zip("hwb", gradients, truth, strict=True):
-        assert_close(name, ours, true, precision)
+    actual, expected = losses(*tensors, **options), losses(*doubles, backend="reference")
+    assert_close("losses", actual, expected, "float32")
+    gradients, truth = torch.autograd.grad(actual.sum(), tensors), torch.autograd.grad(expected.sum(), doubles)
+    for name, result, true in zip("hwb", gradients, truth, strict=True):
+        assert_close(name, result, true, precision)

@@ -50,9 +50,9 @@ class TestFullSoftmax(OutputLayer):
 def test_more_rows_than_a_block_of_them(monkeypatch):
     """Rows are cut too: blocks of 4 rows and of 3 words."""
     monkeypatch.setattr(reference, "ROWS", 4)
-    given = problem(11)
-    found = full_softmax(**given, chunk_bytes=4 * 3 * 8, backend="reference")
-    assert_close("losses", found, whole(**given), "float64")
+    arguments = problem(11)
+    actual = full_softmax(**arguments, chunk_bytes=4 * 3 * 8, backend="reference")
+    assert_close("losses", actual, whole(**arguments), "float64")
 
 
 @pytest.mark.parametrize("size", [2.0**20, -(2.0**20), 3e7])
@@ -61,24 +61,24 @@ def test_more_rows_than_a_block_of_them(monkeypatch):
 def test_gradients_with_biases_of_a_million_sum_to_zero(backend, loss, size):
     """The log-sum of logits near 1e6 has sixteenths in float32: p = exp(logit - log-sum) would be off by as much."""
     bias = (size + torch.arange(40) % 8 * (0.0625 if abs(size) < 1e7 else 2.0)).requires_grad_()
-    given = {
+    arguments = {
         "hidden": torch.zeros(3, 6),
         "targets": torch.tensor([0, 5, 11]),
         "weight": torch.randn(40, 6),
         "bias": bias,
     }
     if loss is sampled_softmax:
-        given |= {"samples": torch.arange(12, 40), "tries": 28}
-    (found,) = torch.autograd.grad(loss(**given, backend=backend).sum(), [bias])
-    assert abs(found.double().sum()) < 3e-6
+        arguments |= {"samples": torch.arange(12, 40), "tries": 28}
+    (actual,) = torch.autograd.grad(loss(**arguments, backend=backend).sum(), [bias])
+    assert abs(actual.double().sum()) < 3e-6
     if loss is full_softmax:
         double = bias.detach().double().requires_grad_()
-        (wanted,) = torch.autograd.grad(whole(**doubled(given) | {"bias": double}).sum(), [double])
-        torch.testing.assert_close(found.double(), wanted, rtol=3e-6, atol=1e-7)
+        (expected,) = torch.autograd.grad(whole(**doubled(arguments) | {"bias": double}).sum(), [double])
+        torch.testing.assert_close(actual.double(), expected, rtol=3e-6, atol=1e-7)
 
 
-def doubled(given):
-    return {name: x.double() if x.is_floating_point() else x for name, x in given.items()}
+def doubled(arguments):
+    return {name: x.double() if x.is_floating_point() else x for name, x in arguments.items()}
 
 
 @kernels
@@ -117,17 +117,17 @@ def test_large_logits_do_not_overflow(backend):
     """Logits of 1e4 in one block and -1e4 in another."""
     hidden, targets = torch.ones(2, 1), torch.tensor([0, 3])
     weight, bias = torch.tensor([[1e4], [1e4], [-1e4], [9999.0]]), torch.zeros(4)
-    found = full_softmax(hidden, targets, weight, bias, chunk_bytes=8, backend=backend)
+    actual = full_softmax(hidden, targets, weight, bias, chunk_bytes=8, backend=backend)
     truth = in_double(hidden, targets, weight, bias)
-    assert_no_worse("losses", found, whole(hidden, targets, weight, bias), truth, "float32")
+    assert_no_worse("losses", actual, whole(hidden, targets, weight, bias), truth, "float32")
 
 
 def test_precision_rounds_operands_alone():
     """bfloat16: the loss of rounded operands, computed in float32."""
     hidden, targets, weight, bias = problem(dtype=torch.float32).values()
     rounded = [x.bfloat16().float() for x in (hidden, weight)]
-    found = full_softmax(hidden, targets, weight, bias, precision="bfloat16")
-    assert_close("losses", found, whole(rounded[0], targets, rounded[1], bias))
+    actual = full_softmax(hidden, targets, weight, bias, precision="bfloat16")
+    assert_close("losses", actual, whole(rounded[0], targets, rounded[1], bias))
 
 
 @doubles
@@ -145,7 +145,7 @@ def test_a_table_of_nan_but_for_the_target_is_nan(backend, words):
 @needs_native
 def test_the_logits_that_are_held_stay_within_chunk_bytes():
     """All 64 x 20,000 of them would take 5 MB."""
-    given = problem(64, 4, 20_000, dtype=torch.float32)
-    with torch.autograd.profiler.profile(profile_memory=True) as found:
-        full_softmax(**given, chunk_bytes=10_000, backend="native")
-    assert 0 < max(event.self_cpu_memory_usage for event in found.function_events) <= 20_000
+    arguments = problem(64, 4, 20_000, dtype=torch.float32)
+    with torch.autograd.profiler.profile(profile_memory=True) as actual:
+        full_softmax(**arguments, chunk_bytes=10_000, backend="native")
+    assert 0 < max(event.self_cpu_memory_usage for event in actual.function_events) <= 20_000

@@ -42,10 +42,10 @@ def cases(draw):
 @given(case=cases())
 def test_every_number_comes_from_its_place(backend, case):
     given_, truth = arguments(*case, device=device_of(backend))
-    found = gather_runs(*given_, backend=backend)
-    assert found.dtype == torch.int32
-    assert found.tolist() == truth
-    out = torch.full_like(found, -1)
+    actual = gather_runs(*given_, backend=backend)
+    assert actual.dtype == torch.int32
+    assert actual.tolist() == truth
+    out = torch.full_like(actual, -1)
     assert gather_runs(*given_, out=out, backend=backend) is out
     assert out.tolist() == truth
 
@@ -55,8 +55,8 @@ def test_strided_parts_and_runs(backend):
     device = device_of(backend)
     values = torch.arange(40, dtype=torch.int32, device=device)[::2]
     runs = torch.tensor([[3, 2], [9, 3]])
-    found = gather_runs([values], runs[:, 0], runs[:, 1], 1, backend=backend)
-    assert found.tolist() == [6, 8, 18, 16, 14]
+    actual = gather_runs([values], runs[:, 0], runs[:, 1], 1, backend=backend)
+    assert actual.tolist() == [6, 8, 18, 16, 14]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -65,8 +65,8 @@ def test_a_run_of_no_numbers_may_begin_anywhere(backend):
         [torch.arange(5, dtype=torch.int32, device=device_of(backend))],
         torch.tensor([-3, 1, 99, 2**63 - 1]),
     )
-    found = gather_runs(values, first, torch.tensor([0, 2, 0, 0]), 2, backend=backend)
-    assert found.tolist() == [1, 2]
+    actual = gather_runs(values, first, torch.tensor([0, 2, 0, 0]), 2, backend=backend)
+    assert actual.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -36,8 +36,8 @@ def test_product_matches_float64(by_rows, shape, precision):
     m, k, n = shape
     a, b = torch.randn(m, k), torch.randn(k, n) if by_rows else torch.randn(n, k).t()
     a64, b64 = rounded(a, precision).double(), rounded(b, precision).double()
-    ours = torch.ops.elmo_fast.matmul(a, b, precision)
-    assert_no_worse("matmul", ours, rounded(a, precision) @ rounded(b, precision), a64 @ b64, "float32")
+    actual = torch.ops.elmo_fast.matmul(a, b, precision)
+    assert_no_worse("matmul", actual, rounded(a, precision) @ rounded(b, precision), a64 @ b64, "float32")
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
@@ -46,14 +46,14 @@ def test_product_matches_float64(by_rows, shape, precision):
 def test_a_weight_too_large_for_the_caches_is_packed_whole(shape, by_rows, precision):
     """8 MiB and more are written past the caches, by one thread and by three; every packed number is read back."""
     b = torch.randn(shape) if by_rows else torch.randn(shape[::-1]).t()
-    wanted = rounded(b, precision)
+    expected = rounded(b, precision)
     for threads in (1, 3):
         with torch_threads(threads):
             for first in (0, shape[0] // 2, shape[0] - 40):
                 rows = torch.zeros(40, shape[0])
                 rows[range(40), range(first, first + 40)] = 1
-                found = torch.ops.elmo_fast.matmul(rows, b, precision)
-                assert torch.equal(found, wanted[first : first + 40])
+                actual = torch.ops.elmo_fast.matmul(rows, b, precision)
+                assert torch.equal(actual, expected[first : first + 40])
 
 
 @pytest.mark.usefixtures("isa")
@@ -79,11 +79,11 @@ def test_rounding_follows_torch_to_the_bit(precision):
         [0.0, -0.0, 6e-8, 5.96e-8, 2.98e-8, 6.1e-5, 65504.0, 65519.9, 65520.0, 1e6, float("inf"), float("nan")]
     )
     values = torch.cat([torch.randn(4096) * 10 ** torch.empty(4096).uniform_(-9, 5), special, -special])[:, None]
-    one, wanted = torch.ones(1, 1), rounded(values, precision)
+    one, expected = torch.ones(1, 1), rounded(values, precision)
     left = torch.ops.elmo_fast.matmul(values, one, precision)
     packed = torch.ops.elmo_fast.matmul(one, values.t(), precision).t()
-    for ours in (left, packed):
-        torch.testing.assert_close(ours, wanted, rtol=0, atol=0, equal_nan=True)
+    for actual in (left, packed):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
 def run_python(program, **environment):

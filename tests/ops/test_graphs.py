@@ -25,11 +25,11 @@ class Calls:
     """Runs the function x + 1 by `Graphs`, without a GPU; counts captures."""
 
     def __init__(self, limit=2, capturing=again):
-        self.made, self.graphs = [], _graphs.Graphs(limit, self.capture)
+        self.pools, self.graphs = [], _graphs.Graphs(limit, self.capture)
         self.capturing = capturing
 
     def capture(self, function, inputs, pool):
-        self.made.append(pool)
+        self.pools.append(pool)
         return self.capturing(function, inputs, pool)
 
     def __call__(self, key, version=0, value=1.0):
@@ -40,28 +40,28 @@ class Calls:
             entry.replay()
             return entry.outputs[0].clone()
 
-        found = self.graphs.run(key, version, CPU, lambda x: (x + 1,), lambda: [torch.zeros(1)], replayed)
-        assert found is None or found.item() == value + 1
-        return found is not None
+        actual = self.graphs.run(key, version, CPU, lambda x: (x + 1,), lambda: [torch.zeros(1)], replayed)
+        assert actual is None or actual.item() == value + 1
+        return actual is not None
 
 
 def test_a_size_is_captured_when_it_is_seen_again():
     """Not at once: a capture costs more than a run. With other weights it starts anew, and the old graph is gone."""
     calls = Calls()
     assert [calls("a"), calls("b"), calls("a"), calls("a")] == [False, False, True, True]
-    assert len(calls.made) == 1
+    assert len(calls.pools) == 1
     assert [calls("a", version=1), len(calls.graphs), calls("a", version=1)] == [False, 0, True]
-    assert len(calls.made) == 2
+    assert len(calls.pools) == 2
 
 
 def test_more_sizes_than_places_are_not_captured_for_ever():
     """Three sizes in turn, two places: two are captured once, and a warning says that the third runs without."""
     calls = Calls()
-    with pytest.warns(PerformanceWarning, match=r"more than 2 sizes.*run launch by launch") as said:
-        found = [[calls(key) for key in "abc"] for _ in range(50)]
-    assert found[0] == [False] * 3
-    assert found[1:] == [[True, True, False]] * 49
-    assert (len(calls.made), len(said)) == (2, 1)
+    with pytest.warns(PerformanceWarning, match=r"more than 2 sizes.*run launch by launch") as record:
+        actual = [[calls(key) for key in "abc"] for _ in range(50)]
+    assert actual[0] == [False] * 3
+    assert actual[1:] == [[True, True, False]] * 49
+    assert (len(calls.pools), len(record)) == (2, 1)
 
 
 class OutOfResources(Exception):
@@ -69,22 +69,22 @@ class OutOfResources(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (RuntimeError("operation not permitted when stream is capturing"), "launch by launch: operation not permitted"),
         (OutOfResources("shared memory"), "launch by launch: OutOfResources: shared memory"),
     ],
 )
-def test_a_failed_capture_is_a_warning_once(error, said):
+def test_a_failed_capture_is_a_warning_once(error, message):
     def fails(function, inputs, pool):
         raise error
 
     calls = Calls(capturing=fails)
     calls("d")
-    with pytest.warns(PerformanceWarning, match=said):
+    with pytest.warns(PerformanceWarning, match=message):
         assert not calls("d")
     assert not calls("d")
-    assert len(calls.made) == 1
+    assert len(calls.pools) == 1
 
 
 def test_an_error_of_the_function_itself_is_raised():
@@ -136,11 +136,11 @@ def test_out_of_memory_with_nothing_left_to_drop_runs_eagerly(emptied):
     first("a"), first("a"), second("b")
     with pytest.warns(PerformanceWarning, match="launch by launch: projected_lstm: out of memory on cpu: 10 rows"):
         assert not second("b")
-    assert (len(first.graphs), len(second.made)) == (0, 2)
+    assert (len(first.graphs), len(second.pools)) == (0, 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not second("b", version=5)
-    assert len(second.made) == 2
+    assert len(second.pools) == 2
 
 
 def test_out_of_memory_while_results_are_copied_runs_eagerly(emptied):

@@ -113,11 +113,11 @@ def test_distinct_rows_are_found_within_the_table(tmp_path):
     (tmp_path / "guard.cpp").write_text(GUARD, encoding="ascii")
     guard = tmp_path / "guard.so"
     subprocess.run(["g++", "-std=c++20", "-O1", "-shared", "-fPIC", tmp_path / "guard.cpp", "-o", guard], check=True)
-    for how, status, said in (("inside", 0, "done\n"), ("past", -11, "")):
+    for how, status, message in (("inside", 0, "done\n"), ("past", -11, "")):
         done = subprocess.run(
             [sys.executable, "-c", DISTINCT, how],
             capture_output=True,
             text=True,
             env=os.environ | {"LD_PRELOAD": str(guard)},
         )
-        assert (done.returncode, done.stdout) == (status, said), done.stderr
+        assert (done.returncode, done.stdout) == (status, message), done.stderr

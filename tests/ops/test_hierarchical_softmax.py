@@ -66,8 +66,11 @@ class TestHierarchicalSoftmax(OutputLayer):
     test_chunks_change_nothing_but_rounding = None  # it has none
     tiny = (7, 6, 40)
     cases = OutputLayer.cases | {
-        "one row": lambda given: {"hidden": given["hidden"][:1], "targets": given["targets"][:1] * 0},
-        "every word": lambda given: {"hidden": torch.randn(40, 6).to(given["hidden"]), "targets": torch.arange(40)},
+        "one row": lambda arguments: {"hidden": arguments["hidden"][:1], "targets": arguments["targets"][:1] * 0},
+        "every word": lambda arguments: {
+            "hidden": torch.randn(40, 6).to(arguments["hidden"]),
+            "targets": torch.arange(40),
+        },
     }
     small = OutputLayer.small | {"weight": torch.zeros(8, 3), "bias": torch.zeros(8), "tree": zipf_tree(9)}
     refusals = [
@@ -82,10 +85,10 @@ class TestHierarchicalSoftmax(OutputLayer):
         ({"precision": "int8"}, "precision must be one of float32"),
     ]
 
-    def used(self, given):
+    def used(self, arguments):
         """The nodes passed; behind a path's end its last one again."""
-        tree = given["tree"]
-        passed = [tree.nodes[tree.first[t] : tree.first[t + 1]] for t in given["targets"].tolist()]
+        tree = arguments["tree"]
+        passed = [tree.nodes[tree.first[t] : tree.first[t + 1]] for t in arguments["targets"].tolist()]
         return torch.cat([torch.cat([path, path[-1:].expand(tree.longest - len(path))]) for path in passed])
 
 
@@ -94,24 +97,24 @@ class TestHierarchicalSoftmax(OutputLayer):
 def test_gradients_read_what_was_multiplied(precision, backend):
     """Rounded hidden states and nodes, as in the definition; without the rounding they would be nearer to the truth."""
     needs("hierarchical_softmax", backend, precision)
-    given = problem(33, 70, 90, torch.float32)
-    ours, wanted = (
-        losses_and_gradients(hierarchical_softmax, given, torch.float32, precision=precision, backend=each)
+    arguments = problem(33, 70, 90, torch.float32)
+    actual, expected = (
+        losses_and_gradients(hierarchical_softmax, arguments, torch.float32, precision=precision, backend=each)
         for each in (backend, "reference")
     )
     for name in LEAVES:
-        assert_close(name, ours[name], wanted[name])
+        assert_close(name, actual[name], expected[name])
 
 
 @needs_native
 def test_sparse_rows_of_a_large_tree_are_distinct_and_rise():
     """Of more than 2^11 nodes, which is what one digit of the kernel's sort tells apart."""
-    given = problem(300, 3, 5000)
-    leaves = leaves_of(given)
-    losses = hierarchical_softmax(**given, sparse=True, backend="native")
+    arguments = problem(300, 3, 5000)
+    leaves = leaves_of(arguments)
+    losses = hierarchical_softmax(**arguments, sparse=True, backend="native")
     gradient = torch.autograd.grad(losses.sum(), leaves[1])[0]
-    tree, nodes = given["tree"], []
-    for word in given["targets"].tolist():
+    tree, nodes = arguments["tree"], []
+    for word in arguments["targets"].tolist():
         nodes += tree.nodes[tree.first[word] : tree.first[word + 1]].tolist()
     assert max(nodes) >= 1 << 11
     assert gradient._indices()[0].tolist() == sorted(set(nodes))
@@ -126,8 +129,8 @@ def test_large_scores_do_not_overflow(backend, score):
         torch.ones(2, 1), torch.tensor([0, 1]), torch.tensor([[score]]), bias, tree, backend=backend
     )
     signed = [score * (1 - 2 * int(code)) for code in tree.codes]
-    wanted = [max(-x, 0.0) + math.log1p(math.exp(-abs(x))) for x in signed]
-    assert losses.tolist() == pytest.approx(wanted, rel=1e-4)
+    expected = [max(-x, 0.0) + math.log1p(math.exp(-abs(x))) for x in signed]
+    assert losses.tolist() == pytest.approx(expected, rel=1e-4)
 
 
 FAR = [-(2**63), 2**63 - 1, 2**31, -(2**31), 2**32 + 4, -1, 9, 10]
@@ -166,9 +169,9 @@ def test_no_path_leaves_the_tree(backend, targets, begin, node, damaged):
         longest = 2 if damaged == "longest" else tree.longest
         hidden = torch.linspace(-2, 2, 4 * len(targets)).view(-1, 4)
         broken = HuffmanTree(first, nodes, codes, longest)
-        found = (hidden, torch.tensor(targets), table, edge[10:19])
+        actual = (hidden, torch.tensor(targets), table, edge[10:19])
         run = _dispatch.REGISTRY["hierarchical_softmax"][backend].module.run
-        losses = run(HierarchicalSoftmaxArguments(*found, *broken, "float32", True))
+        losses = run(HierarchicalSoftmaxArguments(*actual, *broken, "float32", True))
         sound = [is_sound(t, broken) for t in targets]
         assert losses.isfinite().tolist() == sound
         (gradient,) = torch.autograd.grad(losses.sum(), table)
@@ -193,5 +196,5 @@ def test_a_slope_of_zero_reads_no_node_and_gives_zero(backend):
     with torch.device(device_of(backend)):
         operands, ids, weight = torch.tensor([[math.inf, 1.0]]), torch.tensor([0, 2**40]), torch.ones(1, 2)
         backward = _triton.undispatched("hierarchical_softmax_backward")
-        found = backward(torch.tensor([math.inf]), torch.tensor([[0.5, 0.0]]), operands, ids, weight, True)
-    assert [each.tolist() for each in found] == [[2 * [math.inf]], [2 * [math.inf], [0.0, 0.0]], [math.inf, 0.0]]
+        actual = backward(torch.tensor([math.inf]), torch.tensor([[0.5, 0.0]]), operands, ids, weight, True)
+    assert [each.tolist() for each in actual] == [[2 * [math.inf]], [2 * [math.inf], [0.0, 0.0]], [math.inf, 0.0]]

@@ -17,8 +17,8 @@ triton = pytest.mark.parametrize("backend", backends("highway", only="triton"))
 def assert_matches_truth(c: Case, precision: str = "float32", backend: str = "native", **options) -> None:
     truth, d_truth = gradients(c.to(torch.float64), backend="reference", **options)
     torchs, d_torchs = gradients(c.to(torch.float32), precision=precision, backend="reference", **options)
-    ours, d_ours = gradients(c.to(torch.float32), precision=precision, backend=backend, **options)
-    assert_no_worse("y", ours, torchs, truth, precision)
+    actual, d_ours = gradients(c.to(torch.float32), precision=precision, backend=backend, **options)
+    assert_no_worse("y", actual, torchs, truth, precision)
     for i, (one, other, true) in enumerate(zip(d_ours, d_torchs, d_truth, strict=True)):
         assert_no_worse(f"gradient {i}", one, other, true, precision)
 
@@ -50,9 +50,9 @@ def test_bias_gradients_of_many_rows_are_sums_of_sums(dtype: torch.dtype) -> Non
     """Equal terms, which one chain of additions rounds in one direction: its error grows as the rows do."""
     c = case(4099, 4, 1, 70).to(dtype)
     grad = torch.full((4099, 70), 1 / 3, dtype=dtype)
-    (found,) = torch.autograd.grad(highway(*c, backend="native"), [c.projection_bias], grad)
-    wanted = grad[0].double() * 4099
-    assert (found.double() - wanted).abs().max() <= 64 * torch.finfo(dtype).eps * wanted.max()
+    (actual,) = torch.autograd.grad(highway(*c, backend="native"), [c.projection_bias], grad)
+    expected = grad[0].double() * 4099
+    assert (actual.double() - expected).abs().max() <= 64 * torch.finfo(dtype).eps * expected.max()
 
 
 @pytest.mark.parametrize("backend", ALL)
@@ -99,19 +99,19 @@ def test_rows_that_do_not_count(count: int, projection: int, precision: str, bac
     few = Case(c.x.detach()[:count].requires_grad_(), *c[1:])
     options = {"precision": precision, "backend": backend}
     c.x.data[count:] = torch.nan
-    y, wanted = highway(*c, count=n, **options), highway(*few, **options)
-    torch.testing.assert_close(y[:count], wanted, rtol=1e-5, atol=1e-5)
+    y, reference = highway(*c, count=n, **options), highway(*few, **options)
+    torch.testing.assert_close(y[:count], reference, rtol=1e-5, atol=1e-5)
     assert y[count:].eq(0).all()
     grad = torch.randn_like(y)
     grad[count:] = torch.nan
     grad[count + 1 :] = 1e30  # finite: it would decide float16's scale
     dx, *others = torch.autograd.grad(y, c.tensors(), grad)
-    dx_wanted, *others_wanted = torch.autograd.grad(wanted, few.tensors(), grad[:count])
+    dx_wanted, *others_wanted = torch.autograd.grad(reference, few.tensors(), grad[:count])
     assert dx[count:].eq(0).all()
     close = {"rtol": 1e-5, "atol": 1e-4 if precision == "float32" else 2e-2}  # other strips, other scales
     torch.testing.assert_close(dx[:count], dx_wanted, **close)
-    for ours, theirs in zip(others, others_wanted, strict=True):
-        torch.testing.assert_close(ours, theirs, **close)
+    for actual, expected in zip(others, others_wanted, strict=True):
+        torch.testing.assert_close(actual, expected, **close)
 
 
 @pytest.mark.parametrize("backend", ALL)
@@ -121,9 +121,9 @@ def test_count_without_layers(backend: str) -> None:
         c = case(6, 4, 0, projection).to(torch.float32)
         y, (dx, *_) = gradients(c, backend=backend, count=torch.tensor(2))
         whole, (dx_whole, *_) = gradients(c, backend=backend)
-        for ours, theirs in ((y, whole), (dx, dx_whole)):
-            torch.testing.assert_close(ours[:2], theirs[:2])
-            assert ours[2:].eq(0).all()
+        for actual, expected in ((y, whole), (dx, dx_whole)):
+            torch.testing.assert_close(actual[:2], expected[:2])
+            assert actual[2:].eq(0).all()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -161,12 +161,12 @@ def test_a_gradient_that_is_not_finite_leaves_float16s_scale_alone(projection, v
     c = case(70, 40, 2, projection).to(torch.float32)
     y = highway(*c, precision="float16", backend=backend)
     grad = fixed(y)
-    (wanted,) = torch.autograd.grad(y, c.x, grad, retain_graph=True)
+    (expected,) = torch.autograd.grad(y, c.x, grad, retain_graph=True)
     grad[3] = value
-    (found,) = torch.autograd.grad(y, c.x, grad)
+    (actual,) = torch.autograd.grad(y, c.x, grad)
     others = torch.arange(70) != 3
-    assert torch.equal(found[others], wanted[others])
-    assert not found[3].isfinite().any()
+    assert torch.equal(actual[others], expected[others])
+    assert not actual[3].isfinite().any()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -190,10 +190,10 @@ def assert_both_parts_have_digits(bias: float, precision: str, backend: str) -> 
     c.biases[0][24:] = bias
     assert_matches_truth(c, precision, backend)
     truth = gradients(c.to(torch.float64), backend="reference")[1][1]
-    ours = gradients(c.to(torch.float32), precision=precision, backend=backend)[1][1]
+    actual = gradients(c.to(torch.float32), precision=precision, backend=backend)[1][1]
     close = 2e-2 if backend == "native" else {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}[precision]
     for part in (slice(0, 24), slice(24, 48)):  # the transform's weight and the gate's
-        assert (ours[part] - truth[part]).norm() < close * truth[part].norm()
+        assert (actual[part] - truth[part]).norm() < close * truth[part].norm()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -82,10 +82,10 @@ def test_by_hand():
 def test_kernels_build_the_references_tree(backend):
     """Every number of it, ties and counts beyond 32 bits among them."""
     for counts in (*COUNTS.values(), torch.randint(0, 50, (4001,)).tolist(), [2**40, 2**41, 2**61, 1, 1]):
-        found, wanted = (huffman_tree(torch.tensor(counts), backend=b) for b in (backend, "reference"))
-        assert found.longest == wanted.longest
+        actual, expected = (huffman_tree(torch.tensor(counts), backend=b) for b in (backend, "reference"))
+        assert actual.longest == expected.longest
         for name in ("first", "nodes", "codes"):
-            a, b = getattr(found, name), getattr(wanted, name)
+            a, b = getattr(actual, name), getattr(expected, name)
             assert a.dtype == b.dtype
             assert torch.equal(a, b), name
 
@@ -98,7 +98,7 @@ def test_opcheck():
 
 
 @pytest.mark.parametrize(
-    ("counts", "wanted"),
+    ("counts", "expected"),
     [
         (torch.ones(2, 2, dtype=torch.long), r"counts must have shape \[V\]"),
         (torch.ones(2), "counts must be int64"),
@@ -108,7 +108,7 @@ def test_opcheck():
         (torch.ones(2, dtype=torch.long, device="meta"), "must be on the CPU"),
     ],
 )
-def test_bad_counts_are_refused(counts, wanted):
+def test_bad_counts_are_refused(counts, expected):
     """Each in one sentence: argument, wanted, given."""
-    with pytest.raises(ElmoFastError, match=wanted):
+    with pytest.raises(ElmoFastError, match=expected):
         huffman_tree(counts)

@@ -34,8 +34,8 @@ def test_products_equal_the_definition_to_the_bit(by_rows, shape):
     if m > 3:
         a[0], a[1], a[2, -1:] = a[0] * 1e-36, 0.0, torch.inf
         b[:, n // 2] = 0.0
-    ours = torch.ops.elmo_fast.matmul(a, b, "int8")
-    torch.testing.assert_close(ours, linear(a, operand(b.t(), "int8"), "int8"), rtol=0, atol=0, equal_nan=True)
+    actual = torch.ops.elmo_fast.matmul(a, b, "int8")
+    torch.testing.assert_close(actual, linear(a, operand(b.t(), "int8"), "int8"), rtol=0, atol=0, equal_nan=True)
 
 
 @native
@@ -44,8 +44,8 @@ def test_products_equal_the_definition_to_the_bit(by_rows, shape):
 def test_highway(rows, width, projection):
     c = highway_case(rows, width, 2, projection)
     truth = highway(*(t.double() if isinstance(t, torch.Tensor) else t and [u.double() for u in t] for t in c))
-    ours, reference = (highway(*c, precision="int8", backend=backend) for backend in ("native", "reference"))
-    assert_no_worse("y", ours, reference, truth, "int8")
+    actual, reference = (highway(*c, precision="int8", backend=backend) for backend in ("native", "reference"))
+    assert_no_worse("y", actual, reference, truth, "int8")
 
 
 @native
@@ -62,12 +62,12 @@ def test_projected_lstm(batch, cells, projected):
         truth = projected_lstm(
             *cast((inputs, weights, lengths, state), torch.float64), residual=True, backend="reference"
         )
-        ours, reference = (
+        actual, reference = (
             projected_lstm(inputs, weights, lengths, state, residual=True, precision="int8", backend=backend)
             for backend in ("native", "reference")
         )
     for name, one, other, true in zip(
-        ("y", "h", "c"), (ours[0], *ours[1]), (reference[0], *reference[1]), (truth[0], *truth[1]), strict=True
+        ("y", "h", "c"), (actual[0], *actual[1]), (reference[0], *reference[1]), (truth[0], *truth[1]), strict=True
     ):
         assert_no_worse(name, one, other, true, "int8")
 

@@ -26,7 +26,7 @@ def law(num_words):
 
 
 @pytest.mark.parametrize(
-    ("counter", "key", "wanted"),
+    ("counter", "key", "expected"),
     [
         ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
         ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
@@ -37,10 +37,10 @@ def law(num_words):
         ),
     ],
 )
-def test_philox_gives_random123s_known_answers(counter, key, wanted):
+def test_philox_gives_random123s_known_answers(counter, key, expected):
     """The published known-answer vectors of Random123; the C++ header asserts the same ones while compiling."""
-    found = _sampling.philox4x32(key, [torch.tensor([word]) for word in counter])
-    assert tuple(int(word) for word in found) == wanted
+    actual = _sampling.philox4x32(key, [torch.tensor([word]) for word in counter])
+    assert tuple(int(word) for word in actual) == expected
 
 
 @kernels
@@ -51,11 +51,11 @@ def test_philox_gives_random123s_known_answers(counter, key, wanted):
 @pytest.mark.parametrize(("seed", "offset"), [(0, 0), (5, 1), (2**63 - 1, 2**40 + 3), (2**32 + 1, 7)])
 def test_kernels_draw_what_the_reference_draws(backend, samples, words, seed, offset):
     """Ids, their order and the tries agree exactly, on both halves of every 64-bit number."""
-    found = log_uniform_sample(samples, words, seed=seed, offset=offset, backend=backend, device=device_of(backend))
-    wanted = log_uniform_sample(samples, words, seed=seed, offset=offset, backend="reference")
-    assert found[0].device.type == found[1].device.type == device_of(backend).type
-    assert torch.equal(found[0].cpu(), wanted[0])
-    assert found[1].item() == wanted[1].item()
+    actual = log_uniform_sample(samples, words, seed=seed, offset=offset, backend=backend, device=device_of(backend))
+    expected = log_uniform_sample(samples, words, seed=seed, offset=offset, backend="reference")
+    assert actual[0].device.type == actual[1].device.type == device_of(backend).type
+    assert torch.equal(actual[0].cpu(), expected[0])
+    assert actual[1].item() == expected[1].item()
 
 
 @every
@@ -111,8 +111,8 @@ def test_expected_counts_match_how_often_words_are_drawn():
         ids, tries = log_uniform_sample(20, 50, seed=11, offset=i)
         appeared[ids.numpy()] += 1
         expected += expected_counts(torch.arange(50), tries, 20, 50).numpy()
-    rate, wanted = appeared / draws, expected / draws
-    assert (np.abs(rate - wanted) < 5 * np.sqrt(wanted * (1 - wanted) / draws) + 0.02).all()
+    rate, reference = appeared / draws, expected / draws
+    assert (np.abs(rate - reference) < 5 * np.sqrt(reference * (1 - reference) / draws) + 0.02).all()
 
 
 @pytest.mark.parametrize(("correction", "term"), [("allennlp", 1e-13), ("allennlp-0.9", 1e-7)])
@@ -121,16 +121,16 @@ def test_allennlps_counts_round_in_float32_and_know_no_shortcut(correction, term
     ids = torch.tensor([0, 3, 500, 90_000])
     k = ids.numpy().astype(np.float32)
     p = np.log((k + np.float32(2)) / (k + np.float32(1))) / np.float32(math.log(100_001))
-    wanted = -(np.exp(np.float32(64) * np.log1p(-p)) - np.float32(1))
-    found = expected_counts(ids, 64, 64, 100_000, correction=correction)
-    assert found.dtype == torch.float32
-    np.testing.assert_allclose(found.numpy(), wanted, rtol=3e-6, atol=2e-7)
+    expected = -(np.exp(np.float32(64) * np.log1p(-p)) - np.float32(1))
+    actual = expected_counts(ids, 64, 64, 100_000, correction=correction)
+    assert actual.dtype == torch.float32
+    np.testing.assert_allclose(actual.numpy(), expected, rtol=3e-6, atol=2e-7)
     logs = log_expected_counts(ids, 64, 64, 100_000, correction=correction)
-    np.testing.assert_allclose(logs.numpy(), np.log(found.numpy() + np.float32(term)), rtol=1e-6)
+    np.testing.assert_allclose(logs.numpy(), np.log(actual.numpy() + np.float32(term)), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "wanted"),
+    ("arguments", "expected"),
     [
         ({"num_samples": 11, "num_words": 10, "seed": 0}, "num_samples must be from 1 to num_words = 10"),
         ({"num_samples": 0, "num_words": 10, "seed": 0}, "got 0"),
@@ -144,9 +144,9 @@ def test_allennlps_counts_round_in_float32_and_know_no_shortcut(correction, term
         ({"num_samples": 1, "num_words": 10, "seed": 0, "backend": "triton"}, "backend must be one of auto, native"),
     ],
 )
-def test_arguments_out_of_range_are_refused(arguments, wanted):
+def test_arguments_out_of_range_are_refused(arguments, expected):
     """The message names the argument, what is wanted and what was given."""
-    with pytest.raises(ElmoFastError, match=wanted):
+    with pytest.raises(ElmoFastError, match=expected):
         log_uniform_sample(**arguments)
 
 
@@ -166,11 +166,11 @@ def test_opcheck():
 def test_numbers_may_be_tensors(backend):
     """A seed or offset that is a tensor gives what its value gives."""
     device = device_of(backend)
-    wanted = log_uniform_sample(50, 90, seed=2**40, offset=7, backend=backend, device=device)
+    expected = log_uniform_sample(50, 90, seed=2**40, offset=7, backend=backend, device=device)
     seed, offset = torch.tensor(2**40, device=device), torch.tensor([7], device=device)
     for numbers in ((seed, offset), (2**40, offset), (seed, 7)):
-        found = log_uniform_sample(50, 90, seed=numbers[0], offset=numbers[1], backend=backend, device=device)
-        assert all(map(torch.equal, found, wanted))
+        actual = log_uniform_sample(50, 90, seed=numbers[0], offset=numbers[1], backend=backend, device=device)
+        assert all(map(torch.equal, actual, expected))
 
 
 def asked_of_cuda(monkeypatch, answer):
@@ -234,16 +234,16 @@ def test_a_captured_graph_advances():
         offset += 1
     for i in range(3):
         graph.replay()
-        wanted = log_uniform_sample(100, 500, seed=3, offset=i)
-        assert torch.equal(ids.cpu(), wanted[0])
-        assert tries.item() == wanted[1].item()
+        expected = log_uniform_sample(100, 500, seed=3, offset=i)
+        assert torch.equal(ids.cpu(), expected[0])
+        assert tries.item() == expected[1].item()
 
 
 @needs_cuda
 def test_a_sample_of_the_cpu_reaches_the_gpu():
-    wanted = log_uniform_sample(100, 500, seed=3)
-    found = log_uniform_sample(100, 500, seed=3, device="cuda", backend="native")
-    assert all(torch.equal(a.cpu(), b) for a, b in zip(found, wanted, strict=True))
+    expected = log_uniform_sample(100, 500, seed=3)
+    actual = log_uniform_sample(100, 500, seed=3, device="cuda", backend="native")
+    assert all(torch.equal(a.cpu(), b) for a, b in zip(actual, expected, strict=True))
 
 
 def test_a_sample_of_the_cpu_is_refused_in_a_graph(monkeypatch):

@@ -60,8 +60,8 @@ class TestWord2vec(SampledLayer):
 
     loss, problem, by_hand = staticmethod(negative_sampling), staticmethod(problem), staticmethod(by_hand)
     cases = SampledLayer.cases | {
-        "one sample": lambda given: {"samples": torch.tensor([5])},
-        "one word sampled": lambda given: {"samples": torch.full((10,), 3)},
+        "one sample": lambda arguments: {"samples": torch.tensor([5])},
+        "one word sampled": lambda arguments: {"samples": torch.full((10,), 3)},
     }
     refusals = [
         *SampledLayer.refusals,
@@ -83,9 +83,9 @@ def test_a_sample_for_each_row_is_word2vecs_own(backend):
     """K = S without a bias: -ln σ(h · w_t) - sum_k ln σ(-h · w_k), in torch's words."""
     hidden, targets, weight, bias, samples, *_ = problem(1, dtype=exact(backend)).values()
     targets, bias = torch.tensor([39]), torch.zeros_like(bias)
-    wanted = -(hidden[0] @ weight[39]).sigmoid().log() - (-(weight[samples] @ hidden[0])).sigmoid().log().sum()
-    found = negative_sampling(hidden, targets, weight, bias, samples, backend=backend)
-    assert_exactly("loss", found, wanted[None], backend)
+    expected = -(hidden[0] @ weight[39]).sigmoid().log() - (-(weight[samples] @ hidden[0])).sigmoid().log().sum()
+    actual = negative_sampling(hidden, targets, weight, bias, samples, backend=backend)
+    assert_exactly("loss", actual, expected[None], backend)
 
 
 @every
@@ -97,8 +97,8 @@ def test_every_score_keeps_its_digits(backend):
     losses = negative_sampling(hidden, torch.zeros(9, dtype=torch.long), weight, bias, samples, backend=backend)
     (slopes,) = torch.autograd.grad(losses.sum(), hidden)
     assert losses.tolist() == pytest.approx([4099 * softplus(score) for score in scores], rel=1e-4)
-    wanted = [4099 / (1 + math.exp(min(-score, 700))) for score in scores]
-    assert slopes[:, 0].tolist() == pytest.approx(wanted, rel=1e-4)
+    expected = [4099 / (1 + math.exp(min(-score, 700))) for score in scores]
+    assert slopes[:, 0].tolist() == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_definition_takes_as_many_rows_at_a_time_as_chunk_bytes_holds(monkeypatch):
@@ -127,8 +127,8 @@ def test_gradients_of_offsets_over_many_rows_are_sums_of_sums(chunk_bytes):
         )
         return torch.autograd.grad(losses.sum(), tensors[2])[0].double()
 
-    wanted = gradient(torch.float64, "reference")
-    assert (gradient(torch.float32, "native") - wanted).abs().max() <= 5e-7 * wanted.max()
+    expected = gradient(torch.float64, "reference")
+    assert (gradient(torch.float32, "native") - expected).abs().max() <= 5e-7 * expected.max()
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
@@ -138,9 +138,9 @@ def test_gradients_of_offsets_over_many_rows_are_sums_of_sums(chunk_bytes):
 def test_no_word_leaves_the_table(backend, targets, samples, noise):
     run = _dispatch.REGISTRY["negative_sampling"][backend].module.run
 
-    def call(*given):
-        law = given[3] if noise else None
-        return run(NegativeSamplingArguments(*given, law, 5.0, True, 2**20, "float32"))
+    def call(*arguments):
+        law = arguments[3] if noise else None
+        return run(NegativeSamplingArguments(*arguments, law, 5.0, True, 2**20, "float32"))
 
     check_no_word_leaves_the_table(call, targets, samples)
 
@@ -149,9 +149,9 @@ def test_no_word_leaves_the_table(backend, targets, samples, noise):
 @pytest.mark.parametrize("negatives", [1e-4, 1e4])
 def test_float16_holds_slopes_of_any_share(backend, negatives):
     """K / S far from 1 does not leave float16's range: errors stay near its 2^-11."""
-    given = problem(30, 16, 200, dtype=torch.float32) | {"negatives": negatives}
-    truth = losses_and_gradients(negative_sampling, given, torch.float64)["weight"]
+    arguments = problem(30, 16, 200, dtype=torch.float32) | {"negatives": negatives}
+    truth = losses_and_gradients(negative_sampling, arguments, torch.float64)["weight"]
     options = {"precision": "float16", "backend": backend}
-    ours = losses_and_gradients(negative_sampling, given, torch.float32, **options)["weight"]
-    others = given["samples"][~torch.isin(given["samples"], given["targets"])]
-    assert (ours[others] - truth[others]).norm() / truth[others].norm() < 2e-3
+    actual = losses_and_gradients(negative_sampling, arguments, torch.float32, **options)["weight"]
+    others = arguments["samples"][~torch.isin(arguments["samples"], arguments["targets"])]
+    assert (actual[others] - truth[others]).norm() / truth[others].norm() < 2e-3

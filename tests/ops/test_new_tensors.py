@@ -25,8 +25,8 @@ def of_a_case(op, number, device, **options):
         tensor.requires_grad_(case.differentiates and tensor.is_floating_point())
 
     def call():
-        found = case.call(tensors, {"precision": "float32", "backend": "auto", **options})
-        return torch.cat([each.flatten() for each in found.values() if each.is_floating_point()])
+        actual = case.call(tensors, {"precision": "float32", "backend": "auto", **options})
+        return torch.cat([each.flatten() for each in actual.values() if each.is_floating_point()])
 
     return call
 
@@ -80,11 +80,11 @@ def test_an_op_needs_no_default_device(name, backend):
     device = device_of(backend)
     call = WITH_TENSORS[name][1](device, backend=backend)
     with torch.device("meta"):
-        found = call()
-        loss = found.sum()
+        actual = call()
+        loss = actual.sum()
         if loss.requires_grad:
             loss.backward()
-    assert found.device.type == device.type
+    assert actual.device.type == device.type
     assert torch.isfinite(loss)
 
 
@@ -94,10 +94,10 @@ ON_META = [name for name in WITH_TENSORS if name != "alias_sample"]  # CPU alone
 @pytest.mark.parametrize("name", ON_META)
 def test_shapes_come_out_of_tensors_without_values(name):
     """On the device meta: shape and dtype of the result are those of the CPU, and the backward pass runs."""
-    wanted, found = (WITH_TENSORS[name][1](torch.device(device))() for device in ("cpu", "meta"))
-    assert (found.shape, found.dtype, found.is_meta) == (wanted.shape, wanted.dtype, True)
-    if wanted.requires_grad:
-        found.sum().backward()
+    expected, actual = (WITH_TENSORS[name][1](torch.device(device))() for device in ("cpu", "meta"))
+    assert (actual.shape, actual.dtype, actual.is_meta) == (expected.shape, expected.dtype, True)
+    if expected.requires_grad:
+        actual.sum().backward()
 
 
 def test_how_many_rows_are_distinct_is_not_told_of_tensors_without_values():

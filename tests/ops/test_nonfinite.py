@@ -43,11 +43,11 @@ def with_special(op, name, place, value):
     return tensors
 
 
-def assert_alike(name, ours, theirs, precision):
+def assert_alike(name, actual, expected, precision):
     """NaN where there is NaN, infinity where there is infinity, and numbers close."""
     tolerance = 30 * SMALL[precision]
     torch.testing.assert_close(
-        ours, theirs, rtol=tolerance, atol=tolerance, equal_nan=True, msg=lambda message: f"{name}: {message}"
+        actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True, msg=lambda message: f"{name}: {message}"
     )
 
 
@@ -101,10 +101,10 @@ def test_triton_and_reference_agree(op, name, backend):
 @pytest.mark.parametrize(("op", "name"), [(op, name) for op, call in CALLS.items() for name in call.rows])
 def test_other_rows_do_not_notice(op, name, value, backend):
     """Row 0 holds it: results of the other rows, and the gradients to them, are those without it, bit by bit."""
-    ours, d_ours = CALLS[op].results(with_special(op, name, 0, value), backend=backend)
-    wanted, d_wanted = CALLS[op].results(CALLS[op].tensors(), backend=backend)
-    for found, clean in zip(ours, wanted, strict=True):
-        assert torch.equal(found[1:], clean[1:])
+    result, d_ours = CALLS[op].results(with_special(op, name, 0, value), backend=backend)
+    expected, d_wanted = CALLS[op].results(CALLS[op].tensors(), backend=backend)
+    for actual, clean in zip(result, expected, strict=True):
+        assert torch.equal(actual[1:], clean[1:])
     for leaf in CALLS[op].rows:
         assert torch.equal(d_ours[leaf][1:], d_wanted[leaf][1:]), leaf
 
@@ -143,9 +143,9 @@ def test_without_a_state_nan_in_the_first_step_leaves_the_recurrent_weight_alone
         flowing[0, 1] = bias
         return torch.autograd.grad(out, weights[:2], flowing)
 
-    (d_ih, d_hh), (_, wanted) = gradients(INF), gradients(0.0)
+    (d_ih, d_hh), (_, expected) = gradients(INF), gradients(0.0)
     assert d_ih.isnan().any()
-    assert torch.equal(d_hh, wanted)
+    assert torch.equal(d_hh, expected)
     assert d_hh.all()
 
 
@@ -193,7 +193,7 @@ def test_padding_may_hold_anything(backend):
     """Past a row's length, and the state of a row without steps: the others' results and all gradients stay.
 
     The gradient that arrives at the padding may hold anything too."""
-    call, found = CALLS["projected_lstm state"], []
+    call, actual = CALLS["projected_lstm state"], []
     for odd in (True, False):
         tensors = call.tensors()
         if odd:
@@ -205,9 +205,9 @@ def test_padding_may_hold_anything(backend):
         flowing[1, 2:] = flowing[2] = NAN if odd else 0.0
         weights = [leaves[name] for name in ("ih", "hh", "b", "hr")]
         x, *gradients = torch.autograd.grad(outputs, [leaves["x"], *weights], flowing)
-        found.append([*(each[torch.tensor([0, 1, 3])] for each in (outputs, *state)), x[1, :2], x[[0, 3]], *gradients])
-    for number, (ours, theirs) in enumerate(zip(*found, strict=True)):
-        assert torch.equal(ours, theirs), number
+        actual.append([*(each[torch.tensor([0, 1, 3])] for each in (outputs, *state)), x[1, :2], x[[0, 3]], *gradients])
+    for number, (result, expected) in enumerate(zip(*actual, strict=True)):
+        assert torch.equal(result, expected), number
 
 
 @both
@@ -225,10 +225,10 @@ def test_the_mask_of_a_row_without_steps_may_hold_anything(backend):
         )  # fmt: skip
         return torch.autograd.grad(outputs.sum(), weights)
 
-    wanted = gradients(1.0)
+    expected = gradients(1.0)
     for value in (INF, NAN):
-        assert all(map(torch.equal, gradients(value), wanted))
-    assert all(gradient.any() for gradient in wanted)
+        assert all(map(torch.equal, gradients(value), expected))
+    assert all(gradient.any() for gradient in expected)
 
 
 @both
@@ -267,11 +267,11 @@ def test_infinite_logits(op, backend):
     assert math.isfinite(loss(0, 0.0, -INF, 0.0))
     assert loss(0, 0.0, -INF, -INF) == pytest.approx(math.log(2) if op == "negative_sampling" else 0.0)
     for target, bias in ((0, (INF, 0.0, 0.0)), (0, (0.0, INF, 0.0)), (0, (-INF, -INF, -INF)), (0, (0.0, NAN, 0.0))):
-        found = loss(target, *bias)
+        actual = loss(target, *bias)
         if op != "negative_sampling" or NAN in bias:
-            assert math.isnan(found)
+            assert math.isnan(actual)
         else:
-            assert found == (INF if bias[1] == INF or bias[0] == -INF else pytest.approx(2 * math.log(2)))
+            assert actual == (INF if bias[1] == INF or bias[0] == -INF else pytest.approx(2 * math.log(2)))
 
 
 @both
@@ -338,9 +338,9 @@ def test_rounding_keeps_infinity_with_a_gradient_or_without():
     values = torch.tensor([INF, -INF, NAN, 1e38, 1.0])
     leaf = values.clone().requires_grad_()
     for precision in ("bfloat16", "float16"):
-        found = rounded(leaf, precision)
-        assert torch.equal(found.detach().nan_to_num(7, 8, 9), rounded(values, precision).nan_to_num(7, 8, 9))
-        assert torch.autograd.grad(found, leaf, torch.arange(5.0))[0].tolist() == [0, 1, 2, 3, 4]
+        actual = rounded(leaf, precision)
+        assert torch.equal(actual.detach().nan_to_num(7, 8, 9), rounded(values, precision).nan_to_num(7, 8, 9))
+        assert torch.autograd.grad(actual, leaf, torch.arange(5.0))[0].tolist() == [0, 1, 2, 3, 4]
 
 
 WEIGHTS, BIASES = [torch.eye(6, 3)], [torch.zeros(6)]

@@ -21,12 +21,12 @@ TASKS = pathlib.Path("/proc/self/task")
 def assert_the_same_on_any_number_of_threads(work):
     """work(): tensors. Three runs of each number, since each divides the work anew."""
     with torch_threads(1):
-        wanted = work()
+        expected = work()
     for count in COUNTS:
         with torch_threads(count):
             for _ in range(3):
-                for i, (ours, one) in enumerate(zip(work(), wanted, strict=True)):
-                    assert torch.equal(ours, one), f"tensor {i} on {count} threads"
+                for i, (actual, one) in enumerate(zip(work(), expected, strict=True)):
+                    assert torch.equal(actual, one), f"tensor {i} on {count} threads"
             assert torch.get_num_threads() == count
 
 
@@ -68,13 +68,13 @@ def test_helpers_have_the_callers_inference_mode():
     """Both directions clear what they save, tensors of inference mode; one of them on a helper, as they take long."""
     inputs, weights, lengths, _ = cast(make(70, 20, 64, 64, 256, lengths=torch.arange(70) % 20), torch.float32)
     lists = [list(each) for each in zip(*weights, strict=True)]
-    given = (3.0, 3.0, False, "float32", True)
+    arguments = (3.0, 3.0, False, "float32", True)
 
     def run():
         with torch.inference_mode():
             ih, hh, bias, hr = lists
             return torch.ops.elmo_fast.projected_lstm(
-                inputs, ih, hh, bias, hr, lengths, None, None, [], [False, True], *given
+                inputs, ih, hh, bias, hr, lengths, None, None, [], [False, True], *arguments
             )[:3]
 
     assert_the_same_on_any_number_of_threads(run)
@@ -97,13 +97,13 @@ def without_memory():
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_an_error_of_any_thread_is_the_callers(count):
     case = make(3, 4, 8, 8, 20)
-    wanted = projected_lstm(*case, backend="native")[0]
+    expected = projected_lstm(*case, backend="native")[0]
     with torch_threads(count):
         for _ in range(5):
             with pytest.raises(Exception, match=r"memory|empty_strided"):  # torch's, of the digest's copy
                 projected_lstm(*without_memory(), backend="native")
             assert torch.get_num_threads() == count
-            assert torch.equal(projected_lstm(*case, backend="native")[0], wanted)
+            assert torch.equal(projected_lstm(*case, backend="native")[0], expected)
 
 
 def test_threads_of_python_at_once_get_what_one_gets():
@@ -114,19 +114,19 @@ def test_threads_of_python_at_once_get_what_one_gets():
         out, _ = projected_lstm(*case, backend="native")
         return [out, *torch.autograd.grad(out.square().sum(), leaves(case))]
 
-    wanted = [work(case) for case in cases]
+    expected = [work(case) for case in cases]
 
     def run(number):
         torch.get_num_threads()  # only from then on a thread keeps the number that it sets
         torch.set_num_threads(1 + number % 3)
-        found = [work(cases[number]) for _ in range(10)]
+        actual = [work(cases[number]) for _ in range(10)]
         assert torch.get_num_threads() == 1 + number % 3
-        return found
+        return actual
 
     with torch_threads(1), ThreadPoolExecutor(4) as pool:
-        for number, found in enumerate(pool.map(run, range(4))):
-            for results in found:
-                assert all(torch.equal(a, b) for a, b in zip(results, wanted[number], strict=True))
+        for number, actual in enumerate(pool.map(run, range(4))):
+            for results in actual:
+                assert all(torch.equal(a, b) for a, b in zip(results, expected[number], strict=True))
 
 
 def in_a_child(work):
@@ -147,10 +147,10 @@ def test_a_forked_process_computes_with_threads_of_its_own():
     """What a process has started is not there in its child, which neither waits for it nor does without."""
     case = make(9, 5, 16, 24, 70)
     with torch_threads(3), torch.no_grad():
-        wanted = projected_lstm(*case, backend="native")[0]
+        expected = projected_lstm(*case, backend="native")[0]
 
         def work():
-            assert torch.equal(projected_lstm(*case, backend="native")[0], wanted)
+            assert torch.equal(projected_lstm(*case, backend="native")[0], expected)
             assert not TASKS.exists() or len(list(TASKS.iterdir())) == 2  # three threads: two directions, each on one
 
         assert in_a_child(work) == 0

@@ -186,23 +186,23 @@ def test_a_row_is_bit_equal_whatever_its_company():
 
 def test_equals_torch_lstm_without_clips():
     (x, _), (w, _), _, _ = make(3, 5, 7, 6, 10)
-    theirs = torch.nn.LSTM(7, 10, proj_size=6, batch_first=True)
+    expected = torch.nn.LSTM(7, 10, proj_size=6, batch_first=True)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that its own projected LSTM is slow on the CPU
         for name, value in zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "weight_hr_l0"), w, strict=True):
-            getattr(theirs, name).copy_(value)
-        theirs.bias_hh_l0.zero_()
-        wanted, (h, c) = theirs(x)
-    ours, last = projected_lstm([x], [w], reverse=(False,), cell_clip=None, projection_clip=None, backend="reference")
-    torch.testing.assert_close((ours[0], *last), (wanted, h, c), rtol=0, atol=1e-6)
+            getattr(expected, name).copy_(value)
+        expected.bias_hh_l0.zero_()
+        reference, (h, c) = expected(x)
+    actual, last = projected_lstm([x], [w], reverse=(False,), cell_clip=None, projection_clip=None, backend="reference")
+    torch.testing.assert_close((actual[0], *last), (reference, h, c), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "reference"])
 def test_published_clips_are_the_default(backend):
     case = make(4, 6, 12, 12, 16, scale=6.0)
-    found = projected_lstm(*case, backend=backend)
-    assert torch.equal(found[0], projected_lstm(*case, cell_clip=3.0, projection_clip=3.0, backend=backend)[0])
-    assert found[1][1].abs().max() == 3
+    actual = projected_lstm(*case, backend=backend)
+    assert torch.equal(actual[0], projected_lstm(*case, cell_clip=3.0, projection_clip=3.0, backend=backend)[0])
+    assert actual[1][1].abs().max() == 3
 
 
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ def test_triton_float16_gradients_of_any_size(backend, size):
         return torch.autograd.grad((out * size).sum(), leaves(tensors))
 
     truth = gradients(cast(case, torch.float64), "reference", "float32")
-    plain, ours = gradients(case, "reference", "float16"), gradients(case, backend, "float16")
-    for a, b, t in zip(ours, plain, truth, strict=True):
+    plain, actual = gradients(case, "reference", "float16"), gradients(case, backend, "float16")
+    for a, b, t in zip(actual, plain, truth, strict=True):
         assert_no_worse("gradient", a / size, b / size, t / size, "float16")
 
 
@@ -71,12 +71,12 @@ def test_triton_float16_scale_leaves_out_what_is_not_finite(backend):
     out, _ = projected_lstm(inputs, weights, reverse=(False,), backend=backend, precision="float16")
     grad = 1e-12 * torch.randn_like(out)
     grad[0, 0, 0, 0] = 1e-11  # the largest
-    (wanted,) = torch.autograd.grad(out, inputs, grad, retain_graph=True)
+    (expected,) = torch.autograd.grad(out, inputs, grad, retain_graph=True)
     grad[0, 1] = torch.nan
-    (found,) = torch.autograd.grad(out, inputs, grad)
-    assert wanted.any()
-    assert torch.equal(found[[0, 2]], wanted[[0, 2]])
-    assert found[1].isnan().any()
+    (actual,) = torch.autograd.grad(out, inputs, grad)
+    assert expected.any()
+    assert torch.equal(actual[[0, 2]], expected[[0, 2]])
+    assert actual[1].isnan().any()
 
 
 @pytest.mark.parametrize("backend", TRITON)
@@ -121,8 +121,10 @@ def test_triton_weights_packed_in_inference_mode_serve_outside_of_it(backend):
         projected_lstm(x, weights, backend=backend, precision="float16")
     with torch.no_grad():
         weights[0].weight_hh.mul_(2)
-        ours, wanted = (projected_lstm(x, weights, backend=b, precision="float16")[0] for b in (backend, "reference"))
-    assert_no_worse("outputs", ours, wanted, wanted.double(), "float16")
+        actual, expected = (
+            projected_lstm(x, weights, backend=b, precision="float16")[0] for b in (backend, "reference")
+        )
+    assert_no_worse("outputs", actual, expected, expected.double(), "float16")
 
 
 @pytest.mark.parametrize("backend", TRITON)
@@ -135,16 +137,16 @@ def test_triton_inputs_half_is_stored_in_16_bits(backend, monkeypatch):
     x[1, 1, 2, 20] = torch.nan
     layer = triton_forward.Layer(2, 7, 3, 21, 6, 11, (False, True), 3.0, 3.0, False, torch.bfloat16)
     monkeypatch.setattr(triton_forward, "tiles", lambda *_: (_triton.Tiles(16, 32, 16, 4, 2), 1))
-    ours = triton_forward.inputs_half(layer, x, weight)
+    result = triton_forward.inputs_half(layer, x, weight)
     truth = x.double() @ weight.double().transpose(1, 2)[:, None]
-    assert ours.dtype == torch.float16
-    assert torch.equal(ours.isnan(), truth.isnan())
+    assert result.dtype == torch.float16
+    assert torch.equal(result.isnan(), truth.isnan())
     beyond = truth.abs() > 65504
     assert beyond.any()
-    assert torch.equal(ours[beyond].double(), truth[beyond].sign() * 65504)
+    assert torch.equal(result[beyond].double(), truth[beyond].sign() * 65504)
     held = truth.masked_fill(beyond | truth.isnan(), 0.0)
-    found = ours.double().masked_fill(beyond | truth.isnan(), 0.0)
-    assert ((found - held).abs() <= 2.0**-11 * held.abs() + 1e-5).all()
+    actual = result.double().masked_fill(beyond | truth.isnan(), 0.0)
+    assert ((actual - held).abs() <= 2.0**-11 * held.abs() + 1e-5).all()
 
 
 @pytest.mark.parametrize("backend", TRITON)

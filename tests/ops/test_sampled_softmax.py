@@ -66,8 +66,8 @@ class TestSampledSoftmax(SampledLayer):
 
     loss, problem, by_hand = staticmethod(sampled_softmax), staticmethod(problem), staticmethod(by_hand)
     cases = SampledLayer.cases | {
-        "one sample": lambda given: {"samples": torch.tensor([5]), "tries": torch.tensor(1)},
-        "whole vocabulary": lambda given: dict(zip(("samples", "tries"), draw(40, 40, 0), strict=True)),
+        "one sample": lambda arguments: {"samples": torch.tensor([5]), "tries": torch.tensor(1)},
+        "whole vocabulary": lambda arguments: dict(zip(("samples", "tries"), draw(40, 40, 0), strict=True)),
     }
     small = SampledLayer.small | {"tries": 1}
     refusals = [*SampledLayer.refusals, ({"correction": "keras"}, "correction must be one of")]
@@ -76,17 +76,21 @@ class TestSampledSoftmax(SampledLayer):
 @every
 def test_no_repeated_draw_takes_the_shortcut(backend):
     """tries == S: expected counts p S, as TensorFlow's."""
-    given = problem(dtype=exact(backend))
-    given["tries"] = len(given["samples"])
-    assert_exactly("losses", sampled_softmax(**given, backend=backend), by_hand(**given), backend)
+    arguments = problem(dtype=exact(backend))
+    arguments["tries"] = len(arguments["samples"])
+    assert_exactly("losses", sampled_softmax(**arguments, backend=backend), by_hand(**arguments), backend)
 
 
 @every
 def test_a_target_that_is_the_only_sample_costs_nothing(backend):
     """With its accidental hit left out no other word remains: loss and gradients are zero."""
-    given = problem(dtype=exact(backend)) | {"targets": torch.full((7,), 4), "samples": torch.tensor([4]), "tries": 3}
-    leaves = leaves_of(given)
-    loss = sampled_softmax(**given, backend=backend)
+    arguments = problem(dtype=exact(backend)) | {
+        "targets": torch.full((7,), 4),
+        "samples": torch.tensor([4]),
+        "tries": 3,
+    }
+    leaves = leaves_of(arguments)
+    loss = sampled_softmax(**arguments, backend=backend)
     assert torch.equal(loss, torch.zeros(7, dtype=exact(backend)))
     for gradient in torch.autograd.grad(loss.sum(), leaves):
         assert not gradient.any()
@@ -103,9 +107,9 @@ def test_allennlps_loss(backend, correction):
         true = (hidden * weight[targets]).sum(1) + bias[targets] - logs[0]
         others = hidden @ weight[samples].T + bias[samples] - logs[1]
         others = others.masked_fill(samples == targets[:, None], -10000.0)
-        wanted = -torch.cat([true[:, None], others], 1).log_softmax(1)[:, 0]
-        found = sampled_softmax(hidden, targets, weight, bias, samples, t, correction=correction, backend=backend)
-        assert_close("losses", found, wanted)
+        expected = -torch.cat([true[:, None], others], 1).log_softmax(1)[:, 0]
+        actual = sampled_softmax(hidden, targets, weight, bias, samples, t, correction=correction, backend=backend)
+        assert_close("losses", actual, expected)
 
 
 @every
@@ -116,22 +120,22 @@ def test_a_word_so_rare_that_its_count_rounds_to_nothing(backend, correction, lo
     weight, bias = torch.zeros(1, 1).expand(words, 1), torch.zeros(1).expand(words)
     targets, samples = torch.tensor([0, words - 6]), torch.tensor([words - 2])
     options = {"correction": correction, "backend": backend}
-    found = sampled_softmax(torch.zeros(2, 1), targets, weight, bias, samples, 40, **options)
+    actual = sampled_softmax(torch.zeros(2, 1), targets, weight, bias, samples, 40, **options)
     common = math.log(-math.expm1(40 * math.log1p(-math.log(2) / math.log(words + 1))))
     truth = torch.tensor([math.log1p(math.exp(common - log_q)), math.log(2)])
-    assert_close("losses", found, truth)
+    assert_close("losses", actual, truth)
 
 
 def test_sparse_gradients_are_coalesced_before_they_are_stored():
     """The table's gradient has sorted, distinct indices and the flag; two losses merge into one such."""
-    given = problem()
-    _, weight, _ = leaves_of(given)
+    arguments = problem()
+    _, weight, _ = leaves_of(arguments)
     samples, tries = log_uniform_sample(10, 40, seed=99)
-    other = given | {"targets": given["targets"].flip(0), "samples": samples, "tries": tries}
-    first, again, second = (sampled_softmax(**each, sparse=True).sum() for each in (given, given, other))
+    other = arguments | {"targets": arguments["targets"].flip(0), "samples": samples, "tries": tries}
+    first, again, second = (sampled_softmax(**each, sparse=True).sum() for each in (arguments, arguments, other))
     assert torch.autograd.grad(first, weight)[0].is_coalesced()
     (again + second).backward()
-    words = torch.cat([given["targets"], given["samples"], samples]).unique()
+    words = torch.cat([arguments["targets"], arguments["samples"], samples]).unique()
     assert torch.equal(coalesced(weight.grad)._indices()[0], words)
 
 
@@ -148,15 +152,15 @@ def test_coalesced_merges_what_is_not():
 @kernels
 def test_float16_gradients_of_improbable_words_do_not_underflow(backend):
     """Targets far ahead leave the others 1e-6 each, where float16 has steps of 6e-8; errors stay near its 2^-11."""
-    given = problem(60, 16, 6000, dtype=torch.float32)
-    given["hidden"] /= 8
-    given["bias"] /= 8
-    given["bias"][given["targets"]] += 12
-    others = given["samples"][~torch.isin(given["samples"], given["targets"])]
-    truth = losses_and_gradients(sampled_softmax, given, torch.float64)["weight"][others]
+    arguments = problem(60, 16, 6000, dtype=torch.float32)
+    arguments["hidden"] /= 8
+    arguments["bias"] /= 8
+    arguments["bias"][arguments["targets"]] += 12
+    others = arguments["samples"][~torch.isin(arguments["samples"], arguments["targets"])]
+    truth = losses_and_gradients(sampled_softmax, arguments, torch.float64)["weight"][others]
     options = {"precision": "float16", "backend": backend}
-    ours = losses_and_gradients(sampled_softmax, given, torch.float32, **options)["weight"][others]
-    assert (ours - truth).norm() / truth.norm() < 2e-3
+    actual = losses_and_gradients(sampled_softmax, arguments, torch.float32, **options)["weight"][others]
+    assert (actual - truth).norm() / truth.norm() < 2e-3
 
 
 @every
@@ -192,9 +196,9 @@ def test_logits_stay_within_the_bound(precision):
 def test_no_word_leaves_the_table(backend, targets, samples, tries):
     run = _dispatch.REGISTRY["sampled_softmax"][backend].module.run
 
-    def call(*given):
+    def call(*arguments):
         options = min(max(1, abs(tries)), 2**62), "tensorflow", True, 2**20, "float32"
-        return run(SampledSoftmaxArguments(*given, *options))
+        return run(SampledSoftmaxArguments(*arguments, *options))
 
     check_no_word_leaves_the_table(call, targets, samples)
 
@@ -257,12 +261,12 @@ def test_memory_is_a_tenth_of_eagers(backend, count):
     with FakeTensorMode(), torch.device("cuda"):
         of = [torch.empty(n) for n in ((count, width), (words, width), (words,))]
         ids = [torch.empty(n, dtype=torch.int64) for n in ((count,), (size,), ())]
-        with recording(), _Peak() as ours:
+        with recording(), _Peak() as actual:
             hidden, weight, _ = of
             forward, backward = (_triton.undispatched(f"sampled_softmax{part}") for part in ("", "_backward"))
             saved = forward(hidden, ids[0], *of[1:], *ids[1:], "tensorflow", False, 32 * 2**20, "bfloat16")
             backward(torch.empty(count), *saved, weight, False, 32 * 2**20)
-    assert gradients < ours.most <= gradients + 4 * (4 * count * size + (count + size) * width) / 10
+    assert gradients < actual.most <= gradients + 4 * (4 * count * size + (count + size) * width) / 10
 
 
 @alone

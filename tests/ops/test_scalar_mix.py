@@ -46,8 +46,8 @@ def by_hand(layers, scalars, gammas, mask=None, eps=1e-12):
 def test_values_in_float64(backend, shape, layer_norm):
     """Equal to the definition by indexing; positions that do not count are normalised as well; a mask of numbers."""
     xs, scalars, gammas, mask = problem(shape)
-    found = scalar_mix(xs, scalars, gammas, layer_norm=layer_norm, statistics_mask=mask.long(), backend=backend)
-    assert_close("mixes", found, by_hand(xs, scalars, gammas, mask if layer_norm else None), "float64")
+    actual = scalar_mix(xs, scalars, gammas, layer_norm=layer_norm, statistics_mask=mask.long(), backend=backend)
+    assert_close("mixes", actual, by_hand(xs, scalars, gammas, mask if layer_norm else None), "float64")
 
 
 def assert_matches_truth(backend, shape, dtype=torch.float32, layers=3, mixes=2, **options):
@@ -108,8 +108,8 @@ def test_16_bit_results_are_rounded_once(dtype, backend):
         y = scalar_mix(leaves, *(t.float().to(of_scalars) for t in (scalars, gammas)), backend=chosen)
         upstream = torch.randn(y.shape).to(dtype).to(of_layers)
         results.append([t.to(dtype) for t in (y.detach(), *torch.autograd.grad(y, leaves, upstream))])
-    for ours, truth in zip(*results, strict=True):
-        assert (ours != truth).double().mean() < 0.01
+    for actual, truth in zip(*results, strict=True):
+        assert (actual != truth).double().mean() < 0.01
 
 
 @triton
@@ -140,12 +140,12 @@ def test_a_mean_far_from_zero(backend):
 def test_eps_stands_under_the_root(backend):
     """Of constant layers only the term is left: (x - mean) / sqrt(0 + eps) = 0, and a wide eps shrinks everything."""
     x = torch.tensor([[1.0, -1.0], [1.0, -1.0]])
-    found = scalar_mix([x], torch.zeros(1, 1), torch.ones(1), layer_norm=True, eps=3.0, backend=backend)
-    assert_close("half", found[0], x / 2)
+    actual = scalar_mix([x], torch.zeros(1, 1), torch.ones(1), layer_norm=True, eps=3.0, backend=backend)
+    assert_close("half", actual[0], x / 2)
 
 
 @pytest.mark.parametrize(
-    ("change", "wanted"),
+    ("change", "expected"),
     [
         ({"layers": []}, "at least one tensor"),
         ({"layers": [torch.zeros(2, 3), torch.zeros(2, 4)]}, r"share one shape.*\(2, 3\).*\(2, 4\)"),
@@ -168,11 +168,11 @@ def test_eps_stands_under_the_root(backend):
         ({"layers": [torch.zeros(2, 3).half(), torch.zeros(2, 3)]}, "layers must share one device and dtype"),
     ],
 )
-def test_bad_arguments_are_refused(change, wanted):
+def test_bad_arguments_are_refused(change, expected):
     """Each in one sentence: argument, wanted, given."""
-    given = {"layers": [torch.zeros(2, 3)] * 2, "scalars": torch.zeros(1, 2), "gammas": torch.ones(1)} | change
-    with pytest.raises(ElmoFastError, match=wanted):
-        scalar_mix(given.pop("layers"), given.pop("scalars"), given.pop("gammas"), **given)
+    arguments = {"layers": [torch.zeros(2, 3)] * 2, "scalars": torch.zeros(1, 2), "gammas": torch.ones(1)} | change
+    with pytest.raises(ElmoFastError, match=expected):
+        scalar_mix(arguments.pop("layers"), arguments.pop("scalars"), arguments.pop("gammas"), **arguments)
 
 
 @every

@@ -18,11 +18,11 @@ CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 
 
 @pytest.mark.parametrize(
-    ("found", "served"), [((7, 5), False), ((8, 0), True), ((9, 0), True), ((10, 0), True)], ids=str
+    ("actual", "served"), [((7, 5), False), ((8, 0), True), ((9, 0), True), ((10, 0), True)], ids=str
 )
-def test_a_gpu_older_than_sm_80_is_refused(monkeypatch, found, served):
+def test_a_gpu_older_than_sm_80_is_refused(monkeypatch, actual, served):
     monkeypatch.setattr(_triton, "INTERPRETED", False)
-    monkeypatch.setattr(_native, "capability", lambda index: found)
+    monkeypatch.setattr(_native, "capability", lambda index: actual)
     monkeypatch.setattr(_triton, "why_no_launcher", lambda: None)
     why = _triton.unsupported(CUDA, torch.float32, "float16")
     if served:
@@ -105,11 +105,11 @@ def test_a_torch_for_amd_is_refused_by_name(hopper, monkeypatch):
     """Its GPUs are devices of the type "cuda" as well."""
     assert why_not() is None
     monkeypatch.setattr(torch.version, "hip", "6.4.1")
-    said = "are for NVIDIA's GPUs, and this torch is for AMD's (ROCm 6.4.1)"
-    assert why_not() == f"the Triton kernels {said}"
+    message = "are for NVIDIA's GPUs, and this torch is for AMD's (ROCm 6.4.1)"
+    assert why_not() == f"the Triton kernels {message}"
     if _native.C is not None:
         for why in (_native.why_no_cuda(), _native.cuda_unsupported(CUDA, torch.float32, "float32")):
-            assert why == f"the CUDA kernels {said}"
+            assert why == f"the CUDA kernels {message}"
     assert _dispatch.explain("highway", CUDA).backend == "reference"
 
 
@@ -145,9 +145,9 @@ def test_products_accumulate_in_float32(backend, batched):
     a, b = torch.ones(2, 3, 4096, device=device).half(), torch.ones(2, 4096, 5, device=device).half()
     a, b = (a, b) if batched else (a[0], b[0])
     for dtype in (torch.float16, torch.float32):
-        found = _triton.matmul(a, b, dtype)
-        assert found.dtype == dtype
-        assert (found == 4096).all()
+        actual = _triton.matmul(a, b, dtype)
+        assert actual.dtype == dtype
+        assert (actual == 4096).all()
 
 
 @pytest.mark.parametrize("chosen", [(True, True), (False, True), (False, False)], ids=str)

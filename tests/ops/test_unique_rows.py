@@ -142,9 +142,9 @@ def test_gather_and_its_gradient(backend: str, rows: int, entries: int, width: i
     torch.manual_seed(5)
     table, inverse, grad, out = gathered(backend, rows, entries, width, torch.float32, hot)
     assert torch.equal(out, table[inverse])
-    wanted = torch.zeros(entries, width, dtype=torch.float64).index_add_(0, inverse, grad.double())
+    expected = torch.zeros(entries, width, dtype=torch.float64).index_add_(0, inverse, grad.double())
     plain = torch.zeros(entries, width).index_add_(0, inverse, grad)
-    assert_no_worse("gradient of table", table.grad, plain, wanted, "float32")
+    assert_no_worse("gradient of table", table.grad, plain, expected, "float32")
     named = torch.zeros(entries, dtype=torch.bool).index_fill_(0, inverse, True)
     assert not table.grad[~named].any()
 
@@ -161,8 +161,8 @@ def test_indices_outside_the_table_give_nan_and_touch_nothing(backend: str, indi
     assert out[~known].isnan().all()
     assert torch.equal(out[known], table[inverse[known]])
     out.backward(torch.ones_like(out))
-    wanted = torch.stack([(inverse == i).sum() for i in range(3)]).float()
-    assert torch.equal(table.grad, wanted[:, None].expand(3, 4))
+    expected = torch.stack([(inverse == i).sum() for i in range(3)]).float()
+    assert torch.equal(table.grad, expected[:, None].expand(3, 4))
 
 
 @pytest.mark.parametrize("backend", TRITON)
@@ -186,10 +186,12 @@ def test_the_order_of_distinct_rows_spares_the_gradient_a_sort(backend: str, mon
         assert all(map(torch.equal, order, sort(inverse, stable=True)))
         rows = [gather_rows(table, inverse, order=each, backend=backend) for each in (None, order)]
         with monkeypatch.context() as patch:
-            patch.setattr(torch, "sort", lambda *given, **options: (sorts.append(given), sort(*given, **options))[1])
-            (wanted,) = torch.autograd.grad(rows[0], table, seeds)
+            patch.setattr(
+                torch, "sort", lambda *arguments, **options: (sorts.append(arguments), sort(*arguments, **options))[1]
+            )
+            (expected,) = torch.autograd.grad(rows[0], table, seeds)
             assert len(sorts) == 1
-            assert torch.equal(*torch.autograd.grad(rows[1], table, seeds), wanted)
+            assert torch.equal(*torch.autograd.grad(rows[1], table, seeds), expected)
             assert len(sorts) == 1
             sorts.clear()
     far = RowOrder(order.ids - 2**40, order.positions + 2**40)
@@ -287,14 +289,14 @@ def test_gradients_have_the_same_bits_on_any_number_of_threads(sparse):
     generator, before = torch.Generator().manual_seed(0), torch.get_num_threads()
     ids = torch.randint(0, 300, (4000,), generator=generator)
     grad = torch.randn(4000, 64, generator=generator)
-    found = []
+    actual = []
     torch.use_deterministic_algorithms(False)  # as users have it: with it torch adds on one thread
     try:
         for threads in (1, *[4] * 20):
             torch.set_num_threads(threads)
             table = torch.zeros(300, 64, requires_grad=True)
             table_rows(table, ids, sparse).backward(grad)
-            found.append(table.grad.to_dense())
+            actual.append(table.grad.to_dense())
     finally:
         torch.set_num_threads(before)
-    assert all(torch.equal(each, found[0]) for each in found[1:])
+    assert all(torch.equal(each, actual[0]) for each in actual[1:])

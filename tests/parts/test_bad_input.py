@@ -27,7 +27,7 @@ def error_of(done):
 
 
 @pytest.mark.parametrize(
-    ("words", "settings", "said"),
+    ("words", "settings", "message"),
     [
         ((), {"model": "other"}, "parts.json: the vectors of this folder are of another model: "),
         (("--top",), {}, "parts.json: the vectors of this folder were begun with layers average, here it is top;"),
@@ -38,11 +38,11 @@ def error_of(done):
         (("--part-lines", "24"), {}, None),
     ],
 )
-def test_another_model_or_option_than_the_folders(place, whole, words, settings, said):
+def test_another_model_or_option_than_the_folders(place, whole, words, settings, message):
     before = sorted(path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file())
     shutil.rmtree(whole / "part-00002")
     line = error_of(embed(place, whole, "--shard", "0/1", *words, **settings))
-    assert (said or "here 24 are wanted") in line
+    assert (message or "here 24 are wanted") in line
     assert str(whole) in line
     left = sorted(path.stat().st_mtime_ns for path in whole.rglob("*") if path.is_file())
     assert set(left) < set(before)
@@ -50,7 +50,7 @@ def test_another_model_or_option_than_the_folders(place, whole, words, settings,
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         (lambda lines: [*lines[:50], "another", *lines[51:]], "lines 49 to 64 differ from those of the text"),
         (lambda lines: [*lines, "one more"], "there are more lines than the 103 of the text"),
@@ -59,14 +59,14 @@ def test_another_model_or_option_than_the_folders(place, whole, words, settings,
     ],
 )
 @pytest.mark.parametrize("missing", [[], ["part-00000"]])
-def test_another_text_than_the_folders(place, whole, tmp_path, changed, said, missing):
+def test_another_text_than_the_folders(place, whole, tmp_path, changed, message, missing):
     """Whatever part holds the difference, and also where nothing is left to do."""
     for part in missing:
         shutil.rmtree(whole / part)
     text = (place / "in.txt").read_text().splitlines()
     (tmp_path / "text.txt").write_text("".join(f"{line}\n" for line in changed(text)))
     line = error_of(embed(place, whole, "--shard", "0/1", source=tmp_path / "text.txt"))
-    assert said in line
+    assert message in line
     assert str(tmp_path / "text.txt") in line
     assert [(whole / part).exists() for part in missing] == [False] * len(missing)
 

@@ -169,23 +169,25 @@ def test_a_full_disk_in_one_process_names_the_part_and_the_others_go_on(place, t
 
 
 def test_progress_counts_the_tokens_of_this_process(embedder, source, tmp_path):
-    told, settings = [], Settings("average", batch_size=1, part_sentences=PART)
-    embed_parts(embedder, source, tmp_path / "out", (0, 2), settings, lambda *both: told.append(both))
+    lines, settings = [], Settings("average", batch_size=1, part_sentences=PART)
+    embed_parts(embedder, source, tmp_path / "out", (0, 2), settings, lambda *both: lines.append(both))
     parts = json.loads((tmp_path / "out" / "parts.json").read_text())["parts"]
     total = sum(part["tokens"] for part in parts[::2])
-    assert told[-1] == (total, total)
-    assert sorted(told) == told
-    assert len({done for done, _ in told}) > 25
+    assert lines[-1] == (total, total)
+    assert sorted(lines) == lines
+    assert len({done for done, _ in lines}) > 25
 
 
 def test_sizes_of_parts(embedder, tmp_path):
     """At most an eighth of a process's share and 16 windows; a short text is one part."""
 
     def parts(lines, processes):
-        most, found = cut(Lines("x", ["a b"] * lines), 16, processes, None, False)
-        assert [part.first for part in found] == [sum(part.sentences for part in found[:n]) for n in range(len(found))]
-        assert all(part.tokens == 2 * part.sentences for part in found)
-        return most, [part.sentences for part in found]
+        most, actual = cut(Lines("x", ["a b"] * lines), 16, processes, None, False)
+        assert [part.first for part in actual] == [
+            sum(part.sentences for part in actual[:n]) for n in range(len(actual))
+        ]
+        assert all(part.tokens == 2 * part.sentences for part in actual)
+        return most, [part.sentences for part in actual]
 
     assert parts(16 * 16, 1) == (32, [32] * 8)
     assert parts(40, 4) == (16, [16, 16, 8])

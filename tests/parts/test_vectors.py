@@ -21,23 +21,23 @@ def test_sentences_of_parts_and_of_one_file(place, tmp_path, monkeypatch, kind):
     for output, form in (("alone.hdf5", "hdf5"), ("alone.safetensors", "safetensors")):
         assert embed(place, tmp_path / output, kind, "--format", form).returncode == 0
     with h5py.File(tmp_path / "alone.hdf5") as file:
-        wanted = [file[str(index)][()] for index in range(103)]
+        expected = [file[str(index)][()] for index in range(103)]
     for path in (folder, tmp_path / "alone.safetensors"):
-        found = ElmoVectors(path)
-        assert len(found) == 103
+        actual = ElmoVectors(path)
+        assert len(actual) == 103
         for index in (0, 102, 15, 16, 101, 17, -1, -103, 50):
-            np.testing.assert_array_equal(found[index], wanted[index])
-        assert all(np.array_equal(*both) for both in zip(found, wanted, strict=True))
-        assert all(np.array_equal(*both) for both in zip(found[10:40:7], wanted[10:40:7], strict=True))
-        assert found.lengths().tolist() == [array.shape[-2] for array in wanted]
-        assert found.metadata["layers"] == kind[2:]
+            np.testing.assert_array_equal(actual[index], expected[index])
+        assert all(np.array_equal(*both) for both in zip(actual, expected, strict=True))
+        assert all(np.array_equal(*both) for both in zip(actual[10:40:7], expected[10:40:7], strict=True))
+        assert actual.lengths().tolist() == [array.shape[-2] for array in expected]
+        assert actual.metadata["layers"] == kind[2:]
         for index in (103, -104):
             with pytest.raises(IndexError, match=r"there are 103"):
-                found[index]
+                actual[index]
         with pytest.raises(ValueError, match="read-only"):
-            found[0][:] = 0
-        found.verify()
-        np.testing.assert_array_equal(pickle.loads(pickle.dumps(found))[16], wanted[16])
+            actual[0][:] = 0
+        actual.verify()
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(actual))[16], expected[16])
     lines = (place / "in.txt").read_text().splitlines()
     merge_parts(folder, tmp_path / "merged.safetensors", "safetensors")
     for path in (folder, tmp_path / "alone.safetensors", tmp_path / "merged.safetensors"):
@@ -59,10 +59,10 @@ def test_blank_lines_of_a_text_in_parts(place, tmp_path):
         merge_parts(tmp_path / "out", tmp_path / f"merged-{name}")
         assert (tmp_path / name).read_bytes() == (tmp_path / f"merged-{name}").read_bytes(), name
     for path in ("out", "a.safetensors"):
-        found = ElmoVectors(tmp_path / path)
-        assert found.lengths().tolist() == [len(line.split()) for line in lines]
-        assert [each.shape for each in found[:3]] == [(2, 16), (0, 16), (1, 16)]
-        assert found.names() == [line.strip() for line in lines]
+        actual = ElmoVectors(tmp_path / path)
+        assert actual.lengths().tolist() == [len(line.split()) for line in lines]
+        assert [each.shape for each in actual[:3]] == [(2, 16), (0, 16), (1, 16)]
+        assert actual.names() == [line.strip() for line in lines]
 
 
 def test_other_files_are_refused(whole, place, tmp_path):
@@ -86,6 +86,6 @@ def test_other_files_are_refused(whole, place, tmp_path):
     with pytest.raises(CheckpointError, match=r"odd: damaged: its header is not what was written"):
         ElmoVectors(tmp_path / "odd")
     (whole / "part-00001" / "vectors.safetensors").write_bytes((tmp_path / "other").read_bytes())
-    found = ElmoVectors(whole)
+    actual = ElmoVectors(whole)
     with pytest.raises(CheckpointError, match=r"part-00001/vectors\.safetensors: damaged, or changed"):
-        found.verify()
+        actual.verify()

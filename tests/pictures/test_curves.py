@@ -82,9 +82,9 @@ def test_a_line_that_is_not_a_whole_row_is_left_out_with_a_warning(tmp_path):
 def test_all_lines_that_are_not_whole_rows_are_told_in_one_warning(tmp_path):
     folder = written(tmp_path, report(2), rest="\n".join(NOT_WHOLE))
     (folder / "metrics.jsonl").write_bytes((folder / "metrics.jsonl").read_bytes() + b"\n\xff\n")
-    with pytest.warns(UserWarning, match=r"metrics.jsonl, line 2 and 10 others: left out") as told:
+    with pytest.warns(UserWarning, match=r"metrics.jsonl, line 2 and 10 others: left out") as record:
         assert [row["step"] for row in read_metrics(folder).steps] == [2]
-    assert len(told) == 1
+    assert len(record) == 1
 
 
 def test_no_run_and_no_report_are_said(tmp_path):
@@ -127,7 +127,7 @@ def test_the_picture_shows_the_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("norms", "limits", "wanted"),
+    ("norms", "limits", "expected"),
     [
         ((1.3, 1.65), (1, 2), [1, 2]),
         ((3.05, 5.1), (3, 5), [3, 4, 5]),
@@ -136,7 +136,7 @@ def test_the_picture_shows_the_rows(tmp_path):
         ((7.0, 7.0), (0.9, 11), [1, 2, 5, 10]),
     ],
 )
-def test_the_axis_of_the_gradient_norm_looks_logarithmic(tmp_path, norms, limits, wanted):
+def test_the_axis_of_the_gradient_norm_looks_logarithmic(tmp_path, norms, limits, expected):
     """Labels at 1, 2 and 5, of a narrow range at every whole number, two at least; small ticks are closer together."""
     reports = [report(2 * n) | {"gradient_norm": norm} for n, norm in enumerate(norms, 1)]
     norm = picture({"a": read_metrics(written(tmp_path, *reports))}).axes[2]
@@ -144,7 +144,7 @@ def test_the_axis_of_the_gradient_norm_looks_logarithmic(tmp_path, norms, limits
     assert low == pytest.approx(limits[0], rel=0.2)
     assert high == pytest.approx(limits[1], rel=0.2)
     inside = [tick for tick in norm.yaxis.get_majorticklocs() if low <= tick <= high]
-    assert inside == pytest.approx(wanted)
+    assert inside == pytest.approx(expected)
     small = sorted(tick for tick in norm.yaxis.get_minorticklocs() if low <= tick <= high)
     assert len(small) > len(inside)
     assert norm.yaxis.get_minor_formatter()(small[0]) == ""

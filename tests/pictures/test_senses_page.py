@@ -39,8 +39,8 @@ def probed(browse, page, script):
     from urllib.parse import unquote
 
     document = browse(probe)
-    (found,) = re.findall(r'<pre id="probe">(.*?)</pre>', document, re.DOTALL)
-    return json.loads(unquote(found))
+    (actual,) = re.findall(r'<pre id="probe">(.*?)</pre>', document, re.DOTALL)
+    return json.loads(unquote(actual))
 
 
 POINT = "const points = document.querySelectorAll('.point'), box = document.getElementById('sentence');"
@@ -62,9 +62,9 @@ def test_pointing_shows_the_sentence_and_leaving_hides_it(browse, page):
     }
     return out;"""
     )
-    found = probed(browse, page, script)
-    assert found[1::2] == [True] * 4
-    for number, (hidden, text, word, inside) in enumerate(found[::2]):
+    actual = probed(browse, page, script)
+    assert actual[1::2] == [True] * 4
+    for number, (hidden, text, word, inside) in enumerate(actual[::2]):
         assert not hidden
         assert inside
         assert word == "left"
@@ -89,10 +89,10 @@ def test_keys_step_to_the_point_in_their_direction_and_escape_hides(browse, page
     for (const key of ["ArrowUp", "ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "Escape"]) press(key);
     return out;"""
     )
-    found = probed(browse, page, script)
-    lines = [text.split(",")[0].removeprefix("line ") for text, _ in found]
+    actual = probed(browse, page, script)
+    lines = [text.split(",")[0].removeprefix("line ") for text, _ in actual]
     assert lines == ["11", "31", "21", "21", "1", ""]
-    assert {count for _, count in found} == {1}
+    assert {count for _, count in actual} == {1}
 
 
 def test_a_tap_beside_a_point_takes_the_nearest_and_one_elsewhere_hides(browse, page):
@@ -107,9 +107,9 @@ def test_a_tap_beside_a_point_takes_the_nearest_and_one_elsewhere_hides(browse, 
     tap(at.left - 300, at.top - 200);
     return [first, box.hidden];"""
     )
-    found = probed(browse, page, script)
-    assert found[0].endswith("he left it")
-    assert found[1] is True
+    actual = probed(browse, page, script)
+    assert actual[0].endswith("he left it")
+    assert actual[1] is True
 
 
 def test_the_legend_hides_and_shows_a_cluster(browse, page):

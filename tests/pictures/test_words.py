@@ -51,9 +51,10 @@ def test_the_picture_says_what_it_leaves_out():
     points[:40] = points[:40] * 1e-6
     figure, drawn = picture(words, Plane(points, "how"), 50, "title")
     assert drawn.omitted
-    said = figure.texts[0].get_text()
+    message = figure.texts[0].get_text()
     assert (
-        said == f"how; {len(drawn.omitted)} of 50 labels left out for lack of room; 10 further points without a label"
+        message
+        == f"how; {len(drawn.omitted)} of 50 labels left out for lack of room; 10 further points without a label"
     )
     assert drawn.labelled + len(drawn.omitted) == 50
 

@@ -25,8 +25,8 @@ def pretend(monkeypatch):
     monkeypatch.setattr(_graphs, "enabled", lambda device: True)
     monkeypatch.setattr(streams, "PADDED_TO", 16)
     monkeypatch.setattr(_table_rows, "coalesced_at_once", lambda device: False)
-    ours = [module for name, module in sys.modules.items() if name.startswith("elmo_fast.")]
-    for module in ours:
+    actual = [module for name, module in sys.modules.items() if name.startswith("elmo_fast.")]
+    for module in actual:
         if getattr(module, "check_values", None) is check_values:
             monkeypatch.setattr(module, "check_values", lambda *values: None)
     # Those of plain torch look at how many distinct rows there are.
@@ -64,9 +64,9 @@ class Side:
             cuda_graph=graphs is not None,
         )  # fmt: skip
         exchange = processes.sum_gradients
-        processes.sum_gradients = lambda *given: self._among_all(exchange, *given)
+        processes.sum_gradients = lambda *arguments: self._among_all(exchange, *arguments)
         if self.step.captured is not None:
-            self.step.captured.capturing = lambda *given: self._unseen(graphs.capture(*given))
+            self.step.captured.capturing = lambda *arguments: self._unseen(graphs.capture(*arguments))
         self.factor = torch.ones(())
         self.model.softmax_bias.register_hook(lambda gradient: gradient * self.factor)
         self.state, self.found = None, []
@@ -80,10 +80,10 @@ class Side:
 
         return entry._replace(replay=replay)
 
-    def _among_all(self, exchange, *given):
+    def _among_all(self, exchange, *arguments):
         """What other processes send is of a size that the host reads, also on a GPU."""
         with _disable_current_modes() if self.step.processes.distributed else contextlib.nullcontext():
-            exchange(*given)
+            exchange(*arguments)
 
     def take(self, number, batch, rate=0.2, factor=1.0, heard="error"):
         self.optimizer.param_groups[0]["lr"] = rate

@@ -28,7 +28,7 @@ def curve(monkeypatch):
         now.append(number + 1)
         return call(self, batch, state, number)
 
-    def evaluate(*given, **named):
+    def evaluate(*arguments, **named):
         loss = math.log(CURVE.get(now[-1], 99.0))
         return Perplexity(loss, loss, 10)
 
@@ -36,7 +36,7 @@ def curve(monkeypatch):
     monkeypatch.setattr(trainer_module, "evaluate", evaluate)
 
 
-def taught(folder, name, steps=16, report=quiet, **changes):
+def trained(folder, name, steps=16, report=quiet, **changes):
     settings = {"n_epochs": 1000, "dropout": 0.1, "heldout_interval": 2, "checkpoint_interval": 3, "keep_best": True}
     text = str(folder / "train-1*")
     settings |= {"save_dir": str(folder / name), "max_steps": steps, "heldout_prefix": text} | changes
@@ -52,28 +52,28 @@ def kept(run):
 
 def test_the_best_checkpoint_is_kept_and_is_a_model_and_a_checkpoint(tmp_path, curve):
     lines = []
-    run = taught(tmp_path, "run", 14, lines.append, checkpoint_interval=2, keep_checkpoints=2)
-    every = taught(tmp_path, "every", 14, checkpoint_interval=2, keep_checkpoints=99, keep_best=False)
+    run = trained(tmp_path, "run", 14, lines.append, checkpoint_interval=2, keep_checkpoints=2)
+    every = trained(tmp_path, "every", 14, checkpoint_interval=2, keep_checkpoints=99, keep_best=False)
     best = run.folder / "checkpoints" / "best"
     step, position, weights, sums = kept(run)
     assert (step, position.perplexity, position.step, position.worse) == (8, pytest.approx(6.0), 8, 0)
-    wanted = read_training_state(saved_steps(every.folder)[3][1])
-    for ours, theirs in ((weights, wanted.weights), (sums, wanted.optimizer)):
-        assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+    reference = read_training_state(saved_steps(every.folder)[3][1])
+    for actual, expected in ((weights, reference.weights), (sums, reference.optimizer)):
+        assert all(torch.equal(actual[name], tensor) for name, tensor in expected.items())
     assert [number for number, _ in saved_steps(run.folder)] == [12, 14]
     assert not (every.folder / "checkpoints" / "best").exists()
     assert any("the best checkpoint is kept" in line for line in lines)
     assert LanguageModel.from_pretrained(best).options == run.model.options
     assert find_vocabulary_file(best) == run.folder / "vocab.txt"
-    branch = taught(tmp_path, "branch", 12, lines.append, resume=str(best))
+    branch = trained(tmp_path, "branch", 12, lines.append, resume=str(best))
     assert any("resumes after step 8" in line for line in lines)
     assert kept(branch)[0] == 12, "the best of those in the folder"
 
 
 def test_other_held_out_text_is_not_compared_with_the_text_before(tmp_path, curve):
-    taught(tmp_path, "run", 8)
+    trained(tmp_path, "run", 8)
     (tmp_path / "other.txt").write_text("the cat sat .\n")
-    run = taught(tmp_path, "run", 10, heldout_prefix=str(tmp_path / "other.txt"))
+    run = trained(tmp_path, "run", 10, heldout_prefix=str(tmp_path / "other.txt"))
     assert kept(run)[0] == 10
 
 
@@ -81,20 +81,20 @@ def test_other_held_out_text_is_not_compared_with_the_text_before(tmp_path, curv
 def test_patience_ends_a_run_and_more_of_it_goes_on(tmp_path, curve, patience):
     """Equal is not better."""
     lines, ends = [], {1: 6, 2: 12, 3: 14}
-    run = taught(tmp_path, "run", report=lines.append, patience=patience)
+    run = trained(tmp_path, "run", report=lines.append, patience=patience)
     assert (run.steps, run.stopped_by) == (ends[patience], "patience")
     assert any(f"at most {patience} times without a better perplexity" in line for line in lines)
     assert "held-out perplexity has not improved" in lines[-1]
-    again = taught(tmp_path, "run", patience=patience)
+    again = trained(tmp_path, "run", patience=patience)
     assert (again.steps, again.stopped_by) == (run.steps, "patience")
-    on = taught(tmp_path, "run", patience=9)
+    on = trained(tmp_path, "run", patience=9)
     assert (on.steps, on.stopped_by, kept(on)[0]) == (16, "steps", 16)
 
 
 @pytest.mark.parametrize("stops", [(3, 6, 7), (8, 9, 10, 11)])
 def test_a_run_in_pieces_has_the_same_best_and_ends_at_the_same_step(tmp_path, curve, monkeypatch, stops):
     """Killed before a save, at an evaluation or after it."""
-    whole = taught(tmp_path, "whole", patience=3)
+    whole = trained(tmp_path, "whole", patience=3)
     for stop in stops:
 
         def die(line, stop=stop):
@@ -102,13 +102,13 @@ def test_a_run_in_pieces_has_the_same_best_and_ends_at_the_same_step(tmp_path, c
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            taught(tmp_path, "pieces", report=die, patience=3, log_interval=1)
-    pieces = taught(tmp_path, "pieces", patience=3, log_interval=1)
+            trained(tmp_path, "pieces", report=die, patience=3, log_interval=1)
+    pieces = trained(tmp_path, "pieces", patience=3, log_interval=1)
     assert (pieces.steps, pieces.stopped_by) == (whole.steps, whole.stopped_by) == (14, "patience")
-    (step, position, *tensors), (wanted_step, wanted, *wanted_tensors) = kept(pieces), kept(whole)
-    assert (step, position) == (wanted_step, wanted)
-    for ours, theirs in zip(tensors, wanted_tensors, strict=True):
-        assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+    (step, position, *tensors), (wanted_step, reference, *wanted_tensors) = kept(pieces), kept(whole)
+    assert (step, position) == (wanted_step, reference)
+    for actual, expected in zip(tensors, wanted_tensors, strict=True):
+        assert all(torch.equal(actual[name], tensor) for name, tensor in expected.items())
     last = [read_training_state(saved_steps(run.folder)[-1][1]).position.best for run in (pieces, whole)]
     assert last[0] == last[1]
     assert (last[0].step, last[0].worse) == (8, 3)
@@ -117,7 +117,7 @@ def test_a_run_in_pieces_has_the_same_best_and_ends_at_the_same_step(tmp_path, c
 def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, curve, monkeypatch):
     """It falls at any step; what it finds may be the best, though."""
     monkeypatch.setattr(TrainingProgress, "sitting", property(lambda progress: float(progress.step)))
-    first = taught(tmp_path, "run", patience=1, heldout_interval=100, max_seconds=3.0, steps=1000)
+    first = trained(tmp_path, "run", patience=1, heldout_interval=100, max_seconds=3.0, steps=1000)
     assert (first.steps, first.stopped_by) == (3, "time")
     state = read_training_state(saved_steps(first.folder)[-1][1]).position
     assert (state.best.worse, state.best.step) == (0, 3)

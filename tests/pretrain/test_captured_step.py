@@ -172,18 +172,18 @@ class OneWeight(torch.nn.Module):
 def test_gradients_of_a_graph_are_those_of_the_weights_now(writes):
     """Whether the launched update writes a weight's rounded copy or leaves it to the next step, and whoever made a
     copy before the capture."""
-    found, graphs = [], Recorded()
+    actual, graphs = [], Recorded()
     for capturing in (None, graphs.capture):
         model = OneWeight(writes)
         captured = capturing and CapturedGradients(model, model.optimizer, model.gradients, capturing)
         for number in range(4):
             inputs = StepInputs(torch.full((1,), number), None, [], None, None, None, None, [])
             taken = captured.run(inputs, model.update) if captured else (*model.gradients(inputs), model.update())
-            found.append((taken[0].clone(), model.weight.detach().clone()))
+            actual.append((taken[0].clone(), model.weight.detach().clone()))
             if number == 0:
                 _weights.rounded_copy(model.weight, torch.float16)  # as an evaluation makes it
     assert (graphs[0].times, model.locked) == (3, [True] * 4)
-    torch.testing.assert_close(found[:4], found[4:], rtol=0, atol=0)
+    torch.testing.assert_close(actual[:4], actual[4:], rtol=0, atol=0)
 
 
 def test_a_replay_is_seen_by_copies_of_weights():

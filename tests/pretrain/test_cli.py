@@ -45,7 +45,7 @@ def test_print_config_shows_the_preset_with_the_flags_over_it():
 
 
 @pytest.mark.parametrize(
-    ("words", "wanted"),
+    ("words", "expected"),
     [
         (["pretrain", "--config", "huge"], "presets: tiny, mini, small, medium, original"),
         (["pretrain", "--dimm", "3"], "--dimm"),
@@ -64,8 +64,8 @@ def test_print_config_shows_the_preset_with_the_flags_over_it():
         (["pretrain", "--config", "toy.yaml", "--precision", "tf32"], "tf32 needs an NVIDIA GPU; got device cpu"),
     ],
 )
-def test_bad_usage_is_one_message_and_status_2(toy, words, wanted):
+def test_bad_usage_is_one_message_and_status_2(toy, words, expected):
     done = elmo_fast(*(toy / word if word == "toy.yaml" else word for word in words))
     assert done.returncode == 2
-    assert wanted in done.stderr
+    assert expected in done.stderr
     assert "Traceback" not in done.stderr

@@ -76,7 +76,7 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "wanted"),
+    ("changes", "expected"),
     [
         ({"filters": None}, "filters must hold at least one [width, number]; got none"),  # a line `filters:` of YAML
         ({"loss": "softmax"}, "loss must be one of sampled_softmax, "),
@@ -93,9 +93,9 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
         ({"train_prefix": ""}, "train_prefix must name the training files"),
     ],
 )
-def test_each_fault_is_named(tmp_path, changes, wanted):
-    (found,) = complaints(PretrainConfig.from_flat(good(tmp_path).flat() | changes))
-    assert wanted in found
+def test_each_fault_is_named(tmp_path, changes, expected):
+    (actual,) = complaints(PretrainConfig.from_flat(good(tmp_path).flat() | changes))
+    assert expected in actual
 
 
 def test_unknown_keys_and_presets_are_named():

@@ -92,14 +92,14 @@ def test_equals_float64_numpy_and_counts_every_word_once(tmp_path, skip, rows, u
     corpus = encode([[], *TEXT[:2], [], *TEXT[2:]], Vocabulary(WORDS))
     settings = {"batch_size": rows, "unroll_steps": unroll_steps, "chunk_bytes": chunk_bytes}
     got = evaluate(model, corpus, per_sentence=True, **settings)
-    wanted = oracle_losses(files, rows)
-    forward, backward = wanted.mean(1)
-    assert got.words == wanted.shape[1] == sum(len(s) + 1 for s in TEXT)
+    expected = oracle_losses(files, rows)
+    forward, backward = expected.mean(1)
+    assert got.words == expected.shape[1] == sum(len(s) + 1 for s in TEXT)
     assert got.forward_loss == pytest.approx(forward, rel=1e-10)
     assert got.backward_loss == pytest.approx(backward, rel=1e-10)
     assert got.forward == pytest.approx(np.exp(forward), rel=1e-9)
     assert got.mean == pytest.approx(np.exp((forward + backward) / 2), rel=1e-9)
-    np.testing.assert_allclose(got.sentences, by_sentence(wanted), rtol=1e-10)
+    np.testing.assert_allclose(got.sentences, by_sentence(expected), rtol=1e-10)
     assert evaluate(model, corpus, **settings) == got
     assert evaluate(model, corpus, **settings).sentences is None
 
@@ -130,11 +130,11 @@ def test_processes_that_share_the_rows_sum_up_to_the_same(files, size):
 
 
 def test_progress_is_told_of_every_word_once(files):
-    told = []
+    lines = []
     corpus = encode(TEXT, Vocabulary(WORDS))
-    evaluate(load_model(*files), corpus, batch_size=3, unroll_steps=4, progress=told.append)
-    assert len(told) == -(-corpus.positions // 12)
-    assert sum(told) == corpus.positions
+    evaluate(load_model(*files), corpus, batch_size=3, unroll_steps=4, progress=lines.append)
+    assert len(lines) == -(-corpus.positions // 12)
+    assert sum(lines) == corpus.positions
 
 
 def test_dropout_is_off_and_the_mode_is_restored():

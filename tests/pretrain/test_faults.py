@@ -72,9 +72,9 @@ def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, mo
     assert run.steps == 40
     assert [row["step"] for row in read_metrics(run.folder).steps] == [10, 30, 40]
     monkeypatch.undo()
-    wanted = pretrain(long_run(tmp_path, save_dir=str(tmp_path / "calm")), report=quiet).model.checkpoint_state()
+    expected = pretrain(long_run(tmp_path, save_dir=str(tmp_path / "calm")), report=quiet).model.checkpoint_state()
     assert all(
-        torch.equal(tensor, wanted[name])
+        torch.equal(tensor, expected[name])
         for name, tensor in LanguageModel.from_pretrained(run.folder).checkpoint_state().items()
     )
 

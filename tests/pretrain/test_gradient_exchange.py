@@ -26,8 +26,8 @@ def check_rows(processes: Processes) -> None:
     torch.testing.assert_close(twice.to_dense(), 2 * total.to_dense())
     assert total.is_coalesced()
     assert total.indices()[0].tolist() == [0, 1, 2, 3, 4, 9]
-    wanted = sum(each.to_dense().double() for each in tables())
-    torch.testing.assert_close(total.to_dense().double(), wanted, rtol=1e-6, atol=1e-6)
+    expected = sum(each.to_dense().double() for each in tables())
+    torch.testing.assert_close(total.to_dense().double(), expected, rtol=1e-6, atol=1e-6)
 
 
 def check_dense(processes: Processes) -> None:
@@ -47,9 +47,9 @@ def check_dense(processes: Processes) -> None:
 def check_talk(processes: Processes) -> None:
     assert processes.assign_rows(12, 2) == (4 * processes.rank, 4)
     assert processes.max_([1, 0, 2][processes.rank]) == 2
-    found = processes.gather(torch.full((2, 1), float(processes.rank)), dim=1)
-    assert (found is None) == (not processes.leads)
-    assert found is None or found.tolist() == [[0.0, 1.0, 2.0]] * 2
+    actual = processes.gather(torch.full((2, 1), float(processes.rank)), dim=1)
+    assert (actual is None) == (not processes.leads)
+    assert actual is None or actual.tolist() == [[0.0, 1.0, 2.0]] * 2
     assert processes.run_on_leader(lambda: f"from {processes.rank}") == "from 0"
 
     def fails():
@@ -63,7 +63,7 @@ def check_graphs(processes: Processes) -> None:
     """Steps whose gradients come of replayed graphs leave the bits of eager ones, with rows of tables; so does a
     process that cannot capture, among others that can."""
 
-    def refused(*given: object) -> None:
+    def refused(*arguments: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
 
     graphs = Recorded()

@@ -42,32 +42,32 @@ def state():
 def test_known_words_keep_row_and_bias_under_their_new_ids(read):
     """Of a model of word ids, their vectors too, which follow the padding's."""
     state = state_of(read)
-    found, report = adapt_vocabulary(state, Vocabulary(OLD), Vocabulary(NEW), seed=0)
+    actual, report = adapt_vocabulary(state, Vocabulary(OLD), Vocabulary(NEW), seed=0)
     tables = {"softmax.weight": 0, "softmax.bias": 0} | ({"_word_embedding.weight": 1} if read == "words" else {})
     for name, first in tables.items():
-        new, old = found[name][first:], state[name][first:]
+        new, old = actual[name][first:], state[name][first:]
         assert all(torch.equal(new[NEW.index(word)], old[OLD.index(word)]) for word in KNOWN), name
         for word in set(NEW) - set(OLD):
             row = new[NEW.index(word)]
             assert not row.any() if name == "softmax.bias" else not (row == old).all(1).any(), name
     assert report == "6 of 8 words (75.0%) keep their row of the softmax, 2 are new, 1 rows are dropped"
     if read == "words":
-        assert not found["_word_embedding.weight"][0].any()
-        drawn = found["_word_embedding.weight"][[NEW.index(word) + 1 for word in set(NEW) - set(OLD)]]
+        assert not actual["_word_embedding.weight"][0].any()
+        drawn = actual["_word_embedding.weight"][[NEW.index(word) + 1 for word in set(NEW) - set(OLD)]]
         assert drawn.abs().max() <= (6 / 16) ** 0.5
 
 
 def test_the_bilm_stays_and_the_result_is_a_model(state):
     """All other tensors are the same, the mixes of a task go, and what was given is not changed."""
     before = {name: tensor.clone() for name, tensor in state.items()}
-    found, _ = adapt_vocabulary(
+    actual, _ = adapt_vocabulary(
         {**state, "scalar_mix_0.gamma": torch.ones(1)}, Vocabulary(OLD), Vocabulary(NEW), seed=0
     )
-    assert found.keys() == state.keys()
-    assert all(torch.equal(found[name], state[name]) for name in state if not name.startswith("softmax."))
+    assert actual.keys() == state.keys()
+    assert all(torch.equal(actual[name], state[name]) for name in state if not name.startswith("softmax."))
     assert all(torch.equal(before[name], state[name]) for name in state)
-    model = LanguageModel.from_checkpoint(options_of(toy_config().model, len(NEW)), found)
-    assert torch.equal(model.softmax_weight, found["softmax.weight"])
+    model = LanguageModel.from_checkpoint(options_of(toy_config().model, len(NEW)), actual)
+    assert torch.equal(model.softmax_weight, actual["softmax.weight"])
 
 
 def test_new_rows_are_normal_with_variance_1_over_d_and_come_from_the_seed(state):
@@ -87,11 +87,11 @@ def test_new_rows_are_normal_with_variance_1_over_d_and_come_from_the_seed(state
 
 
 def test_a_new_row_does_not_depend_on_which_words_are_known(state):
-    found, _ = adapt_vocabulary(state, Vocabulary(OLD), Vocabulary(NEW), seed=0)
+    actual, _ = adapt_vocabulary(state, Vocabulary(OLD), Vocabulary(NEW), seed=0)
     stranger = Vocabulary(["heart", *OLD[:3], "lung", "a", "b", "c"])
     other, _ = adapt_vocabulary(state, Vocabulary(OLD), stranger, seed=0)
     for row in (0, 4):
-        assert torch.equal(found["softmax.weight"][row], other["softmax.weight"][row])
+        assert torch.equal(actual["softmax.weight"][row], other["softmax.weight"][row])
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -106,9 +106,9 @@ def test_weights_that_were_rounded_to_int8_are_named(state, tmp_path, precision)
         load_origin(config, print)
 
 
-@pytest.mark.parametrize(("old", "given"), [(Vocabulary(OLD[:-1]), "found one of 6"), (None, "found none")])
-def test_another_vocabulary_than_the_softmaxs_is_refused(state, old, given):
-    with pytest.raises(ElmoFastError, match=rf"wanted the vocabulary of 7 words .*{given}; put it into the model"):
+@pytest.mark.parametrize(("old", "arguments"), [(Vocabulary(OLD[:-1]), "found one of 6"), (None, "found none")])
+def test_another_vocabulary_than_the_softmaxs_is_refused(state, old, arguments):
+    with pytest.raises(ElmoFastError, match=rf"wanted the vocabulary of 7 words .*{arguments}; put it into the model"):
         adapt_vocabulary(state, old, Vocabulary(NEW), seed=0)
 
 
@@ -137,8 +137,8 @@ def test_a_run_of_bilm_tf_goes_on_with_its_sums(tmp_path):
     sums = read_adagrad_sums(index, load_checkpoint(folder)[1])
     after = read_training_state(saved_steps(run.folder)[-1][1]).optimizer
     pairs = [(name, after[f"sum/{STATE.get(name, f'bilm.{name}')}"]) for name in sums]
-    assert all((found >= sums[name]).all() for name, found in pairs)
-    assert all(found.gt(sums[name]).any() for name, found in pairs if "input_linearity" in name)
+    assert all((actual >= sums[name]).all() for name, actual in pairs)
+    assert all(actual.gt(sums[name]).any() for name, actual in pairs if "input_linearity" in name)
     assert after["sum/softmax_weight"][3].gt(sums["softmax.weight"][3]).any()  # "the" was a target
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
     (tmp_path / "new.txt").write_text("\n".join([*OLD[:3], "rug", "heart", "the"]) + "\n")

@@ -15,7 +15,7 @@ from tests.pretrain.toy import SENTENCES, quiet, toy_config, toy_corpus
 WIDTH = 8
 
 
-def taught(folder, report=quiet, **changes):
+def trained(folder, report=quiet, **changes):
     """A finished run of the toy text."""
     return pretrain(toy_config(folder, **changes), report=report)
 
@@ -42,9 +42,11 @@ def test_types_are_read_as_ids_and_others_as_unk():
 def test_a_run_of_word_ids_is_saved_embedded_evaluated_converted_and_goes_on(tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("\n".join(SENTENCES) + "\n")
-    said = []
-    run = taught(tmp_path, said.append, input="words", max_steps=60, n_epochs=99, heldout_prefix=str(text), dropout=0.0)
-    assert any("reads words" in line for line in said)
+    lines = []
+    run = trained(
+        tmp_path, lines.append, input="words", max_steps=60, n_epochs=99, heldout_prefix=str(text), dropout=0.0
+    )
+    assert any("reads words" in line for line in lines)
     assert run.heldout.mean < 0.8 * len(run.vocabulary)
     state, options = load_folder(run.folder)
     assert options.char_cnn is None
@@ -73,11 +75,11 @@ def test_a_run_of_word_ids_is_saved_embedded_evaluated_converted_and_goes_on(tmp
 def test_vectors_of_a_file_are_the_table_words_without_one_are_drawn_and_counted(tmp_path, train, optimizer):
     """Frozen vectors stay bit for bit, also when the run goes on without the file; trained ones move."""
     made = vectors_file(tmp_path / "vectors.txt", ["the", "cat", "on", "nowhere", "<UNK>"])
-    said = []
+    lines = []
     config = {"input": "vectors", "vectors_file": str(tmp_path / "vectors.txt"), "train_vectors": train}
-    run = taught(tmp_path, said.append, optimiser=optimizer, **config)
+    run = trained(tmp_path, lines.append, optimiser=optimizer, **config)
     words = run.vocabulary.words
-    line = next(line for line in said if line.startswith("input "))
+    line = next(line for line in lines if line.startswith("input "))
     assert f"4 of {len(words)} words have a vector" in line
     assert f"{len(words) - 4} have none and are sampled from N(0, " in line
     assert ("none is trained" in line) != train
@@ -88,7 +90,7 @@ def test_vectors_of_a_file_are_the_table_words_without_one_are_drawn_and_counted
     drawn = torch.stack([table[i + 1] for i, word in enumerate(words) if word not in made])
     spread = np.std([made[word] for word in ("the", "cat", "on", "<UNK>")])
     assert 0.6 * spread < drawn.std() < 1.5 * spread
-    taught(tmp_path, optimiser=optimizer, max_steps=6, **config)
+    trained(tmp_path, optimiser=optimizer, max_steps=6, **config)
     later = load_folder(run.folder)[0]["_word_embedding.weight"]
     assert torch.equal(later, table) != train
 
@@ -97,9 +99,9 @@ def test_vectors_are_read_once(tmp_path):
     """A run that goes on has its table in the checkpoint: what the file holds by then is nothing to it."""
     vectors_file(tmp_path / "vectors.txt", ["the"])
     config = {"input": "vectors", "vectors_file": str(tmp_path / "vectors.txt")}
-    taught(tmp_path, max_steps=2, **config)
+    trained(tmp_path, max_steps=2, **config)
     (tmp_path / "vectors.txt").write_text("no vectors\n")
-    assert taught(tmp_path, max_steps=3, **config).steps == 3
+    assert trained(tmp_path, max_steps=3, **config).steps == 3
 
 
 def test_vectors_of_another_width_or_of_other_words_are_refused(tmp_path):
@@ -108,7 +110,7 @@ def test_vectors_of_another_width_or_of_other_words_are_refused(tmp_path):
     with pytest.raises(
         ElmoFastError, match=r"wanted vectors of projection_dim=8 numbers, found 5; give projection_dim 5"
     ):
-        taught(tmp_path, input="vectors", vectors_file=str(vectors))
+        trained(tmp_path, input="vectors", vectors_file=str(vectors))
     vectors_file(vectors, ["other"])
     with pytest.raises(ElmoFastError, match="wanted vectors of the vocabulary's 19 words, found none"):
-        taught(tmp_path, input="vectors", vectors_file=str(vectors), save_dir=str(tmp_path / "b"))
+        trained(tmp_path, input="vectors", vectors_file=str(vectors), save_dir=str(tmp_path / "b"))

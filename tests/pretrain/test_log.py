@@ -96,11 +96,11 @@ def test_rows_become_scalars_and_a_resumed_run_takes_back_what_lies_beyond_its_s
     logged(tmp_path, (8,), resumed=4, loss=2.0)
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
-    found = {tag: {one.step: one.value for one in events.Scalars(tag)} for tag in events.Tags()["scalars"]}
-    assert found["train/loss"] == {2: 4.0, 4: 4.0, 8: 2.0}
-    assert found["heldout/perplexity"] == {2: 1.0, 8: 1.0}
+    actual = {tag: {one.step: one.value for one in events.Scalars(tag)} for tag in events.Tags()["scalars"]}
+    assert actual["train/loss"] == {2: 4.0, 4: 4.0, 8: 2.0}
+    assert actual["heldout/perplexity"] == {2: 1.0, 8: 1.0}
     heldout = {f"heldout/{name}" for name in ("words", "perplexity", "perplexity_forward", "perplexity_backward")}
-    assert found.keys() == {f"train/{name}" for name in REPORT} | heldout
+    assert actual.keys() == {f"train/{name}" for name in REPORT} | heldout
 
 
 def test_without_the_package_one_sentence_says_what_to_install(tmp_path, monkeypatch):

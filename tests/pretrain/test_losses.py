@@ -31,7 +31,7 @@ def setting(loss, dtype=torch.float64, **changes):
     return model, toy_batches(config, corpus), corpus
 
 
-def taught(folder, loss, **changes):
+def trained(folder, loss, **changes):
     """A finished run of the toy text."""
     return pretrain(toy_config(folder, loss=loss, **changes), report=quiet)
 
@@ -41,9 +41,9 @@ def test_counts_are_of_what_both_directions_predict():
     corpus = toy_corpus()
     words = [word for sentence in SENTENCES for word in sentence.split()]
     known = corpus.vocabulary.words[3:]
-    wanted = {word: words.count(word) for word in known} | {"<S>": 5, "</S>": 5}
-    wanted["<UNK>"] = sum(word not in known for word in words)
-    assert dict(zip(corpus.vocabulary.words, target_counts(corpus).tolist(), strict=True)) == wanted
+    expected = {word: words.count(word) for word in known} | {"<S>": 5, "</S>": 5}
+    expected["<UNK>"] = sum(word not in known for word in words)
+    assert dict(zip(corpus.vocabulary.words, target_counts(corpus).tolist(), strict=True)) == expected
 
 
 def defined_losses(model, hidden, targets, draw, samples, negatives):
@@ -110,7 +110,7 @@ def test_a_run_learns_is_saved_and_read_back_and_says_how_it_is_evaluated(tmp_pa
     text = tmp_path / "text.txt"
     text.write_text("\n".join(SENTENCES) + "\n")
     more = {"heldout_prefix": str(text), "dropout": 0.0, "n_negative_samples_batch": 19}
-    run = taught(tmp_path, loss, max_steps=150, n_epochs=99, log_interval=50, **more)
+    run = trained(tmp_path, loss, max_steps=150, n_epochs=99, log_interval=50, **more)
     assert run.heldout.mean < 0.7 * len(run.vocabulary)
     assert main(["eval", "--model", str(run.folder), "--test_prefix", str(text), "--output_file", f"{text}.json"]) == 0
     printed = capsys.readouterr().out
@@ -123,39 +123,39 @@ def test_a_run_learns_is_saved_and_read_back_and_says_how_it_is_evaluated(tmp_pa
     state, options = load_folder(run.folder)
     assert options.trained_by == loss
     assert ("softmax.counts" in state) == (loss in ("negative_sampling", "hierarchical_softmax"))
-    told = rows(run.folder)
-    assert any("training_perplexity" in row for row in told) == (loss != "negative_sampling")
-    assert not any("sampled_perplexity" in row for row in told)
+    records = rows(run.folder)
+    assert any("training_perplexity" in row for row in records) == (loss != "negative_sampling")
+    assert not any("sampled_perplexity" in row for row in records)
 
 
 @pytest.mark.parametrize("loss", OTHERS)
 def test_hdf5_and_back_keeps_the_loss_its_counts_and_the_perplexity(tmp_path, loss):
-    run = taught(tmp_path, loss)
+    run = trained(tmp_path, loss)
     folders = [str(run.folder), str(tmp_path / "hdf5"), str(tmp_path / "back")]
     assert main(["convert", "--model", folders[0], "--to", "hdf5", "--outdir", folders[1]]) == 0
     assert main(["convert", "--model", folders[1], "--to", "safetensors", "--outdir", folders[2]]) == 0
     corpus = encode([sentence.split() for sentence in SENTENCES], run.vocabulary)
-    wanted = evaluate(run.model, corpus)
+    expected = evaluate(run.model, corpus)
     for folder in folders[1:]:
-        assert evaluate(LanguageModel.from_pretrained(folder), corpus).mean == pytest.approx(wanted.mean, rel=1e-6)
+        assert evaluate(LanguageModel.from_pretrained(folder), corpus).mean == pytest.approx(expected.mean, rel=1e-6)
 
 
 def test_a_sampled_softmax_is_saved_as_it_always_was(tmp_path):
     """No key that older readers would refuse, no counts; an options.json that says nothing is of a sampled softmax."""
-    run = taught(tmp_path, "sampled_softmax")
+    run = trained(tmp_path, "sampled_softmax")
     options = read_config(run.folder)["options"]
     assert "loss" not in options
     assert options["sample_softmax"] is True
     assert not any("counts" in name for name in load_folder(run.folder)[0])
     step = next((run.folder / "checkpoints").glob("step-*/position.json"))
-    told = json.loads(step.read_text())
-    del told["position"]["loss"]
+    content = json.loads(step.read_text())
+    del content["position"]["loss"]
     for name in ("input", "train_vectors"):
-        del told["position"]["model"][name]
-    step.write_text(json.dumps(told))
+        del content["position"]["model"][name]
+    step.write_text(json.dumps(content))
     (step.parent / "manifest.json").unlink()  # nor did older versions write one
     with pytest.warns(UserWarning, match=r"has no manifest\.json"):
-        again = taught(tmp_path, "sampled_softmax", max_steps=6)
+        again = trained(tmp_path, "sampled_softmax", max_steps=6)
     assert again.steps == 6
 
 
@@ -163,7 +163,7 @@ def test_a_sampled_softmax_is_saved_as_it_always_was(tmp_path):
 def test_the_names_of_the_loss_in_files_and_state_dicts_stay(tmp_path, loss):
     """Those that earlier versions wrote, whose counts were float32; each loads into a model of other weights."""
     counted = loss in ("negative_sampling", "hierarchical_softmax")
-    run = taught(tmp_path, loss)
+    run = trained(tmp_path, loss)
     folder = next((run.folder / "checkpoints").glob("step-*"))
     weights, sums = load_file(folder / "model.safetensors"), load_file(folder / "optimiser.safetensors")
     assert {name for name in weights if "softmax" in name} == (
@@ -184,7 +184,7 @@ def test_the_names_of_the_loss_in_files_and_state_dicts_stay(tmp_path, loss):
 
 
 def test_a_checkpoint_without_its_counts_is_refused(tmp_path):
-    run = taught(tmp_path, "hierarchical_softmax")
+    run = trained(tmp_path, "hierarchical_softmax")
     state, options = load_folder(run.folder)
     del state["softmax.counts"]
     with pytest.raises(ElmoFastError, match=r"counts must say how often each of the .* hierarchical_softmax is made"):
@@ -198,14 +198,14 @@ def test_a_checkpoint_without_its_counts_is_refused(tmp_path):
 @pytest.mark.parametrize("loss", ["negative_sampling", "hierarchical_softmax"])
 def test_init_from_keeps_what_can_be_kept(tmp_path, loss):
     """The same words: rows as they were. Another loss: a tree's rows are of no word, and are drawn anew."""
-    first = taught(tmp_path, loss)
+    first = trained(tmp_path, loss)
     vocabulary = str(first.folder / "vocab.txt")
-    said = []
+    lines = []
     again = {"save_dir": str(tmp_path / "again"), "init_from": str(first.folder), "vocab_file": vocabulary}
     config = toy_config(tmp_path, loss=loss, max_steps=1, learning_rate=1e-9, **again)
-    second = pretrain(config, report=said.append)
+    second = pretrain(config, report=lines.append)
     torch.testing.assert_close(second.model.softmax_weight, first.model.softmax_weight)
-    assert any("are kept" in line or "keep their row" in line for line in said)
+    assert any("are kept" in line or "keep their row" in line for line in lines)
     config = toy_config(
         tmp_path,
         loss="sampled_softmax",
@@ -213,7 +213,7 @@ def test_init_from_keeps_what_can_be_kept(tmp_path, loss):
         learning_rate=1e-9,
         **again | {"save_dir": str(tmp_path / "other")},
     )
-    third = pretrain(config, report=said.append)
+    third = pretrain(config, report=lines.append)
     assert third.model.softmax_weight.shape == (len(first.vocabulary), 8)
     kept = loss == "negative_sampling"
     assert (
@@ -229,5 +229,5 @@ def test_a_new_table_of_negative_sampling_says_what_the_noise_does(negatives, bi
     for loss in LOSSES:
         more = {"negatives": negatives} if loss == "negative_sampling" else {}
         model = make_language_model(toy_config(loss=loss, **more), len(corpus.vocabulary), counts=target_counts(corpus))
-        wanted = bias if loss == "negative_sampling" else 0.0
-        assert model.softmax_bias.detach().numpy() == pytest.approx(wanted)
+        expected = bias if loss == "negative_sampling" else 0.0
+        assert model.softmax_bias.detach().numpy() == pytest.approx(expected)

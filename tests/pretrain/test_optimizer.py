@@ -55,14 +55,14 @@ def test_clip_and_step_is_a_clip_and_a_step(backend, max_norm):
     norm = clip_and_step(optimizer, parameters, max_norm)
     for parameter in others:
         parameter.grad = parameter.grad.to_dense()
-    wanted = torch.nn.utils.clip_grad_norm_(others, max_norm)
+    reference = torch.nn.utils.clip_grad_norm_(others, max_norm)
     other.step()
-    assert float(norm) == pytest.approx(float(wanted), rel=1e-6)
-    assert wanted > 1.0
-    for ours, theirs in zip(parameters, others, strict=True):
-        torch.testing.assert_close(ours, theirs)
-        torch.testing.assert_close(optimizer.state[ours]["sum"], other.state[theirs]["sum"])
-        assert optimizer.state[ours]["step"] == 1
+    assert float(norm) == pytest.approx(float(reference), rel=1e-6)
+    assert reference > 1.0
+    for actual, expected in zip(parameters, others, strict=True):
+        torch.testing.assert_close(actual, expected)
+        torch.testing.assert_close(optimizer.state[actual]["sum"], other.state[expected]["sum"])
+        assert optimizer.state[actual]["step"] == 1
     assert all(torch.equal(p.grad.to_dense(), g) for p, g in zip(parameters, before, strict=True))
     assert parameters[0].grad.is_coalesced() == (backend == "auto")
 
@@ -175,20 +175,20 @@ def test_the_ids_of_one_table_are_sorted_once(backend, monkeypatch):
     """A table and its bias, which have the same rows, beside a table with others: the same bits as with a sort each."""
     ids, others, sorts = [4, 1, 4, 0], [2, 5, 1, 2], []
     values = torch.randn(4, 3), torch.randn(4), torch.randn(4, 3)
-    monkeypatch.setattr(module, "row_order", lambda *given: (sorts.append(given), row_order(*given))[1])
-    found = []
+    monkeypatch.setattr(module, "row_order", lambda *arguments: (sorts.append(arguments), row_order(*arguments))[1])
+    actual = []
     for shared in (False, True):
         table = [Parameter(torch.ones(6, 3)), Parameter(torch.ones(6)), Parameter(torch.ones(6, 3))]
         for parameter, which, rows in zip(table, (ids, ids, others), values, strict=True):
             parameter.grad = sparse(which, rows, 6)
         clip_and_step(AdaGrad(table, backend=backend), table, 0.5, [table[:2], table[2:]] if shared else [])
-        found.append([*table, len(sorts)])
-    assert [found[0].pop(), found[1].pop()] == [3, 5]
-    assert all(map(torch.equal, *found))
+        actual.append([*table, len(sorts)])
+    assert [actual[0].pop(), actual[1].pop()] == [3, 5]
+    assert all(map(torch.equal, *actual))
 
 
 @pytest.mark.parametrize(
-    ("total", "changes", "wanted"),
+    ("total", "changes", "expected"),
     [
         (3, {}, {0: 0.2, 2: 0.2}),  # bilm-tf's
         (2, {"optimiser": "adamw"}, {0: 0.001, 1: 0.001}),
@@ -205,10 +205,10 @@ def test_the_ids_of_one_table_are_sorted_once(backend, monkeypatch):
         ),
     ],
 )
-def test_the_rate_of_a_step_is_that_of_the_schedule(total, changes, wanted):
+def test_the_rate_of_a_step_is_that_of_the_schedule(total, changes, expected):
     """Up and down a line, or down a cosine, to the share left."""
     config = toy_config(**changes).optimizer
-    assert {step: rate_of_step(config, total, step) for step in wanted} == pytest.approx(wanted)
+    assert {step: rate_of_step(config, total, step) for step in expected} == pytest.approx(expected)
 
 
 def test_each_name_gives_its_optimizer():

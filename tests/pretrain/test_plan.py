@@ -56,8 +56,8 @@ def test_what_is_said_is_what_a_run_calls(tmp_path, monkeypatch, backend, loss, 
     pretrain(config, report=quiet)
     called["native"] = called.get("native", set()) - {"gather_runs"}
     called["reference"] = called.get("reference", set()) - {"gather_runs"}
-    said = spoken(lines(backend=backend, loss=loss, input=read)[0])
-    assert {op: name for name, each in called.items() for op in each} == said
+    backends = spoken(lines(backend=backend, loss=loss, input=read)[0])
+    assert {op: name for name, each in called.items() for op in each} == backends
 
 
 def test_without_the_extension_a_run_says_why_once(tmp_path, monkeypatch):
@@ -69,23 +69,23 @@ def test_without_the_extension_a_run_says_why_once(tmp_path, monkeypatch):
     monkeypatch.setattr(_native, "WHY_NOT", "it was not built")
     _dispatch.warn_once.cache_clear()
     config = toy_config(tmp_path, heldout_prefix=str(tmp_path / "train-1*"), max_steps=2, precision="float16")
-    said = []
+    messages = []
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        pretrain(config, report=said.append)
+        pretrain(config, report=messages.append)
     _dispatch.warn_once.cache_clear()
     ops = "unique_rows, char_cnn, highway, projected_lstm, log_uniform_sample, sampled_softmax, full_softmax, adagrad"
-    assert [line for line in (*said, *(str(each.message) for each in warned)) if "it was not built" in line] == [
+    assert [line for line in (*messages, *(str(each.message) for each in warned)) if "it was not built" in line] == [
         f"SLOWER {ops}: reference, not native: it was not built"
     ]
-    assert any(line.startswith("SLOWER float16: operands rounded, then multiplied in float32") for line in said)
+    assert any(line.startswith("SLOWER float16: operands rounded, then multiplied in float32") for line in messages)
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_float32_on_a_gpu_is_said_to_be_slow(precision, device):
-    said = lines(torch.device(device), precision=precision, backend="reference", optimiser="adamw")
-    assert any("--precision bfloat16 or float16" in line for line in said) == (
+    plan = lines(torch.device(device), precision=precision, backend="reference", optimiser="adamw")
+    assert any("--precision bfloat16 or float16" in line for line in plan) == (
         (precision, device) == ("float32", "cuda")
     )
 
@@ -202,18 +202,18 @@ def test_the_plan_tells_the_loss_its_table_memory_and_work(tmp_path, loss, produ
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(1021))]) + "\n")
     (tmp_path / "train.txt").write_text("w1 w2\n")
-    said = []
+    messages = []
     config = toy_config(
         train_prefix=str(tmp_path / "train.txt"), save_dir=str(tmp_path), vocab_file=str(vocabulary), loss=loss,
         n_negative_samples_batch=50, input="words", projection_dim=1000, dim=1000, n_layers=1,
     )  # fmt: skip
-    dry_run(config, report=said.append)
-    (line,) = (line for line in said if line.startswith("loss "))
+    dry_run(config, report=messages.append)
+    (line,) = (line for line in messages if line.startswith("loss "))
     assert loss in line
     assert float(line.rsplit(", ", 1)[1].split()[0]) == pytest.approx(12 * products * 1000 / 1e6, abs=0.006)
     # Both directions of a layer, without a projection to as many units as it has cells; a vector for each word.
     bilm = 2 * (2 * 4000 * 1000 + 4000) + 1025 * 1000
     sizes = f"{bilm / 1e6:.2f}M weights in the biLM, {rows * 1001 / 1e6:.2f}M in the softmax over 1,024 words"
-    assert f"reads words | {sizes}" in said[0]
+    assert f"reads words | {sizes}" in messages[0]
     assert LOSS_CLASSES["hierarchical_softmax"].max_rows_used(1024, 50, 3) == math.ceil(2 * 3 * 10)
     assert LOSS_CLASSES["full_softmax"].max_rows_used(1024, 50, 3) == 1024

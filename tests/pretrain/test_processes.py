@@ -53,8 +53,8 @@ def test_a_run_goes_on_in_another_number_of_processes(tmp_path, loss, read):
 
 def check_alike(folder, name, alone):
     """Losses agree to 1e-4, weights but for rounding."""
-    for ours, wanted in zip(losses(folder, name), losses(folder, alone), strict=True):
-        assert ours == pytest.approx(wanted, rel=1e-4)
+    for actual, expected in zip(losses(folder, name), losses(folder, alone), strict=True):
+        assert actual == pytest.approx(expected, rel=1e-4)
     weights = load_file(folder / alone / "model.safetensors")
     for key, tensor in load_file(folder / name / "model.safetensors").items():
         assert (tensor - weights[key]).abs().max() < 1e-3, key
@@ -89,15 +89,15 @@ def test_the_loss_of_another_process_is_one_sentence(tmp_path):
 
 
 def workers_of(parent: int) -> list[int]:
-    found = []
+    actual = []
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rsplit(")", 1)[1].split()
         except OSError:  # a process that has just ended
             continue
         if int(fields[1]) == parent:
-            found.append(int(path.parent.name))
-    return sorted(found)
+            actual.append(int(path.parent.name))
+    return sorted(actual)
 
 
 @pytest.mark.slow
@@ -117,5 +117,5 @@ def test_a_killed_worker_is_restarted_and_the_losses_are_those_of_an_undisturbed
     assert status == 0, output
     assert "resumes after step" in output
     assert losses(tmp_path, "killed") == losses(tmp_path, "undisturbed")
-    ours, wanted = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "undisturbed"))
-    assert all(ours[key].equal(wanted[key]) for key in wanted)
+    actual, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "undisturbed"))
+    assert all(actual[key].equal(expected[key]) for key in expected)

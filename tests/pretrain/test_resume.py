@@ -52,8 +52,8 @@ def test_a_run_in_pieces_is_the_run_in_one(tmp_path, changes, stops):
         pieces = _until(config, steps, lines.append)
     assert same(weights(pieces.folder), weights(whole.folder))
     assert sum("resumes after step" in line for line in lines) == len(stops)
-    told = rows(pieces.folder)
-    assert [row["step"] for row in told if row.get("event") == "resume"] == list(stops)
+    records = rows(pieces.folder)
+    assert [row["step"] for row in records if row.get("event") == "resume"] == list(stops)
 
 
 def _until(config, steps, report):
@@ -74,8 +74,8 @@ def test_a_finished_run_does_nothing_more_and_a_longer_one_goes_on(tmp_path):
     before = weights(first.folder)
     for _ in range(2):
         again = pretrain(longer(tmp_path, 4, heldout_prefix=str(tmp_path / "train-1*")), report=quiet)
-    told = rows(first.folder)
-    assert [row["step"] for row in told if row.get("event") == "heldout"] == [4]
+    records = rows(first.folder)
+    assert [row["step"] for row in records if row.get("event") == "heldout"] == [4]
     assert (again.steps, again.stopped_by) == (4, "steps")
     assert same(weights(first.folder), before)
     more = pretrain(longer(tmp_path, 6), report=quiet)
@@ -85,8 +85,8 @@ def test_a_finished_run_does_nothing_more_and_a_longer_one_goes_on(tmp_path):
 
 def reports(folder):
     """What the rows tell that does not depend on the clock."""
-    told = rows(folder)
-    return [(row["step"], row["loss"], row["gradient_norm"], row["learning_rate"]) for row in told if "loss" in row]
+    records = rows(folder)
+    return [(row["step"], row["loss"], row["gradient_norm"], row["learning_rate"]) for row in records if "loss" in row]
 
 
 def killed_with_unreported_steps(tmp_path, **changes):
@@ -141,7 +141,7 @@ def test_a_run_goes_on_with_damaged_metrics_and_with_a_last_line_that_a_kill_has
 @pytest.mark.parametrize("damage", ["cut", "changed", "missing"])
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(tmp_path, name, damage):
     run = pretrain(longer(tmp_path, 6), report=quiet)
-    wanted = weights(run.folder)
+    expected = weights(run.folder)
     file = run.folder / "checkpoints" / "step-0000006" / name
     content = bytearray(file.read_bytes())
     if damage == "missing":
@@ -155,7 +155,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(tmp_path, 
     assert len(refused) == 1
     assert "step-0000006" in refused[0]
     assert any("resumes after step 4" in line for line in lines)
-    assert same(weights(run.folder), wanted)
+    assert same(weights(run.folder), expected)
     read_training_state(run.folder / "checkpoints" / "step-0000006")
 
 
@@ -171,9 +171,9 @@ def test_a_checkpoint_of_an_older_version_goes_on_and_says_what_could_not_be_che
     folder, _ = older_checkpoint(tmp_path)
     with pytest.warns(
         UserWarning, match=r"no manifest\.json .*whether position\.json, config\.json are as written"
-    ) as told:
+    ) as record:
         assert read_training_state(folder).position.step == 4
-    assert len(told) == 1
+    assert len(record) == 1
     content = bytearray((folder / "rows.safetensors").read_bytes())
     content[-1] ^= 1
     (folder / "rows.safetensors").write_bytes(content)
@@ -182,15 +182,15 @@ def test_a_checkpoint_of_an_older_version_goes_on_and_says_what_could_not_be_che
 
 
 def test_a_position_of_wrong_types_is_named(tmp_path):
-    folder, told = older_checkpoint(tmp_path)
-    position = told["position"]
+    folder, content = older_checkpoint(tmp_path)
+    position = content["position"]
     for changed, sentence in (
         ([], "wanted an object, found a list"),
-        (told | {"version": 2}, "version: wanted 1, found 2"),
-        (told | {"position": position | {"step": "4"}}, 'position.step: wanted a whole number, found "4"'),
-        (told | {"position": position | {"model": {"dim": []}}}, "dim: wanted a whole number, found a list"),
-        (told | {"position": position | {"unreported": [[None]]}}, r"unreported\[0\]\[0\]: wanted a number"),
-        (told | {"sha256": {"optimiser.safetensors": ""}}, r"optimiser\.safetensors: damaged"),
+        (content | {"version": 2}, "version: wanted 1, found 2"),
+        (content | {"position": position | {"step": "4"}}, 'position.step: wanted a whole number, found "4"'),
+        (content | {"position": position | {"model": {"dim": []}}}, "dim: wanted a whole number, found a list"),
+        (content | {"position": position | {"unreported": [[None]]}}, r"unreported\[0\]\[0\]: wanted a number"),
+        (content | {"sha256": {"optimiser.safetensors": ""}}, r"optimiser\.safetensors: damaged"),
     ):
         (folder / "position.json").write_text(json.dumps(changed))
         with pytest.raises(CheckpointError, match=sentence):
@@ -277,11 +277,11 @@ def test_plain_text_for_a_run_on_a_prepared_corpus_is_refused_before_anything_is
 def test_a_vocabulary_of_other_words_is_warned_of(tmp_path):
     """And how much of the text is unknown is told in any case."""
     (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nzebra\nyak\nxenon\n")
-    for words, wanted in ((str(tmp_path / "words.txt"), 1), (None, 0)):
+    for words, expected in ((str(tmp_path / "words.txt"), 1), (None, 0)):
         lines = []
-        config = longer(tmp_path, 1, save_dir=str(tmp_path / f"{wanted}"), vocab_file=words)
+        config = longer(tmp_path, 1, save_dir=str(tmp_path / f"{expected}"), vocab_file=words)
         pretrain(config, report=lines.append)
-        assert sum(line.startswith("WARNING 100.0% of the words are outside") for line in lines) == wanted
+        assert sum(line.startswith("WARNING 100.0% of the words are outside") for line in lines) == expected
         assert any("of the text is <UNK>" in line for line in lines)
 
 
@@ -351,10 +351,10 @@ def test_unfinished_saves_are_cleared_away(tmp_path):
 
 def test_a_note_of_the_text_with_wrong_types_is_named(tmp_path):
     path = pretrain(longer(tmp_path, 2), report=quiet).folder / "corpus-sources.json"
-    told = json.loads(path.read_text())
+    content = json.loads(path.read_text())
     for changed, sentence in (
         ([], "wanted an object, found a list"),
-        (told | {"files": {"a": {"size": 1, "mtime_ns": "1", "sha256": ""}}}, "files.a.mtime_ns: wanted a whole"),
+        (content | {"files": {"a": {"size": 1, "mtime_ns": "1", "sha256": ""}}}, "files.a.mtime_ns: wanted a whole"),
     ):
         path.write_text(json.dumps(changed))
         with pytest.raises(ElmoFastError, match=rf"corpus-sources\.json: {sentence}.*give another save_dir"):

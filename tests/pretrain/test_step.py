@@ -79,8 +79,8 @@ def test_the_losses_and_the_update_are_the_formulas():
             for parameter, gradient, total in zip(twin.parameters(), gradients, sums, strict=True):
                 total += gradient**2
                 parameter -= 0.2 * gradient / total.sqrt()
-        for (name, ours), wanted in zip(model.named_parameters(), twin.parameters(), strict=True):
-            torch.testing.assert_close(ours, wanted, rtol=1e-9, atol=1e-12, msg=name)
+        for (name, actual), expected in zip(model.named_parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-12, msg=name)
         state = result.state
 
 
@@ -201,9 +201,9 @@ def test_a_step_on_two_threads_gives_the_same_bits_again(loss, input, optimiser)
     text = [[f"w{draw.randrange(5)}" for _ in range(20)] for _ in range(33)]
     corpus = encode(text, Vocabulary.build(count_words(text), 1))
     with torch_threads(2):
-        wanted, *others = [stepped(corpus, loss=loss, input=input, optimiser=optimiser) for _ in range(3)]
-    for ours in others:
-        assert all(map(torch.equal, ours, wanted))
+        expected, *others = [stepped(corpus, loss=loss, input=input, optimiser=optimiser) for _ in range(3)]
+    for actual in others:
+        assert all(map(torch.equal, actual, expected))
 
 
 # ---------------------------------------------------------------- dropout and resets of rows
@@ -259,22 +259,22 @@ def test_the_chance_is_that_of_every_row_and_step():
 
 def test_a_step_reads_with_the_rows_that_begin_anew(tmp_path, monkeypatch):
     """What the network is given in each step is what the step before left, less the rows drawn; without resets, all."""
-    given, left = [], []
+    starts, ends = [], []
     streams, call = Step.__call__, Step._losses
 
     def recording(self, inputs):
-        given.append(inputs.state)
+        starts.append(inputs.state)
         return call(self, inputs)
 
     def step(self, words, state, number):
-        left.append(state)
+        ends.append(state)
         return streams(self, words, state, number)
 
     monkeypatch.setattr(Step, "_losses", recording)
     monkeypatch.setattr(Step, "__call__", step)
     pretrain(toy_config(tmp_path, state_reset=0.5, max_steps=9), report=quiet)
     zeros = 0
-    for number, (before, after) in enumerate(zip(left[1:], given[1:], strict=True), 1):
+    for number, (before, after) in enumerate(zip(ends[1:], starts[1:], strict=True), 1):
         fresh = torch.from_numpy(rows_to_reset(0.5, 0, number, 3))
         zeros += int(fresh.sum())
         assert all(torch.equal(a, b.masked_fill(fresh[:, None], 0)) for a, b in zip(after, before, strict=True))

@@ -81,6 +81,6 @@ def rows(folder: pathlib.Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> bool:
+def same(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> bool:
     """Whether all tensors of two states are bitwise equal."""
-    return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+    return actual.keys() == expected.keys() and all(torch.equal(actual[name], expected[name]) for name in expected)

@@ -40,9 +40,9 @@ def column(text, number):
 
 
 def test_a_spread_is_mean_deviation_and_range():
-    found = Spread.of([0.90, 0.92, 0.94])
-    assert found == (pytest.approx(0.92), pytest.approx(0.02), 0.90, 0.94, 3)
-    assert str(found) == "92.00 ± 2.00"
+    actual = Spread.of([0.90, 0.92, 0.94])
+    assert actual == (pytest.approx(0.92), pytest.approx(0.02), 0.90, 0.94, 3)
+    assert str(actual) == "92.00 ± 2.00"
     assert str(Spread.of([0.9])) == "90.00"
 
 

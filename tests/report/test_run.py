@@ -54,8 +54,8 @@ def settings(folder, **changes):
 @pytest.fixture(scope="module")
 def written(folder):
     """A report of every experiment, and the lines it said."""
-    said = []
-    return write_report(settings(folder), report=said.append), said
+    lines = []
+    return write_report(settings(folder), report=lines.append), lines
 
 
 def test_the_page_has_every_table_and_picture(written):
@@ -73,14 +73,14 @@ def test_the_numbers_of_the_page_are_those_of_the_runs(written):
     numbers = json.loads((written[0].parent / "report.json").read_text())
     cell = next(each for each in numbers if each["experiment"] == "help" and each["label"] == "+ ELMo")
     results = [json.loads(path.read_text()) for path in written[0].parent.glob("runs/*/results.json")]
-    found = [
+    actual = [
         r["test"]["f1"]
         for r in sorted(results, key=lambda r: r["config"]["seed"])
         if (r["config"]["elmo"], r["config"]["layer"], r["config"]["mix_l2"]) == ("input", "mix", 0.001)
         and (r["config"]["lstm_layers"], r["config"]["train_share"]) == (1, 1.0)
     ]
-    assert cell["test"] == found
-    assert f"{100 * sum(found) / len(found):.2f} ± " in written[0].read_text(encoding="utf-8")
+    assert cell["test"] == actual
+    assert f"{100 * sum(actual) / len(actual):.2f} ± " in written[0].read_text(encoding="utf-8")
 
 
 def test_equal_settings_of_different_tables_are_run_once(written):
@@ -119,16 +119,16 @@ def test_processes_give_the_numbers_of_one(written, folder):
     """A run in another process, on one thread."""
     changes = {"save_dir": str(folder / "two"), "processes": 2, "experiments": ("help",), "seeds": 1}
     other = write_report(settings(folder, **changes), print)
-    ours = json.loads((other.parent / "report.json").read_text())
-    theirs = json.loads((written[0].parent / "report.json").read_text())[: len(ours)]
-    assert [cell["test"] for cell in ours] == [cell["test"][:1] for cell in theirs]
+    actual = json.loads((other.parent / "report.json").read_text())
+    expected = json.loads((written[0].parent / "report.json").read_text())[: len(actual)]
+    assert [cell["test"] for cell in actual] == [cell["test"][:1] for cell in expected]
 
 
 def test_words_of_two_tags_are_found(folder):
     examples = read_examples(str(folder / "train.conll"))
-    found = uses_of(examples)
-    assert set(ambiguous(found, 9)) == {"play", "work"}
-    first, second = two_senses("play", found, examples)
+    actual = uses_of(examples)
+    assert set(ambiguous(actual, 9)) == {"play", "work"}
+    first, second = two_senses("play", actual, examples)
     assert {examples[sentence].labels[place] for sentence, place in (first, second)} == {"NOUN", "VERB"}
 
 
@@ -147,9 +147,9 @@ def test_neighbours_of_classified_sentences_are_said_to_be_left_out(folder, tmp_
     (tmp_path / "films.tsv").write_text("good\ta fine film\nbad\ta dull film\n")
     films = dict.fromkeys(SPLITS.values(), str(tmp_path / "films.tsv"))
     changes = {"task": "classify", "experiments": ("neighbours",), "save_dir": str(tmp_path), **films}
-    said = []
-    assert "Neighbours" not in write_report(settings(folder, **changes), report=said.append).read_text()
-    assert "neighbours are skipped: sentences with one label have no tagged words" in said
+    lines = []
+    assert "Neighbours" not in write_report(settings(folder, **changes), report=lines.append).read_text()
+    assert "neighbours are skipped: sentences with one label have no tagged words" in lines
 
 
 def rows_of_neighbours(page):
@@ -181,8 +181,8 @@ def test_the_nearest_tokens_are_those_of_other_sentences_in_the_order_of_a_plain
     asked = text.where(7)
     others = [i for i in range(len(cosines)) if text.where(i)[0] != asked[0]]
     (near,) = nearest_elsewhere(text, [asked], 3)
-    found = [cosines[text.starts[sentence] + place] for sentence, place in near]
-    assert found == pytest.approx(sorted(cosines[others])[:-4:-1], abs=1e-5)
+    actual = [cosines[text.starts[sentence] + place] for sentence, place in near]
+    assert actual == pytest.approx(sorted(cosines[others])[:-4:-1], abs=1e-5)
 
 
 @pytest.mark.parametrize("option", [["--seed", "3"], ["--device", "cuda"]])

@@ -36,12 +36,12 @@ def test_equal_to_gensim_with_its_sets_as_the_default(gensim_data, unknown, case
     accuracy, sections = keyed.evaluate_word_analogies(
         gensim_data("questions-words.txt"), dummy4unknown=unknown, **settings
     )
-    ours = evaluate_analogies(vectors, unknown_as_wrong=unknown, **settings)
-    wanted = [(s["section"], len(s["correct"]), len(s["correct"]) + len(s["incorrect"])) for s in sections[:-1]]
-    assert [part[:3] for part in ours.sections] == wanted
-    assert ours.total.accuracy == accuracy > 0
-    assert ours.total.correct == ours.semantic.correct + ours.syntactic.correct
-    assert [part.questions for part in ours[1:]] == [8869, 10675, 19544]  # Mikolov et al. 2013, section 4.1.
+    actual = evaluate_analogies(vectors, unknown_as_wrong=unknown, **settings)
+    expected = [(s["section"], len(s["correct"]), len(s["correct"]) + len(s["incorrect"])) for s in sections[:-1]]
+    assert [part[:3] for part in actual.sections] == expected
+    assert actual.total.accuracy == accuracy > 0
+    assert actual.total.correct == actual.semantic.correct + actual.syntactic.correct
+    assert [part.questions for part in actual[1:]] == [8869, 10675, 19544]  # Mikolov et al. 2013, section 4.1.
     settings["restrict_vocab"] = None
     for name in (None, SIMLEX999):
         path = gensim_data(name or WORDSIM353)

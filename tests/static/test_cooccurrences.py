@@ -23,7 +23,7 @@ SMALLEST = 1 << 20
 
 def counted(parts, words, num_words, window, symmetric=True):
     """{(row, column): X} by the definition, pair by pair, in exact arithmetic."""
-    found = Counter()
+    actual = Counter()
     for part in parts:
         sentence = []
         for word in words[part].tolist():
@@ -32,19 +32,19 @@ def counted(parts, words, num_words, window, symmetric=True):
             elif word >= 0:
                 for distance, before in enumerate(reversed(sentence[-window:]), 1):
                     weight = fractions.Fraction(1, distance)
-                    found[word, before] += weight
+                    actual[word, before] += weight
                     if symmetric:
-                        found[before, word] += weight
+                        actual[before, word] += weight
                 sentence.append(word)
-    return {cell: float(np.float32(float(value))) for cell, value in sorted(found.items())}
+    return {cell: float(np.float32(float(value))) for cell, value in sorted(actual.items())}
 
 
-def entries(found):
+def entries(actual):
     """What the op found, as `counted` has it; fails where an entry is twice or out of order."""
-    assert (found.rows.dtype, found.columns.dtype, found.values.dtype) == (torch.int32, torch.int32, torch.float32)
-    cells = list(zip(found.rows.tolist(), found.columns.tolist(), strict=True))
+    assert (actual.rows.dtype, actual.columns.dtype, actual.values.dtype) == (torch.int32, torch.int32, torch.float32)
+    cells = list(zip(actual.rows.tolist(), actual.columns.tolist(), strict=True))
     assert all(a < b for a, b in itertools.pairwise(cells))
-    return dict(zip(cells, found.values.tolist(), strict=True))
+    return dict(zip(cells, actual.values.tolist(), strict=True))
 
 
 @st.composite
@@ -60,8 +60,8 @@ def texts(draw):
 @given(text=texts(), window=st.sampled_from([1, 2, 3, 7, 20, 50, 255]), symmetric=st.booleans())
 def test_every_pair_is_counted_once(extension, text, window, symmetric):
     with unittest.mock.patch.object(_native, "C", extension):
-        found = cooccurrences(*text, window=window, symmetric=symmetric, memory=SMALLEST)
-    assert entries(found) == pytest.approx(counted(*text, window, symmetric), rel=1e-6 if window > 20 else 0)
+        actual = cooccurrences(*text, window=window, symmetric=symmetric, memory=SMALLEST)
+    assert entries(actual) == pytest.approx(counted(*text, window, symmetric), rel=1e-6 if window > 20 else 0)
 
 
 def zipf(count, num_words, seed=0):
@@ -94,10 +94,10 @@ def test_neither_threads_nor_memory_change_a_bit(monkeypatch, tmp_path, symmetri
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        found = cooccurrences([numbers], words, 900, symmetric=symmetric, memory=SMALLEST, folder=tmp_path)
+        actual = cooccurrences([numbers], words, 900, symmetric=symmetric, memory=SMALLEST, folder=tmp_path)
     finally:
         torch.set_num_threads(before)
-    assert entries(found) == truth
+    assert entries(actual) == truth
     assert bool(sizes) == (record > 8)
     assert list(tmp_path.iterdir()) == []
 
@@ -108,17 +108,17 @@ def test_vocabularies_of_any_size(num_words):
     """First and last word beside each other: keys of all widths, on either side of the table's edge."""
     words = torch.tensor([0, num_words - 1, BOUNDARY], dtype=torch.int32)
     numbers = torch.tensor([0, 1, 2, 1, 1, 0], dtype=torch.int32)
-    found = cooccurrences([numbers], words, num_words, window=2, memory=SMALLEST)
-    assert entries(found) == counted([numbers], words, num_words, 2)
+    actual = cooccurrences([numbers], words, num_words, window=2, memory=SMALLEST)
+    assert entries(actual) == counted([numbers], words, num_words, 2)
 
 
 @native
 def test_progress_counts_to_the_end(monkeypatch):
     monkeypatch.setattr(module, "LONGEST_CHUNK", 300)
-    said = []
+    lines = []
     numbers, words = zipf(1000, 20)
-    cooccurrences([numbers[:400], numbers[400:]], words, 20, progress=lambda *each: said.append(each))
-    assert said == [(300, 1000), (400, 1000), (700, 1000), (1000, 1000)]
+    cooccurrences([numbers[:400], numbers[400:]], words, 20, progress=lambda *each: lines.append(each))
+    assert lines == [(300, 1000), (400, 1000), (700, 1000), (1000, 1000)]
 
 
 WORDS = torch.tensor([0, 1, BOUNDARY], dtype=torch.int32)
@@ -164,8 +164,8 @@ def test_the_table_of_frequent_pairs_is_as_large_as_fits(symmetric):
 
     sizes = [cells(product) for product in range(30**2 + 1)]
     for most in (0, 1, 7, 50, 400, 10_000):
-        found = counter(num_words=30, symmetric=symmetric, most_cells=most).cells
-        assert found == max(size for size in sizes if size <= most)
+        actual = counter(num_words=30, symmetric=symmetric, most_cells=most).cells
+        assert actual == max(size for size in sizes if size <= most)
 
 
 TEXT = np.array([0, 1, 2, 1], np.int32)

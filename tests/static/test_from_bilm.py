@@ -19,13 +19,13 @@ def embedder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def occurrences(embedder):
     """word -> all its vectors, [L, 2D] each, sentence by sentence."""
-    found = {}
+    actual = {}
     for sentence in SENTENCES:
         for word, vector in zip(
             sentence.split(), embedder.embed_sentence(sentence.split()).swapaxes(0, 1), strict=True
         ):
-            found.setdefault(word, []).append(vector)
-    return found
+            actual.setdefault(word, []).append(vector)
+    return actual
 
 
 def test_layer_0_is_a_words_own(embedder, occurrences):
@@ -51,10 +51,10 @@ def test_the_mean_over_a_words_occurrences(embedder, occurrences, layer, batch):
     vectors = averaged_vectors(embedder.elmo_bilm, sentences, layer, progress=seen.append, **batch)
     assert vectors.words == sorted(occurrences, key=lambda word: (-len(occurrences[word]), word))
     assert sum(seen) == sum(map(len, sentences))
-    for word, found in occurrences.items():
-        mean = np.mean(found, axis=0)
-        wanted = mean[-1] if layer == "top" else mean.mean(0) if layer == "average" else mean[layer]
-        np.testing.assert_allclose(vectors.vector(word), wanted, atol=2e-6)
+    for word, actual in occurrences.items():
+        mean = np.mean(actual, axis=0)
+        expected = mean[-1] if layer == "top" else mean.mean(0) if layer == "average" else mean[layer]
+        np.testing.assert_allclose(vectors.vector(word), expected, atol=2e-6)
 
 
 def test_rare_words_are_left_out(embedder):
@@ -85,6 +85,6 @@ def test_a_model_of_word_ids_gives_its_embedding(tmp_path):
         ElmoOptions(lstm=lstm, char_cnn=None, n_tokens_vocab=len(words)), vocabulary=Vocabulary(words), stateful=False
     )
     vectors = context_free_vectors(bilm, ["cat", "never-seen"])
-    wanted = bilm.encoder.encode(bilm.batch_to_ids([["cat", "<UNK>"]]))[0].detach().numpy()
-    np.testing.assert_array_equal(vectors.matrix, wanted)
-    assert not np.array_equal(wanted[0], wanted[1])
+    expected = bilm.encoder.encode(bilm.batch_to_ids([["cat", "<UNK>"]]))[0].detach().numpy()
+    np.testing.assert_array_equal(vectors.matrix, expected)
+    assert not np.array_equal(expected[0], expected[1])

@@ -27,11 +27,11 @@ FRAMES = {
 
 def sentences(count=3000):
     draw = random.Random(0)
-    made = []
+    corpus = []
     for _ in range(count):
         group = draw.choice(list(GROUPS))
-        made.append(draw.choice(FRAMES[group]).format(draw.choice(GROUPS[group])).split())
-    return made
+        corpus.append(draw.choice(FRAMES[group]).format(draw.choice(GROUPS[group])).split())
+    return corpus
 
 
 SMALL = {"dimension": 12, "min_count": 2, "window": 5, "x_max": 10.0, "epochs": 12, "threads": 1}
@@ -51,15 +51,15 @@ def test_words_are_by_falling_count_and_rare_ones_left_out():
 
 def reference_curve(vectors_of, epochs, learning_rate, x_max, alpha, dimension, seed):
     """The losses of each pass in float64: counting and stepping pair by pair, from the same start and order."""
-    found, words = {}, vectors_of.words
+    actual, words = {}, vectors_of.words
     index = {word: i for i, word in enumerate(words)}
     for sentence in sentences(150):
         ids = [index[word] for word in sentence if word in index]
         for at, i in enumerate(ids):
             for distance, j in enumerate(reversed(ids[max(0, at - 5) : at]), 1):
-                found[i, j] = found.get((i, j), 0) + 1 / distance
-                found[j, i] = found.get((j, i), 0) + 1 / distance
-    cells = sorted(found)
+                actual[i, j] = actual.get((i, j), 0) + 1 / distance
+                actual[j, i] = actual.get((j, i), 0) + 1 / distance
+    cells = sorted(actual)
     draw = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(cells), generator=draw).tolist()
     shapes = (len(words), dimension), (len(words), dimension), (len(words),), (len(words),)
@@ -69,8 +69,8 @@ def reference_curve(vectors_of, epochs, learning_rate, x_max, alpha, dimension, 
     for _ in range(epochs):
         total = 0.0
         for i, j in (cells[k] for k in order):
-            factor = min(1, (found[i, j] / x_max) ** alpha)
-            difference = w[i] @ c[j] + b[i] + d[j] - np.log(found[i, j])
+            factor = min(1, (actual[i, j] / x_max) ** alpha)
+            difference = w[i] @ c[j] + b[i] + d[j] - np.log(actual[i, j])
             total += factor * difference**2
             slope = learning_rate * factor * difference
             steps = slope * c[j], slope * w[i], slope, slope
@@ -102,39 +102,39 @@ def test_a_seed_gives_the_same_vectors_on_one_thread():
 def test_every_kind_of_text_is_the_same(tmp_path, kind):
     """Bit by bit that of sentences: a line a sentence, blank lines none, words of a vocabulary and outside it."""
     text = sentences(200)
-    wanted = train_glove(text, **SMALL)
+    expected = train_glove(text, **SMALL)
     lines = [" ".join(sentence) for sentence in text]
     if kind == "glob":
         (tmp_path / "part-0").write_text("\n".join(lines[:120]) + "\n\n")
         (tmp_path / "part-1").write_text("\n" + "\n".join(lines[120:]))
-        given = os.fspath(tmp_path / "part-*")
+        source = os.fspath(tmp_path / "part-*")
     elif kind == "corpus":
-        given = encode(text, Vocabulary(["<S>", "</S>", "<UNK>", "cat", "grass", "unseen"]))
+        source = encode(text, Vocabulary(["<S>", "</S>", "<UNK>", "cat", "grass", "unseen"]))
     elif kind == "generator":
-        given = (sentence for sentence in text)
+        source = (sentence for sentence in text)
     else:
-        given = tmp_path / "text.txt"
-        given.write_text("\n".join(lines))
+        source = tmp_path / "text.txt"
+        source.write_text("\n".join(lines))
     if kind == "prepared":
-        prepare(os.fspath(given), tmp_path / "prepared", max_vocab_size=10, processes=1)
-        given = tmp_path / "prepared"
-    found = train_glove(given, **SMALL)
-    assert found.words == wanted.words
-    assert np.array_equal(found.matrix, wanted.matrix)
+        prepare(os.fspath(source), tmp_path / "prepared", max_vocab_size=10, processes=1)
+        source = tmp_path / "prepared"
+    actual = train_glove(source, **SMALL)
+    assert actual.words == expected.words
+    assert np.array_equal(actual.matrix, expected.matrix)
 
 
 def test_threads_are_put_back_and_progress_is_told():
     """Of twelve words that share frames in fours, the nearest are those of the same four; torch's own number stays."""
-    before, said = torch.get_num_threads(), []
+    before, lines = torch.get_num_threads(), []
     vectors = train_glove(
-        sentences(), **{**SMALL, "threads": 2, "epochs": 30}, progress=lambda *each: said.append(each)
+        sentences(), **{**SMALL, "threads": 2, "epochs": 30}, progress=lambda *each: lines.append(each)
     )
     assert torch.get_num_threads() == before
     of_groups = [word for word in nearest(vectors, "Rome") if any(word in group for group in GROUPS.values())]
     assert set(of_groups[:3]) == {"Paris", "Berlin", "Oslo"}
-    assert [stage for stage, _, _ in said] == ["counting"] + ["training"] * 30
-    assert all(done == total for _, done, total in (said[0], said[-1]))
-    assert said[-1][2] < 30 * SLICE
+    assert [stage for stage, _, _ in lines] == ["counting"] + ["training"] * 30
+    assert all(done == total for _, done, total in (lines[0], lines[-1]))
+    assert lines[-1][2] < 30 * SLICE
 
 
 BAD = [

@@ -23,9 +23,9 @@ def case(num_words=7, dimension=5, entries=60, dtype=torch.float64):
     return rows, columns, values, weights, squares
 
 
-def run(given, backend, dtype, **options):
+def run(arguments, backend, dtype, **options):
     """(loss, the eight tables) after a pass over copies."""
-    rows, columns, values, weights, squares = given
+    rows, columns, values, weights, squares = arguments
     tables = [GloveWeights(*(table.to(dtype, copy=True) for table in group)) for group in (weights, squares)]
     loss = glove_(rows, columns, values.to(dtype), *tables, x_max=10.0, backend=backend, **options)
     return loss, [*tables[0], *tables[1]]
@@ -38,13 +38,13 @@ def test_one_entry_by_hand(backend):
     weights = GloveWeights(w.clone(), c.clone(), b.clone(), d.clone())
     squares = GloveWeights(*(torch.full_like(table, 4.0) for table in weights))
     zero = torch.zeros(1, dtype=torch.int32)
-    found = glove_(
+    actual = glove_(
         zero, zero, torch.tensor([3.0]), weights, squares, learning_rate=0.1, x_max=12.0, alpha=0.5, backend=backend
     )
     factor, difference = (3 / 12) ** 0.5, 1 * 0.5 - 2 * 0.25 + 0.1 - 0.3 - torch.tensor(3.0).log()
     slope = 0.1 * factor * difference
-    assert found.dtype == torch.float64
-    assert_close("loss", found, factor * difference**2)
+    assert actual.dtype == torch.float64
+    assert_close("loss", actual, factor * difference**2)
     for name, before, gradient in (
         ("words", w, slope * c),
         ("contexts", c, slope * w),
@@ -60,16 +60,16 @@ def test_one_entry_by_hand(backend):
 @pytest.mark.parametrize(("num_words", "entries"), [(1, 5), (3, 2), (9, 200), (4, 0)])
 def test_one_thread_is_entry_after_entry(num_words, dimension, entries):
     """Float64 to the last digits; float32 no further from float64 than plain torch's float32."""
-    given = case(num_words, dimension, entries)
-    loss, truth = run(given, "reference", torch.float64)
-    exact_loss, exact = run(given, "native", torch.float64)
+    arguments = case(num_words, dimension, entries)
+    loss, truth = run(arguments, "reference", torch.float64)
+    exact_loss, exact = run(arguments, "native", torch.float64)
     assert_close("loss", exact_loss, loss, "float64")
     for i, tables in enumerate(zip(exact, truth, strict=True)):
         assert_close(f"table {i}", *tables, "float64")
-    torchs_loss, torchs = run(given, "reference", torch.float32)
-    our_loss, ours = run(given, "native", torch.float32)
+    torchs_loss, torchs = run(arguments, "reference", torch.float32)
+    our_loss, actual = run(arguments, "native", torch.float32)
     assert_no_worse("loss", our_loss, torchs_loss, loss, "float32")
-    for i, tables in enumerate(zip(ours, torchs, truth, strict=True)):
+    for i, tables in enumerate(zip(actual, torchs, truth, strict=True)):
         assert_no_worse(f"table {i}", *tables, "float32")
 
 

@@ -29,9 +29,9 @@ def test_nearest_is_what_sorting_finds(monkeypatch, n, d, q, topn, block):
         matrix[3] = 0
     rows, cosines = by_sorting(matrix, queries, topn)
     monkeypatch.setattr(neighbours, "BLOCK_BYTES", 4 * d * block)
-    found = nearest(matrix, queries, topn)
-    np.testing.assert_array_equal(found.rows, rows)
-    np.testing.assert_allclose(found.cosines, cosines, atol=1e-6)
+    actual = nearest(matrix, queries, topn)
+    np.testing.assert_array_equal(actual.rows, rows)
+    np.testing.assert_allclose(actual.cosines, cosines, atol=1e-6)
     assert nearest(matrix, queries[:0], topn).rows.shape == (0, min(topn, n))
 
 
@@ -40,8 +40,8 @@ def test_of_equal_ones_the_earlier(monkeypatch, rows):
     """At the end of the list too, where some are left out, and in blocks that come in any order."""
     monkeypatch.setattr(neighbours, "BLOCK_BYTES", 8 * rows)
     matrix = np.array([[0, 1], [1, 0], [2, 0], [0, 2], [3, 0]], np.float32)
-    found = nearest(matrix, np.array([[1, 0]], np.float32), 2)
-    assert found.rows.tolist() == [[1, 2]]
+    actual = nearest(matrix, np.array([[1, 0]], np.float32), 2)
+    assert actual.rows.tolist() == [[1, 2]]
     best_last = np.array([[0, 1], [0, 2], [0, 3], [1, 0]], np.float32)
     assert nearest(best_last, np.array([[1, 0]], np.float32), 2).rows.tolist() == [[3, 0]]
     assert nearest(matrix, np.array([[0, 0]], np.float32), 3).rows.tolist() == [[0, 1, 2]]
@@ -78,14 +78,14 @@ def fifty():
     return Vectors([f"w{i}" for i in range(50)], matrix.astype(np.float32))
 
 
-def alike(found, theirs):
+def alike(actual, expected):
     """The same words in the same order, and cosines within rounding."""
-    assert [word for word, _ in found] == [word for word, _ in theirs]
-    assert [cosine for _, cosine in found] == pytest.approx([cosine for _, cosine in theirs], abs=1e-6)
+    assert [word for word, _ in actual] == [word for word, _ in expected]
+    assert [cosine for _, cosine in actual] == pytest.approx([cosine for _, cosine in expected], abs=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("given", "by_name"),
+    ("arguments", "by_name"),
     [
         (("w3",), {}),
         ((["w3"],), {"topn": 5}),
@@ -95,17 +95,17 @@ def alike(found, theirs):
         ((), {"negative": ["w7"]}),
     ],
 )
-def test_most_similar_is_gensims(fifty, given, by_name):
+def test_most_similar_is_gensims(fifty, arguments, by_name):
     """Its arguments, by place and by name, its words and its cosines; words that were given are left out."""
     pytest.importorskip("gensim", reason="gensim is not installed")
-    found = most_similar(fifty, *given, **by_name)
-    alike(found, fifty.to_gensim().most_similar(*given, **by_name))
-    assert not {word for word, _ in found} & {"w3" if by_name.get("negative") == ["w3"] else "none"}
+    actual = most_similar(fifty, *arguments, **by_name)
+    alike(actual, fifty.to_gensim().most_similar(*arguments, **by_name))
+    assert not {word for word, _ in actual} & {"w3" if by_name.get("negative") == ["w3"] else "none"}
 
 
 def test_nearest_words_are_those_of_each_word_by_itself(fifty):
-    for word, found in zip(["w0", "w49"], nearest_words(fifty, ["w0", "w49"], 5), strict=True):
-        alike(found, most_similar(fifty, word, topn=5))
+    for word, actual in zip(["w0", "w49"], nearest_words(fifty, ["w0", "w49"], 5), strict=True):
+        alike(actual, most_similar(fifty, word, topn=5))
     assert nearest_words(fifty, []) == []
 
 
@@ -188,12 +188,12 @@ def test_token_vectors_are_found_again(tokens):
     assert file.made_from == "a text"
     assert file.vectors.shape == vectors.shape
     for layer in range(2):
-        found, wanted = (
+        actual, expected = (
             nearest_in(file, layer, vectors[layer, 10:12], 9),
             by_sorting(vectors[layer], vectors[layer, 10:12], 9),
         )
-        np.testing.assert_array_equal(found.rows, wanted[0])
-        np.testing.assert_allclose(found.cosines, wanted[1], atol=1e-6)
+        np.testing.assert_array_equal(actual.rows, expected[0])
+        np.testing.assert_allclose(actual.cosines, expected[1], atol=1e-6)
 
 
 def test_every_damage_is_seen(tokens):

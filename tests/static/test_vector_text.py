@@ -37,8 +37,8 @@ def test_words_and_numbers(extension):
     content = b"the 0.5 -1 2e1\r\n. . . 1 2 3 \nnaive\xc2\xa0x\t-.5\t+7. 1E-2\nx  0 0  -0\n, 1 2 3"
     words, matrix = read(content, 3, extension)
     assert words == [b"the", b". . .", b"naive\xc2\xa0x", b"x", b","]
-    wanted = [[0.5, -1, 20], [1, 2, 3], [-0.5, 7, 0.01], [0, 0, -0.0], [1, 2, 3]]
-    assert matrix.tobytes() == np.array(wanted, np.float32).tobytes()
+    expected = [[0.5, -1, 20], [1, 2, 3], [-0.5, 7, 0.01], [0, 0, -0.0], [1, 2, 3]]
+    assert matrix.tobytes() == np.array(expected, np.float32).tobytes()
 
 
 @in_both
@@ -71,8 +71,8 @@ def test_what_is_written_is_read_back_bit_by_bit(extension, numbers, words):
     names = [f"{word};".strip(" \t").encode() for word in words]
     assert all(map(is_read_back, names))
     matrix = np.array([numbers] * len(names), np.float32)
-    found, again = read(write(names, matrix, extension), len(numbers), extension)
-    assert found == names
+    actual, again = read(write(names, matrix, extension), len(numbers), extension)
+    assert actual == names
     assert again.tobytes() == matrix.tobytes()
 
 
@@ -112,9 +112,9 @@ def test_every_number_is_the_nearest_float32():
         "0e999",
     ]
     _, matrix = read(("w " + " ".join(texts)).encode(), len(texts))
-    wanted = np.array([nearest(text) for text in texts], np.float32)
-    wrong = (matrix[0] != wanted).nonzero()[0]
-    assert [(texts[i], matrix[0, i], wanted[i]) for i in wrong] == []
+    expected = np.array([nearest(text) for text in texts], np.float32)
+    wrong = (matrix[0] != expected).nonzero()[0]
+    assert [(texts[i], matrix[0, i], expected[i]) for i in wrong] == []
 
 
 @native
@@ -127,12 +127,12 @@ def test_many_lines_on_two_threads():
     torch.set_num_threads(2)
     try:
         content = write(words, matrix)
-        found, again = read(content, 7)
+        actual, again = read(content, 7)
         with pytest.raises(ElmoFastError, match="line 301: "):
             read(content.replace(b"\nw300 ", b"\nw300 1 2 3 4 5\nw "), 7)
     finally:
         torch.set_num_threads(before)
-    assert found == words
+    assert actual == words
     assert np.array_equal(again, matrix)
     assert np.array_equal(read(content, 7, None)[1], matrix)
 
@@ -144,9 +144,9 @@ def test_many_lines_on_two_threads():
 def test_a_bad_line_is_shown_with_its_number(extension, line):
     """Empty, too few or too many numbers, none, not finite, invalid UTF-8, a blank at the start, too long to show."""
     content = b"a 1 2\n" + line.encode().replace("\ufffd".encode(), b"\xff") + b"\nc 1 2\n"
-    said = re.escape(repr(line if len(line) < 60 else line[:57] + "..."))
+    message = re.escape(repr(line if len(line) < 60 else line[:57] + "..."))
     with pytest.raises(
-        ElmoFastError, match=rf"vectors.txt, line 12: wanted a word and 2 finite numbers of float32; found {said}"
+        ElmoFastError, match=rf"vectors.txt, line 12: wanted a word and 2 finite numbers of float32; found {message}"
     ):
         read(content, 2, extension, source="vectors.txt", first_line=11)
 

@@ -36,8 +36,8 @@ def test_what_is_written_is_read_back_bit_by_bit(tmp_path, vectors, name, format
     save_vectors(vectors, path, "glove" if format == "glove" else "auto")
     assert path.read_bytes().startswith(b"\x1f\x8b") == bool(packed)
     assert module.detected(str(path)) == format
-    for wanted in ("auto", format):
-        assert same(load_vectors(path, wanted), vectors)
+    for expected in ("auto", format):
+        assert same(load_vectors(path, expected), vectors)
     for limit in (0, 1, 3, 7, 9, 10**9, 10**30):
         part = load_vectors(path, limit=limit)
         assert same(part, Vectors(WORDS[:limit], vectors.matrix[:limit]))
@@ -61,16 +61,16 @@ def test_files_longer_than_one_chunk(tmp_path, monkeypatch, vectors, name):
 def test_gensim_reads_ours_and_we_read_gensims(tmp_path, vectors, binary):
     """Both directions, words and floats; and KeyedVectors made without a file."""
     keyed_vectors = pytest.importorskip("gensim.models", reason="gensim is not installed").KeyedVectors
-    ours, theirs = tmp_path / ("a.bin" if binary else "a.txt"), tmp_path / "theirs"
-    save_vectors(vectors, ours)
-    read = keyed_vectors.load_word2vec_format(ours, binary=binary)
+    actual, expected = tmp_path / ("a.bin" if binary else "a.txt"), tmp_path / "theirs"
+    save_vectors(vectors, actual)
+    read = keyed_vectors.load_word2vec_format(actual, binary=binary)
     assert read.index_to_key == WORDS
     assert read.vectors.tobytes() == vectors.matrix.tobytes()
-    read.save_word2vec_format(theirs, binary=binary)
-    assert same(load_vectors(theirs), vectors)
-    made = vectors.to_gensim()
-    assert made.index_to_key == WORDS
-    assert made.vectors.tobytes() == vectors.matrix.tobytes()
+    read.save_word2vec_format(expected, binary=binary)
+    assert same(load_vectors(expected), vectors)
+    keyed = vectors.to_gensim()
+    assert keyed.index_to_key == WORDS
+    assert keyed.vectors.tobytes() == vectors.matrix.tobytes()
 
 
 def test_the_c_programs_ways_of_writing(tmp_path):

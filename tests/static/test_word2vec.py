@@ -34,16 +34,16 @@ def test_the_vectors_are_gensims(text, algorithm, objective):
     from gensim.models import Word2Vec
     from gensim.models.word2vec import LineSentence
 
-    given = {"corpus_file": str(text)} if objective == "ns" else {"sentences": LineSentence(text)}
-    theirs = Word2Vec(
-        **given, vector_size=12, window=3, min_count=2, epochs=3, seed=7, workers=1, sample=0,
+    arguments = {"corpus_file": str(text)} if objective == "ns" else {"sentences": LineSentence(text)}
+    expected = Word2Vec(
+        **arguments, vector_size=12, window=3, min_count=2, epochs=3, seed=7, workers=1, sample=0,
         sg=int(algorithm == "sg"), hs=int(objective == "hs"), negative=0 if objective == "hs" else 5,
     )  # fmt: skip
     seen = []
     for _ in range(2):
-        ours = train_word2vec(text, algorithm=algorithm, objective=objective, report=seen.append, **SETTINGS)
-        assert ours.words == theirs.wv.index_to_key
-        assert ours.matrix.tobytes() == theirs.wv.vectors.tobytes()
+        actual = train_word2vec(text, algorithm=algorithm, objective=objective, report=seen.append, **SETTINGS)
+        assert actual.words == expected.wv.index_to_key
+        assert actual.matrix.tobytes() == expected.wv.vectors.tobytes()
     assert [epoch[:2] for epoch in seen] == 2 * [(1, 3), (2, 3), (3, 3)]
     assert all(e.words_per_second == pytest.approx(3601 / e.seconds) for e in seen)
 

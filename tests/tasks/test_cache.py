@@ -39,13 +39,13 @@ def test_the_layers_are_the_embedders(tmp_path, files, bilm, max_tokens):
     """Those of each sentence alone, whatever is run beside it; 0 at padding; any order, any layers."""
     cache = cached_layers(bilm, EXAMPLES, tmp_path, max_tokens=max_tokens)
     embedder = ElmoEmbedder(*files, stateful=False)
-    wanted = [torch.from_numpy(embedder.embed_sentence(example.words)) for example in EXAMPLES]
+    expected = [torch.from_numpy(embedder.embed_sentence(example.words)) for example in EXAMPLES]
     layers, lengths = cache.batch([2, 0, 4, 3])
     assert layers.shape == (3, 4, 9, 16)
     assert layers.dtype == torch.float32
     assert lengths.tolist() == [9, 4, 2, 4]
     for row, index in enumerate([2, 0, 4, 3]):
-        assert_close("layers", layers[:, row, : lengths[row]], wanted[index])
+        assert_close("layers", layers[:, row, : lengths[row]], expected[index])
         assert not layers[:, row, lengths[row] :].any()
     torch.testing.assert_close(cache.batch([2, 0, 4, 3], [2, 0])[0], layers[[2, 0]], rtol=0, atol=0)
     torch.testing.assert_close(cache.subset([4, 2, 1]).batch([1, 0])[0], layers[:, [0, 2]], rtol=0, atol=0)
@@ -99,17 +99,17 @@ DAMAGES = {
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_file_is_computed_anew_and_that_is_said(tmp_path, bilm, kind):
     """Once, and then the file is whole again."""
-    wanted = cached_layers(bilm, EXAMPLES, tmp_path).batch(range(5))[0]
+    expected = cached_layers(bilm, EXAMPLES, tmp_path).batch(range(5))[0]
     path = the_file(tmp_path)
     whole = path.read_bytes()
     path.write_bytes(DAMAGES[kind](whole))
-    said = []
-    cache, ran = computed(bilm, tmp_path, report=said.append)
+    lines = []
+    cache, ran = computed(bilm, tmp_path, report=lines.append)
     assert ran
-    assert len(said) == 1
-    assert said[0].startswith(f"{path}: ")
-    assert "it is computed again" in said[0]
-    torch.testing.assert_close(cache.batch(range(5))[0], wanted, rtol=0, atol=0)
+    assert len(lines) == 1
+    assert lines[0].startswith(f"{path}: ")
+    assert "it is computed again" in lines[0]
+    torch.testing.assert_close(cache.batch(range(5))[0], expected, rtol=0, atol=0)
     assert the_file(tmp_path).read_bytes() == whole
 
 
@@ -118,10 +118,10 @@ def test_a_file_of_other_sentences_under_this_name_is_not_believed(tmp_path, bil
     cached_layers(bilm, EXAMPLES, tmp_path / "a")
     cached_layers(bilm, EXAMPLES[::-1], tmp_path / "b")
     os.replace(the_file(tmp_path / "b"), the_file(tmp_path / "a"))
-    said = []
-    _, ran = computed(bilm, tmp_path / "a", report=said.append)
+    lines = []
+    _, ran = computed(bilm, tmp_path / "a", report=lines.append)
     assert ran
-    assert "it is not of these sentences and this model" in said[0]
+    assert "it is not of these sentences and this model" in lines[0]
 
 
 def test_an_error_while_computing_leaves_nothing(tmp_path, bilm):
@@ -150,9 +150,9 @@ def test_a_full_disk_is_told_before_anything_is_computed(tmp_path, bilm, monkeyp
 
 def test_progress_and_the_carried_state(tmp_path, bilm):
     """Words done of all words, the longest sentences first; a biLM that carries state gives the same layers."""
-    told = []
-    first = cached_layers(bilm, EXAMPLES, tmp_path / "a", max_tokens=9, progress=lambda *both: told.append(both))
-    assert told == [(9, 20), (17, 20), (20, 20)]
+    lines = []
+    first = cached_layers(bilm, EXAMPLES, tmp_path / "a", max_tokens=9, progress=lambda *both: lines.append(both))
+    assert lines == [(9, 20), (17, 20), (20, 20)]
     bilm.stateful = True
     bilm(torch.ones(2, 3, 50, dtype=torch.long))
     second = cached_layers(bilm, EXAMPLES, tmp_path / "b")
@@ -186,16 +186,16 @@ def test_other_processes_that_share_the_folder(tmp_path, files, bilm):
     with subprocess.Popen([*command, shared], **pipes) as first, subprocess.Popen([*command, left], **pipes) as killed:
         assert first.stdout.readline() == killed.stdout.readline() == "computes\n"
         killed.kill()
-        said = []
+        lines = []
 
         def go_on(sentence):
-            said.append(sentence)
+            lines.append(sentence)
             first.stdin.write("\n")
             first.stdin.flush()
 
         cache, ran = computed(bilm, shared, report=go_on)
         assert not ran
-        assert "waits for another process that computes it" in said[0]
+        assert "waits for another process that computes it" in lines[0]
         number = f"{float(cache.batch(range(5))[0].double().sum()):.6f}\n"
         assert first.stdout.read() == number
     the_file(shared)

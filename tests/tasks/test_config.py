@@ -59,7 +59,7 @@ def test_all_complaints_come_at_once(good):
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({}, "random word embeddings of 100"),
         ({"model": "bilm"}, "random word embeddings of 100"),
@@ -70,6 +70,6 @@ def test_all_complaints_come_at_once(good):
         ({"model": "bilm", "elmo": "input", "word_dim": 0, "fine_tune": True}, "ELMo at input (fine-tuned, layer mix)"),
     ],
 )
-def test_features_are_described(fields, told):
+def test_features_are_described(fields, message):
     """A biLM that is named without `elmo` is no part of the features: training must not look as if it were."""
-    assert TaskConfig(**fields).features() == told
+    assert TaskConfig(**fields).features() == message

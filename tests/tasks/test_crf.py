@@ -77,16 +77,16 @@ def test_padding_counts_for_nothing():
     """Neither the numbers past a row's length nor how far the batch is padded change its result, nor get a gradient."""
     crf, lengths = random_crf(3), torch.tensor([2, 3])
     scores, gold = torch.randn(2, 3, 3, dtype=torch.float64), torch.randint(3, (2, 3))
-    wanted = crf.log_likelihood(scores, gold, lengths)
+    expected = crf.log_likelihood(scores, gold, lengths)
     padded = torch.full((2, 7, 3), 1e6, dtype=torch.float64)
     padded[0, :2], padded[1] = scores[0, :2], torch.cat([scores[1], padded[1, 3:]])
     padded.requires_grad_()
     labels = torch.full((2, 7), -100)
     labels[:, :3] = gold
     labels[0, 2] = -100
-    found = crf.log_likelihood(padded, labels, lengths)
-    torch.testing.assert_close(found, wanted)
-    found.sum().backward()
+    actual = crf.log_likelihood(padded, labels, lengths)
+    torch.testing.assert_close(actual, expected)
+    actual.sum().backward()
     assert padded.grad[0, 2:].abs().max() == 0
     assert padded.grad[1, 3:].abs().max() == 0
     assert padded.grad[1, :3].abs().max() > 0
@@ -96,11 +96,11 @@ def test_a_long_sentence_keeps_its_precision():
     """2,000 words in float32, forward and backward: within 1e-4 of float64, relative."""
     crf, scores = random_crf(5), torch.randn(1, 2000, 5)
     gold, lengths = torch.randint(5, (1, 2000)), torch.tensor([2000])
-    wanted = crf.log_likelihood(scores.double(), gold, lengths)
+    expected = crf.log_likelihood(scores.double(), gold, lengths)
     scores.requires_grad_()
-    found = crf.float().log_likelihood(scores, gold, lengths)
-    found.sum().backward()
-    torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=0)
+    actual = crf.float().log_likelihood(scores, gold, lengths)
+    actual.sum().backward()
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=0)
     assert torch.isfinite(scores.grad).all()
 
 

@@ -133,17 +133,17 @@ def test_cached_live_and_fine_tuned_mixes_are_those_of_elmo(tmp_path, files, bil
     if layer == "mix":
         for m, mix in enumerate(features.scalar_mixes):
             elmo.get_submodule(f"scalar_mix_{m}").load_state_dict(mix.state_dict())
-        wanted = torch.stack(elmo(batch_to_ids(SENTENCES))["elmo_representations"])
+        expected = torch.stack(elmo(batch_to_ids(SENTENCES))["elmo_representations"])
     else:
         chosen = layers[-1 if layer == "top" else layer]
-        wanted = torch.stack([(1.5 + m) * chosen for m in range(mixes)])
+        expected = torch.stack([(1.5 + m) * chosen for m in range(mixes)])
     features.eval()
     cache = cache_of(bilm, tmp_path)
     trained = ElmoFeatures(load_bilm(files[0].parent, fine_tune=True), mixes, layer=layer).eval()
-    assert_close("live", features(SENTENCES), wanted)
-    assert_close("cached", features(SENTENCES, cache.batch(range(3))[0]), wanted)
-    assert_close("needed", features(SENTENCES, cache.batch(range(3), features.layers)[0]), wanted)
-    assert_close("trained", filled(trained)(SENTENCES), wanted)
+    assert_close("live", features(SENTENCES), expected)
+    assert_close("cached", features(SENTENCES, cache.batch(range(3))[0]), expected)
+    assert_close("needed", features(SENTENCES, cache.batch(range(3), features.layers)[0]), expected)
+    assert_close("trained", filled(trained)(SENTENCES), expected)
     assert features.get_output_dim() == 16
 
 

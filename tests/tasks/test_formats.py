@@ -70,11 +70,11 @@ def test_sentences_of_tsv_and_text_are_tokenized(tmp_path):
 
 def test_tsv_both_ways_and_with_a_header(tmp_path):
     """label<TAB>sentence unless column 1 or the header says otherwise."""
-    wanted = [Example(["so", "good", "!"], ["pos"]), Example(["bad"], ["neg"])]
-    assert read_examples(write(tmp_path, "a.tsv", "pos\tso  good !\n\nneg\tbad\n")) == wanted
-    assert read_examples(write(tmp_path, "a.tsv", "so good !\tpos\nbad\tneg\n"), column=1) == wanted
-    assert read_examples(write(tmp_path, "a.tsv", "sentence\tlabel\nso good !\tpos\nbad\tneg\n")) == wanted
-    assert read_examples(write(tmp_path, "a.tsv", "Label\tText\npos\tso good !\nneg\tbad\n")) == wanted
+    expected = [Example(["so", "good", "!"], ["pos"]), Example(["bad"], ["neg"])]
+    assert read_examples(write(tmp_path, "a.tsv", "pos\tso  good !\n\nneg\tbad\n")) == expected
+    assert read_examples(write(tmp_path, "a.tsv", "so good !\tpos\nbad\tneg\n"), column=1) == expected
+    assert read_examples(write(tmp_path, "a.tsv", "sentence\tlabel\nso good !\tpos\nbad\tneg\n")) == expected
+    assert read_examples(write(tmp_path, "a.tsv", "Label\tText\npos\tso good !\nneg\tbad\n")) == expected
 
 
 BROKEN_CONLLU = {

@@ -12,32 +12,32 @@ from tests.tolerances import assert_close
 LENGTHS = torch.tensor([5, 1, 3])
 
 
-def torchs(ours, size, hidden):
+def torchs(actual, size, hidden):
     """torch.nn.LSTM with the weights of a BiLSTM."""
-    theirs = torch.nn.LSTM(size, hidden, len(ours.layers), bidirectional=True, batch_first=True)
+    expected = torch.nn.LSTM(size, hidden, len(actual.layers), bidirectional=True, batch_first=True)
     with torch.no_grad():
-        for layer, pair in enumerate(ours.layers):
+        for layer, pair in enumerate(actual.layers):
             for cell, suffix in zip(pair, ("", "_reverse"), strict=True):
-                getattr(theirs, f"weight_ih_l{layer}{suffix}").copy_(cell.weights.weight_ih)
-                getattr(theirs, f"weight_hh_l{layer}{suffix}").copy_(cell.weights.weight_hh)
-                getattr(theirs, f"bias_ih_l{layer}{suffix}").copy_(cell.weights.bias)
-                getattr(theirs, f"bias_hh_l{layer}{suffix}").zero_()
-    return theirs
+                getattr(expected, f"weight_ih_l{layer}{suffix}").copy_(cell.weights.weight_ih)
+                getattr(expected, f"weight_hh_l{layer}{suffix}").copy_(cell.weights.weight_hh)
+                getattr(expected, f"bias_ih_l{layer}{suffix}").copy_(cell.weights.bias)
+                getattr(expected, f"bias_hh_l{layer}{suffix}").zero_()
+    return expected
 
 
 def test_the_bilstm_is_torchs():
     """Two layers, outputs and gradients, sentences of other lengths beside each other."""
-    ours = BiLSTM(6, 4, 2)
-    theirs = torchs(ours, 6, 4)
+    result = BiLSTM(6, 4, 2)
+    expected = torchs(result, 6, 4)
     x, y = (torch.randn(3, 5, 6).requires_grad_() for _ in range(2))
     y.data.copy_(x.data)
     packed = torch.nn.utils.rnn.pack_padded_sequence(y, LENGTHS, batch_first=True, enforce_sorted=False)
-    wanted, _ = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)
-    found = ours(x, LENGTHS)
-    assert_close("outputs", found, wanted)
-    grad = torch.randn_like(wanted)
-    wanted.backward(grad)
-    found.backward(grad)
+    reference, _ = torch.nn.utils.rnn.pad_packed_sequence(expected(packed)[0], batch_first=True)
+    actual = result(x, LENGTHS)
+    assert_close("outputs", actual, reference)
+    grad = torch.randn_like(reference)
+    reference.backward(grad)
+    actual.backward(grad)
     assert_close("gradient", x.grad, y.grad)
 
 
@@ -96,8 +96,8 @@ def test_a_classifier_gives_one_label_and_ignores_unseen_ones():
     scores = classifier(torch.randn(3, 5, 6), LENGTHS, torch.randn(3, 5, 2))
     assert scores.shape == (3, 3)
     assert classifier.decode(scores, LENGTHS) == [[i] for i in scores.argmax(1).tolist()]
-    wanted = F.cross_entropy(scores[:2], torch.tensor([2, 0]))
-    assert_close("loss", classifier.loss(scores, torch.tensor([2, 0, UNSEEN]), LENGTHS), wanted)
+    expected = F.cross_entropy(scores[:2], torch.tensor([2, 0]))
+    assert_close("loss", classifier.loss(scores, torch.tensor([2, 0, UNSEEN]), LENGTHS), expected)
     with pytest.raises(ElmoFastError, match="pooling must be one of max, mean, both; got 'sum'"):
         Classifier(6, 3, hidden=4, lstm_layers=1, pooling="sum")
 

@@ -112,8 +112,8 @@ def test_sentences_in_memory_are_labelled_as_those_of_a_file(tmp_path, classify)
     sentences = [example.words for example in read_examples(config.test_path)]
     assert task.predict(sentences) == task.predict(sentences, batch_size=1) == [each.labels for each in written]
     assert task.predict([]) == []
-    for wrong, said in ((["the cat"], "a list of words"), ([["a"], []], r"sentences\[1\] must have a word or more")):
-        with pytest.raises(ElmoFastError, match=said):
+    for wrong, message in ((["the cat"], "a list of words"), ([["a"], []], r"sentences\[1\] must have a word or more")):
+        with pytest.raises(ElmoFastError, match=message):
             task.predict(wrong)
 
 

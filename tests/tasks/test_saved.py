@@ -98,12 +98,12 @@ def test_a_run_that_is_killed_goes_on_bit_for_bit(tmp_path, monkeypatch):
     child = os.fork()
     if child == 0:
         try:
-            write, told = TaskTrainer._write, 0
+            write, message = TaskTrainer._write, 0
 
             def write_and_die(self):
-                nonlocal told
-                told += 1
-                if told == 3:
+                nonlocal message
+                message += 1
+                if message == 3:
                     from elmo_fast import files
 
                     files.flush = lambda path: os.kill(os.getpid(), signal.SIGKILL)
@@ -115,9 +115,9 @@ def test_a_run_that_is_killed_goes_on_bit_for_bit(tmp_path, monkeypatch):
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    said = []
-    result = train_task(killed, said.append)
-    assert any("goes on after epoch 2" in line for line in said)
+    lines = []
+    result = train_task(killed, lines.append)
+    assert any("goes on after epoch 2" in line for line in lines)
     assert [row["loss"] for row in result.epochs] == [
         row["loss"] for row in json.loads((tmp_path / "plain" / "results.json").read_text())["epochs"]
     ]
@@ -164,17 +164,17 @@ def test_a_damaged_state_is_refused(whole, folder, harm):
 def test_a_state_of_an_older_version_goes_on_and_one_of_wrong_types_is_named(whole, folder):
     """Older versions wrote no digest of the position."""
     config, path = toy_config(whole.parent, epochs=2, save_dir=str(folder)), folder / STATE_FILE
-    tensors, told = load_tensors(path)
-    del told["position sha256"]
+    tensors, message = load_tensors(path)
+    del message["position sha256"]
     for position, sentence in (
         ("[]", "wanted an object"),
         ("[" * 100_000, "not JSON"),
         ("{}", "wanted an object, found nothing"),
     ):
-        save_tensors(path, tensors, told | {"position": position})
+        save_tensors(path, tensors, message | {"position": position})
         with pytest.raises(ElmoFastError, match=rf"training\.safetensors: position: .*{sentence}"):
             train_task(config, silent)
-    save_tensors(path, tensors, told)
+    save_tensors(path, tensors, message)
     assert len(train_task(config, silent).epochs) == 2
 
 

@@ -59,16 +59,16 @@ def conlleval_spans(tags):
     """conlleval's two tables of (tag before, tag), written as it has them, for B, I and O."""
     begins = {("B", "B"), ("I", "B"), ("O", "B"), ("O", "I")}
     ends = {("B", "B"), ("B", "O"), ("I", "B"), ("I", "O")}
-    found, begun = [], None
+    actual, begun = [], None
     before, before_type = "O", ""
     for position, tag in enumerate([*tags, "O"]):
         kind, _, type_ = tag.partition("-")
         if (before, kind) in ends or (before != "O" and before_type != type_):
-            found.append((before_type, begun, position - 1))
+            actual.append((before_type, begun, position - 1))
         if (before, kind) in begins or (kind != "O" and before_type != type_):
             begun = position
         before, before_type = kind, type_
-    return found
+    return actual
 
 
 def test_all_short_tag_sequences_as_conlleval():

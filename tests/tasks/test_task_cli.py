@@ -23,11 +23,11 @@ def test_train_eval_and_predict(tmp_path, options, capsys):
     run, scores, out = (str(tmp_path / name) for name in ("run", "scores.json", "out.conll"))
     assert main(["task", "train", "--config", options, "--learning-rate", "0.02", "--seed", "3"]) == 0
     printed = capsys.readouterr().out
-    told = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert (told["config"]["learning_rate"], told["config"]["seed"], told["config"]["hidden"]) == (0.02, 3, 16)
+    content = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert (content["config"]["learning_rate"], content["config"]["seed"], content["config"]["hidden"]) == (0.02, 3, 16)
     assert main(["task", "eval", run, str(tmp_path / "test.conll"), "--output", scores]) == 0
     assert printed.endswith("test\n" + capsys.readouterr().out)
-    assert json.loads((tmp_path / "scores.json").read_text()) == told["test"]
+    assert json.loads((tmp_path / "scores.json").read_text()) == content["test"]
     (tmp_path / "plain.txt").write_text("the cat sees Ann\nBob\n")
     assert main(["task", "predict", run, str(tmp_path / "plain.txt"), out, "--format", "text"]) == 0
     lines = (tmp_path / "out.conll").read_text().splitlines()
@@ -47,7 +47,7 @@ def test_layers_and_columns_are_numbers_or_names():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["eval", "nowhere", "x.conll"], "nowhere holds no trained task"),
         (["predict", "nowhere", "x.conll", "y"], "nowhere holds no trained task"),
@@ -55,10 +55,10 @@ def test_layers_and_columns_are_numbers_or_names():
         (["train", "--elmo", "input"], "elmo=input needs model=FOLDER"),
     ],
 )
-def test_bad_input_is_one_sentence_and_status_2(words, said, capsys):
+def test_bad_input_is_one_sentence_and_status_2(words, message, capsys):
     assert main(["task", *words]) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert "Traceback" not in error
 
 
@@ -66,8 +66,8 @@ def test_a_bilm_in_place_of_a_trained_task_is_named(tmp_path, capsys):
     """Both kinds of folder have a config.json; the wrong one gets no list of keys."""
     (tmp_path / "config.json").write_text('{"format_version": 1, "options": {}}')
     assert main(["task", "eval", str(tmp_path), "x.conll"]) == 2
-    said = "holds no trained task: it has no task.json; give the --save_dir of `elmo-fast task train`"
-    assert said in capsys.readouterr().err
+    message = "holds no trained task: it has no task.json; give the --save_dir of `elmo-fast task train`"
+    assert message in capsys.readouterr().err
 
 
 def test_help_tells_what_is_read(capsys):

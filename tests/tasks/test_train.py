@@ -55,22 +55,22 @@ def test_a_classifier_of_sentences_before_labels_predicts_from_the_sentences(tmp
         pathlib.Path(path).write_text("".join(f"{words}\t{label}\n" for label, words in lines))
     train_task(config, silent)
     predict_task(config.save_dir, config.test_path, tmp_path / "out.tsv")
-    wanted = [line.split("\t")[0] for line in pathlib.Path(config.test_path).read_text().splitlines()]
-    assert [line.split("\t")[1] for line in (tmp_path / "out.tsv").read_text().splitlines()] == wanted
-    (tmp_path / "plain.txt").write_text("".join(f"{line}\n" for line in wanted))
-    assert predict_task(config.save_dir, tmp_path / "plain.txt", tmp_path / "plain.tsv", format="text") == len(wanted)
+    expected = [line.split("\t")[0] for line in pathlib.Path(config.test_path).read_text().splitlines()]
+    assert [line.split("\t")[1] for line in (tmp_path / "out.tsv").read_text().splitlines()] == expected
+    (tmp_path / "plain.txt").write_text("".join(f"{line}\n" for line in expected))
+    assert predict_task(config.save_dir, tmp_path / "plain.txt", tmp_path / "plain.tsv", format="text") == len(expected)
     assert (tmp_path / "plain.tsv").read_text() == (tmp_path / "out.tsv").read_text()
 
 
 def test_the_results_file_tells_all(tmp_path):
     config = toy_config(tmp_path, elmo="both", epochs=2)
     result = train_task(config, silent)
-    told = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert told == json.loads(json.dumps(result.as_dict()))
-    assert told["test"]["per_class"]["NAME"]["support"] > 0
-    assert [row["epoch"] for row in told["epochs"]] == [1, 2]
+    content = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert content == json.loads(json.dumps(result.as_dict()))
+    assert content["test"]["per_class"]["NAME"]["support"] > 0
+    assert [row["epoch"] for row in content["epochs"]] == [1, 2]
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert rows == told["epochs"]
+    assert rows == content["epochs"]
 
 
 def test_a_fine_tuned_bilm_has_a_learning_rate_of_its_own(tmp_path):
@@ -135,9 +135,9 @@ def test_a_model_that_is_given_and_not_used_is_said(tmp_path):
 def test_unseen_tags_are_said_and_counted_wrong(tmp_path):
     config = toy_config(tmp_path, epochs=1)
     (tmp_path / "odd.conll").write_text("Ann\tSTRANGE\n\n")
-    said = []
-    result = train_task(dataclasses.replace(config, test_path=str(tmp_path / "odd.conll")), said.append)
-    assert any("test: 1 of 1 labels do not occur in the training data: STRANGE (1)" in line for line in said)
+    lines = []
+    result = train_task(dataclasses.replace(config, test_path=str(tmp_path / "odd.conll")), lines.append)
+    assert any("test: 1 of 1 labels do not occur in the training data: STRANGE (1)" in line for line in lines)
     assert result.notes
     assert result.test.accuracy == 0
 

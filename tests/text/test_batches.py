@@ -34,8 +34,8 @@ def test_windows_are_sorted_by_length_and_order_comes_back(lengths, batch_size, 
     sentences = texts(lengths)
     cut = list(batches(sentences, batch_size=batch_size, window=window))
     for start in range(0, len(cut), window):
-        found = [len(s) for batch in cut[start : start + window] for s in batch.sentences]
-        assert found == sorted(found, reverse=True)
+        actual = [len(s) for batch in cut[start : start + window] for s in batch.sentences]
+        assert actual == sorted(actual, reverse=True)
     results = ((i, s) for batch in cut for i, s in zip(*batch, strict=True))
     assert list(in_order(results)) == sentences
 

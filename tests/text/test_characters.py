@@ -65,9 +65,9 @@ def test_batch_to_ids_equals_the_spelled_out_reference(batch):
 @given(st.lists(WORDS, max_size=20), st.sampled_from([3, 4, 10, 50]), st.sampled_from([261, 262]))
 def test_words_to_ids_equals_the_spelled_out_reference(words, max_characters, n_characters):
     ids = words_to_ids(words, n_characters, max_characters)
-    wanted = [[c + n_characters - 261 for c in spelled(word, max_characters)] for word in words]
+    expected = [[c + n_characters - 261 for c in spelled(word, max_characters)] for word in words]
     assert ids.shape == (len(words), max_characters)
-    assert ids.tolist() == wanted
+    assert ids.tolist() == expected
 
 
 @given(st.lists(WORDS, min_size=1, max_size=10), st.integers(3, 50))
@@ -82,10 +82,10 @@ def test_types_on_a_device_have_the_characters_of_their_words(words, max_charact
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_characters_on_a_gpu_wait_for_nothing():
     table, types = TypeTable.of(["a", "<S>", "longer"]), torch.arange(3, device="cuda").view(1, -1)
-    found = table.characters(9, "cuda")
+    actual = table.characters(9, "cuda")
     torch.cuda.set_sync_debug_mode("error")
     try:
-        ids = found.ids(types)
+        ids = actual.ids(types)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert torch.equal(ids.cpu(), table.characters(9).ids(types.cpu()))

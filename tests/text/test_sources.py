@@ -16,10 +16,10 @@ def rows(path, start=0, **settings):
 
 def all_rows(tmp_path, path, **settings):
     """From the beginning, and from places at and beside the edges of blocks."""
-    wanted = [line.split() for line in LINES]
-    assert rows(path, **settings) == wanted
+    expected = [line.split() for line in LINES]
+    assert rows(path, **settings) == expected
     for start in (1, 1023, 1024, 1999, 2000, 2999, 3000):
-        assert rows(path, start, **settings) == wanted[start:]
+        assert rows(path, start, **settings) == expected[start:]
 
 
 def test_zstandard_of_several_frames_is_text_and_damage_is_named(tmp_path):
@@ -69,9 +69,9 @@ def test_a_saved_dataset_and_a_folder_of_files(tmp_path, monkeypatch):
     for offline in ("huggingface_hub.constants.HF_HUB_OFFLINE", "datasets.config.HF_HUB_OFFLINE"):
         monkeypatch.setattr(offline, True)
     datasets.disable_progress_bars()
-    made = datasets.Dataset.from_dict({"text": LINES, "n": list(range(3000))})
-    made.save_to_disk(str(tmp_path / "one"))
-    datasets.DatasetDict({"dev": made}).save_to_disk(str(tmp_path / "split"))
+    dataset = datasets.Dataset.from_dict({"text": LINES, "n": list(range(3000))})
+    dataset.save_to_disk(str(tmp_path / "one"))
+    datasets.DatasetDict({"dev": dataset}).save_to_disk(str(tmp_path / "split"))
     all_rows(tmp_path, tmp_path / "one")
     all_rows(tmp_path, tmp_path / "split", split="dev")
     with pytest.raises(ElmoFastError, match=r"split has no split 'train'; it has: dev"):
@@ -93,12 +93,12 @@ def fasta(tmp_path, text):
 
 def test_fasta_records_are_sentences_of_residues(tmp_path):
     """The stop "*" at the end of a record, on a line of its own or not, is no residue; within one it is a token."""
-    found = fasta(tmp_path, ">sp|P1|X first protein\nMKV l*\n\nAAG*\r\n> P2\nacd\n*\n>P3\nMK*")
-    assert found == [(list("MKVL*AAG"), "sp|P1|X"), (list("ACD"), "P2"), (list("MK"), "P3")]
+    actual = fasta(tmp_path, ">sp|P1|X first protein\nMKV l*\n\nAAG*\r\n> P2\nacd\n*\n>P3\nMK*")
+    assert actual == [(list("MKVL*AAG"), "sp|P1|X"), (list("ACD"), "P2"), (list("MK"), "P3")]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("MKV\n>P1\nMK\n", r"line 1: wanted a line '>NAME' before the first residue, found 'MKV'"),
         (">P1\nMK\nA-C\n", r"line 3: a gap is no residue; remove the gaps"),
@@ -110,8 +110,8 @@ def test_fasta_records_are_sentences_of_residues(tmp_path):
         (">P1\nM\n>P2\n*\n", r"line 3: the record 'P2' has no residues"),
     ],
 )
-def test_a_bad_line_of_fasta_is_named(tmp_path, text, said):
-    with pytest.raises(ElmoFastError, match=r"in\.fasta, " + said):
+def test_a_bad_line_of_fasta_is_named(tmp_path, text, message):
+    with pytest.raises(ElmoFastError, match=r"in\.fasta, " + message):
         fasta(tmp_path, text)
 
 
@@ -122,12 +122,12 @@ def test_fasta_bytes_and_keys_that_cannot_be(tmp_path):
         pytest.raises(ElmoFastError, match=r"line 2, .* 0xff"),
     ):
         survey(source)
-    for text, said in (
+    for text, message in (
         (">P1\nM\n>P1 again\nK\n", "records 1 and 2 have the same name, but names must differ; rename it"),
         (">a/b\nM\n", r"record 1: 'a/b' cannot be the name of a dataset .*; rename it, or choose another format"),
     ):
         (tmp_path / "in.fasta").write_text(text)
-        with opened_source(tmp_path / "in.fasta", "fasta") as source, pytest.raises(ElmoFastError, match=said):
+        with opened_source(tmp_path / "in.fasta", "fasta") as source, pytest.raises(ElmoFastError, match=message):
             survey(source, as_keys=True)
 
 

@@ -8,7 +8,7 @@ from tools import changed_tests
 
 
 @pytest.mark.parametrize(
-    ("file", "wanted"),
+    ("file", "expected"),
     [
         ("elmo_fast/ops/unique_rows/native.py", ["tests/ops/test_unique_rows.py"]),
         ("csrc/unique_rows.cpp", ["tests/ops/test_unique_rows.py"]),
@@ -22,8 +22,8 @@ from tools import changed_tests
         ("LICENSE", []),
     ],
 )
-def test_tests_of_a_file(file, wanted):
-    assert changed_tests.tests_of(file) == wanted
+def test_tests_of_a_file(file, expected):
+    assert changed_tests.tests_of(file) == expected
 
 
 def test_what_differs_from_the_branch_is_found(tmp_path, monkeypatch):

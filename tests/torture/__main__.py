@@ -21,23 +21,23 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of what is killed, when and how often")
     parser.add_argument("--kinds", nargs="*", choices=list(KINDS), default=list(KINDS), help="of work; default: all")
     parser.add_argument("--json", type=pathlib.Path, help="file for the figures")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     began = time.monotonic()
-    about = machine.describe(f"make torture N={given.kills} SEED={given.seed}")
+    about = machine.describe(f"make torture N={arguments.kills} SEED={arguments.seed}")
     with tempfile.TemporaryDirectory(prefix="torture-") as folder:
         tallies, failures = attack(
-            given.kills, given.seed, pathlib.Path(folder), given.kinds, lambda line: print(line, flush=True)
+            arguments.kills, arguments.seed, pathlib.Path(folder), arguments.kinds, lambda line: print(line, flush=True)
         )
     seconds = round(time.monotonic() - began)
     for each in tallies:
         print(f"{each.kind}: {each.kills} kills, {each.equal} of {each.runs} runs ended as undisturbed ones")
     print(f"{sum(each.kills for each in tallies)} kills in {seconds} s, {len(failures)} runs differ")
-    if given.json is not None:
+    if arguments.json is not None:
         rows = [dataclasses.asdict(each) for each in tallies]
-        found = {"seconds": seconds, "kinds": rows, "failures": failures}
-        given.json.write_text(
-            json.dumps({"case": "torture", **about, **found, "rows": []}, indent=1) + "\n", encoding="utf-8"
+        actual = {"seconds": seconds, "kinds": rows, "failures": failures}
+        arguments.json.write_text(
+            json.dumps({"case": "torture", **about, **actual, "rows": []}, indent=1) + "\n", encoding="utf-8"
         )
     return 1 if failures else 0
 

@@ -79,9 +79,9 @@ def ended(children: Sequence[int], log: pathlib.Path) -> bool:
 
 def _reaped(left: set[int]) -> list[int]:
     """The exit codes of those that have ended, which are taken out of `left`."""
-    found = [(child, *os.waitpid(child, os.WNOHANG)) for child in list(left)]
-    left -= {child for child, done, _ in found if done}
-    return [os.waitstatus_to_exitcode(status) for _, done, status in found if done]
+    actual = [(child, *os.waitpid(child, os.WNOHANG)) for child in list(left)]
+    left -= {child for child, done, _ in actual if done}
+    return [os.waitstatus_to_exitcode(status) for _, done, status in actual if done]
 
 
 def killed_after(children: Sequence[int], seconds: float, chance: random.Random) -> None:

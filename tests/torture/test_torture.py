@@ -25,10 +25,10 @@ def test_killed_runs_end_as_undisturbed_ones_and_the_figures_are_kept(tmp_path):
         capture_output=True, text=True, timeout=280, env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads((tmp_path / "torture.json").read_text())
-    assert sum(each["kills"] for each in found["kinds"]) == 4
-    assert all(each["equal"] == each["runs"] for each in found["kinds"])
-    assert found["failures"] == []
+    actual = json.loads((tmp_path / "torture.json").read_text())
+    assert sum(each["kills"] for each in actual["kinds"]) == 4
+    assert all(each["equal"] == each["runs"] for each in actual["kinds"])
+    assert actual["failures"] == []
     assert done.stdout.count("killed ") == 4
     assert "4 kills of" in table.render("torture", tmp_path)
 

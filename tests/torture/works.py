@@ -65,10 +65,10 @@ STEPS, INTERVAL, BEST = 120, 7, "/checkpoints/best"
 
 def digest(folder: pathlib.Path, name: str) -> str:
     """Of the weights' bytes; the file's header names tensors in an order of its own in every process."""
-    found = hashlib.sha256()
+    actual = hashlib.sha256()
     for key, tensor in sorted(load_file(folder / name / "model.safetensors").items()):
-        found.update(key.encode() + tensor.numpy().tobytes())
-    return found.hexdigest()
+        actual.update(key.encode() + tensor.numpy().tobytes())
+    return actual.hexdigest()
 
 
 class Training(Work):
@@ -96,10 +96,10 @@ class Training(Work):
 
     def rows(self, name: str) -> list[tuple[object, ...]]:
         """What the rows tell that does not depend on the clock."""
-        told = ("event", "step", "words", "loss", "loss_forward", "gradient_norm", "learning_rate", "perplexity")
+        message = ("event", "step", "words", "loss", "loss_forward", "gradient_norm", "learning_rate", "perplexity")
         lines = (self.folder / name / "metrics.jsonl").read_text().splitlines()
-        found = [tuple(row.get(key) for key in told) for row in map(json.loads, lines)]
-        return [row for row in found if row[0] in (None, "heldout")]
+        actual = [tuple(row.get(key) for key in message) for row in map(json.loads, lines)]
+        return [row for row in actual if row[0] in (None, "heldout")]
 
     def left(self, name: str) -> list[str]:
         return sorted(path.name for path in (self.folder / name / "checkpoints").iterdir())
@@ -168,11 +168,11 @@ class Joined(Training):
                 assert ended(self.start(again, count, last), self.log)
         compared = {"weights": digest(self.folder, name) == digest(self.folder, again)}
         alone = [row[3:6] for row in self.rows(UNDISTURBED) if row[0] is None]
-        ours = [row[3:6] for row in self.rows(name) if row[0] is None]
-        compared["losses"] = len(ours) == len(alone) and all(
+        actual = [row[3:6] for row in self.rows(name) if row[0] is None]
+        compared["losses"] = len(actual) == len(alone) and all(
             abs(x - y) <= 1e-4 * abs(y)
-            for mine, wanted in zip(ours, alone, strict=True)
-            for x, y in zip(mine, wanted, strict=True)
+            for mine, expected in zip(actual, alone, strict=True)
+            for x, y in zip(mine, expected, strict=True)
         )
         compared["checkpoints"] = self.left(name) == self.left(UNDISTURBED)
         return [what for what, same in compared.items() if not same]
@@ -281,9 +281,9 @@ class Task(Work):
         return rows, results["dev"], results["test"]
 
     def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
-        ours, wanted = (tagging.weights_of(self.config(each)) for each in (name, UNDISTURBED))
+        actual, expected = (tagging.weights_of(self.config(each)) for each in (name, UNDISTURBED))
         compared = {
-            "weights": ours.keys() == wanted.keys() and all(ours[key].equal(wanted[key]) for key in wanted),
+            "weights": actual.keys() == expected.keys() and all(actual[key].equal(expected[key]) for key in expected),
             "scores": self.told(name) == self.told(UNDISTURBED),
         }
         return [what for what, same in compared.items() if not same]

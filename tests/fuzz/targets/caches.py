@@ -47,8 +47,8 @@ def _task(rng):
     _hurt(rng, next((folder / "cache").glob("*.safetensors")))
     model = load_bilm(folder / "bilm")
     with may_refuse():
-        found, whole = (cached_layers(model, EXAMPLES, f / "cache").batch([0, 1, 2])[0] for f in (folder, task()))
-        if not torch.equal(found, whole):
+        actual, whole = (cached_layers(model, EXAMPLES, f / "cache").batch([0, 1, 2])[0] for f in (folder, task()))
+        if not torch.equal(actual, whole):
             raise Wrong("task cache: damaged and believed")
 
 
@@ -101,6 +101,6 @@ def _vectors(rng):
     shutil.copytree(vectors(), folder, copy_function=shutil.copy2)
     _hurt(rng, folder / "v.txt.cache.safetensors")
     with may_refuse():
-        found, whole = _load(folder), _load(vectors())
-        if found.words != whole.words or not np.array_equal(found.matrix, whole.matrix):
+        actual, whole = _load(folder), _load(vectors())
+        if actual.words != whole.words or not np.array_equal(actual.matrix, whole.matrix):
             raise Wrong("cache of a vector file: damaged and believed")

@@ -36,11 +36,11 @@ def case(rng: random.Random) -> None:
     path = rng.choice(sorted(at.iterdir()))
     path.write_bytes(damaged_json(rng, path.read_text()) if path.suffix == ".json" else damaged(rng, path.read_bytes()))
     with may_refuse():
-        found, whole = (_all(read_training_state(saved_steps(f)[-1][1])) for f in (folder, valid()))
-        if found[0] != whole[0]:
+        actual, whole = (_all(read_training_state(saved_steps(f)[-1][1])) for f in (folder, valid()))
+        if actual[0] != whole[0]:
             raise Wrong(f"checkpoint: {path.name} damaged and believed: another position")
-        for mine, wanted in zip(found[1:], whole[1:], strict=True):
-            if mine.keys() != wanted.keys() or not all(torch.equal(mine[name], wanted[name]) for name in wanted):
+        for mine, expected in zip(actual[1:], whole[1:], strict=True):
+            if mine.keys() != expected.keys() or not all(torch.equal(mine[name], expected[name]) for name in expected):
                 raise Wrong(f"checkpoint: {path.name} damaged and believed: other tensors")
 
 

@@ -118,12 +118,12 @@ def case(rng: random.Random) -> None:
                 status = stop.code
     finally:
         os.chdir(before)
-    said = [line for line in errors.getvalue().splitlines() if line.strip()]
+    message = [line for line in errors.getvalue().splitlines() if line.strip()]
     if status not in (0, 1, 2):
         raise Wrong(f"command_line {words[0]}: status {status}: {words}")
-    if status == 2 and not any(": error: " in line for line in said) and len(words) > 1:
-        raise Wrong(f"command_line {words[0]}: status 2 and no error: {words}: {said[-3:]}")
+    if status == 2 and not any(": error: " in line for line in message) and len(words) > 1:
+        raise Wrong(f"command_line {words[0]}: status 2 and no error: {words}: {message[-3:]}")
     if "Traceback" in errors.getvalue():
         raise Wrong(f"command_line {words[0]}: a traceback: {words}")
-    if status == 2 and said:  # a command by itself may print its help and nothing else
-        sentence(said[-1], most=10_000)
+    if status == 2 and message:  # a command by itself may print its help and nothing else
+        sentence(message[-1], most=10_000)

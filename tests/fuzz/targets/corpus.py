@@ -33,8 +33,8 @@ def case(rng: random.Random) -> None:
     else:
         path.write_bytes(damaged(rng, path.read_bytes()))
     with may_refuse():
-        found, whole = _all(open_corpus(folder)), _all(open_corpus(valid()))
-        if found != whole:
+        actual, whole = _all(open_corpus(folder)), _all(open_corpus(valid()))
+        if actual != whole:
             raise Wrong(f"corpus: {path.name.partition('-')[0]} damaged and believed")
 
 

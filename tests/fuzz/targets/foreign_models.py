@@ -47,9 +47,9 @@ def case(rng: random.Random) -> None:
 def _damaged_checkpoint(rng):
     path = place.damaged_copy(checkpoint(), rng)
     with may_refuse():
-        found, _ = load_checkpoint(path.parent)
-        wanted, _ = load_checkpoint(checkpoint())
-        if path.suffix != ".json" and any(not torch.equal(found[name], wanted[name]) for name in wanted):
+        actual, _ = load_checkpoint(path.parent)
+        expected, _ = load_checkpoint(checkpoint())
+        if path.suffix != ".json" and any(not torch.equal(actual[name], expected[name]) for name in expected):
             raise Wrong(f"foreign_models: {path.name} damaged and believed")
         read_adagrad_sums(path.with_name("model.ckpt-1.index"), read_options(path.with_name("options.json")))
 

@@ -36,8 +36,8 @@ def case(rng: random.Random) -> None:
     with may_refuse():
         state, options = load_checkpoint(folder)
         save_folder(folder / "own", state, options)
-        again, found = load_checkpoint(folder / "own")
-        if found != options or any(not torch.equal(again[name], tensor) for name, tensor in state.items()):
+        again, actual = load_checkpoint(folder / "own")
+        if actual != options or any(not torch.equal(again[name], tensor) for name, tensor in state.items()):
             raise Wrong("manylangs: what was read and written is read otherwise")
         if options.char_cnn is None or options.char_cnn.max_characters_per_token < _SLOTS:
             bilm = BiLM(options, state)

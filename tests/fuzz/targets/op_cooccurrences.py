@@ -23,11 +23,11 @@ def _count(rng):
     of_number = whole(rng, (rng.choice((50, 50, 10)),), words, low=-2, dtype=torch.int32)
     window = rng.choice((10, 1, 2, 20, 21, 255, 0, 256))
     options = {"symmetric": rng.random() < 0.5, "memory": rng.choice((1 << 20, 1 << 30))}
-    found = []
+    actual = []
     for extension in (_native.C, None):
         with may_refuse(), unittest.mock.patch.object(_native, "C", extension):
-            found.append(cooccurrences(parts, of_number, words, window=window, **options))
-    if len(found) == 1 or (found and not all(map(torch.equal, *found))):
+            actual.append(cooccurrences(parts, of_number, words, window=window, **options))
+    if len(actual) == 1 or (actual and not all(map(torch.equal, *actual))):
         raise Wrong("cooccurrences: C++ and torch differ, or one refuses alone")
 
 

@@ -64,9 +64,9 @@ def _runs(rng):
     if rng.random() < 0.2 and runs:
         first = first.clone()
         first[rng.randrange(runs)] = rng.choice((-1, 2**63 - 1, -(2**63), total))
-    upward, found = rng.randrange(runs + 1), []
+    upward, actual = rng.randrange(runs + 1), []
     for backend in ("native", "reference"):
         with may_refuse(IndexError):
-            found.append(gather_runs(parts, first, lengths, upward, backend=backend).tolist())
-    if len(found) == 1 or (found and found[0] != found[1]):
-        raise Wrong(f"gather_runs: {len(found)} backends of 2 served, or they differ")
+            actual.append(gather_runs(parts, first, lengths, upward, backend=backend).tolist())
+    if len(actual) == 1 or (actual and actual[0] != actual[1]):
+        raise Wrong(f"gather_runs: {len(actual)} backends of 2 served, or they differ")

@@ -15,14 +15,14 @@ def case(rng: random.Random) -> None:
     threads(rng)
     op = rng.choice((_uniform, _alias, _tree))
     call = op(rng)
-    found = []
+    actual = []
     for backend in ("native", "reference"):
         try:
-            found.append([t if isinstance(t, int) else t.tolist() for t in call(backend)])
+            actual.append([t if isinstance(t, int) else t.tolist() for t in call(backend)])
         except ElmoFastError as error:
             sentence(str(error))
-            found.append(None)
-    if repr(found[0]) != repr(found[1]):
+            actual.append(None)
+    if repr(actual[0]) != repr(actual[1]):
         raise Wrong(f"{op.__name__}: native and reference differ")
 
 

@@ -29,12 +29,12 @@ def case(rng: random.Random) -> None:
     ]
     data = b"".join(line + rng.choice((b"\n", b"\n", b"\r\n", b" \n", b"\t\r\n", b"\r\r\n")) for line in lines)
     data = damaged(rng, data) if rng.random() < 0.7 else data
-    found = []
+    actual = []
     for read in (_native.C.read_vector_text, read_in_python):
         matrix, places, fault = read(np.frombuffer(data, np.uint8), width)
-        found.append((fault, matrix.shape, matrix.view(np.int32).tolist(), places.tolist()) if fault[0] < 0 else fault)
-    if found[0] != found[1]:
-        raise Wrong(f"read_vector_text: C++ and Python differ: {str(found[0])[:200]} and {str(found[1])[:200]}")
+        actual.append((fault, matrix.shape, matrix.view(np.int32).tolist(), places.tolist()) if fault[0] < 0 else fault)
+    if actual[0] != actual[1]:
+        raise Wrong(f"read_vector_text: C++ and Python differ: {str(actual[0])[:200]} and {str(actual[1])[:200]}")
     try:
         words, matrix = read_vector_text(data, width)
     except ElmoFastError as error:

@@ -20,8 +20,8 @@ def case(rng: random.Random) -> None:
     path = place.damaged_copy(valid(), rng)
     with may_refuse():
         state, options = load_folder(path.parent)
-        whole, wanted = load_folder(valid())
-        if options != wanted:
+        whole, expected = load_folder(valid())
+        if options != expected:
             raise Wrong(f"{path.name} damaged and believed: other options")
         if state.keys() != whole.keys() or not all(torch.equal(state[name], whole[name]) for name in whole):
             raise Wrong(f"{path.name} damaged and believed: other weights")

@@ -20,9 +20,9 @@ def valid(folder):
 def case(rng: random.Random) -> None:
     path = place.damaged_copy(valid(), rng)
     with may_refuse():
-        found, whole = load_task(path.parent), load_task(valid())
-        state, wanted = found.model.state_dict(), whole.model.state_dict()
-        if found.labels.names != whole.labels.names:
+        actual, whole = load_task(path.parent), load_task(valid())
+        state, expected = actual.model.state_dict(), whole.model.state_dict()
+        if actual.labels.names != whole.labels.names:
             raise Wrong(f"saved_task: {path.name} damaged and believed: other labels")
-        if state.keys() != wanted.keys() or not all(torch.equal(state[name], wanted[name]) for name in wanted):
+        if state.keys() != expected.keys() or not all(torch.equal(state[name], expected[name]) for name in expected):
             raise Wrong(f"saved_task: {path.name} damaged and believed: other weights")

@@ -35,22 +35,22 @@ def case(rng: random.Random) -> None:
     path = place.fresh() / (FILES[format] + ".gz" * packed)
     path.write_bytes(data)
     with may_refuse():
-        found = load_vectors(
+        vectors = load_vectors(
             path, rng.choice(("auto", format)), limit=rng.choice((None, None, 3, 0, 10**9, 10**18)), cache=False
         )
-        if not np.isfinite(found.matrix).all() or found.matrix.dtype != np.float32:
+        if not np.isfinite(vectors.matrix).all() or vectors.matrix.dtype != np.float32:
             raise Wrong("vector_files: vectors that are not finite float32 were accepted")
         if data[8:9] == b"{":
             known = whole()
-            if not all(np.array_equal(found.vector(w), known.vector(w)) for w in found.words):
+            if not all(np.array_equal(vectors.vector(w), known.vector(w)) for w in vectors.words):
                 raise Wrong("vector_files: the own format damaged and believed")
-        _written(path, found)
+        _written(path, vectors)
 
 
-def _written(path, found):
+def _written(path, vectors):
     with may_refuse():
         other = path.with_name("again.safetensors")
-        save_vectors(found, other)
+        save_vectors(vectors, other)
         again = load_vectors(other)
-        if again.words != found.words or not np.array_equal(again.matrix, found.matrix):
+        if again.words != vectors.words or not np.array_equal(again.matrix, vectors.matrix):
             raise Wrong("vector_files: what was written is read otherwise")

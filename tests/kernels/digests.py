@@ -36,7 +36,7 @@ def digests(launch, capabilities):
     """{capability: 16 hex digits of all that decides a row of the golden table, the code that measures it included}.
 
     The TTIR is made once for those before Hopper and once for the others: no kernel asks more of the GPU that it is
-    compiled for (test_given.py).
+    compiled for (test_digests.py).
     """
     codes = {}
     for capability in capabilities:
@@ -70,6 +70,6 @@ def digest(launch, capability, code):
     target, options = target_and_options(launch, capability)
     backend = make_backend(target)
     environment = sorted(get_cache_invalidating_env_vars().items())
-    given = (code, backend.parse_options(options).hash(), target, environment, __version__, backend.hash())
-    given += (MEASURED_BY,)
-    return hashlib.sha256(repr(given).encode()).hexdigest()[:16]
+    parts = (code, backend.parse_options(options).hash(), target, environment, __version__, backend.hash())
+    parts += (MEASURED_BY,)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

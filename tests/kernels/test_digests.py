@@ -44,7 +44,7 @@ REMARKS = {
 
 DIGESTS = """
 import importlib.util, json, sys, torch
-from tests.kernels.given import digests
+from tests.kernels.digests import digests
 from tests.kernels.launch import Launch
 found = {}
 for number, (name, asked) in enumerate(json.load(sys.stdin).items()):
@@ -67,21 +67,21 @@ print(json.dumps(measure(["unique_rows"], json.load(sys.stdin))))
 """
 
 
-def run(program, given, *words):
+def run(program, arguments, *words):
     """What a program prints as JSON: in a process of its own, whose kernels compile."""
     pytest.importorskip("triton", reason="Triton is not installed")
     command = [sys.executable, "-c", program, *words]
     compiling = {**os.environ, "TRITON_INTERPRET": "0"}
-    done = subprocess.run(command, cwd=ROOT, env=compiling, input=json.dumps(given), capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, env=compiling, input=json.dumps(arguments), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_a_digest_changes_with_the_kernel_and_with_nothing_else(tmp_path):
     asked = {"usual": {}} | CHANGES | REMARKS
-    found = run(DIGESTS, {name: USUAL | change for name, change in asked.items()}, str(tmp_path))
-    assert len({found[name] for name in ("usual", *CHANGES)}) == 1 + len(CHANGES)
-    assert {found[name] for name in REMARKS} == {found["usual"]}
+    actual = run(DIGESTS, {name: USUAL | change for name, change in asked.items()}, str(tmp_path))
+    assert len({actual[name] for name in ("usual", *CHANGES)}) == 1 + len(CHANGES)
+    assert {actual[name] for name in REMARKS} == {actual["usual"]}
 
 
 def test_kernels_ask_of_the_gpu_that_they_are_compiled_for_whether_it_is_hopper_or_later():
@@ -96,7 +96,7 @@ def test_a_stale_row_is_compiled_and_not_believed():
     kept = json.loads((ROOT / "tests/kernels/unique_rows.json").read_text(encoding="utf-8"))
     name = next(iter(kept))
     true, kept[name]["sm_90"] = kept[name]["sm_90"], {"given": "of another kernel", "registers": -1}
-    found, again = run(STALE, {"unique_rows": kept})
+    actual, again = run(STALE, {"unique_rows": kept})
     assert f"unique_rows: {name}, sm_90" in again
-    assert found["unique_rows"][name]["sm_90"].keys() == true.keys()
-    assert found["unique_rows"][name]["sm_90"]["registers"] > 0
+    assert actual["unique_rows"][name]["sm_90"].keys() == true.keys()
+    assert actual["unique_rows"][name]["sm_90"]["registers"] > 0
