@@ -146,8 +146,6 @@ def test_projected_lstm_of_rows_without_steps_passes_no_gradient(projected, prec
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize(("shape", "mixes"), [((4,), 0), ((3, 4), 0), ((3, 0), 2), ((0, 3, 4), 2)], ids=str)
 def test_scalar_mix_without_mixes_or_elements(shape, mixes, layer_norm, backend):
-    if backend == "triton" and mixes == 0:
-        pytest.skip("there is always a mix on a GPU")
     tensors = first, second, scalars, gammas = [
         tensor(*s).requires_grad_() for s in (shape, shape, (mixes, 2), (mixes,))
     ]
@@ -163,8 +161,6 @@ def test_scalar_mix_without_mixes_or_elements(shape, mixes, layer_norm, backend)
 def test_output_layers_without_rows_or_dimensions(op, rows, size, precision, backend):
     """Without dimensions a loss is that of the biases alone, and their gradient is there."""
     needs("full_softmax", backend, precision)
-    if backend == "triton" and size == 0:
-        pytest.skip("there is always a dimension on a GPU")
     words = 8 if op == "hierarchical" else 7
     tensors = [tensor(*s).requires_grad_() for s in ((rows, size), (7, size), (7,))]
     targets, options = torch.randint(words, (rows,)), {"precision": precision, "backend": backend}

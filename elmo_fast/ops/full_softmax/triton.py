@@ -40,7 +40,7 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
     (count, width), size, device, dtype = a.hidden.shape, len(a.weight), a.hidden.device, operand_dtype(a.precision)
     _softmax_triton.check_sizes("full_softmax", size, 0)
     tile = _softmax_triton.tiles(count, size, width, dtype, device)
-    step = _whole_tiles(a.chunk_bytes // (width * dtype.itemsize), tile.columns, size)
+    step = _whole_tiles(a.chunk_bytes // max(1, width * dtype.itemsize), tile.columns, size)
     per_row = width * dtype.itemsize + 32 + 8 * cdiv(step, tile.columns)
     with explained("full_softmax", "rows", count * per_row + step * width * dtype.itemsize, per_row, count, device):
         operands = torch.empty(count, width, dtype=dtype, device=device)

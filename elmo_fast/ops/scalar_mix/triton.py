@@ -315,7 +315,8 @@ def backward(a: Any) -> tuple[list[Tensor], Tensor]:
     a = _contiguous(a)._replace(grad=a.grad.contiguous())
     number, mixes = len(a.layers), a.factors.shape[0]
     fused = a.need_layers and a.need_factors and not a.layer_norm
-    d_layers = [torch.empty_like(layer) for layer in a.layers] if a.need_layers else []
+    new = torch.empty_like if mixes else torch.zeros_like  # without mixes no kernel writes them
+    d_layers = [new(layer) for layer in a.layers] if a.need_layers else []
     sums = None
     if a.need_factors or a.layer_norm:
         programs = min(_triton.cdiv(a.layers[0].numel(), (4 * LANES)), PROGRAMS)
