@@ -31,15 +31,15 @@ def assembled(ptx, capability):
     return done.stdout + done.stderr
 
 
-def facts(program, capability):
+def facts(made, capability):
     """Which tensor-core instruction is used, registers, bytes spilled and of shared memory of what Triton made, and how
     many of its sums and products the assembler may contract."""
-    report = assembled(program.asm["ptx"], capability)
-    used = [name for name in TENSOR_CORES if name in program.asm["ptx"]]
+    report = assembled(made.asm["ptx"], capability)
+    used = [name for name in TENSOR_CORES if name in made.asm["ptx"]]
     return {
         "tensor_cores": used[0] if used else None,
         "registers": int(re.search(r"Used (\d+) registers", report)[1]),
         "spilled": int(re.search(r"(\d+) bytes spill stores", report)[1]),
-        "shared": program.metadata.shared,
-        "contractible": len(CONTRACTIBLE.findall(program.asm["ptx"])),
+        "shared": made.metadata.shared,
+        "contractible": len(CONTRACTIBLE.findall(made.asm["ptx"])),
     }

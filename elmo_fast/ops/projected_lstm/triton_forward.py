@@ -662,5 +662,8 @@ def forward(a: Any) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor | None
             slots.select(1, 0).zero_()
         else:
             slots.select(1, 0).copy_(sorted_rows(state, order))
+    if a.save and a.h0 is not None and a.lengths is not None:
+        # In W_hh's gradient a row without steps is multiplied by 0, and 0 times infinity is NaN.
+        steps.hidden.select(1, 0).masked_fill_((falling == 0)[:, None], 0)
     scan(layer, steps, [weight_hh, bias, *rest], masks, falling, a.save)
     return finish(layer, steps, a, order, falling, masks), steps, order, falling
