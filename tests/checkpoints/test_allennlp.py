@@ -36,23 +36,27 @@ def embedder(options_file, **settings):
     return {"type": "elmo_token_embedder", "options_file": options_file, "weight_file": "weights.hdf5", **settings}
 
 
-def packed(folder, embedders, tensors, options_file=None, of=("elmo",)):
-    """model.tar.gz of a tagger as AllenNLP archives it; options_file: copied into it under the keys of these ELMos."""
-    made = folder / "serialized"
-    (made / "vocabulary").mkdir(parents=True, exist_ok=True)
-    (made / "vocabulary" / "tags.txt").write_text("B\n")
+def serialized(folder, embedders, tensors, options_file=None, of=("elmo",)):
+    """Folder of a tagger as AllenNLP writes it; options_file: copied into it under the keys of these ELMos."""
+    written = folder / "serialized"
+    (written / "vocabulary").mkdir(parents=True, exist_ok=True)
+    (written / "vocabulary" / "tags.txt").write_text("B\n")
     model = {"type": "simple_tagger", "text_field_embedder": {"token_embedders": embedders}}
-    (made / "config.json").write_text(json.dumps({"model": model, "trainer": {"optimizer": "adam"}}))
-    torch.save(
-        {"encoder.weight": torch.ones(2, 2), "scalar_mix_0.gamma": torch.zeros(1), **tensors}, made / "weights.th"
-    )
+    (written / "config.json").write_text(json.dumps({"model": model, "trainer": {"optimizer": "adam"}}))
+    others = {"encoder.weight": torch.ones(2, 2), "scalar_mix_0.gamma": torch.zeros(1)}
+    torch.save(others | tensors, written / "weights.th")
     if options_file is not None:
-        (made / "fta").mkdir()
+        (written / "fta").mkdir()
         keys = [f"{KEY.removesuffix('elmo')}{name}.options_file" for name in of]
         for key in keys:
-            shutil.copy(options_file, made / "fta" / key)
-        (made / "files_to_archive.json").write_text(json.dumps(dict.fromkeys(keys, "elmo/options.json")))
-    return pathlib.Path(shutil.make_archive(folder / "model", "gztar", made))
+            shutil.copy(options_file, written / "fta" / key)
+        (written / "files_to_archive.json").write_text(json.dumps(dict.fromkeys(keys, "elmo/options.json")))
+    return written
+
+
+def packed(folder, *contents, **more):
+    """model.tar.gz of `serialized`."""
+    return pathlib.Path(shutil.make_archive(folder / "model", "gztar", serialized(folder, *contents, **more)))
 
 
 @pytest.fixture(scope="module")
@@ -100,14 +104,14 @@ def test_the_bilm_and_the_mixes_are_taken_out(pair, state, tmp_path):
 
 def test_published_options_are_known_by_their_name_and_compared_with_the_weights(tmp_path):
     """relu, clips of 3, skip connections, 50 characters, filters of 1 to 7."""
-    files = make_weights(tmp_path / "pair", filters=ORIGINAL_FILTERS, char_dim=16)
+    files = make_weights(tmp_path / "pair", filters=ORIGINAL_FILTERS, char_dim=16, n_highway=1)
     options = read_options(files[0])
     state = read_bilm_hdf5(files[1], options)
-    name = "elmo_2x24_8_2048cnn_2xhighway_options.json"
-    read, actual = load_checkpoint(packed(tmp_path, {"elmo": embedder(ADDRESS + name)}, in_task(state, PREFIX)))
+    name = "elmo_2x24_8_2048cnn_1xhighway_options.json"
+    read, actual = load_checkpoint(serialized(tmp_path, {"elmo": embedder(ADDRESS + name)}, in_task(state, PREFIX)))
     assert (actual.lstm, actual.char_cnn) == (options.lstm, options.char_cnn)
     assert all(torch.equal(read[key], state[key]) for key in state)
-    path = packed(tmp_path, {"elmo": embedder(ADDRESS + name.replace("_8_", "_16_"))}, in_task(state, PREFIX))
+    path = serialized(tmp_path, {"elmo": embedder(ADDRESS + name.replace("_8_", "_16_"))}, in_task(state, PREFIX))
     with pytest.raises(
         CheckpointError, match=r"weights\.th: .*input_linearity\.weight: wanted shape \[96, 16\], found \[96, 8\]"
     ):
