@@ -47,9 +47,10 @@ def sides(tmp_path_factory, text, quick, request):
         notes["AllenNLP"] = worker.ask(do="about")["version"]
     for precision in PRECISIONS:
         words = ["elmo_fast", json.dumps({**options, "keywords": {"precision": precision, "cache_size": 0}})]
-        worker = workers[f"elmo_fast, {precision}"] = Worker(sys.executable, words, PYTHONPATH=str(ROOT))
-        notes[f"backends, {precision}"] = worker.ask(do="about")["backends"]
-    compared = workers, min(COMPARED, len(text.sentences) // 32), folder / "activations.bin"
+        workers[f"elmo_fast, {precision}"] = Worker(sys.executable, words, PYTHONPATH=str(ROOT))
+    for precision in PRECISIONS:
+        notes[f"backends, {precision}"] = workers[f"elmo_fast, {precision}"].ask(do="about")["backends"]
+    compared = workers, 1 if quick else min(COMPARED, len(text.sentences) // 32), folder / "activations.bin"
     errors, carried = differences(*compared, reset=True), differences(*compared, reset=False)
     notes[CARRIED] = {name.removeprefix("elmo_fast, "): f"{error:.1e}" for name, error in carried.items() if error}
     yield workers, errors, notes

@@ -29,7 +29,7 @@ def model(text, quick, tmp_path_factory):
     config = load_preset("tiny")
     prepare(str(folder / "train.txt"), folder / "corpus", min_count=config.data.min_count)
     config.data.train_prefix = str(folder / "corpus")
-    config.run.save_dir, config.run.max_seconds = str(folder / "model"), 3 if quick else 60 * MINUTES
+    config.run.save_dir, config.run.max_seconds = str(folder / "model"), 1 if quick else 60 * MINUTES
     config.optimizer.n_epochs = 1000
     if quick:
         config.optimizer.n_negative_samples_batch = 64
