@@ -218,7 +218,7 @@ def summary(folder: pathlib.Path = RESULTS) -> str:
     return "\n".join([*markdown("lrlrrl", *rows), "", *(f"{n}. {each}" for n, each in enumerate(machines, 1))])
 
 
-WIDTHS = {"small": 128, "original": 1024}  # 2D of the models of benchmarks/inputs.py
+MODELS = {"small": (256, 128), "original": (4096, 1024)}  # cells and 2D of the models of benchmarks/inputs.py
 
 
 def costs(contents: list[Content]) -> str:
@@ -228,11 +228,11 @@ def costs(contents: list[Content]) -> str:
         ["model", "tokens/s, one core", "100 M tokens, hours", "memory", "disk, `average`, f16", "disk, `all`, f32"]
     ]
     of = {each["variant"]: each["median"] for each in reversed(content["rows"]) if each["threads"] == 1}
-    for model, width in WIDTHS.items():
+    for model, (cells, width) in MODELS.items():
         speed, memory = of[f"embed, {model}"], of.get(f"resident memory, {model}")
         disk = [f"{number(1e8 * width * size / 1e9)} GB" for size in (2, 3 * 4)]
         used = "not measured" if memory is None else f"{number(memory)} MiB"
-        rows.append([f"`{model}`, {width} numbers", number(speed), number(1e8 / speed / 3600), used, *disk])
+        rows.append([f"2 x {cells} cells, {width} numbers", number(speed), number(1e8 / speed / 3600), used, *disk])
     return "\n".join([*markdown("lrrrrr", *rows), "", f"Measured on {provenance(content)}."])
 
 

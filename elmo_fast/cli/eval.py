@@ -1,7 +1,6 @@
 """`elmo-fast eval`: perplexity of held-out text under a pretrained model."""
 
 import contextlib
-from collections.abc import Sequence
 from typing import Any
 
 from elmo_fast.cli import _common
@@ -14,6 +13,7 @@ MOST = 1 << 24
 # Of the table of sentences; and the largest argument of exp without overflow.
 COLUMNS = ("line", "words", "nats_forward", "nats_backward", "perplexity_forward", "perplexity_backward", "perplexity")
 MOST_NATS = 700.0
+ROWS_AT_ONCE = 1 << 14
 
 
 def eval_options(parser: Parser) -> None:
@@ -124,24 +124,21 @@ def _write_table(path: str, text: str, corpus: Any, losses: Any) -> None:
     import numpy as np
 
     _, positions = corpus.places(np.arange(corpus.sentences))
-    means = np.stack([*losses, losses.mean(0)]) / positions
-    perplexities = np.exp(np.minimum(means, MOST_NATS)).T.tolist()
-    rows = zip(
-        _lines_of(text, positions - 1, corpus.tokenizer),
-        (positions - 1).tolist(),
-        losses.T.tolist(),
-        perplexities,
-        strict=True,
-    )
+    lines, words = _lines_of(text, positions - 1, corpus.tokenizer), positions - 1
     with writing(path) as file:
         file.write(("\t".join(COLUMNS) + "\n").encode())
-        for line, words, nats, perplexity in rows:
-            numbers = "\t".join(f"{number:.8g}" for number in (*nats, *perplexity))
-            file.write(f"{line}\t{words}\t{numbers}\n".encode())
+        for first in range(0, len(words), ROWS_AT_ONCE):
+            part = slice(first, first + ROWS_AT_ONCE)
+            means = np.stack([*losses[:, part], losses[:, part].mean(0)]) / positions[part]
+            numbers = np.concatenate([losses[:, part], np.exp(np.minimum(means, MOST_NATS))]).T.tolist()
+            for line, count, row in zip(lines[part].tolist(), words[part].tolist(), numbers, strict=True):
+                losses_and_perplexities = "\t".join(f"{number:.8g}" for number in row)
+                file.write(f"{line}\t{count}\t{losses_and_perplexities}\n".encode())
+    _common.logger().info("%s: %d lines with their perplexities", path, len(words))
 
 
-def _lines_of(text: str, words: Any, tokenizer: str | None) -> Sequence[int]:
-    """Return the line of each sentence, counted from 1 through all files; in a prepared corpus its number.
+def _lines_of(text: str, words: Any, tokenizer: str | None) -> Any:
+    """Return the line of each sentence, an array, counted from 1 through all files; in a prepared corpus its number.
 
     words: of each sentence, to detect a changed text. Raises ElmoFastError if it has changed.
     """
@@ -151,10 +148,10 @@ def _lines_of(text: str, words: Any, tokenizer: str | None) -> Sequence[int]:
     from elmo_fast.text import files_matching, read_sentences
 
     if is_prepared(text):
-        return range(1, len(words) + 1)
+        return np.arange(1, len(words) + 1)
     sentences: Any = (tokens for file in files_matching(text) for _, tokens in read_sentences(file, tokenizer))
     counts = np.fromiter(map(len, sentences), np.int64)
     lines = np.flatnonzero(counts)
     if not np.array_equal(counts[lines], words):
         raise ElmoFastError(f"--test_prefix {text} changed while being read; run the command again")
-    return (lines + 1).tolist()
+    return lines + 1

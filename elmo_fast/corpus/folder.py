@@ -255,7 +255,7 @@ def open_corpus(folder: Path, tokenizer: str | None = None) -> Corpus:
     if tokenizer is not None and tokenizer != actual:
         raise ElmoFastError(
             f"{folder} was prepared with the tokenizer {actual}, not {tokenizer}; give tokenizer={actual}, or prepare "
-            "the text again"
+            "the text again in another folder (for a run: another save_dir)"
         )
     return corpus
 

@@ -288,18 +288,20 @@ def dry_run(
         folders = pathlib.Path(data.train_prefix), pathlib.Path(config.run.save_dir) / CORPUS_FOLDER
         corpus, prepared = None, next(filter(is_prepared, folders), None)
         if prepared is not None:
-            corpus = open_corpus(prepared)
+            corpus = open_corpus(prepared, data.tokenizer)
         elif (text := sum(map(os.path.getsize, files_matching(data.train_prefix)))) <= MOST_DRY_RUN_BYTES:
             temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-fast-"))
             corpus = open_training_corpus(data, vocabulary, pathlib.Path(temporary), report)
         else:
-            report(
-                f"plan   {data.train_prefix} has {size(text)}, more than a dry run reads: run elmo-fast prepare, and "
-                "give its folder as train_prefix"
+            too_long = (
+                f"{data.train_prefix} has {size(text)}, more than a dry run reads: run elmo-fast prepare, and give its "
+                "folder as train_prefix"
             )
+            if vocabulary is None:
+                raise ElmoFastError(too_long)
+            report(f"plan   {too_long}")
         vocabulary = vocabulary if corpus is None else corpus.vocabulary
-        if vocabulary is None:
-            return
+        assert vocabulary is not None
         config = with_fitting_loss(config, len(vocabulary), report)
         lines = describe_model(config, len(vocabulary), processes, device)
         for line in lines + describe_disk(config, len(vocabulary)):

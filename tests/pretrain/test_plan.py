@@ -14,6 +14,7 @@ import torch
 from elmo_fast import threads
 from elmo_fast.checkpoints import LOSSES, saved_steps
 from elmo_fast.corpus import prepare
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.ops import _dispatch, _native
 from elmo_fast.pretrain.plan import describe_backends, describe_disk, describe_model, planned_steps
@@ -129,10 +130,13 @@ def test_a_dry_run_measures_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch
 
 def test_a_dry_run_of_long_text_asks_to_prepare_it(tmp_path, monkeypatch):
     monkeypatch.setattr("elmo_fast.pretrain.run.MOST_DRY_RUN_BYTES", 10)
-    config, lines = toy_config(tmp_path), []
-    dry_run(config, report=lines.append)
-    assert "more than a dry run reads: run elmo-fast prepare" in lines[0]
-    assert len(lines) == 1 or config.data.vocab_file  # a vocabulary alone tells the size of the model
+    with pytest.raises(ElmoFastError, match="more than a dry run reads: run elmo-fast prepare"):
+        dry_run(toy_config(tmp_path), report=quiet)
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")  # it tells the size of the model
+    lines = []
+    dry_run(toy_config(tmp_path, vocab_file=str(tmp_path / "vocab.txt")), report=lines.append)
+    assert "more than a dry run reads" in lines[0]
+    assert len(lines) > 1
 
 
 def test_the_disk_announced_is_the_disk_used(tmp_path, monkeypatch):

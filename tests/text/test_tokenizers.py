@@ -37,8 +37,8 @@ Do n't go to the U.S. ( now )
 <ADDRESS> , <ADDRESS> <ADDRESS> . <ADDRESS> <ADDRESS>
 C:\\Windows\\x.dll, /var/log/syslog. ~/x ../y a/b/c and/or
 <PATH> , <PATH> . <PATH> <PATH> <PATH> and / or
-0xdeadBEEF id=550e8400-e29b-41d4-a716-446655440000 a3f9c2d1 facade
-<HEX> id = <HEX> <HEX> facade
+0xdeadBEEF id=550e8400-e29b-41d4-a716-446655440000 a3f9c2d1 facade users:fbbeceef
+<HEX> id = <HEX> <HEX> facade users : <HEX>
 <NUM> <unk> std::vector 1.2.3
 <NUM> <unk> std : : vector <NUM>
 """,
