@@ -118,9 +118,9 @@ def unhindered_threads(own: int) -> tuple[int, str]:
     busy = busy_processors()
     if busy is None:
         return own, "torch's choice"
-    free = len(processors()) - math.ceil(busy - UNNOTICED)
-    others = f"other programs use {busy:.1f}" if busy >= 0.05 else "no other program uses one"
-    reason = f"{others} of {len(processors())} CPUs"
+    count = len(processors())
+    free = count - math.ceil(busy - UNNOTICED)
+    reason = f"other programs use {busy:.1f} of {count} CPUs" if busy >= 0.05 else f"all {count} CPUs are free"
     return max(1, min(own, free)), reason
 
 

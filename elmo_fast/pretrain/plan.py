@@ -56,8 +56,8 @@ def with_fitting_loss(config: PretrainConfig, vocabulary_size: int, report: Call
     if optimizer.loss != "sampled_softmax" or optimizer.n_negative_samples_batch <= vocabulary_size:
         return config
     report(
-        f"loss   full_softmax: the vocabulary has {vocabulary_size:,} words, and n_negative_samples_batch "
-        f"{optimizer.n_negative_samples_batch:,} distinct ones cannot be sampled from it"
+        f"loss   full_softmax: the vocabulary has {vocabulary_size:,} words, fewer than the "
+        f"{optimizer.n_negative_samples_batch:,} distinct ones that n_negative_samples_batch samples"
     )
     return dataclasses.replace(config, optimizer=dataclasses.replace(optimizer, loss="full_softmax"))
 

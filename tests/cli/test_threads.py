@@ -51,8 +51,8 @@ def test_the_bound_grows_with_the_machine_and_holds_in_python(machine):
 )
 def test_a_thread_for_each_processor_that_others_leave_free(machine, there, own, busy, count):
     machine(there, busy)
-    others = f"other programs use {busy:.1f}" if busy else "no other program uses one"
-    assert threads.unhindered_threads(own) == (count, f"{others} of {there} CPUs")
+    reason = f"other programs use {busy:.1f} of {there} CPUs" if busy else f"all {there} CPUs are free"
+    assert threads.unhindered_threads(own) == (count, reason)
 
 
 def test_what_the_user_chose_or_nobody_knows_is_left(machine, monkeypatch):
