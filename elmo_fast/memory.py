@@ -3,15 +3,19 @@
 Needs no torch.
 """
 
+import ctypes
 import errno
 import functools
 import os
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from elmo_fast.errors import ShortageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 try:
     import resource
@@ -176,3 +180,12 @@ def _size(path: str | os.PathLike[str]) -> int:
     place = pathlib.Path(path)
     files = place.rglob("*") if place.is_dir() else [place]
     return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def bytes_of(tensor: "Tensor") -> memoryview:
+    """Return the memory of a contiguous tensor on the CPU, to be read while the tensor is alive.
+
+    Unlike `.numpy()`, it does not mark the storage as shared for good: torch can still resize it, as FSDP does, and a
+    frozen weight is still trusted not to be written by others.
+    """
+    return memoryview((ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())).cast("B")

@@ -152,7 +152,7 @@ def nearest_tokens(
         made_from: _MadeFrom = {
             "corpus": sha256_of(corpus),
             "model": model_digest(bilm),
-            "precision": bilm._elmo_lstm.precision,
+            "precision": bilm.arithmetic,
             "layers": names,
         }
         results = _search_cache(cache, made_from, list(lengths.values()), embedded, queries, topn)

@@ -101,11 +101,12 @@ uint64_t sampled_digest_of(const Tensor& tensor) {
 
 // What is known of a weight when its copy is made.
 struct State {
-  int64_t storage, version;
+  int64_t stamp, version;
   uint64_t sample, digest;
 };
 struct Entry {
   State state;
+  int64_t storage;    // its number, under which Python reports its death
   const void* begin;  // of the storage, which may move while it lives
   std::shared_ptr<const Packed> packed;
 };
@@ -162,7 +163,7 @@ std::shared_ptr<const Packed> packed_of(
   const Key key{weight.const_data_ptr(), weight.sizes().vec(), weight.strides().vec(), layout, operand};
   Entry entry = cached(key);
   State now{stamp, stamp == kUnstamped ? kNoVersion : version_of(weight), sampled_digest_of(weight), 0};
-  if (entry.packed && stamp != kUnstamped && entry.state.storage == stamp && entry.state.version == now.version &&
+  if (entry.packed && stamp != kUnstamped && entry.state.stamp == stamp && entry.state.version == now.version &&
       entry.state.sample == now.sample)
     return entry.packed;
   now.digest = full_digest_of(weight);
@@ -170,17 +171,17 @@ std::shared_ptr<const Packed> packed_of(
   if (same && stamp == kUnstamped) return entry.packed;
   const auto packed = same ? entry.packed : std::make_shared<const Packed>(make());
   if (!same && full_digest_of(weight) != now.digest) return packed;  // another thread writes to it
-  now.storage = call<int64_t>("elmo_fast_python::watch_storage", "", weight);  // which Python forgets with forget_packed when it dies
+  const auto storage = call<int64_t>("elmo_fast_python::watch_storage", "", weight);  // which Python forgets with forget_packed when it dies
   const void* begin = begin_of(weight);
-  drop([&](const Entry& each) { return each.state.storage == now.storage && each.begin != begin; });
-  keep(key, {now, begin, packed});
+  drop([&](const Entry& each) { return each.storage == storage && each.begin != begin; });
+  keep(key, {now, storage, begin, packed});
   return packed;
 }
 
 void hear_of_deaths() { hears_of_deaths = true; }
 
 void forget_packed(int64_t storage) {
-  drop([&](const Entry& each) { return each.state.storage == storage; });
+  drop([&](const Entry& each) { return each.storage == storage; });
 }
 
 int64_t packed_count() {

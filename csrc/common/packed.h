@@ -12,8 +12,8 @@ namespace elmo_fast {
 // A 64-bit digest of bytes: equal for equal ones, and for others different except once in 2^64.
 uint64_t digest_of(const void* data, int64_t bytes);
 
-// How the weights of one call may be cached. A stamp is the number that Python gave to a weight's storage (elmo_fast/ops/_weights.py) if
-// nothing but operations that move the version counter may write to it; kUnstamped is the stamp of all others.
+// How the weights of one call may be cached. A stamp is a number that Python gave to a weight's storage (elmo_fast/ops/_weights.py), no other
+// one ever has it, and only operations that move the version counter have written to it since; kUnstamped is the stamp of all others.
 constexpr int64_t kUnstamped = 0;
 struct Caching {
   std::vector<int64_t> stamps;  // of the weights in the order of the op's arguments; empty: none has one

@@ -5,11 +5,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from ..errors import CheckpointError, read_failures_named, refuse, write_failures_named
 from ..files import hdf5_replacing
-from ..memory import reader
+from ..memory import bytes_of, reader
 from .bilm_layout import bilm_shapes, packed, root, unpacked, with_zero_row, without_zero_row
 from .options import ElmoOptions
 from .state import (
@@ -168,5 +169,7 @@ def _tensors(
 def _write(path: PathLike, arrays: Mapping[str, Tensor]) -> None:
     with write_failures_named(path), hdf5_replacing(path) as (file, written):
         for name, array in arrays.items():
-            file.create_dataset(name, data=array.detach().cpu().numpy())
+            values = array.detach().cpu().contiguous()
+            dtype = str(values.dtype).removeprefix("torch.")
+            file.create_dataset(name, data=np.frombuffer(bytes_of(values), dtype).reshape(values.shape))
             written.check()

@@ -1,24 +1,41 @@
 """A biLM's whole forward pass without gradients, replayed from a CUDA graph.
 
-A graph serves a rounded number of sentences and words: surplus ones are empty, and cost almost nothing.
+A graph serves a rounded number of sentences and words: surplus ones are empty.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
-from elmo_fast.modules.elmo_lstm import ElmoLstm
+from elmo_fast.modules.elmo_lstm import ElmoLstm, LayerStates
 from elmo_fast.ops import _graphs, _triton, _weights, backend_for
 
-Captured = tuple[Tensor, Tensor, Tensor, Tensor]
-SENTENCES, WORDS = 64, 8  # numbers are rounded up to powers of two up to these, then to their multiples
-CAPTURED = 16
+Captured = tuple[Tensor, Tensor, LayerStates]
+ROWS, WORDS = 64, 8  # numbers are rounded up to powers of two up to these, then to their multiples
+LONG = 64  # from here on, words are rounded up to a quarter of a power of two
+CAPTURED = 64  # their inputs and results share one memory
 
 
-def rounded_up(n: int, step: int) -> int:
-    """Round n up to a power of two or, above `step`, to a multiple of it."""
-    return 1 << max(0, n - 1).bit_length() if n <= step else -(-n // step) * step
+def padded_rows(rows: int) -> int:
+    """Return the sentences of the graph that serves so many."""
+    return _power_of_two(rows) if rows <= ROWS else -(-rows // ROWS) * ROWS
+
+
+def padded_words(words: int) -> int:
+    """Return the words of a sentence of the graph that serves so many.
+
+    A batch cut by this number has few sizes: about a dozen for a corpus.
+    """
+    if words <= WORDS:
+        return _power_of_two(words)
+    step = WORDS if words <= LONG else _power_of_two(words) // 8
+    return -(-words // step) * step
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
 
 
 class GraphReplay:
@@ -31,54 +48,73 @@ class GraphReplay:
         return GraphReplay, ()
 
     def serves(self, model: nn.Module, lstm: ElmoLstm, inputs: Tensor) -> bool:
-        """Return whether this call can be replayed: if asked for, on a GPU, without gradients and without dropout."""
-        dropout = model.training and any(layer.recurrent_dropout_probability > 0 for layer in lstm.forward_layers)
-        needs_gradients = torch.is_grad_enabled() and any(p.requires_grad for p in model.parameters())
+        """Return whether this call can be replayed.
+
+        That is: if asked for, on a GPU, without gradients and dropout, with weights that are not computed by hooks or
+        parametrizations, which may read anything.
+        """
+        if not (model.cuda_graphs and _graphs.enabled(inputs.device) and inputs.numel() > 0):
+            return False
+        if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in model.parameters()):
+            return False
+        if any(module._forward_pre_hooks or is_parametrized(module) for module in model.modules() if module != model):
+            return False
         return (
-            bool(model.cuda_graphs)
-            and _graphs.enabled(inputs.device)
-            and not (dropout or needs_gradients)
+            not (model.training and any(layer.recurrent_dropout_probability > 0 for layer in lstm.forward_layers))
             and backend_for("projected_lstm", lstm.backend) in ("auto", "triton")
             and _triton.unsupported(inputs.device, torch.float32, lstm.precision) is None
-            and inputs.numel() > 0
         )
 
     def run(
-        self, model: nn.Module, lstm: ElmoLstm, whole: Callable[..., Captured], inputs: Tensor, carry: bool
+        self,
+        model: nn.Module,
+        lstm: ElmoLstm,
+        whole: Callable[[Tensor, LayerStates | None, Tensor | None], Captured],
+        inputs: Tensor,
+        carry: bool,
+        settings: Hashable,
     ) -> tuple[Tensor, Tensor] | None:
         """Return (activations [L+1, B, T+2, 2D], mask [B, T+2]) of ids [B, T, C]; None if no graph serves the call.
 
-        whole: (ids, h, c) -> (activations, mask, h, c), which is captured; model: whose parameters it uses; lstm:
-        carries the state; carry: whether to start from the carried state and update it.
+        whole: (ids, state, out) -> (activations, which are `out`, mask, state), which is captured; model: whose
+        tensors it uses; lstm: carries the state; carry: whether to start from the carried state and update it;
+        settings: what decides the numbers besides tensors.
         """
         if not self.serves(model, lstm, inputs):
             return None
         batch, time, slots = inputs.shape
-        rows, words = rounded_up(batch, SENTENCES), rounded_up(time, WORDS)
+        rows, words = padded_rows(batch), padded_words(time)
         weight = lstm.forward_layers[0].input_linearity.weight
-        sizes = (lstm.hidden_size, lstm.cell_size)
+        shape = (lstm.num_layers + 1, rows, words + 2, 2 * lstm.hidden_size)
+        specs: list[_graphs.Spec] = [((rows, words, slots), inputs.dtype), (shape, weight.dtype)]
+        if carry:
+            sizes = (lstm.hidden_size, lstm.cell_size)
+            specs += [((lstm.num_layers, 2, rows, size), weight.dtype) for size in sizes]
 
-        def empty() -> list[Tensor]:
-            states = [weight.new_zeros(lstm.num_layers, 2, rows, size) for size in sizes]
-            return [inputs.new_zeros(rows, words, slots), *states]
+        def function(ids: Tensor, out: Tensor, *memory: Tensor) -> tuple[Tensor, ...]:
+            activations, mask, state = whole(ids, (memory[0], memory[1]) if carry else None, out)
+            return (activations, mask, *state) if carry else (activations, mask)
 
-        def replayed(entry: _graphs.Entry) -> tuple[Tensor, Tensor]:
-            state = lstm._initial(weight.new_empty(batch, 0)) if carry else None
-            ids, *states = entry.inputs
+        def fill(memory: list[Tensor]) -> None:
+            ids, _, *states = memory
             ids.zero_()[:batch, :time] = inputs
-            for into, memory in zip(states, state or (None, None), strict=True):
-                if memory is None:
+            before = lstm._initial(weight.new_empty(batch, 0)) if carry else None
+            for into, state in zip(states, before or (None, None), strict=bool(states)):
+                if state is None:
                     into.zero_()
                 else:
-                    into[:, :, :batch] = memory
+                    into[:, :, :batch] = state
+
+        def replayed(entry: _graphs.Entry) -> tuple[Tensor, Tensor]:
+            fill(entry.inputs)
             entry.replay()
-            activations, mask, h, c = entry.outputs
+            activations, mask, *state = entry.outputs
             if carry:
-                lstm._carry((h[:, :, :batch].clone(), c[:, :, :batch].clone()))
+                lstm._carry((state[0][:, :, :batch].clone(), state[1][:, :, :batch].clone()))
             return activations[:, :batch, : time + 2].clone(), mask[:batch, : time + 2].clone()
 
-        versions = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in model.parameters())
-        autocast = torch.is_autocast_enabled(inputs.device.type) and torch.get_autocast_dtype(inputs.device.type)
-        key = (rows, words, slots, inputs.dtype, lstm.precision, autocast)
+        tensors = [*model.parameters(), *model.buffers()]
+        version = [_weights.generation(), _weights.identities(tensors), _weights.versions(tensors)]
+        key = (rows, words, slots, inputs.dtype, carry, settings)
         with lstm.turn(carry):
-            return self.graphs.run(key, (_weights.generation(), versions), inputs.device, whole, empty, replayed)
+            return self.graphs.run(key, version, inputs.device, function, specs, fill, replayed)

@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint
 from elmo_fast.checkpoints.state import Shape, finite_complaints, shape_complaints
@@ -25,15 +28,55 @@ def unset(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Module
     return nn.utils.skip_init(kind, *sizes, device=torch.get_default_device(), **settings)
 
 
+# Hooks that compute a layer's weight from other parameters before each forward pass, whatever its input.
+_WEIGHT_HOOKS = (WeightNorm, SpectralNorm, BasePruningMethod)
+
+
 def plain(layer: _Module) -> _Module:
-    """Return the layer, whose weight the ops need as a tensor. Raises: ElmoFastError if a quantizer has replaced it."""
-    if isinstance(layer.weight, Tensor):
-        return layer
-    raise ElmoFastError(
-        f"torch.ao.quantization cannot quantize a layer of elmo_fast, whose own kernels read its weights (got "
-        f'{type(layer).__module__}.{type(layer).__name__}); make the module with precision="int8" instead, and '
-        "name the layers of yours that quantize_dynamic may take"
-    )
+    """Return the layer, whose weight the kernels read without calling it, after the hooks that compute its weight.
+
+    Parametrizations, weight_norm, spectral_norm and pruning work so. Raises: ElmoFastError if the layer has another
+    hook, or if something has replaced it (a quantizer, an adapter), which the kernels would leave out.
+    """
+    kind = type(layer)
+    name = f"{kind.__module__}.{kind.__name__}"
+    if not isinstance(getattr(layer, "weight", None), Tensor) and "quantized" in kind.__module__:
+        raise ElmoFastError(
+            f"torch.ao.quantization cannot quantize a layer of elmo_fast, whose own kernels read its weights (got "
+            f'{name}); make the module with precision="int8" instead, and '
+            "name the layers of yours that quantize_dynamic may take"
+        )
+    if getattr(kind, "forward", None) not in (nn.Linear.forward, nn.Conv1d.forward) or "forward" in vars(layer):
+        raise ElmoFastError(
+            f"a layer of elmo_fast was replaced by {name}, whose forward would not run: elmo_fast's kernels read the "
+            "weight of a Linear or Conv1d. Adapt the weight itself with torch.nn.utils.parametrize, or wrap the whole "
+            "ProjectedLSTM, CharacterEncoder, BiLM or Elmo"
+        )
+    for hook in layer._forward_pre_hooks.values():
+        if isinstance(hook, _WEIGHT_HOOKS):
+            hook(layer, ())
+    return without_hooks(layer, _WEIGHT_HOOKS)
+
+
+def without_hooks(module: _Module, run: tuple[type, ...] = ()) -> _Module:
+    """Return a module whose parameters are used without calling it.
+
+    run: types of hooks that the caller has run. Raises: ElmoFastError if the module has others, which would never run.
+    """
+    for hook in hooks_of(module):
+        if not isinstance(hook, run):
+            raise ElmoFastError(
+                f"a hook of the inner {type(module).__name__} would never run ({hook!r:.80}): elmo_fast's kernels "
+                "read its parameters without calling it; put the hook on the ProjectedLSTM, CharacterEncoder, BiLM "
+                "or Elmo that you call"
+            )
+    return module
+
+
+def hooks_of(module: nn.Module) -> list[Any]:
+    """Return the hooks that a call of the module runs."""
+    kinds = module._forward_pre_hooks, module._forward_hooks, module._backward_hooks, module._backward_pre_hooks
+    return [hook for hooks in kinds for hook in hooks.values()]
 
 
 def check_settings(precision: InferencePrecision, backend: Backend, *used: str, int8: bool = True) -> None:

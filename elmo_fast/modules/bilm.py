@@ -11,15 +11,27 @@ from typing import Any, TypedDict, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrize import is_parametrized
 
 from elmo_fast.checkpoints import ElmoOptions, LstmOptions
 from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.memory import bytes_of
 from elmo_fast.modules._graph_replay import GraphReplay
-from elmo_fast.modules._loading import Weights, check_settings, load_state, read_bilm, section, vocabulary_of
+from elmo_fast.modules._loading import (
+    Weights,
+    check_settings,
+    load_state,
+    read_bilm,
+    section,
+    vocabulary_of,
+    without_hooks,
+)
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates, both_ways
+from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.modules.word_encoder import CachedWords, WordEncoder, WordTable
 from elmo_fast.op_choices import Backend, InferencePrecision
+from elmo_fast.ops._precision import torch_settings
 from elmo_fast.text import Vocabulary
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -168,6 +180,17 @@ class BiLM(nn.Module):
         if self.runs_in_chunks:
             self._elmo_lstm.stateful = carry
 
+    @property
+    def arithmetic(self) -> str:
+        """How numbers are computed now: "float32", or other precisions and torch's settings.
+
+        With equal weights and input, an equal text means equal numbers on one machine, to the order of sums: the key
+        of whatever outlives a call contains it.
+        """
+        precisions = dict.fromkeys([self._elmo_lstm.precision, getattr(self.encoder, "precision", "float32")])
+        settings = torch_settings(next(self.parameters()).device)
+        return ", ".join([" and ".join(precisions), *settings])
+
     def reset_states(self) -> None:
         """Forget the carried state: the next batch starts from zeros."""
         self._elmo_lstm.reset_states()
@@ -196,34 +219,37 @@ class BiLM(nn.Module):
             encoded = cached(word_inputs)
         else:
             if isinstance(lstm, ElmoLstm) and not self.reads_words:
-                replayed = self._graph_replay.run(self, lstm, self._whole, inputs, carry)
+                replayed = self._graph_replay.run(self, lstm, self._whole, inputs, carry, self.arithmetic)
                 if replayed is not None:
                     return {"activations": list(replayed[0].unbind(0)), "mask": replayed[1]}
             encoded = self.encoder(inputs)
         words, mask = encoded["token_embedding"], encoded["mask"]
-        return {"activations": self.activations(words, mask, lstm.outputs(words, mask, stateful=carry)), "mask": mask}
+        return {"activations": self.activations(words, mask, lstm(words, mask, stateful=carry)), "mask": mask}
 
-    def context_free(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the first part of `forward`: the words' vectors [B, T+2, D], each on its own, and their mask [B, T+2]."""
-        encoded = self.encoder(inputs)
+    def context_free(self, inputs: Tensor, cache: WordCache | None = None) -> tuple[Tensor, Tensor]:
+        """Run the first part of `forward`: the words' vectors [B, T+2, D], each on its own, and their mask [B, T+2].
+
+        cache: word vectors of earlier batches, from `encoder.new_cache()`.
+        """
+        encoded = self.encoder(inputs, cache)
         return encoded["token_embedding"], encoded["mask"]
 
     @staticmethod
-    def activations(words: Tensor, mask: Tensor, outputs: list[Tensor]) -> list[Tensor]:
-        """Run the last part: join the results of the first two to the activations that `forward` returns."""
+    def activations(words: Tensor, mask: Tensor, outputs: Tensor) -> list[Tensor]:
+        """Run the last part: join the words' vectors and the LSTM's outputs [L, B, T, 2D] to the activations."""
         lowest = torch.where(mask[..., None], torch.cat([words, words], dim=-1), 0)
-        return [lowest, *both_ways(outputs).unbind(0)]
+        return [lowest, *outputs.unbind(0)]
 
-    def _whole(self, ids: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Run `forward` as a function of tensors only: (activations [L+1, B, T+2, 2D], mask, h, c)."""
+    def _whole(self, ids: Tensor, state: LayerStates | None, out: Tensor | None) -> tuple[Tensor, Tensor, LayerStates]:
+        """Run `forward` as a function of tensors: (activations [L+1, B, T+2, 2D], which are `out`, mask, state)."""
         words, mask = self.context_free(ids)
-        outputs, (h, c) = self._separate_lstm.run_layers(words, words, mask.long().sum(dim=1), (h, c))
-        return torch.stack(self.activations(words, mask, outputs)), mask, h, c
+        outputs, state = self._separate_lstm.run_layers(words, words, mask.long().sum(dim=1), state)
+        return torch.stack(self.activations(words, mask, both_ways(outputs)), out=out), mask, state
 
     @property
     def _separate_lstm(self) -> ElmoLstm:
         assert isinstance(self._elmo_lstm, ElmoLstm)
-        return self._elmo_lstm
+        return without_hooks(self._elmo_lstm)
 
     def run_streams(
         self, words: Tensor, state: LayerStates | None = None, lengths: Tensor | None = None, drop: Drop | None = None
@@ -312,8 +338,12 @@ def _make_lstm(
 def model_digest(model: BiLM) -> str:
     """Return the SHA-256 of a biLM's options and weights."""
     digest = hashlib.sha256(json.dumps(model.options.to_dict(), sort_keys=True).encode())
-    for name, tensor in sorted(model.checkpoint_state().items()):
+    tensors = model.checkpoint_state()
+    for name, module in model.named_modules():
+        if is_parametrized(module):  # a parametrization may read more than parameters and buffers
+            tensors |= {f"{name}.{weight}": getattr(module, weight) for weight in module.parametrizations}
+    for name, tensor in sorted(tensors.items()):
         values = tensor.detach().cpu().contiguous()
         digest.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
-        digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(bytes_of(values))
     return digest.hexdigest()

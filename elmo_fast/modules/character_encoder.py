@@ -11,11 +11,18 @@ from torch.nn import functional as F
 from elmo_fast import ops
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import check_settings, load_state, plain, read_bilm, section, unset
+from elmo_fast.modules._loading import (
+    check_settings,
+    load_state,
+    plain,
+    read_bilm,
+    section,
+    unset,
+    without_hooks,
+)
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.op_choices import Backend, InferencePrecision
-from elmo_fast.ops import _weights
 from elmo_fast.ops._checks import described
 from elmo_fast.text import ByteSpelling, LexiconSpelling, Spelling
 
@@ -32,7 +39,7 @@ class Highways(nn.Module):
     @property
     def layers(self) -> list[nn.Linear]:
         """The layers, the lowest first."""
-        return [plain(layer) for layer in self._layers]  # type: ignore[misc]
+        return [plain(layer) for layer in without_hooks(self)._layers]  # type: ignore[misc]
 
 
 class CharacterEncoder(nn.Module):
@@ -49,7 +56,8 @@ class CharacterEncoder(nn.Module):
         requires_grad: whether the parameters are trained.
         unique_words: whether each distinct word of a batch is encoded once (exact, and faster). On a GPU the host does
             not wait for their number.
-        cache_size: how many word vectors are cached across batches without gradients (exact; on the CPU); 0: none.
+        cache_size: maximum number of word vectors that one call over many batches caches (`embed_file`, `encode`, ...;
+            exact; on the CPU); 0 disables it. A call of this module caches nothing.
         precision: "float32" | "bfloat16" | "float16" | "int8", of the operands of the matrix products; int8 has no
             gradients.
         backend: one of op_choices.BACKEND_CHOICES; an op without it takes "auto".
@@ -88,7 +96,7 @@ class CharacterEncoder(nn.Module):
         self.output_dim = options.lstm.projection_dim
         self.requires_grad = requires_grad
         self.unique_words, self.precision, self.backend = unique_words, precision, backend
-        self._cache = WordCache(cache_size)
+        self.cache_size = cache_size
         if (cnn := options.char_cnn) is not None:
             self._char_embedding_weights = nn.Parameter(torch.zeros(options.n_character_rows, cnn.embedding_dim))
             for i, (width, number) in enumerate(cnn.filters):
@@ -137,7 +145,6 @@ class CharacterEncoder(nn.Module):
             self._projection.reset_parameters()
         if self._word_vectors is not None:
             self._word_vectors[1:].uniform_(-1, 1)
-        self._cache.clear()
 
     @property
     def max_characters_per_token(self) -> int:
@@ -170,30 +177,17 @@ class CharacterEncoder(nn.Module):
         """D, the width of a word's vector."""
         return self.output_dim
 
-    @property
-    def cache_size(self) -> int:
-        """How many word vectors may be cached across batches; can be assigned (0: none)."""
-        return self._cache.size
+    def new_cache(self) -> WordCache | None:
+        """Return a cache for one call that owns the weights while it runs; None where it would not help."""
+        on_cpu = next(self.parameters()).device.type == "cpu"
+        return WordCache(self.cache_size) if self.cache_size > 0 and on_cpu else None
 
-    @cache_size.setter
-    def cache_size(self, size: int) -> None:
-        self._cache = WordCache(size)
-
-    def clear_cache(self) -> None:
-        """Clear the vectors cached across batches; ops.refresh_weights clears all other copies of parameters."""
-        self._cache.clear()
-
-    def train(self, mode: bool = True) -> "CharacterEncoder":
-        """As torch.nn.Module.train; training mode also clears the vectors cached across batches."""
-        if mode:
-            self._cache.clear()
-        return super().train(mode)
-
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+    def forward(self, inputs: Tensor, cache: WordCache | None = None) -> dict[str, Tensor]:
         """Return the vectors of a batch's words, with BOS and EOS added to each sentence.
 
         Args:
             inputs: ids of `spelling`, as from batch_to_ids, [B, T, S] int64; rows of 0 are padding. Of bytes S = C.
+            cache: word vectors of earlier batches, from `new_cache`; None: no batches came before.
 
         Returns:
             'token_embedding': [B, T+2, D]; 'mask': [B, T+2] bool.
@@ -201,15 +195,20 @@ class CharacterEncoder(nn.Module):
         self._check(inputs)
         begin, end = self.markers
         ids, mask = add_sentence_boundary_token_ids(inputs, (inputs > 0).any(dim=-1), begin, end)
-        return {"token_embedding": self.encode(ids), "mask": mask}
+        return {"token_embedding": self.encode(ids, cache=cache), "mask": mask}
 
-    def encode(self, ids: Tensor, spelled: Callable[[Tensor], Tensor] = lambda rows: rows) -> Tensor:
+    def encode(
+        self,
+        ids: Tensor,
+        spelled: Callable[[Tensor], Tensor] = lambda rows: rows,
+        cache: WordCache | None = None,
+    ) -> Tensor:
         """Encode words given as ids [..., C] int64 to vectors [..., D], with nothing added.
 
-        spelled: rows of `ids`, if they name words, to character ids.
+        spelled: rows of `ids`, if they name words, to character ids; cache: as in `forward`; without gradients only.
         """
         rows, backend = ids.reshape(-1, ids.shape[-1]), ops.backend_for("unique_rows", self.backend)
-        inverse, parameters = None, list(self.parameters())
+        inverse = None
         if self.unique_words and (self._waits_for_nothing or rows.device.type == "cuda"):
             # The host does not ask for the number of distinct words: only the device knows it.
             unique, inverse, count, order = ops.ordered_unique_rows(rows, backend=backend)
@@ -218,12 +217,7 @@ class CharacterEncoder(nn.Module):
         if self.unique_words and not (torch.compiler.is_compiling() or rows.is_meta):
             rows, inverse = ops.unique_rows(rows, backend=backend)
         rows = spelled(rows)
-        trains = torch.is_grad_enabled() and any(p.requires_grad for p in parameters)
-        if self.cache_size <= 0 or torch.compiler.is_compiling() or rows.device.type != "cpu" or trains:
-            vectors = self._encode(rows)
-        else:
-            settings = (self.precision, self.backend, _weights.generation())
-            vectors = self._cache.lookup(rows, self._encode, parameters, *settings)
+        vectors = self._encode(rows) if cache is None else cache.lookup(rows, self._encode)
         vectors = vectors if inverse is None else vectors.index_select(0, inverse)
         return vectors.reshape(*ids.shape[:-1], self.output_dim)
 
@@ -232,14 +226,17 @@ class CharacterEncoder(nn.Module):
         ids = self.ids([words])[0].to(next(self.parameters()).device)
         return torch.cat([self.encode(some) for some in ids.split(1024)])
 
-    def encode_types(self, types: Tensor, characters: Callable[[Tensor], Tensor]) -> Tensor:
+    def encode_types(
+        self, types: Tensor, characters: Callable[[Tensor], Tensor], cache: WordCache | None = None
+    ) -> Tensor:
         """Return the vectors [..., D] of words given by number; each distinct one is encoded once.
 
         Args:
             types: numbers of words, any shape, int64.
             characters: the words' spelling: numbers [U] to character ids [U, C] int64.
+            cache: as in `encode`.
         """
-        return self.encode(types[..., None], lambda unique: characters(unique[:, 0]))
+        return self.encode(types[..., None], lambda unique: characters(unique[:, 0]), cache)
 
     def encode_distinct(self, rows: Tensor, inverse: Tensor, ranks: Tensor, places: Tensor) -> Tensor:
         """Return the vectors [N, D] of words of which the distinct ones are known.

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import loses_values, unset
+from elmo_fast.modules._loading import loses_values, unset, without_hooks
 from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_beside
 from elmo_fast.op_choices import Backend, InferencePrecision
 
@@ -43,6 +43,17 @@ class _Turn:
 def both_ways(outputs: list[Tensor]) -> Tensor:
     """L layers' outputs [2, B, T, D] as [L, B, T, 2D]: forward, then backward."""
     return torch.stack([layer.permute(1, 2, 0, 3) for layer in outputs]).flatten(3)
+
+
+def _lstm_of(layer: nn.Module) -> ProjectedLSTM:
+    """Return a layer, whose parameters run together with another's. Raises: ElmoFastError if it was replaced."""
+    if not isinstance(layer, ProjectedLSTM) or type(layer).forward is not ProjectedLSTM.forward:
+        raise ElmoFastError(
+            f"a layer of ElmoLstm was replaced by {type(layer).__module__}.{type(layer).__name__}, whose forward would "
+            "not run: the kernels run both directions' ProjectedLSTM at once. Wrap the whole BiLM or Elmo, or "
+            "adapt a weight with torch.nn.utils.parametrize"
+        )
+    return without_hooks(layer)
 
 
 class ElmoLstm(nn.Module):
@@ -175,7 +186,8 @@ class ElmoLstm(nn.Module):
             (L outputs [2, B, T, D], state after each row's last valid step).
         """
         both, outputs, hs, cs = [forward_inputs, backward_inputs], [], [], []
-        for i, pair in enumerate(zip(self.forward_layers, self.backward_layers, strict=True)):
+        layers = [_lstm_of(layer) for layer in (*self.forward_layers, *self.backward_layers)]
+        for i, pair in enumerate(zip(layers[: self.num_layers], layers[self.num_layers :], strict=True)):
             if drop is not None:
                 both = [drop(x, i, direction) for direction, x in enumerate(both)]
             before = None if state is None else (state[0][i], state[1][i])

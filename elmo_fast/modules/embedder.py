@@ -321,7 +321,7 @@ def text_contents(
         metadata={
             "model": model,
             "layers": output_format,
-            "precision": bilm._elmo_lstm.precision,
+            "precision": bilm.arithmetic,
             "stateful": str(bilm.stateful).lower(),
             "tokenizer": bilm.options.tokenizer or "whitespace",
             "writer": f"elmo_fast {__version__}",

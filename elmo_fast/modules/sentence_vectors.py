@@ -14,8 +14,11 @@ from elmo_fast import memory
 from elmo_fast.devices import received, sent
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.memory import size
+from elmo_fast.modules._graph_replay import padded_words
+from elmo_fast.modules._loading import hooks_of
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, chosen_layers, layer_numbers
+from elmo_fast.ops._precision import autocast_of_caller
 from elmo_fast.progress import Progress
 from elmo_fast.text import SentenceBatch, batches
 from elmo_fast.threads import AtOnce, BackgroundThreads, ahead, background_thread
@@ -86,6 +89,9 @@ def run_batches(
 ) -> Iterator[LayerBatch]:
     """Run a biLM over sentences, batch by batch, and yield the layers of each batch.
 
+    The call owns the biLM until its last batch: it caches words' vectors, so weights and settings must not change
+    meanwhile. All batches run under the autocast in which the first was asked for.
+
     Args:
         bilm: its own setting of `stateful` is ignored.
         sentences: tokenized, read batch by batch.
@@ -111,9 +117,18 @@ def run_batches(
         batch_size, max_tokens = GPU_BATCH_SIZE, max_tokens or GPU_TOKENS
     batch_size = BATCH_SIZE if batch_size is None else batch_size
     chunk = max_tokens if bilm.runs_in_chunks and not stateful else None
+    in_parts = device.type == "cpu" and not hooks_of(bilm)  # hooks need a call of the whole
     overlaps = device.type == "cpu" and isinstance(background, BackgroundThreads)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
-    cut = batches(sentences, batch_size=batch_size, max_tokens=max_tokens, window=window)
+    cache, autocast = bilm.encoder.new_cache(), autocast_of_caller(device)
+    context_free = functools.partial(bilm.context_free, cache=cache) if in_parts else None
+    cut = batches(
+        sentences,
+        batch_size=batch_size,
+        max_tokens=max_tokens,
+        window=window,
+        padded=padded_words if bilm.cuda_graphs and device.type == "cuda" else lambda length: length,
+    )
     fitting = _fitting(bilm, cut, chunk, groups, name)
 
     @torch.no_grad()
@@ -121,10 +136,17 @@ def run_batches(
         skips_empty = not stateful or len(batch.sentences) == 1  # else an empty sentence keeps its row of the state
         ids = bilm.batch_to_ids([each for each in batch.sentences if len(each) or not skips_empty])
         long = chunk is not None and len(ids) == 1 and ids.shape[1] > chunk
-        encodes = overlaps and groups == 1 and len(ids) and not long  # background the LSTM of the batch before
-        words = bilm.context_free(ids) if encodes else None
-        layers_of = functools.partial(_run, bilm, ids, words, layers, stateful, chunk if long else None)
-        return lambda: LayerBatch(batch.indices, batch.sentences, layers_of(), skips_empty)
+        words = None
+        if context_free is not None and overlaps and groups == 1 and len(ids) and not long:
+            with autocast():
+                words = context_free(ids)  # next to the LSTM of the batch before
+
+        def run() -> LayerBatch:
+            with autocast():
+                outputs = _run(bilm, ids, words, layers, stateful, chunk if long else None, context_free)
+            return LayerBatch(batch.indices, batch.sentences, outputs, skips_empty)
+
+        return run
 
     if groups > 1:
         with BackgroundThreads(groups, torch.get_num_threads() // groups) as threads:
@@ -167,21 +189,30 @@ def write_vectors(
 
 @torch.no_grad()
 def _run(
-    bilm: BiLM, ids: Tensor, words: tuple[Tensor, Tensor] | None, layers: Layers, stateful: bool, chunk: int | None
+    bilm: BiLM,
+    ids: Tensor,
+    words: tuple[Tensor, Tensor] | None,
+    layers: Layers,
+    stateful: bool,
+    chunk: int | None,
+    context_free: Callable[[Tensor], tuple[Tensor, Tensor]] | None,
 ) -> Callable[[], list[Array]]:
     """Run one batch; return the call that gives its layers on the host.
 
-    words: the words' vectors and mask, if another thread computed them; chunk: of one sentence that runs in chunks.
+    words: the words' vectors and mask, if another thread computed them; chunk: of one sentence that runs in chunks;
+    context_free: computes words' vectors and masks, where the biLM runs in its parts; None: it is called whole.
     """
     ids = sent(ids, next(bilm.parameters()).device)
-    if words is not None:
-        outputs = bilm._elmo_lstm.outputs(*words, stateful=stateful)
-        return lambda: _to_host(_without_begin(chosen_layers(bilm.activations(*words, outputs), layers)))()
     if not len(ids):
         count = len(layer_numbers(layers, bilm.num_layers) or [0])
         return _to_host([ids.new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count)
     if chunk is not None:
-        return _to_host([layer[None] for layer in chosen_layers(long_activations(bilm, ids[0], chunk), layers)])
+        activations = long_activations(bilm, ids[0], chunk)
+        return _to_host([layer[None] for layer in chosen_layers(activations, layers)])
+    if context_free is not None:
+        words = words or context_free(ids)
+        outputs = bilm._elmo_lstm(*words, stateful=stateful)
+        return lambda: _to_host(_without_begin(chosen_layers(bilm.activations(*words, outputs), layers)))()
     return _to_host(_without_begin(chosen_layers(bilm(ids, stateful=stateful)["activations"], layers)))
 
 

@@ -11,6 +11,7 @@ from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import load_state, loses_values
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
+from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.ops._checks import described
 from elmo_fast.ops._table_rows import table_rows
 from elmo_fast.text import Vocabulary
@@ -95,6 +96,9 @@ class WordEncoder(WordTable):
         """D, the width of a word's vector."""
         return self.output_dim
 
+    def new_cache(self) -> None:
+        """Return None: the rows of a table need no cache."""
+
     def known(self) -> Vocabulary:
         """Return the vocabulary. Raises ElmoFastError if none was given."""
         if self.vocabulary is None:
@@ -115,11 +119,12 @@ class WordEncoder(WordTable):
             row[: len(sentence)] = torch.from_numpy(vocabulary.ids(sentence)) + 1
         return ids
 
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+    def forward(self, inputs: Tensor, cache: WordCache | None = None) -> dict[str, Tensor]:
         """Return the vectors of a batch's words, with BOS and EOS added to each sentence.
 
         Args:
             inputs: word ids + 1 as from `ids`, [B, T] int64; 0 is padding.
+            cache: not used.
 
         Returns:
             'token_embedding': [B, T+2, D]; 'mask': [B, T+2] bool.
@@ -137,7 +142,9 @@ class WordEncoder(WordTable):
         ids, mask = add_sentence_boundary_token_ids(inputs, inputs > 0, vocabulary.bos + 1, vocabulary.eos + 1)
         return {"token_embedding": self.encode(ids), "mask": mask}
 
-    def encode_types(self, types: Tensor, spelled: Callable[[Tensor], Tensor]) -> Tensor:
+    def encode_types(
+        self, types: Tensor, spelled: Callable[[Tensor], Tensor], cache: WordCache | None = None
+    ) -> Tensor:
         """Return the vectors [..., D] of words given by number; spelled: numbers to ids + 1, of any shape."""
         return self.encode(spelled(types))
 

@@ -5,11 +5,14 @@ memory.
 """
 
 import gc
+import itertools
+import math
 import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Hashable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -18,7 +21,12 @@ from torch import Tensor
 from elmo_fast.errors import PerformanceWarning
 
 Function = Callable[..., tuple[Tensor, ...]]
+Spec = tuple[Sequence[int], torch.dtype]
+"""(shape, dtype)"""
 Result = TypeVar("Result")
+
+IDLE = 4  # times the limit of graphs: a graph that has not run for as many runs gives way to another
+ALIGNMENT = 256  # bytes, as torch aligns its own memory
 
 _one_capture = threading.Lock()  # torch allows one capture at a time in a process
 
@@ -36,19 +44,52 @@ class Entry(NamedTuple):
 
 
 class _PoolGraphs:
-    """Graphs of one `Graphs` in one pool, and the keys seen so far without a graph."""
+    """Graphs of one `Graphs` in one pool, the least recently used first, and the keys seen so far without a graph.
+
+    runs: number of runs so far; used: the run in which each graph was last used; memory: of all inputs, since one
+    graph runs at a time.
+    """
 
     def __init__(self) -> None:
-        self.version: Hashable = None
-        self.entries: dict[Hashable, Entry] = {}
+        self.version: object = None
+        self.entries: OrderedDict[Hashable, Entry] = OrderedDict()
         self.eager_keys: set[Hashable] = set()
+        self.runs = 0
+        self.used: dict[Hashable, int] = {}
+        self.memory: Tensor | None = None
 
     def drop(self) -> bool:
         """Drop all graphs; return whether there were any."""
         some = bool(self.entries)
         self.entries.clear()
         self.eager_keys.clear()
+        self.used.clear()
+        self.memory = None
         return some
+
+    def has_room(self, limit: int) -> bool:
+        """Return whether another graph may be captured, after dropping one that has not been used for long.
+
+        One that is still in use stays: with more sizes in turn than graphs, each would be dropped before its next use.
+        """
+        if len(self.entries) < limit:
+            return True
+        oldest = next(iter(self.entries))
+        if self.runs - self.used[oldest] <= IDLE * limit:
+            return False
+        del self.entries[oldest], self.used[oldest]
+        self.eager_keys.discard(oldest)
+        return True
+
+    def inputs(self, specs: Sequence[Spec], device: torch.device) -> list[Tensor]:
+        """Return tensors of these shapes and dtypes in the memory of all inputs; their values are zeros."""
+        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in specs]
+        starts = list(itertools.accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in sizes), initial=0))
+        if self.memory is None or len(self.memory) < starts[-1]:  # graphs of the memory before keep it
+            grown = 0 if self.memory is None else len(self.memory) * 3 // 2
+            self.memory = torch.empty(max(starts[-1], grown), dtype=torch.uint8, device=device)
+        pieces = [self.memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]
+        return [piece.view(dtype).view(shape).zero_() for piece, (shape, dtype) in zip(pieces, specs, strict=True)]
 
 
 class Pool:
@@ -83,6 +124,14 @@ class Pool:
             gc.collect()  # an error may hold memory in a cycle with its traceback
             torch.cuda.empty_cache()
         return any(dropped)
+
+
+def available_memory(device: torch.device) -> int:
+    """Return how many bytes a capture on a GPU could use: those that are free, and those that torch caches."""
+    if device.type != "cuda":
+        return 0
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 _pools: dict[tuple[torch.device, int], Pool] = {}
@@ -160,13 +209,15 @@ class Graphs:
     """Captured runs of one function, at most `limit` on each stream.
 
     A key gets a graph when it is seen again with the same version, because a capture costs more than a run. Once
-    `limit` keys have one, no other key gets one. capturing: see `capture`.
+    `limit` keys have one, it takes the place of the least recently used graph, if that has been idle for long. A key
+    for whose capture memory ran out is tried again when more memory is available. capturing: see `capture`.
     """
 
     def __init__(self, limit: int, capturing: Callable[[Function, list[Tensor], Pool], Entry] = capture) -> None:
         self.limit = limit
         self.capturing = capturing
-        self.refused: set[Hashable] = set()
+        # Keys without a graph, and how much memory was available when there was too little; None: never to be tried.
+        self.refused: dict[Hashable, int | None] = {}
         self._held: dict[Pool, _PoolGraphs] = {}
         self._warned = False
 
@@ -177,10 +228,11 @@ class Graphs:
     def run(
         self,
         key: Hashable,
-        version: Hashable,
+        version: object,
         device: torch.device,
         function: Function,
-        empty: Callable[[], list[Tensor]],
+        specs: Sequence[Spec],
+        fill: Callable[[list[Tensor]], None],
         replayed: Callable[[Entry], Result],
     ) -> Result | None:
         """Return the result of `replayed` with the graph of `key`, or None if the caller must call its function.
@@ -188,8 +240,9 @@ class Graphs:
         The caller must do so if the key is new or cannot be captured (a warning gives the reason).
 
         key: everything that a run depends on besides the tensors' values; version: the part of it that never recurs
-        once it has changed, such as the versions of weights; empty: allocates the inputs; replayed: writes the inputs,
-        replays, copies the outputs, and changes nothing else before that is done.
+        once it has changed, such as the versions of weights; specs: shape and dtype of each input, which share memory
+        with those of other graphs; fill: writes all inputs; replayed: writes them too, replays, copies the outputs, and
+        changes nothing else before that is done.
         """
         pool = pool_of(device)
         with pool.lock:
@@ -198,18 +251,21 @@ class Graphs:
             if version != graphs.version:
                 graphs.drop()
                 graphs.version = version
-            if key in self.refused:
+            graphs.runs += 1
+            if key in self.refused and not self._may_retry(key, device):
                 return None
             entry = graphs.entries.get(key)
             if entry is None and key not in graphs.eager_keys:
                 graphs.eager_keys.add(key)
                 return None
-            if entry is None and len(graphs.entries) >= self.limit:
+            if entry is None and not graphs.has_room(self.limit):
                 self._warn_of_limit()
                 return None
-            entry = entry or self._captured(graphs, pool, key, function, empty)
+            entry = entry or self._captured(graphs, pool, key, function, specs, fill)
             if entry is None:
                 return None
+            graphs.entries.move_to_end(key)
+            graphs.used[key] = graphs.runs
             try:
                 return replayed(entry)
             except Exception as error:
@@ -218,11 +274,25 @@ class Graphs:
                 why = _sentence_of(error)
             del entry
             pool.drop()
-            self._refuse(key, why)
+            self._refuse(key, why, available_memory(device))
             return None
 
+    def _may_retry(self, key: Hashable, device: torch.device) -> bool:
+        """Return whether a refused key may be captured after all: an eighth more memory is available than then."""
+        before = self.refused[key]
+        if before is None or available_memory(device) <= before + before // 8:
+            return False
+        del self.refused[key]
+        return True
+
     def _captured(
-        self, graphs: _PoolGraphs, pool: Pool, key: Hashable, function: Function, empty: Callable[[], list[Tensor]]
+        self,
+        graphs: _PoolGraphs,
+        pool: Pool,
+        key: Hashable,
+        function: Function,
+        specs: Sequence[Spec],
+        fill: Callable[[list[Tensor]], None],
     ) -> Entry | None:
         """Capture a key; if memory runs out, all other graphs make room for it.
 
@@ -233,17 +303,19 @@ class Graphs:
             try:
                 # Never in inference mode, even if the caller is: tensors created in it cannot be written outside of it.
                 with torch.inference_mode(False), torch.no_grad():
-                    graphs.entries[key] = self.capturing(function, empty(), pool)
+                    inputs = graphs.inputs(specs, pool.device)
+                    fill(inputs)
+                    graphs.entries[key] = self.capturing(function, inputs, pool)
                 return graphs.entries[key]
             except Exception as error:  # noqa: BLE001 (see above)
                 why, short = _sentence_of(error), out_of_memory(error)
             if not (short and pool.drop()):
                 break
-        self._refuse(key, why)
+        self._refuse(key, why, available_memory(pool.device) if short else None)
         return None
 
-    def _refuse(self, key: Hashable, why: str) -> None:
-        self.refused.add(key)
+    def _refuse(self, key: Hashable, why: str, available: int | None) -> None:
+        self.refused[key] = available
         warnings.warn(f"running without a CUDA graph, launch by launch: {why}", PerformanceWarning, stacklevel=4)
 
     def _warn_of_limit(self) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -50,6 +50,37 @@ def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[
     if _has_autocast(device):
         return torch.autocast(device.type, enabled=False)
     return contextlib.nullcontext()
+
+
+def autocast_of_caller(device: torch.device) -> Callable[[], contextlib.AbstractContextManager[object]]:
+    """Return a function that opens the caller's autocast for `device` in another thread, which begins without it."""
+    if device.type == "meta":
+        return contextlib.nullcontext
+    enabled, dtype = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
+    return lambda: torch.autocast(device.type, dtype, enabled)
+
+
+def torch_settings(device: torch.device) -> tuple[str, ...]:
+    """Return torch's settings that decide a result besides tensors and arguments, those that are not the default.
+
+    They are autocast and how products round. The key of whatever outlives a call and stands for its numbers (a captured
+    graph, a file of vectors) contains them.
+    """
+    cuda, backends = device.type == "cuda", cast(Any, torch.backends)  # mypy does not see what they define late
+    matmul = backends.cuda.matmul if cuda else backends.mkldnn.matmul
+    rnn = backends.cudnn.rnn if cuda else backends.mkldnn.rnn
+    settings = [
+        ("autocast", str(torch.get_autocast_dtype(device.type)) if _has_autocast(device) else "off", ("off",)),
+        ("float32 products", matmul.fp32_precision, ("none", "ieee")),
+        ("float32 recurrence", rnn.fp32_precision, ("tf32",) if cuda else ("none", "ieee")),
+    ]
+    if cuda:
+        settings += [
+            ("bfloat16 sums", str(matmul.allow_bf16_reduced_precision_reduction), ("True",)),
+            ("float16 sums", str(matmul.allow_fp16_reduced_precision_reduction), ("True",)),
+            ("float16 accumulation", str(matmul.allow_fp16_accumulation), ("False",)),
+        ]
+    return tuple(f"{name} {value}" for name, value, defaults in settings if value not in defaults)
 
 
 def rounded(tensor: Tensor, precision: str) -> Tensor:

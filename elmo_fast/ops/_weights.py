@@ -7,13 +7,12 @@ trained; the C++ cache (csrc/common/packed.h) hashes all values of the others. O
 wait: fused optimizers are made to count, and copies of a weight whose storage is shared are written at every use.
 """
 
-import hashlib
 import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -38,46 +37,73 @@ def _holders(storage: torch.UntypedStorage) -> int:
     return torch._C._storage_Use_Count(storage._cdata)
 
 
-# torch's stable ABI has no weak reference to a storage, which the C++ cache needs: this one is to Python's object.
 _numbers = itertools.count(1)
-_storages: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
 
 
-def _number_of(storage: torch.UntypedStorage) -> int:
-    """Return the number of a storage, which no other one ever gets; copies packed from it are dropped with it."""
+class _Storage:
+    """What Python knows of a weight's storage.
+
+    torch's stable ABI has no weak reference to a storage, which the C++ cache needs: this one is to Python's object.
+
+    number: no other storage ever gets it; copies packed from the storage are dropped with it. stamp: a number that no
+    other storage ever gets, while nothing but operations that torch counts may have written; 0 otherwise.
+    """
+
+    def __init__(self, storage: torch.UntypedStorage, forget: Callable[[Any], None], number: int) -> None:
+        self.reference, self.number, self.stamp = weakref.ref(storage, forget), number, 0
+
+
+_storages: dict[int, _Storage] = {}
+
+
+def _known(storage: torch.UntypedStorage) -> _Storage:
     key, number = id(storage), next(_numbers)
 
     def forget(dead: weakref.ref[torch.UntypedStorage]) -> None:
-        if (at := _storages.get(key)) is not None and at[0] is dead:
+        if (at := _storages.get(key)) is not None and at.reference is dead:
             del _storages[key]
         if _native.C is not None:
             _native.C.forget_packed(number)
 
     while True:  # no lock: another thread may number the same storage, and a forked child has no such thread
-        known = _storages.get(key) or _storages.setdefault(key, (weakref.ref(storage, forget), number))
-        if known[0]() is storage:
-            return known[1]
+        known = _storages.get(key) or _storages.setdefault(key, _Storage(storage, forget, number))
+        if known.reference() is storage:
+            return known
         _storages.pop(key, None)
+
+
+def _stamp(weight: Tensor) -> int:
+    """Return the stamp of a weight's storage: a new one after any time at which it was not frozen and alone."""
+    storage = weight.untyped_storage()
+    if not _is_frozen(weight):
+        known = _storages.get(id(storage))
+        if known is not None and known.reference() is storage:
+            known.stamp = 0  # whoever trains or shares it may write without the counter, and be gone at the next call
+        return 0
+    known = _known(storage)
+    known.stamp = known.stamp or next(_numbers)
+    return known.stamp
 
 
 _python_ops = torch.library.Library("elmo_fast_python", "DEF")
 if _native.C is not None:  # C++ calls it before it caches a copy, also in a compiled graph
     _python_ops.define("watch_storage(Tensor tensor) -> int")
-    _python_ops.impl("watch_storage", lambda each: _number_of(each.untyped_storage()), "CompositeExplicitAutograd")
+    _python_ops.impl("watch_storage", lambda each: _known(each.untyped_storage()).number, "CompositeExplicitAutograd")
     _native.C.hear_of_deaths()
 
 _ALONE = _holders(torch.UntypedStorage(0)) + 1  # the storage as Python's object, and one tensor
 
 
 def is_alone(tensor: Tensor) -> bool:
-    """Return whether this tensor has a version counter and no other tensor or process holds its memory.
+    """Return whether this tensor has a version counter and nothing else is known to hold its memory.
 
-    Other tensors on the same memory, such as a second Parameter, change it without this tensor's counter.
+    Other tensors on the same memory, such as a second Parameter, change it without this tensor's counter; so do other
+    processes and libraries. torch makes a storage that does not own its memory, or was handed to NumPy, not resizable.
     """
     if tensor.is_inference():
         return False
     storage = tensor.untyped_storage()
-    return _holders(storage) <= _ALONE and (tensor.is_cuda or not storage.is_shared())
+    return _holders(storage) <= _ALONE and storage.resizable() and (tensor.is_cuda or not storage.is_shared())
 
 
 def stamps(*weights: Tensor | None) -> list[int]:
@@ -88,20 +114,13 @@ def stamps(*weights: Tensor | None) -> list[int]:
     tensors = [weight for weight in weights if weight is not None]
     if _native.C is None or torch.compiler.is_compiling():
         return [0] * len(tensors)
-    return [_number_of(weight.untyped_storage()) if _is_frozen(weight) else 0 for weight in tensors]
-
-
-def digest(tensor: Tensor) -> int:
-    """Return a 64-bit digest of all values of a tensor on the CPU."""
-    values = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-    if _native.C is not None:
-        return int(_native.C.digest(values))
-    return int.from_bytes(hashlib.blake2b(values.data, digest_size=8).digest(), "little")
+    return [_stamp(weight) for weight in tensors]
 
 
 def _is_frozen(weight: Tensor) -> bool:
     plain = type(weight) in (Tensor, torch.nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(weight)
-    return plain and not weight.requires_grad and is_alone(weight)
+    # A second owner in C++ may be a DLPack capsule, whose holder writes as it likes.
+    return plain and not weight.requires_grad and cast(Any, weight)._use_count() == 1 and is_alone(weight)
 
 
 def _count_fused_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -165,6 +184,35 @@ class _Entry:
             for copy in self.copies:
                 copy.record_stream(stream)
         return self.copies
+
+
+class _Same:
+    """Equal to another of the same tensor object, while it is alive; an address or id alone may be used again."""
+
+    __slots__ = ("reference",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.reference = weakref.ref(tensor)
+
+    def __eq__(self, other: object) -> bool:
+        tensor = self.reference()
+        return isinstance(other, _Same) and tensor is not None and tensor is other.reference()
+
+    def __hash__(self) -> int:
+        raise TypeError("compared, never a key")
+
+
+def identities(tensors: Iterable[Tensor]) -> list[tuple[Any, ...]]:
+    """Return what is equal while these are the same tensors, in the same place, that need gradients or not.
+
+    A captured graph reads them, and cached copies of them, by address.
+    """
+    return [(_Same(tensor), tensor.data_ptr(), tensor.dtype, tensor.requires_grad) for tensor in tensors]
+
+
+def versions(tensors: Iterable[Tensor]) -> list[int]:
+    """Return what is equal while no tensor has been written in a way that torch counts."""
+    return [-1 if tensor.is_inference() else tensor._version for tensor in tensors]
 
 
 def _state_of(sources: Sequence[Tensor]) -> tuple[Any, ...]:

@@ -148,7 +148,7 @@ def _agreed_plan(
     making = Making(
         model_sha256=model_digest(embedder.elmo_bilm),
         layers=settings.output_format,
-        precision=embedder.elmo_bilm._elmo_lstm.precision,
+        precision=embedder.elmo_bilm.arithmetic,
         stateful=embedder.elmo_bilm.stateful,
         dtype=settings.dtype,  # type: ignore[arg-type]
         batch_size=settings.batch_size or BATCH_SIZE,

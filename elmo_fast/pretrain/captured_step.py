@@ -26,7 +26,7 @@ class CapturedGradients:
 
     model, optimizer: that the steps change; gradients: the function to capture, of nested tuples of tensors: leaves
     gradients in the parameters, returns (sums of the losses [2], the state after); capturing: as `_graphs.capture`,
-    without a run before.
+    without a run before; settings: returns what decides the gradients besides tensors.
     """
 
     def __init__(
@@ -35,12 +35,14 @@ class CapturedGradients:
         optimizer: torch.optim.Optimizer,
         gradients: Callable[[Any], tuple[Tensor, LayerStates]],
         capturing: Callable[..., _graphs.Entry] = _STEP_TAKEN_BEFORE,
+        settings: Callable[[], Hashable] = lambda: None,
     ) -> None:
         self.model, self.optimizer, self.gradients, self.capturing = model, optimizer, gradients, capturing
-        self.parameters: list[Tensor] = [parameter for _, parameter in model.trained()]
-        self.weights = list(model.parameters())
+        self.settings = settings
+        # Where the weights are: the model's own dictionaries, since it may get other parameters.
+        self.slots = [(module._parameters, name) for module in model.modules() for name in module._parameters]
         self.graphs = _graphs.Graphs(GRAPHS, self._captured)
-        self._left: Hashable = None
+        self._left: object = None
         self._written: list[Tensor] = []
         # How often anything but a step has changed weights: a graph takes their rounded copies as current.
         self._changes = 0
@@ -50,25 +52,27 @@ class CapturedGradients:
 
         inputs: of `gradients`; update: exchanges and clips the gradients and updates the weights, returns their norm.
         """
-        device = inputs.types.device
-        self._changes += self._left != self._versions()
-        version = (_weights.generation(), self._addresses(), self._changes)
+        device, weights = inputs.types.device, self._weights()
+        identities = _weights.identities(weights)
+        self._changes += self._left != [identities, _weights.versions(weights)]
+        version = [_weights.generation(), identities, self._changes]
         with _graphs.pool_of(device).lock:  # the gradients are in memory that other graphs use
             replayed = self._replayed(inputs, version, device)
             sums, state = self.gradients(inputs) if replayed is None else replayed
             norm = update()
             if replayed is not None:
                 self.optimizer.zero_grad(set_to_none=True)
-        self._left = self._versions()
-        self._written = [parameter for parameter in self.parameters if _weights.kept_rounded(parameter) is not None]
+        self._left = [identities, _weights.versions(weights)]
+        self._written = [
+            weight for weight in weights if weight.requires_grad and _weights.kept_rounded(weight) is not None
+        ]
         return sums, state, norm
 
-    def _replayed(self, inputs: Any, version: Hashable, device: torch.device) -> tuple[Tensor, LayerStates] | None:
+    def _replayed(self, inputs: Any, version: object, device: torch.device) -> tuple[Tensor, LayerStates] | None:
         """Replay `gradients`; None if it must be called instead."""
         leaves, structure = pytree.tree_flatten(inputs)
         tensors = [leaf for leaf in leaves if leaf is not None]
-        shapes = tuple(None if leaf is None else (leaf.shape, leaf.dtype) for leaf in leaves)
-        autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
+        specs = [(tensor.shape, tensor.dtype) for tensor in tensors]
         places = [leaf is not None for leaf in leaves]  # the function lives as long as the graph: no tensors
 
         def function(*memory: Tensor) -> tuple[Tensor, ...]:
@@ -81,25 +85,29 @@ class CapturedGradients:
         def replayed(entry: _graphs.Entry) -> tuple[Tensor, LayerStates]:
             # Memory first: where there is none, the step is eager, and must not have been taken.
             results = [torch.empty_like(output) for output in entry.outputs]
-            torch._foreach_copy_(entry.inputs, tensors)
+            fill(entry.inputs)
             entry.replay()
             torch._foreach_copy_(results, list(entry.outputs))
             sums, h, c = results
             return sums, (h, c)
 
-        key = (shapes, autocast, torch.backends.cuda.matmul.allow_tf32)
-        return self.graphs.run(key, version, device, function, lambda: [x.clone() for x in tensors], replayed)
+        def fill(memory: list[Tensor]) -> None:
+            torch._foreach_copy_(memory, tensors)
+
+        key = (tuple(specs), tuple(places), self.settings())
+        return self.graphs.run(key, version, device, function, specs, fill, replayed)
 
     def _captured(self, function: _graphs.Function, inputs: list[Tensor], pool: _graphs.Pool) -> _graphs.Entry:
         """Capture a graph whose replay also sets `.grad`."""
         self.optimizer.zero_grad(set_to_none=True)  # their memory may be all that a graph needs
+        trained = [weight for weight in self._weights() if weight.requires_grad]
         # As an update leaves them: the graph makes all cached copies again but the rounded ones that the update writes.
-        _weights.count_replay(self.parameters, self._written)
+        _weights.count_replay(trained, self._written)
         try:
             entry = self.capturing(function, inputs, pool)
-            gradients = {parameter: parameter.grad for parameter in self.parameters if parameter.grad is not None}
+            gradients = {weight: weight.grad for weight in trained if weight.grad is not None}
         except BaseException:
-            torch.autograd.graph.increment_version(self.parameters)  # what it was to copy, it has not copied
+            torch.autograd.graph.increment_version(trained)  # what it was to copy, it has not copied
             raise
         finally:
             self.optimizer.zero_grad(set_to_none=True)
@@ -111,9 +119,5 @@ class CapturedGradients:
 
         return entry._replace(replay=replay)
 
-    def _addresses(self) -> Hashable:
-        """List the addresses of what a graph reads besides its inputs."""
-        return tuple(parameter.data_ptr() for parameter in self.parameters)
-
-    def _versions(self) -> Hashable:
-        return tuple((weight.data_ptr(), weight._version) for weight in self.weights)
+    def _weights(self) -> list[Tensor]:
+        return [weight for parameters, name in self.slots if (weight := parameters.get(name)) is not None]

@@ -126,13 +126,14 @@ def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[
     """Each step of an epoch and the losses of its filled places, row by row, [2, n], in each direction's order."""
     device = next(model.parameters()).device
     reader, state, steps = make_input_reader(model.options, stream.corpus, device), None, stream.unroll_steps
+    cache = model.bilm.encoder.new_cache()
     for step in range(stream.steps_per_epoch):
         batch, lengths = stream.batch(0, step), None
         partial = bool((batch.filled < steps).any())
         if partial:
             lengths = torch.from_numpy(batch.filled).to(device)
         types, targets = sent_together([batch.types, batch.targets.flatten(1)], device)
-        hidden, state = model(types, reader, state, lengths)
+        hidden, state = model(types, reader, state, lengths, cache=cache)
         hidden = hidden.flatten(1, 2)
         if partial:
             filled = np.flatnonzero(np.arange(steps) < batch.filled[:, None])

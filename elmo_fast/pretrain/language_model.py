@@ -31,6 +31,7 @@ from elmo_fast.modules.losses import (
     SampledSoftmaxLoss,
     VocabularyLoss,
 )
+from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.op_choices import Backend, InferencePrecision, trained_precision
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.text import Vocabulary
@@ -183,6 +184,7 @@ class LanguageModel(nn.Module):
         lengths: Tensor | None = None,
         drop: Drop | None = None,
         distinct: DistinctWords | None = None,
+        cache: WordCache | None = None,
     ) -> tuple[Tensor, LayerStates]:
         """Run the biLM over two streams of words.
 
@@ -192,11 +194,12 @@ class LanguageModel(nn.Module):
         types: numbers of words, [2, B, T] int64, each direction in its reading order; characters: spells them, [U] ->
         character ids [U, C] (of a model of word ids: -> ids + 1, `make_input_reader`); state: after the windows before,
         None for zeros; lengths: positions of each row that are text, [B] int64, None: all; drop: as
-        `BiLM.run_streams`'; distinct: the distinct words of types, None: the encoder finds them.
+        `BiLM.run_streams`'; distinct: the distinct words of types, None: the encoder finds them; cache:
+        vectors of words of earlier batches, where the weights do not change.
         """
         encoder = self.bilm.encoder
         if distinct is None or not isinstance(encoder, CharacterEncoder):
-            words = encoder.encode_types(types, characters)
+            words = encoder.encode_types(types, characters, cache)
         else:
             vectors = encoder.encode_distinct(characters(distinct.words), *distinct[1:])
             words = vectors.view(*types.shape, -1)

@@ -113,7 +113,10 @@ class Step:
         self.tables: list[list[nn.Parameter]] = [list(model.loss.parameters())]
         if self.embedding is not None:
             self.tables.append([self.embedding])
-        self.captured = CapturedGradients(model, optimizer, self._gradients) if cuda_graph else None
+        settings = lambda: (model.bilm.arithmetic, model.training, model.options.dropout)  # noqa: E731
+        self.captured = None
+        if cuda_graph:
+            self.captured = CapturedGradients(model, optimizer, self._gradients, settings=settings)
         self.samples_ahead = self.parameters[0].device.type != "cpu"
         self._thread = ThreadPoolExecutor(1, "elmo_fast-samples")
         self._next: tuple[int, Future[list[Any]]] | None = None

@@ -151,8 +151,8 @@ def _find(path: pathlib.Path, key: str, shape: tuple[int, int, int], say: Callab
 
 
 def _key(model: BiLM, sentences: Sentences) -> str:
-    lstm, device = model._elmo_lstm, next(model.parameters()).device.type
-    settings = [FORMAT, model_digest(model), lstm.precision, lstm.backend, device, "float32"]
+    backend, device = getattr(model._elmo_lstm, "backend", "auto"), next(model.parameters()).device.type
+    settings = [FORMAT, model_digest(model), model.arithmetic, backend, device, "float32"]
     if isinstance(model.encoder, WordEncoder):
         settings.append(model.encoder.known().digest)
     digest = hashlib.sha256(json.dumps(settings).encode())

@@ -17,6 +17,7 @@ from elmo_fast.checkpoints.safetensors_folder import write_tensors
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.fields import parsed
 from elmo_fast.files import replacing, write_text
+from elmo_fast.memory import bytes_of
 from elmo_fast.progress import METRICS_FILE, Progress, duration
 from elmo_fast.tasks.config import MAY_CHANGE, TaskConfig
 from elmo_fast.tasks.data import Labels, Split, digest_of, epoch_batches, fixed_batches
@@ -117,7 +118,7 @@ def _marks(tensors: Mapping[str, Tensor], position: str) -> dict[str, str]:
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(name.encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(bytes_of(tensor.contiguous()))
     sha256 = hashlib.sha256(position.encode()).hexdigest()
     return {"format": FORMAT, "digest": digest.hexdigest(), "position sha256": sha256}
 

@@ -1,7 +1,7 @@
 """Sentences to batches: in text order, or by length within windows, with the order restored afterwards."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -18,13 +18,19 @@ class SentenceBatch(NamedTuple):
 
 
 def batches(
-    sentences: Iterable[Sequence[str]], *, batch_size: int = 64, max_tokens: int | None = None, window: int = 0
+    sentences: Iterable[Sequence[str]],
+    *,
+    batch_size: int = 64,
+    max_tokens: int | None = None,
+    window: int = 0,
+    padded: Callable[[int], int] = lambda length: length,
 ) -> Iterator[SentenceBatch]:
     """Split a stream of sentences into batches.
 
     batch_size: maximum number of sentences in a batch
     max_tokens: maximum number of tokens in a batch, including padding (sentences x longest); a longer sentence is a
         batch of its own
+    padded: the number of tokens, padding included, with which a batch runs whose longest sentence has so many
     window: how many batches of sentences are sorted by length, longest first, before they are split; 0 keeps the order
         of the text, which a model that carries its state from batch to batch needs
     """
@@ -36,23 +42,26 @@ def batches(
     not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
     numbered = enumerate(sentences)
     if not window:
-        yield from _cut(numbered, batch_size, max_tokens)
+        yield from _cut(numbered, batch_size, max_tokens, padded)
         return
     while chunk := list(islice(numbered, min(window * batch_size, sys.maxsize))):
         chunk.sort(key=lambda pair: -len(pair[1]))
-        yield from _cut(chunk, batch_size, max_tokens)
+        yield from _cut(chunk, batch_size, max_tokens, padded)
 
 
 def _cut(
-    numbered: Iterable[tuple[int, Sequence[str]]], batch_size: int, max_tokens: int | None
+    numbered: Iterable[tuple[int, Sequence[str]]],
+    batch_size: int,
+    max_tokens: int | None,
+    padded: Callable[[int], int],
 ) -> Iterator[SentenceBatch]:
     batch, longest = SentenceBatch([], []), 0
     for index, sentence in numbered:
-        longest = max(longest, len(sentence))
+        longest = max(longest, padded(len(sentence)))
         count = len(batch.indices)
         if count and (count == batch_size or (max_tokens is not None and (count + 1) * longest > max_tokens)):
             yield batch
-            batch, longest = SentenceBatch([], []), len(sentence)
+            batch, longest = SentenceBatch([], []), padded(len(sentence))
         batch.indices.append(index)
         batch.sentences.append(sentence)
     if batch.indices:

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import pickle
 
 import numpy as np
 import pytest
@@ -26,19 +25,23 @@ def test_slots_other_than_50(files):
 
 
 def test_unique_words_and_cache_change_no_bit(files, native_encoder):
-    """Words encoded once, kept across batches, evicted from a cache of 3: all bit-equal to encoding every position."""
+    """Words encoded once, cached across batches, evicted from a cache of 3: bitwise equal to encoding every word."""
     options_file, weight_file = files(cell=40, proj=16, filters=((1, 8), (2, 24), (3, 40)))
     plain = CharacterEncoder(options_file, weight_file, unique_words=False, cache_size=0)
     others = [
         CharacterEncoder(options_file, weight_file, unique_words=unique, cache_size=size)
         for unique, size in [(True, 0), (True, 100), (False, 100), (True, 3), (False, 3)]
     ]
+    caches = [encoder.new_cache() for encoder in others]
     for batch in BATCHES + BATCHES[::-1]:
         ids = batch_to_ids(batch)
         expected = plain(ids)["token_embedding"]
-        for encoder in others:
-            assert torch.equal(encoder(ids)["token_embedding"], expected), (encoder.unique_words, encoder.cache_size)
-            assert len(encoder._cache) <= encoder.cache_size
+        for encoder, cache in zip(others, caches, strict=True):
+            with torch.no_grad():
+                actual = encoder(ids, cache)["token_embedding"]
+            assert torch.equal(actual, expected), (encoder.unique_words, encoder.cache_size)
+            assert cache is None or 0 < len(cache) <= encoder.cache_size
+    assert [cache is None for cache in caches] == [encoder.cache_size == 0 for encoder in others]
 
 
 def test_gradients_of_unique_words_equal_those_of_all(files):
@@ -120,96 +123,27 @@ def test_the_path_that_waits_for_nothing_compiles_to_one_graph(files):
         torch.testing.assert_close(compiled(ids), expected, rtol=1e-5, atol=1e-6)
 
 
-def changed_by_optimizer(encoder):
-    encoder.requires_grad_(True)
-    encoder(batch_to_ids(BATCHES[0]))["token_embedding"].sum().backward()
-    torch.optim.SGD(encoder.parameters(), lr=0.1).step()
-    encoder.requires_grad_(False)
-
-
-@torch.no_grad()
-def changed_in_one_place(encoder):
-    """A value that is none of those looked at; the version counter tells."""
-    encoder._highways.layers[0].weight[0, 1] += 9
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        changed_by_optimizer,
-        changed_in_one_place,
-        lambda encoder: encoder._highways.layers[0].weight.data.mul_(1.5),
-        lambda encoder: setattr(encoder, "precision", "bfloat16"),
-        lambda encoder: encoder.load_state_dict({name: value * 0.5 for name, value in encoder.state_dict().items()}),
-        CharacterEncoder.reset_parameters,
-    ],
-    ids=["optimizer", "one place", "through .data", "precision", "load_state_dict", "new parameters"],
-)
-def test_kept_vectors_are_forgotten_when_parameters_change(files, change):
-    encoder = CharacterEncoder(*files())
-    ids = batch_to_ids(BATCHES[0])
-    before = encoder(ids)["token_embedding"]
-    assert len(encoder._cache) > 0
-    change(encoder)
-    kept = encoder(ids)["token_embedding"]
-    encoder.cache_size = 0
-    torch.testing.assert_close(kept, encoder(ids)["token_embedding"], rtol=1e-6, atol=1e-6)
-    assert not torch.allclose(before, kept, rtol=1e-3)
-
-
-def test_what_changes_past_the_counter_of_a_parameter_is_seen(files):
-    """Through a second Parameter of the same memory, and in inference mode, in values that no probe looks at."""
+def test_a_call_of_the_module_remembers_no_word(files):
+    """Neither of the call before nor of a cache that another call owns: weights may change in any way between."""
     encoder, ids = CharacterEncoder(*files()), batch_to_ids(BATCHES[0])
-    encoder(ids)
-    for weight in (encoder._projection.weight, encoder._convolutions[0].weight):
-        other = torch.nn.Parameter(weight.data)
-        before = encoder(ids)["token_embedding"]
-        assert len(encoder._cache) > 0
-        with torch.no_grad():
-            other.flatten()[1::2].mul_(3)
-        del other
-        assert not torch.equal(before, encoder(ids)["token_embedding"])
-    with torch.inference_mode():
-        encoder._projection.weight = torch.nn.Parameter(encoder._projection.weight.clone(), requires_grad=False)
-        before = encoder(ids)["token_embedding"]
-        encoder._projection.weight[0, 1] += 100
-        assert not torch.equal(before, encoder(ids)["token_embedding"])
-
-
-def test_what_the_cache_keeps_and_when(files):
-    """Nothing while gradients are wanted; train() empties it; copies begin empty; eval() and batches fill it."""
-    encoder = CharacterEncoder(*files(), requires_grad=True)
-    ids = batch_to_ids(BATCHES[0])
-    assert encoder(ids)["token_embedding"].requires_grad
-    assert len(encoder._cache) == 0
+    cache = encoder.new_cache()
     with torch.no_grad():
-        encoder.eval()(ids)
-    distinct = len({word for sentence in BATCHES[0] for word in sentence})
-    assert len(encoder._cache) == distinct + 3  # BOS, EOS, padding
-    assert len(copy.deepcopy(encoder)._cache) == 0
-    assert len(pickle.loads(pickle.dumps(encoder))._cache) == 0
-    encoder.train()
-    assert len(encoder._cache) == 0
-
-
-def test_cache_filled_in_inference_mode_serves_outside_it(files):
-    encoder = CharacterEncoder(*files())
-    with torch.inference_mode():
-        first = encoder(batch_to_ids(BATCHES[0]))["token_embedding"].clone()
-        encoder(batch_to_ids(BATCHES[1]))
-    encoder(batch_to_ids(BATCHES[2]))
-    second = encoder(batch_to_ids(BATCHES[0]))["token_embedding"]
-    torch.testing.assert_close(first, second, rtol=1e-6, atol=1e-6)
+        before = encoder(ids, cache)["token_embedding"]
+    encoder._projection.weight.data.view(-1)[7] += 3
+    after = encoder(ids)["token_embedding"]
+    assert torch.equal(after, copy.deepcopy(encoder)(ids)["token_embedding"])
+    assert not torch.equal(before, after)
 
 
 def test_least_recently_used_words_make_room(files):
     encoder = CharacterEncoder(*files(), cache_size=2)
-    calls = []
+    calls, cache = [], encoder.new_cache()
     encode = encoder._encode
     encoder._encode = lambda rows: (calls.append(len(rows)), encode(rows))[1]
     a, b, c = (batch_to_ids([[word]]) for word in "abc")
-    for ids in (a, b, a, c, a, b):  # a is used again before c comes, so that b goes
-        encoder.encode(ids)
+    with torch.no_grad():
+        for ids in (a, b, a, c, a, b):  # a is used again before c comes, so that b goes
+            encoder.encode(ids, cache=cache)
     assert calls == [1, 1, 1, 1]
 
 

@@ -1,16 +1,20 @@
 """A biLM's pass replayed from a graph: the same vectors and the same carried state as without. On a GPU the graphs are
 real; without one, a stand-in runs the captured function again on the same inputs."""
 
+import collections
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
 from elmo_fast import batch_to_ids
 from elmo_fast.modules import BiLM
-from elmo_fast.modules._graph_replay import SENTENCES, WORDS, GraphReplay, rounded_up
+from elmo_fast.modules._graph_replay import GraphReplay, padded_rows, padded_words
+from elmo_fast.modules.sentence_vectors import GPU_BATCH_SIZE, GPU_TOKENS, WINDOW
 from elmo_fast.ops import _graphs, _triton, _weights
+from elmo_fast.text import batches
 from tests.backends import HAS_CUDA
 from tests.ops.graph_cases import again, assert_alike
 
@@ -49,7 +53,7 @@ def test_replays_equal_the_pass_itself(files, stateful):
             assert torch.equal(actual["mask"], expected["mask"])
             results = [result["activations"] for result in (actual, expected, truth)]
             # Carried states keep what a padded bucket has changed.
-            padded = stateful or (rounded_up(ids.shape[0], SENTENCES), rounded_up(ids.shape[1], WORDS)) != ids.shape[:2]
+            padded = stateful or (padded_rows(ids.shape[0]), padded_words(ids.shape[1])) != ids.shape[:2]
             assert_alike(f"{turn}, {batch}", *results[:2], lambda result=results[2]: result, "float32", padded)
         assert len(models[0]._graph_replay.graphs) == 4  # none of the older weights
         if stateful:
@@ -106,4 +110,94 @@ def test_the_cpu_is_served_by_no_graph(files):
 
 def test_sizes_are_rounded_up():
     """To powers of two, then multiples; never less than asked for."""
-    assert [rounded_up(n, 8) for n in (1, 2, 3, 5, 8, 9, 16, 17)] == [1, 2, 4, 8, 8, 16, 16, 24]
+    words = (1, 2, 3, 5, 8, 9, 17, 64, 65, 80, 81, 128, 129, 257)
+    assert [padded_words(n) for n in words] == [1, 2, 4, 8, 8, 16, 24, 64, 80, 80, 96, 128, 160, 320]
+    assert [padded_rows(n) for n in (1, 3, 63, 64, 65, 682, 1024)] == [1, 4, 64, 64, 128, 704, 1024]
+
+
+def test_a_corpus_makes_few_sizes():
+    """65,536 sentences as long as a newspaper's: few graphs serve all batches but the first of each size."""
+    random = np.random.default_rng(0)
+    lengths = np.clip(random.lognormal(3, 0.55, 65_536).round(), 1, 200).astype(int)
+    cut = batches(
+        [["w"] * length for length in lengths],
+        batch_size=GPU_BATCH_SIZE,
+        max_tokens=GPU_TOKENS,
+        window=WINDOW,
+        padded=padded_words,
+    )
+    sizes = collections.Counter(
+        (padded_rows(len(batch.sentences)), padded_words(max(map(len, batch.sentences)))) for batch in cut
+    )
+    assert len(sizes) <= 16
+    assert max(rows * words for rows, words in sizes) <= 2 * GPU_TOKENS
+    assert sum(rows * words * count for (rows, words), count in sizes.items()) < 1.35 * lengths.sum()
+
+
+def wrapped(model):
+    """The same memory and version in another Parameter, twice: the id and address of the first may come back."""
+    for _ in range(2):
+        for layer in model.modules():
+            for name, weight in list(layer._parameters.items()):
+                if weight is not None:
+                    layer._parameters[name] = torch.nn.Parameter(weight.data, requires_grad=False)
+
+
+def normalized(model):
+    torch.nn.utils.parametrizations.weight_norm(model._token_embedder._projection)
+
+
+@pytest.mark.parametrize("change", [wrapped, lambda model: setattr(model._elmo_lstm, "precision", "bfloat16")])
+def test_graphs_of_other_tensors_or_settings_are_not_replayed(files, change):
+    model = BiLM(*files(), stateful=False, cuda_graphs=True).eval()
+    model._graph_replay = Always()
+    ids = batch_to_ids(BATCHES[0])
+    with torch.no_grad():
+        for _ in range(2):
+            model(ids)
+        assert len(model._graph_replay.graphs) == 1
+        change(model)
+        captured = [each for held in model._graph_replay.graphs._held.values() for each in held.entries.values()]
+        replays = [each._replace(replay=lambda: pytest.fail("a graph of before was replayed")) for each in captured]
+        for held in model._graph_replay.graphs._held.values():
+            held.entries.update(zip(held.entries, replays, strict=True))
+        expected = torch.stack(copy.deepcopy(model)(ids)["activations"])
+        assert torch.equal(torch.stack(model(ids)["activations"]), expected)
+
+
+def test_a_pass_under_autocast_and_one_outside_have_graphs_of_their_own(files):
+    model = BiLM(*files(), stateful=False, cuda_graphs=True).eval()
+    model._graph_replay = Always()
+    ids = batch_to_ids(BATCHES[0])
+    with torch.no_grad():
+        expected = torch.stack(model(ids)["activations"])
+        for _ in range(3):
+            with torch.autocast("cpu", torch.bfloat16):
+                rounded = torch.stack(model(ids)["activations"])
+            assert torch.equal(torch.stack(model(ids)["activations"]), expected)
+            assert not torch.equal(rounded, expected)
+    assert len(model._graph_replay.graphs) == 2
+
+
+def test_a_graph_without_carried_state_holds_none(files):
+    """State in and out is larger than all layers together at the original size."""
+    held = {}
+    for stateful in (True, False):
+        model = BiLM(*files(), stateful=stateful, cuda_graphs=True).eval()
+        model._graph_replay = Always()
+        with torch.no_grad():
+            model(batch_to_ids(BATCHES[0])), model(batch_to_ids(BATCHES[0]))
+        (entry,) = [each for held in model._graph_replay.graphs._held.values() for each in held.entries.values()]
+        held[stateful] = len(entry.inputs), len(entry.outputs)
+    assert held == {True: (4, 4), False: (2, 2)}
+
+
+def test_weights_that_are_computed_have_no_graph(files, monkeypatch):
+    """A parametrization may read anything, at any address."""
+    model, ids = BiLM(*files(), cuda_graphs=True), batch_to_ids(BATCHES[0])
+    monkeypatch.setattr(_graphs, "enabled", lambda device: True)
+    monkeypatch.setattr(_triton, "unsupported", lambda *arguments: None)
+    with torch.no_grad():
+        assert GraphReplay().serves(model, model._elmo_lstm, ids)
+        normalized(model)
+        assert not GraphReplay().serves(model, model._elmo_lstm, ids)

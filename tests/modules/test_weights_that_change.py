@@ -2,14 +2,21 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
 from elmo_fast import ops
+from elmo_fast.checkpoints.bilm_hdf5 import write_bilm_hdf5
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.modules import BiLM, Elmo
-from elmo_fast.ops import _dispatch
+from elmo_fast.modules import BiLM, Elmo, ElmoEmbedder
+from elmo_fast.modules.bilm import model_digest
+from elmo_fast.modules.elmo import save_bilm
+from elmo_fast.modules.sentence_vectors import write_vectors
+from elmo_fast.modules.token_vectors import TokenVectors
+from elmo_fast.ops import _dispatch, _weights
 from elmo_fast.text import batch_to_ids
+from elmo_fast.threads import torch_threads
 from tests.modules.conftest import BATCHES
 
 IDS = batch_to_ids(BATCHES[0])
@@ -66,3 +73,154 @@ def test_a_quantizer_is_refused_in_one_sentence(files, part):
     inputs = (IDS,) if isinstance(model, Elmo) else (torch.zeros(1, 2, 8), torch.ones(1, 2))
     with pytest.raises(ElmoFastError, match=r'cannot quantize a layer of elmo_fast.*precision="int8"'):
         model(*inputs)
+
+
+def old_weight_norm(layer):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated, and still used
+        torch.nn.utils.weight_norm(layer)
+    return lambda: layer.weight_g.mul_(1.5)
+
+
+def pruned(layer):
+    torch.nn.utils.prune.l1_unstructured(layer, "weight", 0.3)
+    return lambda: layer.weight_orig.mul_(1.5)
+
+
+def old_spectral_norm(layer):
+    torch.nn.utils.spectral_norm(layer)
+    return lambda: layer.bias.add_(1) if layer.bias is not None else layer.weight_orig[0].mul_(3)
+
+
+class Scaled(torch.nn.Module):
+    """A parametrization with a number that is neither parameter nor buffer."""
+
+    scale = 1.0
+
+    def forward(self, weight):
+        return weight * self.scale
+
+
+def parametrized(layer):
+    scaled = Scaled()
+    torch.nn.utils.parametrize.register_parametrization(layer, "weight", scaled)
+    return lambda: setattr(scaled, "scale", 1.5)
+
+
+COMPUTED = [old_weight_norm, pruned, old_spectral_norm, parametrized]
+LAYERS = [
+    "_token_embedder._projection", "_token_embedder._highways._layers.0", "_token_embedder.char_conv_1",
+    "_elmo_lstm.forward_layer_1.state_linearity", "_elmo_lstm.backward_layer_0.state_projection",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("compute", COMPUTED)
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_weight_that_is_computed_is_computed_at_every_pass(files, name, compute):
+    """By a hook or a parametrization: a changed part shows, in a bare call and through `encode`; two steps train."""
+    model = BiLM(*files(), requires_grad=True, stateful=False).eval()
+    embedder = ElmoEmbedder(model.options, model.state_dict(), stateful=False)
+    embedder.elmo_bilm = model
+    layer = model.get_submodule(name)
+    change = compute(layer)
+    for _ in range(2):
+        torch.stack(model(IDS)["activations"]).sum().backward()
+    before = torch.stack(model(IDS)["activations"]), embedder.encode(BATCHES[0])
+    with torch.no_grad():
+        change()
+    after = torch.stack(model(IDS)["activations"]), embedder.encode(BATCHES[0])
+    layer(torch.zeros(1, layer.weight.shape[1], 9) if layer.weight.dim() == 3 else torch.zeros(1, layer.in_features))
+    fixed = BiLM(*files(), stateful=False).eval()
+    state = {key: value for key, value in model.state_dict().items() if key in fixed.state_dict()}
+    fixed.load_state_dict(state | {f"{name}.weight": layer.weight.detach()})
+    torch.testing.assert_close(after[0], torch.stack(fixed(IDS)["activations"]), rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(before[0], after[0])
+    assert not np.allclose(before[1], after[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        *[(name, "a hook of the inner (Linear|Conv1d) would never run") for name in LAYERS],
+        ("_token_embedder._highways", "a hook of the inner Highways would never run"),
+        ("_elmo_lstm.forward_layer_1", "a hook of the inner ProjectedLSTM would never run"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"])
+def test_a_hook_that_would_never_run_is_refused(files, name, message, kind):
+    model = BiLM(*files(), stateful=False)
+    handle = getattr(model.get_submodule(name), kind)(lambda *_: None)
+    with pytest.raises(ElmoFastError, match=message):
+        model(IDS)
+    handle.remove()
+    model(IDS)
+
+
+@pytest.mark.parametrize("name", ["", "_token_embedder", "_elmo_lstm"])
+def test_hooks_of_modules_that_are_called_run(files, name):
+    """In a bare call, and of the BiLM itself in `encode` too."""
+    model, calls = BiLM(*files(), stateful=False), []
+    model.get_submodule(name).register_forward_hook(lambda *_: calls.append(name))
+    model(IDS)
+    assert calls == [name]
+    list(TokenVectors(model)(BATCHES[0]))
+    assert calls == [name] * 2
+
+
+class Adapter(torch.nn.Module):
+    """Adds to what a layer gives, as LoRA does."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    @property
+    def weight(self):
+        return self.layer.weight
+
+    def forward(self, *inputs):
+        return self.layer(*inputs) + 1
+
+
+@pytest.mark.parametrize("name", [*LAYERS, "_elmo_lstm.forward_layer_1"])
+def test_a_layer_that_was_replaced_is_refused_in_a_sentence(files, name):
+    """Its own forward would not run, so that what it adds would be left out."""
+    model = BiLM(*files(), stateful=False)
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, Adapter(model.get_submodule(name)))
+    with pytest.raises(ElmoFastError, match=r"was replaced by .*Adapter, whose forward would not run"):
+        model(IDS)
+
+
+def test_numbers_under_autocast_stay_in_their_context(files):
+    """A call under autocast leaves nothing behind for one outside, and another thread computes under it too."""
+    embedder = ElmoEmbedder(*files(cell=40, proj=16), stateful=False)
+    expected = embedder.encode(BATCHES[0])
+    for threads in (1, 2, 4):
+        with torch_threads(threads):
+            with torch.autocast("cpu", torch.bfloat16):
+                rounded = embedder.encode(BATCHES[0])
+                written = write_all(embedder.elmo_bilm, BATCHES[0])
+            assert np.array_equal(embedder.encode(BATCHES[0]), expected)
+        assert 1e-4 < np.abs(rounded - expected).max() < 0.1
+        assert np.array_equal(np.stack([rows.mean(0) for rows in written]), rounded)
+
+
+def write_all(bilm, sentences):
+    """The vectors that a command writes, which two threads compute."""
+    rows = {}
+    lengths = sum(map(len, sentences))
+    write_vectors(bilm, sentences, rows.__setitem__, "average", side_by_side=True, total=lengths)
+    return [rows[i] for i in range(len(sentences))]
+
+
+def test_reading_weights_leaves_their_storages_as_they_were(files, tmp_path):
+    """torch can still resize them, as FSDP does after an evaluation, and frozen ones stay trusted."""
+    model = BiLM(*files(), stateful=False)
+    list(TokenVectors(model)(BATCHES[0]))
+    digest = model_digest(model)
+    save_bilm(tmp_path / "saved", model)
+    write_bilm_hdf5(tmp_path / "weights.hdf5", model.checkpoint_state(), model.options)
+    assert all(weight.untyped_storage().resizable() for weight in model.parameters())
+    assert all(_weights.is_alone(weight) for weight in model.parameters())
+    assert model_digest(BiLM(tmp_path / "saved")) == digest

@@ -19,6 +19,7 @@ from tests.ops.graph_cases import again
 
 pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 CPU = torch.device("cpu")
+ONE = [((1,), torch.float32)]
 
 
 class Calls:
@@ -40,7 +41,7 @@ class Calls:
             entry.replay()
             return entry.outputs[0].clone()
 
-        actual = self.graphs.run(key, version, CPU, lambda x: (x + 1,), lambda: [torch.zeros(1)], replayed)
+        actual = self.graphs.run(key, version, CPU, lambda x: (x + 1,), ONE, lambda memory: None, replayed)
         assert actual is None or actual.item() == value + 1
         return actual is not None
 
@@ -92,7 +93,7 @@ def test_an_error_of_the_function_itself_is_raised():
     calls = Calls()
     calls("a")
     with pytest.raises(ElmoFastError, match="no such thing"):
-        calls.graphs.run("a", 0, CPU, lambda x: (x,), lambda: [torch.zeros(1)], refusing)
+        calls.graphs.run("a", 0, CPU, lambda x: (x,), ONE, lambda memory: None, refusing)
 
 
 def refusing(entry):
@@ -143,11 +144,47 @@ def test_out_of_memory_with_nothing_left_to_drop_runs_eagerly(emptied):
     assert len(second.pools) == 2
 
 
+def test_a_refusal_ends_when_more_memory_is_available(emptied, monkeypatch):
+    """A moment without memory does not cost a size its graph for ever; a warning for each refusal."""
+    available, room = [1000], [0]
+    monkeypatch.setattr(_graphs, "available_memory", lambda device: available[0])
+    calls = Calls(capturing=lambda *arguments: with_room_for(room[0])(*arguments))
+    calls("a")
+    with pytest.warns(PerformanceWarning, match="out of memory"):
+        assert not calls("a")
+    room[0] = 1
+    for available[0], served in ((1000, []), (1100, []), (1200, [True, True])):
+        assert [calls("a") for _ in range(3)][1:] == (served or [False, False])
+
+
+def test_a_graph_that_was_not_used_for_long_gives_way():
+    """A text of other sizes gets graphs; sizes that take turns keep theirs."""
+    calls = Calls()
+    assert [calls(key) for key in "aabb"] == [False, True] * 2
+    with pytest.warns(PerformanceWarning, match="more than 2 sizes"):
+        other = [calls(key) for _ in range(50) for key in "cd"]
+    assert not any(other[:6])
+    assert all(other[20:])
+    assert len(calls.graphs) == 2
+    assert [calls("a") for _ in range(3)] == [False] * 3
+
+
+def test_inputs_of_all_graphs_share_their_memory():
+    """Of the largest and what came before it, so that many sizes take little more than one."""
+    graphs, sizes = _graphs._PoolGraphs(), [300, 10, 1000, 900, 20]
+    tensors = [graphs.inputs([((size,), torch.float32), ((3, 2), torch.int64)], CPU) for size in sizes]
+    for (first, second), size in zip(tensors, sizes, strict=True):
+        assert (first.shape, second.shape) == ((size,), (3, 2))
+        assert (first.data_ptr() - tensors[0][0].data_ptr()) % 64 == 0
+    assert len({each[0].untyped_storage().data_ptr() for each in tensors}) == 2
+    assert tensors[-1][0].untyped_storage().nbytes() == 4096 + 256
+
+
 def test_out_of_memory_while_results_are_copied_runs_eagerly(emptied):
     calls = Calls()
     calls("a")
     with pytest.warns(PerformanceWarning, match="out of memory on cpu"):
-        assert calls.graphs.run("a", 0, CPU, lambda x: (x,), lambda: [torch.zeros(1)], lambda _: short()) is None
+        assert calls.graphs.run("a", 0, CPU, lambda x: (x,), ONE, lambda memory: None, lambda _: short()) is None
     assert len(calls.graphs) == 0
 
 

@@ -1,6 +1,7 @@
 """A training step replayed from a graph leaves the bits that launching leaves. Without a GPU, a stand-in records what a
 step runs and runs it again on the same memory."""
 
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -99,6 +100,39 @@ def test_replayed_kernels_leave_the_bits_of_launched_ones(monkeypatch):
     check_equal(sides)
     assert [each.times for each in graphs] == [2]
     assert {"convolve", "weight_sums", "mix", "logit_gradients"} <= set(graphs[0].names)
+
+
+def wrapped_again(side):
+    """The same memory and version in a Parameter of its own, twice, so that id and address may come back."""
+    for _ in range(2):
+        for name, weight in list(side.model.loss._parameters.items()):
+            side.model.loss._parameters[name] = torch.nn.Parameter(weight.data)
+
+
+def frozen_input(side):
+    side.model.bilm.encoder.requires_grad_(False)
+
+
+def less_dropout(side):
+    side.model.options = dataclasses.replace(side.model.options, dropout=0.1)
+
+
+def other_precision(side):
+    for layer in (side.model.bilm._elmo_lstm, *side.model.bilm._elmo_lstm.children()):
+        layer.precision = "bfloat16"
+
+
+@pytest.mark.parametrize("change", [wrapped_again, frozen_input, less_dropout, other_precision])
+def test_a_graph_is_of_the_settings_with_which_it_was_captured(change):
+    """What a graph holds and no tensor shows: after a change the next step is eager."""
+    graphs = Recorded()
+    side = Side(graphs)
+    for number in range(4):
+        side.state = side.step(side.batches[0], side.state, number).state
+    change(side)
+    replays = sum(each.times for each in graphs)
+    side.step(side.batches[0], side.state, 4)
+    assert sum(each.times for each in graphs) == replays > 0
 
 
 def test_a_step_whose_capture_fails_is_launched(monkeypatch):

@@ -168,9 +168,17 @@ def test_a_checkpoint_without_softmax_is_refused(tmp_path):
 
 def test_graphs_of_an_evaluation_do_not_outlive_it():
     """Training has their memory again."""
-    graphs, one = _graphs.Graphs(2, again), torch.zeros(1)
+    graphs = _graphs.Graphs(2, again)
     for _ in range(2):
-        graphs.run("a", 0, torch.device("cpu"), lambda x: (x + 1,), lambda: [one], lambda entry: entry.replay())
+        graphs.run(
+            "a",
+            0,
+            torch.device("cpu"),
+            lambda x: (x + 1,),
+            [((1,), torch.float32)],
+            lambda memory: None,
+            lambda entry: entry.replay(),
+        )
     assert len(graphs) == 1
     corpus = toy_corpus()
     evaluate(toy_model(toy_config(), corpus), corpus, batch_size=2)
