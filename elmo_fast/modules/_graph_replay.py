@@ -3,7 +3,7 @@
 A graph serves a rounded number of sentences and words: surplus ones are empty.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -72,13 +72,12 @@ class GraphReplay:
         whole: Callable[[Tensor, LayerStates | None, Tensor | None], Captured],
         inputs: Tensor,
         carry: bool,
-        settings: Hashable,
     ) -> tuple[Tensor, Tensor] | None:
         """Return (activations [L+1, B, T+2, 2D], mask [B, T+2]) of ids [B, T, C]; None if no graph serves the call.
 
         whole: (ids, state, out) -> (activations, which are `out`, mask, state), which is captured; model: whose
-        tensors it uses; lstm: carries the state; carry: whether to start from the carried state and update it;
-        settings: what decides the numbers besides tensors.
+        tensors and settings it uses; lstm: carries the state; carry: whether to start from the carried state and update
+        it.
         """
         if not self.serves(model, lstm, inputs):
             return None
@@ -115,6 +114,6 @@ class GraphReplay:
 
         tensors = [*model.parameters(), *model.buffers()]
         version = [_weights.generation(), _weights.identities(tensors), _weights.versions(tensors)]
-        key = (rows, words, slots, inputs.dtype, carry, settings)
+        key = (rows, words, slots, inputs.dtype, carry, str(model.arithmetic))
         with lstm.turn(carry):
             return self.graphs.run(key, version, inputs.device, function, specs, fill, replayed)

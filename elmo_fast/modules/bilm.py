@@ -219,7 +219,7 @@ class BiLM(nn.Module):
             encoded = cached(word_inputs)
         else:
             if isinstance(lstm, ElmoLstm) and not self.reads_words:
-                replayed = self._graph_replay.run(self, lstm, self._whole, inputs, carry, self.arithmetic)
+                replayed = self._graph_replay.run(self, lstm, self._whole, inputs, carry)
                 if replayed is not None:
                     return {"activations": list(replayed[0].unbind(0)), "mask": replayed[1]}
             encoded = self.encoder(inputs)
