@@ -116,12 +116,12 @@ def run_batches(
     if batch_size is None and device.type != "cpu" and not stateful:
         batch_size, max_tokens = GPU_BATCH_SIZE, max_tokens or GPU_TOKENS
     batch_size = BATCH_SIZE if batch_size is None else batch_size
-    chunk = max_tokens if bilm.runs_in_chunks and not stateful else None
-    in_parts = device.type == "cpu" and not hooks_of(bilm)  # hooks need a call of the whole
+    hooked = bool(hooks_of(bilm))  # its hooks need a call of the whole
+    chunk = max_tokens if bilm.runs_in_chunks and not stateful and not hooked else None
     overlaps = device.type == "cpu" and isinstance(background, BackgroundThreads)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
     cache, autocast = bilm.encoder.new_cache(), autocast_of_caller(device)
-    context_free = functools.partial(bilm.context_free, cache=cache) if in_parts else None
+    context_free = functools.partial(bilm.context_free, cache=cache) if device.type == "cpu" and not hooked else None
     cut = batches(
         sentences,
         batch_size=batch_size,
