@@ -335,6 +335,17 @@ def gpu(contents: list[Content]) -> str:
     )
 
 
+def headline(contents: list[Content]) -> str:
+    """Say in one sentence how fast one CPU core embeds with the original model, for the first screen of README.md."""
+    rows = {row["side"].removeprefix("elmo_fast, "): row for row in contents[0]["rows"] if row["variant"] == BATCHES}
+    exact, fastest = rows["float32"], max(rows.values(), key=lambda row: row.get("ratio") or 0)
+    return (
+        f"On one CPU core it embeds {number(exact['median'])} tokens per second with the original model, "
+        f"{number(exact['ratio'])} times as many as {exact['against']}, and {number(fastest['ratio'])} times as many "
+        f"in `{fastest['side'].removeprefix('elmo_fast, ')}` ([measurements](docs/benchmarks.md))."
+    )
+
+
 def gpu_summary(contents: list[Content]) -> str:
     """Say how much faster a GPU trains and embeds than plain torch on it."""
     best = {
@@ -352,6 +363,7 @@ def gpu_summary(contents: list[Content]) -> str:
 RENDERED: dict[str, tuple[str, Callable[[list[Content]], str]]] = {
     "gpu": ("gpu", gpu),
     "gpu_summary": ("gpu", gpu_summary),
+    "headline": ("embed", headline),
     "torture": ("torture", lambda contents: torture(contents[0])),
     "fuzz": ("fuzz", lambda contents: fuzz(contents[0])),
     "costs": ("embed_file", costs),

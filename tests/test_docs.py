@@ -191,11 +191,23 @@ def test_the_readme_is_short_shows_both_languages_and_links_to_files():
     fences = len(re.findall(r"^```", text, re.MULTILINE))
     assert fences == 2 * (len(run) + len(left_out)) + 2 * sum(bool(snippet.printed) for snippet in run)
     for line in "".join(left_out).splitlines():
-        assert line.startswith("pip install ") or line == "elmo-fast info", line
+        assert line.startswith(("pip install ", "make ")) or line == "elmo-fast info", line
     names = set(re.findall(r"\]\(([\w./-]+)\)", text))
     assert len(names) > 10
     for name in names:
         assert (ROOT / name).exists(), name
+
+
+def test_the_first_screen_has_a_figure_python_and_the_two_commands():
+    """All before the table of cases; the Python has three lines, and its output is shown."""
+    screen = README.read_text(encoding="utf-8").split("| you have |")[0]
+    assert len(screen.splitlines()) <= 30
+    assert re.search(r"\d tokens per second .* times as many as AllenNLP", MARKED.search(screen)[0])
+    (shown,), (commands,) = snippets(screen)
+    assert shown.language == "python"
+    assert shown.printed
+    assert len(shown.code.replace("\n\n", "\n").splitlines()) == 3
+    assert [line.split("#")[0].strip() for line in commands.splitlines()] == ["make demo", "make test"]
 
 
 def test_the_list_of_pages_is_not_empty():

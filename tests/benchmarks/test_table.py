@@ -67,6 +67,9 @@ def test_the_summary_the_chart_and_the_appendix_follow_the_results(tmp_path):
     assert rows[2].startswith("| vectors, original model, batches of 32, `float32` | 500 tokens/s |")
     assert rows[2].endswith("| AllenNLP: 100 tokens/s | 5x | 2.0e-6 | (1) |")
     assert len([row for row in rows if row.startswith("| ")]) == 2 + 2  # headings, float32 and bfloat16
+    headline = table.render("headline", tmp_path)
+    assert "embeds 500 tokens per second" in headline
+    assert "5 times as many as AllenNLP, and 20 times as many in `bfloat16`" in headline
     drawn = ElementTree.fromstring(table.chart(tmp_path))
     widths = [int(each.get("width")) for each in drawn.iter("{http://www.w3.org/2000/svg}rect")][1:]
     assert [round(width / widths[-1], 2) for width in widths] == [0.05, 0.25, 1]
