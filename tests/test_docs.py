@@ -69,7 +69,7 @@ def test_no_block_is_of_an_unknown_kind(page):
 def built(tmp_path_factory):
     """The folder of built pages, and what Sphinx said, with warnings as errors."""
     if importlib.util.find_spec("sphinx") is None:
-        pytest.skip('the documentation is built with Sphinx: pip install "elmo-fast[docs]"')
+        pytest.skip("needs the extra docs")
     folder = tmp_path_factory.mktemp("docs")
     command = [
         sys.executable,
