@@ -260,7 +260,10 @@ def chart(folder: pathlib.Path = RESULTS) -> str:
     most = max((row["median"] for _, each in rows for row in each), default=1)
     lines, y = list[str](), top
     for content, each in rows:
-        lines.append(f'<text x="8" y="{y + 12}" font-weight="bold">{processor(content)}</text>')
+        name = processor(content)
+        if " family " not in name:  # measured before results had it: else this would read as every CPU of that name
+            name = name.replace(" (", ", model not recorded (", 1)
+        lines.append(f'<text x="8" y="{y + 12}" font-weight="bold">{name}</text>')
         y += bar
         for row in each:
             name = row["side"].removeprefix("elmo_fast, ")
