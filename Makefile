@@ -1,7 +1,9 @@
-# `make demo` and `make test` each work alone on a fresh clone: they create .venv, install, build and run.
+# `make demo` and `make test` each work alone on a fresh clone: they create .venv, install, build and run. The demo installs only
+# what it needs; everything else also installs EXTRAS.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PREPARED := $(VENV)/.prepared
 STAMP := $(VENV)/.installed
 EXTRAS ?= dev,plots,hub,tb,static,spacy,docs,zst,parquet,pandas,datasets,ray
 OUTSIDE := $(PATH)
@@ -10,7 +12,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 .PHONY: help demo test check kernels fuzz sanitize torture lint format build wheel try-wheel docs bench gpu cuda-check clean
 
 help:
-	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 minutes)"
+	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (8 minutes, set-up included)"
 	@echo "make test    the whole test suite, in two processes (WORKERS=N: in another number), and its ten slowest tests"
 	@echo "make check   lint, types, and the tests of what differs from the branch main (BASE=...: from another), for use while writing"
 	@echo "make kernels compile every Triton kernel that has changed and write the golden tables; all, after an upgrade of Triton"
@@ -29,16 +31,29 @@ help:
 	@echo "             WHEEL=dist/... TORCH=2.11.0 PYTHON=python3.12 tries it in a new environment without a compiler (network)"
 	@echo "make cuda-check   compile the CUDA kernels for every supported GPU (needs nvcc, no GPU); registers and spills"
 
-$(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'elmo_fast needs Python 3.11 or newer: make PYTHON=python3.11 ...')"
+PIP = $(BIN)/python -m pip install -q -c constraints.txt
+BUILD = ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python setup.py -q build_ext --inplace
+
+$(PREPARED): pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11, 4) and 'elmo_fast needs Python 3.11.4 or newer: make PYTHON=python3.12 ...')"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints.txt torch
-	$(BIN)/python -m pip install -q -c constraints.txt "setuptools>=77" wheel "cmake>=3.24" ninja "pybind11>=2.13"
-	ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e ".[$(EXTRAS)]"
+	@echo "installing torch, which may take minutes"
+	$(PIP) torch
+	@echo "installing the tools of the build, compiling the extension, installing matplotlib and scikit-learn"
+	$(PIP) "setuptools>=77" "cmake>=3.24" ninja "pybind11>=2.13"
+	ELMO_FAST_REQUIRE_NATIVE=1 $(PIP) --no-build-isolation -e ".[plots]"
+	touch $@
+
+# Not by another `pip install -e`, which would link the extension again.
+$(STAMP): $(PREPARED)
+	@echo "installing the extras $(EXTRAS)"
+	$(BIN)/python -c "import tomllib; extras = tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']; \
+	    print(*(line for each in '$(EXTRAS)'.split(',') for line in extras[each]), sep='\n')" > $(VENV)/extras.txt
+	$(PIP) -r $(VENV)/extras.txt
 	touch $@
 
 build: $(STAMP)
-	ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python setup.py -q build_ext --inplace
+	$(BUILD)
 
 # setuptools would pack files of build/lib that are no longer in the package. auditwheel finds the oldest systems on which the wheel runs (with
 # GCC 12: manylinux_2_34, as Debian 12, Ubuntu 22.04, RHEL 9), and refuses a library that another may lack; torch's come with torch.
@@ -80,7 +95,8 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-demo: build
+demo: $(PREPARED)
+	$(BUILD)
 	$(BIN)/python examples/demo.py
 
 docs: build

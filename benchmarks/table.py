@@ -260,7 +260,10 @@ def chart(folder: pathlib.Path = RESULTS) -> str:
     most = max((row["median"] for _, each in rows for row in each), default=1)
     lines, y = list[str](), top
     for content, each in rows:
-        lines.append(f'<text x="8" y="{y + 12}" font-weight="bold">{processor(content)}</text>')
+        name = processor(content)
+        if " family " not in name:  # measured before results had it: else this would read as every CPU of that name
+            name = name.replace(" (", ", model not recorded (", 1)
+        lines.append(f'<text x="8" y="{y + 12}" font-weight="bold">{name}</text>')
         y += bar
         for row in each:
             name = row["side"].removeprefix("elmo_fast, ")
@@ -335,6 +338,17 @@ def gpu(contents: list[Content]) -> str:
     )
 
 
+def headline(contents: list[Content]) -> str:
+    """Say in one sentence how fast one CPU core embeds with the original model, for the first screen of README.md."""
+    rows = {row["side"].removeprefix("elmo_fast, "): row for row in contents[0]["rows"] if row["variant"] == BATCHES}
+    exact, fastest = rows["float32"], max(rows.values(), key=lambda row: row.get("ratio") or 0)
+    return (
+        f"On one CPU core it embeds {number(exact['median'])} tokens per second with the original model, "
+        f"{number(exact['ratio'])} times as many as {exact['against']}, and {number(fastest['ratio'])} times as many "
+        f"in `{fastest['side'].removeprefix('elmo_fast, ')}` ([measurements](docs/benchmarks.md))."
+    )
+
+
 def gpu_summary(contents: list[Content]) -> str:
     """Say how much faster a GPU trains and embeds than plain torch on it."""
     best = {
@@ -352,6 +366,7 @@ def gpu_summary(contents: list[Content]) -> str:
 RENDERED: dict[str, tuple[str, Callable[[list[Content]], str]]] = {
     "gpu": ("gpu", gpu),
     "gpu_summary": ("gpu", gpu_summary),
+    "headline": ("embed", headline),
     "torture": ("torture", lambda contents: torture(contents[0])),
     "fuzz": ("fuzz", lambda contents: fuzz(contents[0])),
     "costs": ("embed_file", costs),

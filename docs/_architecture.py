@@ -1,6 +1,7 @@
 """Draws docs/architecture.svg, packages above those that they import: `python docs/_architecture.py`."""
 
 import ast
+import itertools
 import pathlib
 from functools import cache
 
@@ -25,7 +26,10 @@ CAPTIONS = {
     "integrations": "spaCy, flair, ...",
     "cli": "elmo-fast",
 }
-WIDTH, HEIGHT, GAP, ROW = 150, 44, 12, 82  # of a box, between boxes, from row to row
+WIDTH, HEIGHT, GAP, ROW = 150, 44, 12, 92  # of a box, between boxes, from row to row
+LANE = 16  # width of the gap in a row through which a line passes
+SWEEPS = 20
+Line = list[str]  # a box, the lanes of the rows between, a box
 
 
 def imports() -> dict[str, set[str]]:
@@ -77,31 +81,96 @@ def direct(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
     ]
 
 
+def lanes(levels: list[list[str]], edges: list[tuple[str, str]]) -> tuple[list[list[str]], list[Line]]:
+    """Return the rows with a lane for each line that passes through them, and the lines, each from above."""
+    row_of = {name: row for row, names in enumerate(levels) for name in names}
+    wide, lines = [list(names) for names in levels], []
+    for name, target in edges:
+        between = range(row_of[name] - 1, row_of[target], -1)
+        line = [name, *(f"{name} {target} {row}" for row in between), target]
+        for row, lane in zip(between, line[1:], strict=False):
+            wide[row].append(lane)
+        lines.append(line)
+    return wide, lines
+
+
+def spread(middles: list[float], apart: list[float]) -> list[float]:
+    """Return the numbers nearest to `middles` (least squares), each at least `apart` from the one before."""
+    offsets = [0.0, *itertools.accumulate(apart)]
+    pools: list[tuple[float, int]] = []  # (mean, how many) of neighbours that would overlap
+    for middle, offset in zip(middles, offsets, strict=True):
+        mean, count = middle - offset, 1
+        while pools and pools[-1][0] > mean:
+            other, more = pools.pop()
+            mean, count = (mean * count + other * more) / (count + more), count + more
+        pools.append((mean, count))
+    return [mean + offset for (mean, offset) in zip((m for m, n in pools for _ in range(n)), offsets, strict=True)]
+
+
+def middles(levels: list[list[str]], lines: list[Line]) -> dict[str, float]:
+    """Return the middle of each box and lane, near what it is connected to; rows are ordered by this too."""
+    near: dict[str, list[str]] = {name: [] for names in levels for name in names}
+    for line in lines:
+        for above, below in itertools.pairwise(line):
+            near[above].append(below)
+            near[below].append(above)
+    x = {name: 100.0 * (place - len(names) / 2) for names in levels for place, name in enumerate(names)}
+    for sweep in range(SWEEPS):
+        for names in levels if sweep % 2 else levels[::-1]:
+            ideal = {name: sum(x[other] for other in near[name]) / max(1, len(near[name])) for name in names}
+            if sweep < SWEEPS // 2:
+                names.sort(key=ideal.__getitem__)
+            sizes = [LANE if " " in name else WIDTH for name in names]
+            apart = [(left + right) / 2 + GAP for left, right in itertools.pairwise(sizes)]
+            x.update(zip(names, spread([ideal[name] for name in names], apart), strict=True))
+    left = min(x[name] for names in levels for name in names if " " not in name) - WIDTH / 2 - GAP
+    return {name: round(middle - left) for name, middle in x.items()}
+
+
+def ports(lines: list[Line], x: dict[str, float], end: int) -> dict[tuple[str, str], float]:
+    """Return where each line leaves a box (end 0) or arrives (end -1): next to each other, in their order."""
+    next_to = 1 if end == 0 else -2
+    places = {}
+    for name in {line[end] for line in lines}:
+        here = sorted((line for line in lines if line[end] == name), key=lambda line: x[line[next_to]])
+        for number, line in enumerate(here):
+            places[line[0], line[-1]] = x[name] + (number - (len(here) - 1) / 2) * LANE
+    return places
+
+
 def picture() -> str:
-    """Return the picture as SVG: boxes and the direct imports between them."""
+    """Return the picture as SVG: boxes and arrows for the direct imports, which pass between boxes."""
     graph = imports()
-    levels = rows(graph)
-    width = max(map(len, levels)) * (WIDTH + GAP) + GAP
-    height = len(levels) * ROW
-    corners = {}
-    for row, names in enumerate(levels):
-        left = (width - len(names) * (WIDTH + GAP) + GAP) / 2
-        for column, name in enumerate(names):
-            corners[name] = left + column * (WIDTH + GAP), height - (row + 1) * ROW + (ROW - HEIGHT) / 2
-    lines = []
-    for name, target in direct(graph):
-        (x, y), (below, under) = corners[name], corners[target]
-        lines.append(f'<path d="M{x + WIDTH / 2:g} {y + HEIGHT:g} L{below + WIDTH / 2:g} {under:g}" stroke="#9aa0a6"/>')
-    for name, (x, y) in corners.items():
-        middle = x + WIDTH / 2
-        lines += [
-            f'<rect x="{x:g}" y="{y:g}" width="{WIDTH}" height="{HEIGHT}" rx="5" fill="#eaf1fb" stroke="#4c78a8"/>',
-            f'<text x="{middle:g}" y="{y + 19:g}" text-anchor="middle" font-weight="bold">{name}</text>',
-            f'<text x="{middle:g}" y="{y + 35:g}" text-anchor="middle" font-size="11">{CAPTIONS[name]}</text>',
+    levels, lines = lanes(rows(graph), direct(graph))
+    x = middles(levels, lines)
+    y = {
+        name: (len(levels) - row - 1) * ROW + (ROW - HEIGHT) // 2 for row, names in enumerate(levels) for name in names
+    }
+    width, height = max(x[name] for name in graph) + WIDTH // 2 + GAP, len(levels) * ROW
+    leaves, arrives = ports(lines, x, 0), ports(lines, x, -1)
+    drawn = []
+    for name, *between, target in lines:
+        passed = [f"{x[lane]:g} {y[lane]} V{y[lane] + HEIGHT}" for lane in between]
+        points = [f"{leaves[name, target]:g} {y[name] + HEIGHT}", *passed, f"{arrives[name, target]:g} {y[target] - 2}"]
+        drawn.append(f'<path d="M{" L".join(points)}" fill="none" stroke="#7a8088" marker-end="url(#arrow)"/>')
+    for name in graph:
+        drawn += [
+            f'<rect x="{x[name] - WIDTH / 2:g}" y="{y[name]}" width="{WIDTH}" height="{HEIGHT}" rx="5" fill="#eaf1fb" '
+            'stroke="#4c78a8"/>',
+            f'<text x="{x[name]:g}" y="{y[name] + 19}" text-anchor="middle" font-weight="bold">{name}</text>',
+            f'<text x="{x[name]:g}" y="{y[name] + 35}" text-anchor="middle" font-size="11">{CAPTIONS[name]}</text>',
         ]
     style = 'font-family="sans-serif" font-size="13"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {style}>'
-    return "\n".join([head, f'<rect width="{width}" height="{height}" fill="white"/>', *lines, "</svg>\n"])
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height}" {style}>',
+            '<marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">',
+            '<path d="M0 0 L8 4 L0 8 z" fill="#7a8088"/></marker>',
+            f'<rect width="{width:g}" height="{height}" fill="white"/>',
+            *drawn,
+            "</svg>\n",
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def check_counts(**counts: int | None) -> None:
 
 
 def install_command(extra: str) -> str:
-    """How to install an extra of this package, which is on no index."""
+    """Return the command that installs an extra of this package, which is on no index."""
     return f'pip install --no-build-isolation "SOURCE[{extra}]", where SOURCE is the clone or the wheel of elmo_fast'
 
 

@@ -82,7 +82,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 def reading(path: str | os.PathLike[str], packed: bool | None = None) -> Iterator[IO[bytes]]:
     """Yield the bytes of a file, unpacked if it is gzip or Zstandard.
 
-    Packed: whether it is gzip; None: by the suffix.
+    packed: whether it is gzip; None: by the suffix.
     """
     if packed is None and os.fspath(path).endswith(".zst"):
         library = require("zstandard", "zst", f"{os.fspath(path)}")
@@ -232,7 +232,7 @@ def write_at(file: io.FileIO, place: int, data: Any) -> None:
 
 
 def flush(path: str | os.PathLike[str]) -> None:
-    """Flushes the content of a file or folder to disk."""
+    """Flush the content of a file or folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -351,7 +351,7 @@ def _locked(lock: "BaseFileLock", *, wait: bool) -> bool:
 
 @contextlib.contextmanager
 def only_one(path: pathlib.Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Lets one process at a time into the block; `waiting` is called before waiting for another one.
+    """Let one process at a time into the block; `waiting` is called before waiting for another one.
 
     If files cannot be locked, all are let in.
     """

@@ -149,7 +149,7 @@ def check_older(path: pathlib.Path, expected: str | None, source: str) -> None:
 
 
 def warn_unchecked(folder: pathlib.Path, names: Collection[str]) -> None:
-    """Warns which files of a folder without a manifest could not be checked."""
+    """Warn which files of a folder without a manifest could not be checked."""
     warnings.warn(
         f"{folder} has no {MANIFEST} (older versions wrote none): whether {', '.join(names)} "
         f"{'are' if len(names) > 1 else 'is'} as written could not be checked; the next save writes one",

@@ -31,7 +31,7 @@ def in_context(
 ) -> str:
     """Show the token at `place` between two marks, among up to `words` tokens to each side.
 
-    Ellipsis: where some are cut.
+    ellipsis: stands for the tokens that are cut off.
     """
     start, end = max(0, place - words), place + 1 + words
     near = [*tokens[start:place], tokens[place].join(marks), *tokens[place + 1 : end]]

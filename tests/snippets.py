@@ -66,6 +66,7 @@ def run_shell(code, folder):
     actual = environment() | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-euc", code], cwd=folder, env=actual, capture_output=True, text=True)
     assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+    assert "WARNING" not in done.stderr, f"{code}\n{done.stderr}"
     return done.stdout
 
 

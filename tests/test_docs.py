@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import inspect
+import itertools
 import pathlib
 import re
 import shlex
@@ -69,7 +70,7 @@ def test_no_block_is_of_an_unknown_kind(page):
 def built(tmp_path_factory):
     """The folder of built pages, and what Sphinx said, with warnings as errors."""
     if importlib.util.find_spec("sphinx") is None:
-        pytest.skip('the documentation is built with Sphinx: pip install "elmo-fast[docs]"')
+        pytest.skip("needs the extra docs")
     folder = tmp_path_factory.mktemp("docs")
     command = [
         sys.executable,
@@ -136,6 +137,24 @@ def test_the_picture_of_the_architecture_is_that_of_the_code(monkeypatch):
     assert drawn.PICTURE.read_text(encoding="utf-8") == drawn.picture(), "run `python docs/_architecture.py`"
 
 
+def test_arrows_of_the_architecture_pass_between_the_boxes():
+    """A line runs vertically where there are boxes, and meets none; each ends in an arrow."""
+    text = (DOCS / "architecture.svg").read_text(encoding="utf-8")
+    boxes = [
+        tuple(map(float, box)) for box in re.findall(r'<rect x="(\S+)" y="(\S+)" width="(\S+)" height="(\S+)"', text)
+    ]
+    lines = re.findall(r'<path d="(M[^"]+)" fill="none" stroke="#\w+" (marker-end="url\(#arrow\)")?', text)
+    assert len(lines) > len(boxes) > 15
+    for path, arrow in lines:
+        points = [(x, y) for x, *ys in re.findall(r"[ML](\S+) (\S+)(?: V(\S+))?", path) for y in filter(None, ys)]
+        points = [(float(x), float(y)) for x, y in points]
+        assert arrow
+        for (x, y), (end, below) in itertools.pairwise(points):
+            for left, top, width, height in boxes:
+                beside = max(x, end) <= left or min(x, end) >= left + width
+                assert below <= top or y >= top + height or (x == end and beside), path
+
+
 def old_and_new():
     """The right-hand cells of the tables for those who come from other libraries."""
     text = (DOCS / "coming_from.md").read_text(encoding="utf-8")
@@ -191,11 +210,23 @@ def test_the_readme_is_short_shows_both_languages_and_links_to_files():
     fences = len(re.findall(r"^```", text, re.MULTILINE))
     assert fences == 2 * (len(run) + len(left_out)) + 2 * sum(bool(snippet.printed) for snippet in run)
     for line in "".join(left_out).splitlines():
-        assert line.startswith("pip install ") or line == "elmo-fast info", line
+        assert line.startswith(("pip install ", "make ")) or line == "elmo-fast info", line
     names = set(re.findall(r"\]\(([\w./-]+)\)", text))
     assert len(names) > 10
     for name in names:
         assert (ROOT / name).exists(), name
+
+
+def test_the_first_screen_has_a_figure_python_and_the_two_commands():
+    """All before the table of cases; the Python has three lines, and its output is shown."""
+    screen = README.read_text(encoding="utf-8").split("| you have |")[0]
+    assert len(screen.splitlines()) <= 30
+    assert re.search(r"\d tokens per second .* times as many as AllenNLP", MARKED.search(screen)[0])
+    (shown,), (commands,) = snippets(screen)
+    assert shown.language == "python"
+    assert shown.printed
+    assert len(shown.code.replace("\n\n", "\n").splitlines()) == 3
+    assert [line.split("#")[0].strip() for line in commands.splitlines()] == ["make demo", "make test"]
 
 
 def test_the_list_of_pages_is_not_empty():

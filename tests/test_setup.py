@@ -3,6 +3,7 @@
 import pathlib
 import runpy
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -107,6 +108,26 @@ def test_all_lines_of_a_failed_build_are_kept(run, tmp_path):
     with pytest.raises(RuntimeError, match="failed: two"):
         run(sys.executable, "-c", "import sys; print('one\\ntwo'); sys.exit(1)", log=log)
     assert log.read_text() == "one\ntwo\n"
+
+
+def test_the_demo_installs_what_it_needs_alone_and_the_tests_the_rest(tmp_path):
+    """In an environment that does not exist yet; torch and the package are installed once."""
+    lines = {
+        target: subprocess.run(
+            ["make", "-n", target, f"VENV={tmp_path / 'venv'}"],
+            cwd=SETUP.parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        for target in ("demo", "lint", "test")
+    }
+    installed = [line for line in lines["demo"] if "pip install" in line]
+    assert [line.split()[-1] for line in installed] == ["torch", '"pybind11>=2.13"', '".[plots]"']
+    for target in ("lint", "test"):
+        added = [line for line in lines[target] if "pip install" in line and line not in installed]
+        assert [line.split()[-2:] for line in added] == [["-r", f"{tmp_path}/venv/extras.txt"]]
+    assert any(line.endswith("examples/demo.py") for line in lines["demo"])
 
 
 def test_an_old_setuptools_is_named(monkeypatch):

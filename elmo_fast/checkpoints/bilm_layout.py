@@ -63,7 +63,7 @@ class _Part(NamedTuple):
 def _parts(options: ElmoOptions, datasets: Mapping[str, Any] | None, sums: bool = False) -> Iterator[_Part]:
     """Yield all that a model of the options may consist of, but its softmax.
 
-    found: the datasets of a file; None if it is to be written. sums: as in `unpacked`.
+    datasets: those of a file; None if it is to be written. sums: as in `unpacked`.
     """
     lstm, cnn, width, present = options.lstm, options.char_cnn, options.lstm.projection_dim, datasets or {}
 

@@ -210,7 +210,7 @@ def load_checkpoint(
 def format_of(path: PathLike) -> str:
     """Return the name of a model's format.
 
-    Path: its folder or archive, or the weights of a pair. Raises: CheckpointError.
+    path: its folder or archive, or the weights of a pair. Raises: CheckpointError.
     """
     return _format_and_files(path)[0] if is_model(path) else _format_of_pair(path)[0]
 

@@ -96,7 +96,7 @@ def write_tensors(
 
 
 def warn_if_rounded(folder: Path) -> None:
-    """Warns that training from the model in a folder starts from weights that were rounded to int8."""
+    """Warn that training from the model in a folder starts from weights that were rounded to int8."""
     if (folder / WEIGHTS).exists() and read_config(folder)["weights"].get("precision") == "int8":
         warnings.warn(
             f"{folder}: its weights were rounded to int8 when they were written, and training starts from the rounded "

@@ -39,7 +39,7 @@ def shape_text(shape: Shape) -> str:
 
 
 def shape_complaints(actual: Mapping[str, Shape], expected: Mapping[str, Shape]) -> list[str]:
-    """One complaint per wanted tensor that is missing or has another shape."""
+    """Write a complaint per expected tensor that is missing or has a different shape."""
     complaints = []
     for name, shape in expected.items():
         if name not in actual:
@@ -50,7 +50,7 @@ def shape_complaints(actual: Mapping[str, Shape], expected: Mapping[str, Shape])
 
 
 def fits(actual: Shape, expected: Shape) -> bool:
-    """Whether the shapes agree; None in `wanted` means any size above 0."""
+    """Return whether the shapes agree; None in `expected` means any size above 0."""
     if len(actual) != len(expected):
         return False
     return all(f == w if w is not None else bool(f) for f, w in zip(actual, expected, strict=True))

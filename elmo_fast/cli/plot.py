@@ -158,7 +158,7 @@ def run_words(arguments: Any) -> None:
     result = words_picture(words, matrix, arguments.output, **options)
     if result.omitted:
         omitted = ", ".join(result.omitted[:MOST_LISTED]) + (" ..." if len(result.omitted) > MOST_LISTED else "")
-        _common.logger().info("no room for %d labels: %s", len(result.omitted), omitted)
+        _common.logger().info("words whose label has no room: %s", omitted)
     print(arguments.output)
 
 
@@ -200,7 +200,7 @@ def run_senses(arguments: Any) -> None:
     if total > len(occurrences):
         about = f"{len(occurrences)} of {total} occurrences in {about}"
     for cluster, (size, typical) in enumerate(zip(senses.sizes, senses.typical, strict=True), start=1):
-        _common.logger().info("cluster %d: %d occurrences; %s", cluster, size, ", ".join(typical))
+        _common.logger().info("cluster %d, size %d: %s", cluster, size, ", ".join(typical) or "no typical words")
     for output in arguments.output:
         if output in pages:
             write_senses_page(senses, occurrences, arguments.word, output, about)

@@ -203,9 +203,10 @@ class ElmoTokenEmbedder(_ElmoTokenEmbedder):
 
 
 def _constructed(constructed: Any, params: Any, extras: Mapping[str, Any], vocab: Any = None) -> Any:
-    """`made(**params, **extras)`; params is a dictionary or anything with `pop` and `keys`; the latter is emptied.
+    """Call `constructed(**params, **extras)`.
 
-    Raises: ElmoFastError for "namespace_to_cache" without a vocab; TypeError for a key that `made` has no argument for.
+    params: a dictionary, or anything with `pop` and `keys`, which is emptied. Raises: ElmoFastError for
+    "namespace_to_cache" without a vocab; TypeError for a key that `constructed` has no argument for.
     """
     if isinstance(params, dict):
         params = dict(params)

@@ -199,7 +199,7 @@ class Stream:
         self.waited = 0.0
 
     def batch(self, epoch: int, step: int) -> StreamBatch:
-        """Step `step` of epoch `epoch`, both from 0; consecutive steps are cheap, other orders give the same batches.
+        """Return the batch of a step of an epoch, both from 0; consecutive steps are cheap, any order gives the same.
 
         Raises ElmoFastError if a file of the corpus has changed since it was opened.
         """

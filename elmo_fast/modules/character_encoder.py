@@ -30,7 +30,7 @@ CACHE_SIZE = 16384
 
 
 class Highways(nn.Module):
-    """The parameters of the highway layers: one Linear(W, 2W) each; rows: transform, then gate."""
+    """The parameters of the highway layers: one Linear(W, 2W) each, the transform's rows before the gate's."""
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()

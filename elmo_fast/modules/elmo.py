@@ -213,7 +213,7 @@ class Elmo(nn.Module):
         return self._elmo_lstm.batch_to_ids(batch)  # type: ignore[operator]
 
     def reset_states(self) -> None:
-        """Forgets the carried state: the next batch starts from zeros."""
+        """Forget the carried state: the next batch starts from zeros."""
         self._elmo_lstm.reset_states()  # type: ignore[operator]
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class ElmoEmbedder:
         return cls(pretrained_folder(model), None, cuda_device, stateful=stateful, **settings)
 
     def reset_states(self) -> None:
-        """Forgets the carried state: the next batch starts from zeros."""
+        """Forget the carried state: the next batch starts from zeros."""
         self.elmo_bilm.reset_states()
 
     @torch.no_grad()

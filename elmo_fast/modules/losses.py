@@ -243,8 +243,8 @@ class NegativeSamplingLoss(VocabularyLoss):
     """Negative sampling while training; otherwise the cross entropy of its scores, normalised over the vocabulary.
 
         s_nk = h_n · w_k + b_k,    P_k ∝ counts_k^power
-        training:  loss = Σ_n -ln σ(s_nt) - K/S Σ_{k drawn from P, k ≠ t} ln σ(-s_nk)            t = targets_n
-        otherwise: loss = Σ_n -ln softmax_k(s_nk + ln P_k)_t
+        training:   loss = Σ_n -ln σ(s_nt) - K/S Σ_{k drawn from P, k ≠ t} ln σ(-s_nk)            t = targets_n
+        otherwise:  loss = Σ_n -ln softmax_k(s_nk + ln P_k)_t
 
     The scores are no logits: at the optimum s is ln(p(k | h) / P_k) - ln K, so ln P_k is added.
 
@@ -441,7 +441,7 @@ class FullSoftmaxLoss(VocabularyLoss):
 
     @classmethod
     def max_rows_used(cls, words: int, samples: int, positions: int) -> int:
-        """All: the gradient is dense."""
+        """Return all: the gradient is dense."""
         return words
 
     @classmethod

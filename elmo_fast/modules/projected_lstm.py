@@ -30,8 +30,8 @@ class ProjectedLSTM(nn.Module):
         initialise: False leaves the parameters uninitialized, for a caller that fills them.
         precision, backend: as in the op.
 
-    Source: AllenNLP's `LstmCellWithProjection`; initialization: block-orthogonal matrices, forget bias 1, other
-    biases 0.
+    Source: AllenNLP's `LstmCellWithProjection`. Matrices start block-orthogonal, the forget bias at 1, other biases
+    at 0.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ProjectedLSTM(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Initialize: each gate's matrices orthogonal, the projection as torch.nn.Linear's, forget bias 1."""
+        """Initialize each gate's matrices as orthogonal, the projection as torch.nn.Linear's, the forget bias as 1."""
         for linear in (self.input_linearity, self.state_linearity):
             for gate in linear.weight.split(self.cell_size):
                 nn.init.orthogonal_(gate)

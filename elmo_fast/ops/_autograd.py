@@ -129,9 +129,9 @@ def _register_autograd(
     torch.func.grad calls this kernel once per level, as it calls torch's own, with tensors that it unwraps below
     autograd: the node belongs to a single level, as torch calls it, and other levels keep their gradients.
 
-    setup(ctx, inputs, outputs): saves tensors.
-    backward(ctx, needed, *grads): returns a gradient per input, a list for a list of tensors; `needed` is nested
-    likewise.
+    setup: called as setup(ctx, inputs, outputs), saves tensors.
+    backward: called as backward(ctx, needed, *grads), returns a gradient per input, a list for a list of tensors;
+        needed is nested likewise.
     """
     op = overload(qualified)
     schema = op._schema

@@ -24,7 +24,7 @@ except ImportError as _error:
     _reason, _advice = [*_lines, "install a C++20 compiler"][:2]
     WHY_NOT = (
         f"the compiled extension elmo_fast._C is missing ({_reason}); "
-        f"{_advice} and reinstall elmo-fast with --no-build-isolation"
+        f"{_advice}, then run pip install --no-build-isolation . in the clone"
     )
     if _installed != _package and any(_installed.glob("_C.*")):
         WHY_NOT = (

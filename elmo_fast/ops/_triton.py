@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, install_command
 from elmo_fast.memory import size
 from elmo_fast.ops._autograd import Backward, arguments_of, differentiate, refuse_gradients, register_fake
 from elmo_fast.ops._native import capability, no_gpu_for, of_amd, only_float32
@@ -28,7 +28,7 @@ try:
 
     INTERPRETED = bool(triton.knobs.runtime.interpret)
 except ImportError as _error:
-    WHY_NOT = f"Triton is missing ({_error}); pip install 'elmo-fast[gpu]' installs it, as torch for CUDA does"
+    WHY_NOT = f"Triton is missing ({_error}); it comes with torch for CUDA, or with {install_command('gpu')}"
 
 NAMESPACE = "elmo_fast_triton"
 _LIBRARY = torch.library.Library(NAMESPACE, "DEF")

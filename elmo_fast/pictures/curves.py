@@ -36,15 +36,16 @@ def picture(runs: Mapping[str, Metrics]) -> Any:
 
     figure = new_figure(11, 5.6)
     mosaic: list[Any] = [["perplexity", "speed"], ["perplexity", "norm"]]
-    places = figure.subplot_mosaic(mosaic, width_ratios=[1.7, 1])
+    places = figure.subplot_mosaic(mosaic, width_ratios=[1.7, 1], sharex=True)
     for number, (label, metrics) in enumerate(runs.items()):
         _run(places, shown(label), metrics, COLOURS[number % len(COLOURS)])
     for name, title in TITLES.items():
         plain(places[name], title)
-        places[name].set_xlabel("words seen")
-        places[name].xaxis.set_major_formatter(EngFormatter(sep=""))
-    for name, way in (("perplexity", "x"), ("perplexity", "y"), ("norm", "y")):
-        _logarithmic(places[name], way)
+        places[name].tick_params(labelbottom=name != "speed")
+    for name in ("perplexity", "norm"):
+        places[name].set_xlabel("words seen, logarithmic")
+        _logarithmic(places[name], "y")
+    _logarithmic(places["norm"], "x")
     places["speed"].set_ylim(bottom=0)
     places["speed"].yaxis.set_major_formatter(EngFormatter(sep=""))
     legend_below(figure, 8)
@@ -95,8 +96,8 @@ def _logarithmic(axes: Any, way: str) -> None:
         getattr(axes, f"set_{way}lim")(low, high)
     axis = getattr(axes, f"{way}axis")
     axis.set_major_locator(LogLocator(subs=subs))
-    fine = high < 4 * low or subs != SUBS[0]
-    axis.set_minor_locator(LogLocator(subs=[n / 10 for n in range(11, 100)] if fine else range(2, 10), numticks=999))
+    fine = 10 if high < 2.5 * low else 2 if high < 4 * low or subs != SUBS[0] else 1
+    axis.set_minor_locator(LogLocator(subs=[n / fine for n in range(fine + 1, 10 * fine)], numticks=999))
     axis.set_major_formatter(EngFormatter(sep="") if way == "x" else StrMethodFormatter("{x:,.6g}"))
     axis.set_minor_formatter(NullFormatter())
 

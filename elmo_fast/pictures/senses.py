@@ -119,6 +119,8 @@ MOST_CLUSTERS = 8
 CLOUDS = 10  # draws of a single cloud, for the silhouette that chance gives
 CONTEXT = 5  # words to either side that count as a word's context
 TYPICAL = 6
+TIMES = 3  # so much larger are the odds of a typical word in its cluster than elsewhere
+SURE = 1.645  # standard errors of one-sided 95 %
 
 
 class Senses(NamedTuple):
@@ -156,8 +158,8 @@ def senses_of(
     silhouette: then there is no evidence of groups.
 
     Args:
-        occurrences: N, for the words typical of each cluster: those with the largest log-odds ratio, with all contexts
-            as the prior, to occur within 5 words (Monroe, Colaresi and Quinn 2008, equation 22).
+        occurrences: N, for the words typical of each cluster: their odds to occur within 5 words are three times those
+            in the other clusters or more, and surely larger (95 %).
         vectors: [N, D], finite.
         clusters: "auto", or the number.
         clustering: "kmeans", or "agglomerative" (Ward).
@@ -233,28 +235,33 @@ def context_of(occurrence: Occurrence) -> list[str]:
 
 
 def typical_words(occurrences: Sequence[Occurrence], labels: npt.NDArray[np.int64]) -> list[list[str]]:
-    """Return up to 6 words for each cluster, the most typical of its contexts first."""
+    """Return up to 6 words for each cluster that distinguish its contexts from the other clusters' contexts.
+
+    A single cluster's contexts are compared with the rest of its sentences.
+    """
     counts = [Counter[str]() for _ in range(int(labels.max()) + 1)]
     for occurrence, label in zip(occurrences, labels, strict=True):
         counts[label].update(context_of(occurrence))
     everything = sum(counts, Counter[str]())
     if len(counts) == 1:
-        return [[word for word, _ in sorted(everything.items(), key=lambda item: (-item[1], item[0]))[:TYPICAL]]]
-    return [_most_typical(own, everything) for own in counts]
+        everything |= Counter(
+            low for one in occurrences for low in map(str.casefold, one.tokens) if any(map(str.isalnum, low))
+        )
+    return [_distinguishing(own, everything - own) for own in counts]
 
 
-def _most_typical(own: Counter[str], everything: Counter[str]) -> list[str]:
-    total, inside = everything.total(), own.total()
-    scores = {}
+def _distinguishing(own: Counter[str], others: Counter[str]) -> list[str]:
+    """Return the words whose odds are surely and much larger in `own`, the largest lower bound of the ratio first."""
+    inside, outside = own.total(), others.total()
+    bounds = {}
     for word, count in own.items():
-        # The prior is the word's count in all contexts, so that rare words must differ much to count.
-        prior = everything[word]
-        here, there = count + prior, 2 * prior - count
-        odds_here = here / max(inside + total - here, 1e-9)
-        odds_there = there / max(2 * total - inside - there, 1e-9)
-        scores[word] = (math.log(odds_here) - math.log(odds_there)) / math.sqrt(1 / here + 1 / there)
-    ranked = sorted((item for item in scores.items() if item[1] > 0), key=lambda item: (-item[1], item[0]))
-    return [word for word, _ in ranked[:TYPICAL]]
+        # Haldane's correction, and Woolf's interval: a word that occurs once is sure of nothing.
+        table = count + 0.5, inside - count + 0.5, others[word] + 0.5, outside - others[word] + 0.5
+        ratio = math.log(table[0] * table[3] / (table[1] * table[2]))
+        bound = ratio - SURE * math.sqrt(sum(1 / each for each in table))
+        if ratio >= math.log(TIMES) and bound > 0:
+            bounds[word] = bound
+    return sorted(bounds, key=lambda word: (-bounds[word], word))[:TYPICAL]
 
 
 # matplotlib's markers, and the same as SVG paths of a radius near 6.

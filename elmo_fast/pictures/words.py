@@ -161,9 +161,9 @@ def picture(words: Sequence[str], plane: Plane, most_labels: int, title: str) ->
     omitted = [word for word, label in zip(words, labels, strict=False) if label is None]
     sentences = [plane.how]
     if omitted:
-        sentences.append(f"{len(omitted)} of {len(labels)} labels left out for lack of room")
+        sentences.append(f"labels left out for lack of room: {len(omitted)} of {len(labels)}")
     if len(words) > len(labels):
-        sentences.append(f"{len(words) - len(labels)} further points without a label")
+        sentences.append(f"further points without a label: {len(words) - len(labels)}")
     figure.text(0.02, 0.02, "; ".join(sentences), fontsize=8, color=GREY)
     return figure, Drawn(plane.points, len(labels) - len(omitted), omitted)
 

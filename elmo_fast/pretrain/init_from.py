@@ -184,7 +184,7 @@ class Origin:
 def adopt_architecture(
     config: PretrainConfig, architecture: ModelConfig, folder: object, report: Callable[[str], None]
 ) -> None:
-    """Make `wanted`, the architecture of the model a run starts from, the configuration's, and says so."""
+    """Make `architecture`, that of the model a run starts from, the configuration's, and report it."""
     differing = [
         name for name, value in dataclasses.asdict(architecture).items() if getattr(config.model, name) != value
     ]

@@ -38,7 +38,7 @@ class TrainingProgress:
         self.start()
 
     def resume(self, at: RunPosition) -> None:
-        """Continues from what earlier processes of the run have done."""
+        """Continue from what earlier processes of the run have done."""
         self.step, self.words, self._first_step, self._before = at.step, at.words, at.step, at.seconds
         self._results = [(forward, backward, norm) for forward, backward, norm in at.unreported]
 
@@ -81,7 +81,7 @@ class TrainingProgress:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Excludes the time of the block from the tokens/s of the next report."""
+        """Exclude the time of the block from the tokens/s of the next report."""
         began = time.monotonic()
         try:
             yield
@@ -171,12 +171,12 @@ class RunLog:
                 each.close()
 
     def say(self, line: str) -> None:
-        """One line for people."""
+        """Report a line to people, unless silent."""
         if not self._silent:
             self._report(line)
 
     def step(self, row: dict[str, Any], line: str) -> None:
-        """Return the averages since the last row."""
+        """Write a row of averages, and the line that shows them to people."""
         self._write(**row)
         self.say(line)
 

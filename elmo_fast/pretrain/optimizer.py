@@ -133,7 +133,7 @@ def clip_and_step(
 ) -> float | Tensor:
     """Update with all gradients scaled by `max_norm / max(norm, max_norm)`; return the norm before the clip.
 
-    norm: the root of the sum of squares of all gradients together; a sparse gradient counts with its merged rows.
+    The norm is the root of the sum of squares of all gradients together; a sparse gradient counts with its merged rows.
     Without a finite norm the update is left out. AdaGrad scales as it updates, not in a pass of its own: gradients stay
     unchanged. On a GPU it reads the factor from the device (`AdaGrad.skipped` counts the updates left out) and the norm
     is a [] tensor that nothing has waited for. Elsewhere, and for other optimizers, the host reads the norm, and sparse

@@ -27,7 +27,7 @@ EVALUATIONS = 10
 
 
 def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
-    """Step of a run that no clock stops: n_epochs passes, or max_steps when that is less.
+    """Return the number of steps of a run that no clock stops: n_epochs passes, or max_steps when that is less.
 
     A pass is every position of the text or, where n_train_tokens is given, that number of words, as in bilm-tf.
     """
@@ -39,7 +39,7 @@ def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
 
 
 def heldout_interval(config: PretrainConfig, total_steps: int) -> int:
-    """Step between evaluations of held-out text: what the configuration says, or about a tenth of the run.
+    """Return the steps between evaluations of held-out text: as configured, or about a tenth of the run.
 
     Then it is never less than from one report to the next.
     """
@@ -65,14 +65,15 @@ def with_fitting_loss(config: PretrainConfig, vocabulary_size: int, report: Call
 def count_weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, int]:
     """Weights of the biLM, and of the loss's table for V words."""
     shapes = state_shapes(options_of(config.model, vocabulary_size), present=())
-    bilm = sum(math.prod(size or 0 for size in shape) for shape in shapes.values())
+    bilm = sum(math.prod(side or 0 for side in shape) for shape in shapes.values())
     return bilm, LOSS_CLASSES[config.optimizer.loss].table_rows(vocabulary_size) * (config.model.projection_dim + 1)
 
 
 def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int, parts: int) -> dict[str, int]:
     """Return an estimate of the bytes that a process needs, by purpose; rows: of a part; parts: micro-batches.
 
-    Activations: what the LSTM keeps for its backward pass (gates, cells, outputs of both directions), and its inputs.
+    The activations are what the LSTM keeps for its backward pass (gates, cells, outputs of both directions), and its
+    inputs.
     """
     model, optimizer = config.model, config.optimizer
     bilm, softmax = count_weights(config, vocabulary_size)
@@ -86,12 +87,12 @@ def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int, par
     elif model.input != "characters" and sums == 1:
         dense = bilm - table + min(table, 2 * positions * model.projection_dim)
     per_place = 2 * model.n_layers * (6 * model.dim + 4 * model.projection_dim)
-    size = 4 if config.run.precision in ("float32", "tf32") else 3  # 16-bit operands and float32 cells
+    width = 4 if config.run.precision in ("float32", "tf32") else 3  # bytes: 16-bit operands and float32 cells
     return {
         "weights": 4 * (bilm + softmax),
         "optimizer": 4 * sums * (trained + softmax),
         "gradients": 4 * (dense + touched),
-        "activations": size * rows * optimizer.unroll_steps * per_place,
+        "activations": width * rows * optimizer.unroll_steps * per_place,
     }
 
 

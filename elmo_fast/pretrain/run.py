@@ -186,7 +186,7 @@ def start_run(
     report: Callable[[str], None],
     stack: contextlib.ExitStack,
 ) -> LanguageModelTrainer:
-    """Return the trainer of a new or resumed run; `held` closes its log at the end."""
+    """Return the trainer of a new or resumed run; `stack` closes its log at the end."""
     import yaml
 
     started_before = processes.run_on_leader(lambda: (folder / METRICS_FILE).exists())

@@ -361,7 +361,9 @@ class ElmoFeatures(nn.Module):
     def penalty(self) -> Tensor:
         """Return what is added to the loss, [].
 
-        Λ Σ_m Σ_l w_ml², of the weights before the softmax; 0 for a single layer.
+            λ Σ_m Σ_l w_ml²
+
+        The weights are those before the softmax; 0 for a single layer.
 
         It draws the mixes towards the average of the layers. "paper": λ‖w‖², as section 3.4 has it; "bilm-tf": λ Σ W²,
         as weight_layers(l2_coef=λ) has it. Both are this sum: bilm-tf takes the softmax of W + 1/(L+1), but that shift

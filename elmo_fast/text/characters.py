@@ -211,7 +211,7 @@ class ByteSpelling(Spelling):
 
 
 def batch_to_ids(batch: Sequence[Sequence[str]], max_characters: int = MAX_CHARACTERS) -> "Tensor":
-    """Prediction character ids of a batch of tokenized sentences, as AllenNLP's function of the same name.
+    """Convert tokenized sentences to character ids, as AllenNLP's function of the same name does.
 
     batch: sentences, each a list of words; no sentence markers are added
     returns: ids, [B, T, C] int64 with T the longest sentence; padding tokens are all zero
@@ -228,8 +228,8 @@ WORD_BEGIN, WORD_END = "<eow>", "<bow>"
 class LexiconSpelling(Spelling):
     """C ids of characters + 1, then the id of the word + 1; S = C + 1.
 
-    characters, words: the entries of each lexicon, whose places are their ids; empty: none. Without characters C = 0;
-        without words the last id is 0.
+    characters, words: the entries of each lexicon, whose indices are their ids. Without characters C = 0; without words
+        the last id is 0.
     longest: how many code points of a word count, C - 2 with characters; None: all
     """
 

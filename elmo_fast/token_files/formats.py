@@ -62,7 +62,7 @@ class Contents(NamedTuple):
     def shape(self) -> tuple[int, ...]:
         """[tokens, layers, 2D] of the flat formats, with one layer when a single one is kept.
 
-        Pooled: [sentences, layers, 2D], or [sentences, 2D] of a single layer.
+        If pooled, [sentences, layers, 2D], or [sentences, 2D] of a single layer.
         """
         if self.pooled:
             return len(self.lengths), *([self.layers] if self.layers else []), self.width
@@ -84,7 +84,7 @@ class Contents(NamedTuple):
     def rows(self, vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """[L, n, 2D] or [n, 2D] as rows [n, max(L, 1), 2D] of the flat formats, contiguous, in the dtype.
 
-        Pooled: [L, 2D] or [2D] as one row.
+        If pooled, [L, 2D] or [2D] as one row.
         """
         if self.pooled:
             return np.ascontiguousarray(vectors[None], self.dtype)
@@ -189,7 +189,7 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
 def hdf5_flat(path: Path, contents: Contents) -> Iterator[Write]:
     """Write HDF5: `embeddings` [tokens, L, 2D], `offsets` [sentences + 1]; the metadata are attributes.
 
-    Pooled: `embeddings` as Contents.shape says, no offsets, and sentence_to_index if the sentences have names.
+    If pooled, `embeddings` as Contents.shape says, no offsets, and sentence_to_index if the sentences have names.
     """
     offsets = contents.offsets
     with hdf5_replacing(path) as (file, written):
@@ -310,7 +310,7 @@ def npz(path: Path, contents: Contents) -> Iterator[Write]:
 def parquet(path: Path, contents: Contents) -> Iterator[Write]:
     """Yield a row for each sentence: `sentence`, if it is stored, and `embeddings`, a list of its tokens' vectors.
 
-    A vector is a fixed-size list [2D] or, of all layers, [L, 2D]. Pooled: `embedding`, one vector.
+    A vector is a fixed-size list [2D] or, of all layers, [L, 2D]. If pooled, `embedding`, one vector.
     """
     arrow = require("pyarrow", "parquet", f"{os.fspath(path)}")
     tables = require("pyarrow.parquet", "parquet", f"{os.fspath(path)}")

@@ -154,7 +154,7 @@ def test_the_real_functions_take_our_arguments(hub, model, tmp_path, monkeypatch
     uploaded(hub, model, private=True)
     fetch("me/elmo@v1", tmp_path / "here")
     monkeypatch.undo()
-    real = pytest.importorskip("huggingface_hub", reason='huggingface_hub is absent (pip install "elmo-fast[hub]")')
+    real = pytest.importorskip("huggingface_hub", reason="needs the extra hub")
     from huggingface_hub.errors import HfHubHTTPError
 
     called = {name for name, _, _ in hub.calls}

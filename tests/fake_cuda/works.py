@@ -25,15 +25,19 @@ BATCH, STEPS, VOCABULARY, SAMPLES, TYPES, CHARACTERS = 128, 20, 793_471, 8192, 5
 
 
 def pretend():
-    """What a device that pretends cannot say: kind, addresses of memory, streams, drawing weights by way of meta."""
-    _native.capability = lambda index: (9, 0)
-    _weights._stream = lambda tensor: None
-    _weights._seen = lambda sources: tuple((id(source), source._version, source.dtype) for source in sources)
-    torch.nn.utils.skip_init = lambda kind, *sizes, **options: kind(*sizes, **options)
-    training_step.dropout_masks = masks
-    torch.cuda.Event = torch.cuda.current_stream = unittest.mock.MagicMock()
-    captured_step.CapturedGradients._addresses = captured_step.CapturedGradients._versions = lambda self: None
-    _graphs.pool_of = functools.lru_cache(_graphs.Pool)
+    """Replace what a device that pretends cannot say: kind, streams, addresses, initial weights by way of meta."""
+    replace(_native, capability=lambda index: (9, 0))
+    replace(_weights, _stream=lambda tensor: None)
+    replace(torch.nn.utils, skip_init=lambda kind, *sizes, **options: kind(*sizes, **options))
+    replace(training_step, dropout_masks=masks)
+    replace(torch.cuda, Event=unittest.mock.MagicMock(), current_stream=unittest.mock.MagicMock())
+    replace(captured_step.CapturedGradients, _addresses=lambda self: None, _versions=lambda self: None)
+    replace(_graphs, pool_of=functools.lru_cache(_graphs.Pool))
+
+
+def replace(owner, **values):
+    """Replace attributes of a module, class or object until the process ends; AttributeError if one does not exist."""
+    unittest.mock.patch.multiple(owner, **values).start()
 
 
 def masks(probability, seed, step, first_row, shape, device):
@@ -50,7 +54,7 @@ def train(device, precision, graph=False):
     """(a step of the original architecture, the results to compare devices of)."""
     model = language_model(device, precision)
     optimizer = AdaGrad(model.parameters())
-    model.loss.draw = lambda seed, offset, device: (whole(SAMPLES, device="cpu"), whole(device="cpu"))
+    replace(model.loss, draw=lambda seed, offset, device: (whole(SAMPLES, device="cpu"), whole(device="cpu")))
     spelled, state = TypeCharacters.__new__(TypeCharacters), None
     spelled._codes = whole(TYPES, CHARACTERS, device=device, kind=torch.uint8)
     spelled._ids, spelled.max_characters = whole(256, device=device), CHARACTERS
@@ -59,9 +63,9 @@ def train(device, precision, graph=False):
     windows = (torch.empty(2, BATCH, STEPS, dtype=kind) for _ in range(2))
     batch = StreamBatch(*windows, np.full(BATCH, STEPS, np.int64), BATCH * STEPS, [distinct])
     step = training_step.Step(model, optimizer, spelled.ids, rows=BATCH, clip_norm=10.0, cuda_graph=graph)
-    _graphs.enabled = lambda device: graph
+    replace(_graphs, enabled=lambda device: graph)
     if graph:
-        step.captured.capturing = nothing_replayed
+        replace(step.captured, capturing=nothing_replayed)
 
     def once(number):
         nonlocal state

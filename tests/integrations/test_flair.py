@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-flair = pytest.importorskip("flair", reason='needs flair, which is not installed: pip install "elmo-fast[flair]"')
+flair = pytest.importorskip("flair", reason="needs the extra flair")
 from flair.data import Sentence
 from flair.embeddings import StackedEmbeddings
 from flair.embeddings.base import load_embeddings

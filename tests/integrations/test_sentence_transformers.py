@@ -6,7 +6,7 @@ import torch
 
 pytest.importorskip(
     "sentence_transformers",
-    reason='needs sentence-transformers, which is not installed: pip install "elmo-fast[sbert]"',
+    reason="needs the extra sbert",
 )
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling

@@ -121,7 +121,9 @@ def test_the_picture_shows_the_rows(tmp_path):
     assert [list(line.get_data()[1]) for line in norm.get_lines()] == [[3.0, 5.0, 7.0], [0, 1]]
     for axes in (perplexity, speed, norm):
         assert [200, 200] in [list(line.get_xdata()) for line in axes.get_lines()]  # the restart
-        assert axes.get_xlabel() == "words seen"
+        assert axes.get_xscale() == "log"
+        assert axes.get_xlim() == perplexity.get_xlim()
+        assert (axes.get_xlabel() == "words seen, logarithmic") == (axes is not speed)
     assert (perplexity.get_xscale(), perplexity.get_yscale(), norm.get_yscale()) == ("log", "log", "log")
     assert (speed.get_yscale(), speed.get_ylim()[0]) == ("linear", 0)
 

@@ -88,9 +88,22 @@ def test_typical_words_are_frequent_here_and_not_there():
     """What stands everywhere is typical of nothing; of equal scores the alphabet decides."""
     occurrences, _, truth = planted((30, 20))
     typical = typical_words(occurrences, truth)
-    assert typical[0][:5] == ["of", "on", "river", "sat", "with"]
-    assert "the" not in typical[0][:5] + typical[1][:5]
-    assert typical_words(occurrences[:2], np.zeros(2, np.int64))[0] != []
+    assert typical[0] == ["of", "on", "river", "sat", "with"]
+    assert {"money", "asked"} < set(typical[1])
+    assert "the" not in typical[0] + typical[1]
+    rare = [Occurrence(0, 0, ["bank", "x", word]) for word in "abcdef"]
+    assert typical_words(rare, np.array([0, 1] * 3)) == [[], []]  # what occurs once distinguishes nothing
+
+
+def test_words_typical_of_a_single_cluster_are_near_the_word():
+    """They are compared with the rest of the sentences: frequent words stand there too."""
+    tokens = [*["the", "a"] * 4, "river", "bank", "of", *["the", "a"] * 4]
+    occurrences = [Occurrence(i, tokens.index("bank"), tokens) for i in range(9)]
+    assert typical_words(occurrences, np.zeros(9, np.int64)) == [["of", "river"]]
+    assert typical_words([Occurrence(0, 0, ["bank", "the"])] * 2, np.zeros(2, np.int64)) == [[]]
+
+
+def test_an_occurrence_without_context_has_no_typical_words():
     assert typical_words([Occurrence(0, 0, ["bank"])] * 2, np.array([0, 1])) == [[], []]
 
 

@@ -54,7 +54,7 @@ def test_the_picture_says_what_it_leaves_out():
     message = figure.texts[0].get_text()
     assert (
         message
-        == f"how; {len(drawn.omitted)} of 50 labels left out for lack of room; 10 further points without a label"
+        == f"how; labels left out for lack of room: {len(drawn.omitted)} of 50; further points without a label: 10"
     )
     assert drawn.labelled + len(drawn.omitted) == 50
 

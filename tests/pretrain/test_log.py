@@ -89,7 +89,7 @@ def logged(folder, steps, resumed=None, loss=4.0):
 
 def test_rows_become_scalars_and_a_resumed_run_takes_back_what_lies_beyond_its_step(tmp_path):
     """Steps up to the one resumed at stay; those after it are the new process's."""
-    pytest.importorskip("tensorboard", reason='the package tensorboard is absent (pip install "elmo-fast[tb]")')
+    pytest.importorskip("tensorboard", reason="needs the extra tb")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     logged(tmp_path, (2, 4, 6))

@@ -505,7 +505,7 @@ class SplitProduct(NamedTuple):
 class Steps(NamedTuple):
     """Results of the scan, in step order; see the kernels for their shapes.
 
-    Slots: c and h have one more than steps.
+    c and h have one more slot than steps.
     """
 
     inputs: Tensor

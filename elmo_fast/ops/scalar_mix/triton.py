@@ -282,7 +282,7 @@ def statistics(a: Any) -> Tensor:
 
 
 def forward(a: Any) -> tuple[Tensor, Tensor]:
-    """Compute the mixes, and the statistics ([0] without a layer norm); `factors`: [M, L] float32, any strides."""
+    """Compute the mixes, and the statistics ([0] without a layer norm); factors are [M, L] float32, of any strides."""
     a = _contiguous(a)
     layers, n, number, mixes = a.layers, a.layers[0].numel(), len(a.layers), a.factors.shape[0]
     rows = layers[0].shape[0] if layers[0].dim() > 1 else 1
