@@ -47,7 +47,9 @@ def add_reading(parser: Parser, sentences: str) -> None:
         "format of the file: conllu, columns, tsv, text (one sentence per line) or auto; null: as in training",
     )
     parser.option("batch_size", int, "sentences per batch; null: as in training")
-    parser.option("model", str, "path of the biLM that the task was trained with, if it has moved since")
+    parser.option(
+        "model", str, "biLM that the task was trained with, if it has moved since: a folder, an archive or a name"
+    )
     parser.option("vectors", str, "path of the static vectors that the task was trained with, if they have moved since")
 
 

@@ -12,7 +12,14 @@ from typing import Any
 
 import torch
 
-from elmo_fast.checkpoints import file_beside, pretrained_folder, put_model, stored_tokenizer
+from elmo_fast.checkpoints import (
+    file_beside,
+    missing_model,
+    named_folder,
+    pretrained_folder,
+    put_model,
+    stored_tokenizer,
+)
 from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.fields import Kind, parsed, read_json, typed
@@ -113,9 +120,11 @@ class SavedTask:
 def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: TaskResult) -> None:
     """Write what load_task and people read, all together, with a manifest; a fine-tuned biLM as a model of its own."""
     config, flat = result.config, result.config.flat()
-    # The name of a model that comes with the package is no path.
+    # What is no path is the name of a model; see _with_places.
     paths = {
-        name: os.path.abspath(flat[name]) for name in ("model", "vectors") if flat[name] and os.path.exists(flat[name])
+        name: os.path.abspath(flat[name])
+        for name in ("model", "vectors", "save_dir")
+        if flat[name] and os.path.exists(flat[name])
     }
     about = {"task": config.task, "inputs": json.dumps(input_digests(config, model))}
     with writing_together(folder) as new:
@@ -143,7 +152,8 @@ def load_task(
 ) -> SavedTask:
     """Load the trained task of a folder, ready to predict.
 
-    model, vectors: where the biLM and the static vectors that it was trained with are now; None: where they were.
+    model, vectors: the biLM (a path or a name) and the static vectors that it was trained with; None: those of
+    training, which may have moved together with the folder.
     Raises ElmoFastError if a file is missing, damaged, or changed after it was written.
     """
     folder = pathlib.Path(save_dir)
@@ -165,7 +175,7 @@ def load_task(
         if digests.get(name) != digest:
             raise ElmoFastError(
                 f"{folder} was trained with other {name}: what {getattr(config, name, None)!r} holds has changed since;"
-                f" put back what was there, or name its path with --{name}"
+                f" put back what was there, or name what it was trained with by --{name}"
             )
     load_weights(trained_weights(task, with_bilm=not tuned), weights, folder / model_file)
     return SavedTask(task.to(device).eval(), config, labels)
@@ -180,15 +190,33 @@ def _with_places(
         if path is not None and not needed[name]:
             own = " of its own, which was fine-tuned" if name == "model" and tuned else ""
             raise ElmoFastError(f"leave out --{name}: {folder} was trained with{own or f'out {name}'}")
-        place = getattr(config, name) if path is None else os.fspath(path)
-        if needed[name] and not os.path.exists(place):
+        if not needed[name]:
+            continue
+        stored = getattr(config, name)
+        place = _stored_place(folder, config, stored) if path is None else os.fspath(path)
+        if name == "model" and path is not None and (missing := missing_model(place)):
+            raise ElmoFastError(f"--model {missing}")
+        if not os.path.exists(place) and (name == "vectors" or path is None):
             raise ElmoFastError(
-                f"{folder} was trained with {name} {getattr(config, name)!r}; there is no {place!r}: name its path "
-                f"with --{name}"
+                f"{folder} was trained with {name} {stored!r}; there is no {place!r}: name its path with --{name}"
             )
         moved: dict[str, Any] = {name: place}
         config = dataclasses.replace(config, **moved)
     return dataclasses.replace(config, model=os.fspath(folder), prefix=None) if tuned else config
+
+
+def _stored_place(folder: pathlib.Path, config: TaskConfig, stored: str) -> str:
+    """Return the path that a task's configuration stores, or the one that its name stands for.
+
+    A path is stored absolute. If it is gone, the one as far from the task's folder now as the old one was in training
+    is taken: a project that was moved as a whole. The digest of the content says whether it is the same.
+    """
+    if not os.path.isabs(stored):
+        return os.fspath(named_folder(stored) or stored)
+    moved = folder / os.path.relpath(stored, config.save_dir)
+    if os.path.exists(stored) or not (os.path.isabs(config.save_dir) and moved.exists()):
+        return stored
+    return os.path.normpath(moved)
 
 
 def _is_old(folder: pathlib.Path) -> bool:
@@ -232,7 +260,8 @@ def train_task(
     validate(config)
     if config.model is not None and config.elmo == "none":
         warnings.warn(
-            f"model={config.model} is not used, as elmo=none: give elmo=input, output or both, or no model",
+            f"--model {config.model} is not used, because --elmo is none: give --elmo input, output or both, or leave out "
+            "--model",
             stacklevel=2,
         )
     if config.fine_tune and config.model is not None:

@@ -18,7 +18,7 @@ from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.fields import parsed
 from elmo_fast.files import replacing, write_text
 from elmo_fast.progress import METRICS_FILE, Progress, duration
-from elmo_fast.tasks.config import MAY_CHANGE, TaskConfig
+from elmo_fast.tasks.config import MAY_CHANGE, MAY_MOVE, TaskConfig
 from elmo_fast.tasks.data import Labels, Split, digest_of, epoch_batches, fixed_batches
 from elmo_fast.tasks.model import TaskModel, input_digests
 from elmo_fast.tasks.scores import Scores, are_spans, tag_scores
@@ -300,4 +300,4 @@ class TaskTrainer:
 
 def lasting(config: TaskConfig) -> dict[str, Any]:
     """Return the fields that must not change when a run is resumed."""
-    return {name: value for name, value in config.flat().items() if name not in MAY_CHANGE}
+    return {name: value for name, value in config.flat().items() if name not in (*MAY_CHANGE, *MAY_MOVE)}

@@ -127,7 +127,7 @@ def test_a_share_of_the_training_sentences(tmp_path):
 def test_a_model_that_is_given_and_not_used_is_said(tmp_path):
     """A forgotten --elmo trains the baseline, and a warning says so; with it there is none."""
     config = toy_config(tmp_path, elmo="input", epochs=1)
-    with pytest.warns(UserWarning, match=r"model=.* is not used, as elmo=none: give elmo=input"):
+    with pytest.warns(UserWarning, match=r"--model .* is not used, because --elmo is none: give --elmo input"):
         train_task(dataclasses.replace(config, elmo="none"), print)
     train_task(dataclasses.replace(config, save_dir=str(tmp_path / "other")), print)
 
