@@ -10,7 +10,7 @@ from typing import Any
 from elmo_fast.cli._common import Progress, logger, named, set_up, values_of
 from elmo_fast.cli._parser import COMPUTING, Parser
 from elmo_fast.files import write_json
-from elmo_fast.tasks.config import TaskConfig
+from elmo_fast.tasks.config import METRIC, Metric, TaskConfig
 
 
 def train_options(parser: Parser) -> None:
@@ -64,6 +64,8 @@ def reading(arguments: Any) -> Iterator[tuple[Progress, dict[str, Any]]]:
 
 def eval_options(parser: Parser) -> None:
     add_reading(parser, "labelled sentences")
+    parser.option("column", int | str, "column of the labels, as in `task train`; null: as in training")
+    parser.option("metric", Metric, f"{METRIC} (default: as in training)")
     parser.output("output", "JSON file to write the scores to")
 
 
@@ -72,7 +74,7 @@ def run_eval(arguments: Any) -> None:
     from elmo_fast.tasks import evaluate_task
 
     with reading(arguments) as (bar, options):
-        scores = evaluate_task(report=bar.say, **options)
+        scores = evaluate_task(report=bar.say, **options, **named(arguments, "column", "metric"))
     if arguments.output is not None:
         write_json(arguments.output, scores.as_dict(), indent=2)
     print(scores.table())

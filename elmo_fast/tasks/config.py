@@ -22,6 +22,12 @@ Pooling = Literal["max", "mean", "both"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
 L2Kind = Literal["paper", "bilm-tf"]
 L2_KINDS: tuple[str, ...] = get_args(L2Kind)
+Metric = Literal["auto", "spans", "labels"]
+METRICS: tuple[str, ...] = get_args(Metric)
+METRIC = (
+    "score of a tagger: spans (F1 of spans by BIO or IOBES tags; other tags count as O) or labels (accuracy); auto: "
+    "spans if the training data has more tags like B-X and I-X than other tags except O"
+)
 
 # The fields that may change when a run is resumed.
 MAY_CHANGE = ("epochs", "patience", "resume", "save_dir", "test_path", "cache_dir", "threads", "backend")
@@ -83,6 +89,7 @@ class TaskConfig:
         "dropout probability at the BiLSTM's input, between its layers and at its output",
         within="from 0 to below 1",
     )
+    metric: Metric = described("auto", f"{METRIC}; it chooses the epoch to keep")
     crf: bool = described(False, "score the tags of a sentence jointly, with a CRF")
     pooling: Pooling = described("both", "with classify: pooling over the words: max, mean or both (concatenated)")
 
@@ -150,6 +157,8 @@ def validate(config: TaskConfig) -> None:
         )
     if config.crf and config.task == "classify":
         complaints.append("--crf is for tagging; a classifier has one label per sentence")
+    if config.metric == "spans" and config.task == "classify":
+        complaints.append("--metric spans is for tagging; a classifier has one label per sentence")
     needed = {"train_path": "sentences to train on", "dev_path": "sentences that choose the best epoch"}
     needed["save_dir"] = "the folder to write"
     complaints += [

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,16 +22,16 @@ from elmo_fast.checkpoints import (
     stored_tokenizer,
 )
 from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError, check_choice, not_a_string
 from elmo_fast.fields import Kind, parsed, read_json, typed
 from elmo_fast.files import folder_lock, replaces, write_json
 from elmo_fast.manifest import check_written, settle, warn_unchecked, writing_together
 from elmo_fast.progress import Progress, duration
-from elmo_fast.tasks.config import TaskConfig, validate
-from elmo_fast.tasks.data import Labels, Split, read_data, read_labelled, training_splits
+from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
+from elmo_fast.tasks.data import Labels, Split, doubts_about, read_data, read_labelled, scores_spans, training_splits
 from elmo_fast.tasks.formats import Example, format_of, read_examples, write_examples
 from elmo_fast.tasks.model import TaskModel, input_digests, new_model
-from elmo_fast.tasks.scores import Scores
+from elmo_fast.tasks.scores import Scores, tag_scores
 from elmo_fast.tasks.trainer import (
     TaskTrainer,
     check_settings,
@@ -38,7 +39,6 @@ from elmo_fast.tasks.trainer import (
     load_weights,
     predict,
     save_tensors,
-    score,
     trained_weights,
 )
 from elmo_fast.threads import torch_threads
@@ -131,7 +131,7 @@ def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: Ta
         write_json(new / LABELS_FILE, labels.names)
         write_json(new / WORDS_FILE, model.static.words if model.static is not None and config.vectors is None else [])
         save_tensors(new / MODEL_FILE, trained_weights(model, with_bilm=False), about)
-        write_json(new / CONFIG_FILE, flat | paths)
+        write_json(new / CONFIG_FILE, flat | paths | {"metric": "spans" if result.dev.spans else "labels"})
         write_json(new / RESULTS_FILE, result.as_dict())
         if model.elmo is not None and model.elmo.fine_tuned and config.model is not None:
             put_model(new, model.elmo.bilm.checkpoint_state(), model.elmo.bilm.options)
@@ -260,7 +260,7 @@ def train_task(
     validate(config)
     if config.model is not None and config.elmo == "none":
         warnings.warn(
-            f"--model {config.model} is not used, because --elmo is none: give --elmo input, output or both, or leave out "
+            f"--model {config.model} is not used, because --elmo is none: give --elmo input, output or both, or no "
             "--model",
             stacklevel=2,
         )
@@ -271,6 +271,8 @@ def train_task(
     check_settings(config)
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
+    for sentence in data.warnings:
+        warnings.warn(sentence, stacklevel=2)
     with folder_lock(folder), torch_threads(config.threads):
         report(f"features: {config.features()}")
         for note in data.notes:
@@ -281,10 +283,11 @@ def train_task(
         parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
         report(f"{len(data.train)} sentences, {splits['train'].words} words, {len(data.labels)} labels; "
                f"{parameters:,} weights are trained")  # fmt: skip
-        trainer = TaskTrainer(model, data.labels, splits["train"], splits["dev"], config, folder, report, progress)
+        both = splits["train"], splits["dev"]
+        trainer = TaskTrainer(model, data.labels, *both, config, data.spans, folder, report, progress)
         trainer.fit()
         scores = {
-            name: score(split, predict(model, split, data.labels, config.batch_size), data.labels)
+            name: tag_scores(split.gold, predict(model, split, data.labels, config.batch_size), spans=data.spans)
             for name, split in splits.items()
             if name != "train"
         }
@@ -300,7 +303,7 @@ def train_task(
             words=splits["train"].words,
             sentences=len(data.train),
             parameters=parameters,
-            notes=data.notes,
+            notes=[*data.notes, *data.warnings],
         )
         save_task(folder, model, data.labels, result)
     report(f"done in {duration(result.seconds)}: best epoch {result.best_epoch} of {len(result.epochs)}; {folder}")
@@ -313,6 +316,7 @@ def evaluate_task(
     *,
     format: str | None = None,
     column: str | int | None = None,
+    metric: Metric | None = None,
     batch_size: int | None = None,
     report: Callable[[str], None] = print,
     device: Device = "cpu",
@@ -326,6 +330,7 @@ def evaluate_task(
         save_dir: the folder that train_task wrote.
         path: the file.
         format, column: as in read_examples; None: as in training.
+        metric: "spans" or "labels", or "auto" by the labels of training; None: as in training.
         batch_size: sentences per batch; None: as in training.
         report: called with a line about labels that did not occur in training.
         device, progress: as in train_task.
@@ -338,9 +343,14 @@ def evaluate_task(
     note = task.labels.unseen(examples, os.fspath(path))
     if note:
         report(note)
-    split = Split(examples, None, per_word=task.config.task == "tag")
+    if metric is not None:
+        check_choice("metric", metric, METRICS)
+    asked = task.config if metric is None else dataclasses.replace(task.config, metric=metric)
+    spans = scores_spans(asked, Counter(task.labels.names))
+    for sentence in doubts_about(examples, os.fspath(path), asked, spans=spans, format=format, column=column):
+        warnings.warn(sentence, stacklevel=2)
     predicted = task.predict([example.words for example in examples], batch_size=batch_size, progress=progress)
-    return score(split, predicted, task.labels)
+    return tag_scores([example.labels for example in examples], predicted, spans=spans)
 
 
 def predict_task(

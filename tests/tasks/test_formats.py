@@ -77,6 +77,15 @@ def test_tsv_both_ways_and_with_a_header(tmp_path):
     assert read_examples(write(tmp_path, "a.tsv", "Label\tText\npos\tso good !\nneg\tbad\n")) == expected
 
 
+def test_sentences_before_labels_read_the_wrong_way_round_are_noticed(tmp_path):
+    """More labels than sentences: the warning names the order and the option."""
+    lines = [f"a text of number {i}\t{'good' if i % 3 else 'bad'}\n" for i in range(9)]
+    path = write(tmp_path, "a.tsv", "".join(lines))
+    with pytest.warns(UserWarning, match=r"column 0 has 9 different labels .* are sentence<TAB>label, give --column 1"):
+        read_examples(path)
+    assert {label for _, labels in read_examples(path, column=1) for label in labels} == {"good", "bad"}
+
+
 BROKEN_CONLLU = {
     r"line 5: wanted 10 columns split by tabs; got 9: 3 \| _": CONLLU.replace("\tgo\t", "\t"),
     "line 5: wanted the word number 3 .*got '4'; is a blank line missing": CONLLU.replace("3\tgo", "4\tgo"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.tasks import load_bilm
+from elmo_fast.tasks import TaskConfig, load_bilm
 from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
 from elmo_fast.token_files import CacheFile
 from tests.tasks.toy import silent, toy_config, weights_of
@@ -140,6 +140,47 @@ def test_unseen_tags_are_said_and_counted_wrong(tmp_path):
     assert any("test: 1 of 1 labels do not occur in the training data: STRANGE (1)" in line for line in lines)
     assert result.notes
     assert result.test.accuracy == 0
+
+
+def test_an_odd_tag_is_named_and_the_metric_can_be_fixed(tmp_path):
+    """In training and in evaluation the F1 of spans stays; --metric labels is the accuracy, without a warning."""
+    config = toy_config(tmp_path, spans=True, epochs=1)
+    for split in ("dev", "test"):
+        path = tmp_path / f"{split}.bio"
+        path.write_text(path.read_text().replace("\tO\n", "\to\n", 1))
+    said = r"/{}\.bio, line \d+: 'o' is no tag of a span .* 1 of \d+ labels: they count as O .*--metric labels"
+    with pytest.warns(UserWarning, match=said.format("dev")), pytest.warns(UserWarning, match=said.format("test")):
+        result = train_task(config, silent)
+    assert result.dev.spans
+    assert any("'o' is no tag of a span" in note for note in result.notes)
+    with pytest.warns(UserWarning, match=said.format("test")):
+        assert evaluate_task(config.save_dir, config.test_path, report=silent) == result.test
+    labels = evaluate_task(config.save_dir, config.test_path, report=silent, metric="labels")
+    assert not labels.spans
+    by_labels = dataclasses.replace(config, metric="labels", save_dir=str(tmp_path / "labels"))
+    assert not train_task(by_labels, silent).dev.spans
+    assert not evaluate_task(by_labels.save_dir, config.test_path, report=silent).spans
+
+
+@pytest.mark.parametrize(
+    ("xpos", "message"),
+    [
+        ("__", r"column xpos is empty \(_\) in every line"),
+        ("N_", r"train\.conllu, line 2: the label is unspecified \(_\), as 1 of 2 labels"),
+        ("NN", r"all 2 labels are 'N', so a constant scores 100 %; is --column another\?"),
+    ],
+)
+def test_labels_that_are_none_or_all_the_same_are_noticed(tmp_path, xpos, message):
+    lines = (f"{i}\tw\t_\tX\t{tag}" + 5 * "\t_" + "\n" for i, tag in enumerate(xpos, 1))
+    (tmp_path / "train.conllu").write_text("".join(lines))
+    paths = {f"{split}_path": str(tmp_path / "train.conllu") for split in ("train", "dev")}
+    config = TaskConfig(**paths, column="xpos", save_dir=str(tmp_path / "run"), epochs=1, word_dim=2, hidden=2)
+    if xpos == "__":
+        with pytest.raises(ElmoFastError, match=message):
+            train_task(config, silent)
+    else:
+        with pytest.warns(UserWarning, match=message):
+            train_task(config, silent)
 
 
 def test_sentences_of_one_word_and_of_two_thousand(tmp_path):
