@@ -89,8 +89,8 @@ def predict_options(parser: Parser) -> None:
 def run_predict(arguments: Any) -> None:
     """Label sentences with a trained model.
 
-    A tagger writes CoNLL columns, word<TAB>tag and a blank line after each sentence; a classifier writes
-    label<TAB>sentence.
+    A tagger writes CoNLL columns, word<TAB>tag and a blank line after each sentence, or of a CoNLL-U file the same file
+    with its tags; a classifier writes label<TAB>sentence.
     """
     from elmo_fast.tasks import predict_task
 

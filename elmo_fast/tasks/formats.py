@@ -5,11 +5,11 @@ import os
 import pathlib
 import re
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.files import writing
+from elmo_fast.files import reading, writing
 from elmo_fast.text import read_lines
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.tokenizers import Tokenize
@@ -23,6 +23,7 @@ _SUFFIXES = {
     ".tsv": "tsv",
     **dict.fromkeys((".conll", ".conll2003", ".bio", ".iob", ".iob2", ".iobes", ".bioes", ".col", ".txt"), "columns"),
 }
+_LINE_ENDS = re.compile("(\r\r\n|\r\n|\r|\n)")  # as read_lines splits
 _BLANKS = re.compile(r"[ \t]+")
 _RANGE_ID, _EMPTY_ID = re.compile(r"\d+-\d+"), re.compile(r"\d+\.\d+")
 _DOCUMENT = "-DOCSTART-"
@@ -47,14 +48,18 @@ def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
     check_choice("format", format, TASK_FORMATS)
     if format != "auto":
         return format
-    name = pathlib.Path(path).name.lower().removesuffix(".gz")
-    known = _SUFFIXES.get(pathlib.PurePath(name).suffix)
-    if known is None:
+    if (known := suffix_format(path)) is None:
         raise ElmoFastError(
             f"{os.fspath(path)}: the suffix does not tell the format ({', '.join(_SUFFIXES)} do); "
             f"give format={' or '.join(TASK_FORMATS[1:])}"
         )
     return known
+
+
+def suffix_format(path: str | os.PathLike[str]) -> str | None:
+    """Return the format that the suffix of a file (without .gz) names, or None."""
+    name = pathlib.Path(path).name.lower().removesuffix(".gz")
+    return _SUFFIXES.get(pathlib.PurePath(name).suffix)
 
 
 def read_examples(
@@ -121,6 +126,34 @@ def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], fo
             else:
                 lines = [f"{labels[0]}\t{' '.join(words)}\n"]
             file.write("".join(lines).encode())
+
+
+def write_tagged_conllu(
+    path: str | os.PathLike[str], source: str | os.PathLike[str], column: Column, tags: Iterable[Sequence[str]]
+) -> None:
+    """Write a CoNLL-U file again with other tags of its words in a column; all else is the same, byte by byte.
+
+    Also comments, multiword tokens and empty nodes. Gzip if it ends in .gz.
+
+    Args:
+        path: the file to write.
+        source: the file with the sentences, which is read twice.
+        column: as in read_examples.
+        tags: those of each sentence that read_examples returns.
+
+    Raises: ElmoFastError.
+    """
+    at = CONLLU_COLUMNS.index(conllu_column(os.fspath(source), column))
+    words = [row[0] for row in _conllu(os.fspath(source), read_lines(source), column) if row is not None]
+    replaced = dict(zip(words, itertools.chain.from_iterable(tags), strict=True))
+    with reading(source) as file:
+        parts = _LINE_ENDS.split(file.read().decode())
+    with writing(path) as file:
+        for index, (line, end) in enumerate(zip(parts[::2], [*parts[1::2], ""], strict=True)):
+            fields = line.split("\t")
+            if index in replaced:
+                fields[at] = replaced[index]
+            file.write(("\t".join(fields) + end).encode())
 
 
 def _grouped(rows: Iterable[Row]) -> Iterator[Example]:

@@ -29,7 +29,14 @@ from elmo_fast.manifest import check_written, settle, warn_unchecked, writing_to
 from elmo_fast.progress import Progress, duration
 from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
 from elmo_fast.tasks.data import Labels, Split, doubts_about, read_data, read_labelled, scores_spans, training_splits
-from elmo_fast.tasks.formats import Example, format_of, read_examples, write_examples
+from elmo_fast.tasks.formats import (
+    Example,
+    format_of,
+    read_examples,
+    suffix_format,
+    write_examples,
+    write_tagged_conllu,
+)
 from elmo_fast.tasks.model import TaskModel, input_digests, new_model
 from elmo_fast.tasks.scores import Scores, tag_scores
 from elmo_fast.tasks.trainer import (
@@ -41,6 +48,7 @@ from elmo_fast.tasks.trainer import (
     save_tensors,
     trained_weights,
 )
+from elmo_fast.text import rereadable
 from elmo_fast.threads import torch_threads
 
 # A biLM that is fine-tuned lies beside them as any model does: config.json, model.safetensors, vocab.txt.
@@ -370,8 +378,9 @@ def predict_task(
     Args:
         save_dir: the folder that train_task wrote.
         path: sentences in any format of read_examples; labels in it are ignored.
-        out: the file to write, another than `path`: "columns" (word<TAB>tag) for a tagger, "tsv" (label<TAB>sentence)
-            for a classifier.
+        out: the file to write, another than `path`: of a tagger "columns" (word<TAB>tag) or, if `path` is CoNLL-U and
+            the suffix of `out` names no other format, `path` with other tags in the column of training (upos, if that
+            was of another format); of a classifier "tsv" (label<TAB>sentence).
         format, batch_size, device, progress, model, vectors: as in evaluate_task.
 
     Raises: ElmoFastError: the folder contains no trained task, the file contains no sentence or is `out`, or it is a
@@ -384,11 +393,30 @@ def predict_task(
             f"{os.fspath(path)}: a .txt may hold a sentence or a word per line; give --format text or --format columns"
         )
     task = load_task(save_dir, device, model=model, vectors=vectors)
-    config, read_as = task.config, format or task.config.format
+    config = task.config
+    read_as = format_of(path, format or config.format)
+    to = _format_to_write(out, read_as, config)
     # Labels are ignored; only in tsv does their column say which one has the words.
-    both_tsv = format_of(path, read_as) == format_of(config.train_path, config.format) == "tsv"
-    examples = read_examples(path, read_as, config.column if both_tsv else None, config.tokenizer)
-    words = [example.words for example in examples]
-    labelled = list(map(Example, words, task.predict(words, batch_size=batch_size, progress=progress)))
-    write_examples(out, labelled, "columns" if config.task == "tag" else "tsv")
-    return len(labelled)
+    both_tsv = read_as == format_of(config.train_path, config.format) == "tsv"
+    with rereadable(path) if to == "conllu" else contextlib.nullcontext(path) as file:
+        examples = read_examples(file, read_as, config.column if both_tsv else None, config.tokenizer)
+        words = [example.words for example in examples]
+        labels = task.predict(words, batch_size=batch_size, progress=progress)
+        if to == "conllu":
+            trained_on = format_of(config.train_path, config.format)
+            write_tagged_conllu(out, file, config.column if trained_on == "conllu" else None, labels)
+        else:
+            write_examples(out, map(Example, words, labels), to)
+    return len(words)
+
+
+def _format_to_write(out: Path, read_as: str, config: TaskConfig) -> str:
+    """Return the format of predictions. Raises ElmoFastError if the suffix of `out` is CoNLL-U's and it cannot be."""
+    named = suffix_format(out)
+    if named == "conllu" and (config.task == "classify" or read_as != "conllu"):
+        why = "a classifier has one label per sentence" if config.task == "classify" else f"the input is {read_as}"
+        other = "tsv" if config.task == "classify" else "conll"
+        raise ElmoFastError(f"{os.fspath(out)}: cannot be CoNLL-U, because {why}; give a name in .{other}")
+    if config.task == "classify":
+        return "tsv"
+    return "conllu" if read_as == "conllu" and named in (None, "conllu") else "columns"

@@ -6,6 +6,7 @@ import pytest
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks import Example, read_examples, write_examples
+from elmo_fast.tasks.formats import write_tagged_conllu
 
 
 def conllu(*rows):
@@ -38,6 +39,21 @@ def test_conllu_words_are_the_syntactic_ones(tmp_path):
     ]
     for column in ("xpos", 4, "4"):
         assert read_examples(path, column=column)[1].labels == ["V", "P", "R"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_conllu_is_written_again_with_other_tags(tmp_path, end):
+    """Every other byte stays: comments with blanks at their end, ranges, empty nodes, a BOM, the line ends."""
+    text = "\ufeff# text = a  \n" + CONLLU.replace("\n", end)
+    path = tmp_path / "a.conllu"
+    path.write_bytes(text.encode())
+    write_tagged_conllu(tmp_path / "b.conllu", path, "xpos", [["A", "B", "C"], ["D", "E", "F"]])
+    tags, expected = iter("ABCDEF"), []
+    for line in text.split("\n"):
+        fields = line.split("\t")
+        expected.append("\t".join([*fields[:4], next(tags), *fields[5:]]) if fields[0].isdigit() else line)
+    assert read_examples(tmp_path / "b.conllu", column="xpos")[1].labels == ["D", "E", "F"]
+    assert (tmp_path / "b.conllu").read_bytes() == "\n".join(expected).encode()
 
 
 def test_columns_of_conll_2003(tmp_path):

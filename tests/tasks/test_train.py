@@ -62,6 +62,29 @@ def test_a_classifier_of_sentences_before_labels_predicts_from_the_sentences(tmp
     assert (tmp_path / "plain.tsv").read_text() == (tmp_path / "out.tsv").read_text()
 
 
+@pytest.mark.filterwarnings("ignore:.*so a constant scores 100 %")
+def test_predictions_of_a_conllu_file_are_one_that_eval_reads(tmp_path):
+    """Whatever else is in it, and from the standard input too; other names are columns, and other inputs no CoNLL-U."""
+    rows = [("1-2", "a b", "_"), ("1", "a", "X"), ("2", "b", "Y"), ("2.1", "e", "_"), ("3", "c", "X")]
+    lines = ["# a comment\n", *(f"{i}\t{w}\t_\t{t}" + 6 * "\t_" + "\n" for i, w, t in rows), "\n"]
+    (tmp_path / "a.conllu").write_text("".join(lines))
+    paths = {f"{split}_path": str(tmp_path / "a.conllu") for split in ("train", "dev")}
+    config = TaskConfig(**paths, save_dir=str(tmp_path / "run"), epochs=1, word_dim=2, hidden=2)
+    train_task(config, silent)
+    out = tmp_path / "out.conllu"
+    assert predict_task(config.save_dir, config.train_path, out) == 1
+    assert evaluate_task(config.save_dir, out, report=silent).accuracy == 1
+    assert [line.split("\t")[0] for line in out.read_text().splitlines()] == ["# a comment", *(r[0] for r in rows), ""]
+    predict_task(config.save_dir, config.train_path, tmp_path / "labelled")
+    assert (tmp_path / "labelled").read_bytes() == out.read_bytes()
+    predict_task(config.save_dir, config.train_path, tmp_path / "out.conll")
+    assert {line.count("\t") for line in (tmp_path / "out.conll").read_text().splitlines() if line} == {1}
+    with pytest.raises(
+        ElmoFastError, match=r"text\.conllu: cannot be CoNLL-U, because the input is columns; give a name"
+    ):
+        predict_task(config.save_dir, tmp_path / "out.conll", tmp_path / "text.conllu", format="columns")
+
+
 def test_the_results_file_tells_all(tmp_path):
     config = toy_config(tmp_path, elmo="both", epochs=2)
     result = train_task(config, silent)
