@@ -28,6 +28,7 @@ PathLike = str | os.PathLike[str]
 _ROOTS = ("CNN", "RNN_")
 # The groups of a biLM's datasets, and their maximum depth (RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0).
 _BILM = (*_ROOTS, "char_embed", "embedding", "softmax")
+_GROUPS = ("RNN_0", "RNN_1", "CNN")
 _DEEPEST = 5
 _MOST_ENTRIES = 20_000
 # deflate compresses at most 1032 times; a dataset with a larger ratio was never written.
@@ -77,6 +78,18 @@ def write_bilm_hdf5(
 def _refuse_peculiar(path: PathLike, options: ElmoOptions) -> None:
     if options.peculiar is not None:
         refuse(path, [f"bilm-tf's format cannot store this model: {options.peculiar}"])
+
+
+def holds_weights(path: PathLike) -> bool:
+    """Return whether an HDF5 file can be a biLM's weights: it has a group of them, or cannot be read (damage is named).
+
+    Vectors that `embed` or `cache-vocab` wrote have none.
+    """
+    try:
+        with _opened(path) as file:
+            return any(group in file for group in _GROUPS)
+    except CheckpointError:
+        return True
 
 
 @reader

@@ -11,7 +11,7 @@ from ..op_choices import Tokenizer
 from .allennlp import ARCHIVED, read_allennlp_state, read_task_model, task_weights
 from .archives import archives_named, is_archive, unpacked
 from .bilm_checkpoint import newest_checkpoint, read_bilm_checkpoint, shards_of
-from .bilm_hdf5 import read_bilm_hdf5
+from .bilm_hdf5 import holds_weights, read_bilm_hdf5
 from .manylangs import is_manylangs, manylangs_files, read_manylangs
 from .options import CONFIG, ElmoOptions, read_options
 from .safetensors_folder import WEIGHTS, load_folder, read_config
@@ -93,7 +93,7 @@ def model_files(path: PathLike) -> list[Path]:
     that contains an ELMo; or those of ELMoForManyLangs, token_embedder.pkl first.
 
     path: the folder or archive, or that of a run, which means its newest checkpoint if the run is unfinished. Weights
-    have the name of the options, or are model.hdf5, or the only *.hdf5 file.
+    have the name of the options, or are model.hdf5, or the only *.hdf5 file that holds weights.
     Raises: CheckpointError if the folder contains no model, or several.
     """
     return _format_and_files(path)[1]
@@ -129,7 +129,11 @@ def _format_and_files(path: PathLike) -> tuple[str, list[Path]]:
         return CHECKPOINT, [*options, index, *shards_of(index)]
     if not pairs:
         names = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "nothing"
-        raise CheckpointError(f"{folder}: wanted {CONFIG} and {WEIGHTS}, or {OPTIONS} and a *.hdf5, found {names}")
+        vectors = [file.name for file in sorted(folder.glob("*.hdf5")) if options and file.name != SOFTMAX]
+        without = f"; no weights of a biLM are in {', '.join(vectors[:10])}" if vectors else ""
+        raise CheckpointError(
+            f"{folder}: wanted {CONFIG} and {WEIGHTS}, or {OPTIONS} and a *.hdf5, found {names}{without}"
+        )
     return HDF5, [*pairs[0], *folder.glob(SOFTMAX)]
 
 
@@ -144,8 +148,10 @@ def _pairs(folder: Path) -> list[tuple[Path, Path]]:
     for file in options:
         names = ["model.hdf5"] * (file.name == OPTIONS) + [file.name.replace(OPTIONS, "weights.hdf5")]
         named += [(file, weights) for name in names if (weights := file.with_name(name)).exists()][:1]
-    others = [file for file in sorted(folder.glob("*.hdf5")) if file.name != SOFTMAX]
-    return named or [(file, weights) for file in options for weights in others]
+    if named or not options:
+        return named
+    others = [file for file in sorted(folder.glob("*.hdf5")) if file.name != SOFTMAX and holds_weights(file)]
+    return [(file, weights) for file in options for weights in others]
 
 
 def load_checkpoint(

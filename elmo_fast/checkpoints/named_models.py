@@ -78,11 +78,6 @@ def bundled_models() -> list[str]:
     return sorted(path.name for path in _BUNDLED.iterdir() if (path / CONFIG).is_file())
 
 
-def is_named(model: PathLike) -> bool:
-    """Return whether a model comes with the package or is a published one, by its name."""
-    return model in bundled_models() or model in PUBLISHED
-
-
 def named_folder(model: PathLike) -> Path | None:
     """Return the folder of a model that comes with the package or is a published one, by its name; else None."""
     if model in bundled_models():
@@ -90,40 +85,48 @@ def named_folder(model: PathLike) -> Path | None:
     return published_folder(str(model)) if model in PUBLISHED else None
 
 
-def pretrained_folder(model: PathLike) -> Path:
-    """Return the folder of a model.
+def pretrained_folder(model: PathLike, *, from_hub: bool = True) -> Path:
+    """Return the folder of a model: the one place that decides what a model's name or path stands for.
 
     `model` itself, its newest checkpoint if it is the folder of an unfinished run, that of a model which comes with the
     package, or a downloaded copy if it is a name on the hub.
 
     model: a folder or its archive, "mini" or a published model ("original", ...), which is downloaded into torch's
     cache, or "user/name" or "user/name@revision" on the hub; a folder takes precedence.
+    from_hub: whether a name on the hub is downloaded; False, as in the commands: an error that says how to.
     Raises: CheckpointError if it is none of these, or cannot be downloaded.
     """
     if Path(model).exists():
         return model_folder(model)
     if (folder := named_folder(model)) is not None:
         return folder
-    if isinstance(model, str) and _NAME.fullmatch(model):
+    if from_hub and isinstance(model, str) and _NAME.fullmatch(model):
         return fetch(model)
-    raise CheckpointError(f"{model}: wanted a folder or archive, {_names_like(str(model))}; found none")
+    raise CheckpointError(_unknown(model, from_hub=from_hub))
 
 
-def _names_like(name: str) -> str:
+def missing_model(model: PathLike) -> str | None:
+    """Return the sentence with which `pretrained_folder(from_hub=False)` refuses a model; None if it does not."""
+    known = Path(model).exists() or model in bundled_models() or model in PUBLISHED
+    return None if known else _unknown(model, from_hub=False)
+
+
+def _unknown(model: PathLike, *, from_hub: bool) -> str:
+    """Say that a model is neither a path nor a name that is known, and what to do."""
+    name = os.fspath(model)
+    if not from_hub and _NAME.fullmatch(name):
+        return (
+            f"{name}: wanted a folder or archive, {_names_like(name)}; found none; download a model of that name from "
+            f"the hub with `elmo-fast download {name}`, and give the folder that it prints"
+        )
+    return f"{name}: wanted a folder or archive, {_names_like(name, from_hub=from_hub)}; found none"
+
+
+def _names_like(name: str, *, from_hub: bool = False) -> str:
     names = [*bundled_models(), *PUBLISHED]
     close = "".join(f"; did you mean {match}?" for match in difflib.get_close_matches(name, names, n=1))
-    return (
-        f"a name that `elmo-fast models` lists ({', '.join(names)}{close}), or "
-        "a name on the hub (user/name, user/name@revision)"
-    )
-
-
-def no_model(path: str) -> str:
-    """Say that nothing is at `path`, where a model was wanted, and what to do."""
-    hint = "check the spelling and the current folder"
-    if _NAME.fullmatch(path):
-        hint = f"download a model of that name from the hub with `elmo-fast download {path}`"
-    return f"there is no {path!r}: {hint}"
+    hub = ", or a name on the hub (user/name, user/name@revision)" if from_hub else ""
+    return f"{'' if hub else 'or '}a name that `elmo-fast models` lists ({', '.join(names)}{close}){hub}"
 
 
 def cached_folder(name: str) -> Path:
@@ -200,7 +203,7 @@ def fetch(name: str, folder: PathLike | None = None) -> Path:
     Raises: CheckpointError naming what went wrong.
     """
     if (match := _NAME.fullmatch(name)) is None:
-        raise CheckpointError(f"wanted {_names_like(name)}; found {name!r}")
+        raise CheckpointError(f"wanted {_names_like(name, from_hub=True)}; found {name!r}")
     repo, revision = match.groups()
     with _hub(f"{name}: there is no such folder here, and it cannot be downloaded from the hub") as hub:
         download = functools.partial(hub.snapshot_download, repo, revision=revision, local_dir=folder)

@@ -88,7 +88,7 @@ def resolve_model(arguments: Any, default: str | None = None) -> None:
     default: the model that comes with the package which is taken, and named in a line, if no option names one. Raises
     ElmoFastError unless the options name one model, and files that exist.
     """
-    from elmo_fast.checkpoints import model_files, named_folder, no_model
+    from elmo_fast.checkpoints import model_files, pretrained_folder
 
     if default is not None and not names_model(arguments):
         arguments.model = default
@@ -100,23 +100,23 @@ def resolve_model(arguments: Any, default: str | None = None) -> None:
             "name a model with --model FOLDER (or an archive of it), or with --options_file and --weight_file; "
             f"got --model {model}, --options_file {pair[0]}, --weight_file {pair[1]}"
         )
-    if model is not None and not os.path.exists(model) and (own := named_folder(model)) is not None:
-        model = arguments.model = os.fspath(own)
     if model is not None and softmax is not None:
         raise ElmoFastError(
             f"--softmax_file needs --options_file and --weight_file; a folder (--model {model}) has its own, named "
             "softmax.hdf5"
         )
-    paths = {"model": model, "options_file": pair[0], "weight_file": pair[1], "softmax_file": softmax}
-    for name, path in paths.items():
+    for name, path in {"options_file": pair[0], "weight_file": pair[1], "softmax_file": softmax}.items():
         if path is not None and "://" not in path and not os.path.exists(path):
-            expected = "the folder or the archive of a model" if name == "model" else "a file"
-            raise ElmoFastError(f"--{name} must be {expected}; {no_model(path)}")
-    if model is not None:
-        folder = os.fspath(model_files(model)[0].parent)
-        if os.path.isdir(model) and not os.path.samefile(folder, model):
-            logger().info("model  %s, the newest checkpoint of an unfinished run", folder)
-            arguments.model = folder
+            raise ElmoFastError(
+                f"--{name} must be a file; there is no {path!r}: check the spelling and the current folder"
+            )
+    if model is None or "://" in model:  # an address is refused where a model is read
+        return
+    folder = os.fspath(model_files(pretrained_folder(model, from_hub=False))[0].parent)
+    if os.path.isdir(model) and not os.path.samefile(folder, model):
+        logger().info("model  %s, the newest checkpoint of an unfinished run", folder)
+    if os.path.isdir(model) or not os.path.exists(model):  # an archive keeps its name
+        arguments.model = folder
 
 
 def names_model(arguments: Any) -> bool:

@@ -18,6 +18,7 @@ from elmo_fast.text import Source, opened_source, survey
 from elmo_fast.threads import let_waiting_threads_sleep
 from elmo_fast.token_files import NAMED, Format, format_of
 
+LAYERS = ("all", "top", "average")
 DTYPES = {"f32": "float32", "f16": "float16"}
 
 
@@ -30,15 +31,12 @@ def embed_options(parser: Parser) -> None:
         "output_file", type=str, metavar="OUTPUT", help="file to write; with several processes: folder to write"
     )
     parser.writes("output_file")
-    parser.option(
-        "layers",
-        Literal["all", "top", "average"],
-        "which layers: all, [layers, tokens, 2D] per sentence; the top one, or their average, [tokens, 2D]",
-        "all",
-    )
-    for layers in ("all", "top", "average"):
+    group = parser.add_mutually_exclusive_group()
+    which = "which layers: all, [layers, tokens, 2D] per sentence; the top one, or their average, [tokens, 2D]"
+    group.add_argument("--layers", choices=LAYERS, default="all", help=which)
+    for layers in LAYERS:
         same: dict[str, Any] = {"action": "store_const", "const": layers, "dest": "layers", "default": "all"}
-        parser.add_argument(f"--{layers}", help=f"same as --layers {layers}", **same)
+        group.add_argument(f"--{layers}", help=f"same as --layers {layers}", **same)
     parser.shared(*MODEL_OPTIONS, "tokenizer")
     parser.option(
         "format_in",
@@ -107,6 +105,8 @@ def run_embed(arguments: Any) -> None:
     """
     let_waiting_threads_sleep()
     if arguments.cuda_device is not None:
+        if arguments.device != "auto":
+            raise ElmoFastError("--device and --cuda_device name the same thing; give one of them")
         arguments.device = "cpu" if arguments.cuda_device < 0 else f"cuda:{arguments.cuda_device}"
     _common.choose_device(arguments)
     if arguments.ray is not None:

@@ -78,11 +78,11 @@ def run_upload(arguments: Any) -> None:
     The page is README.md of FOLDER or, without one, generated from the options and the run's metrics.jsonl. Nothing
     else is uploaded. Log in first: `hf auth login`, or HF_TOKEN in the environment.
     """
-    from elmo_fast.checkpoints import file_beside, load_checkpoint, model_files, model_folder, offer
+    from elmo_fast.checkpoints import file_beside, load_checkpoint, model_files, offer, pretrained_folder
 
     if arguments.licence is not None and not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", arguments.licence):
         raise ElmoFastError(f"--licence must be one word such as mit or apache-2.0; got {arguments.licence!r}")
-    folder = model_folder(arguments.folder)
+    folder = pretrained_folder(arguments.folder, from_hub=False)
     state, options = load_checkpoint(folder, prefix=arguments.prefix)  # all of it: nothing damaged is uploaded
     files = [*model_files(folder), *filter(None, [file_beside(folder)])]
     page = page_of(arguments, folder, state, options)
@@ -97,8 +97,7 @@ def page_of(arguments: Any, folder: pathlib.Path, state: Any, options: Any) -> s
     from elmo_fast.pretrain.model_card import model_card
     from elmo_fast.progress import METRICS_FILE
 
-    written = pathlib.Path(arguments.folder) / "README.md"
-    if written.is_file():
+    if (written := file_beside(folder, ["README.md"])) is not None:
         if arguments.licence is not None:
             raise ElmoFastError(
                 f"{written} exists and will be the page; state the license there, and leave out --licence"

@@ -10,7 +10,7 @@ from typing import Any
 from elmo_fast.cli._common import Progress, logger, named, set_up, values_of
 from elmo_fast.cli._parser import COMPUTING, Parser
 from elmo_fast.files import write_json
-from elmo_fast.tasks.config import TaskConfig
+from elmo_fast.tasks.config import METRIC, Metric, TaskConfig
 
 
 def train_options(parser: Parser) -> None:
@@ -47,7 +47,9 @@ def add_reading(parser: Parser, sentences: str) -> None:
         "format of the file: conllu, columns, tsv, text (one sentence per line) or auto; null: as in training",
     )
     parser.option("batch_size", int, "sentences per batch; null: as in training")
-    parser.option("model", str, "path of the biLM that the task was trained with, if it has moved since")
+    parser.option(
+        "model", str, "biLM that the task was trained with, if it has moved since: a folder, an archive or a name"
+    )
     parser.option("vectors", str, "path of the static vectors that the task was trained with, if they have moved since")
 
 
@@ -62,6 +64,8 @@ def reading(arguments: Any) -> Iterator[tuple[Progress, dict[str, Any]]]:
 
 def eval_options(parser: Parser) -> None:
     add_reading(parser, "labelled sentences")
+    parser.option("column", int | str, "column of the labels, as in `task train`; null: as in training")
+    parser.option("metric", Metric, f"{METRIC} (default: as in training)")
     parser.output("output", "JSON file to write the scores to")
 
 
@@ -70,7 +74,7 @@ def run_eval(arguments: Any) -> None:
     from elmo_fast.tasks import evaluate_task
 
     with reading(arguments) as (bar, options):
-        scores = evaluate_task(report=bar.say, **options)
+        scores = evaluate_task(report=bar.say, **options, **named(arguments, "column", "metric"))
     if arguments.output is not None:
         write_json(arguments.output, scores.as_dict(), indent=2)
     print(scores.table())
@@ -85,8 +89,8 @@ def predict_options(parser: Parser) -> None:
 def run_predict(arguments: Any) -> None:
     """Label sentences with a trained model.
 
-    A tagger writes CoNLL columns, word<TAB>tag and a blank line after each sentence; a classifier writes
-    label<TAB>sentence.
+    A tagger writes CoNLL columns, word<TAB>tag and a blank line after each sentence, or of a CoNLL-U file the same file
+    with its tags; a classifier writes label<TAB>sentence.
     """
     from elmo_fast.tasks import predict_task
 

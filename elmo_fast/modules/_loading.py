@@ -11,7 +11,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint
+from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint, named_folder
 from elmo_fast.checkpoints.state import Shape, finite_complaints, shape_complaints
 from elmo_fast.errors import ElmoFastError, check_choice, refuse
 from elmo_fast.op_choices import BACKEND_CHOICES, Backend, InferencePrecision
@@ -109,6 +109,8 @@ def read_bilm(
         raise ElmoFastError(f"an ElmoOptions takes no weight_file (give the options' file); got {weight_file!r}")
     if isinstance(weight_file, Mapping):
         raise ElmoFastError(f"a state wants an ElmoOptions as options_file; got {options_file!r}")
+    if weight_file is None and options_file is not None and not os.path.exists(options_file):
+        options_file = named_folder(options_file) or options_file
     if weight_file is None and options_file is not None and is_model(options_file):
         state, options = load_checkpoint(options_file, prefix=prefix)
     else:

@@ -53,7 +53,8 @@ class BiLM(nn.Module):
     """ELMo's bidirectional language model: the activations of all its layers.
 
     Args:
-        options_file: bilm-tf's options.json, a model's folder or archive (then no weight_file), or an ElmoOptions.
+        options_file: bilm-tf's options.json, or an ElmoOptions; or without weight_file a model's folder, its archive,
+            or a name that `elmo-fast models` lists.
         weight_file: any checkpoint that elmo_fast.checkpoints reads; with an ElmoOptions: a state from load_checkpoint,
             or None for new parameters, initialized as in bilm-tf.
         requires_grad: whether the parameters are trained.

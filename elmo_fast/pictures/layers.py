@@ -30,16 +30,16 @@ def read_layer_weights(path: str | os.PathLike[str], prefix: str | None = None) 
 
     Args:
         path: a results.json or the folder of a trained task (its "mix_weights"), or a folder or archive of a model with
-            scalar mixes (`Elmo.save_pretrained`), whose softmax is taken.
+            scalar mixes (`Elmo.save_pretrained`), whose softmax is taken, or a name that `elmo-fast models` lists.
         prefix: as in elmo_fast.BiLM, of a model.
 
     Raises: ElmoFastError if there are none, CheckpointError.
     """
     import torch
 
-    from elmo_fast.checkpoints import is_model, load_checkpoint
+    from elmo_fast.checkpoints import is_model, load_checkpoint, pretrained_folder
 
-    place = pathlib.Path(path)
+    place = pathlib.Path(path if os.path.isfile(path) else pretrained_folder(path, from_hub=False))
     results = place / RESULTS_FILE if is_model(place) else place
     groups: dict[str, list[float]] = {}
     if results.is_file():

@@ -138,7 +138,9 @@ class RunConfig:
     )
     allow_other_corpus: bool = described(False, "resume with another text, from its start")
     init_from: str | None = described(
-        None, "model that a new run takes its weights from; words in both vocabularies keep theirs"
+        None,
+        "model that a new run takes its weights from: a folder, an archive, or a name that `elmo-fast models` lists; "
+        "words in both vocabularies keep theirs",
     )
     prefix: str | None = described(None, PREFIX)
     max_steps: int | None = described(None, "maximum number of steps; null: those of n_epochs")

@@ -15,7 +15,7 @@ from elmo_fast.checkpoints import (
     file_beside,
     load_checkpoint,
     model_files,
-    model_folder,
+    pretrained_folder,
     read_adagrad_sums,
 )
 from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
@@ -200,7 +200,7 @@ def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin
     if config.run.init_from is None:
         return None
     path = pathlib.Path(config.run.init_from)
-    place = model_folder(path)
+    place = pretrained_folder(config.run.init_from, from_hub=False)
     folder = place if path.is_dir() else path  # what messages name: no archive's temporary folder
     weights, options = load_checkpoint(place, prefix=config.run.prefix)
     warn_if_rounded(place)

@@ -1,6 +1,5 @@
 """The report as one Markdown page: tables, pictures and the paper's findings, all computed from the cells."""
 
-import dataclasses
 import pathlib
 import re
 import statistics
@@ -9,9 +8,10 @@ from typing import Any, NamedTuple
 
 from elmo_fast.pictures import layer_weights
 from elmo_fast.pictures.style import COLOURS, legend_below, new_figure, plain, save, shown
-from elmo_fast.report.plan import SPLITS, Cell, ReportSettings
+from elmo_fast.report.plan import Cell, ReportSettings
 
 BLUE, ORANGE = COLOURS[:2]
+SETTINGS = "report.yaml"  # beside the page
 Target = str | None
 Cells = Sequence[Cell]
 
@@ -65,11 +65,6 @@ def curves(cells: Cells, target: Target) -> tuple[dict[float, Spread], dict[floa
     return spreads
 
 
-def metric(cells: Cells) -> str:
-    """Return the name of the scores: for labels, F1 over all of them is the accuracy."""
-    return "F1 of spans" if cells[0].runs[0]["test"]["spans"] else "accuracy"
-
-
 def targets_of(cells: Cells) -> list[Target]:
     """Return the columns of labels, in order."""
     return list(dict.fromkeys(cell.target for cell in cells))
@@ -78,6 +73,19 @@ def targets_of(cells: Cells) -> list[Target]:
 def named(target: Target) -> str:
     """Return a column's name in headings."""
     return target or "labels"
+
+
+def metric(cells: Cells) -> str:
+    """Return the name of the scores, of each column if they differ: for labels, F1 over all of them is the accuracy."""
+    names = {
+        target: "F1 of spans" if cell.runs[0]["test"]["spans"] else "accuracy"
+        for target in targets_of(cells)
+        for cell in cells
+        if cell.target == target
+    }
+    if len(set(names.values())) == 1:
+        return next(iter(names.values()))
+    return ", ".join(f"{name} ({named(target)})" for target, name in names.items())
 
 
 def share_curves(cells: Cells, path: pathlib.Path) -> str:
@@ -275,7 +283,8 @@ def page(cells: Cells, settings: ReportSettings, facts: Sequence[str], near: str
             parts += [f"## {title}", text.format(metric=metric(cells)), *_section(experiment, cells, folder)]
     if near:
         parts += ["## Neighbours of ambiguous words", "Table 4 of the paper.", near]
-    parts += ["## How it was run", f"```yaml\n{_as_yaml(settings)}\n```"]
+    how = f"`elmo-fast report --config {SETTINGS}` runs it again, with the paths that are left out here:"
+    parts += ["## How it was run", how, f"```yaml\n{settings.as_yaml(names_only=True)}\n```"]
     return "\n\n".join(parts) + "\n"
 
 
@@ -294,17 +303,3 @@ def _section(experiment: str, cells: Cells, folder: pathlib.Path) -> list[str]:
         image = weight_map(cells, folder / "weights.png")
         return [rows, f"The learned weights of the layers, figure 2 of the paper:\n\n![Learned weights]({image})"]
     return [rows]
-
-
-def _as_yaml(settings: ReportSettings) -> str:
-    """Return the settings that reproduce the report, without the paths of this machine."""
-    import yaml
-
-    values: dict[str, Any] = {
-        name: list(v) if isinstance(v, tuple) else v for name, v in dataclasses.asdict(settings).items()
-    }
-    del values["note"]
-    for name in ("model", *SPLITS.values(), "vectors", "save_dir"):
-        if values[name]:
-            values[name] = pathlib.Path(values[name]).name or values[name]
-    return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True)).rstrip("\n")

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
+import yaml
+
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.fields import described, described_as
 from elmo_fast.pictures.layers import layer_name
 from elmo_fast.tasks import TaskConfig
+from elmo_fast.tasks.formats import conllu_column, format_of
 
 # The labelled text, and the settings that name its files.
 SPLITS = {"train": "train_path", "dev": "dev_path", "test": "test_path"}
@@ -40,6 +43,7 @@ class ReportSettings:
     column: tuple[str, ...] = described(
         (), "columns of the labels, with one model for each (CoNLL-U: upos, xpos); none: the format's default"
     )
+    metric: str = described_as(TaskConfig, "metric", "auto")
     vectors: str | None = described_as(TaskConfig, "vectors", None)
     experiments: tuple[str, ...] = described(tuple(EXPERIMENTS), f"one or more of {', '.join(EXPERIMENTS)}")
     seeds: int = described(3, "runs of each setting, with seeds 0, 1, ...")
@@ -81,8 +85,27 @@ class ReportSettings:
 
     @property
     def targets(self) -> list[str | None]:
-        """The columns to learn; [None] for the format's default."""
-        return list(self.column) or [None]
+        """The columns to learn, in CoNLL-U by their names; [None] for another format's default."""
+        columns = list(self.column) or [None]
+        if format_of(self.train_path, self.format) != "conllu":
+            return columns
+        return [conllu_column(self.train_path, column) for column in columns]
+
+    def as_yaml(self, *, names_only: bool = False) -> str:
+        """Return the settings as YAML that --config takes in any folder, or with files by their names alone."""
+        values = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in dataclasses.asdict(self).items()
+            if value not in (None, ())
+        }
+        for name in ("model", *SPLITS.values(), "vectors", "save_dir"):
+            if name in values and names_only:
+                values[name] = os.path.basename(os.path.normpath(values[name]))
+            elif name in values and (os.path.exists(values[name]) or name == "save_dir"):
+                values[name] = os.path.abspath(values[name])
+        if names_only:
+            values.pop("note")
+        return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True)).rstrip("\n")
 
 
 class _Scores(TypedDict):
@@ -169,12 +192,13 @@ def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
 def key_of(config: TaskConfig, digests: dict[str, str]) -> str:
     """Return a name for a run: a digest of its configuration and its files, so that any change causes a new run.
 
-    The digest of the model is that of the biLM which `prefix` chooses.
+    digests: path or name -> digest of the content, which counts in its place: that of the model is of the biLM which
+    `prefix` chooses.
     """
     values = {
-        name: value
+        name: digests.get(value, value) if isinstance(value, str) else value
         for name, value in config.flat().items()
         if name not in ("save_dir", "cache_dir", "threads", "resume", "prefix")
     }
-    files = {name: digests[value] for name, value in values.items() if isinstance(value, str) and value in digests}
-    return hashlib.sha256(json.dumps([values, files], sort_keys=True).encode()).hexdigest()[:16]
+    values["format"] = format_of(config.train_path, config.format)
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

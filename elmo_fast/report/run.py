@@ -23,7 +23,7 @@ from elmo_fast.files import sha256_of, write_json, write_text
 from elmo_fast.manifest import check_written
 from elmo_fast.progress import duration
 from elmo_fast.report.neighbours import neighbours, words_asked
-from elmo_fast.report.page import page
+from elmo_fast.report.page import SETTINGS, page
 from elmo_fast.report.plan import SPLITS, Cell, ReportSettings, RunResult, cells, config_of, key_of
 from elmo_fast.tasks import Example, TaskConfig, load_bilm, model_digest, read_examples
 
@@ -97,7 +97,9 @@ PAGE, NUMBERS = "report.md", "report.json"
 
 
 def write_report(settings: ReportSettings, report: Callable[[str], Any] = print) -> pathlib.Path:
-    """Run what is missing, write report.md, its pictures and report.json to save_dir, and return the page's path.
+    """Run what is missing, write the page and what belongs to it to save_dir, and return the path of report.md.
+
+    Beside it are its pictures, report.json (every score) and report.yaml (the settings, to run it again).
 
     Raises ElmoFastError if files, model or configuration do not match.
     """
@@ -135,6 +137,7 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
         for cell in done
     ]
     write_json(folder / NUMBERS, numbers)
+    write_text(folder / SETTINGS, settings.as_yaml() + "\n")
     write_text(folder / PAGE, text)
     return folder / PAGE
 

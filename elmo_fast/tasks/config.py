@@ -22,9 +22,17 @@ Pooling = Literal["max", "mean", "both"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
 L2Kind = Literal["paper", "bilm-tf"]
 L2_KINDS: tuple[str, ...] = get_args(L2Kind)
+Metric = Literal["auto", "spans", "labels"]
+METRICS: tuple[str, ...] = get_args(Metric)
+METRIC = (
+    "score of a tagger: spans (F1 of spans by BIO or IOBES tags; other tags count as O) or labels (accuracy); auto: "
+    "spans if the training data has more tags like B-X and I-X than other tags except O"
+)
 
 # The fields that may change when a run is resumed.
 MAY_CHANGE = ("epochs", "patience", "resume", "save_dir", "test_path", "cache_dir", "threads", "backend")
+# Those that name files: they may be written in another way, or have moved; a digest of the content must not change.
+MAY_MOVE = ("train_path", "dev_path", "model", "vectors")
 
 
 @dataclass
@@ -81,6 +89,7 @@ class TaskConfig:
         "dropout probability at the BiLSTM's input, between its layers and at its output",
         within="from 0 to below 1",
     )
+    metric: Metric = described("auto", f"{METRIC}; it chooses the epoch to keep")
     crf: bool = described(False, "score the tags of a sentence jointly, with a CRF")
     pooling: Pooling = described("both", "with classify: pooling over the words: max, mean or both (concatenated)")
 
@@ -127,37 +136,39 @@ class TaskConfig:
 def validate(config: TaskConfig) -> None:
     """Raise ElmoFastError with every complaint about the fields; check that files exist, and does not open them."""
     # It imports torch, which the options of a command need not.
-    from elmo_fast.checkpoints import is_named, no_model
+    from elmo_fast.checkpoints import missing_model
 
     complaints, layer = list(field_complaints(config)), config.layer
     if layer not in ("mix", "top") and (isinstance(layer, bool) or not isinstance(layer, int)):
         complaints.append(f'layer must be "mix", "top" or the number of a layer, 0 being the lowest; got {layer!r}')
     if config.elmo != "none" and config.model is None:
-        complaints.append(f"elmo={config.elmo} needs model=FOLDER, a pretrained biLM")
+        complaints.append(f"--elmo {config.elmo} needs --model, a pretrained biLM: a folder, or a name such as mini")
     if config.prefix is not None and config.model is None:
-        complaints.append(f"prefix={config.prefix} chooses one of the ELMos of a model; give model=FILE")
+        complaints.append(f"--prefix {config.prefix} chooses one of the ELMos of a model; give --model")
     if config.fine_tune and config.precision == "int8":
         complaints.append(
-            "fine_tune needs gradients, which precision=int8 has not: give precision=bfloat16 or precision=float32"
+            "--fine_tune needs gradients, which int8 does not have: give --precision bfloat16 or --precision float32"
         )
     if config.fine_tune and config.elmo == "none":
-        complaints.append("fine_tune needs elmo=input, output or both")
+        complaints.append("--fine_tune needs --elmo input, output or both")
     if config.elmo in ("none", "output") and not (config.vectors or config.word_dim or config.characters):
         complaints.append(
-            "no features are left for the BiLSTM: give vectors=FILE, word_dim=100, characters=true or elmo=input"
+            "the BiLSTM has no features: give --elmo input, --vectors FILE, --word_dim 100 or --characters true"
         )
     if config.crf and config.task == "classify":
-        complaints.append("crf is of tagging; a classifier has one label per sentence")
+        complaints.append("--crf is for tagging; a classifier has one label per sentence")
+    if config.metric == "spans" and config.task == "classify":
+        complaints.append("--metric spans is for tagging; a classifier has one label per sentence")
     needed = {"train_path": "sentences to train on", "dev_path": "sentences that choose the best epoch"}
     needed["save_dir"] = "the folder to write"
     complaints += [
         f"{name} is missing: give --{name}, {what}" for name, what in needed.items() if not getattr(config, name)
     ]
-    for name in ("train_path", "dev_path", "test_path", "vectors", "model"):
+    for name in ("train_path", "dev_path", "test_path", "vectors"):
         path = getattr(config, name)
-        if not path or os.path.exists(path):
-            continue
-        if name != "model" or (config.elmo != "none" and not is_named(path)):
-            complaints.append(f"{name}: {no_model(path) if name == 'model' else f'there is no {path!r}'}")
+        if path and not os.path.exists(path):
+            complaints.append(f"--{name}: there is no file {path!r}")
+    if config.model and config.elmo != "none" and (missing := missing_model(config.model)):
+        complaints.append(f"--model {missing}")
     if complaints:
         raise ElmoFastError("; ".join(complaints))

@@ -5,7 +5,7 @@ import hashlib
 import json
 import pathlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,16 @@ from elmo_fast.progress import Progress
 from elmo_fast.tasks.cache import LayerCache, cached_layers
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.features import ElmoFeatures
-from elmo_fast.tasks.formats import Example, read_examples
+from elmo_fast.tasks.formats import (
+    MAY_BE_EMPTY,
+    UNSPECIFIED,
+    Example,
+    conllu_column,
+    format_of,
+    line_of,
+    read_examples,
+)
+from elmo_fast.tasks.scores import are_spans, counted_as, looks_like_spans, odd_tags
 
 UNSEEN = -100
 """The number of a label that training has not seen: no loss (torch's `ignore_index`), and wrong in every score."""
@@ -78,14 +87,17 @@ class Labels:
 class TaskData:
     """What training reads.
 
-    files: split ("train", "dev", "test") -> all its sentences; kept: which of train are used; labels: of those; notes:
-    on labels of dev and test that are not among them.
+    files: split ("train", "dev", "test") -> all its sentences; kept: which of train are used; labels: of those; spans:
+    whether spans are scored; notes: on labels of dev and test that are not among them; warnings: on labels with which
+    scores mean less than they seem to.
     """
 
     files: dict[str, list[Example]]
     kept: list[int]
     labels: Labels
+    spans: bool
     notes: list[str]
+    warnings: list[str]
 
     @property
     def train(self) -> list[Example]:
@@ -103,7 +115,56 @@ def read_data(config: TaskConfig) -> TaskData:
     subset = shared_subset(len(files["train"]), config.train_share, config.seed)
     labels = Labels.of(files["train"][index] for index in subset)
     notes = [labels.unseen(files[split], split) for split in files if split != "train"]
-    return TaskData(files, subset, labels, [note for note in notes if note])
+    spans = scores_spans(config, Counter(label for example in files["train"] for label in example.labels))
+    doubts = [
+        sentence
+        for split, examples in files.items()
+        for sentence in doubts_about(examples, str(paths[split]), config, spans=spans)
+    ]
+    return TaskData(files, subset, labels, spans, [note for note in notes if note], doubts)
+
+
+def scores_spans(config: TaskConfig, tags: Mapping[str, int]) -> bool:
+    """Return whether the score is the F1 of spans; tags: those of training, with how often each occurs."""
+    return config.task == "tag" and (are_spans(tags) if config.metric == "auto" else config.metric == "spans")
+
+
+def doubts_about(
+    examples: Sequence[Example],
+    path: str,
+    config: TaskConfig,
+    *,
+    spans: bool,
+    format: str | None = None,
+    column: str | int | None = None,
+) -> Iterator[str]:
+    """Yield sentences on labels of a file with which its score means less than it seems to.
+
+    path, format, column: as in read_labelled; spans: whether spans are scored.
+    """
+    counts = Counter(label for example in examples for label in example.labels)
+    odd, total = odd_tags(counts), counts.total()
+    format, column = format_of(path, format or config.format), config.column if column is None else column
+    if config.task == "tag" and odd and (spans or (looks_like_spans(counts) and config.metric == "auto")):
+        line, tag = line_of(path, format, column, odd)
+        yield (
+            f"{path}, line {line}: {tag!r} is no tag of a span (O, B-X, I-X, E-X, S-X, ...), as {_share(counts, odd)}: "
+            f"{counted_as(spans=spans)}; correct the file, or give --metric {'labels' if spans else 'spans'}"
+        )
+    elif format == "conllu" and UNSPECIFIED in counts and conllu_column(path, column) not in MAY_BE_EMPTY:
+        line, _ = line_of(path, format, column, [UNSPECIFIED])
+        yield (
+            f"{path}, line {line}: the label is unspecified ({UNSPECIFIED}), as {_share(counts, [UNSPECIFIED])}: it is "
+            "learned and scored like any other; leave out these sentences, or fill the column"
+        )
+    if spans and not counts.keys() - {"O", *odd}:
+        yield f"{path}: contains no span, so F1 is 0 whatever is predicted; is --column another?"
+    elif len(counts) == 1 < total:
+        yield f"{path}: all {total} labels are {next(iter(counts))!r}, so a constant scores 100 %; is --column another?"
+
+
+def _share(counts: Counter[str], labels: Iterable[str]) -> str:
+    return f"{sum(counts[label] for label in labels)} of {counts.total()} labels"
 
 
 def read_labelled(
@@ -115,7 +176,13 @@ def read_labelled(
     """
     tags = config.task == "tag"
     column = config.column if column is None else column
-    examples = read_examples(path, format or config.format, column, config.tokenizer)
+    format = format or config.format
+    examples = read_examples(path, format, column, config.tokenizer)
+    if format_of(path, format) == "conllu" and all(set(example.labels) == {UNSPECIFIED} for example in examples):
+        raise ElmoFastError(
+            f"{path}: column {conllu_column(path, column)} is empty ({UNSPECIFIED}) in every line, so that there is no "
+            "label to learn or to compare; give another --column"
+        )
     for number, example in enumerate(examples, start=1):
         expected = len(example.words) if tags else 1
         if len(example.labels) != expected:

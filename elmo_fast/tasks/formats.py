@@ -4,30 +4,34 @@ import itertools
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.files import writing
+from elmo_fast.files import reading, writing
 from elmo_fast.text import read_lines
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.tokenizers import Tokenize
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+# CoNLL-U's value of a column that is not annotated; in the other columns it is a value: no feature, no remark.
+UNSPECIFIED, MAY_BE_EMPTY = "_", ("feats", "deps", "misc")
 TASK_FORMATS = ("auto", "conllu", "columns", "tsv", "text")
 _SUFFIXES = {
     ".conllu": "conllu",
     ".tsv": "tsv",
     **dict.fromkeys((".conll", ".conll2003", ".bio", ".iob", ".iob2", ".iobes", ".bioes", ".col", ".txt"), "columns"),
 }
+_LINE_ENDS = re.compile("(\r\r\n|\r\n|\r|\n)")  # as read_lines splits
 _BLANKS = re.compile(r"[ \t]+")
 _RANGE_ID, _EMPTY_ID = re.compile(r"\d+-\d+"), re.compile(r"\d+\.\d+")
 _DOCUMENT = "-DOCSTART-"
 
 Column = str | int | None
 Lines = Iterator[tuple[int, str]]
-# A word and its label; None ends a sentence.
-Row = tuple[str, str] | None
+# The index of a line, its word and its label; None ends a sentence.
+Row = tuple[int, str, str] | None
 
 
 class Example(NamedTuple):
@@ -44,14 +48,18 @@ def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
     check_choice("format", format, TASK_FORMATS)
     if format != "auto":
         return format
-    name = pathlib.Path(path).name.lower().removesuffix(".gz")
-    known = _SUFFIXES.get(pathlib.PurePath(name).suffix)
-    if known is None:
+    if (known := suffix_format(path)) is None:
         raise ElmoFastError(
             f"{os.fspath(path)}: the suffix does not tell the format ({', '.join(_SUFFIXES)} do); "
             f"give format={' or '.join(TASK_FORMATS[1:])}"
         )
     return known
+
+
+def suffix_format(path: str | os.PathLike[str]) -> str | None:
+    """Return the format that the suffix of a file (without .gz) names, or None."""
+    name = pathlib.Path(path).name.lower().removesuffix(".gz")
+    return _SUFFIXES.get(pathlib.PurePath(name).suffix)
 
 
 def read_examples(
@@ -82,8 +90,7 @@ def read_examples(
         raise ElmoFastError(f"path must be a file of sentences; there is no {name!r}")
     format, lines = format_of(path, format), read_lines(path)
     if format in ("conllu", "columns"):
-        rows = _conllu(name, lines, column) if format == "conllu" else _columns(name, lines, column)
-        examples = list(_grouped(rows))
+        examples = list(_grouped(_ROWS[format](name, lines, column)))
     else:
         tokenize = tokenizer_of(tokenizer)
         examples = list((_tsv if format == "tsv" else _text)(name, lines, column, tokenize))
@@ -121,28 +128,61 @@ def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], fo
             file.write("".join(lines).encode())
 
 
+def write_tagged_conllu(
+    path: str | os.PathLike[str], source: str | os.PathLike[str], column: Column, tags: Iterable[Sequence[str]]
+) -> None:
+    """Write a CoNLL-U file again with other tags of its words in a column; all else is the same, byte by byte.
+
+    Also comments, multiword tokens and empty nodes. Gzip if it ends in .gz.
+
+    Args:
+        path: the file to write.
+        source: the file with the sentences, which is read twice.
+        column: as in read_examples.
+        tags: those of each sentence that read_examples returns.
+
+    Raises: ElmoFastError.
+    """
+    at = CONLLU_COLUMNS.index(conllu_column(os.fspath(source), column))
+    words = [row[0] for row in _conllu(os.fspath(source), read_lines(source), column) if row is not None]
+    replaced = dict(zip(words, itertools.chain.from_iterable(tags), strict=True))
+    with reading(source) as file:
+        parts = _LINE_ENDS.split(file.read().decode())
+    with writing(path) as file:
+        for index, (line, end) in enumerate(zip(parts[::2], [*parts[1::2], ""], strict=True)):
+            fields = line.split("\t")
+            if index in replaced:
+                fields[at] = replaced[index]
+            file.write(("\t".join(fields) + end).encode())
+
+
 def _grouped(rows: Iterable[Row]) -> Iterator[Example]:
     """Words with their labels as sentences."""
     words: list[str] = []
     labels: list[str] = []
     for row in itertools.chain(rows, [None]):
         if row is not None:
-            words.append(row[0])
-            labels.append(row[1])
+            words.append(row[1])
+            labels.append(row[2])
         elif words:
             yield Example(words, labels)
             words, labels = [], []
 
 
-def _conllu(path: str, lines: Lines, column: Column) -> Iterator[Row]:
-    numbers = {name: number for number, name in enumerate(CONLLU_COLUMNS)}
-    numbers |= {str(number): number for number in numbers.values()}
-    if (at := numbers.get("upos" if column is None else str(column), -1)) < 0:
+def conllu_column(path: str, column: Column) -> str:
+    """Return the name of a column of a CoNLL-U file, upos if it is None. Raises: ElmoFastError."""
+    names = dict(zip(map(str, range(len(CONLLU_COLUMNS))), CONLLU_COLUMNS, strict=True))
+    name = "upos" if column is None else names.get(str(column), str(column))
+    if name not in CONLLU_COLUMNS:
         raise ElmoFastError(
             f"{path}: column of a CoNLL-U file must be one of {', '.join(CONLLU_COLUMNS)}, or 0 to 9; got "
             f"{column!r:.40}"
         )
-    number = 1
+    return name
+
+
+def _conllu(path: str, lines: Lines, column: Column) -> Iterator[Row]:
+    at, number = CONLLU_COLUMNS.index(conllu_column(path, column)), 1
     for index, line in lines:
         if not line:
             yield None
@@ -160,7 +200,7 @@ def _conllu(path: str, lines: Lines, column: Column) -> Iterator[Row]:
                 f"{path}, line {index + 1}: wanted the word number {number} (or a range 1-2, or an empty node 1.1); "
                 f"got {fields[0]!r:.40}; is a blank line missing?"
             )
-        yield _filled(path, index, "the form", fields[1]), _filled(path, index, "the label", fields[at])
+        yield index, _filled(path, index, "the form", fields[1]), _filled(path, index, "the label", fields[at])
         number += 1
 
 
@@ -183,7 +223,7 @@ def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
                 )
         elif len(fields) != width:
             raise _misfit(path, index, f"wanted {width} columns, as the lines before", fields)
-        yield _filled(path, index, "the word", fields[0]), _filled(path, index, "the label", fields[at])
+        yield index, _filled(path, index, "the word", fields[0]), _filled(path, index, "the label", fields[at])
 
 
 def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterator[Example]:
@@ -192,6 +232,8 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterato
         raise ElmoFastError(
             f"{path}: column of a tsv file must be 0 (label<TAB>sentence) or 1 (the reverse); got {column!r:.40}"
         )
+    texts: tuple[set[str], set[str]] = set(), set()  # distinct values of each column
+    header = False
     for index, line in lines:
         if not line:
             continue
@@ -200,11 +242,22 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterato
             raise _misfit(path, index, "wanted two columns, label<TAB>sentence (or the reverse, column 1)", fields)
         names = [field.strip().lower() for field in fields]
         if index == 0 and "label" in names and names[1 - names.index("label")] in ("sentence", "text"):
-            at = names.index("label")
+            at, header = names.index("label"), True
             continue
+        for each, field in zip(texts, fields, strict=True):
+            each.add(field.strip())
         label = _filled(path, index, "the label", fields[at].strip())
         words = tokenize(_filled(path, index, "the sentence", fields[1 - at].strip()))
         yield Example(words, [label])
+    labels, sentences = len(texts[at]), len(texts[1 - at])
+    if labels > sentences:
+        order = "sentence<TAB>label" if at == 0 else "label<TAB>sentence"
+        fix = "exchange the names in its first line" if header else f"give --column {1 - at} (column={1 - at})"
+        warnings.warn(
+            f"{path}: column {at} has {labels} different labels and column {1 - at} {sentences} different sentences: "
+            f"if its lines are {order}, {fix}",
+            stacklevel=4,
+        )
 
 
 def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterator[Example]:
@@ -213,6 +266,15 @@ def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterat
     for _, line in lines:
         if line:
             yield Example(tokenize(line), [])
+
+
+_ROWS = {"conllu": _conllu, "columns": _columns}
+
+
+def line_of(path: str, format: str, column: Column, labels: Collection[str]) -> tuple[int, str]:
+    """Return the first line, from 1, of a file with a word per line that has one of the labels, and which one."""
+    rows = _ROWS[format_of(path, format)](path, read_lines(path), column)
+    return next((row[0] + 1, row[2]) for row in rows if row is not None and row[2] in labels)
 
 
 def _number(path: str, column: Column, default: int, format: str) -> int:

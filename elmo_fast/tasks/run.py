@@ -7,23 +7,38 @@ import os
 import pathlib
 import shutil
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from elmo_fast.checkpoints import file_beside, pretrained_folder, put_model, stored_tokenizer
+from elmo_fast.checkpoints import (
+    file_beside,
+    missing_model,
+    named_folder,
+    pretrained_folder,
+    put_model,
+    stored_tokenizer,
+)
 from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError, check_choice, not_a_string
 from elmo_fast.fields import Kind, parsed, read_json, typed
 from elmo_fast.files import folder_lock, replaces, write_json
 from elmo_fast.manifest import check_written, settle, warn_unchecked, writing_together
 from elmo_fast.progress import Progress, duration
-from elmo_fast.tasks.config import TaskConfig, validate
-from elmo_fast.tasks.data import Labels, Split, read_data, read_labelled, training_splits
-from elmo_fast.tasks.formats import Example, format_of, read_examples, write_examples
+from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
+from elmo_fast.tasks.data import Labels, Split, doubts_about, read_data, read_labelled, scores_spans, training_splits
+from elmo_fast.tasks.formats import (
+    Example,
+    format_of,
+    read_examples,
+    suffix_format,
+    write_examples,
+    write_tagged_conllu,
+)
 from elmo_fast.tasks.model import TaskModel, input_digests, new_model
-from elmo_fast.tasks.scores import Scores
+from elmo_fast.tasks.scores import Scores, tag_scores
 from elmo_fast.tasks.trainer import (
     TaskTrainer,
     check_settings,
@@ -31,9 +46,9 @@ from elmo_fast.tasks.trainer import (
     load_weights,
     predict,
     save_tensors,
-    score,
     trained_weights,
 )
+from elmo_fast.text import rereadable
 from elmo_fast.threads import torch_threads
 
 # A biLM that is fine-tuned lies beside them as any model does: config.json, model.safetensors, vocab.txt.
@@ -113,16 +128,18 @@ class SavedTask:
 def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: TaskResult) -> None:
     """Write what load_task and people read, all together, with a manifest; a fine-tuned biLM as a model of its own."""
     config, flat = result.config, result.config.flat()
-    # The name of a model that comes with the package is no path.
+    # What is no path is the name of a model; see _with_places.
     paths = {
-        name: os.path.abspath(flat[name]) for name in ("model", "vectors") if flat[name] and os.path.exists(flat[name])
+        name: os.path.abspath(flat[name])
+        for name in ("model", "vectors", "save_dir")
+        if flat[name] and os.path.exists(flat[name])
     }
     about = {"task": config.task, "inputs": json.dumps(input_digests(config, model))}
     with writing_together(folder) as new:
         write_json(new / LABELS_FILE, labels.names)
         write_json(new / WORDS_FILE, model.static.words if model.static is not None and config.vectors is None else [])
         save_tensors(new / MODEL_FILE, trained_weights(model, with_bilm=False), about)
-        write_json(new / CONFIG_FILE, flat | paths)
+        write_json(new / CONFIG_FILE, flat | paths | {"metric": "spans" if result.dev.spans else "labels"})
         write_json(new / RESULTS_FILE, result.as_dict())
         if model.elmo is not None and model.elmo.fine_tuned and config.model is not None:
             put_model(new, model.elmo.bilm.checkpoint_state(), model.elmo.bilm.options)
@@ -143,7 +160,8 @@ def load_task(
 ) -> SavedTask:
     """Load the trained task of a folder, ready to predict.
 
-    model, vectors: where the biLM and the static vectors that it was trained with are now; None: where they were.
+    model, vectors: the biLM (a path or a name) and the static vectors that it was trained with; None: those of
+    training, which may have moved together with the folder.
     Raises ElmoFastError if a file is missing, damaged, or changed after it was written.
     """
     folder = pathlib.Path(save_dir)
@@ -165,7 +183,7 @@ def load_task(
         if digests.get(name) != digest:
             raise ElmoFastError(
                 f"{folder} was trained with other {name}: what {getattr(config, name, None)!r} holds has changed since;"
-                f" put back what was there, or name its path with --{name}"
+                f" put back what was there, or name what it was trained with by --{name}"
             )
     load_weights(trained_weights(task, with_bilm=not tuned), weights, folder / model_file)
     return SavedTask(task.to(device).eval(), config, labels)
@@ -180,15 +198,33 @@ def _with_places(
         if path is not None and not needed[name]:
             own = " of its own, which was fine-tuned" if name == "model" and tuned else ""
             raise ElmoFastError(f"leave out --{name}: {folder} was trained with{own or f'out {name}'}")
-        place = getattr(config, name) if path is None else os.fspath(path)
-        if needed[name] and not os.path.exists(place):
+        if not needed[name]:
+            continue
+        stored = getattr(config, name)
+        place = _stored_place(folder, config, stored) if path is None else os.fspath(path)
+        if name == "model" and path is not None and (missing := missing_model(place)):
+            raise ElmoFastError(f"--model {missing}")
+        if not os.path.exists(place) and (name == "vectors" or path is None):
             raise ElmoFastError(
-                f"{folder} was trained with {name} {getattr(config, name)!r}; there is no {place!r}: name its path "
-                f"with --{name}"
+                f"{folder} was trained with {name} {stored!r}; there is no {place!r}: name its path with --{name}"
             )
         moved: dict[str, Any] = {name: place}
         config = dataclasses.replace(config, **moved)
     return dataclasses.replace(config, model=os.fspath(folder), prefix=None) if tuned else config
+
+
+def _stored_place(folder: pathlib.Path, config: TaskConfig, stored: str) -> str:
+    """Return the path that a task's configuration stores, or the one that its name stands for.
+
+    A path is stored absolute. If it is gone, the one as far from the task's folder now as the old one was in training
+    is taken: a project that was moved as a whole. The digest of the content says whether it is the same.
+    """
+    if not os.path.isabs(stored):
+        return os.fspath(named_folder(stored) or stored)
+    moved = folder / os.path.relpath(stored, config.save_dir)
+    if os.path.exists(stored) or not (os.path.isabs(config.save_dir) and moved.exists()):
+        return stored
+    return os.path.normpath(moved)
 
 
 def _is_old(folder: pathlib.Path) -> bool:
@@ -232,7 +268,8 @@ def train_task(
     validate(config)
     if config.model is not None and config.elmo == "none":
         warnings.warn(
-            f"model={config.model} is not used, as elmo=none: give elmo=input, output or both, or no model",
+            f"--model {config.model} is not used, because --elmo is none: give --elmo input, output or both, or no "
+            "--model",
             stacklevel=2,
         )
     if config.fine_tune and config.model is not None:
@@ -242,6 +279,8 @@ def train_task(
     check_settings(config)
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
+    for sentence in data.warnings:
+        warnings.warn(sentence, stacklevel=2)
     with folder_lock(folder), torch_threads(config.threads):
         report(f"features: {config.features()}")
         for note in data.notes:
@@ -252,10 +291,11 @@ def train_task(
         parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
         report(f"{len(data.train)} sentences, {splits['train'].words} words, {len(data.labels)} labels; "
                f"{parameters:,} weights are trained")  # fmt: skip
-        trainer = TaskTrainer(model, data.labels, splits["train"], splits["dev"], config, folder, report, progress)
+        both = splits["train"], splits["dev"]
+        trainer = TaskTrainer(model, data.labels, *both, config, data.spans, folder, report, progress)
         trainer.fit()
         scores = {
-            name: score(split, predict(model, split, data.labels, config.batch_size), data.labels)
+            name: tag_scores(split.gold, predict(model, split, data.labels, config.batch_size), spans=data.spans)
             for name, split in splits.items()
             if name != "train"
         }
@@ -271,7 +311,7 @@ def train_task(
             words=splits["train"].words,
             sentences=len(data.train),
             parameters=parameters,
-            notes=data.notes,
+            notes=[*data.notes, *data.warnings],
         )
         save_task(folder, model, data.labels, result)
     report(f"done in {duration(result.seconds)}: best epoch {result.best_epoch} of {len(result.epochs)}; {folder}")
@@ -284,6 +324,7 @@ def evaluate_task(
     *,
     format: str | None = None,
     column: str | int | None = None,
+    metric: Metric | None = None,
     batch_size: int | None = None,
     report: Callable[[str], None] = print,
     device: Device = "cpu",
@@ -297,6 +338,7 @@ def evaluate_task(
         save_dir: the folder that train_task wrote.
         path: the file.
         format, column: as in read_examples; None: as in training.
+        metric: "spans" or "labels", or "auto" by the labels of training; None: as in training.
         batch_size: sentences per batch; None: as in training.
         report: called with a line about labels that did not occur in training.
         device, progress: as in train_task.
@@ -309,9 +351,14 @@ def evaluate_task(
     note = task.labels.unseen(examples, os.fspath(path))
     if note:
         report(note)
-    split = Split(examples, None, per_word=task.config.task == "tag")
+    if metric is not None:
+        check_choice("metric", metric, METRICS)
+    asked = task.config if metric is None else dataclasses.replace(task.config, metric=metric)
+    spans = scores_spans(asked, Counter(task.labels.names))
+    for sentence in doubts_about(examples, os.fspath(path), asked, spans=spans, format=format, column=column):
+        warnings.warn(sentence, stacklevel=2)
     predicted = task.predict([example.words for example in examples], batch_size=batch_size, progress=progress)
-    return score(split, predicted, task.labels)
+    return tag_scores([example.labels for example in examples], predicted, spans=spans)
 
 
 def predict_task(
@@ -331,8 +378,9 @@ def predict_task(
     Args:
         save_dir: the folder that train_task wrote.
         path: sentences in any format of read_examples; labels in it are ignored.
-        out: the file to write, another than `path`: "columns" (word<TAB>tag) for a tagger, "tsv" (label<TAB>sentence)
-            for a classifier.
+        out: the file to write, another than `path`: of a tagger "columns" (word<TAB>tag) or, if `path` is CoNLL-U and
+            the suffix of `out` names no other format, `path` with other tags in the column of training (upos, if that
+            was of another format); of a classifier "tsv" (label<TAB>sentence).
         format, batch_size, device, progress, model, vectors: as in evaluate_task.
 
     Raises: ElmoFastError: the folder contains no trained task, the file contains no sentence or is `out`, or it is a
@@ -345,11 +393,30 @@ def predict_task(
             f"{os.fspath(path)}: a .txt may hold a sentence or a word per line; give --format text or --format columns"
         )
     task = load_task(save_dir, device, model=model, vectors=vectors)
-    config, read_as = task.config, format or task.config.format
+    config = task.config
+    read_as = format_of(path, format or config.format)
+    to = _format_to_write(out, read_as, config)
     # Labels are ignored; only in tsv does their column say which one has the words.
-    both_tsv = format_of(path, read_as) == format_of(config.train_path, config.format) == "tsv"
-    examples = read_examples(path, read_as, config.column if both_tsv else None, config.tokenizer)
-    words = [example.words for example in examples]
-    labelled = list(map(Example, words, task.predict(words, batch_size=batch_size, progress=progress)))
-    write_examples(out, labelled, "columns" if config.task == "tag" else "tsv")
-    return len(labelled)
+    both_tsv = read_as == format_of(config.train_path, config.format) == "tsv"
+    with rereadable(path) if to == "conllu" else contextlib.nullcontext(path) as file:
+        examples = read_examples(file, read_as, config.column if both_tsv else None, config.tokenizer)
+        words = [example.words for example in examples]
+        labels = task.predict(words, batch_size=batch_size, progress=progress)
+        if to == "conllu":
+            trained_on = format_of(config.train_path, config.format)
+            write_tagged_conllu(out, file, config.column if trained_on == "conllu" else None, labels)
+        else:
+            write_examples(out, map(Example, words, labels), to)
+    return len(words)
+
+
+def _format_to_write(out: Path, read_as: str, config: TaskConfig) -> str:
+    """Return the format of predictions. Raises ElmoFastError if the suffix of `out` is CoNLL-U's and it cannot be."""
+    named = suffix_format(out)
+    if named == "conllu" and (config.task == "classify" or read_as != "conllu"):
+        why = "a classifier has one label per sentence" if config.task == "classify" else f"the input is {read_as}"
+        other = "tsv" if config.task == "classify" else "conll"
+        raise ElmoFastError(f"{os.fspath(out)}: cannot be CoNLL-U, because {why}; give a name in .{other}")
+    if config.task == "classify":
+        return "tsv"
+    return "conllu" if read_as == "conllu" and named in (None, "conllu") else "columns"

@@ -2,13 +2,16 @@
 
 import dataclasses
 import re
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
 
 _SPAN_TAG = re.compile(r"([BIESLU])-(.*)|O", re.DOTALL)
+# Also in lower case, which conlleval does not take for a tag of a span, but a reader does.
+_LOOKS_LIKE_SPAN = re.compile(r"[BIESLU]-.*", re.DOTALL | re.IGNORECASE)
 _BEGINS, _ENDS = frozenset("BSU"), frozenset("ESLU")
 
 Span = tuple[str, int, int]
@@ -65,10 +68,11 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
     Args:
         gold: the true labels of each sentence.
         predicted: the predicted ones, as many.
-        spans: whether the labels are BIO, IOB or IOBES tags whose spans are scored; "auto": when every label, true or
-            predicted, is one and some label is not O.
+        spans: whether the labels are BIO, IOB or IOBES tags whose spans are scored; other tags then count as O in
+            precision, recall and F1; "auto": if there are more tags like B-X and I-X than other tags except O, with a
+            warning if there are both.
 
-    Raises: ElmoFastError: other numbers of sentences or labels, none at all, or a label that is no such tag.
+    Raises: ElmoFastError: other numbers of sentences or labels, none at all, or no tag of a span or O with spans=True.
 
     Source: Tjong Kim Sang and Buchholz 2000, CoNLL-2000, and its script conlleval.
     """
@@ -81,12 +85,18 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
             )
     if not any(gold):
         raise ElmoFastError("gold must have at least one label; got none")
+    counts = Counter(tag for side in (gold, predicted) for sentence in side for tag in sentence)
     if isinstance(spans, str):
-        spans = are_spans(gold, predicted)
+        spans = are_spans(counts)
+        if (odd := odd_tags(counts)) and looks_like_spans(counts):
+            how = counted_as(spans=spans)
+            warnings.warn(f"tags {', '.join(map(repr, odd[:5]))} are no tags of spans; {how}: set spans", stacklevel=2)
+    if spans and not counts.keys() - set(odd_tags(counts)):
+        raise ElmoFastError(f"tags of spans must be O, B-X or I-X (or E-X, S-X, L-X, U-X); got {next(iter(counts))!r}")
     true, guessed, right = Counter[str](), Counter[str](), Counter[str]()  # of each class; right: both at one place
     for sides in zip(gold, predicted, strict=True):
         # A label is a span of its own.
-        a, b = (set(spans_of(tags) if spans else [(tag, i, i) for i, tag in enumerate(tags)]) for tags in sides)
+        a, b = (set(_spans_of_all(tags) if spans else [(tag, i, i) for i, tag in enumerate(tags)]) for tags in sides)
         for counter, some in ((true, a), (guessed, b), (right, a & b)):
             counter.update(span[0] for span in some)
     classes = {name: _rates(true[name], guessed[name], right[name]) for name in sorted({*true, *guessed})}
@@ -134,10 +144,30 @@ def _parts(tag: str) -> tuple[str, str]:
     return (match[1], match[2]) if match[1] else ("O", "")
 
 
-def are_spans(*sides: Sentences) -> bool:
-    """Whether every label is O or a tag of a span, and some label is not O."""
-    tags = {tag for side in sides for sentence in side for tag in sentence}
-    return tags != {"O"} and all(_SPAN_TAG.fullmatch(tag) for tag in tags)
+def _spans_of_all(tags: Sequence[str]) -> list[Span]:
+    """Return the spans of tags of which any may be none of a span: it counts as O."""
+    return spans_of([tag if _SPAN_TAG.fullmatch(tag) else "O" for tag in tags])
+
+
+def are_spans(counts: Mapping[str, int]) -> bool:
+    """Whether tags (each with how often it occurs) are of spans: more are like B-X and I-X than other ones except O."""
+    odd = sum(counts[tag] for tag in odd_tags(counts))
+    return sum(counts.values()) - counts.get("O", 0) - odd > odd
+
+
+def odd_tags(tags: Iterable[str]) -> list[str]:
+    """Return the tags that are neither O nor one of a span."""
+    return [tag for tag in tags if not _SPAN_TAG.fullmatch(tag)]
+
+
+def looks_like_spans(tags: Iterable[str]) -> bool:
+    """Whether some tag looks like one of a span."""
+    return any(_LOOKS_LIKE_SPAN.fullmatch(tag) for tag in tags)
+
+
+def counted_as(*, spans: bool) -> str:
+    """Say what is scored where some tags are of spans and others are not."""
+    return "they count as O in the F1 of spans" if spans else "so labels are scored by accuracy, not spans by F1"
 
 
 def _rates(true: int, guessed: int, right: int) -> dict[str, float]:

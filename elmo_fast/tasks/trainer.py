@@ -19,10 +19,10 @@ from elmo_fast.fields import parsed
 from elmo_fast.files import replacing, write_text
 from elmo_fast.memory import bytes_of
 from elmo_fast.progress import METRICS_FILE, Progress, duration
-from elmo_fast.tasks.config import MAY_CHANGE, TaskConfig
+from elmo_fast.tasks.config import MAY_CHANGE, MAY_MOVE, TaskConfig
 from elmo_fast.tasks.data import Labels, Split, digest_of, epoch_batches, fixed_batches
 from elmo_fast.tasks.model import TaskModel, input_digests
-from elmo_fast.tasks.scores import Scores, are_spans, tag_scores
+from elmo_fast.tasks.scores import tag_scores
 
 
 @torch.no_grad()
@@ -44,14 +44,6 @@ def predict(
     finally:
         model.train(was_training)
     return predictions
-
-
-def score(split: Split, predicted: list[list[str]], labels: Labels) -> Scores:
-    """Return the scores of predictions, of spans if the tags of training and of the split are span tags.
-
-    The predictions do not decide, so a split always has the same measure.
-    """
-    return tag_scores(split.gold, predicted, spans=split.per_word and are_spans([labels.names], split.gold))
 
 
 # Names of a fine-tuned biLM's parameters begin with this.
@@ -137,6 +129,7 @@ def check_settings(config: TaskConfig) -> None:
 def refuse_other(config: TaskConfig, before: Mapping[str, Any], changed: str | None = None) -> None:
     """Raise ElmoFastError if the settings of the run in save_dir were different, or for what else has `changed`."""
     now = lasting(config)
+    before = lasting(TaskConfig()) | dict(before)  # a run of an older version has the defaults of what it did not know
     other = [f"{name}: {before.get(name)!r}, now {now[name]!r}" for name in now if before.get(name) != now[name]]
     if other or changed:
         raise ElmoFastError(
@@ -154,6 +147,7 @@ class TaskTrainer:
     Args:
         model: on its device.
         train, dev: splits with the labels' numbers.
+        spans: whether F1 of spans or the accuracy chooses the epoch.
         folder: for the state and metrics.jsonl.
         report: takes a line per epoch, for people.
         progress: called with how many of an epoch's sentences are done, and all.
@@ -170,12 +164,13 @@ class TaskTrainer:
         train: Split,
         dev: Split,
         config: TaskConfig,
+        spans: bool,
         folder: pathlib.Path,
         report: Callable[[str], None],
         progress: Progress | None = None,
     ) -> None:
         self.model, self.labels, self.train, self.dev, self.config = model, labels, train, dev, config
-        self.folder, self.report, self.progress = folder, report, progress
+        self.spans, self.folder, self.report, self.progress = spans, folder, report, progress
         task = trained_weights(model, with_bilm=False)
         bilm = [each for name, each in trained_weights(model).items() if name not in task]
         groups = [
@@ -240,7 +235,8 @@ class TaskTrainer:
         torch.manual_seed(self.config.seed * 1_000_003 + epoch + 1)
         loss = self.train_epoch(epoch)
         trained = time.monotonic() - began
-        scores = score(self.dev, predict(self.model, self.dev, self.labels, self.config.batch_size), self.labels)
+        predicted = predict(self.model, self.dev, self.labels, self.config.batch_size)
+        scores = tag_scores(self.dev.gold, predicted, spans=self.spans)
         before = max((row["score"] for row in self.epochs), default=-math.inf)
         row = {
             "epoch": epoch + 1,
@@ -301,4 +297,4 @@ class TaskTrainer:
 
 def lasting(config: TaskConfig) -> dict[str, Any]:
     """Return the fields that must not change when a run is resumed."""
-    return {name: value for name, value in config.flat().items() if name not in MAY_CHANGE}
+    return {name: value for name, value in config.flat().items() if name not in (*MAY_CHANGE, *MAY_MOVE)}

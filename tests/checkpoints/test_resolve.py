@@ -2,6 +2,8 @@
 
 import shutil
 
+import h5py
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +18,7 @@ from elmo_fast.checkpoints import (
 )
 from elmo_fast.errors import CheckpointError
 from elmo_fast.modules import ElmoEmbedder
+from tests.tensor_bundle import arrays_of, write_checkpoint
 from tests.weights import make_weights
 
 
@@ -84,6 +87,22 @@ def test_a_folder_with_the_published_names_is_a_model(tmp_path):
         CheckpointError, match=f"contains several models: {both} .*choose one with options_file and weight_file"
     ):
         load_checkpoint(tmp_path)
+
+
+def test_vectors_in_the_folder_are_no_candidates_for_its_weights(tmp_path):
+    """What `embed` wrote there, once or more often, beside weights of any name or a checkpoint; alone no model."""
+    options, weights = make_weights(tmp_path / "folder")
+    state, arrays = load_checkpoint(options_file=options, weight_file=weights)[0], arrays_of(weights)
+    weights.rename(tmp_path / "folder" / "other.hdf5")
+    for name in ("first.hdf5", "second.hdf5"):
+        with h5py.File(tmp_path / "folder" / name, "w") as file:
+            file["0"], file["sentence_to_index"] = np.zeros((3, 4, 16), np.float32), "{}"
+    assert equal(load_checkpoint(tmp_path / "folder")[0], state)
+    (tmp_path / "folder" / "other.hdf5").unlink()
+    with pytest.raises(CheckpointError, match=r"a \*\.hdf5, found .*; no weights of a biLM are in first.hdf5, second"):
+        load_checkpoint(tmp_path / "folder")
+    write_checkpoint(tmp_path / "folder", arrays)
+    assert equal(load_checkpoint(tmp_path / "folder")[0], state)
 
 
 def test_the_softmax_may_lie_beside_the_weights(tmp_path):

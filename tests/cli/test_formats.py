@@ -185,12 +185,7 @@ def test_what_is_no_model_is_one_sentence_that_names_it(here, command, model):
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     option = NAMED_BY.get(command, "--model")
-    messages = (
-        "{option} {model}: ",
-        "{option} must be the folder or the archive of a model",
-        "model: there is no {model!r}",
-    )
-    assert any(f"error: {each.format(option=option, model=model)}" in done.stderr for each in messages)
+    assert f"error: {option} {model}: " in done.stderr
     assert set(here.iterdir()) == before
 
 

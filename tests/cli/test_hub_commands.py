@@ -165,7 +165,10 @@ def test_without_a_licence_that_is_said(hub, toy, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("upload absent me/elmo", "absent: wanted a folder with a model, or its .zip or .tar.gz, found nothing"),
+        (
+            "upload absent me/elmo",
+            "absent: wanted a folder or archive, or a name that `elmo-fast models` lists (mini, ",
+        ),
         ("upload RUN elmo --licence mit", "wanted a name on the hub like user/name"),
         ("upload RUN me/elmo --licence x:y", "--licence must be one word"),
         (

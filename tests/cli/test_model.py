@@ -8,7 +8,8 @@ import pytest
 
 from elmo_fast.checkpoints import load_checkpoint, save_folder
 from elmo_fast.modules import ElmoEmbedder
-from tests.cli.conftest import ran
+from tests.cli.conftest import ran, refused
+from tests.command_line import elmo_fast
 from tests.weights import make_weights
 
 COMMANDS = {
@@ -20,6 +21,41 @@ COMMANDS = {
     "static export": "static export --vocab_file run/vocab.txt --output out.txt",
     "plot projector": "plot projector --words cat dog --outdir out",
 }
+
+
+# What names a model otherwise than by --model; and what such a command says of one that lacks what it needs.
+OTHERS = {
+    "pretrain": "pretrain --train_prefix in.txt --vocab_file run/vocab.txt --max_steps 1 --save_dir s --init_from",
+    "plot layers": "plot layers",
+    "upload": "upload {} me/mini --licence mit",
+    "task train": "task train --train_path in.conll --dev_path in.conll --elmo input --save_dir s --epochs 1 --model",
+    "report": "report --train_path in.conll --dev_path in.conll --test_path in.conll --save_dir out --model",
+}
+LACKS = {
+    "eval": "this checkpoint has no softmax weights",
+    "plot layers": "contains no layer weights",
+    "upload": "mini/README.md exists and will be the page",
+    "report": "",
+}
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *OTHERS])
+@pytest.mark.filterwarnings("ignore:.* weights were rounded to int8")
+def test_every_command_knows_the_names_of_models_and_their_misspellings(tmp_path, monkeypatch, command):
+    """The name of the bundled model is a model; a misspelt one is answered with the closest, in the same sentence."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("the cat sat\n")
+    (tmp_path / "in.conll").write_text("the\tX\ncat\tY\n\n")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "vocab.txt").write_text("<S>\n</S>\n<UNK>\ncat\ndog\n")
+    words = OTHERS.get(command) or f"{COMMANDS[command]} --model"
+    words = words if "{}" in words else f"{words} {{}}"
+    said = "mnii: wanted a folder or archive, ", "a name that `elmo-fast models` lists (mini,", "did you mean mini?)"
+    refused(elmo_fast(*words.format("mnii").split()), *said)
+    if command not in LACKS:
+        ran(*words.format("mini").split())
+    elif LACKS[command]:
+        refused(elmo_fast(*words.format("mini").split()), LACKS[command])
 
 
 @pytest.fixture

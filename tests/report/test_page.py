@@ -158,9 +158,19 @@ def test_the_legend_of_the_shares_is_below_the_curves(tmp_path, drawn):
     check_all_text_is_inside(drawn[0])
 
 
+def test_columns_with_different_scores_are_named_with_theirs(tmp_path):
+    """The first column's score is not every column's."""
+    done = scored(settings(tmp_path), LAYERS, as_the_paper)
+    assert report_page.metric(done) == "accuracy"
+    for cell in (cell for cell in done if cell.target == "xpos"):
+        for run in cell.runs:
+            run["test"]["spans"] = True
+    assert report_page.metric(done) == "accuracy (upos), F1 of spans (xpos)"
+
+
 def test_only_what_was_asked_for_is_planned(tmp_path):
     some = settings(tmp_path, experiments=("help", "neighbours"), column=())
-    assert [(cell.target, cell.label) for cell in cells(some, LAYERS)] == [(None, "baseline"), (None, "+ ELMo")]
+    assert [(cell.target, cell.label) for cell in cells(some, LAYERS)] == [("upos", "baseline"), ("upos", "+ ELMo")]
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,17 @@ def test_other_training_text_is_run_anew(written, folder, tmp_path, monkeypatch)
     assert len(again) == 1
 
 
+def test_the_settings_beside_the_page_run_it_again_from_any_folder(written, folder, tmp_path, monkeypatch):
+    """With relative paths and a model's name the same runs are found, and none is repeated."""
+    monkeypatch.setattr(report_run, "_one", lambda config: pytest.fail("a run was repeated"))
+    monkeypatch.chdir(folder)
+    relative = {f"{split}_path": f"{split}.conll" for split in ("train", "dev", "test")}
+    page = write_report(settings(folder, model="model", save_dir="out", **relative), report=lambda line: None)
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "--config", str(folder / "out" / "report.yaml"), "-q"]) == 0
+    assert (folder / page).read_text() == written[0].read_text()
+
+
 def test_a_model_of_the_hub_is_run_from_its_fetched_folder(folder, tmp_path, monkeypatch):
     """A name is no path: every run with ELMo gets the folder that the name stands for."""
     monkeypatch.setattr("elmo_fast.report.run.pretrained_folder", lambda name: folder / "model")

@@ -6,6 +6,7 @@ import pytest
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks import Example, read_examples, write_examples
+from elmo_fast.tasks.formats import write_tagged_conllu
 
 
 def conllu(*rows):
@@ -38,6 +39,21 @@ def test_conllu_words_are_the_syntactic_ones(tmp_path):
     ]
     for column in ("xpos", 4, "4"):
         assert read_examples(path, column=column)[1].labels == ["V", "P", "R"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_conllu_is_written_again_with_other_tags(tmp_path, end):
+    """Every other byte stays: comments with blanks at their end, ranges, empty nodes, a BOM, the line ends."""
+    text = "\ufeff# text = a  \n" + CONLLU.replace("\n", end)
+    path = tmp_path / "a.conllu"
+    path.write_bytes(text.encode())
+    write_tagged_conllu(tmp_path / "b.conllu", path, "xpos", [["A", "B", "C"], ["D", "E", "F"]])
+    tags, expected = iter("ABCDEF"), []
+    for line in text.split("\n"):
+        fields = line.split("\t")
+        expected.append("\t".join([*fields[:4], next(tags), *fields[5:]]) if fields[0].isdigit() else line)
+    assert read_examples(tmp_path / "b.conllu", column="xpos")[1].labels == ["D", "E", "F"]
+    assert (tmp_path / "b.conllu").read_bytes() == "\n".join(expected).encode()
 
 
 def test_columns_of_conll_2003(tmp_path):
@@ -75,6 +91,15 @@ def test_tsv_both_ways_and_with_a_header(tmp_path):
     assert read_examples(write(tmp_path, "a.tsv", "so good !\tpos\nbad\tneg\n"), column=1) == expected
     assert read_examples(write(tmp_path, "a.tsv", "sentence\tlabel\nso good !\tpos\nbad\tneg\n")) == expected
     assert read_examples(write(tmp_path, "a.tsv", "Label\tText\npos\tso good !\nneg\tbad\n")) == expected
+
+
+def test_sentences_before_labels_read_the_wrong_way_round_are_noticed(tmp_path):
+    """More labels than sentences: the warning names the order and the option."""
+    lines = [f"a text of number {i}\t{'good' if i % 3 else 'bad'}\n" for i in range(9)]
+    path = write(tmp_path, "a.tsv", "".join(lines))
+    with pytest.warns(UserWarning, match=r"column 0 has 9 different labels .* are sentence<TAB>label, give --column 1"):
+        read_examples(path)
+    assert {label for _, labels in read_examples(path, column=1) for label in labels} == {"good", "bad"}
 
 
 BROKEN_CONLLU = {

@@ -102,6 +102,35 @@ def test_inputs_that_have_moved_are_named_at_eval_and_predict(tmp_path, monkeypa
     assert pathlib.Path("again.conll").read_bytes() == pathlib.Path("out.conll").read_bytes()
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_a_task_is_used_again_from_anywhere_and_after_a_move(tmp_path, monkeypatch, named):
+    """With the name of a model, or with relative paths: from another folder, and with the whole project elsewhere."""
+    project = tmp_path / "project"
+    config = toy_config(project, elmo="none" if named else "input", epochs=1, word_dim=0)
+    monkeypatch.chdir(project)
+    changes = {f"{split}_path": f"{split}.conll" for split in ("train", "dev", "test")}
+    changes |= {"model": "mini" if named else "bilm", "elmo": "input", "save_dir": "run"}
+    result = train_task(dataclasses.replace(config, **changes), silent)
+    asked = {"run": [], "run --model": ["mini" if named else "bilm"]}
+    for extra in asked.values():
+        options = ["run", "test.conll", *(["--model", *extra] if extra else [])]
+        assert main(["task", "eval", *options, "-q"]) == 0
+        assert main(["task", "predict", *options[:2], "out.conll", *options[2:], "-q"]) == 0
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mini").mkdir()  # the name of training stands for the same model here too
+    assert evaluate_task("project/run", "project/test.conll") == result.test
+    there = {f"{split}_path": f"project/{split}.conll" for split in ("train", "dev", "test")}
+    there |= {"model": changes["model"] if named else "project/bilm", "save_dir": "project/run"}
+    (tmp_path / "mini").rmdir()
+    again = train_task(dataclasses.replace(config, elmo="input", **there), silent)
+    assert again.test == result.test
+    project.rename(tmp_path / "moved")
+    assert evaluate_task("moved/run", "moved/test.conll") == result.test
+    if named:
+        (tmp_path / "moved" / "run").rename(tmp_path / "alone")
+        assert evaluate_task("alone", "moved/test.conll", model="mini") == result.test
+
+
 @pytest.mark.parametrize("classify", [False, True])
 def test_sentences_in_memory_are_labelled_as_those_of_a_file(tmp_path, classify):
     config = toy_config(tmp_path, epochs=1, classify=classify)

@@ -5,9 +5,7 @@ import itertools
 import pytest
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.tasks import Example, Labels, spans_of, tag_scores
-from elmo_fast.tasks.data import Split
-from elmo_fast.tasks.trainer import score
+from elmo_fast.tasks import spans_of, tag_scores
 
 
 def test_labels_by_hand():
@@ -82,7 +80,6 @@ def test_which_labels_are_spans():
     """Tags alone, and not O alone; labels that only look alike (a hyphen within) are labels."""
     assert tag_scores([["O", "S-X"]], [["O", "O"]]).spans
     assert not tag_scores([["O", "O"]], [["O", "O"]]).spans
-    assert not tag_scores([["B-X", "V"]], [["B-X", "V"]]).spans
     assert tag_scores([["O"]], [["O"]], spans=True).f1 == 0
     with pytest.raises(ElmoFastError, match=r"tags of spans must be O, B-X.*got 'V'"):
         tag_scores([["V"]], [["V"]], spans=True)
@@ -111,10 +108,18 @@ def test_the_table():
     ]
 
 
-def test_one_split_is_scored_by_one_measure_whatever_is_predicted():
-    """Whether spans are scored hangs on the tags of training and of the split, not on a model's guesses."""
-    split = Split([Example(["a", "b"], ["B-X", "O"])], None, per_word=True)
-    with_stray, clean = Labels(["B-X", "O", "stray"]), Labels(["B-X", "O"])
-    assert not score(split, [["B-X", "O"]], with_stray).spans
-    assert not score(split, [["stray", "O"]], with_stray).spans
-    assert score(split, [["B-X", "O"]], clean).spans
+def test_one_odd_tag_does_not_replace_the_f1_of_spans_by_accuracy():
+    """It counts as O; where such tags prevail labels are scored. Either is said, unless `spans` is set."""
+    gold, nothing = [["B-PER", "I-PER", *["O"] * 7, "_"]], [["O"] * 10]
+    with pytest.warns(
+        UserWarning, match="tags '_' are no tags of spans; they count as O in the F1 of spans: set spans"
+    ):
+        scores = tag_scores(gold, nothing)
+    assert (scores.spans, scores.f1, scores.accuracy) == (True, 0, 0.7)
+    assert tag_scores(gold, nothing, spans=True) == scores
+    assert tag_scores(gold, gold, spans=True).f1 == 1
+    with pytest.warns(UserWarning, match="tags 'o' are no .*; so labels are scored by accuracy, not spans by F1"):
+        assert not tag_scores([["B-X", "o", "o"]], [["B-X", "o", "o"]]).spans
+    with pytest.warns(UserWarning, match="tags 'b-x', 'i-x' are no tags of spans; so labels"):
+        assert not tag_scores([["b-x", "i-x", "O"]], [["b-x", "i-x", "O"]]).spans
+    assert not tag_scores([["B-X", "V"]], [["B-X", "V"]], spans=False).spans

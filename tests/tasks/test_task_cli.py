@@ -51,8 +51,8 @@ def test_layers_and_columns_are_numbers_or_names():
     [
         (["eval", "nowhere", "x.conll"], "nowhere holds no trained task"),
         (["predict", "nowhere", "x.conll", "y"], "nowhere holds no trained task"),
-        (["train", "--train_path", "nowhere.conll"], "train_path: there is no 'nowhere.conll'"),
-        (["train", "--elmo", "input"], "elmo=input needs model=FOLDER"),
+        (["train", "--train_path", "nowhere.conll"], "--train_path: there is no file 'nowhere.conll'"),
+        (["train", "--elmo", "input"], "--elmo input needs --model, a pretrained biLM"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_2(words, message, capsys):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.tasks import load_bilm
+from elmo_fast.tasks import TaskConfig, load_bilm
 from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
 from elmo_fast.token_files import CacheFile
 from tests.tasks.toy import silent, toy_config, weights_of
@@ -60,6 +60,29 @@ def test_a_classifier_of_sentences_before_labels_predicts_from_the_sentences(tmp
     (tmp_path / "plain.txt").write_text("".join(f"{line}\n" for line in expected))
     assert predict_task(config.save_dir, tmp_path / "plain.txt", tmp_path / "plain.tsv", format="text") == len(expected)
     assert (tmp_path / "plain.tsv").read_text() == (tmp_path / "out.tsv").read_text()
+
+
+@pytest.mark.filterwarnings("ignore:.*so a constant scores 100 %")
+def test_predictions_of_a_conllu_file_are_one_that_eval_reads(tmp_path):
+    """Whatever else is in it, and from the standard input too; other names are columns, and other inputs no CoNLL-U."""
+    rows = [("1-2", "a b", "_"), ("1", "a", "X"), ("2", "b", "Y"), ("2.1", "e", "_"), ("3", "c", "X")]
+    lines = ["# a comment\n", *(f"{i}\t{w}\t_\t{t}" + 6 * "\t_" + "\n" for i, w, t in rows), "\n"]
+    (tmp_path / "a.conllu").write_text("".join(lines))
+    paths = {f"{split}_path": str(tmp_path / "a.conllu") for split in ("train", "dev")}
+    config = TaskConfig(**paths, save_dir=str(tmp_path / "run"), epochs=1, word_dim=2, hidden=2)
+    train_task(config, silent)
+    out = tmp_path / "out.conllu"
+    assert predict_task(config.save_dir, config.train_path, out) == 1
+    assert evaluate_task(config.save_dir, out, report=silent).accuracy == 1
+    assert [line.split("\t")[0] for line in out.read_text().splitlines()] == ["# a comment", *(r[0] for r in rows), ""]
+    predict_task(config.save_dir, config.train_path, tmp_path / "labelled")
+    assert (tmp_path / "labelled").read_bytes() == out.read_bytes()
+    predict_task(config.save_dir, config.train_path, tmp_path / "out.conll")
+    assert {line.count("\t") for line in (tmp_path / "out.conll").read_text().splitlines() if line} == {1}
+    with pytest.raises(
+        ElmoFastError, match=r"text\.conllu: cannot be CoNLL-U, because the input is columns; give a name"
+    ):
+        predict_task(config.save_dir, tmp_path / "out.conll", tmp_path / "text.conllu", format="columns")
 
 
 def test_the_results_file_tells_all(tmp_path):
@@ -127,7 +150,7 @@ def test_a_share_of_the_training_sentences(tmp_path):
 def test_a_model_that_is_given_and_not_used_is_said(tmp_path):
     """A forgotten --elmo trains the baseline, and a warning says so; with it there is none."""
     config = toy_config(tmp_path, elmo="input", epochs=1)
-    with pytest.warns(UserWarning, match=r"model=.* is not used, as elmo=none: give elmo=input"):
+    with pytest.warns(UserWarning, match=r"--model .* is not used, because --elmo is none: give --elmo input"):
         train_task(dataclasses.replace(config, elmo="none"), print)
     train_task(dataclasses.replace(config, save_dir=str(tmp_path / "other")), print)
 
@@ -140,6 +163,47 @@ def test_unseen_tags_are_said_and_counted_wrong(tmp_path):
     assert any("test: 1 of 1 labels do not occur in the training data: STRANGE (1)" in line for line in lines)
     assert result.notes
     assert result.test.accuracy == 0
+
+
+def test_an_odd_tag_is_named_and_the_metric_can_be_fixed(tmp_path):
+    """In training and in evaluation the F1 of spans stays; --metric labels is the accuracy, without a warning."""
+    config = toy_config(tmp_path, spans=True, epochs=1)
+    for split in ("dev", "test"):
+        path = tmp_path / f"{split}.bio"
+        path.write_text(path.read_text().replace("\tO\n", "\to\n", 1))
+    said = r"/{}\.bio, line \d+: 'o' is no tag of a span .* 1 of \d+ labels: they count as O .*--metric labels"
+    with pytest.warns(UserWarning, match=said.format("dev")), pytest.warns(UserWarning, match=said.format("test")):
+        result = train_task(config, silent)
+    assert result.dev.spans
+    assert any("'o' is no tag of a span" in note for note in result.notes)
+    with pytest.warns(UserWarning, match=said.format("test")):
+        assert evaluate_task(config.save_dir, config.test_path, report=silent) == result.test
+    labels = evaluate_task(config.save_dir, config.test_path, report=silent, metric="labels")
+    assert not labels.spans
+    by_labels = dataclasses.replace(config, metric="labels", save_dir=str(tmp_path / "labels"))
+    assert not train_task(by_labels, silent).dev.spans
+    assert not evaluate_task(by_labels.save_dir, config.test_path, report=silent).spans
+
+
+@pytest.mark.parametrize(
+    ("xpos", "message"),
+    [
+        ("__", r"column xpos is empty \(_\) in every line"),
+        ("N_", r"train\.conllu, line 2: the label is unspecified \(_\), as 1 of 2 labels"),
+        ("NN", r"all 2 labels are 'N', so a constant scores 100 %; is --column another\?"),
+    ],
+)
+def test_labels_that_are_none_or_all_the_same_are_noticed(tmp_path, xpos, message):
+    lines = (f"{i}\tw\t_\tX\t{tag}" + 5 * "\t_" + "\n" for i, tag in enumerate(xpos, 1))
+    (tmp_path / "train.conllu").write_text("".join(lines))
+    paths = {f"{split}_path": str(tmp_path / "train.conllu") for split in ("train", "dev")}
+    config = TaskConfig(**paths, column="xpos", save_dir=str(tmp_path / "run"), epochs=1, word_dim=2, hidden=2)
+    if xpos == "__":
+        with pytest.raises(ElmoFastError, match=message):
+            train_task(config, silent)
+    else:
+        with pytest.warns(UserWarning, match=message):
+            train_task(config, silent)
 
 
 def test_sentences_of_one_word_and_of_two_thousand(tmp_path):
