@@ -16,7 +16,7 @@ def add_reading(parser: Any) -> None:
     """Add the file to read, positional, and how; and the common options."""
     parser.shared(*COMPUTING)
     parser.add_argument(
-        "vectors", type=str, help="word vectors: word2vec (binary or text), GloVe or safetensors, plain or .gz"
+        "vectors", type=str, help="word vectors: word2vec (binary or text), GloVe or safetensors, plain, .gz or .zst"
     )
     parser.option("format", Format, "format of the file; auto detects it", "auto")
     parser.option("limit", int, "read only the first N words")
