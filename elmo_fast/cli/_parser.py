@@ -99,16 +99,16 @@ class ConfigFile(jsonargparse.ActionConfigFile):
                 raise ElmoFastError(f"--config {path}: neither a file nor a preset; presets: {known}{hint}")
             path = presets[path]
         try:
-            with open(path, encoding="utf-8") as file:
+            with open(path, encoding="utf-8-sig") as file:
                 text = file.read()
             if path.endswith(".toml"):
                 import tomllib
 
                 text = json.dumps(tomllib.loads(text), default=str)
-            if not isinstance(options := jsonargparse.get_loader("yaml")(text), dict):
+            if not isinstance(jsonargparse.get_loader("yaml")(text), dict):
                 raise ValueError("it must hold options, each as in `seed: 1`")
-            content = json.dumps(options, default=str) if path.endswith(".toml") else path
-            super().__call__(parser, cfg, content, option_string)
+            super().__call__(parser, cfg, text, option_string)  # not the path: a pipe can be read only once
+            cfg[self.dest][-1] = path
         except OSError as error:
             raise ElmoFastError(f"--config: {sentence_of(error)}") from error
         except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:

@@ -103,6 +103,7 @@ def test_eval_of_own_sets(vectors, tmp_path):
 
 
 @needs_gensim
+@pytest.mark.filterwarnings("ignore:.*simlex999.txt. no correlation. only one pair")
 def test_train_then_eval_with_the_bundled_sets(tmp_path, monkeypatch):
     """Every algorithm writes vectors that eval takes; a line a pass, and settings in JSON."""
     monkeypatch.chdir(tmp_path)
