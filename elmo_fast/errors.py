@@ -12,8 +12,24 @@ from typing import Any, NoReturn
 _SHOWN = 8  # complaints about one file
 
 
+def printable(text: str) -> str:
+    """Return a text with characters that no terminal should get from a file or a server escaped as repr escapes them.
+
+    These are control characters except the line break, directions of writing, lone surrogates and the like.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class ElmoFastError(ValueError):
-    """Something the user can fix; the command line prints only its message and exits with status 2."""
+    """Something the user can fix; the command line prints only its message and exits with status 2.
+
+    Messages quote files and servers: they are `printable`.
+    """
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(printable(each) if isinstance(each, str) else each for each in arguments))
 
 
 class CheckpointError(ElmoFastError):

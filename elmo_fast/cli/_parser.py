@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import jsonargparse
 import yaml
 
-from elmo_fast.errors import CheckpointError, ElmoFastError, sentence_of
+from elmo_fast.errors import CheckpointError, ElmoFastError, printable, sentence_of
 from elmo_fast.fields import MIN_COUNT, PREFIX
 from elmo_fast.files import replaces
 from elmo_fast.op_choices import InferencePrecision, Tokenizer
@@ -192,7 +192,7 @@ class Parser(jsonargparse.ArgumentParser):
             f"--{name}" if f"--{name}" in self._option_string_actions else name
             for name in vars(arguments)
             for each in _values(arguments, name)
-            if each == file or sentence.startswith(f"{each}: ")
+            if each == file or sentence.startswith(f"{printable(each)}: ")
         ]
         return f"{options[0]}{':' if file else ''} {sentence}" if len(options) == 1 else sentence
 
@@ -204,7 +204,7 @@ class Parser(jsonargparse.ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print the error in one line, and how to list the options; exit with status 2."""
         parser = getattr(ex, "subcommand_parser", None) or self
-        print(f"{parser.prog}: error: {' '.join(message.split())}", file=sys.stderr)
+        print(f"{parser.prog}: error: {printable(' '.join(message.split()))}", file=sys.stderr)
         print(f"{parser.prog} --help lists the options", file=sys.stderr)
         self.exit(2)
 

@@ -24,7 +24,8 @@ SKIPPED = "!!!MAXTERMID"
 def read_words(path: str | os.PathLike[str]) -> list[str]:
     """Return the words of a file, one per line, for models that need no ids: a vocabulary, or a list without markers.
 
-    !!!MAXTERMID is left out; blank lines and markers are not. Raises as read_lines, and ElmoFastError for a file without words.
+    !!!MAXTERMID is left out; blank lines and markers are not. Raises as read_lines, and ElmoFastError if no
+    line is a word.
     """
     words = [line for _, line in read_lines(path) if line != SKIPPED]
     if not any(word and word not in MARKERS for word in words):
