@@ -20,7 +20,7 @@ def connected(address: str, purpose: str) -> Iterator[Any]:
         address: of the head node, HOST:PORT; "auto" for the cluster that this machine is part of.
         purpose: what needs Ray, the subject of a sentence.
 
-    Raises: MissingExtraError: Ray is not installed. ElmoFastError: no cluster answers.
+    Raises: MissingExtraError: Ray is not installed. ElmoFastError: no cluster answers, or it is lost in the block.
     """
     ray = require("ray", "ray", purpose)
     host, _, port = address.rpartition(":")
@@ -35,6 +35,11 @@ def connected(address: str, purpose: str) -> Iterator[Any]:
         ) from error
     try:
         yield ray
+    except ray.exceptions.RayError as error:
+        raise ElmoFastError(
+            f"ray: the cluster at {address!r} was lost ({' '.join(str(error).split())[:200]}); when it runs again, give "
+            "the same command again"
+        ) from error
     finally:
         ray.shutdown()
 
@@ -67,8 +72,9 @@ def in_turn(
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     finally:
-        for task in waiting:
-            ray.cancel(task)
+        with contextlib.suppress(ray.exceptions.RayError):  # a lost cluster has no tasks
+            for task in waiting:
+                ray.cancel(task)
 
 
 def _run(function: Callable[[In], Out], task: In, folder: str) -> Out:

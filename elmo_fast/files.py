@@ -32,8 +32,10 @@ LOCK_FILE = ".lock"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _SUFFIX = ".partial"
-# The suffixes of files that are unpacked while they are read.
-PACKED = (".gz", ".zst")
+# Files that are unpacked while they are read: suffix -> first bytes, with which no text in UTF-8 begins.
+_PACKED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
+# Bytes in a line of text; all readers refuse a longer one. text8, the 100 MB of word2vec's examples, is one line.
+LONGEST_LINE = 1 << 28
 
 
 class DamagedZstandard(Exception):
@@ -79,59 +81,104 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def reading(path: str | os.PathLike[str], packed: bool | None = None) -> Iterator[IO[bytes]]:
-    """Yield the bytes of a file, unpacked if it is gzip or Zstandard.
+def reading(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Yield the bytes of a file, unpacked if its first bytes or its name say that it is gzip or Zstandard.
 
-    packed: whether it is gzip; None: by the suffix.
+    Reading damaged packed data raises one of PACKING_ERRORS, which `damage_of` names.
     """
-    if packed is None and os.fspath(path).endswith(".zst"):
-        library = require("zstandard", "zst", f"{os.fspath(path)}")
-        with io.BufferedReader(_UnpackedZstandard(path, library), _BLOCK) as stream:
-            yield stream
-    elif packed if packed is not None else os.fspath(path).endswith(".gz"):
-        with gzip.open(path) as stream:
-            yield stream  # type: ignore[misc]
-    else:
-        with open(path, "rb") as file:
+    with open(path, "rb") as file:
+        packing = _packing(path, file)
+        if packing == ".zst":
+            library = require("zstandard", "zst", f"{os.fspath(path)}")
+            with io.BufferedReader(_UnpackedZstandard(file, library), _BLOCK) as stream:
+                yield stream
+        elif packing == ".gz":
+            with gzip.open(file) as stream:
+                yield stream  # type: ignore[misc]
+        else:
             yield file
+
+
+def is_packed(path: str | os.PathLike[str]) -> bool:
+    """Whether `reading` unpacks the file."""
+    with open(path, "rb") as file:
+        return _packing(path, file) is not None
+
+
+def _packing(path: str | os.PathLike[str], file: io.BufferedReader) -> str | None:
+    head = file.peek(4)
+    by_content = (suffix for suffix, magic in _PACKED.items() if head.startswith(magic))
+    by_name = (suffix for suffix in _PACKED if os.fspath(path).endswith(suffix))
+    return next(by_content, next(by_name, None))
+
+
+def damage_of(error: BaseException) -> str:
+    """Return the data that one of PACKING_ERRORS is about: "damaged gzip data"."""
+    return f"damaged {'Zstandard' if isinstance(error, DamagedZstandard) else 'gzip'} data"
 
 
 _BLOCK = 1 << 17
 
 
 class _UnpackedZstandard(io.RawIOBase):
-    """The unpacked bytes of one frame or several.
+    """The unpacked bytes of one frame or several; reads raise DamagedZstandard.
 
-    The library's own reader takes a file that ends within a frame for a complete one. Reads raise DamagedZstandard.
+    The library's own reader takes a file that ends within a frame for a complete one, and its decompressor returns
+    all that its input unpacks to. So it gets a block at a time, which unpacks to 128 KiB at most.
     """
 
-    def __init__(self, path: str | os.PathLike[str], library: Any) -> None:
-        self._file, self._library = open(path, "rb"), library  # noqa: SIM115 (closed with this)
+    def __init__(self, file: IO[bytes], library: Any) -> None:
+        self._blocks, self._library = _zstandard_blocks(file), library
         self._frame: Any = None  # None between two frames
-        self._packed = self._ready = b""
+        self._ready = b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer as far as one block goes; 0 at the end."""
-        while not self._ready and (packed := self._packed or self._file.read(_BLOCK)):
+        while not self._ready and (block := next(self._blocks, b"")):
             self._frame = self._frame or self._library.ZstdDecompressor().decompressobj()
             try:
-                self._ready, self._packed = self._frame.decompress(packed), b""
+                self._ready = self._frame.decompress(block)
             except self._library.ZstdError as error:
                 raise DamagedZstandard(str(error)) from error
+            if self._frame.unused_data:
+                raise DamagedZstandard("a frame ends within a block")
             if self._frame.eof:
-                self._packed, self._frame = self._frame.unused_data, None
+                self._frame = None
         if not self._ready and self._frame is not None:
             raise DamagedZstandard("the file ends within a frame")
         count = min(len(buffer), len(self._ready))
         buffer[:count], self._ready = self._ready[:count], self._ready[count:]
         return count
 
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+
+def _zstandard_blocks(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield all bytes of a file, cut after each header and each block of a frame (RFC 8878, section 3.1).
+
+    Bytes that are no frame are cut anywhere: the decompressor refuses them.
+    """
+    while magic := file.read(4):
+        if magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5:  # a frame of user data
+            yield magic + (length := file.read(4))
+            left = int.from_bytes(length, "little")
+            while left and (data := file.read(min(left, _BLOCK))):
+                yield data
+                left -= len(data)
+            continue
+        descriptor = file.read(1)
+        flags = int.from_bytes(descriptor)
+        single = flags >> 5 & 1
+        fields = 1 - single, (0, 1, 2, 4)[flags & 3], (single, 2, 4, 8)[flags >> 6]  # window, dictionary, content size
+        yield magic + descriptor + file.read(sum(fields))
+        last = 0
+        while not last and (header := file.read(3)):
+            number = int.from_bytes(header, "little")
+            last, kind, size = number & 1, number >> 1 & 3, number >> 3
+            yield header + file.read(1 if kind == 1 else size)  # kind 1 is one byte, repeated
+        if flags & 4:
+            yield file.read(4)  # the checksum
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

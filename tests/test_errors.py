@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from elmo_fast.checkpoints import read_options
+from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError, MissingExtraError, require
 from elmo_fast.fields import read_json
 from elmo_fast.static import load_vectors
@@ -37,6 +38,23 @@ def test_an_import_that_fails_inside_a_library_is_not_taken_for_its_absence(tmp_
     with pytest.raises(ModuleNotFoundError, match="nowhere_2") as caught:
         require("half_installed", "plots", "A map")
     assert not isinstance(caught.value, MissingExtraError)
+
+
+@pytest.mark.filterwarnings("always")
+def test_messages_hold_no_control_characters(tmp_path, capsys):
+    """Of a file or of the command line, in an error, a warning, and an error of the parser; as repr escapes them."""
+    assert (
+        str(ElmoFastError("a\x1b[2Jb\r\u202ec\ud800\x9b é\n- 日本")) == r"a\x1b[2Jb\r\u202ec\ud800\x9b é" + "\n- 日本"
+    )
+    file = tmp_path / "\x1b[31m.txt"
+    convert = ["static", "convert", str(file), "--output", str(tmp_path / "a.txt")]
+    for content, status in (("a 1 2\na 1 2\n", 0), ("two\x1b[31m words\n", 2)):  # a warning and a line, an error
+        file.write_text(content)
+        assert main(convert) == status
+        assert capsys.readouterr().err.count(r"\x1b[31m.txt: ") == 2 - status // 2
+    with pytest.raises(SystemExit):
+        main(["static", "convert", "--no\x1b[31m"])
+    assert r"--no\x1b[31m" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -76,10 +76,15 @@ def test_what_does_not_fit_is_named(tmp_path, change, sentence):
         read_json(tmp_path / "a.json", Outer)
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[" * 100_000, b'{"a":' * 100_000, b"\xff\xfe\x00", b"1" * 5000, b"\0"])
+@pytest.mark.parametrize("text", [b"", b"{", b"[" * 100_000, b'{"a":' * 100_000, b"\xff\x00", b"1" * 5000, b"\0"])
 def test_what_is_not_json_is_named(tmp_path, text):
     """Also what is too deep for Python's parser, and numbers too long for it."""
     (tmp_path / "a.json").write_bytes(text)
+    (tmp_path / "b.json").write_text("{}", "utf-16")
+    assert read_json(tmp_path / "b.json", dict[str, int]) == {}  # as JSON allows
+    (tmp_path / "b.json").write_bytes(b"BZh91AY&SY")
+    with pytest.raises(CheckpointError, match=r"b\.json: this is a bzip2 file; unpack it"):
+        read_json(tmp_path / "b.json", Outer)
     with pytest.raises(CheckpointError, match=r"a\.json: not JSON text, or damaged \("):
         read_json(tmp_path / "a.json", Outer)
 

@@ -3,13 +3,15 @@
 And the ELMo inside a task's trained model (model.tar.gz, or its folder).
 """
 
+import mmap
 import os
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -81,7 +83,10 @@ def load_torch_file(path: str | os.PathLike[str]) -> Any:
     try:
         with read_failures_named(path), open(path, "rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's notes on old storages; the content is checked below
+            _refuse_expanding(path, file)
             return torch.load(file, map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
     except pickle.UnpicklingError as error:
         if "weights_only" not in str(error).lower() and "unsupported" not in str(error).lower():
             raise CheckpointError(f"{path}: not a torch.save file, or damaged ({_line(error)})") from error
@@ -91,6 +96,31 @@ def load_torch_file(path: str | os.PathLike[str]) -> Any:
         ) from error
     except Exception as error:  # a damaged pickle can raise anything; the cause is kept
         raise CheckpointError(f"{path}: not a torch.save file, or damaged ({_line(error)})") from error
+
+
+def _refuse_expanding(path: str | os.PathLike[str], file: BinaryIO) -> None:
+    """Raise CheckpointError for a file of which a few bytes can take any memory, in ways that torch.save never uses.
+
+    These are compressed or overlapping tensors, and bytearray(n).
+    """
+    size = os.fstat(file.fileno()).st_size
+    if file.read(4) == b"PK\x03\x04":
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+        packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+        if packed or sum(member.file_size for member in members) > size:
+            raise CheckpointError(
+                f"{path}: its members are compressed or overlap, which torch.save never writes; unpacked, they could "
+                "take any memory, so it is not loaded"
+            )
+    if size:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content.find(b"\nbytearray\n") >= 0:  # how pickles name it; torch loads it among plain containers
+                raise CheckpointError(
+                    f"{path}: contains a bytearray, which could take any memory, so it is not loaded; save only the "
+                    "tensors: torch.save(model.state_dict(), p)"
+                )
+    file.seek(0)
 
 
 def _line(error: BaseException) -> str:

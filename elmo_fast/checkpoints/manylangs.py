@@ -10,7 +10,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from torch import Tensor
 
-from ..errors import CheckpointError, read_failures_named, refuse, shortened
+from ..errors import CheckpointError, foreign_content, read_failures_named, refuse, shortened
 from ..fields import read_json, typed
 from ..memory import reader
 from .allennlp import PUBLISHED_FILTERS, is_stored, load_torch_file
@@ -69,7 +69,8 @@ def read_lexicon(path: Path, markers: Collection[str]) -> list[str]:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise CheckpointError(f"{path}: line {content[: error.start].count(10) + 1} is not UTF-8") from error
+        what = foreign_content(content[:64]) or f"line {content[: error.start].count(10) + 1} is not UTF-8"
+        raise CheckpointError(f"{path}: {what}") from error
     # An editor's mark of UTF-8 is no part of the first entry, unless it is all of it.
     lines = (text if text.startswith("\ufeff\t") else text.removeprefix("\ufeff")).removesuffix("\n").split("\n")
     ids: dict[str, int] = {}

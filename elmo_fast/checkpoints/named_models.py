@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import functools
+import http.client
 import os
 import re
 import tempfile
@@ -12,7 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import CheckpointError, install_command, sentence_of
+from tqdm import tqdm
+
+from ..errors import CheckpointError, install_command, sentence_of, shortened
 from ..files import NO_ROOM, workplace
 from ..manifest import MANIFEST
 from ..memory import size
@@ -34,6 +37,8 @@ _FETCHED += [*TASK_WEIGHTS, "checkpoint", f"*{INDEX}", "*.data-*-of-*"]
 # What an upload replaces: a leftover softmax of another model would be mistaken for the new one's.
 _REPLACED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, "weights.hdf5", "model.hdf5", *PAIR_NAMES, SOFTMAX, *VOCABULARIES]
 _REPLACED += [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, *TASK_WEIGHTS, f"{ARCHIVED}/*"]
+# Seconds that a server may take to send the next bytes; bytes read at a time; of a Content-Length.
+_TIMEOUT, _BLOCK, _DIGITS = 60, 1 << 20, 15
 # Where AllenNLP's published models are.
 BASE = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/"
 _ELSEWHERE = "if you have the files, give their folder"
@@ -176,24 +181,44 @@ def published_folder(name: str, folder: PathLike | None = None) -> Path:
 
 
 def _download(name: str, url: str, file: Path) -> None:
-    """Download one file; raise CheckpointError if the server refuses it or sends less than it announced."""
-    import torch
+    """Download one file; raise CheckpointError if the server refuses it, stalls or sends less than it announced."""
+    request = urllib.request.Request(url, headers={"User-Agent": "elmo_fast"})
+    with contextlib.ExitStack() as stack:
+        try:
+            answer = stack.enter_context(urllib.request.urlopen(request, timeout=_TIMEOUT))
+        except urllib.error.HTTPError as error:
+            with error:
+                raise CheckpointError(f"{name}: {url} answered {error.code} {_reason(error)}; {_ELSEWHERE}") from error
+        except (http.client.HTTPException, OSError) as error:
+            raise CheckpointError(f"{name}: {url} cannot be reached ({_reason(error)}); {_ELSEWHERE}") from error
+        length = answer.headers["Content-Length"]
+        if length is not None and not (length.isascii() and length.isdecimal() and len(length) <= _DIGITS):
+            raise CheckpointError(f"{name}: {url} announced a length of {shortened(length)!r} bytes; {_ELSEWHERE}")
+        announced, received = None if length is None else int(length), 0
+        out = stack.enter_context(open(file, "wb"))
+        bar = stack.enter_context(tqdm(total=announced, desc=file.name, unit="B", unit_scale=True, disable=None))
+        while True:
+            try:
+                data = answer.read1(_BLOCK)
+            except (http.client.HTTPException, OSError) as error:
+                ended = _ended(name, file, received, announced)
+                raise CheckpointError(f"{ended} ({_reason(error)}); try again") from error
+            if not data:
+                break
+            out.write(data)
+            received += len(data)
+            bar.update(len(data))
+    if announced is not None and received != announced:
+        raise CheckpointError(f"{_ended(name, file, received, announced)}; try again")
 
-    request = urllib.request.Request(url, method="HEAD", headers={"User-Agent": "elmo_fast"})
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            announced = answer.headers["Content-Length"]
-        torch.hub.download_url_to_file(url, os.fspath(file))
-    except urllib.error.HTTPError as error:
-        with error:
-            raise CheckpointError(f"{name}: {url} answered {error.code} {error.reason}; {_ELSEWHERE}") from error
-    except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
-        reason = getattr(error, "reason", error)
-        raise CheckpointError(f"{name}: {url} cannot be reached ({reason}); {_ELSEWHERE}") from error
-    if announced is not None and (received := file.stat().st_size) != int(announced):
-        raise CheckpointError(
-            f"{name}: the download of {file.name} ended after {received:,} of {int(announced):,} bytes; try again"
-        )
+
+def _reason(error: Exception) -> str:
+    return shortened(" ".join(str(getattr(error, "reason", error)).split()) or type(error).__name__)
+
+
+def _ended(name: str, file: Path, received: int, announced: int | None) -> str:
+    of_all = "" if announced is None else f" of {announced:,}"
+    return f"{name}: the download of {file.name} ended after {received:,}{of_all} bytes"
 
 
 def fetch(name: str, folder: PathLike | None = None) -> Path:

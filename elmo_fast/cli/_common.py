@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from elmo_fast.cli._parser import MODEL_NAMES
 from elmo_fast.devices import device_named
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, printable
 from elmo_fast.threads import check_threads, unhindered_threads
 
 # One sentence for each option that names a text.
@@ -38,12 +38,20 @@ def logger() -> logging.Logger:
     return logging.getLogger("elmo_fast")
 
 
+class PrintableLines(logging.Formatter):
+    """Log lines may quote files and servers."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line as `printable` text."""
+        return printable(super().format(record))
+
+
 def set_up_logging(arguments: Any) -> None:
     """Apply -q."""
     log = logger()
     log.setLevel(logging.WARNING if arguments.quiet else logging.INFO)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(PrintableLines("%(message)s"))
     log.handlers[:] = [handler]
 
 

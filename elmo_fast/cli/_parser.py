@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import jsonargparse
 import yaml
 
-from elmo_fast.errors import CheckpointError, ElmoFastError, sentence_of
+from elmo_fast.errors import CheckpointError, ElmoFastError, printable, sentence_of
 from elmo_fast.fields import MIN_COUNT, PREFIX
 from elmo_fast.files import replaces
 from elmo_fast.op_choices import InferencePrecision, Tokenizer
@@ -99,16 +99,16 @@ class ConfigFile(jsonargparse.ActionConfigFile):
                 raise ElmoFastError(f"--config {path}: neither a file nor a preset; presets: {known}{hint}")
             path = presets[path]
         try:
-            with open(path, encoding="utf-8") as file:
+            with open(path, encoding="utf-8-sig") as file:
                 text = file.read()
             if path.endswith(".toml"):
                 import tomllib
 
                 text = json.dumps(tomllib.loads(text), default=str)
-            if not isinstance(options := jsonargparse.get_loader("yaml")(text), dict):
+            if not isinstance(jsonargparse.get_loader("yaml")(text), dict):
                 raise ValueError("it must hold options, each as in `seed: 1`")
-            content = json.dumps(options, default=str) if path.endswith(".toml") else path
-            super().__call__(parser, cfg, content, option_string)
+            super().__call__(parser, cfg, text, option_string)  # not the path: a pipe can be read only once
+            cfg[self.dest][-1] = path
         except OSError as error:
             raise ElmoFastError(f"--config: {sentence_of(error)}") from error
         except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
@@ -192,7 +192,7 @@ class Parser(jsonargparse.ArgumentParser):
             f"--{name}" if f"--{name}" in self._option_string_actions else name
             for name in vars(arguments)
             for each in _values(arguments, name)
-            if each == file or sentence.startswith(f"{each}: ")
+            if each == file or sentence.startswith(f"{printable(each)}: ")
         ]
         return f"{options[0]}{':' if file else ''} {sentence}" if len(options) == 1 else sentence
 
@@ -204,7 +204,7 @@ class Parser(jsonargparse.ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print the error in one line, and how to list the options; exit with status 2."""
         parser = getattr(ex, "subcommand_parser", None) or self
-        print(f"{parser.prog}: error: {' '.join(message.split())}", file=sys.stderr)
+        print(f"{parser.prog}: error: {printable(' '.join(message.split()))}", file=sys.stderr)
         print(f"{parser.prog} --help lists the options", file=sys.stderr)
         self.exit(2)
 

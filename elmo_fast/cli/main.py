@@ -13,7 +13,7 @@ from typing import Any
 
 from elmo_fast import __version__
 from elmo_fast.cli._parser import Parser
-from elmo_fast.errors import ElmoFastError, sentence_of
+from elmo_fast.errors import ElmoFastError, printable, sentence_of
 from elmo_fast.memory import is_shortage, shortage_error
 
 # Command -> its module below elmo_fast.cli, and what it does. Groups of commands have no module.
@@ -172,7 +172,7 @@ def terminated_as_exit() -> Iterator[None]:
 
 def show_warning(message: Any, category: Any, filename: Any, lineno: Any, file: Any = None, line: Any = None) -> None:
     """Print a warning as one line, without the source line that Python adds."""
-    print(f"elmo-fast: warning: {message}", file=sys.stderr)
+    print(f"elmo-fast: warning: {printable(str(message))}", file=sys.stderr)
 
 
 def run_command(name: str, argv: Sequence[str]) -> int:

@@ -16,7 +16,7 @@ def add_reading(parser: Any) -> None:
     """Add the file to read, positional, and how; and the common options."""
     parser.shared(*COMPUTING)
     parser.add_argument(
-        "vectors", type=str, help="word vectors: word2vec (binary or text), GloVe or safetensors, plain or .gz"
+        "vectors", type=str, help="word vectors: word2vec (binary or text), GloVe or safetensors, plain, .gz or .zst"
     )
     parser.option("format", Format, "format of the file; auto detects it", "auto")
     parser.option("limit", int, "read only the first N words")
@@ -254,7 +254,11 @@ def run_convert(arguments: Any) -> None:
 
 def export_options(parser: Parser) -> None:
     parser.shared(*COMPUTING, *MODEL_OPTIONS, "tokenizer")
-    parser.option("vocab_file", str, "write the context-free vectors of these words, one per line")
+    parser.option(
+        "vocab_file",
+        str,
+        "write the context-free vectors of these words, one per line; markers (<S>, </S>, <UNK>) are left out",
+    )
     parser.option("corpus", str, f"write the mean vectors of the words of this {_common.TEXT}")
     parser.option("layer", str, 'with --corpus: layer, "top", "average", "all" or a number from 0', "top")
     parser.shared("min_count", default=1, help="with --corpus: leave out words that occur less often")
@@ -274,12 +278,12 @@ def run_export(arguments: Any) -> None:
     if (arguments.vocab_file is None) == (arguments.corpus is None):
         raise ElmoFastError("give --vocab_file (context-free vectors) or --corpus (means over a text)")
     from elmo_fast.static import averaged_vectors, context_free_vectors
-    from elmo_fast.text import MARKERS, Vocabulary, read_sentences, rereadable
+    from elmo_fast.text import MARKERS, read_sentences, read_words, rereadable
 
     _common.resolve_model(arguments)
     check_output(arguments)
     if arguments.vocab_file is not None:
-        words = [word for word in Vocabulary.read(arguments.vocab_file).words if word not in MARKERS]
+        words = [word for word in dict.fromkeys(read_words(arguments.vocab_file)) if word and word not in MARKERS]
         bilm = _common.load_embedder(arguments).elmo_bilm
         with _common.Progress(arguments, len(words)) as progress:
             vectors = context_free_vectors(bilm, words, progress=progress.add)

@@ -5,7 +5,7 @@ from typing import Any
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
 from elmo_fast.progress import duration
-from elmo_fast.text import Vocabulary, rereadable, tokenizer
+from elmo_fast.text import read_words, rereadable, tokenizer
 
 CONTEXT = 6
 
@@ -48,18 +48,21 @@ def run_neighbours(arguments: Any) -> None:
 
 def cache_vocab_options(parser: Parser) -> None:
     parser.shared(*COMPUTING, *MODEL_OPTIONS)
-    parser.option("vocab_file", str, "vocabulary: one word per line, including <S>, </S> and <UNK>", required=True)
+    parser.option("vocab_file", str, "words, one per line, such as a vocabulary", required=True)
     parser.output("output", "HDF5 file to write", required=True)
     parser.shared("batch_size", default=1024, help="words per batch")
     parser.shared("file_friendly_logging")
 
 
 def run_cache_vocab(arguments: Any) -> None:
-    """Write the dataset `embedding` [words, D]: the character encoder's vector of every word."""
+    """Write the dataset `embedding` [words, D]: the character encoder's vector of every word.
+
+    A row is a line of --vocab_file, also if it is blank or a marker (<S>, </S>, <UNK>), of which there may be none.
+    """
     from elmo_fast.static import write_word_vectors
 
     _common.resolve_model(arguments)
-    words, file = Vocabulary.read(arguments.vocab_file).words, arguments.output
+    words, file = read_words(arguments.vocab_file), arguments.output
     bilm = _common.load_embedder(arguments).elmo_bilm
     with _common.Progress(arguments, len(words), unit="words") as progress:
         write_word_vectors(bilm, words, file, batch_size=arguments.batch_size, progress=progress.add)

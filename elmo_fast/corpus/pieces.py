@@ -7,6 +7,7 @@ beginning, line by line.
 import contextlib
 import os
 import pathlib
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
@@ -14,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast import files
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import PACKED, PACKING_ERRORS, reading
 from elmo_fast.text import files_matching, read_lines, rereadable
 from elmo_fast.text import tokenizer as tokenizer_of
 
@@ -50,7 +51,7 @@ def pieces_of(path: str, size: int) -> Iterator[Piece]:
     total = os.stat(path).st_size
     begin = 0
     with open(path, "rb") as file:
-        for cut in () if path.endswith(PACKED) else range(size, total, size):
+        for cut in () if files.is_packed(path) else range(size, total, size):
             if cut > begin:
                 file.seek(cut - 1)
                 while (line := file.readline(BLOCK_BYTES)) and not line.endswith(b"\n"):
@@ -72,8 +73,8 @@ def pieces_matching(pattern: str) -> Iterator[list[Piece]]:
     if is_prepared(pattern):
         raise ElmoFastError(f"{pattern} is a prepared corpus; give text files here")
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(rereadable(path)) for path in files_matching(pattern)]
-        yield [piece for path in files for piece in pieces_of(path, PIECE_BYTES)]
+        paths = [stack.enter_context(rereadable(path)) for path in files_matching(pattern)]
+        yield [piece for path in paths for piece in pieces_of(path, PIECE_BYTES)]
 
 
 def numbering(boundary: Hashable) -> dict[Any, int]:
@@ -115,21 +116,25 @@ def _texts(piece: Piece) -> Iterator[str]:
             if first:
                 text, first = text.removeprefix("\ufeff"), False
             yield text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-    except (UnicodeDecodeError, *PACKING_ERRORS):
+    except (UnicodeDecodeError, *files.PACKING_ERRORS):
         _complain(piece.path)
 
 
 def _blocks(piece: Piece) -> Iterator[bytes]:
-    packed = piece.path.endswith(PACKED)
-    rest = b""
-    with reading(piece.path) as file:
-        left = 1 << 62 if packed else piece.end - file.seek(piece.begin)
-        # Doubles what has no white space yet, so that one endless word is not scanned again and again.
-        while left and (data := file.read(min(left, max(BLOCK_BYTES, len(rest))))):
+    rest, before = b"", 0  # before: bytes of the rest's line before the rest
+    with files.reading(piece.path) as file:
+        left = 1 << 62 if files.is_packed(piece.path) else piece.end - file.seek(piece.begin)
+        # What has no white space yet grows by a quarter, so that one endless word is not scanned again and again.
+        while left and (data := file.read(min(left, max(BLOCK_BYTES, len(rest) // 4)))):
             left -= len(data)
             data = rest + data
+            if before + len(data) > files.LONGEST_LINE:
+                first, *others = re.split(rb"[\r\n]", data)
+                if max([before + len(first), *map(len, others)]) > files.LONGEST_LINE:
+                    _complain(piece.path)
             end = max(data.rfind(b"\n"), data.rfind(b" ")) + 1
-            rest = data[end:]
+            begin = max(data.rfind(b"\n", 0, end), data.rfind(b"\r", 0, end)) + 1
+            rest, before = data[end:], end - begin if begin else before + end
             if end:
                 yield data[:end]
     if rest:

@@ -241,7 +241,7 @@ class ElmoEmbedder:
         if pool is not None:
             check_choice("pool", pool, POOLS)
             contents = contents._replace(pooled=True, metadata={**contents.metadata, "pool": pool})
-        check_room(output_file_path, contents.nbytes, "; output_format average or top and dtype float16 take less")
+        check_room(output_file_path, contents.nbytes, "; one layer (average or top) and float16 take less")
         with FORMATS[file_format](output_file_path, contents) as write:
             write_sentence, computed = write, contents.dtype
             if pool is not None:

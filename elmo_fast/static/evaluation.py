@@ -1,10 +1,14 @@
 """Evaluation of word vectors by gensim: analogies, and similarity of word pairs, with the known fraction of the set."""
 
+import contextlib
+import math
 import os
+import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from elmo_fast import files
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.static.vectors import Vectors
 from elmo_fast.text import read_lines
@@ -114,29 +118,34 @@ def evaluate_analogies(
     Source: Mikolov et al. 2013 (arXiv:1301.3781), section 4; gensim's evaluate_word_analogies, which computes them.
     """
     path = bundled(QUESTIONS) if path is None else os.fspath(path)
-    questions: list[int] = []  # of each section
+    sections: list[list[str]] = []  # the lines of each, its name first
     skipped: list[int] = []
     for index, line in read_lines(path):
         if line.startswith(": "):
-            questions.append(0)
-        elif not questions:
+            sections.append([line])
+        elif line and not sections:
             raise ElmoFastError(
                 f'{path}, line {index + 1}: wanted a line ": NAME" before the first question, found {line[:60]!r}'
             )
-        elif len(line.split()) == 4:
-            questions[-1] += 1
-        elif line.strip():
+        elif len(words := line.split()) == 4:
+            sections[-1].append(" ".join(words))
+        elif line:
             skipped.append(index + 1)
     _warn_of(path, skipped, "four words")
-    if not sum(questions):
+    if all(len(lines) == 1 for lines in sections):
         raise ElmoFastError(f'{path}: wanted questions (lines of four words after a line ": NAME"), found none')
-    _, scores = vectors.to_gensim().evaluate_word_analogies(
-        path, restrict_vocab, case_insensitive, dummy4unknown=unknown_as_wrong
-    )
+    with _handed_over(line for lines in sections for line in lines) as copy:
+        _, scores = vectors.to_gensim().evaluate_word_analogies(
+            copy, restrict_vocab, case_insensitive, dummy4unknown=unknown_as_wrong
+        )
     parts = [
-        Section(score["section"], len(score["correct"]), len(score["correct"]) + len(score["incorrect"]), count)
-        for score, count in zip(scores[:-1], questions, strict=True)
+        Section(
+            score["section"], len(score["correct"]), len(score["correct"]) + len(score["incorrect"]), len(lines) - 1
+        )
+        for score, lines in zip(scores[:-1], sections, strict=True)
     ]
+    if not any(part.asked for part in parts):
+        _warn_of_none(path, "question")
 
     def total(name: str, parts: Sequence[Section]) -> Section:
         return Section(name, *(sum(part[place] for part in parts) for place in (1, 2, 3)))  # type: ignore[misc]
@@ -168,30 +177,59 @@ def evaluate_similarity(
     path = bundled(WORDSIM353) if path is None else os.fspath(path)
     spell: Callable[[str], str] = str.upper if case_insensitive else str
     words = set(map(spell, vectors.words[:restrict_vocab]))
+    pairs: list[str] = []
     known: list[bool] = []  # of each pair, whether both words have vectors
     skipped: list[int] = []
     for index, line in read_lines(path):
         if line and not line.startswith("#"):
             *both, score = line.split(delimiter)
-            try:
-                float(score if len(both) == 2 else "")
-            except ValueError:
-                skipped.append(index + 1)
-            else:
+            if len(both) == 2 and _is_finite(score):
+                pairs.append(line)
                 known.append(words.issuperset(map(spell, both)))
-    columns = f"two words and a number separated by {delimiter!r}"
+            else:
+                skipped.append(index + 1)
+    columns = f"two words and a finite number separated by {delimiter!r}"
     _warn_of(path, skipped, columns)
     if not known:
         raise ElmoFastError(f"{path}: wanted pairs (lines of {columns}), found none")
     compared, pearson, spearman = len(known) if unknown_as_zero else sum(known), float("nan"), float("nan")
     if compared > 1:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _handed_over(pairs) as copy:
             warnings.filterwarnings("ignore", "An input array is (nearly )?constant")  # scipy's, where it gives NaN
             both, ranked, _ = vectors.to_gensim().evaluate_word_pairs(
-                path, delimiter, "utf8", restrict_vocab, case_insensitive, unknown_as_zero
+                copy, delimiter, "utf8", restrict_vocab, case_insensitive, unknown_as_zero
             )
         pearson, spearman = float(both[0]), float(ranked[0])
+    if not any(known):
+        _warn_of_none(path, "pair")
+    elif math.isnan(spearman):
+        why = "only one pair has vectors" if compared == 1 else "the scores or the cosines are all equal"
+        warnings.warn(f"{path}: no correlation: {why}", stacklevel=2)
     return SimilarityScores(pearson, spearman, compared, known.count(False), len(known))
+
+
+@contextlib.contextmanager
+def _handed_over(lines: Iterable[str]) -> Iterator[str]:
+    """Yield a file of these lines for gensim, whose own reader takes other lines of the original file."""
+    with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
+        path = os.path.join(folder, "lines.txt")
+        files.write_text(path, "".join(f"{line}\n" for line in lines))
+        yield path
+
+
+def _is_finite(score: str) -> bool:
+    try:
+        return math.isfinite(float(score))
+    except ValueError:
+        return False
+
+
+def _warn_of_none(path: str, what: str) -> None:
+    warnings.warn(
+        f"{path}: every {what} has a word without a vector, so there is no score; check that file and vectors agree on "
+        "language and case, and raise restrict_vocab or limit if they are set",
+        stacklevel=3,
+    )
 
 
 def _warn_of(path: str, skipped: Sequence[int], columns: str) -> None:

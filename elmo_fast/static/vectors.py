@@ -4,15 +4,16 @@ safetensors is our own format and the cache of a text file. All readers return t
 float32 in the file's order; a word may occur twice. ElmoFastError names the file, and the line or word.
 """
 
+import codecs
 import contextlib
-import gzip
 import itertools
 import json
 import os
 import re
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, Any
@@ -21,15 +22,22 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast import files
-from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, not_a_string, require, sentence_of
+from elmo_fast.errors import (
+    CheckpointError,
+    ElmoFastError,
+    check_choice,
+    foreign_content,
+    not_a_string,
+    require,
+    sentence_of,
+)
 from elmo_fast.fields import parsed
 from elmo_fast.static.vector_text import Matrix, is_number, is_read_back, read_vector_text, write_vector_text
 
 FORMATS = ("word2vec-binary", "word2vec-text", "glove", "safetensors")
 SUFFIXES = {".bin": "word2vec-binary", ".txt": "word2vec-text", ".vec": "word2vec-text", ".safetensors": "safetensors"}
-GZIP = b"\x1f\x8b"
-GZIP_RATIO = 1040  # deflate compresses by a factor of 1032 at most
-HEAD_BYTES = 1 << 20  # read to detect the format: more than a line of 50,000 numbers
+HEAD_BYTES = 1 << 20  # read to detect format and width: more than a line of 50,000 numbers
+HEAD_LINES = 100
 HEADER = re.compile(rb"(\d{1,12}) (\d{1,9})[ \t]*\r?\n")
 CHUNK_BYTES = 1 << 24
 ROWS_AT_ONCE = 1024
@@ -105,7 +113,7 @@ class Vectors:
 def load_vectors(
     path: str | os.PathLike[str], format: str = "auto", *, limit: int | None = None, cache: bool = True
 ) -> Vectors:
-    """Read the word vectors in a file, plain or gzip.
+    """Read the word vectors in a file, plain, gzip or Zstandard.
 
     path: what word2vec, gensim's save_word2vec_format, GloVe, fastText (.vec) or save_vectors wrote
     format: "word2vec-binary", "word2vec-text", "glove" (as word2vec's text, without the header line), "safetensors";
@@ -195,36 +203,49 @@ def _first_infinite(matrix: Matrix) -> int | None:
 
 
 @contextlib.contextmanager
-def reading(path: str) -> Iterator[IO[bytes]]:
-    """Open the bytes of a file, decompressed if it is gzip; ElmoFastError if that is damaged."""
-    with open(path, "rb") as file:
-        packed = file.read(2) == GZIP
+def reading(path: str) -> Iterator[tuple[bytes, IO[bytes]]]:
+    """Yield the first bytes of a file, unpacked, without a byte order mark, and the stream of those after them.
+
+    Raises ElmoFastError for damaged packed data, and for a file that is known to be something else.
+    """
     try:
-        with files.reading(path, packed) as stream:
-            yield stream
+        with files.reading(path) as stream:
+            head = stream.read(HEAD_BYTES)
+            if (what := foreign_content(head)) is not None:
+                raise ElmoFastError(f"{path}: {what}")
+            yield head.removeprefix(codecs.BOM_UTF8), stream
     except files.PACKING_ERRORS as error:
-        raise ElmoFastError(f"{path}: damaged gzip data: {error}") from error
+        raise ElmoFastError(f"{path}: {files.damage_of(error)}: {error}") from error
 
 
 def detected(path: str) -> str:
     """Return the format of a file, from its first bytes; ElmoFastError if it is unknown."""
-    with reading(path) as stream:
-        head = stream.read(HEAD_BYTES)
-    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32:
-        return "safetensors"
-    if header := HEADER.match(head):
-        line = head[header.end() :].split(b"\n", 1)[0]
-        return "word2vec-text" if header[1] == b"0" or _ends_in_number(line) else "word2vec-binary"
-    if _ends_in_number(head.split(b"\n", 1)[0]):
-        return "glove"
-    hint = "; gensim's own files are pickles: convert them with save_word2vec_format" if head[:1] == b"\x80" else ""
-    raise ElmoFastError(f"{path}: contains no word vectors of a known format (word2vec, GloVe, safetensors){hint}")
+    with reading(path) as (head, _):
+        if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32:
+            return "safetensors"
+        if header := HEADER.match(head):
+            return "word2vec-text" if header[1] == b"0" or _width(head[header.end() :]) else "word2vec-binary"
+        if _width(head):
+            return "glove"
+    raise ElmoFastError(f"{path}: contains no word vectors of a known format (word2vec, GloVe, safetensors)")
 
 
-def _ends_in_number(line: bytes) -> bool:
-    """Tell whether a line is a word and at least one number."""
-    fields = line.rstrip().rsplit(None, 1)
-    return len(fields) == 2 and is_number(fields[1])
+def _width(head: bytes) -> int:
+    """Return how many numbers end most of the first lines: a single line may be damaged, or have a word of numbers."""
+    lines = head.split(b"\n", HEAD_LINES)
+    if len(lines) > 2:
+        lines.pop()  # it may be cut off
+    counts = Counter(_numbers_after_word(line) for line in lines if line.strip())
+    return max(counts, key=lambda width: (counts[width], width > 0), default=0)
+
+
+def _numbers_after_word(line: bytes) -> int:
+    """Return how many numbers end a line, NaN and infinity among them, not counting its first field."""
+    return len(list(itertools.takewhile(_is_any_number, reversed(line.split()[1:]))))
+
+
+def _is_any_number(field: bytes) -> bool:
+    return is_number(field) or field.lower().lstrip(b"+-") in (b"nan", b"inf", b"infinity")
 
 
 def read(path: str, format: str, limit: int | None) -> Content:
@@ -232,15 +253,14 @@ def read(path: str, format: str, limit: int | None) -> Content:
     if format == "safetensors":
         words, matrix, _ = _read_safetensors(path)
         return words[:limit], matrix[:limit]
-    with reading(path) as stream:
+    with reading(path) as (head, stream):
         if format == "glove":
-            first = stream.readline()
-            width = len(list(itertools.takewhile(is_number, reversed(first.split()[1:]))))
-            if not width:
+            if not (width := _width(head)):
+                first = head.split(b"\n", 1)[0]
                 raise ElmoFastError(f"{path}, line 1: wanted a word and its numbers, found {first[:40]!r}")
-            rows = _text_rows(path, itertools.chain([first], stream), width, limit, 1)
+            rows = _text_rows(path, head, stream, width, limit, 1)[:2]
         else:
-            rows = _rows_after_header(path, stream, format == "word2vec-binary", limit)
+            rows = _rows_after_header(path, head, stream, format == "word2vec-binary", limit)
     return _decoded(path, rows[0]), rows[1]
 
 
@@ -264,23 +284,23 @@ def read_through_cache(path: str, format: str, limit: int | None) -> Content:
     return words, matrix
 
 
-def _rows_after_header(path: str, stream: IO[bytes], binary: bool, limit: int | None) -> tuple[list[bytes], Matrix]:
+def _rows_after_header(
+    path: str, head: bytes, stream: IO[bytes], binary: bool, limit: int | None
+) -> tuple[list[bytes], Matrix]:
     """Return the rows of a word2vec file, whose first line says how many there are and how wide they are."""
-    line = stream.readline(64)
-    header = HEADER.fullmatch(line)
+    header = HEADER.match(head)
     if header is None or int(header[2]) == 0:
-        raise ElmoFastError(f"{path}, line 1: wanted the number of words and the width, found {line[:40]!r}")
+        raise ElmoFastError(f"{path}, line 1: wanted the number of words and the width, found {head[:40]!r}")
     rows, width = int(header[1]), int(header[2])
     size = os.path.getsize(path)
-    most = size * (GZIP_RATIO if isinstance(stream, gzip.GzipFile) else 1) // (4 if binary else 2)
-    if rows * width > most:
+    if rows * width > size // (4 if binary else 2) and not files.is_packed(path):
         raise ElmoFastError(
             f"{path}: line 1 announces {rows} vectors of {width} numbers, too many for {size} bytes: "
             "the file is truncated, or the line is wrong"
         )
-    count = rows if limit is None else min(rows, limit)
+    count, data = rows if limit is None else min(rows, limit), head[header.end() :]
     words, matrix, rest = (
-        _binary_rows(path, stream, width, count) if binary else (*_text_rows(path, stream, width, count, 2), b"")
+        _binary_rows(path, data, stream, width, count) if binary else _text_rows(path, data, stream, width, count, 2)
     )
     if len(words) < count:
         raise ElmoFastError(f"{path}: truncated: wanted {rows} vectors, as line 1 announces, found {len(words)}")
@@ -289,48 +309,74 @@ def _rows_after_header(path: str, stream: IO[bytes], binary: bool, limit: int | 
     return words, matrix
 
 
-def _binary_rows(path: str, stream: IO[bytes], width: int, count: int) -> tuple[list[bytes], Matrix, bytes]:
-    """Read up to `count` words and vectors, and the bytes that were read after them."""
-    matrix = np.empty((count, width), np.float32)
+# Both return the words, their vectors, and the bytes that were read after them. They grow as the file is read: what its
+# first line announces need not be true.
+Rows = tuple[list[bytes], Matrix, bytes]
+
+
+def _binary_rows(path: str, data: bytes, stream: IO[bytes], width: int, count: int) -> Rows:
+    """Read up to `count` words and vectors of `data` and the stream after it."""
+    size, at = 4 * width, 0
+    # The file explains so many rows without being packed.
+    matrix = np.empty((min(count, os.path.getsize(path) // size), width), np.float32)
     words: list[bytes] = []
-    size, data, at = 4 * width, b"", 0
     while len(words) < count:
         space = data.find(b" ", at)
         start = space + 1
         if space < 0 or start + size > len(data):
-            if not (more := stream.read(CHUNK_BYTES)):
-                break
-            data, at = data[at:] + more, 0
-            if len(data) > LONGEST_WORD and data.find(b" ", 0, LONGEST_WORD) < 0:
+            if len(data) - at > LONGEST_WORD and data.find(b" ", at, at + LONGEST_WORD) < 0:
                 raise ElmoFastError(
                     f"{path}: damaged: no word ends within {LONGEST_WORD} bytes after {len(words)} vectors"
                 )
+            if not (more := stream.read(max(CHUNK_BYTES, len(data) - at))):
+                break
+            data, at = data[at:] + more, 0
             continue
+        if len(words) == len(matrix):
+            _make_room(matrix, len(words) + 1, count)
         matrix[len(words)] = np.frombuffer(data, "<f4", width, start)
         words.append(data[at:space].lstrip(b"\n"))
         if b"\n" in words[-1]:
             raise ElmoFastError(f"{path}: damaged: the word after {len(words) - 1} vectors contains a line break")
         at = start + size
+    matrix.resize((len(words), width), refcheck=False)
     return words, matrix, data[at:]
 
 
-def _text_rows(
-    path: str, stream: Iterable[bytes], width: int, limit: int | None, first_line: int
-) -> tuple[list[bytes], Matrix]:
-    """Read words and vectors of lines, up to `limit`. first_line: number of the stream's next line, for errors."""
+def _text_rows(path: str, data: bytes, stream: IO[bytes], width: int, limit: int | None, first_line: int) -> Rows:
+    """Read words and vectors of the lines of `data` and the stream after it, up to `limit`.
+
+    first_line: number of the first line, for errors.
+    """
     words: list[bytes] = []
-    matrix, lines = np.empty((0, width), np.float32), iter(stream)
-    step = CHUNK_BYTES // (8 * width) + 1
-    while chunk := list(itertools.islice(lines, step if limit is None else min(step, limit - len(words)))):
-        more, numbers = read_vector_text(b"".join(chunk), width, path, first_line)
-        first_line += len(chunk)
-        if len(words) + len(more) > len(matrix):
-            # In place, where memory for large arrays is moved without copying.
-            matrix.resize((max(len(words) + len(more), len(matrix) * 3 // 2), width), refcheck=False)
-        matrix[len(words) : len(words) + len(more)] = numbers
-        words += more
+    matrix, ends = np.empty((0, width), np.float32), False
+    while limit is None or len(words) < limit:
+        if (end := len(data) if ends else data.rfind(b"\n") + 1) == 0:
+            if ends:
+                break
+            if len(data) > files.LONGEST_LINE:
+                raise ElmoFastError(f"{path}, line {first_line}: longer than {files.LONGEST_LINE:,} bytes")
+            more = stream.read(max(CHUNK_BYTES, len(data)))
+            data, ends = data + more, not more
+            continue
+        if limit is not None and data.count(b"\n", 0, end) > limit - len(words):
+            end -= len(data[:end].split(b"\n", limit - len(words))[-1])
+        more_words, numbers = read_vector_text(data[:end], width, path, first_line)
+        first_line += data.count(b"\n", 0, end)
+        _make_room(matrix, len(words) + len(more_words), limit)
+        matrix[len(words) : len(words) + len(more_words)] = numbers
+        words += more_words
+        data = data[end:]
     matrix.resize((len(words), width), refcheck=False)
-    return words, matrix
+    return words, matrix, data
+
+
+def _make_room(matrix: Matrix, rows: int, most: int | None) -> None:
+    """Give a matrix at least so many rows, and half as many more, up to `most`."""
+    if rows > len(matrix):
+        # In place, where memory for large arrays is moved without copying.
+        room = max(rows, len(matrix) * 3 // 2)
+        matrix.resize((room if most is None else max(rows, min(room, most)), matrix.shape[1]), refcheck=False)
 
 
 def _read_safetensors(path: str) -> tuple[list[str], Matrix, dict[str, str]]:

@@ -12,7 +12,7 @@ import numpy as np
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts, require
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.static.vectors import Vectors
-from elmo_fast.text import files_matching, read_lines, read_sentences
+from elmo_fast.text import files_matching, read_sentences
 
 ALGORITHMS = ("sg", "cbow")
 OBJECTIVES = ("ns", "hs")
@@ -46,8 +46,8 @@ def train_word2vec(
 ) -> Vectors:
     """Train word vectors on a text, the most frequent words first.
 
-    path: one sentence per line, words separated by spaces: a file, a folder or a glob; several files, and gzip, are
-        first copied into one, as is text for a tokenizer
+    path: one sentence per line, words separated by spaces: a file, a folder or a glob; several files are first copied
+        into one, as is text that is packed, to be tokenized, or has other white space than single spaces
     algorithm: "sg" (skip-gram) or "cbow"
     objective: "ns" (negative sampling) or "hs" (hierarchical softmax)
     dimension, window: D; maximum words on each side, drawn from 1 to this number
@@ -60,7 +60,7 @@ def train_word2vec(
         skip-gram with hierarchical softmax (gensim #2135, #3397)
     tokenizer: one of elmo_fast.text.TOKENIZERS; None splits at white space
     Raises MissingExtraError without gensim, ElmoFastError for wrong options, text that is not UTF-8, and if no word is
-    frequent enough.
+    frequent enough or no sentence has two such words.
     Source: Mikolov et al. 2013, arXiv:1301.3781 and arXiv:1310.4546.
     """
     check_choice("algorithm", algorithm, ALGORITHMS)
@@ -108,31 +108,46 @@ def train_word2vec(
             raise ElmoFastError(
                 f"{os.fspath(path)}: no word occurs min_count={min_count} times; give a smaller min_count"
             )
-        model.train(
+        if not any(sum(word in model.wv for word in words) > 1 for _, words in read_sentences(corpus)):
+            raise ElmoFastError(
+                f"{os.fspath(path)}: no sentence has two words that occur min_count={min_count} times, so there is "
+                "nothing to learn; give longer sentences, or a smaller min_count"
+            )
+        trained, _ = model.train(
             **text,
             total_examples=model.corpus_count,
             total_words=model.corpus_total_words,
             epochs=epochs,
             callbacks=[Passes()],
         )
+        if not trained:
+            raise ElmoFastError(
+                f"{os.fspath(path)}: sample={sample} dropped every word of the text, so nothing was learned; give "
+                "sample=0, or more text"
+            )
     return Vectors(list(model.wv.index_to_key), np.array(model.wv.vectors, np.float32))
 
 
 @contextlib.contextmanager
 def _one_file(pattern: str, tokenizer: Tokenizer | None) -> Iterator[str]:
-    """Return the text as one plain file, as gensim's C code reads it, after checking that it is text."""
-    files = files_matching(pattern)
-    plain = tokenizer in (None, "whitespace")
-    if plain and len(files) == 1 and files[0] != "-" and not files[0].endswith(".gz"):
-        for _ in read_lines(files[0]):
-            pass
-        yield files[0]
+    """Yield the text as one file that gensim reads as `read_sentences` does: the only file itself, or a copy of all."""
+    paths = files_matching(pattern)
+    if len(paths) == 1 and paths[0] != "-" and os.path.isfile(paths[0]) and _is_plain(paths[0], tokenizer):
+        yield paths[0]
         return
     with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
         together = os.path.join(folder, "text.txt")
-        with open(together, "w", encoding="utf-8") as out:
-            if plain:
-                out.writelines(line + "\n" for file in files for _, line in read_lines(file))
-            else:
-                out.writelines(" ".join(words) + "\n" for file in files for _, words in read_sentences(file, tokenizer))
+        with open(together, "w", encoding="utf-8", newline="\n") as out:
+            out.writelines(f"{line}\n" for path in paths for line in _lines(path, tokenizer))
         yield together
+
+
+def _lines(path: str, tokenizer: Tokenizer | None) -> Iterator[str]:
+    return (" ".join(words) for _, words in read_sentences(path, tokenizer))
+
+
+def _is_plain(path: str, tokenizer: Tokenizer | None) -> bool:
+    """Whether a file is what its sentences would be written as: not packed, no byte order mark, single spaces."""
+    with open(path, "rb") as file:
+        lines = (line.encode() for line in _lines(path, tokenizer))
+        return all(file.readline(len(line) + 1).removesuffix(b"\n") == line for line in lines)

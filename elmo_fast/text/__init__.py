@@ -20,7 +20,7 @@ from elmo_fast.text.characters import (
 from elmo_fast.text.sentences import files_matching, read_lines, read_sentences, rereadable
 from elmo_fast.text.sources import Source, SurveyedText, opened_source, survey
 from elmo_fast.text.tokenizers import tokenizer
-from elmo_fast.text.vocabulary import MARKERS, Vocabulary, count_words, unknown_hints
+from elmo_fast.text.vocabulary import MARKERS, Vocabulary, count_words, read_words, unknown_hints
 
 __all__ = [
     "BOS",
@@ -48,6 +48,7 @@ __all__ = [
     "opened_source",
     "read_lines",
     "read_sentences",
+    "read_words",
     "rereadable",
     "survey",
     "tokenizer",

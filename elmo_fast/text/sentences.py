@@ -1,6 +1,7 @@
 """Text files as streams of sentences, one per line."""
 
 import contextlib
+import functools
 import glob
 import io
 import os
@@ -12,8 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO
 
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import PACKING_ERRORS, reading
+from elmo_fast import files
+from elmo_fast.errors import ElmoFastError, foreign_content
 from elmo_fast.text.tokenizers import tokenizer as tokenizer_of
 
 # Bytes that are not UTF-8 become lone surrogates and are then reported with their line. Not "utf-8-sig": it drops the
@@ -32,14 +33,14 @@ def files_matching(pattern: str) -> list[str]:
     """
     if os.path.isdir(pattern):
         with os.scandir(pattern) as entries:
-            files = sorted(entry.path for entry in entries if entry.is_file() and not entry.name.startswith("."))
-        if not files:
+            paths = sorted(entry.path for entry in entries if entry.is_file() and not entry.name.startswith("."))
+        if not paths:
             raise ElmoFastError(f"{pattern}: the folder contains no file")
-        return files
-    files = [pattern] if os.path.exists(pattern) or pattern == "-" else sorted(glob.glob(pattern))
-    if not files:
+        return paths
+    paths = [pattern] if os.path.exists(pattern) or pattern == "-" else sorted(glob.glob(pattern))
+    if not paths:
         raise ElmoFastError(f"{pattern}: no file matches")
-    return files
+    return paths
 
 
 def _name(path: str) -> str:
@@ -48,7 +49,7 @@ def _name(path: str) -> str:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[IO[str]]:
-    with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else reading(path) as raw:
+    with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else files.reading(path) as raw:
         stream = io.TextIOWrapper(raw, _ENCODING, _ON_ERROR, newline="")
         try:
             yield stream
@@ -56,10 +57,13 @@ def _opened(path: str) -> Iterator[IO[str]]:
             stream.detach()
 
 
-def _lines(stream: IO[str]) -> Iterator[str]:
-    """Yield the lines of a stream; \\r\\r\\n, written by programs that translate line ends twice, ends one line."""
+def _lines(stream: IO[str], most: int) -> Iterator[str]:
+    """Yield the lines of a stream, cut after `most` characters.
+
+    \\r\\r\\n, written by programs that translate line ends twice, ends one line.
+    """
     before = ""
-    for line in stream:
+    for line in iter(functools.partial(stream.readline, most), ""):
         if line != "\r\n" or not before.endswith("\r"):
             yield line
         before = line
@@ -68,18 +72,27 @@ def _lines(stream: IO[str]) -> Iterator[str]:
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     """Yield (index from 0, line stripped of white space) of a UTF-8 text file, reading as it goes.
 
-    path: a file, gzip by the suffix .gz, Zstandard by .zst (extra zst), or "-" for standard input; lines end with any
-        of Python's universal newlines or \\r\\r\\n, and may have any length
+    path: a file, plain, gzip or Zstandard (extra zst), or "-" for standard input; lines end with any of Python's
+        universal newlines or \\r\\r\\n, and have at most `files.LONGEST_LINE` bytes
 
-    Raises ElmoFastError naming file and line for bytes that are not UTF-8, NUL bytes and damaged compressed data;
-    OSError otherwise.
+    Raises ElmoFastError naming file and line for bytes that are not UTF-8, NUL bytes, a longer line, damaged compressed
+    data and files that are known to be something else (`foreign_content`); OSError otherwise.
     """
     path = os.fspath(path)
-    index = -1
+    index, most = -1, files.LONGEST_LINE
     try:
         with _opened(path) as stream:
-            for index, line in enumerate(_lines(stream)):
-                line = line.removeprefix(_MARK) if index == 0 else line
+            for index, line in enumerate(_lines(stream, most + 1)):
+                if index == 0:
+                    if (what := foreign_content(line[:64].encode(_ENCODING, _ON_ERROR))) is not None:
+                        raise ElmoFastError(f"{_name(path)}: {what}")
+                    line = line.removeprefix(_MARK)
+                # A character has four bytes at most.
+                if 4 * len(line) > most < len(line.encode(_ENCODING, _ON_ERROR)):
+                    raise ElmoFastError(
+                        f"{_name(path)}, line {index + 1}: longer than {most:,} bytes; give text of one "
+                        "sentence per line"
+                    )
                 if "\0" in line:
                     raise ElmoFastError(
                         f"{_name(path)}, line {index + 1}: contains a NUL byte: this is a binary file; give UTF-8 text"
@@ -90,9 +103,8 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
                         f"0x{ord(bad.group()) - 0xDC00:02x} is not UTF-8; convert the file (for example with iconv)"
                     )
                 yield index, line.strip()
-    except PACKING_ERRORS as error:
-        packing = "Zstandard" if path.endswith(".zst") else "gzip"
-        raise ElmoFastError(f"{_name(path)}: damaged {packing} data after line {index + 1}: {error}") from error
+    except files.PACKING_ERRORS as error:
+        raise ElmoFastError(f"{_name(path)}: {files.damage_of(error)} after line {index + 1}: {error}") from error
 
 
 def read_sentences(path: str | os.PathLike[str], tokenizer: str | None = None) -> Iterator[tuple[int, list[str]]]:

@@ -64,7 +64,7 @@ class Lines(Source):
 
 
 class TextFile(Source):
-    """A text file, one sentence per line; .gz and .zst are decompressed.
+    """A text file, one sentence per line; gzip and Zstandard are decompressed.
 
     name: of the file in messages, None for its path; tokenizer: one of TOKENIZERS. Reading raises as read_lines.
     """

@@ -21,6 +21,18 @@ UNKNOWN_MARKS = (UNK_WORD, "<unk>", "<Unk>")
 SKIPPED = "!!!MAXTERMID"
 
 
+def read_words(path: str | os.PathLike[str]) -> list[str]:
+    """Return the words of a file, one per line, for models that need no ids: a vocabulary, or a list without markers.
+
+    !!!MAXTERMID is left out; blank lines and markers are not. Raises as read_lines, and ElmoFastError if no
+    line is a word.
+    """
+    words = [line for _, line in read_lines(path) if line != SKIPPED]
+    if not any(word and word not in MARKERS for word in words):
+        raise ElmoFastError(f"{os.fspath(path)}: contains no words; give one word per line")
+    return words
+
+
 # Of a text with fewer distinct words nobody expects most to occur more than once.
 MANY_DISTINCT = 10_000
 

@@ -113,7 +113,7 @@ def format_of(path: Path, file_format: str | None = None, default: str = "hdf5")
         return named
     if file_format.split("-")[0] != named:
         raise ElmoFastError(
-            f"{name}: the name says the format {named}, and file_format={file_format}; give one that fits the other"
+            f"{name}: the name says the format {named}, but {file_format} was chosen; give one that fits the other"
         )
     return file_format
 

@@ -5,6 +5,7 @@ import os
 import pathlib
 import pickle
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from elmo_fast import Elmo
 from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_bilm_hdf5, read_options
+from elmo_fast.checkpoints.allennlp import load_torch_file
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
@@ -302,6 +304,35 @@ def test_a_file_with_code_in_it_is_not_run(model, tmp_path):
     with pytest.raises(CheckpointError, match=r"plain\.th"):
         read_allennlp_state(tmp_path / "plain.th", options)
     assert not os.path.exists(mark)
+
+
+class Large:
+    """An object of a few bytes in a file, and of 2 GB in memory."""
+
+    def __reduce__(self):
+        return bytearray, (1 << 31,)
+
+
+def test_a_small_file_that_takes_any_memory_is_not_loaded(tmp_path, monkeypatch):
+    """Deflated or overlapping members, a bytearray in either format; torch reads none of them."""
+    monkeypatch.setattr(torch, "load", None)
+    torch.save({"a": torch.zeros(1 << 20)}, tmp_path / "whole.th")
+    with zipfile.ZipFile(tmp_path / "whole.th") as whole, zipfile.ZipFile(tmp_path / "packed.th", "w", 8) as packed:
+        for name in whole.namelist():
+            packed.writestr(name, whole.read(name))
+    with zipfile.ZipFile(tmp_path / "twice.th", "w") as twice:
+        twice.writestr("archive/data/0", bytes(5000))
+        twice.filelist *= 2
+    for name, message in (
+        ("packed", "members are compressed or overlap"),
+        ("twice", "members are compressed or overl"),
+    ):
+        with pytest.raises(CheckpointError, match=rf"{name}\.th: its {message}"):
+            load_torch_file(tmp_path / f"{name}.th")
+    for new in (True, False):
+        torch.save({"a": Large()}, tmp_path / "large.th", _use_new_zipfile_serialization=new)
+        with pytest.raises(CheckpointError, match=r"large\.th: contains a bytearray"):
+            load_torch_file(tmp_path / "large.th")
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04junk", b"\x80\x02}."])

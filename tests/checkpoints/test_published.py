@@ -93,10 +93,27 @@ def another_models(served, monkeypatch):
 
 
 def disk_is_full(served, monkeypatch):
-    def fail(url, path, **_):
+    def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
+    monkeypatch.setattr(named_models, "open", fail, raising=False)
+
+
+def answers(data: bytes, then=None):
+    """Happens: the server sends these bytes in place of HTTP's; then: what it waits for."""
+
+    def happens(served, monkeypatch):
+        def handle(self):
+            self.rfile.readline()
+            self.wfile.write(data)
+            self.wfile.flush()
+            if then is not None:
+                then.wait(0.4)
+
+        monkeypatch.setattr(Server, "handle", handle)
+        monkeypatch.setattr(named_models, "_TIMEOUT", 5 if then is None else 0.2)
+
+    return happens
 
 
 @pytest.mark.parametrize(
@@ -111,6 +128,25 @@ def disk_is_full(served, monkeypatch):
         (
             another_models,
             r"small: the download is not the published model, or damaged \(elmo_\S+: RNN_0/.*\); try again",
+        ),
+        (answers(b"220 ftp ready\r\n"), r"small: http://\S+ cannot be reached \(220 ftp ready"),
+        (answers(b"HTTP/1.0 200 OK\r\n" + b"x" * 70_000), r"small: http://\S+ cannot be reached \(got more than 65536"),
+        (
+            answers(b"HTTP/1.0 503 \x1b[31mno\x1b[0m\r\n\r\n"),
+            r"small: http://\S+ answered 503 \\x1b\[31mno\\x1b\[0m; if",
+        ),
+        (answers(b""), r"small: http://\S+ cannot be reached \(Remote end closed"),
+        (
+            answers(b"HTTP/1.0 200 OK\r\nContent-Length: abc\r\n\r\nabc"),
+            r"small: http://\S+ announced a length of 'abc' bytes; if you have the files",
+        ),
+        (
+            answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nxyz"),
+            r"small: the download of elmo_\S+ ended after 3 bytes \(IncompleteRead.*\); try again",
+        ),
+        (
+            answers(b"HTTP/1.0 200 OK\r\nContent-Length: 900\r\n\r\nabc", then=threading.Event()),
+            r"small: the download of elmo_\S+ ended after 3 of 900 bytes \(timed out\); try again",
         ),
         (
             disk_is_full,

@@ -1,6 +1,8 @@
 """--config: YAML, JSON and TOML; what is typed stands above it; an error is one line that names the file or option."""
 
 import json
+import os
+import threading
 
 import pytest
 import yaml
@@ -100,6 +102,18 @@ def test_what_is_typed_wins_before_and_after_the_file_and_a_later_file_over_an_e
         actual = parsed("embed", "in", "out", *words, "--config", "b.yaml")
         assert (actual["layers"], actual["batch_size"], actual["input_file"]) == ("top", 4, "in")
     assert parsed("embed", "in", "out", "--config", "a.yaml", "--average")["layers"] == "average"
+
+
+def test_a_byte_order_mark_and_a_pipe_change_nothing(tmp_path):
+    """A pipe can be read only once."""
+    for name, text in (("a.yaml", "seed: 7"), ("a.json", '{"seed": 7}'), ("a.toml", "seed = 7")):
+        (tmp_path / name).write_text(text, "utf-8-sig")
+        assert parsed("embed", "in", "out", "--config", str(tmp_path / name))["seed"] == 7
+    os.mkfifo(pipe := tmp_path / "pipe")
+    writer = threading.Thread(target=pipe.write_text, args=("seed: 8",))
+    writer.start()
+    assert parsed("embed", "in", "out", "--config", str(pipe))["seed"] == 8
+    writer.join()
 
 
 def test_old_names_of_options_are_taken():

@@ -128,8 +128,8 @@ def test_datasets_are_named_by_sentences_or_numbers_alone(toy, tmp_path, option,
         ("a", "", "hdf5"),
         ("a.txt", "", "a.txt: the name must end in .hdf5, .h5, .npz, .safetensors, .parquet, which say the format"),
         ("a.txt", "--format npz", "a.txt: the name must end in .hdf5"),
-        ("a.npz", "--format hdf5", "a.npz: the name says the format npz, and file_format=hdf5;"),
-        ("a.hdf5", "--format npz", "a.hdf5: the name says the format hdf5, and file_format=npz;"),
+        ("a.npz", "--format hdf5", "a.npz: the name says the format npz, but hdf5 was chosen;"),
+        ("a.hdf5", "--format npz", "a.hdf5: the name says the format hdf5, but npz was chosen;"),
     ],
 )
 def test_the_name_of_the_output_says_its_format(text, toy, tmp_path, output, words, written):

@@ -103,6 +103,7 @@ def test_eval_of_own_sets(vectors, tmp_path):
 
 
 @needs_gensim
+@pytest.mark.filterwarnings("ignore:.*simlex999.txt. no correlation. only one pair")
 def test_train_then_eval_with_the_bundled_sets(tmp_path, monkeypatch):
     """Every algorithm writes vectors that eval takes; a line a pass, and settings in JSON."""
     monkeypatch.chdir(tmp_path)
@@ -148,10 +149,11 @@ def test_export_of_a_vocabulary_and_of_a_text(toy, text, tmp_path):
     """Layer 0 by itself, a mean over the text; markers get no vector."""
     output = tmp_path / "v.bin"
     model = ["static", "export", *pair(toy), "-q", "--output", output]
-    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\ncat\ndog\n")
-    ran(*model, "--vocab_file", tmp_path / "vocab.txt")
+    for words in ("cat\ndog\n", "\ufeffcat\n\ndog\ncat\n", "<S>\n</S>\n<UNK>\ncat\ndog\n"):
+        (tmp_path / "vocab.txt").write_text(words)
+        ran(*model, "--vocab_file", tmp_path / "vocab.txt")
+        assert load_vectors(output).words == ["cat", "dog"]
     embedder, actual = ElmoEmbedder(*toy, stateful=False), load_vectors(output)
-    assert actual.words == ["cat", "dog"]
     np.testing.assert_allclose(np.tile(actual.vector("cat"), 2), embedder.embed_sentence(["cat"])[0, 0], atol=1e-6)
     places = [(s.split(), s.split().index("cat")) for s in SENTENCES if "cat" in s.split()]
     for layer, pick in (("top", lambda v: v[-1]), ("1", lambda v: v[1]), ("average", lambda v: v.mean(0))):

@@ -156,8 +156,16 @@ def test_cached_vocabulary_holds_each_words_vector(toy, tmp_path):
         np.testing.assert_allclose(file["embedding"][()], vectors, atol=1e-6)
 
 
-def test_cache_vocab_refuses_a_vocabulary_without_markers(toy, tmp_path):
-    (tmp_path / "v").write_text("cat\n<S>\n<UNK>\n")
+def test_cache_vocab_takes_words_without_markers_but_not_none(toy, tmp_path):
+    """A row per line, a blank one too; a character model needs no markers."""
+    (tmp_path / "v").write_text("cat\n\n<S>\ncat\n")
     words = ["--vocab_file", tmp_path / "v", "--outfile", tmp_path / "out"]
-    refused(elmo_fast("cache-vocab", *pair(toy), *words), "lacks </S>")
+    ran("cache-vocab", *pair(toy), *words, "-q")
+    with h5py.File(tmp_path / "out") as file:
+        assert file["embedding"].shape == (4, 8)
+        assert (file["embedding"][0] == file["embedding"][3]).all()
+    (tmp_path / "out").unlink()
+    for text in ("", "\n\n", "<S>\n</S>\n<UNK>\n"):
+        (tmp_path / "v").write_text(text)
+        refused(elmo_fast("cache-vocab", *pair(toy), *words), "contains no words; give one word per line")
     assert os.listdir(tmp_path) == ["v"]

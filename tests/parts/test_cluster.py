@@ -62,6 +62,16 @@ def test_a_lost_machine_changes_no_byte(machines, place, tmp_path):
         list(cluster.in_turn(ray, refuse, [1, 2]))
 
 
+def test_a_cluster_that_is_lost_is_an_error(monkeypatch):
+    """The error that Ray raises when the raylet of this machine is killed."""
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "init", lambda **_: None)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with pytest.raises(ElmoFastError, match="ray: the cluster at 'auto' was lost .The task's local raylet died.*again"):
+        with cluster.connected("auto", "the test"):
+            raise ray.exceptions.LocalRayletDiedError
+
+
 def test_an_address_without_a_cluster_is_an_error(place, tmp_path):
     pytest.importorskip("ray")
     done = embed(place, tmp_path / "out", "--ray", "127.0.0.1:1")

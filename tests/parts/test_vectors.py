@@ -74,7 +74,7 @@ def test_other_files_are_refused(whole, place, tmp_path):
         ElmoVectors(place / "in.txt")
     with pytest.raises(ElmoFastError, match=r"alone\.hdf5: an HDF5 file, which h5py opens; .* --format safetensors"):
         ElmoVectors(place / "alone.hdf5")
-    with pytest.raises(ElmoFastError, match=r"x\.npz: the name says the format npz, and file_format=hdf5"):
+    with pytest.raises(ElmoFastError, match=r"x\.npz: the name says the format npz, but hdf5 was chosen"):
         merge_parts(whole, tmp_path / "x.npz", "hdf5")
     merge_parts(whole, tmp_path / "x.npz")
     with pytest.raises(CheckpointError, match=r"nothing: cannot be read"):

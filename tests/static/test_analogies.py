@@ -78,10 +78,26 @@ def test_by_hand(tmp_path, small):
         "accuracy": 1.0, "coverage": 0.5, "correct": 1, "asked": 1, "questions": 2
     }  # fmt: skip
     assert evaluate_analogies(small, path, unknown_as_wrong=True).total.accuracy == pytest.approx(2 / 3)
-    nothing = evaluate_analogies(Vectors(["x"], np.ones((1, 2), np.float32)), path)
+    with pytest.warns(UserWarning, match=r"questions.txt: every question has a word without a vector"):
+        nothing = evaluate_analogies(Vectors(["x"], np.ones((1, 2), np.float32)), path)
     assert nothing.total == ("total", 0, 0, 3)
     assert nothing.total.accuracy is None
     assert "    none      0.0%  0 / 0 / 3" in nothing.table()
+
+
+@pytest.mark.parametrize("change", ["\ufeff{}", " {}", "{}", "\n{}"], ids=["mark", "space", "plain", "blank line"])
+def test_what_is_scored_is_what_was_parsed(tmp_path, small, change):
+    """A byte order mark, white space, other line ends and an empty section change no score."""
+    pytest.importorskip("gensim", reason="gensim is not installed")
+    path, pairs = tmp_path / "questions.txt", "rome\titaly\t3\nbig\tbigger\t1\nitaly\tfrance\t9\nbig\tsmall\t4\n"
+    path.write_text(change.format(QUESTIONS + ":  none\n").replace("\n", "\r\n"), "utf-8", newline="")
+    scores = evaluate_analogies(small, path)
+    assert [part[1:] for part in (*scores.sections, scores.total)] == [(1, 1, 2), (1, 1, 1), (0, 0, 0), (2, 2, 3)]
+    path.write_text(pairs)
+    expected = evaluate_similarity(small, path)
+    path.write_text(change.format(pairs), "utf-8")
+    assert evaluate_similarity(small, path) == expected
+    assert expected.compared == 4
 
 
 def test_bad_files_of_questions(tmp_path, small):
@@ -103,13 +119,20 @@ def test_bad_files_of_pairs(tmp_path, small):
     path.write_text("# nothing\n")
     with pytest.raises(ElmoFastError, match=r"wanted pairs .* found none"):
         evaluate_similarity(small, path)
+    path.write_text("rome\tatlantis\t1\n")
+    with pytest.warns(UserWarning, match=r"pairs.tsv: every pair has a word without a vector"):
+        assert evaluate_similarity(small, path).compared == 0
+    path.write_text("rome\titaly\t3\nbig\tsmall\t3\n")
+    with pytest.warns(UserWarning, match=r"pairs.tsv: no correlation: the scores or the cosines are all equal"):
+        assert evaluate_similarity(small, path).compared == 2
     path.write_text("rome\titaly\t3\nrome\tatlantis\t1\n")
-    scores = evaluate_similarity(small, path)
+    with pytest.warns(UserWarning, match=r"pairs.tsv: no correlation: only one pair has vectors"):
+        scores = evaluate_similarity(small, path)
     assert scores.as_dict() == {
         "pearson": None, "spearman": None, "compared": 1, "unknown": 1, "pairs": 2, "coverage": 0.5
     }  # fmt: skip
-    path.write_text("rome\titaly\t3\nbig\tbigger\tmuch\nitaly\tfrance\t9\n")
-    with pytest.warns(UserWarning, match=r"1 lines are not two words and a number .* \(line 2\)"):
+    path.write_text("rome\titaly\t3\nbig\tbigger\tmuch\nitaly\tfrance\t9\nbig\tsmall\tnan\nbig\trome\tinf\n")
+    with pytest.warns(UserWarning, match=r"3 lines are not two words and a finite number .* \(line 2\)"):
         scores = evaluate_similarity(small, path)
     assert scores.pearson == pytest.approx(1)
     assert scores.compared == 2

@@ -83,6 +83,23 @@ def test_the_c_programs_ways_of_writing(tmp_path):
     assert load_vectors(path).matrix.tolist() == [[0.5], [2]]
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, "zstandard"])
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path, pack):
+    """In each format that begins with text, packed or not, and whatever the file is called."""
+    if pack == "zstandard":
+        pack = pytest.importorskip("zstandard").compress
+    rows = struct.pack("<2f", 1, 2), struct.pack("<2f", 3, 4)
+    for data in (b"the 1 2\nof 3 4\n", b"2 2\nthe 1 2\nof 3 4\n", b"2 2\nthe " + rows[0] + b"of " + rows[1]):
+        (tmp_path / "a").write_bytes(pack(b"\xef\xbb\xbf" + data))
+        assert same(load_vectors(tmp_path / "a"), Vectors(["the", "of"], np.array([[1, 2], [3, 4]], np.float32)))
+
+
+def test_a_first_line_with_a_word_of_several_parts_is_read(tmp_path):
+    """Its last part is no number; the other lines tell the width."""
+    (tmp_path / "a").write_bytes(b"at 2 pm 1 2\nof 3 4\n")
+    assert load_vectors(tmp_path / "a").words == ["at 2 pm", "of"]
+
+
 def test_words_with_blanks_of_gloves_files(tmp_path):
     """glove.840B has ". . ." and "at name@domain.com": the word is what stands before the last D numbers."""
     path = tmp_path / "a.txt"
@@ -132,6 +149,15 @@ def test_lines_are_counted_over_chunks(tmp_path, monkeypatch):
             load_vectors(path)
 
 
+def test_a_line_longer_than_any_text_may_have_is_refused(tmp_path, monkeypatch):
+    """Before it is in memory as a whole."""
+    for name, size in (("CHUNK_BYTES", 10), ("HEAD_BYTES", 20), ("files.LONGEST_LINE", 100)):
+        monkeypatch.setattr(f"elmo_fast.static.vectors.{name}", size)
+    (tmp_path / "a").write_bytes(b"the 1 2\nof 3 4\n" + b"to 5 6" + b" " * 1000)
+    with pytest.raises(ElmoFastError, match="a, line 3: longer than 100 bytes"):
+        load_vectors(tmp_path / "a")
+
+
 BINARY = b"2 2\nthe " + struct.pack("<2f", 0.5, 1) + b"of " + struct.pack("<2f", 2, 3)
 
 
@@ -149,7 +175,16 @@ BINARY = b"2 2\nthe " + struct.pack("<2f", 0.5, 1) + b"of " + struct.pack("<2f",
         (b"2 1\nthe " + struct.pack("<f", np.nan) + b"of " + struct.pack("<f", 1), "'the' contains NaN or infinity"),
         (b"1 1\n" + b"x" * 9000, "no word ends within 4096 bytes"),
         (b"2 1\na " + struct.pack("<f", -1.1) + b"o\nf " + struct.pack("<f", 1), "contains a line break"),
-        (b"\x80\x04\x95 pickled", "gensim's own files are pickles"),
+        (b"\x80\x04\x95 pickled", "a Python pickle; write vectors of gensim with save_word2vec_format"),
+        (b"BZh91AY&SY\0", "a bzip2 file; unpack it with bunzip2"),
+        (b"\xba\x16\x4f\x2f\x0c\0\0\0", r"a model of fastText; give its \.vec file"),
+        ("the 1 2\nof 3 4\n".encode("utf-16"), "text in UTF-16; convert it: iconv"),
+        (b"PK\x03\x04 1 2\n", "a zip archive; unpack it"),
+        (b"\xfd7zXZ\0 1 2\n", "an xz file; unpack it"),
+        (b"the nan 2\nof 3 4\nto 5 6\n", r"line 1: wanted a word and 2 finite numbers .* found 'the nan 2'"),
+        (b"the 1 x\nof 3 4\nto 5 6\n", r"line 1: wanted a word and 2 finite numbers .* found 'the 1 x'"),
+        (b"7 8 9 1\nof 3 4\nto 5 6\n", r"line 1: wanted a word and 2 finite numbers .* found '7 8 9 1'"),
+        (b"2 2\nthe nan nan\nof 3 4\n", r"line 2: wanted a word and 2 finite numbers .* found 'the nan nan'"),
         (b"", "contains no word vectors of a known format"),
         (b"just some text\nmore\n", "contains no word vectors of a known format"),
         (gzip.compress(b"a 1 2\nb 3 4\n" * 50, mtime=0)[:-9], "damaged gzip data"),
@@ -208,7 +243,7 @@ def test_the_cache_of_another_file_is_not_used(text, vectors):
     assert load_vectors(text).words[0] == "teh"
     contents.add(kept.read_bytes())
     assert len(contents) == 3
-    with pytest.raises(ElmoFastError, match="line 2: "):
+    with pytest.raises(ElmoFastError, match=r"line 1: wanted a word and 5 finite numbers .* found '7 5'"):
         load_vectors(text, "glove")
 
 

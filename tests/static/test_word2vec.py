@@ -50,7 +50,14 @@ def test_the_vectors_are_gensims(text, algorithm, objective):
 
 @needs_gensim
 def test_folders_and_gzip_are_the_same_text(text, tmp_path):
+    """So are a byte order mark, other line ends and other white space, which gensim's readers take for words."""
     whole = train_word2vec(text, **SETTINGS)
+    strange = b"\xef\xbb\xbf" + text.read_bytes().replace(b"\n", b"\r\n").replace(b" ", b" \xc2\xa0")
+    for data in (strange, gzip.compress(text.read_bytes())):
+        (tmp_path / "other").write_bytes(data)
+        other = train_word2vec(tmp_path / "other", **SETTINGS)
+        assert other.words == whole.words
+        assert np.array_equal(other.matrix, whole.matrix)
     folder = tmp_path / "parts"
     folder.mkdir()
     lines = text.read_bytes().splitlines(keepends=True)
@@ -81,6 +88,13 @@ def test_wrong_texts(tmp_path, text):
         train_word2vec(text, min_count=5000)
     with pytest.raises(ElmoFastError, match="no file matches"):
         train_word2vec(tmp_path / "absent")
+    text.write_text("cat\ndog\ncat once\ndog\n")
+    for objective in OBJECTIVES:
+        with pytest.raises(ElmoFastError, match="no sentence has two words that occur min_count=2 times"):
+            train_word2vec(text, min_count=2, objective=objective)
+    text.write_text("cat cat\n")
+    with pytest.raises(ElmoFastError, match="sample=1e-09 dropped every word of the text"):
+        train_word2vec(text, min_count=1, sample=1e-9)
     text.write_bytes(b"fine\ncaf\xe9\n")
     with pytest.raises(ElmoFastError, match=r"line 2, character 4: the byte 0xe9 is not UTF-8"):
         train_word2vec(text)
@@ -98,8 +112,8 @@ def test_without_gensim_it_is_said_what_to_install(text, monkeypatch):
 def test_a_tokenizer_splits_the_text(tmp_path, train):
     """As if its words had been separated by spaces."""
     raw, split = tmp_path / "raw.txt", tmp_path / "split.txt"
-    raw.write_text("The cat, the dog.\n" * 3)
-    split.write_text("The cat , the dog .\n" * 3)
+    raw.write_text("The cat, the dog.\n" * 30)
+    split.write_text("The cat , the dog .\n" * 30)
     settings = {"dimension": 4, "epochs": 1, "min_count": 1}
     vectors = train(str(raw), tokenizer="basic", **settings)
     assert vectors.words == train(str(split), **settings).words

@@ -5,11 +5,15 @@ import io
 import os
 import sys
 import threading
+import tracemalloc
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from elmo_fast import files
+from elmo_fast.corpus import pieces
+from elmo_fast.corpus.word_counts import count_words_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.text import files_matching, read_lines, read_sentences, rereadable
 
@@ -43,8 +47,8 @@ def sentences(path):
     ids=["white space", "blank lines", "empty", "old line ends", "separators", "mark", "long line", "long word"],
 )
 def test_a_line_is_a_sentence_of_what_white_space_separates(written, data, rows):
-    """Plain, and gzip by the suffix."""
-    for path in (written(data.encode()), written(gzip.compress(data.encode()), "in.txt.gz")):
+    """Plain, and gzip, with the suffix and without."""
+    for path in (written(data.encode()), *(written(gzip.compress(data.encode()), name) for name in ("in.gz", "in"))):
         assert sentences(path) == list(enumerate(rows))
 
 
@@ -66,7 +70,10 @@ def test_lines_keep_their_inner_space(written):
     [
         (b"good\ncaf\xe9 x\n", r"in\.txt, line 2, character 4: the byte 0xe9 is not UTF-8"),
         (b"good\ngood\nbad\xff", r"in\.txt, line 3, character 4: the byte 0xff"),
-        (b"\x89HDF\r\n\x1a\n\0\0", r"in\.txt, line 1"),
+        (b"\x89HDF\r\n\x1a\n\0\0", r"in\.txt: this is an HDF5 file; give text"),
+        ("a b\n".encode("utf-16"), r"in\.txt: this is text in UTF-16; convert it: iconv"),
+        ("a b\n".encode("utf-16-be"), r"in\.txt: this is text in UTF-16; convert it: iconv"),
+        (b"BZh91AY&SY", r"in\.txt: this is a bzip2 file; unpack it with bunzip2"),
         (b"a\nb\0c\n", r"in\.txt, line 2: contains a NUL byte: this is a binary file"),
         (b"\xed\xa0\x80\n", r"line 1, character 1: the byte 0xed"),
         (b"a\nb \xe2\x82", r"line 2, character 3: the byte 0xe2"),
@@ -77,6 +84,31 @@ def test_lines_keep_their_inner_space(written):
 def test_binary_and_undecodable_files_are_refused_by_line(written, data, message):
     with pytest.raises(ElmoFastError, match=message):
         sentences(written(data))
+
+
+@pytest.mark.parametrize("read", [sentences, count_words_of], ids=["lines", "pieces"])
+def test_a_line_longer_than_the_limit_is_refused(written, monkeypatch, read):
+    """In bytes, of one word or many, as it is for the readers of corpora and of vectors."""
+    monkeypatch.setattr(files, "LONGEST_LINE", 3000)
+    monkeypatch.setattr(pieces, "BLOCK_BYTES", 64)
+    for line in ("x" * 2998, "a b " * 740, "é" * 1490):
+        read(written(f"{line}\r\n\n{line}".encode()))
+        with pytest.raises(ElmoFastError, match=r"in\.txt, line 2: longer than 3,000 bytes; give text of one sentence"):
+            read(written(f"short\n{line * 2}\nshort\n".encode()))
+
+
+@pytest.mark.parametrize("pack", ["gzip", "zstandard"])
+def test_packed_text_is_unpacked_a_block_at_a_time(written, pack):
+    """Reading a file of the highest ratio takes a few blocks of memory, so no block is copied again and again."""
+    data = b"again and again\n" * (1 << 20)
+    path = written(pytest.importorskip(pack).compress(data))
+    with files.reading(path) as stream:
+        tracemalloc.start()
+        try:
+            assert sum(map(len, iter(lambda: stream.read(1 << 16), b""))) == len(data)
+            assert tracemalloc.get_traced_memory()[1] < len(data) // 16
+        finally:
+            tracemalloc.stop()
 
 
 def test_what_stands_before_the_bad_line_was_read(written):

@@ -1,7 +1,10 @@
 """Inputs of sentences: each kind gives the same sentences, from any place, and refuses what it cannot read."""
 
+import random
+
 import pytest
 
+from elmo_fast import files
 from elmo_fast.errors import ElmoFastError, MissingExtraError
 from elmo_fast.text import opened_source, read_lines, survey
 from elmo_fast.text.sources import detected_format
@@ -26,10 +29,17 @@ def test_zstandard_of_several_frames_is_text_and_damage_is_named(tmp_path):
     zstandard = pytest.importorskip("zstandard")
     whole = "".join(f"{line}\n" for line in LINES).encode()
     frames = [zstandard.compress(whole[:5000]), zstandard.compress(whole[5000:])]
+    packer = zstandard.ZstdCompressor(write_checksum=True, write_content_size=False)
+    checked = packer.compress(random.Random(0).randbytes(150_000).hex().encode())
+    user_data = b"\x5a\x2a\x4d\x18\x05\0\0\0\x28\xb5\x2f\xfd\0"  # a frame without text
     path = tmp_path / "in.zst"
-    path.write_bytes(b"".join(frames))
+    path.write_bytes(user_data + b"".join(frames) + user_data)
     all_rows(tmp_path, path)
-    for damaged in (frames[0] + frames[1][:-9], b"plain", frames[0] + b"\n"):
+    path.write_bytes(frames[0] + checked)
+    with files.reading(path) as stream:
+        assert len(stream.read()) == 305_000
+    cut = frames[0] + frames[1][:-9], user_data[:-1] + frames[0], checked[:-1]
+    for damaged in (*cut, b"plain", frames[0] + b"\n"):
         path.write_bytes(damaged)
         with pytest.raises(ElmoFastError, match=r"in\.zst: damaged Zstandard data after line \d+: .+"):
             list(read_lines(path))
