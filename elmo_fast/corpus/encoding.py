@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.corpus.pieces import LINE_END, Ids, numbered, numbering, pieces_matching
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Tokenizer
-from elmo_fast.text import Vocabulary, unknown_hints
+from elmo_fast.text import Vocabulary, checked_sentences, unknown_hints
 from elmo_fast.text.characters import TypeTable
 
 Places = npt.NDArray[np.int64]
@@ -180,10 +180,8 @@ def encode(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary) -> Corpus
     """Return the corpus of tokenized sentences; empty sentences are skipped."""
     numbers = numbering(None)
     ids = array("I", [0])
-    not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
-    for sentence in sentences:
-        not_a_string(sentence, "a sentence", "a list of words")
-        if sentence:
+    for sentence in checked_sentences(sentences):
+        if len(sentence):
             ids.extend([numbers[word] for word in sentence])
             ids.append(0)
     return _in_memory(numbers, np.frombuffer(ids, np.uint32), vocabulary)

@@ -13,7 +13,7 @@ from elmo_fast.modules._loading import load_state, loses_values
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.ops._checks import described
 from elmo_fast.ops._table_rows import table_rows
-from elmo_fast.text import Vocabulary
+from elmo_fast.text import Vocabulary, checked_sentences
 
 
 class WordTable(nn.Module):
@@ -109,7 +109,7 @@ class WordEncoder(WordTable):
 
         Raises: ElmoFastError if the vocabulary is unknown.
         """
-        vocabulary = self.known()
+        vocabulary, batch = self.known(), list(checked_sentences(batch, "batch"))
         ids = torch.zeros(len(batch), max(map(len, batch), default=0), dtype=torch.int64)
         for row, sentence in zip(ids, batch, strict=True):
             row[: len(sentence)] = torch.from_numpy(vocabulary.ids(sentence)) + 1

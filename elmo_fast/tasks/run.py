@@ -14,7 +14,7 @@ import torch
 
 from elmo_fast.checkpoints import file_beside, pretrained_folder, put_model, stored_tokenizer
 from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import Kind, parsed, read_json, typed
 from elmo_fast.files import folder_lock, replaces, write_json
 from elmo_fast.manifest import check_written, settle, warn_unchecked, writing_together
@@ -34,6 +34,7 @@ from elmo_fast.tasks.trainer import (
     score,
     trained_weights,
 )
+from elmo_fast.text import checked_sentences
 from elmo_fast.threads import torch_threads
 
 # A biLM that is fine-tuned lies beside them as any model does: config.json, model.safetensors, vocab.txt.
@@ -99,12 +100,10 @@ class SavedTask:
         with how many sentences are done, and all.
         Raises: ElmoFastError: a sentence that is a string, or empty.
         """
-        not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
-        for number, words in enumerate(sentences):
-            not_a_string(words, f"sentences[{number}]", "a list of words")
-            if not words:
+        examples = [Example(list(words), []) for words in checked_sentences(sentences)]
+        for number, example in enumerate(examples):
+            if not example.words:
                 raise ElmoFastError(f"sentences[{number}] must have a word or more; got none")
-        examples = [Example(list(words), []) for words in sentences]
         split = Split(examples, None, per_word=self.config.task == "tag")
         with torch_threads(self.config.threads):
             return predict(self.model, split, self.labels, batch_size or self.config.batch_size, progress)
