@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pathlib
+import warnings
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from elmo_fast.text.characters import TypeTable
 
 Places = npt.NDArray[np.int64]
 FORM = 1
+# A vocabulary built for a text leaves less of it out.
+MUCH_UNKNOWN = 0.2
 # Types must fit into torch's index type, as `type + 1`.
 MOST_TYPES = 2**31 - 2
 
@@ -174,6 +177,18 @@ def _in_memory(numbers: dict[str, int], ids: Ids, vocabulary: Vocabulary, tokeni
     fingerprint = fingerprint_begun(types, len(vocabulary))
     fingerprint.update(shard[:-1].data)
     return Corpus(types, vocabulary, (shard,), (starts,), type_counts, fingerprint.hexdigest(), tokenizer=tokenizer)
+
+
+def warn_of_unknown(corpus: Corpus, text: str = "text") -> None:
+    """Warn if the vocabulary lacks much of the text; text: what the warning calls it."""
+    unknown = corpus.unknown / max(corpus.tokens, 1)
+    if unknown > MUCH_UNKNOWN:
+        warnings.warn(
+            f"{unknown:.1%} of the words of the {text} are outside the vocabulary and are predicted as <UNK>: "
+            "perplexity will look low and say little; give a vocab_file with more of its words (elmo-fast vocab with a "
+            "lower --min_count, or of more text)",
+            stacklevel=3,
+        )
 
 
 def encode(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary) -> Corpus:

@@ -244,7 +244,7 @@ def train_task(
     with folder_lock(folder), torch_threads(config.threads):
         report(f"features: {config.features()}")
         for note in data.notes:
-            report(note)
+            warnings.warn(note, stacklevel=2)
         torch.manual_seed(config.seed)
         model = new_model(config, len(data.labels), data.train).to(device)
         splits = training_splits(config, data, model.elmo, report, progress)
@@ -307,7 +307,7 @@ def evaluate_task(
     examples = read_labelled(os.fspath(path), task.config, format, column)
     note = task.labels.unseen(examples, os.fspath(path))
     if note:
-        report(note)
+        warnings.warn(note, stacklevel=2)
     split = Split(examples, None, per_word=task.config.task == "tag")
     predicted = task.predict([example.words for example in examples], batch_size=batch_size, progress=progress)
     return score(split, predicted, task.labels)
