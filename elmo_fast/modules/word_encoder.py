@@ -11,7 +11,7 @@ from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import load_state, loses_values
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
-from elmo_fast.ops._checks import described
+from elmo_fast.ops._checks import IDS, check_tensor, described
 from elmo_fast.ops._table_rows import table_rows
 from elmo_fast.text import Vocabulary, checked_sentences
 
@@ -124,6 +124,7 @@ class WordEncoder(WordTable):
         Returns:
             'token_embedding': [B, T+2, D]; 'mask': [B, T+2] bool.
         """
+        check_tensor("WordEncoder", "inputs", inputs, IDS)
         if inputs.dim() != 2 or inputs.is_floating_point():
             raise ElmoFastError(
                 "inputs must be word ids + 1 of shape [B, T], whole numbers, as the model's batch_to_ids gives them; "

@@ -29,7 +29,10 @@ CASES = {
     "convert": ("--model m --to safetensors --outdir converted", UNCHECKED),
     "static export": ("--vocab_file own.txt --output out.txt --model m", UNCHECKED),
     "static eval": ("v.txt --pairs pairs.txt", "pairs.txt: 1 lines are not"),
-    "plot words": ("--vectors v.txt --words a b zebra --method pca --output words.png", "v.txt has no vector for 'zebra'"),
+    "plot words": (
+        "--vectors v.txt --words a b zebra --method pca --output words.png",
+        "v.txt has no vector for 'zebra'",
+    ),
 }
 
 
