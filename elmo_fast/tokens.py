@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast._lazy import document_fields
-from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
+from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.fields import parsed
 from elmo_fast.files import sha256_of
 from elmo_fast.modules import BiLM, ElmoEmbedder
@@ -19,7 +19,7 @@ from elmo_fast.modules.layers import Layers, layer_numbers
 from elmo_fast.modules.sentence_vectors import run_batches
 from elmo_fast.progress import Progress
 from elmo_fast.static.neighbours import Nearest, Search, nearest, unit_rows
-from elmo_fast.text import read_sentences
+from elmo_fast.text import check_words, checked_sentences, read_sentences
 from elmo_fast.token_files import CacheFile, DamagedFile, check_room, writing_cache_file
 
 __all__ = ["NearestToken", "TextTokens", "in_context", "nearest_tokens"]
@@ -46,8 +46,8 @@ class TextTokens:
     """
 
     def __init__(self, embedder: ElmoEmbedder, sentences: Sequence[Sequence[str]], layer: int = -1) -> None:
-        arrays = [array[layer] for array in embedder.embed_sentences(sentences)]
-        self.sentences = sentences
+        self.sentences = list(checked_sentences(sentences))
+        arrays = [array[layer] for array in embedder.embed_sentences(self.sentences)]
         self.starts = np.concatenate([[0], np.cumsum([len(array) for array in arrays])])
         everything = np.concatenate(arrays)
         self.mean: Floats = everything.mean(axis=0)
@@ -170,7 +170,7 @@ def nearest_tokens(
 
 def check_query(query: Sequence[str], index: int, topn: int) -> None:
     """Raise ElmoFastError for an index that is no token's of the query, or topn below 1."""
-    not_a_string(query, "query", "a list of words")
+    check_words(query, "query")
     if not 0 <= index < len(query):
         places = " ".join(f"{i}:{token}" for i, token in enumerate(query)) or "none"
         raise ElmoFastError(f"index must be the place of a token of the query ({places}); got {index}")

@@ -65,11 +65,11 @@ def test_functions_of_words_and_sentences(ask):
     [
         (lambda e: e.embed_batch("king"), "batch must be a list of sentences, each a list of words .* 'king'"),
         (lambda e: e.embed_batch(""), "batch must be a list of sentences"),
-        (lambda e: e.embed_batch([""]), "sentence 0 must be a list of words"),
-        (lambda e: e.embed_batch([["I"], "so do I"]), r"sentence 1 must be a list of words \(use text.split\(\)"),
+        (lambda e: e.embed_batch([""]), r"batch\[0\] must be a list of words"),
+        (lambda e: e.embed_batch([["I"], "so do I"]), r"batch\[1\] must be a list of words \(use text.split\(\)"),
         (lambda e: e.embed_sentence("so do I"), "sentence must be a list of words"),
         (lambda e: next(e.embed_sentences("king")), "sentences must be a list of sentences"),
-        (lambda e: e.batch_to_embeddings("king"), "the batch is 'king'"),
+        (lambda e: e.batch_to_embeddings("king"), "batch must be a list of sentences, each a list of words .* 'king'"),
     ],
 )
 def test_the_embedder(embedder, ask, sentence):

@@ -34,7 +34,7 @@ def named(arguments: Any, *names: str) -> dict[str, Any]:
 
 
 def logger() -> logging.Logger:
-    """Return the logger of the command line: info by default, warnings with -q, on stderr."""
+    """Return the logger of the command line: progress, on stderr, which -q hides. Warnings are Python's, and stay."""
     return logging.getLogger("elmo_fast")
 
 

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -113,13 +114,13 @@ def reminder(device: Any) -> str | None:
     if device.type != "cuda" or not torch.cuda.is_available() or mark_of(device).is_file():
         return None
     gpu = identity(device)["gpu"]
-    return f"gpu    kernels are unchecked on this {gpu}: `elmo-fast check --device {device}` takes about a minute"
+    return f"kernels are unchecked on this {gpu}: `elmo-fast check --device {device}` takes about a minute"
 
 
 def remind(device: Any) -> None:
-    """Log the reminder, if there is one."""
+    """Warn with the reminder, if there is one."""
     if (sentence := reminder(device)) is not None:
-        _common.logger().warning(sentence)
+        warnings.warn(sentence, stacklevel=2)
 
 
 def remember(device: Any, *, passed: bool) -> None:

@@ -58,6 +58,7 @@ def run_prepare(arguments: Any) -> None:
     The length of the text does not matter. The folder appears only when it is complete.
     """
     from elmo_fast.corpus import is_prepared, prepare
+    from elmo_fast.corpus.encoding import warn_of_unknown
     from elmo_fast.text import Vocabulary
 
     vocabulary = None
@@ -76,6 +77,8 @@ def run_prepare(arguments: Any) -> None:
             report=progress.say,
             **_common.named(arguments, *names),
         )
+    if vocabulary is not None:
+        warn_of_unknown(corpus)
     how = "existed already, unchanged" if there else f"written in {duration(progress.seconds)}"
     words, known, folder = corpus.tokens, 1 - corpus.unknown / corpus.tokens, arguments.out_dir
     for line in [

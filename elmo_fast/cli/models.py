@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import warnings
 from typing import Any, Literal
 
 from elmo_fast.cli import _common
@@ -104,7 +105,7 @@ def page_of(arguments: Any, folder: pathlib.Path, state: Any, options: Any) -> s
             )
         return written.read_text(encoding="utf-8")
     if arguments.licence is None:
-        _common.logger().warning("no --licence: the page will not state the license of the weights")
+        warnings.warn("no --licence: the page will not state the license of the weights", stacklevel=2)
     file = file_beside(folder, [METRICS_FILE])
     step = None if file is None else read_config(folder).get("extra", {}).get("pretraining_step")
     metrics = None if file is None or step is None else read_metrics(file.parent).until(step)
@@ -195,7 +196,7 @@ def write(to: str, folder: pathlib.Path, state: Any, options: Any, precision: st
     else:
         weights = bilm_part(state)
         if left := sorted(state.keys() - weights.keys()):
-            _common.logger().warning("bilm-tf's format cannot store %s: left out", ", ".join(left))
+            warnings.warn(f"bilm-tf's format cannot store {', '.join(left)}: left out", stacklevel=2)
         write_bilm_hdf5(folder / "weights.hdf5", weights, options, softmax_file=folder / "softmax.hdf5")
         write_options(folder / "options.json", options.with_n_characters(262))
     return [folder / name for name in WRITTEN[to] if (folder / name).exists()]

@@ -1,6 +1,7 @@
 """`elmo-fast plot`: pictures of runs, layers, words and senses."""
 
 import os
+import warnings
 from typing import Any, Literal
 
 import numpy as np
@@ -70,7 +71,7 @@ def _of_file(arguments: Any, words: list[str]) -> Labelled:
         message = f"{arguments.vectors} has no vector for {', '.join(map(repr, missing[:SHOWN_MISSING]))}{more}"
         if len(missing) == len(words):
             raise ElmoFastError(message)
-        _common.logger().warning("%s", message)
+        warnings.warn(message, stacklevel=2)
     words = [word for word in words if word in vectors.index][: arguments.count]
     return (words, vectors.matrix[[vectors.index[word] for word in words]], {})
 

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.errors import ElmoFastError, check_choice, not_a_string
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules import BiLM, ScalarMix
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.token_vectors import shared_bilm
+from elmo_fast.text import checked_sentences
 
 __all__ = ["Module"]
 
@@ -92,10 +93,11 @@ class Module(nn.Module):
 
 
 def _split(inputs: Any) -> list[list[str]]:
-    not_a_string(inputs, "inputs", "a list of sentences")
-    if isinstance(inputs, Mapping) or not all(isinstance(text, str) for text in inputs):
-        raise ElmoFastError(f'inputs must be a list of strings with the signature "default"; got {inputs!r:.60}')
-    return [[word for word in text.split(" ") if word] for text in inputs]
+    return list(map(list, checked_sentences(inputs, "inputs", _words_of, texts_only=True)))
+
+
+def _words_of(text: str) -> list[str]:
+    return [word for word in text.split(" ") if word]
 
 
 def _cut(inputs: Any) -> list[list[str]]:

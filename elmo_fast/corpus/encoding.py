@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pathlib
+import warnings
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.corpus.pieces import LINE_END, Ids, numbered, numbering, pieces_matching
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Tokenizer
-from elmo_fast.text import Vocabulary, unknown_hints
+from elmo_fast.text import Vocabulary, checked_sentences, unknown_hints
 from elmo_fast.text.characters import TypeTable
 
 Places = npt.NDArray[np.int64]
 FORM = 1
+# A vocabulary built for a text leaves less of it out.
+MUCH_UNKNOWN = 0.2
 # Types must fit into torch's index type, as `type + 1`.
 MOST_TYPES = 2**31 - 2
 
@@ -176,14 +179,24 @@ def _in_memory(numbers: dict[str, int], ids: Ids, vocabulary: Vocabulary, tokeni
     return Corpus(types, vocabulary, (shard,), (starts,), type_counts, fingerprint.hexdigest(), tokenizer=tokenizer)
 
 
+def warn_of_unknown(corpus: Corpus, text: str = "text") -> None:
+    """Warn if the vocabulary lacks much of the text; text: what the warning calls it."""
+    unknown = corpus.unknown / max(corpus.tokens, 1)
+    if unknown > MUCH_UNKNOWN:
+        warnings.warn(
+            f"{unknown:.1%} of the words of the {text} are outside the vocabulary and are predicted as <UNK>: "
+            "perplexity will look low and say little; give a vocab_file with more of its words (elmo-fast vocab with a "
+            "lower --min_count, or of more text)",
+            stacklevel=3,
+        )
+
+
 def encode(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary) -> Corpus:
     """Return the corpus of tokenized sentences; empty sentences are skipped."""
     numbers = numbering(None)
     ids = array("I", [0])
-    not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
-    for sentence in sentences:
-        not_a_string(sentence, "a sentence", "a list of words")
-        if sentence:
+    for sentence in checked_sentences(sentences):
+        if len(sentence):
             ids.extend([numbers[word] for word in sentence])
             ids.append(0)
     return _in_memory(numbers, np.frombuffer(ids, np.uint32), vocabulary)

@@ -13,7 +13,7 @@ from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.modules.layers import Layers, combined_layers, combined_width
 from elmo_fast.modules.sentence_vectors import long_activations
 from elmo_fast.op_choices import Backend, InferencePrecision
-from elmo_fast.text import tokenizer
+from elmo_fast.text import checked_sentences, tokenizer
 
 _PURPOSE = "elmo_fast.integrations.sentence_transformers"
 _InputModule: Any = require("sentence_transformers.base.modules", "sbert", _PURPOSE).InputModule
@@ -75,11 +75,9 @@ class ElmoTokens(_InputModule):
 
         Raises: ElmoFastError where an input is no text.
         """
-        split, sentences = tokenizer(self.bilm.options.tokenizer), []
-        for index, text in enumerate(inputs):
-            if not isinstance(text, str):
-                raise ElmoFastError(f"inputs[{index}] must be a text (a string); got {text!r:.60}")
-            sentences.append(split((prompt or "") + text)[: self.max_seq_length])
+        split = tokenizer(self.bilm.options.tokenizer)
+        texts = checked_sentences(inputs, "inputs", lambda text: split((prompt or "") + text), texts_only=True)
+        sentences = [words[: self.max_seq_length] for words in texts]
         lengths = torch.tensor([len(words) for words in sentences])
         ids = self.bilm.batch_to_ids(sentences)
         if ids.shape[1] == 0:

@@ -10,6 +10,7 @@ from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.modules.layers import Layers
 from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.op_choices import POOLS, InferencePrecision
+from elmo_fast.text import checked_sentences
 
 _base = require("sklearn.base", "tasks", "elmo_fast.integrations.sklearn")
 _Names: Any = _base.ClassNamePrefixFeaturesOutMixin
@@ -90,14 +91,7 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
         )
 
     def _sentences(self, texts: Any) -> Iterable[Sequence[str]]:
-        if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-            raise ElmoFastError(f"X must be a list of texts or of lists of tokens; got {texts!r:.60}")
-        split = self.tokenizer or str.split
-        for row, text in enumerate(texts):
-            tokens = split(text) if isinstance(text, str) else text
-            if not isinstance(tokens, list | tuple | np.ndarray) or not all(isinstance(token, str) for token in tokens):
-                raise ElmoFastError(f"row {row} of X must be a text or a list of tokens (strings); got {text!r:.60}")
-            yield list(tokens)
+        return checked_sentences(texts, "X", self.tokenizer or str.split)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

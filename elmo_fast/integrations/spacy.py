@@ -103,6 +103,18 @@ def _attach_vectors(doc: Any, vectors: Array) -> None:
         doc.tensor = vectors
     else:
         doc.user_data[USER_DATA] = vectors
+    set_hooks(doc)
+
+
+def set_hooks(doc: Any) -> None:
+    """Set the hooks behind `.vector` and `.similarity` of a Doc that lost them: from to_bytes, or with n_process=2.
+
+    The vectors are those of an earlier run of the component; an existing hook of another component stays, with a
+    warning. Raises: ElmoFastError for a Doc without vectors.
+    """
+    free = USER_DATA not in doc.user_data
+    if free and len(doc.tensor) != len(doc):
+        raise ElmoFastError(f"this Doc of {len(doc)} tokens has no vectors of elmo_fast; run the component on it")
     names = []
     for kind, hooks in (("token", doc.user_token_hooks), ("span", doc.user_span_hooks), ("doc", doc.user_hooks)):
         hook = hooks.get("vector")
@@ -135,12 +147,14 @@ def _user_data(doc: Any) -> Array:
 
 
 def _vector(read: Callable[[Any], Array], here: Any) -> Array:
-    """Return the vector of a token; of a span or Doc the mean of its tokens except white space, or zeros."""
+    """Return the vector of a token; of a span or Doc the mean of its tokens, or zeros.
+
+    White space, whose vectors are zero, counts, as in spaCy's own mean: without hooks a Doc has the same vector.
+    """
     if isinstance(here, _tokens.Token):
         return read(here.doc)[here.i]
-    vectors = read(here if isinstance(here, _tokens.Doc) else here.doc)
-    rows = [token.i for token in here if not token.is_space]
-    return vectors[rows].mean(axis=0) if rows else np.zeros(vectors.shape[1], np.float32)
+    vectors = read(here) if isinstance(here, _tokens.Doc) else read(here.doc)[here.start : here.end]
+    return vectors.mean(axis=0) if len(vectors) else np.zeros(vectors.shape[1], np.float32)
 
 
 def _has_vector(here: Any) -> bool:

@@ -31,6 +31,7 @@ from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates,
 from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.modules.word_encoder import CachedWords, WordEncoder, WordTable
 from elmo_fast.op_choices import Backend, InferencePrecision
+from elmo_fast.ops._checks import IDS, check_tensor
 from elmo_fast.ops._precision import torch_settings
 from elmo_fast.text import Vocabulary
 
@@ -214,6 +215,9 @@ class BiLM(nn.Module):
 
         Raises: ElmoFastError: inputs of a wrong shape; a stateful module that is exported or in use by another thread.
         """
+        check_tensor("BiLM", "inputs", inputs, IDS)
+        if word_inputs is not None:
+            check_tensor("BiLM", "word_inputs", word_inputs)
         carry, lstm = self.stateful if stateful is None else stateful, self._elmo_lstm
         cached = self._word_embedding if isinstance(self._word_embedding, CachedWords) else None
         if cached is not None and word_inputs is not None and cached.covers(word_inputs):

@@ -23,7 +23,7 @@ from elmo_fast.modules._loading import (
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.op_choices import Backend, InferencePrecision
-from elmo_fast.ops._checks import described
+from elmo_fast.ops._checks import IDS, check_tensor, described
 from elmo_fast.text import ByteSpelling, LexiconSpelling, Spelling
 
 CACHE_SIZE = 16384
@@ -285,6 +285,7 @@ class CharacterEncoder(nn.Module):
         )
 
     def _check(self, inputs: Tensor) -> None:
+        check_tensor("CharacterEncoder", "inputs", inputs, IDS)
         slots = self.spelling.slots
         if inputs.dim() != 3 or inputs.shape[-1] != slots or inputs.is_floating_point():
             raise ElmoFastError(

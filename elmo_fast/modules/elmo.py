@@ -25,6 +25,7 @@ from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
 from elmo_fast.modules.word_encoder import WordEncoder
+from elmo_fast.ops._checks import IDS, check_tensor
 
 # Arguments of Elmo that save_pretrained writes.
 _SAVED = ("num_output_representations", "do_layer_norm", "dropout", "keep_sentence_boundaries", "statistics")
@@ -228,13 +229,11 @@ class Elmo(nn.Module):
             'elmo_representations': M tensors [B, ..., T, 2D]; 'mask': [B, ..., T] bool. T+2 with
             keep_sentence_boundaries.
         """
-        if isinstance(inputs, str | list | tuple):
-            raise ElmoFastError(
-                f"inputs must be a tensor of ids, as batch_to_ids(sentences) returns; got a {type(inputs).__name__}; "
-                "ElmoEmbedder takes words and text"
-            )
+        check_tensor("Elmo", "inputs", inputs, IDS)
         if word_inputs is not None and not self._has_cached_vocab:
             word_inputs = None  # as in AllenNLP: indices mean nothing without a vocabulary
+        if word_inputs is not None:
+            check_tensor("Elmo", "word_inputs", word_inputs)
         # The dimensions of one sentence: words, and their characters.
         own = 1 if getattr(self._elmo_lstm, "reads_words", False) else 2
         outer = inputs.shape[:-own] if word_inputs is None else word_inputs.shape[:-1]

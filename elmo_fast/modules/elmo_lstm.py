@@ -12,6 +12,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import loses_values, unset, without_hooks
 from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_beside
 from elmo_fast.op_choices import Backend, InferencePrecision
+from elmo_fast.ops._checks import check_tensor
 
 LayerStates = tuple[Tensor, Tensor]
 """(h [L, R, B, D], c [L, R, B, H])"""
@@ -154,6 +155,7 @@ class ElmoLstm(nn.Module):
 
     def outputs(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> list[Tensor]:
         """Return the outputs of every layer, [2, B, T, D]; `forward` puts the directions side by side."""
+        _check(inputs, mask)
         lengths, carry = mask.long().sum(dim=1), self.stateful if stateful is None else stateful
         with self.turn(carry):
             state = self._initial(inputs) if carry else None
@@ -310,6 +312,7 @@ class JoinedLstm(nn.Module):
 
     def outputs(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> list[Tensor]:
         """Return the one output, [2, B, T, D]; `forward` puts the directions side by side."""
+        _check(inputs, mask)
         batch, time = mask.shape
         if not batch:
             return [inputs.new_zeros(2, 0, time, self.hidden_size)]
@@ -318,3 +321,8 @@ class JoinedLstm(nn.Module):
         hidden, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=time)
         projected = self.projection(hidden.unflatten(2, (2, -1)))
         return [torch.where(mask.bool()[..., None, None], projected, 0).permute(2, 0, 1, 3)]
+
+
+def _check(inputs: Tensor, mask: Tensor) -> None:
+    check_tensor("ElmoLstm", "inputs", inputs)
+    check_tensor("ElmoLstm", "mask", mask)

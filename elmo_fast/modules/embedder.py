@@ -11,17 +11,17 @@ from torch import Tensor
 from elmo_fast import __version__
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.devices import device_named
-from elmo_fast.errors import ElmoFastError, check_choice, not_a_string, require
+from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.files import replaces
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.layers import Layers
 from elmo_fast.modules.layers import pool as pooled
-from elmo_fast.modules.sentence_vectors import Array, checked, run_batches, write_vectors
+from elmo_fast.modules.sentence_vectors import Array, run_batches, write_vectors
 from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
 from elmo_fast.progress import Progress
-from elmo_fast.text import SurveyedText, survey
+from elmo_fast.text import SurveyedText, check_sentences, check_words, checked_sentences, survey
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
 
@@ -108,7 +108,7 @@ class ElmoEmbedder:
 
     def embed_sentence(self, sentence: Sequence[str]) -> Array:
         """Return the vectors of one tokenized sentence, [L+1, T, 2D]. Raises: ElmoFastError for a string."""
-        not_a_string(sentence, "sentence", "a list of words (use text.split() to split at white space)")
+        check_words(sentence, "sentence")
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[Array]:
@@ -117,11 +117,12 @@ class ElmoEmbedder:
         An empty sentence gives [L+1, 0, 2D]. A batch of one empty sentence does not run (the state does not change), as
         in AllenNLP. Raises: ElmoFastError if the batch or a sentence is a string instead of a list.
         """
-        return list(self._vectors(checked(batch, "batch"), max(1, len(batch))))
+        sentences = list(checked_sentences(batch, "batch"))
+        return list(self._vectors(sentences, max(1, len(sentences))))
 
     def embed_sentences(self, sentences: Iterable[Sequence[str]], batch_size: int | None = None) -> Iterator[Array]:
         """Yield the vectors of each tokenized sentence, in order, `batch_size` sentences at a time."""
-        return self._vectors(checked(sentences), batch_size)
+        return self._vectors(checked_sentences(sentences), batch_size)
 
     def _vectors(self, sentences: Iterable[Sequence[str]], batch_size: int | None) -> Iterator[Array]:
         stateful = self.elmo_bilm.stateful
@@ -141,10 +142,12 @@ class ElmoEmbedder:
         """Return one vector per sentence, [N, W], or [W] for a single string; the same sentence has the same vector.
 
         Args:
-            sentences: strings, which the tokenizer splits, or lists of words.
+            sentences: strings, which the tokenizer splits, or lists of words, in a list, a Series, an array of one
+                dimension or a generator.
             pool: how the vectors of a sentence's tokens become one: their "mean", their "max" in each dimension, or
                 "first_last", where each direction has read the whole sentence.
-            output: "numpy", "torch" (on the CPU) or "pandas", a table with a row per sentence, indexed by its text.
+            output: "numpy", "torch" (on the CPU) or "pandas", a table with a row per sentence and the columns elmo_0,
+                elmo_1, ... Its index is the index of the Series `sentences`; of other sentences, their texts.
             layers: "average", "top", "all" side by side, a number from 0, or several.
             batch_size: maximum number of sentences in a batch.
             tokenizer: "whitespace", "basic", "spacy" or "logs"; None: the model's, or at white space if it stores none.
@@ -155,22 +158,21 @@ class ElmoEmbedder:
         check_choice("output", output, OUTPUTS)
         table = require("pandas", "pandas", 'output="pandas"') if output == "pandas" else None
         split = tokenizer_of(tokenizer or self.elmo_bilm.options.tokenizer)
-        if hasattr(sentences, "columns") or isinstance(sentences, dict):
-            raise ElmoFastError(
-                "sentences must be strings or lists of words; got a table: pass one column, table[NAME]"
-            )
-        texts = [sentences] if isinstance(sentences, str) else list(sentences)
-        for index, each in enumerate(texts):
-            if not isinstance(each, Iterable):  # None and NaN, in a column with missing values
-                raise ElmoFastError(
-                    f"sentence {index} must be a string or a list of words; got {each!r:.60} (of a pandas column, "
-                    'fillna("") makes missing sentences empty)'
-                )
-        words = [split(each) if isinstance(each, str) else each for each in texts]
+        single = isinstance(sentences, str)
+        texts: Any = [sentences] if single else sentences
+        if table is not None and not isinstance(texts, table.Series):  # read twice: for the index too
+            check_sentences(texts, texts=True)
+            texts = list(texts)
+        words = checked_sentences(texts, split=split)
         vectors = TokenVectors(self.elmo_bilm, layers, batch_size=batch_size).pooled(words, pool)
         if table is not None:
-            return table.DataFrame(vectors, [each if isinstance(each, str) else " ".join(each) for each in texts])
-        rows = vectors[0] if isinstance(sentences, str) else vectors
+            index = (
+                texts.index
+                if isinstance(texts, table.Series)
+                else table.Index([each if isinstance(each, str) else " ".join(each) for each in texts], name="sentence")
+            )
+            return table.DataFrame(vectors, index, [f"elmo_{number}" for number in range(vectors.shape[1])])
+        rows = vectors[0] if single else vectors
         return torch.from_numpy(rows) if output == "torch" else rows
 
     def embed_file(

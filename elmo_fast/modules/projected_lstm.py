@@ -10,6 +10,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import check_settings, plain, unset
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops import LSTMWeights
+from elmo_fast.ops._checks import check_tensor
 
 
 class ProjectedLSTM(nn.Module):
@@ -127,6 +128,7 @@ class ProjectedLSTM(nn.Module):
         Returns:
             (outputs [B, T, D], 0 past each length, (hidden [1, B, D], cell [1, B, H])).
         """
+        check_tensor("ProjectedLSTM", "inputs", inputs)
         lengths = None
         if batch_lengths is not None:
             lengths = torch.as_tensor(batch_lengths, dtype=torch.int64, device=inputs.device)

@@ -10,6 +10,7 @@ from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules._loading import check_settings
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.op_choices import Backend
+from elmo_fast.ops._checks import check_tensor
 
 STATISTICS = ("allennlp", "bilm")
 
@@ -80,6 +81,7 @@ def mixes(
     if first.do_layer_norm:
         if mask is None:
             raise ElmoFastError("do_layer_norm=True needs the mask of the unmasked positions; got None")
+        check_tensor("ScalarMix", "mask", mask)
         bilm_tf = first.statistics == "bilm"
         counted = nn.functional.pad(mask_without_boundaries(mask), (1, 1)) if bilm_tf else mask
     return ops.scalar_mix(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from elmo_fast import memory
 from elmo_fast.devices import received, sent
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import size
 from elmo_fast.modules._graph_replay import padded_words
 from elmo_fast.modules._loading import hooks_of
@@ -52,27 +52,6 @@ class LayerBatch(NamedTuple):
         each = [none if self.skips_empty and not len(words) else next(rows) for words in self.sentences]
         # Joined, and so copied: a view would keep the padding of its batch.
         return [join([layer[: len(words)] for layer in own]) for words, own in zip(self.sentences, each, strict=True)]
-
-
-def checked(sentences: Iterable[Sequence[str]], name: str = "sentences") -> Iterator[Sequence[str]]:
-    """Return the tokenized sentences, each checked when it is read.
-
-    Raises: ElmoFastError for a string instead of a list, a sentence that is no list, or a word that is no string.
-    """
-    words = "a list of words (use text.split() to split at white space)"
-    not_a_string(sentences, name, f"a list of sentences, each {words}")
-
-    def each() -> Iterator[Sequence[str]]:
-        for index, sentence in enumerate(sentences):
-            not_a_string(sentence, f"sentence {index}", words)
-            if not isinstance(sentence, Sequence | np.ndarray):
-                raise ElmoFastError(f"sentence {index} must be {words}; got {sentence!r:.60}")
-            for word in sentence:
-                if not isinstance(word, str):
-                    raise ElmoFastError(f"sentence {index} must be a list of strings; it holds {word!r:.60}")
-            yield sentence
-
-    return each()
 
 
 def run_batches(

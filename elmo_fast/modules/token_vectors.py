@@ -13,9 +13,9 @@ from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, combined_width, pool
-from elmo_fast.modules.sentence_vectors import Array, checked, run_batches
+from elmo_fast.modules.sentence_vectors import Array, run_batches
 from elmo_fast.op_choices import POOLS
-from elmo_fast.text import in_order
+from elmo_fast.text import checked_sentences, in_order
 
 
 def shared_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **settings: Any) -> BiLM:
@@ -78,7 +78,7 @@ class TokenVectors:
 
     def _run(self, sentences: Iterable[Sequence[str]], side_by_side: bool) -> Iterator[Array]:
         sizes: dict[str, Any] = {"batch_size": self.batch_size, "max_tokens": self.max_tokens}
-        runs = run_batches(self.bilm, checked(sentences), self.layers, **sizes)
+        runs = run_batches(self.bilm, checked_sentences(sentences), self.layers, **sizes)
         return in_order(pair for run in runs for pair in zip(run.indices, run.vectors(side_by_side), strict=True))
 
     def pooled(self, sentences: Iterable[Sequence[str]], pooling: str = "mean") -> Array:

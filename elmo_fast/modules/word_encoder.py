@@ -12,9 +12,9 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import load_state, loses_values
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.word_cache import WordCache
-from elmo_fast.ops._checks import described
+from elmo_fast.ops._checks import IDS, check_tensor, described
 from elmo_fast.ops._table_rows import table_rows
-from elmo_fast.text import Vocabulary
+from elmo_fast.text import Vocabulary, checked_sentences
 
 
 class WordTable(nn.Module):
@@ -113,7 +113,7 @@ class WordEncoder(WordTable):
 
         Raises: ElmoFastError if the vocabulary is unknown.
         """
-        vocabulary = self.known()
+        vocabulary, batch = self.known(), list(checked_sentences(batch, "batch"))
         ids = torch.zeros(len(batch), max(map(len, batch), default=0), dtype=torch.int64)
         for row, sentence in zip(ids, batch, strict=True):
             row[: len(sentence)] = torch.from_numpy(vocabulary.ids(sentence)) + 1
@@ -129,6 +129,7 @@ class WordEncoder(WordTable):
         Returns:
             'token_embedding': [B, T+2, D]; 'mask': [B, T+2] bool.
         """
+        check_tensor("WordEncoder", "inputs", inputs, IDS)
         if inputs.dim() != 2 or inputs.is_floating_point():
             raise ElmoFastError(
                 "inputs must be word ids + 1 of shape [B, T], whole numbers, as the model's batch_to_ids gives them; "

@@ -4,8 +4,10 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from elmo_fast.errors import ElmoFastError
 
@@ -15,11 +17,29 @@ def described(tensor: Tensor) -> str:
     return f"shape {tuple(tensor.shape)}, {str(tensor.dtype).removeprefix('torch.')}, {tensor.device}"
 
 
+IDS = "a tensor of ids, as batch_to_ids(sentences) returns"
+
+
+def check_tensor(op: str, name: str, value: object, expected: str = "a tensor") -> None:
+    """Raise ElmoFastError unless `value` is a tensor; expected: what it must be, for the error."""
+    if isinstance(value, Tensor):
+        return
+    advice = ""
+    if isinstance(value, PackedSequence):
+        advice = ": pass the padded tensor that torch.nn.utils.rnn.pad_packed_sequence returns, and its lengths or mask"
+    elif isinstance(value, np.ndarray):
+        advice = ": pass torch.from_numpy(array)"
+    elif expected == IDS and isinstance(value, str | list | tuple):
+        advice = "; ElmoEmbedder takes words and text"
+    raise ElmoFastError(f"{op}: {name} must be {expected}; got {type(value).__name__}{advice}")
+
+
 def check_shape(op: str, name: str, tensor: Tensor, letters: str, **sizes: int) -> None:
     """Raise ElmoFastError unless `tensor` has one dimension per letter of `letters` ("B T D").
 
     sizes: required sizes of some of these dimensions.
     """
+    check_tensor(op, name, tensor)
     names = letters.split()
     if tensor.dim() != len(names) or any(tensor.shape[i] != sizes[n] for i, n in enumerate(names) if n in sizes):
         expected = ", ".join(f"{n}={sizes[n]}" if n in sizes else n for n in names)
@@ -28,6 +48,7 @@ def check_shape(op: str, name: str, tensor: Tensor, letters: str, **sizes: int) 
 
 def check_dtype(op: str, name: str, tensor: Tensor, *allowed: torch.dtype) -> None:
     """Raise ElmoFastError unless the dtype of `tensor` is one of `allowed`."""
+    check_tensor(op, name, tensor)
     if tensor.dtype not in allowed:
         expected = " or ".join(str(d).removeprefix("torch.") for d in allowed)
         raise ElmoFastError(f"{op}: {name} must be {expected}; got {described(tensor)}")
@@ -35,12 +56,15 @@ def check_dtype(op: str, name: str, tensor: Tensor, *allowed: torch.dtype) -> No
 
 def check_floating(op: str, name: str, tensor: Tensor) -> None:
     """Raise ElmoFastError unless `tensor` holds floating-point numbers."""
+    check_tensor(op, name, tensor)
     if not tensor.is_floating_point():
         raise ElmoFastError(f"{op}: {name} must hold floating-point numbers; got {described(tensor)}")
 
 
 def check_same(op: str, names: str, tensors: Sequence[Tensor]) -> None:
     """Raise ElmoFastError unless all tensors share the device and dtype of the first."""
+    for tensor in tensors:
+        check_tensor(op, names, tensor)
     for tensor in tensors[1:]:
         if tensor.device != tensors[0].device or tensor.dtype != tensors[0].dtype:
             raise ElmoFastError(

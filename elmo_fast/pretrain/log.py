@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -155,9 +156,10 @@ class RunLog:
         # The step of the last evaluation in the file, -1 if there is none.
         self.evaluated_at = -1 if self._metrics is None else self._metrics.evaluated_at
         if self._metrics is not None and (aside := self._metrics.set_aside) is not None:
-            self.say(
-                f"WARNING {METRICS_FILE} holds lines that are not whole rows: set aside as {aside}; the whole "
-                "rows stay, and the run continues"
+            warnings.warn(
+                f"{METRICS_FILE} holds lines that are not whole rows: set aside as {aside}; the whole rows stay, and "
+                "the run continues",
+                stacklevel=3,
             )
         if step is not None:
             self._write(event="resume", step=step)
@@ -207,7 +209,7 @@ class RunLog:
                         self._board.add_scalar(f"{row.get('event', 'train')}/{name}", value, row["step"])
         except OSError as error:
             # A row is not worth a run; checkpoints keep what counts.
-            self.say(f"NOT WRITTEN to {METRICS_FILE}: {sentence_of(error)}; training continues")
+            warnings.warn(f"not written to {METRICS_FILE}: {sentence_of(error)}; training continues", stacklevel=3)
 
 
 def open_tensorboard(folder: pathlib.Path, step: int | None) -> Any:

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import pathlib
 import shutil
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from elmo_fast import ops
 from elmo_fast.checkpoints import state_shapes
 from elmo_fast.corpus import Corpus
+from elmo_fast.corpus.encoding import warn_of_unknown
 from elmo_fast.memory import available, resident, size
 from elmo_fast.modules.losses import LOSS_CLASSES, NOISE_POWER
 from elmo_fast.ops._dispatch import made_for, suppress_warnings
@@ -20,8 +22,6 @@ from elmo_fast.pretrain.processes import Processes
 from elmo_fast.progress import duration
 from elmo_fast.threads import unhindered_threads
 
-# A vocabulary made for a text leaves less of it out.
-MUCH_UNKNOWN = 0.2
 # Of held-out text, in a run whose configuration does not say after how many steps.
 EVALUATIONS = 10
 
@@ -115,23 +115,36 @@ def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
     )
 
 
+def _memory(
+    config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device
+) -> tuple[dict[str, int], int | None, int | None]:
+    """Return what a process needs, by purpose; on a CPU also what it has now, and what is left to it."""
+    bilm, _ = count_weights(config, vocabulary_size)
+    parts = config.optimizer.micro_batches
+    _, rows = processes.assign_rows(config.optimizer.batch_size, parts)
+    needed = estimate_memory(config, vocabulary_size, rows // parts, parts)
+    if device.type != "cpu":
+        return needed, None, None
+    needed["packed copies"] = 0 if config.run.backend == "reference" else 2 * 4 * bilm
+    torch.optim.SGD([torch.zeros(1)])  # with its first optimizer torch loads its compiler, some 80 MB
+    return needed, resident(), available()
+
+
+def fits_memory(config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device) -> bool:
+    """Return whether the memory that is left suffices, as far as is known."""
+    needed, _, left = _memory(config, vocabulary_size, processes, device)
+    return left is None or sum(needed.values()) <= left
+
+
 def describe_model(
     config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device
 ) -> list[str]:
     """Return the model, its memory and a step, in lines of text; to be called before the model is made."""
     bilm, softmax = count_weights(config, vocabulary_size)
     optimizer = config.optimizer
-    parts = optimizer.micro_batches
-    _, rows = processes.assign_rows(optimizer.batch_size, parts)
-    needed = estimate_memory(config, vocabulary_size, rows // parts, parts)
-    if device.type == "cpu":
-        needed["packed copies"] = 0 if config.run.backend == "reference" else 2 * 4 * bilm
-    memory, left = needed, None
-    if device.type == "cpu":
-        torch.optim.SGD([torch.zeros(1)])  # with its first optimizer torch loads its compiler, some 80 MB
-        if used := resident():
-            memory = {"Python and the text": used, **needed}
-        left = available()
+    _, rows = processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
+    needed, used, left = _memory(config, vocabulary_size, processes, device)
+    memory = {"Python and the text": used, **needed} if used else needed
     purposes = ", ".join(f"{name} {size(each)}" for name, each in memory.items())
     shared = f" | {processes.size} processes x {rows} rows" if processes.distributed else ""
     lines = [
@@ -140,9 +153,10 @@ def describe_model(
         f"memory about {size(sum(memory.values()))} per process: {purposes}",
     ]
     if left is not None and sum(needed.values()) > left:
-        lines.append(
-            f"WARNING {size(left)} are left to this process: memory will run out; lower batch_size, "
-            "raise micro_batches, or take a smaller model or vocabulary"
+        warnings.warn(
+            f"{size(left)} are left to this process: memory will run out; lower batch_size, raise micro_batches, or "
+            "take a smaller model or vocabulary",
+            stacklevel=2,
         )
     if device.type == "cpu" and config.run.threads is None:
         # Not chosen here: another number of threads may round sums differently when the run resumes.
@@ -162,19 +176,14 @@ def describe_model(
 
 
 def describe_corpus(corpus: Corpus, what: str = "data  ") -> list[str]:
-    """Return a text, in lines of text; a warning where the vocabulary does not fit it."""
+    """Return a text, in lines of text; warns where the vocabulary does not fit it."""
     unknown = corpus.unknown / max(corpus.tokens, 1)
+    warn_of_unknown(corpus, "held-out text" if what.startswith("eval") else "text")
     lines = [
         f"{what} {corpus.tokens:,} words, {corpus.sentences:,} sentences, {len(corpus.types):,} distinct words, "
         f"{len(corpus.vocabulary):,} to predict, {unknown:.1%} of the text is <UNK> | fingerprint "
         f"{corpus.fingerprint[:12]}"
     ]
-    if unknown > MUCH_UNKNOWN:
-        lines.append(
-            f"WARNING {unknown:.1%} of the words are outside the vocabulary and are predicted as <UNK>: perplexity "
-            "will look low and say little; give a vocab_file "
-            "with more of its words (elmo-fast vocab with a lower --min_count, or of more text)"
-        )
     return lines + corpus.hints
 
 
@@ -202,7 +211,7 @@ def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, don
 
 
 def describe_disk(config: PretrainConfig, vocabulary_size: int) -> list[str]:
-    """Describe the room that a run's checkpoints take, in lines of text; a warning where there is less."""
+    """Describe the room that a run's checkpoints take, in lines of text; warns where there is less."""
     model, run = config.model, config.run
     bilm, softmax = count_weights(config, vocabulary_size)
     sums = 1 if config.optimizer.optimiser == "adagrad" else 2
@@ -213,9 +222,9 @@ def describe_disk(config: PretrainConfig, vocabulary_size: int) -> list[str]:
     place = pathlib.Path(run.save_dir).absolute()
     free = shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
     line = f"disk   about {size(needed)} in save_dir: checkpoints of {size(checkpoint)} each; {size(free)} are free"
-    if needed <= free:
-        return [line]
-    return [line, "WARNING the disk will be full: lower keep_checkpoints, or give a save_dir on another disk"]
+    if needed > free:
+        warnings.warn("the disk will be full: lower keep_checkpoints, or give a save_dir on another disk", stacklevel=2)
+    return [line]
 
 
 # The ops of the character encoder.

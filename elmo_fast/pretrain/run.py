@@ -7,6 +7,7 @@ import os
 import pathlib
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 
 import torch
@@ -40,6 +41,7 @@ from elmo_fast.pretrain.plan import (
     describe_disk,
     describe_model,
     describe_steps,
+    fits_memory,
     planned_steps,
     with_fitting_loss,
 )
@@ -100,6 +102,9 @@ def pretrain(
     with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
         processes.run_on_leader(lambda: stack.enter_context(folder_lock(folder)))
         say = report if processes.leads else lambda line: None
+        if not processes.leads:  # the leader says the same
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore", UserWarning)
         trainer = start_run(config, folder, processes, device, say, stack)
         stopped_by, signal = train(trainer)
         steps, seconds, model = trainer.progress.step, trainer.progress.seconds, trainer.model
@@ -135,7 +140,7 @@ def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], No
         try:
             return read_training_state(path)
         except CheckpointError as error:
-            report(f"NOT USED {path}: {error}")
+            warnings.warn(f"{path} is not used: {error}", stacklevel=2)
     if saved:
         raise ElmoFastError(
             f"{folder / CHECKPOINTS}: wanted a checkpoint that can be used, found {len(saved)} that cannot (see above);"
@@ -228,9 +233,10 @@ def start_run(
         )
         resumed = dataclasses.replace(resumed, state=None, position=position)
     if resumed is not None and resumed.position.exact_shards is not None:
-        report(
-            f"WARNING until step {resumed.position.step} gradients were added in the order of exact_shards, which is "
-            "gone: the weights will equal those of an undisturbed run but for rounding"
+        warnings.warn(
+            f"until step {resumed.position.step} gradients were added in the order of exact_shards, which is gone: the "
+            "weights will equal those of an undisturbed run but for rounding",
+            stacklevel=2,
         )
     words = len(corpus.vocabulary)
     for line in describe_model(config, words, processes, device) + describe_disk(config, words):
@@ -303,8 +309,8 @@ def dry_run(
         vocabulary = vocabulary if corpus is None else corpus.vocabulary
         assert vocabulary is not None
         config = with_fitting_loss(config, len(vocabulary), report)
-        lines = describe_model(config, len(vocabulary), processes, device)
-        for line in lines + describe_disk(config, len(vocabulary)):
+        fits = fits_memory(config, len(vocabulary), processes, device)
+        for line in describe_model(config, len(vocabulary), processes, device) + describe_disk(config, len(vocabulary)):
             report(line)
         if corpus is None:
             return
@@ -314,7 +320,7 @@ def dry_run(
             report(line)
         if processes.distributed:
             report("speed  measured in one process only: leave torchrun out")
-        elif any(line.startswith("WARNING") for line in lines):
+        elif not fits:
             report("speed  not measured: memory would run out")
         else:
             report(_speed(config, corpus, total, device))

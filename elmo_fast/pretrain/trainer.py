@@ -4,6 +4,7 @@ import dataclasses
 import math
 import pathlib
 import time
+import warnings
 
 import torch
 
@@ -204,7 +205,7 @@ class LanguageModelTrainer:
         except TrainingLost:
             raise
         except (ElmoFastError, OSError) as error:
-            self.record.say(f"NOT SAVED after step {self.progress.step}: {error}; training continues")
+            warnings.warn(f"not saved after step {self.progress.step}: {error}; training continues", stacklevel=2)
             return False
         return True
 

@@ -12,7 +12,7 @@ from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.token_vectors import TokenVectors, shared_bilm
 from elmo_fast.static.vector_text import Matrix
 from elmo_fast.static.vectors import Vectors
-from elmo_fast.text import count_words
+from elmo_fast.text import check_sentences, count_words
 
 Model = str | os.PathLike[str] | BiLM
 
@@ -103,7 +103,7 @@ def averaged_vectors(
     Source: of such means as word vectors: Bommasani et al. 2020, "Interpreting Pretrained Contextualized
     Representations via Reductions to Static Embeddings", ACL.
     """
-    not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
+    check_sentences(sentences)
     if iter(sentences) is sentences:
         raise ElmoFastError(
             "sentences must be a list or another iterable that can be read twice; got an iterator; give list(sentences)"

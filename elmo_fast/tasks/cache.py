@@ -121,7 +121,7 @@ def cached_layers(
     lengths = [len(words) for words in sentences]
     shape = (model.num_layers, sum(lengths), model.get_output_dim())
     say = report or (lambda sentence: warnings.warn(sentence, stacklevel=3))
-    layers = _find(path, key, shape, say)
+    layers = _find(path, key, shape, lambda damage: warnings.warn(damage, stacklevel=4))
     if layers is None:
         path.parent.mkdir(parents=True, exist_ok=True)
         waiting = f"{path}: waits for another process that computes it"
@@ -136,7 +136,7 @@ def cached_layers(
     return cache if only is None else cache.subset(only)
 
 
-def _find(path: pathlib.Path, key: str, shape: tuple[int, int, int], say: Callable[[str], None]) -> LayerArray | None:
+def _find(path: pathlib.Path, key: str, shape: tuple[int, int, int], warn: Callable[[str], None]) -> LayerArray | None:
     """Return the layers of a complete file, whose bytes match their digest; None if there is none."""
     try:
         file = CacheFile(path)
@@ -145,7 +145,7 @@ def _find(path: pathlib.Path, key: str, shape: tuple[int, int, int], say: Callab
     except FileNotFoundError:
         return None
     except ElmoFastError as damage:
-        say(f"{damage}; it is computed again")
+        warn(f"{damage}; it is computed again")
         return None
     return file.vectors
 

@@ -22,7 +22,7 @@ from elmo_fast.checkpoints import (
     stored_tokenizer,
 )
 from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
-from elmo_fast.errors import ElmoFastError, check_choice, not_a_string
+from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import Kind, parsed, read_json, typed
 from elmo_fast.files import folder_lock, replaces, write_json
 from elmo_fast.manifest import check_written, settle, warn_unchecked, writing_together
@@ -48,7 +48,7 @@ from elmo_fast.tasks.trainer import (
     save_tensors,
     trained_weights,
 )
-from elmo_fast.text import rereadable
+from elmo_fast.text import checked_sentences, rereadable
 from elmo_fast.threads import torch_threads
 
 # A biLM that is fine-tuned lies beside them as any model does: config.json, model.safetensors, vocab.txt.
@@ -114,12 +114,10 @@ class SavedTask:
         with how many sentences are done, and all.
         Raises: ElmoFastError: a sentence that is a string, or empty.
         """
-        not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
-        for number, words in enumerate(sentences):
-            not_a_string(words, f"sentences[{number}]", "a list of words")
-            if not words:
+        examples = [Example(list(words), []) for words in checked_sentences(sentences)]
+        for number, example in enumerate(examples):
+            if not example.words:
                 raise ElmoFastError(f"sentences[{number}] must have a word or more; got none")
-        examples = [Example(list(words), []) for words in sentences]
         split = Split(examples, None, per_word=self.config.task == "tag")
         with torch_threads(self.config.threads):
             return predict(self.model, split, self.labels, batch_size or self.config.batch_size, progress)
@@ -284,7 +282,7 @@ def train_task(
     with folder_lock(folder), torch_threads(config.threads):
         report(f"features: {config.features()}")
         for note in data.notes:
-            report(note)
+            warnings.warn(note, stacklevel=2)
         torch.manual_seed(config.seed)
         model = new_model(config, len(data.labels), data.train).to(device)
         splits = training_splits(config, data, model.elmo, report, progress)
@@ -350,7 +348,7 @@ def evaluate_task(
     examples = read_labelled(os.fspath(path), task.config, format, column)
     note = task.labels.unseen(examples, os.fspath(path))
     if note:
-        report(note)
+        warnings.warn(note, stacklevel=2)
     if metric is not None:
         check_choice("metric", metric, METRICS)
     asked = task.config if metric is None else dataclasses.replace(task.config, metric=metric)

@@ -17,6 +17,7 @@ from elmo_fast.text.characters import (
     batch_to_ids,
     words_to_ids,
 )
+from elmo_fast.text.checks import check_sentences, check_words, checked_sentences
 from elmo_fast.text.sentences import files_matching, read_lines, read_sentences, rereadable
 from elmo_fast.text.sources import Source, SurveyedText, opened_source, survey
 from elmo_fast.text.tokenizers import tokenizer
@@ -42,6 +43,9 @@ __all__ = [
     "Vocabulary",
     "batch_to_ids",
     "batches",
+    "check_sentences",
+    "check_words",
+    "checked_sentences",
     "count_words",
     "files_matching",
     "in_order",

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.text.checks import check_sentences
 
 Result = TypeVar("Result")
 
@@ -39,7 +40,7 @@ def batches(
             raise ElmoFastError(f"batches: {name} must be 1 or more; got {value}")
     if window < 0:
         raise ElmoFastError(f"batches: window must be 0 or more; got {window}")
-    not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
+    check_sentences(sentences)
     numbered = enumerate(sentences)
     if not window:
         yield from _cut(numbered, batch_size, max_tokens, padded)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.text.checks import check_sentences, checked_sentences, may_hold_words
 
 if TYPE_CHECKING:
     import torch
@@ -48,35 +49,25 @@ class Spelling(abc.ABC):
         """
         import torch
 
+        check_sentences(batch, "batch")
+        batch = list(batch)
         # Row 0 is the padding token; each distinct word is spelled once and copied to where it occurs.
         numbers: dict[str, int] = {}
         number = numbers.setdefault
         try:
-            if isinstance(batch, str | bytes) or any(isinstance(sentence, str) for sentence in batch):
+            if not all(map(may_hold_words, batch)):
                 raise TypeError
             matrix = np.zeros((len(batch), max(map(len, batch), default=0)), np.int64)
             for i, sentence in enumerate(batch):
                 matrix[i, : len(sentence)] = [number(word, len(numbers) + 1) for word in sentence]
             rows = self.rows(list(numbers))
-        except (AttributeError, TypeError) as error:
-            raise ElmoFastError(
-                f"batch_to_ids: batch must be a list of sentences, each a list of words (strings); {_offender(batch)}"
-            ) from error
+        except (AttributeError, TypeError):
+            for _ in checked_sentences(batch, "batch"):  # raises, naming the word
+                pass
+            raise
         ids = np.zeros((len(rows) + 1, self.slots), np.int64)
         ids[1:] = rows
         return torch.from_numpy(np.take(ids, matrix, axis=0))
-
-
-def _offender(batch: Sequence[Sequence[str]]) -> str:
-    if isinstance(batch, str | bytes):
-        return f"the batch is {batch!r:.60}"
-    for i, sentence in enumerate(batch):
-        if isinstance(sentence, str | bytes) or not isinstance(sentence, Iterable):
-            return f"sentence {i} is {sentence!r:.60}"
-        for j, word in enumerate(sentence):
-            if not isinstance(word, str):
-                return f"word {j} of sentence {i} is {word!r:.60}"
-    return f"{batch!r:.60}"
 
 
 BOS, EOS, BOW, EOW, PAD = 256, 257, 258, 259, 260

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError, check_choice, require
+from elmo_fast.text.checks import checked_sentences
 from elmo_fast.text.sentences import read_lines, rereadable
 from elmo_fast.text.tokenizers import tokenizer as tokenizer_of
 
@@ -376,7 +377,8 @@ def survey(
     if isinstance(source, str | os.PathLike):
         source = TextFile(source, tokenizer=tokenizer)
     elif not isinstance(source, Source):
-        source = Lines(str(getattr(source, "name", "the input")), [line.strip() for line in source], tokenizer)
+        lines = [str(line) for line in checked_sentences(source, "the input", str.strip, texts_only=True)]
+        source = Lines(str(getattr(source, "name", "the input")), lines, tokenizer)
     kept_lines: list[str] | None = [] if keep_lines or as_keys or isinstance(source, Lines) else None
     lengths = array("q")
     for sentence in valid_sentences(source, as_keys):

@@ -11,6 +11,7 @@ import numpy as np
 from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
 from elmo_fast.files import writing
 from elmo_fast.text.characters import BOS_WORD, EOS_WORD
+from elmo_fast.text.checks import checked_sentences
 from elmo_fast.text.sentences import read_lines
 
 UNK_WORD = "<UNK>"
@@ -123,8 +124,7 @@ class Vocabulary:
 def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
     """Count the words of tokenized sentences."""
     counts: Counter[str] = Counter()
-    for sentence in sentences:
-        not_a_string(sentence, "a sentence", "a list of words")
+    for sentence in checked_sentences(sentences):
         counts.update(sentence)
     return counts
 

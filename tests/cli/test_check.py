@@ -20,7 +20,7 @@ def gpu(monkeypatch, tmp_path):
 
 def test_a_gpu_is_unchecked_until_the_check_passes_and_with_another_driver_again(gpu):
     device = torch.device("cuda")
-    message = "gpu    kernels are unchecked on this Stand-in 1: `elmo-fast check --device cuda` takes about a minute"
+    message = "kernels are unchecked on this Stand-in 1: `elmo-fast check --device cuda` takes about a minute"
     assert check.reminder(device) == message
     assert check.reminder("cpu") is None
     check.remember(device, passed=True)

@@ -18,6 +18,7 @@ from tests.pretrain.toy import toy_config
 from tests.snippets import BLOCK
 from tests.weights import make_weights
 
+pytestmark = pytest.mark.filterwarnings("default:no --licence")
 PARTS = ["README.md", "config.json", "manifest.json", "model.safetensors", "vocab.txt"]
 
 

@@ -85,6 +85,7 @@ def test_the_projector_gets_layer_0_of_words_and_the_layer_asked_for_of_tokens(b
     np.testing.assert_allclose(vectors[:9], embedder.embed_sentence(sentence.split())[2], atol=1e-6)
 
 
+@pytest.mark.filterwarnings("default:.*has no vector for")
 def test_words_of_a_vectors_file_are_drawn_and_missing_ones_said(bank):
     vectors = Vectors(list("abcdef"), np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32))
     save_vectors(vectors, "v.txt")

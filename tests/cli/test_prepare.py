@@ -47,6 +47,7 @@ def test_prepare_tells_what_there_is_and_what_comes_next(texts):
     assert prepared("--min-count", 2, "-q") == ""
 
 
+@pytest.mark.filterwarnings("default:.* are outside the vocabulary")
 def test_vocab_counts_and_prepare_takes_what_it_wrote(texts):
     """The same folder as when it builds the vocabulary itself; progress as lines where asked for."""
     lines, words = "--file-friendly-logging", ["vocab", "--train-prefix", "texts/*", "--vocab-file", "v"]

@@ -73,8 +73,8 @@ def test_only_the_four_numbers_of_the_mix_are_trained(folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("the cat",), "inputs must be a list of sentences; got the string 'the cat'"),
-        (([["the", "cat"]],), 'inputs must be a list of strings with the signature "default"; got'),
+        (("the cat",), "inputs must be a list of strings; got the string 'the cat'"),
+        (([["the", "cat"]],), r"inputs\[0\] must be a string; got \['the', 'cat'\]"),
         ((["the"], "words"), "signature must be one of default, tokens; got 'words'"),
         ((["the"], "tokens"), "inputs must be a dictionary of tokens and sequence_len"),
         (({"tokens": [["a"]], "sequence_len": [2]}, "tokens"), r"sequence_len must be a number from 0 .*; got \[2\]"),

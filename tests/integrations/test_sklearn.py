@@ -105,13 +105,13 @@ def test_clone_and_pickle_hold_no_weights(model):
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
-        ("one text", "X must be a list of texts or of lists of tokens; got 'one text'"),
-        (None, "X must be a list of texts"),
-        (["a", None], "row 1 of X must be a text or a list of tokens .strings.; got None"),
-        (["a", float("nan")], "row 1 of X .* got nan"),
-        ([["a", 3]], "row 0 of X"),
-        ([b"a"], "row 0 of X"),
-        (np.zeros((2, 3)), "row 0 of X"),
+        ("one text", "X must be a list of sentences, each a string or a list of words; got the string 'one text'"),
+        (None, "X must be a list of sentences"),
+        (["a", None], r"X\[1\] must be a string or a list of words; got None"),
+        (["a", float("nan")], r"X\[1\] .* got nan"),
+        ([["a", 3]], r"X\[0\]\[1\] must be a word"),
+        ([b"a"], r"X\[0\]"),
+        (np.zeros((2, 3)), "an array of shape"),
     ],
 )
 def test_what_is_no_text(model, texts, words):

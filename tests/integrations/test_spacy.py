@@ -11,6 +11,7 @@ import pytest
 
 spacy = pytest.importorskip("spacy", reason="needs spaCy, which is not installed")
 from spacy.language import Language
+from spacy.tokens import Doc
 
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.integrations import spacy as integration
@@ -61,13 +62,31 @@ def test_tensor_and_vectors(model, truth, before, layers):
             table = expected(doc, truth, layers)
             np.testing.assert_allclose(doc.tensor, table, rtol=1e-5, atol=1e-5)
             assert doc.tensor.dtype == np.float32
-            rows = [token.i for token in doc if not token.is_space]
-            mean = table[rows].mean(axis=0) if rows else np.zeros(table.shape[1])
+            mean = table.mean(axis=0) if len(table) else np.zeros(table.shape[1])
             np.testing.assert_allclose(doc.vector, mean, rtol=1e-5, atol=1e-5)
             for token in doc:
                 np.testing.assert_array_equal(token.vector, doc.tensor[token.i])
     assert len(list(docs[-1].sents)) == 2 if before else True
     np.testing.assert_allclose(docs[-1][1:3].vector, docs[-1].tensor[1:3].mean(axis=0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("before", [(), ("own_tensor",)])
+@pytest.mark.filterwarnings("ignore:.*W109")
+def test_a_doc_that_lost_its_hooks_has_the_same_vectors(model, before):
+    """From to_bytes, as with n_process=2; the vectors behind another's tensor, and similarity, after set_hooks."""
+    nlp = pipeline(model, *before)
+    docs = [nlp("So  do\n\nI"), nlp("I like Berlin")]
+    bare = [Doc(nlp.vocab).from_bytes(doc.to_bytes()) for doc in docs]
+    if before:
+        for doc in bare:
+            integration.set_hooks(doc)
+    for doc, actual in zip(docs, bare, strict=True):
+        for part, same in ((doc, actual), (doc[1:4], actual[1:4]), (doc[0], actual[0])):
+            np.testing.assert_allclose(same.vector, part.vector, rtol=1e-6)
+    integration.set_hooks(bare[0])
+    assert bare[0].similarity(bare[1]) == docs[0].similarity(docs[1])
+    with pytest.raises(ElmoFastError, match="this Doc of 3 tokens has no vectors of elmo_fast"):
+        integration.set_hooks(nlp.make_doc("I like Berlin"))
 
 
 def test_pipe_runs_a_batch_of_docs_in_one_call(model, monkeypatch):

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from elmo_fast import Elmo, ElmoTokenEmbedder
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.modules import BiLM, remove_sentence_boundaries
+from elmo_fast.modules import BiLM, ScalarMix, remove_sentence_boundaries
 from elmo_fast.text import batch_to_ids
 from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
@@ -130,6 +131,42 @@ def test_text_and_swapped_files_say_what_is_wanted(files):
         Elmo(options_file, weight_file, 1)([["I", "like"]])
     with pytest.raises(CheckpointError, match=r"wanted options\.json as options_file, found weights"):
         Elmo(weight_file, options_file, 1)
+
+
+IDS, VECTORS = batch_to_ids(SENTENCES), torch.randn(2, 7, 8)
+MASK = torch.ones(2, 7, dtype=torch.bool)
+# Module -> a call of it with x for one of its tensors, and such a tensor.
+CALLS = {
+    "Elmo": (lambda elmo, x: elmo(x), IDS),
+    "Elmo, word_inputs": (lambda elmo, x: elmo(IDS, x), torch.ones(2, 7, dtype=torch.int64)),
+    "ElmoTokenEmbedder": (lambda elmo, x: ElmoTokenEmbedder(None, None, module=elmo._elmo_lstm)(x), IDS),
+    "BiLM": (lambda elmo, x: elmo._elmo_lstm(x, stateful=False), IDS),
+    "CharacterEncoder": (lambda elmo, x: elmo._elmo_lstm.encoder(x), IDS),
+    "ElmoLstm": (lambda elmo, x: elmo._elmo_lstm._elmo_lstm(x, MASK, stateful=False), VECTORS),
+    "ElmoLstm, mask": (lambda elmo, x: elmo._elmo_lstm._elmo_lstm(VECTORS, x, stateful=False), MASK),
+    "ProjectedLSTM": (lambda elmo, x: elmo._elmo_lstm._elmo_lstm.forward_layer_0(x), VECTORS),
+    "ScalarMix": (lambda elmo, x: elmo.scalar_mix_0([x, x, x]), VECTORS),
+    "ScalarMix, mask": (lambda elmo, x: ScalarMix(1, do_layer_norm=True)([VECTORS], x), MASK),
+}
+# Kind -> what makes it of a tensor, and what the error says of it.
+OTHER_KINDS = {
+    "array": (lambda x: x.numpy(), r"got ndarray: pass torch.from_numpy\(array\)"),
+    "packed": (
+        lambda x: pack_padded_sequence(x, [7, 3], batch_first=True),
+        "got PackedSequence: pass the padded tensor that torch.nn.utils.rnn.pad_packed_sequence returns",
+    ),
+    "list": (lambda x: x.tolist(), "got list"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+@pytest.mark.parametrize("module", CALLS)
+def test_what_is_no_tensor_is_refused_in_a_sentence(files, module, kind):
+    elmo = Elmo(*files(), 1, dropout=0.0, vocab_to_cache=["The"])
+    (call, tensor), (convert, message) = CALLS[module], OTHER_KINDS[kind]
+    call(elmo, tensor)
+    with pytest.raises(ElmoFastError, match=f"must be a tensor.*{message}"):
+        call(elmo, convert(tensor))
 
 
 def test_names_of_the_parameters(files):

@@ -215,6 +215,7 @@ def test_one_vector_per_sentence(files, pool):
     assert torch.equal(embedder.encode(texts, pool, "torch"), torch.from_numpy(vectors))
     table = embedder.encode(texts, pool, "pandas")
     assert list(table.index) == texts
+    assert list(table.columns) == [f"elmo_{number}" for number in range(2 * half)]
     np.testing.assert_array_equal(table.to_numpy(), vectors)
     assert embedder.encode([], pool).shape == (0, 2 * half)
     split = embedder.encode(["So do I."], pool, tokenizer="basic")
@@ -256,7 +257,7 @@ def surveyed(out, **settings):
         (lambda e, out: e.encode(ENCODE, output="list"), "output must be one of numpy, torch, pandas; got 'list'"),
         (lambda e, out: e.encode(ENCODE, layers=7), "layers must be"),
         (lambda e, out: e.encode({"text": ENCODE}), r"got a table: pass one column, table\[NAME\]"),
-        (lambda e, out: e.encode(["a", float("nan")]), r'sentence 1 must be .* got nan .*fillna\(""\)'),
+        (lambda e, out: e.encode(["a", float("nan")]), r'sentences\[1\] must be .* got nan .*fillna\(""\)'),
     ],
 )
 def test_a_wrong_argument_is_named_and_nothing_is_written(files, tmp_path, call, message):

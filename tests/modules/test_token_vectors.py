@@ -106,10 +106,10 @@ def test_settings_out_of_range(pair, settings, words):
 @pytest.mark.parametrize(
     ("sentences", "words"),
     [
-        ([["a"], "a b"], r"sentence 1 must be a list of words .*; got the string 'a b'"),
-        ([["a"], ["b", None]], "sentence 1 must be a list of strings; it holds None"),
-        ([["a"], ["b", 0]], "sentence 1 must be a list of strings; it holds 0"),
-        ([3], r"sentence 0 must be a list of words .*; got 3"),
+        ([["a"], "a b"], r"sentences\[1\] must be a list of words .*; got the string 'a b'"),
+        ([["a"], ["b", None]], r"sentences\[1\]\[1\] must be a word .*; got None"),
+        ([["a"], ["b", 0]], r"sentences\[1\]\[1\] must be a word .*; got 0"),
+        ([3], r"sentences\[0\] must be a list of words .*; got 3"),
     ],
 )
 def test_what_is_no_sentence(pair, sentences, words):

@@ -124,7 +124,8 @@ def test_a_dry_run_measures_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch
     dry_run(config, report=lines.append)
     assert "; max_seconds ends the run after 1s" in lines[-1]
     monkeypatch.setattr("elmo_fast.pretrain.plan.available", lambda: 1)
-    dry_run(config, report=lines.append)
+    with pytest.warns(UserWarning, match="memory will run out"):
+        dry_run(config, report=lines.append)
     assert lines[-1] == "speed  not measured: memory would run out"
 
 
@@ -152,7 +153,8 @@ def test_the_disk_announced_is_the_disk_used(tmp_path, monkeypatch):
     assert announced == pytest.approx(3 * checkpoint + model, rel=0.1)
     config.run.save_dir = str(tmp_path / "absent" / "run")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: asked.append(folder) or SimpleNamespace(free=1000))
-    assert describe_disk(config, len(run.vocabulary))[1].startswith("WARNING the disk will be full")
+    with pytest.warns(UserWarning, match="^the disk will be full: lower keep_checkpoints"):
+        describe_disk(config, len(run.vocabulary))
     assert asked == [run.folder, tmp_path]
 
 

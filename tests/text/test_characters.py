@@ -121,12 +121,12 @@ def test_a_word_spelled_out_by_hand():
 @pytest.mark.parametrize(
     ("batch", "offender"),
     [
-        (["not tokenised"], "sentence 0 is 'not tokenised'"),
-        ([["a"], "b"], "sentence 1 is 'b'"),
-        ([["a", 3]], "word 1 of sentence 0 is 3"),
-        ([["a", None]], "word 1 of sentence 0 is None"),
-        ([["a", ["b"]]], r"word 1 of sentence 0 is \['b'\]"),
-        ([1], "sentence 0 is 1"),
+        (["not tokenised"], r"batch\[0\] must be a list of words .* the string 'not tokenised'"),
+        ([["a"], "b"], r"batch\[1\] .* the string 'b'"),
+        ([["a", 3]], r"batch\[0\]\[1\] must be a word \(a string\); got 3"),
+        ([["a", None]], r"batch\[0\]\[1\] .* got None"),
+        ([["a", ["b"]]], r"batch\[0\]\[1\] .* got \['b'\]"),
+        ([1], r"batch\[0\] must be a list of words .* got 1"),
     ],
 )
 def test_what_is_no_batch_of_words_is_named(batch, offender):
