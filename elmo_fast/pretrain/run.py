@@ -19,9 +19,9 @@ from elmo_fast.memory import size
 from elmo_fast.pretrain.checkpoint import (
     BestEvaluation,
     TrainingState,
+    finish_saves,
     identity,
     read_training_state,
-    remove_unfinished,
 )
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, validate
 from elmo_fast.pretrain.corpora import (
@@ -186,11 +186,11 @@ def start_run(
     report: Callable[[str], None],
     stack: contextlib.ExitStack,
 ) -> LanguageModelTrainer:
-    """Return the trainer of a new or resumed run; `held` closes its log at the end."""
+    """Return the trainer of a new or resumed run; `stack` closes its log at the end."""
     import yaml
 
     started_before = processes.run_on_leader(lambda: (folder / METRICS_FILE).exists())
-    processes.run_on_leader(lambda: remove_unfinished(folder))
+    processes.run_on_leader(lambda: finish_saves(folder))
     resumed = find_checkpoint_to_resume(config, report)
     processes.check_same(str(resumed and resumed.position.step), "the step to resume from")
     if resumed is None and started_before:
@@ -224,7 +224,7 @@ def start_run(
     processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
     if resumed is not None and not check_same_run(resumed, config, corpus):
         position = dataclasses.replace(
-            resumed.position, step=0, words=0, seconds=0.0, unreported=[], best=BestEvaluation()
+            resumed.position, step=0, words=0, seconds=0.0, unreported=[], best=BestEvaluation(last=-1)
         )
         resumed = dataclasses.replace(resumed, state=None, position=position)
     if resumed is not None and resumed.position.exact_shards is not None:
@@ -250,13 +250,15 @@ def start_run(
     processes.run_on_leader(write_config)
     step = None if resumed is None and not started_before else 0 if resumed is None else resumed.position.step
     unreported = 0 if resumed is None else len(resumed.position.unreported)
+    evaluated = None if resumed is None else resumed.position.best.last
     record = processes.run_leader_first(
         lambda leads: stack.enter_context(
             RunLog(
-                folder, report, step=step, unreported=unreported, tensorboard=config.run.tensorboard, silent=not leads
+                folder, report, step=step, unreported=unreported, evaluated=evaluated,
+                tensorboard=config.run.tensorboard, silent=not leads,
             )
         )
-    )
+    )  # fmt: skip
     trainer = LanguageModelTrainer(
         config, model, corpus, record, resumed=resumed, heldout=heldout, device=device, processes=processes
     )

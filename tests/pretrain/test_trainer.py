@@ -59,7 +59,9 @@ def test_the_folder_holds_all_that_is_needed_to_go_on(tmp_path):
     vocabulary = Vocabulary.read(find_vocabulary_file(run.folder))
     corpus = read_corpus(str(tmp_path / "train-1*"), vocabulary)
     assert evaluate(model, corpus) == run.heldout
-    assert [row["event"] for row in rows(run.folder) if "event" in row] == ["heldout", "checkpoint", "heldout"]
+    assert [row["event"] for row in rows(run.folder) if "event" in row] == [
+        "heldout", "checkpoint", "heldout", "checkpoint",
+    ]  # fmt: skip
     first = rows(run.folder)[0]
     assert (first["step"], first["words"]) == (2, 30)
     assert first["loss"] == pytest.approx((first["loss_forward"] + first["loss_backward"]) / 2)
