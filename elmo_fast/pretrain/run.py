@@ -98,6 +98,7 @@ def pretrain(
     device = local_device(str(device))
     folder = pathlib.Path(config.run.save_dir)
     with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
+        processes.check_same_options({**config.flat(), "device": device.type})
         processes.run_on_leader(lambda: stack.enter_context(folder_lock(folder)))
         say = report if processes.leads else lambda line: None
         trainer = start_run(config, folder, processes, device, say, stack)
@@ -236,6 +237,7 @@ def start_run(
     for line in describe_model(config, words, processes, device) + describe_disk(config, words):
         report(line)
     model = make_language_model(config, words, device, target_counts(corpus))
+    model.options = dataclasses.replace(model.options, vocabulary_sha256=corpus.vocabulary.digest)
     if origin is not None:
         origin.initialise(model, corpus.vocabulary, config.run.seed, report)
     elif resumed is None and config.model.input == "vectors":
@@ -264,6 +266,12 @@ def start_run(
     )
     if origin is not None:
         origin.initialise_optimizer(model, trainer.optimizer, corpus.vocabulary, report)
+    if resumed is not None or config.run.init_from is not None or config.data.vectors_file is not None:
+        # Each process has read its files itself; random weights follow from the seed.
+        states = (
+            each for state in trainer.optimizer.state.values() for each in state.values() if torch.is_tensor(each)
+        )
+        processes.check_same_tensors([*model.state_dict().values(), *states], "the weights to start from")
     for line in describe_corpus(corpus) + ([] if heldout is None else describe_corpus(heldout, "eval  ")):
         report(line)
     total = trainer.progress.total_steps
