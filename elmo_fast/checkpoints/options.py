@@ -135,7 +135,8 @@ class ElmoOptions:
 
     Defaults are bilm-tf's for a missing key. The fields after `dropout` describe the training; they may be None. `loss`
     is not in bilm-tf: the loss that trained the softmax table, one of LOSSES; nor `tokenizer`, which splits
-    lines of text for this model, None at white space. Nor are `lexicon` and `lstm.joined`: each
+    lines of text for this model, None at white space; nor `vocabulary_sha256`, the digest of the words to predict,
+    None where it is not known. Nor are `lexicon` and `lstm.joined`: each
     layer reads both directions of the one below, without clips, and one projection with a bias follows the last.
     """
 
@@ -156,6 +157,7 @@ class ElmoOptions:
     share_embedding_softmax: bool | None = option(default=None, left_out=True)
     loss: Loss | None = option(default=None, left_out=True)  # noqa: RUF009 (a field)
     tokenizer: Tokenizer | None = option(default=None, left_out=True)  # noqa: RUF009 (a field)
+    vocabulary_sha256: str | None = option(default=None, left_out=True)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -1,6 +1,7 @@
 """`elmo-fast eval`: perplexity of held-out text under a pretrained model."""
 
 import contextlib
+import os
 from typing import Any
 
 from elmo_fast.cli import _common
@@ -78,6 +79,7 @@ def run_eval(arguments: Any) -> None:
 
 def _loaded(arguments: Any) -> tuple[Any, Any, Any]:
     """Check the options; return the language model, its vocabulary and its device."""
+    from elmo_fast.checkpoints import VOCABULARY, file_beside
     from elmo_fast.pretrain.checkpoint import find_vocabulary_file
     from elmo_fast.pretrain.language_model import LanguageModel
     from elmo_fast.text import Vocabulary
@@ -94,11 +96,14 @@ def _loaded(arguments: Any) -> tuple[Any, Any, Any]:
     device = _common.set_up(arguments, trained=True)
     state, options = _common.load_state(arguments)
     model = LanguageModel.from_checkpoint(options, state, precision=arguments.precision).to(device)
-    if arguments.model is not None:
-        arguments.vocab_file = arguments.vocab_file or find_vocabulary_file(arguments.model)
-    elif arguments.vocab_file is None:
+    named, place = arguments.vocab_file, arguments.model or os.path.dirname(arguments.weight_file)
+    if named is None and arguments.model is None:
         raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")
-    return model, Vocabulary.read(arguments.vocab_file), device
+    vocabulary = Vocabulary.read(find_vocabulary_file(place) if named is None else named)
+    model.check_vocabulary(vocabulary, f"the model's {VOCABULARY}" if named is None else f"--vocab_file {named}")
+    if named is not None and (own := file_beside(place)) is not None and Vocabulary.read(own).words != vocabulary.words:
+        raise ElmoFastError(f"--vocab_file {named} is not the vocabulary of the model, {own}; leave --vocab_file out")
+    return model, vocabulary, device
 
 
 def _read(text: str, vocabulary: Any, tokenizer: Any) -> Any:

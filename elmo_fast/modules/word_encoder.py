@@ -68,8 +68,8 @@ class WordEncoder(WordTable):
         words = options.n_tokens_vocab
         if not options.reads_word_ids or words is None:
             raise ElmoFastError("options must be of a model of word ids (n_tokens_vocab, no char_cnn); got another")
-        if vocabulary is not None and len(vocabulary) != words:
-            raise ElmoFastError(f"vocabulary must have the {words:,} words of the model; got {len(vocabulary):,}")
+        if vocabulary is not None:
+            vocabulary.check(words, options.vocabulary_sha256)
         self.output_dim, self.vocabulary = options.lstm.projection_dim, vocabulary
         self.weight = nn.Parameter(torch.zeros(words + 1, self.output_dim))
         if state is None:

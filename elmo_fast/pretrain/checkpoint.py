@@ -28,13 +28,23 @@ from elmo_fast.corpus import Corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
 from elmo_fast.fields import read_json, typed
 from elmo_fast.files import flush, remove_leftovers
-from elmo_fast.manifest import check_older, check_written, writing_together
+from elmo_fast.manifest import check_older, check_written, settle, writing_together
 from elmo_fast.memory import reader
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel
 
 _UNFINISHED = ".unfinished-"
+
+
+def finish_saves(run: pathlib.Path) -> None:
+    """Complete the saves in a run's folder that were killed while they moved their files up, and remove other ones.
+
+    Raises CheckpointError where files cannot be moved up.
+    """
+    for folder in (run, *(run / CHECKPOINTS).glob("[!.]*/")):
+        settle(folder)
+    remove_unfinished(run)
 
 
 def remove_unfinished(run: pathlib.Path) -> None:
@@ -66,13 +76,17 @@ class BestEvaluation:
     """The best evaluation of held-out text so far.
 
     perplexity: None before the first; step: after which it was made; worse: how many evaluations since have not been
-    better; text: fingerprint of the held-out text.
+    better; text: fingerprint of the held-out text; last: step of the newest evaluation, -1 before the first, None
+    where an older version wrote the checkpoint.
+
+    A checkpoint has it when all that follows from the evaluation is on the disk: what is later comes again.
     """
 
     perplexity: float | None = None
     step: int = 0
     worse: int = 0
     text: str = ""
+    last: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -81,11 +81,7 @@ def evaluate(
     """
     if corpus.tokens == 0:
         raise ElmoFastError("the text to evaluate contains no words; every line is blank")
-    if len(corpus.vocabulary) != model.vocabulary_size:
-        raise ElmoFastError(
-            f"the vocabulary must have the {model.vocabulary_size:,} words the model was trained with; "
-            f"got {len(corpus.vocabulary):,}"
-        )
+    model.check_vocabulary(corpus.vocabulary, "the text's vocabulary")
     rows, processes = min(batch_size, corpus.sentences), processes or Processes()
     total = torch.zeros(2, dtype=torch.float64, device=device)
     each = torch.zeros(2, corpus.positions if per_sentence else 0, dtype=torch.float64, device=device)

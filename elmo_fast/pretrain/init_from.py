@@ -97,21 +97,23 @@ def adapt_sums(
 def move_rows(name: str, table: Tensor, target: Tensor, old: Vocabulary | None, new: Vocabulary) -> int:
     """Copy the rows of words in both vocabularies from a table to another of the same name; return their number."""
     extra = ROWS_OF_WORDS[name]
-    old = check_vocabulary(old, len(table) - extra)
+    old = check_vocabulary(old, len(table) - extra, None)  # `load_origin` has compared the words
     pairs = [(i, old.id(word)) for i, word in enumerate(new.words) if word in old]
     here, there = torch.tensor(pairs, dtype=torch.int64).unbind(1)
     target[here + extra] = table.cpu()[there + extra]
     return len(pairs)
 
 
-def check_vocabulary(vocabulary: Vocabulary | None, rows: int) -> Vocabulary:
-    """Return the vocabulary, which must have as many words as a table has rows. Raises ElmoFastError."""
-    if vocabulary is None or len(vocabulary) != rows:
-        description = "none" if vocabulary is None else f"one of {len(vocabulary):,}"
+def check_vocabulary(
+    vocabulary: Vocabulary | None, rows: int, digest: str | None, name: str = "init_from: its vocabulary"
+) -> Vocabulary:
+    """Return the vocabulary, which must be of a table of so many rows, as `Vocabulary.check`. Raises ElmoFastError."""
+    if vocabulary is None:
         raise ElmoFastError(
-            f"init_from: wanted the vocabulary of {rows:,} words that the model was trained with, found {description}; "
-            "put it into the model's folder as vocab.txt"
+            f"init_from: the vocabulary of {rows:,} words that the model was trained with is missing; put it into the "
+            "model's folder as vocab.txt"
         )
+    vocabulary.check(rows, digest, name)
     return vocabulary
 
 
@@ -222,14 +224,16 @@ def _vocabulary_of(
     folder: pathlib.Path, weights: State, options: ElmoOptions, config: PretrainConfig
 ) -> Vocabulary | None:
     """Return the model's vocab.txt; without it, as in runs of bilm-tf, vocab_file, which must have as many words."""
-    if (path := file_beside(folder)) is not None:
-        return Vocabulary.read(path)
+    path = file_beside(folder)
     rows = [len(weights[name]) - extra for name, extra in ROWS_OF_WORDS.items() if name in weights]
     if not rows:
-        return None
-    vocab_file = config.data.vocab_file
+        return None if path is None else Vocabulary.read(path)
+    file = path or config.data.vocab_file
     return check_vocabulary(
-        None if vocab_file is None else Vocabulary.read(vocab_file), options.n_tokens_vocab or rows[0]
+        None if file is None else Vocabulary.read(file),
+        options.n_tokens_vocab or rows[0],
+        options.vocabulary_sha256,
+        f"init_from: {file}",
     )
 
 

@@ -149,15 +149,19 @@ class LanguageModel(nn.Module):
         """Write config.json and model.safetensors, which every command read, and vocab.txt where one is given.
 
         vocabulary: the V words of the softmax, in the order of its rows; evaluation wants it.
-        Raises ElmoFastError when the vocabulary is of another size, or the disk does not take the files.
+        Raises ElmoFastError when the vocabulary is another one, or the disk does not take the files.
         """
-        if vocabulary is not None and len(vocabulary) != self.vocabulary_size:
-            raise ElmoFastError(
-                f"vocabulary must have the {self.vocabulary_size:,} words of the softmax; got {len(vocabulary):,}"
-            )
-        save_folder(folder, self.checkpoint_state(), self.options)
+        options = self.options
+        if vocabulary is not None:
+            self.check_vocabulary(vocabulary)
+            options = dataclasses.replace(options, vocabulary_sha256=vocabulary.digest)
+        save_folder(folder, self.checkpoint_state(), options)
         if vocabulary is not None:
             vocabulary.write(os.path.join(folder, VOCABULARY))
+
+    def check_vocabulary(self, vocabulary: Vocabulary, name: str = "vocabulary") -> None:
+        """Raise ElmoFastError unless the vocabulary is the softmax's; name: of the argument, for the message."""
+        vocabulary.check(self.vocabulary_size, self.options.vocabulary_sha256, name)
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copy a checkpoint's state into the parameters, all of them."""

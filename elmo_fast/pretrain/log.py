@@ -94,8 +94,11 @@ class TrainingProgress:
         left = (self.total_steps - self.step) * self.sitting / max(self.step - self._first_step, 1)
         return left if self.max_seconds is None else max(0.0, min(left, self.max_seconds - self.sitting))
 
-    def report(self) -> dict[str, Any]:
-        """Return the averages over the steps since the last report, as a row of metrics.jsonl."""
+    def report(self, *, come_again: bool = False) -> dict[str, Any]:
+        """Return the averages over the steps since the last report, as a row of metrics.jsonl.
+
+        come_again: the next report averages over these steps too.
+        """
         steps = len(self._results)
         forward, backward, norm = (sum(map(float, column)) / steps for column in zip(*self._results, strict=True))
         span = max(self.since_report, 1e-9)
@@ -112,8 +115,9 @@ class TrainingProgress:
             "gradient_norm": norm,
             "data_wait": self._waited / span,
         }
-        self._results, self._reported = [], time.monotonic()
-        self._words, self._waited = 0, 0.0
+        if not come_again:
+            self._results, self._reported = [], time.monotonic()
+            self._words, self._waited = 0, 0.0
         return row
 
     def line(self, row: dict[str, Any]) -> str:
@@ -136,8 +140,8 @@ class RunLog:
     """The log of one run.
 
     folder: of the run; report: takes each line for people; step: of the checkpoint to resume from, None for a
-    new one; unreported: steps before it that no report has averaged; tensorboard: whether to write for TensorBoard too;
-    silent: say and write nothing (another process does).
+    new one; unreported: steps before it that no report has averaged; evaluated: step of its newest evaluation, None if
+    not known; tensorboard: whether to write for TensorBoard too; silent: say and write nothing (another process does).
     """
 
     def __init__(
@@ -147,14 +151,13 @@ class RunLog:
         *,
         step: int | None = None,
         unreported: int = 0,
+        evaluated: int | None = None,
         tensorboard: bool = False,
         silent: bool = False,
     ) -> None:
         self.folder, self._report, self._silent = folder, report, silent
-        self._metrics = None if silent else MetricsFile(folder / METRICS_FILE, step, unreported)
+        self._metrics = None if silent else MetricsFile(folder / METRICS_FILE, step, unreported, evaluated)
         self._board = open_tensorboard(folder / "tensorboard", step) if tensorboard and not silent else None
-        # The step of the last evaluation in the file, -1 if there is none.
-        self.evaluated_at = -1 if self._metrics is None else self._metrics.evaluated_at
         if self._metrics is not None and (aside := self._metrics.set_aside) is not None:
             warnings.warn(
                 f"{METRICS_FILE} holds lines that are not whole rows: set aside as {aside}; the whole rows stay, and "

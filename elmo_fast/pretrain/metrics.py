@@ -24,22 +24,28 @@ class MetricsFile:
     """Appends to metrics.jsonl: one JSON object per line, unbuffered.
 
     step: of the checkpoint that the run resumes from: rows of later steps, which will be written again, are removed,
-    as is a row that was cut off at the end; unreported: steps before it that no report has averaged: reports of those
-    come again too.
+    as is a row that was cut off at the end; unreported: steps before it that no report has averaged, whose reports
+    come again too; evaluated: step of the newest evaluation that the checkpoint knows, None: all of those in the file;
+    later ones come again.
 
-    set_aside: where a damaged file was put as it was, while its whole rows stay; evaluated_at: the step of the last
-    evaluation in the file, -1 if there is none.
+    set_aside: where a damaged file was put as it was, while its whole rows stay.
     """
 
-    def __init__(self, path: str | pathlib.Path, step: int | None = None, unreported: int = 0) -> None:
+    def __init__(
+        self,
+        path: str | pathlib.Path,
+        step: int | None = None,
+        unreported: int = 0,
+        evaluated: int | None = None,
+    ) -> None:
         path = pathlib.Path(path)
         self.set_aside: pathlib.Path | None = None
         if step is not None and path.exists():
-            self.set_aside = _keep_until(path, step, step - unreported)
+            self.set_aside = _keep_until(
+                path, step, {None: step - unreported, "heldout": step if evaluated is None else evaluated}
+            )
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
         self._cut = False
-        evaluated = (row["step"] for _, _, row in read_rows(path) if row and row.get("event") == "heldout")
-        self.evaluated_at: int = max(evaluated, default=-1)
 
     def __enter__(self) -> "MetricsFile":
         return self
@@ -90,8 +96,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _keep_until(path: pathlib.Path, step: int, reported: int) -> pathlib.Path | None:
-    """Take out the rows after `step`, and reports after `reported`; where a damaged file was put as it was."""
+def _keep_until(path: pathlib.Path, step: int, last: dict[str | None, int]) -> pathlib.Path | None:
+    """Take out the rows after `step`, or after the last step of their event; where a damaged file was put as it was."""
     rows, damaged = [], False
     cut = not path.read_bytes().endswith(b"\n")
     lines = list(read_rows(path))
@@ -99,7 +105,7 @@ def _keep_until(path: pathlib.Path, step: int, reported: int) -> pathlib.Path | 
         if row is None:
             # The last line, when the run was killed while it wrote it; its step comes again.
             damaged = damaged or not (cut and number == len(lines))
-        elif row["step"] <= (step if "event" in row else reported):
+        elif row["step"] <= min(step, last.get(row.get("event"), step)):
             rows.append(line + b"\n")
     aside = None
     if damaged:

@@ -1,9 +1,10 @@
 """The processes that train together: rank, rows, collectives."""
 
 import contextlib
+import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -15,6 +16,9 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.process import place_by_torchrun
 
 Result = TypeVar("Result")
+# Options that each process may have in its own way, with the reason; all others must be equal, paths too: machines
+# share a file system, or have the same files under the same names.
+MAY_DIFFER = {"threads": "machines differ in their cores, and the number of threads changes no result"}
 # A process that waits this long for another one gives up; preparing a large corpus is the longest wait.
 PATIENCE = timedelta(hours=2)
 
@@ -156,6 +160,38 @@ class Processes:
         results: list[Result] = []
         self.run_on_leader(lambda: results.append(work(True)))
         return results[0] if results else work(False)
+
+    def check_same_options(self, options: Mapping[str, Any]) -> None:
+        """Raise ElmoFastError in all processes if one was started with different options from the leader's.
+
+        options: name -> value; those of MAY_DIFFER are not compared.
+        """
+        own = {name: str(value) for name, value in options.items() if name not in MAY_DIFFER}
+        if not self.distributed:
+            return
+        everyone: list[dict[str, str]] = [{} for _ in range(self.size)]
+        dist.all_gather_object(everyone, own)
+        leaders = everyone[0]
+        for rank, theirs in enumerate(everyone):
+            # Other versions may have other options.
+            names = [name for name in {**leaders, **theirs} if leaders.get(name) != theirs.get(name)]
+            if names:
+                values = "; ".join(
+                    f"{name} is {theirs.get(name)} in process {rank}, {leaders.get(name)} in process 0"
+                    for name in names
+                )
+                raise ElmoFastError(
+                    f"the processes were started with different options: {values}; start all with the same command"
+                )
+
+    def check_same_tensors(self, tensors: Iterable[Tensor], what: str) -> None:
+        """Raise ElmoFastError in all processes if one of them has tensors of other content than the leader."""
+        if not self.distributed:
+            return
+        digest = hashlib.sha256()
+        for tensor in tensors:
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        self.check_same(digest.hexdigest()[:12], what)
 
     def check_same(self, value: str, what: str) -> None:
         """Raise ElmoFastError in all processes if one of them runs something different from the leader."""

@@ -20,9 +20,9 @@ from elmo_fast.memory import size
 from elmo_fast.pretrain.checkpoint import (
     BestEvaluation,
     TrainingState,
+    finish_saves,
     identity,
     read_training_state,
-    remove_unfinished,
 )
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, validate
 from elmo_fast.pretrain.corpora import (
@@ -100,6 +100,7 @@ def pretrain(
     device = local_device(str(device))
     folder = pathlib.Path(config.run.save_dir)
     with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
+        processes.check_same_options({**config.flat(), "device": device.type})
         processes.run_on_leader(lambda: stack.enter_context(folder_lock(folder)))
         say = report if processes.leads else lambda line: None
         if not processes.leads:  # the leader says the same
@@ -195,7 +196,7 @@ def start_run(
     import yaml
 
     started_before = processes.run_on_leader(lambda: (folder / METRICS_FILE).exists())
-    processes.run_on_leader(lambda: remove_unfinished(folder))
+    processes.run_on_leader(lambda: finish_saves(folder))
     resumed = find_checkpoint_to_resume(config, report)
     processes.check_same(str(resumed and resumed.position.step), "the step to resume from")
     if resumed is None and started_before:
@@ -229,7 +230,7 @@ def start_run(
     processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
     if resumed is not None and not check_same_run(resumed, config, corpus):
         position = dataclasses.replace(
-            resumed.position, step=0, words=0, seconds=0.0, unreported=[], best=BestEvaluation()
+            resumed.position, step=0, words=0, seconds=0.0, unreported=[], best=BestEvaluation(last=-1)
         )
         resumed = dataclasses.replace(resumed, state=None, position=position)
     if resumed is not None and resumed.position.exact_shards is not None:
@@ -242,6 +243,7 @@ def start_run(
     for line in describe_model(config, words, processes, device) + describe_disk(config, words):
         report(line)
     model = make_language_model(config, words, device, target_counts(corpus))
+    model.options = dataclasses.replace(model.options, vocabulary_sha256=corpus.vocabulary.digest)
     if origin is not None:
         origin.initialise(model, corpus.vocabulary, config.run.seed, report)
     elif resumed is None and config.model.input == "vectors":
@@ -256,18 +258,26 @@ def start_run(
     processes.run_on_leader(write_config)
     step = None if resumed is None and not started_before else 0 if resumed is None else resumed.position.step
     unreported = 0 if resumed is None else len(resumed.position.unreported)
+    evaluated = None if resumed is None else resumed.position.best.last
     record = processes.run_leader_first(
         lambda leads: stack.enter_context(
             RunLog(
-                folder, report, step=step, unreported=unreported, tensorboard=config.run.tensorboard, silent=not leads
+                folder, report, step=step, unreported=unreported, evaluated=evaluated,
+                tensorboard=config.run.tensorboard, silent=not leads,
             )
         )
-    )
+    )  # fmt: skip
     trainer = LanguageModelTrainer(
         config, model, corpus, record, resumed=resumed, heldout=heldout, device=device, processes=processes
     )
     if origin is not None:
         origin.initialise_optimizer(model, trainer.optimizer, corpus.vocabulary, report)
+    if resumed is not None or config.run.init_from is not None or config.data.vectors_file is not None:
+        # Each process has read its files itself; random weights follow from the seed.
+        states = (
+            each for state in trainer.optimizer.state.values() for each in state.values() if torch.is_tensor(each)
+        )
+        processes.check_same_tensors([*model.state_dict().values(), *states], "the weights to start from")
     for line in describe_corpus(corpus) + ([] if heldout is None else describe_corpus(heldout, "eval  ")):
         report(line)
     total = trainer.progress.total_steps

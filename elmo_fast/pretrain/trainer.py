@@ -90,7 +90,7 @@ class LanguageModelTrainer:
         self.progress = TrainingProgress(total, run.max_seconds, model.loss.perplexity)
         self.state: LayerStates | None = None
         self.perplexity: Perplexity | None = None
-        self.best = BestEvaluation()
+        self.best = BestEvaluation(last=-1)
         if resumed is not None:
             model.load(resumed.weights)
             load_optimizer(model, self.optimizer, resumed.optimizer)
@@ -122,7 +122,7 @@ class LanguageModelTrainer:
         that of a branch does.
         """
         if self.heldout is None or best.text != self.heldout.fingerprint:
-            return BestEvaluation()
+            return BestEvaluation(last=best.last)
         place = self.record.folder / CHECKPOINTS / BEST
         is_missing = self.config.run.keep_best and not self.processes.run_on_leader(place.exists)
         return dataclasses.replace(best, perplexity=None) if is_missing else best
@@ -205,15 +205,26 @@ class LanguageModelTrainer:
         except TrainingLost:
             raise
         except (ElmoFastError, OSError) as error:
-            warnings.warn(f"not saved after step {self.progress.step}: {error}; training continues", stacklevel=2)
+            stays = ", and checkpoints/best stays as it was" if best else ""
+            warnings.warn(f"not saved after step {self.progress.step}: {error}; training continues{stays}", stacklevel=2)
             return False
         return True
 
-    def evaluate(self, *, planned: bool = True) -> None:
+    @property
+    def is_evaluated(self) -> bool:
+        """True if there is no held-out text, or this step's evaluation is done, with all that follows from it."""
+        return self.heldout is None or (self.best.text, self.best.last) == (
+            self.heldout.fingerprint,
+            self.progress.step,
+        )
+
+    def evaluate(self, *, planned: bool = True, final: bool = False) -> None:
         """Report the perplexity of the held-out text, as `elmo-fast eval` does, and keep the best checkpoint.
 
         planned: count towards `patience`; the evaluation of a run that its time limit ends, and that may resume, does
-        not.
+        not. final: no step follows, so that a best checkpoint that cannot be saved is an error, not a line.
+
+        A perplexity is the best one only when its checkpoint is on the disk.
         """
         if self.heldout is None:
             return
@@ -221,17 +232,27 @@ class LanguageModelTrainer:
         self.perplexity = evaluate(self.model, self.heldout, device=self.device, processes=self.processes)
         self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
         mean = self.perplexity.mean
-        if self.best.perplexity is None or mean < self.best.perplexity:
-            self.best = BestEvaluation(mean, self.progress.step, text=self.heldout.fingerprint)
-            if self.config.run.keep_best:
-                self.try_to_save(best=True)
-        elif planned:
-            self.best = dataclasses.replace(self.best, worse=self.best.worse + 1)
+        before, step, text = self.best, self.progress.step, self.heldout.fingerprint
+        if before.perplexity is not None and mean >= before.perplexity:
+            self.best = dataclasses.replace(before, worse=before.worse + planned, last=step)
+            return
+        self.best = BestEvaluation(mean, step, text=text, last=step)
+        if not self.config.run.keep_best:
+            return
+        # The position that is saved holds the new best evaluation.
+        if final:
+            self.save(best=True)
+        elif not self.try_to_save(best=True):
+            self.best = dataclasses.replace(before, worse=0, text=text, last=step)
 
-    def report(self) -> None:
-        """Report the steps since the last report, if there were any."""
+    def report(self, *, come_again: bool = False) -> None:
+        """Report the steps since the last report, if there were any.
+
+        come_again: of a run that stops between two reports, and may resume: the checkpoint still counts these steps as
+        unreported, so that the resumed run replaces the row by that of an undisturbed run.
+        """
         if self.progress.has_news:
-            row = self.progress.report()
+            row = self.progress.report(come_again=come_again)
             means = row["loss_forward"], row["loss_backward"], row["gradient_norm"]
             self.check_finite(f"up to step {self.progress.step}", *means)
             row["learning_rate"] = self.rate(max(self.progress.step - 1, 0))
@@ -250,7 +271,7 @@ def train(trainer: LanguageModelTrainer) -> tuple[str, int]:
     run, progress = trainer.config.run, trainer.progress
     progress.start()
     interval = heldout_interval(trainer.config, progress.total_steps)
-    saved, evaluated = progress.step, trainer.processes.run_on_leader(lambda: trainer.record.evaluated_at)
+    saved = progress.step
     with StopRequest() as request:
         while not (stop := _reason_to_stop(trainer, request)):
             trainer.step()
@@ -260,17 +281,15 @@ def train(trainer: LanguageModelTrainer) -> tuple[str, int]:
                 continue
             with progress.paused():
                 if progress.step % interval == 0:
-                    evaluated = progress.step
                     trainer.evaluate()
                 if progress.step % run.checkpoint_interval == 0 and trainer.try_to_save():
                     saved = progress.step
-        trainer.report()
+        trainer.report(come_again=stop in ("interrupt", "time"))
         if saved != progress.step:
-            trainer.save()
-        if stop != "interrupt" and evaluated != progress.step:
-            trainer.evaluate(planned=stop == "steps")
-            if run.keep_best or run.patience:
-                trainer.save()  # again, with this evaluation
+            trainer.save()  # the evaluation may take long
+        if stop != "interrupt" and not trainer.is_evaluated:
+            trainer.evaluate(planned=stop == "steps", final=True)
+            trainer.save()  # again, with this evaluation
     return stop, request.signal if stop == "interrupt" else 0
 
 

@@ -104,6 +104,20 @@ class Vocabulary:
         """The SHA-256 of the words in order, in hexadecimal."""
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
 
+    def check(self, size: int, digest: str | None, name: str = "vocabulary") -> None:
+        """Raise ElmoFastError unless these are the words that a model was trained with, in their order.
+
+        size: their number; digest: their `digest`, None where the model does not say (older ones, and other formats);
+        name: of the argument or the file, for the message.
+        """
+        wanted = f"{name} must have the {size:,} words that the model was trained with"
+        if len(self) != size:
+            raise ElmoFastError(f"{wanted}; got {len(self):,}")
+        if digest is not None and digest != self.digest:
+            raise ElmoFastError(
+                f"{wanted}, in their order; got as many, but other ones; give the model's own vocab.txt"
+            )
+
     def __len__(self) -> int:
         return len(self.words)
 

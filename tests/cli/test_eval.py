@@ -114,7 +114,8 @@ def test_a_perplexity_beyond_all_numbers_is_the_largest(text, tmp_path):
         ("good --per_sentence no/out.tsv", "'no/out.tsv'"),
         ("good --unroll_steps 1" + 18 * "0", "--unroll_steps must be at most 16777216; got 1000"),
         ("good --batch_size -1", "--batch_size must be 1 or more; got -1"),
-        ("good --vocab_file short", "the vocabulary must have the 9 words"),
+        ("good --vocab_file short", "--vocab_file short must have the 9 words that the model was trained with; got 3"),
+        ("good --vocab_file other", "--vocab_file other is not the vocabulary of the model"),
     ],
 )
 def test_what_cannot_be_evaluated_is_one_sentence(model, tmp_path, monkeypatch, words, message):
@@ -122,6 +123,7 @@ def test_what_cannot_be_evaluated_is_one_sentence(model, tmp_path, monkeypatch, 
     (tmp_path / "blank").write_text("\n \n")
     (tmp_path / "good").write_text("the cat\n")
     (tmp_path / "short").write_text("<S>\n</S>\n<UNK>\n")
+    Vocabulary([*WORDS[:3], *reversed(WORDS[3:])]).write(tmp_path / "other")
     before = sorted(os.listdir(tmp_path))
     refused(elmo_fast("eval", "--model", model, "-q", "--test_prefix", *words.split()), message)
     assert sorted(os.listdir(tmp_path)) == before

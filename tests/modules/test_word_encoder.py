@@ -55,7 +55,7 @@ def test_the_vocabulary_is_found_beside_folder_and_files_or_given(model):
     np.testing.assert_array_equal(embedder.embed_sentence(BATCH[0]), expected)
     embedder = ElmoEmbedder.from_pretrained(model, stateful=False, vocabulary=Vocabulary(WORDS))
     np.testing.assert_array_equal(embedder.embed_sentence(BATCH[0]), expected)
-    with pytest.raises(ElmoFastError, match="vocabulary must have the 7 words of the model; got 8"):
+    with pytest.raises(ElmoFastError, match="vocabulary must have the 7 words that the model was trained with; got 8"):
         BiLM(*pair(model), vocabulary=Vocabulary([*WORDS, "more"]))
 
 

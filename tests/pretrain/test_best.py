@@ -1,6 +1,7 @@
 """Held-out perplexity decides: the best checkpoint is kept, patience ends a run, and a dry run says what it takes."""
 
 import math
+import shutil
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.log import TrainingProgress
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.step import Step
-from tests.pretrain.toy import quiet, toy_config
+from tests.pretrain.toy import quiet, rows, toy_config
 
 # Perplexity after each step at which it is measured: better, worse, best, then never better.
 CURVE = {2: 9.0, 4: 7.0, 6: 8.0, 8: 6.0, 10: 6.5, 12: 6.0, 14: 7.0, 16: 5.0}
@@ -112,6 +113,61 @@ def test_a_run_in_pieces_has_the_same_best_and_ends_at_the_same_step(tmp_path, c
     last = [read_training_state(saved_steps(run.folder)[-1][1]).position.best for run in (pieces, whole)]
     assert last[0] == last[1]
     assert (last[0].step, last[0].worse) == (8, 3)
+
+
+def evaluated(run):
+    """The steps and perplexities that the log has of a run."""
+    return [(row["step"], row["perplexity"]) for row in rows(run.folder) if row.get("event") == "heldout"]
+
+
+@pytest.mark.parametrize("best", [True, False])
+def test_a_last_save_that_fails_is_completed_by_the_resumed_run(tmp_path, curve, monkeypatch, best):
+    """That of the best checkpoint, or the one after it: the log has the evaluation then, and the disk not all of it."""
+    save, whole = trainer_module.save_checkpoint, trained(tmp_path, "whole", patience=99)
+
+    def fail(*arguments, **named):
+        if arguments[-1].best.last == 16 and named["best"] is best:
+            raise OSError(28, "No space left on device")
+        return save(*arguments, **named)
+
+    monkeypatch.setattr(trainer_module, "save_checkpoint", fail)
+    with pytest.raises(OSError, match="No space left"):
+        trained(tmp_path, "pieces", patience=99)
+    monkeypatch.setattr(trainer_module, "save_checkpoint", save)
+    pieces = trained(tmp_path, "pieces", patience=99)
+    assert kept(pieces)[:2] == kept(whole)[:2]
+    assert kept(pieces)[0] == 16
+    assert evaluated(pieces) == evaluated(whole)
+    last = [read_training_state(saved_steps(run.folder)[-1][1]).position.best for run in (pieces, whole)]
+    assert last[0] == last[1]
+    lines = []
+    trained(tmp_path, "pieces", patience=99, report=lines.append)
+    assert not any(line.startswith(("eval   step", "saved")) for line in lines), "nothing is left to do"
+
+
+def test_a_best_checkpoint_that_was_not_saved_is_not_the_best(tmp_path, curve, monkeypatch):
+    """The best evaluation is after step 8; where its save fails, that after step 10 is the best of those on disk."""
+    save, lines = trainer_module.save_checkpoint, []
+
+    def fail(*arguments, **named):
+        if named["best"] and arguments[-1].step == 8:
+            raise OSError(28, "No space left on device")
+        return save(*arguments, **named)
+
+    monkeypatch.setattr(trainer_module, "save_checkpoint", fail)
+    run = trained(tmp_path, "run", 11, lines.append)
+    assert kept(run)[0] == 10
+    assert any("training continues, and checkpoints/best stays as it was" in line for line in lines)
+
+
+def test_a_save_killed_as_its_files_moved_up_is_completed(tmp_path, curve):
+    run = trained(tmp_path, "run", 8)
+    best = run.folder / "checkpoints" / "best"
+    (best / ".new-files").mkdir()
+    shutil.move(best / "position.json", best / ".new-files")
+    trained(tmp_path, "run", 8)
+    assert not (best / ".new-files").exists()
+    assert kept(run)[0] == 8
 
 
 def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, curve, monkeypatch):

@@ -22,7 +22,7 @@ from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from tests.nfs import remove_as_nfs
 from tests.pretrain.processes import ROOT
-from tests.pretrain.toy import quiet, toy_config
+from tests.pretrain.toy import quiet, rows, toy_config
 
 
 def long_run(tmp_path, **changes):
@@ -153,6 +153,22 @@ def test_sigterm_saves_everything_and_the_run_goes_on_from_there(tmp_path):
     lines = []
     pretrain(long_run(tmp_path, max_steps=step + 2, n_epochs=10**6), report=lines.append)
     assert any(f"resumes after step {step:,}" in line for line in lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_and_resumed_run_has_the_log_of_an_undisturbed_one(tmp_path, monkeypatch, number):
+    """The stopped one has a row up to its last step; the resumed one has averages over whole intervals again."""
+
+    def reports(folder):
+        clock = ("seconds", "words_per_second", "data_wait", "memory_bytes")
+        return [{key: row[key] for key in row if key not in clock} for row in rows(folder) if "event" not in row]
+
+    expected = reports(pretrain(long_run(tmp_path, save_dir=str(tmp_path / "calm")), report=quiet).folder)
+    at_step(monkeypatch, 25, lambda trainer: os.kill(os.getpid(), number))
+    stopped = pretrain(long_run(tmp_path), report=quiet)
+    assert [row["step"] for row in reports(stopped.folder)] == [10, 20, 25]
+    monkeypatch.undo()
+    assert reports(pretrain(long_run(tmp_path), report=quiet).folder) == expected
 
 
 def test_a_second_run_is_refused_and_told_who_holds_the_folder(tmp_path):

@@ -10,12 +10,16 @@ import pytest
 import torch
 
 from elmo_fast.checkpoints import load_checkpoint, read_adagrad_sums, save_folder, saved_steps
+from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.pretrain.checkpoint import read_training_state
+from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.init_from import adapt_sums, adapt_vocabulary, load_origin
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.text import Vocabulary
+from tests.command_line import elmo_fast
 from tests.manylangs import write_model
 from tests.pretrain.toy import quiet, toy_config
 from tests.tensor_bundle import arrays_of, write_checkpoint
@@ -106,10 +110,36 @@ def test_weights_that_were_rounded_to_int8_are_named(state, tmp_path, precision)
         load_origin(config, print)
 
 
-@pytest.mark.parametrize(("old", "arguments"), [(Vocabulary(OLD[:-1]), "found one of 6"), (None, "found none")])
-def test_another_vocabulary_than_the_softmaxs_is_refused(state, old, arguments):
-    with pytest.raises(ElmoFastError, match=rf"wanted the vocabulary of 7 words .*{arguments}; put it into the model"):
+@pytest.mark.parametrize(
+    ("old", "message"),
+    [
+        (Vocabulary(OLD[:-1]), "must have the 7 words that the model was trained with; got 6"),
+        (None, "the vocabulary of 7 words that the model was trained with is missing; put it into the model"),
+    ],
+)
+def test_another_vocabulary_than_the_softmaxs_is_refused(state, old, message):
+    with pytest.raises(ElmoFastError, match=message):
         adapt_vocabulary(state, old, Vocabulary(NEW), seed=0)
+
+
+@pytest.mark.parametrize("read", ["characters", "words"])
+def test_a_vocabulary_of_the_same_size_is_not_taken_for_the_models_own(tmp_path, read):
+    """A run's model knows a digest of its words: vocab.txt with two words exchanged is refused by all that read it."""
+    run = pretrain(toy_config(tmp_path, input=read, max_steps=1), report=quiet)
+    words = run.vocabulary.words
+    Vocabulary([*words[:-2], *reversed(words[-2:])]).write(run.folder / "vocab.txt")
+    refusal = "must have the 19 words that the model was trained with, in their order; got as many"
+    with pytest.raises(ElmoFastError, match=rf"init_from: .*vocab\.txt {refusal}"):
+        pretrain(toy_config(tmp_path, init_from=str(run.folder), save_dir=str(tmp_path / "new")), report=quiet)
+    done = elmo_fast("eval", "--model", run.folder, "--test_prefix", tmp_path / "train-0.txt")
+    assert (done.returncode, refusal in done.stderr) == (2, True), done.stderr
+    model = LanguageModel.from_pretrained(run.folder)
+    corpus = read_corpus(str(tmp_path / "train-0.txt"), Vocabulary.read(run.folder / "vocab.txt"))
+    with pytest.raises(ElmoFastError, match=refusal):
+        evaluate(model, corpus)
+    if read == "words":
+        with pytest.raises(ElmoFastError, match=refusal):
+            ElmoEmbedder.from_pretrained(run.folder)
 
 
 def test_a_run_of_bilm_tf_goes_on_with_its_sums(tmp_path):
@@ -127,9 +157,7 @@ def test_a_run_of_bilm_tf_goes_on_with_its_sums(tmp_path):
     slots = {name: rng.uniform(1, 9, array.shape).astype("f4") for name, array in arrays.items()}
     index = write_checkpoint(folder, arrays, slots=slots)
     settings = {"init_from": str(folder), "max_steps": 2, "checkpoint_interval": 2}
-    with pytest.raises(
-        ElmoFastError, match="wanted the vocabulary of 7 words that the model was trained with, found none"
-    ):
+    with pytest.raises(ElmoFastError, match="the vocabulary of 7 words that the model was trained with is missing"):
         pretrain(toy_config(tmp_path, **settings), report=print)
     lines = []
     run = pretrain(toy_config(tmp_path, vocab_file=str(tmp_path / "old.txt"), **settings), report=lines.append)

@@ -73,6 +73,36 @@ def test_a_number_of_processes_that_does_not_divide_the_rows_is_refused(tmp_path
     assert "elmo_fast/pretrain/" not in output  # no traceback of ours
 
 
+def test_processes_with_different_options_end_with_each_option(tmp_path):
+    """Options that would train in silence, wait forever or abort; the number of threads may differ."""
+    words, log = words_of(tmp_path, "out", log_interval=1), tmp_path / "log"
+    other = ["--learning_rate", "0.3", "--patience", "3", "--dim", "13", "--heldout_prefix", str(tmp_path / "train-1*")]
+
+    def refused():
+        assert main([*words, *["--threads", "1", *other] * (os.environ["RANK"] == "1")]) == 2
+
+    assert ended(started(refused, 2, log), log)
+    wanted = [f"{name} is {value} in process 1, {leaders} in process 0" for name, value, leaders in (
+        ("dim", 13, 12), ("learning_rate", 0.3, None), ("patience", 3, None), ("heldout_prefix", other[-1], None),
+    )]  # fmt: skip
+    lines = [line for line in log.read_text().splitlines() if "started with different options" in line]
+    assert len(lines) == 2
+    assert all(each in line for each in wanted for line in lines)
+    assert not any("threads" in line for line in lines)
+
+
+def test_processes_that_start_from_different_weights_are_refused(tmp_path):
+    """Files of the same names on two machines may differ."""
+
+    def refused():
+        with join_processes(torch.device("cpu")) as processes:
+            processes.check_same_tensors([torch.ones(3)], "the same")
+            with pytest.raises(ElmoFastError, match="do not agree on the weights"):
+                processes.check_same_tensors([torch.tensor([1.0, 1.0 + processes.rank])], "the weights")
+
+    assert ended(started(refused, 2, tmp_path / "log"), tmp_path / "log")
+
+
 def test_the_loss_of_another_process_is_one_sentence(tmp_path):
     def work():
         with join_processes(torch.device("cpu")) as processes:

@@ -10,6 +10,7 @@ from tests.torture.children import ended, killed_after
 from tests.torture.works import (
     UNDISTURBED,
     Embedding,
+    Ending,
     Joined,
     Preparing,
     Resuming,
@@ -23,6 +24,7 @@ from tests.torture.works import (
 KINDS: dict[str, type[Work]] = {
     "training": Training,
     "saving": Saving,
+    "ending": Ending,
     "resuming": Resuming,
     "changing processes": Joined,
     "preparing": Preparing,

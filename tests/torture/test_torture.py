@@ -15,7 +15,7 @@ from benchmarks import table
 from tests.pretrain.processes import ROOT
 from tests.torture.attack import attack
 from tests.torture.children import ended, in_a_child, started
-from tests.torture.works import UNDISTURBED, Embedding, Saving
+from tests.torture.works import UNDISTURBED, Embedding, Ending, Saving
 
 
 def test_killed_runs_end_as_undisturbed_ones_and_the_figures_are_kept(tmp_path):
@@ -74,9 +74,10 @@ def test_pretraining_killed_at_random_ends_as_the_undisturbed_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_pretraining_killed_at_each_moment_of_its_saves_ends_as_the_undisturbed_run(tmp_path):
+@pytest.mark.parametrize("kind", [Saving, Ending])
+def test_killed_at_each_moment_of_its_saves_it_ends_as_undisturbed(kind, tmp_path):
     """Once at each moment at which a save touches the disk, every time one later."""
-    work, log = Saving(tmp_path / "saving"), tmp_path / "log"
+    work, log = kind(tmp_path / "saving"), tmp_path / "log"
     work.run(UNDISTURBED, 1)
     done = False
     while not done:

@@ -72,9 +72,13 @@ def digest(folder: pathlib.Path, name: str) -> str:
 
 
 class Training(Work):
-    """Pretraining in one process: last and best weights, reports and held-out figures, and which checkpoints stay."""
+    """Pretraining in one process: last and best weights, reports and held-out figures, and which checkpoints stay.
+
+    patience: after the evaluations of steps 70, 80 and 90 it ends the run, if it is 3.
+    """
 
     share = 0.5
+    patience: int | None = 3
 
     def __init__(self, folder: pathlib.Path) -> None:
         super().__init__(folder)
@@ -84,8 +88,8 @@ class Training(Work):
         return toy_config(
             train_prefix=str(self.folder / "train-*"), max_steps=steps, n_epochs=1000, batch_size=6, unroll_steps=3,
             checkpoint_interval=INTERVAL, log_interval=5, dropout=0.2, state_reset=0.05,
-            save_dir=str(self.folder / name), heldout_prefix=str(self.folder / "train-1*"), heldout_interval=30,
-            keep_best=True,
+            save_dir=str(self.folder / name), heldout_prefix=str(self.folder / "train-1*"), heldout_interval=10,
+            keep_best=True, patience=self.patience,
         )  # fmt: skip
 
     def run(self, name: str, count: int, steps: int = STEPS) -> None:
@@ -102,7 +106,14 @@ class Training(Work):
         return [row for row in actual if row[0] in (None, "heldout")]
 
     def left(self, name: str) -> list[str]:
-        return sorted(path.name for path in (self.folder / name / "checkpoints").iterdir())
+        run = self.folder / name
+        saves = [path for path in run.rglob("*") if path.name == ".new-files" or path.parent.name == "checkpoints"]
+        return sorted(os.fspath(path.relative_to(run)) for path in saves)
+
+    def best(self, name: str) -> list[checkpoint.BestEvaluation]:
+        """What the newest and the best checkpoint know of the evaluations."""
+        newest = max(saved_steps(self.folder / name))[1]
+        return [checkpoint.read_training_state(at).position.best for at in (newest, newest.parent / "best")]
 
     def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
         compared = {
@@ -110,6 +121,7 @@ class Training(Work):
             "best weights": digest(self.folder, name + BEST) == digest(self.folder, UNDISTURBED + BEST),
             "reports": self.rows(name) == self.rows(UNDISTURBED),
             "checkpoints": self.left(name) == self.left(UNDISTURBED),
+            "evaluations": self.best(name) == self.best(UNDISTURBED),
         }
         return [what for what, same in compared.items() if not same]
 
@@ -146,6 +158,21 @@ class Saving(Training):
         super().run(name, count, steps)
 
 
+class Ending(Saving):
+    """As `Saving`, but only the last saves count: of the last step, of the best evaluation, of both, of the model."""
+
+    patience = None
+
+    def run(self, name: str, count: int, steps: int = STEPS) -> None:
+        at_the_end = f"step {steps:>6} ", f"resumes after step {steps}:"
+
+        def report(line: str) -> None:
+            if self.moment and any(each in line for each in at_the_end):
+                dying_at(self.moment)
+
+        pretrain(self.config(name, steps), report=report)
+
+
 class Resuming(Training):
     """Pretraining that is killed while it begins or goes on."""
 
@@ -160,6 +187,7 @@ class Joined(Training):
     """
 
     counts = (1, 2, 3)
+    patience = None  # the same steps with other sums
 
     def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
         again = f"{name}-again"
