@@ -8,56 +8,15 @@
 #include "common/operand.h"
 #include "common/parallel.h"
 #include "common/simd.h"
+#include "common/sums.h"
 #include "common/tensor.h"
 
 namespace elmo_fast {
 namespace {
 
-enum class Rounding { None, BFloat16, Float16 };
-
-Rounding rounding_of(Operand operand) {
-  if (is_exact(operand)) return Rounding::None;
-  return is_float16(operand) ? Rounding::Float16 : Rounding::BFloat16;
-}
-
-template <Rounding R>
-ELMO_INLINE float rounded(float x) {
-  return R == Rounding::None ? x : R == Rounding::BFloat16 ? bfloat16_value(x) : float16_value(x);
-}
-template <Rounding R>
-ELMO_INLINE double rounded(double x) {
-  return x;
-}
-
-// 64 chains of sums: vectors of any width, and D/64 roundings of each.
-template <typename T, Rounding R>
-ELMO_MULTIVERSION T dot_loop(const T* x, const T* w, int64_t n) {
-  T lanes[64] = {};
-  int64_t i = 0;
-  for (; i + 64 <= n; i += 64)
-    for (int j = 0; j < 64; ++j) lanes[j] += x[i + j] * rounded<R>(w[i + j]);
-  T sum = 0;
-  for (; i < n; ++i) sum += x[i] * rounded<R>(w[i]);
-  for (int width = 32; width > 0; width /= 2)
-    for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
-  return sum + lanes[0];
-}
-
 template <typename T, Rounding R>
 ELMO_MULTIVERSION void add_loop(T* y, T a, const T* w, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += a * rounded<R>(w[i]);
-}
-
-template <typename F>
-auto by_rounding(Rounding rounding, const F& f) {
-  if (rounding == Rounding::None) return f.template operator()<Rounding::None>();
-  return rounding == Rounding::BFloat16 ? f.template operator()<Rounding::BFloat16>() : f.template operator()<Rounding::Float16>();
-}
-
-// sum_i x[i] round(w[i]), operands rounded while they are read, so that no copy of the table is made.
-template <typename T>
-T dot(const T* x, const T* w, int64_t n, Rounding rounding) {
-  return by_rounding(rounding, [&]<Rounding R>() { return dot_loop<T, R>(x, w, n); });
 }
 
 // y += a round(w)

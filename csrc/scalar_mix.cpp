@@ -259,8 +259,15 @@ std::vector<Tensor> all_layer_gradients(
   const int64_t positions = counted.has_value() ? count_of(*counted) : shape.positions;
   const double number = static_cast<double>(std::max<int64_t>(1, positions * shape.width));
   // Sums over everything of d = sum_m a_m dy_m, and of d * x: what flows into mean and variance.
-  const Tensor flow_mean = a.mul(sums.narrow(1, count, 1)).sum(0).mul(inverse).div(number).contiguous();
-  const Tensor flow_variance = a.mul(sums.narrow(1, 0, count)).sum(0).mul(inverse.mul(inverse)).div(number).contiguous();
+  const Tensor of_mean = a.mul(sums.narrow(1, count, 1)).contiguous(), of_variance = a.mul(sums.narrow(1, 0, count)).contiguous();
+  std::vector<double> flow_mean(count), flow_variance(count);
+  for (int64_t l = 0; l < count; ++l) {
+    const double scale = inverse.const_data_ptr<double>()[l];
+    for (int64_t m = 0; m < mixes; ++m) {
+      flow_mean[l] += of_mean.const_data_ptr<double>()[m * count + l] * scale / number;
+      flow_variance[l] += of_variance.const_data_ptr<double>()[m * count + l] * scale * scale / number;
+    }
+  }
   std::vector<Tensor> out;
   for (const auto& layer : layers) out.push_back(empty(layer.sizes(), layer.options()));
   if (mixes == 0) {  // nothing flows
@@ -274,8 +281,8 @@ std::vector<Tensor> all_layer_gradients(
     for (int64_t l = 0; l < count; ++l) {
       terms.push_back(
           {factors.const_data_ptr<T>() + l, count, static_cast<T>(statistics.const_data_ptr<double>()[l]),
-           static_cast<T>(flow_mean.const_data_ptr<double>()[l]),
-           static_cast<T>(flow_variance.const_data_ptr<double>()[l])});
+           static_cast<T>(flow_mean[l]),
+           static_cast<T>(flow_variance[l])});
       targets.push_back(out[l].mutable_data_ptr<T>());
     }
     layer_gradients<T>(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -16,33 +17,18 @@ namespace {
 template <typename T>
 constexpr T kNoScore = -std::numeric_limits<T>::infinity();  // of words that are left out
 
-// A right operand used for several products. Exact operands go to torch's product: both sides are used for one step only, so
-// packing a float32 table would cost a pass over it for nothing. Rounded ones are packed, as torch would round the result too.
-class RightOperand {
- public:
-  RightOperand(const Tensor& weight, Operand operand) : weight_(weight), operand_(operand) {
-    if (!is_exact(operand)) packed_ = pack(weight, operand);
-  }
-  // out[M, N] (+)= x[M, K] · W (+ bias[N]); x of any strides, out contiguous.
-  void multiply(const Tensor& x, const Tensor& out, bool accumulate, const Tensor& bias = {}) const {
-    if (is_exact(operand_)) {
-      if (accumulate || bias.defined())
-        addmm_out(out, accumulate ? out : bias, x, weight_);
-      else
-        mm_out(out, x, weight_);
-      return;
-    }
-    const Tensor left = to_operand_rows(x, operand_);
-    elmo_fast::multiply<float>(
-        packed_, left.const_data_ptr(), left.size(1), x.size(0), out.mutable_data_ptr<float>(), packed_.n, accumulate,
-        bias.defined() ? bias.const_data_ptr<float>() : nullptr);
-  }
+// Bytes of a packed block of a table: as many are read again from a cache, not from memory. Where all words are needed at once, more.
+constexpr int64_t kPackedBytes = int64_t(4) << 20;
 
- private:
-  Tensor weight_;
-  Operand operand_;
-  Packed packed_;
-};
+// out[M, N] (+)= x[M, K] · W (+ bias[N]); x of any strides, out with contiguous rows. The project's own products, because torch's depend on the
+// number of threads.
+template <typename T>
+void multiply_rows(const Packed& w, const Tensor& x, const Tensor& out, bool accumulate, const Tensor& bias = {}) {
+  const Tensor left = to_operand_rows(x, w.operand);
+  multiply<T>(
+      w, left.const_data_ptr(), left.size(1), x.size(0), out.mutable_data_ptr<T>(), w.n, accumulate,
+      bias.defined() ? bias.const_data_ptr<T>() : nullptr);
+}
 
 // The scores of hidden [N, D] against a table [W, D] of words with offsets [W], `rows` rows and `words` words at a time.
 struct Scores {
@@ -54,16 +40,16 @@ struct Scores {
 };
 
 // Calls f(first row, first word, scores [n, w]) of each block; the scores lie in `memory`.
-template <typename F>
+template <typename T, typename F>
 void each_block(const Scores& s, const Tensor& memory, const F& f) {
   int64_t word = 0;
   do {
     const int64_t w = std::min(s.words, s.table.size(0) - word);
-    const RightOperand table(s.table.narrow(0, word, w).t(), s.operand);
+    const Packed table = pack(s.table.narrow(0, word, w).t(), s.operand);
     for (int64_t row = 0; row < s.hidden.size(0); row += s.rows) {
       const int64_t n = std::min(s.rows, s.hidden.size(0) - row);
       const Tensor scores = memory.narrow(0, 0, n * w).view({n, w});
-      table.multiply(s.hidden.narrow(0, row, n), scores, false, s.offsets.narrow(0, word, w));
+      multiply_rows<T>(table, s.hidden.narrow(0, row, n), scores, false, s.offsets.narrow(0, word, w));
       f(row, word, scores);
     }
   } while ((word += s.words) < s.table.size(0));
@@ -93,23 +79,28 @@ Tensor add_gradients(
   const bool exact = is_exact(s.operand);
   const double lift = exact ? 1.0 : 16384.0, scale = exact ? 1.0 : scale_of<T>(g);
   const Tensor d_offsets = zeros({s.table.size(0)}, Options{kDouble}), memory = kept.defined() ? kept.view({kept.numel()}) : s.memory();
+  std::vector<Packed> weighted;  // of each block of rows
+  for (int64_t row = 0; row < s.hidden.size(0); row += s.rows) {
+    const int64_t n = std::min(s.rows, s.hidden.size(0) - row);
+    weighted.push_back(pack(values.narrow(0, row, n).mul(g.narrow(0, row, n).div(scale).unsqueeze(1)), s.operand));
+  }
   int64_t word = 0;
   do {
     const int64_t w = std::min(s.words, s.table.size(0) - word);
-    const Tensor table = s.table.narrow(0, word, w);
-    const RightOperand scores_of(table.t(), kept.defined() ? Operand::Float32 : s.operand), hidden_of(table, s.operand);
+    const Tensor table = s.table.narrow(0, word, w), d_words = d_table.narrow(0, word, w);
+    const Packed scores_of = kept.defined() ? Packed() : pack(table.t(), s.operand), hidden_of = pack(table, s.operand);
     for (int64_t row = 0; row < s.hidden.size(0); row += s.rows) {
       const int64_t n = std::min(s.rows, s.hidden.size(0) - row);
       const Tensor p = memory.narrow(0, kept.defined() ? row * w : 0, n * w).view({n, w}), g_of_rows = g.narrow(0, row, n);
       if (!kept.defined()) {
-        scores_of.multiply(s.hidden.narrow(0, row, n), p, false, s.offsets.narrow(0, word, w));
+        multiply_rows<T>(scores_of, s.hidden.narrow(0, row, n), p, false, s.offsets.narrow(0, word, w));
         to_slopes(row, word, p);
       }
       add_column_sums(p, g_of_rows, d_offsets.narrow(0, word, w));
       const Tensor lifted = exact ? p : p.mul(lift);
-      hidden_of.multiply(lifted, d_hidden.narrow(0, row, n), word > 0);
-      const RightOperand weighted(values.narrow(0, row, n).mul(g_of_rows.div(scale).unsqueeze(1)), s.operand);
-      weighted.multiply(lifted.t(), d_table.narrow(0, word, w), row > 0);
+      multiply_rows<T>(hidden_of, lifted, d_hidden.narrow(0, row, n), word > 0);
+      multiply_transposed<T>(
+          weighted[row / s.rows], lifted.const_data_ptr<T>(), w, w, d_words.mutable_data_ptr<T>(), d_words.size(1), row > 0);
     }
   } while ((word += s.words) < s.table.size(0));
   d_hidden.mul_(g.div(lift).unsqueeze(1)).add_(d_true.unsqueeze(1).mul(true_rows));
@@ -120,8 +111,29 @@ Tensor add_gradients(
 // The rows of a table.
 Tensor rows_of(const Tensor& table, const Tensor& index) { return call("aten::index_select", "", table, int64_t{0}, index); }
 
-// What a softmax saves of a row: its largest score, and the log-sum-exp less it. The slope to the target is p - 1, times g.
-Tensor true_slopes(const Tensor& losses, const Tensor& grad) { return call("aten::expm1", "", call("aten::neg", "", losses)).mul(grad); }
+// The slope of a softmax's loss to its target's score is p - 1, times g.
+template <typename T>
+Tensor true_slopes(const Tensor& losses_any, const Tensor& grad) {
+  const Tensor losses = losses_any.contiguous(), slopes = empty_like(losses);
+  const T *loss = losses.const_data_ptr<T>(), *g = grad.const_data_ptr<T>();
+  T* slope = slopes.mutable_data_ptr<T>();
+  for (int64_t i = 0; i < losses.numel(); ++i) slope[i] = std::expm1(-loss[i]) * g[i];
+  return slopes;
+}
+
+// Scores [N] of hidden [N, D] against the table's rows `index` [N] of words with offsets `offset`, operands rounded.
+template <typename T>
+std::vector<T> scores_of_targets(const Tensor& hidden_any, const Tensor& table_any, const int64_t* index, const T* offset, Operand operand) {
+  const Tensor hidden = rounded_values(hidden_any, operand), table = table_any.size(1) < 2 || table_any.stride(1) == 1 ? table_any : table_any.contiguous();
+  const int64_t size = hidden.size(1);
+  const T *h = hidden.const_data_ptr<T>(), *w = table.const_data_ptr<T>();
+  std::vector<T> scores(hidden.size(0));
+  parallel_for(hidden.size(0), 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      scores[i] = dot<T>(h + i * size, w + index[i] * table.stride(0), size, rounding_of(operand)) + offset[index[i]];
+  });
+  return scores;
+}
 
 // Calls f(row, its scores [words]) for each row of a block, in parallel.
 template <typename T, typename F>
@@ -156,7 +168,8 @@ Whole checked_whole(
   check.ids("targets", targets, weight.size(0));
   constexpr int64_t kMostRows = 1024;
   const int64_t size = hidden.element_size(), rows = std::clamp<int64_t>(std::min(hidden.size(0), chunk_bytes / size), 1, kMostRows);
-  const int64_t words = std::clamp<int64_t>(chunk_bytes / (size * rows), 1, weight.size(0));
+  const int64_t most = std::max(kBlock, kPackedBytes / (size * std::max<int64_t>(1, hidden.size(1))));
+  const int64_t words = std::clamp<int64_t>(std::min(most, chunk_bytes / (size * rows)), 1, weight.size(0));
   const Operand operand = resolve_operand(precision, hidden.scalar_type());
   return {{hidden.contiguous(), weight, bias.contiguous(), operand, rows, words}, targets.contiguous()};
 }
@@ -184,16 +197,16 @@ std::tuple<Tensor, Tensor> full_softmax(
   const int64_t count = hidden.size(0);
   const Tensor losses = empty({count}, hidden.options()), log_sums = empty({count, 2}, hidden.options());
   if (count == 0) return {losses, log_sums};
-  const Tensor true_scores = rounded_values(w.scores.hidden, w.scores.operand).mul(w.true_rows()).sum(1).add_(rows_of(bias, w.targets));
   const auto* target = w.targets.const_data_ptr<int64_t>();
   std::vector<Sum> sums(count);
   by_type(hidden.scalar_type(), [&]<typename T>() {
-    each_block(w.scores, w.scores.memory(), [&](int64_t first, int64_t word, const Tensor& scores) {
+    const auto true_scores = scores_of_targets<T>(w.scores.hidden, weight, target, w.scores.offsets.const_data_ptr<T>(), w.scores.operand);
+    each_block<T>(w.scores, w.scores.memory(), [&](int64_t first, int64_t word, const Tensor& scores) {
       each_row<T>(scores, [&](int64_t i, T* row) { add_words<T>(row, scores.size(1), target[first + i] - word, sums[first + i]); });
     });
     T *loss = losses.mutable_data_ptr<T>(), *log_sum = log_sums.mutable_data_ptr<T>();
     for (int64_t i = 0; i < count; ++i) {
-      const double t = true_scores.const_data_ptr<T>()[i], largest = std::max(t, sums[i].largest);
+      const double t = true_scores[i], largest = std::max(t, sums[i].largest);
       const LogSum<double> found = log_sum_of<double>(t, largest, sums[i].sum * std::exp(sums[i].largest - largest));
       loss[i] = static_cast<T>(found.loss);
       log_sum[2 * i] = static_cast<T>(largest);  // exact: one of the scores
@@ -215,9 +228,10 @@ Gradients full_softmax_backward(
   check.contiguous("log_sums", log_sums);
   const Tensor d_hidden = empty({count, size}, hidden.options()), d_weight = empty(weight.sizes(), hidden.options());
   if (count == 0) return {d_hidden, d_weight.zero_(), zeros(bias.sizes(), bias.options())};
-  const Tensor grad = grad_any.contiguous(), d_true = true_slopes(losses, grad), values = rounded_values(w.scores.hidden, w.scores.operand);
+  const Tensor grad = grad_any.contiguous(), values = rounded_values(w.scores.hidden, w.scores.operand);
   const auto* target = w.targets.const_data_ptr<int64_t>();
   return by_type(hidden.scalar_type(), [&]<typename T>() -> Gradients {
+    const Tensor d_true = true_slopes<T>(losses, grad);
     const T* log_sum = log_sums.const_data_ptr<T>();
     const auto to_slopes = [&](int64_t first, int64_t word, const Tensor& scores) {  // the target's is added at the end, exactly
       each_row<T>(scores, [&](int64_t i, T* row) {
@@ -285,10 +299,11 @@ Tensor finish_rows(const Sampled& s, bool keep, const Finish& finish) {
   const bool keeps = keep && s.count <= s.scores.rows;
   const Tensor kept = s.new_numbers({keeps ? s.count : 0, s.samples});
   if (s.count == 0) return kept;
-  const Tensor true_scores =
-      rounded_values(s.scores.hidden, s.scores.operand).mul(s.true_rows()).sum(1).add_(s.offsets.narrow(0, 0, s.count));
-  const T* true_score = true_scores.const_data_ptr<T>();
-  each_block(s.scores, keeps ? kept.view({kept.numel()}) : s.scores.memory(), [&](int64_t first, int64_t, const Tensor& scores) {
+  std::vector<int64_t> places(s.count);
+  std::iota(places.begin(), places.end(), 0);
+  const Tensor offsets = s.offsets.contiguous();
+  const auto true_score = scores_of_targets<T>(s.scores.hidden, s.rows, places.data(), offsets.const_data_ptr<T>(), s.scores.operand);
+  each_block<T>(s.scores, keeps ? kept.view({kept.numel()}) : s.scores.memory(), [&](int64_t first, int64_t, const Tensor& scores) {
     each_row<T>(scores, [&](int64_t i, T* row) {
       s.set_hits(first + i, row, kNoScore<T>);
       finish(first + i, row, true_score[first + i], keeps);
@@ -350,10 +365,10 @@ Gradients sampled_softmax_backward(
   const Sampled s(check, hidden, rows, offsets, ids, precision, chunk_bytes, false);
   check_saved(check, s, {{"grad", grad_any}, {"losses", losses}}, "probabilities", kept);
   check.tensor("log_sums", log_sums_any, hidden.scalar_type(), {s.count, 2});
-  const Tensor log_sums = log_sums_any.contiguous(), grad = grad_any.contiguous(), d_true = true_slopes(losses, grad);
+  const Tensor log_sums = log_sums_any.contiguous(), grad = grad_any.contiguous();
   return by_type(hidden.scalar_type(), [&]<typename T>() {
     const T* log_sum = log_sums.const_data_ptr<T>();
-    return gradients_of<T>(s, grad, d_true, kept.contiguous(), [&](int64_t n, T* row) {
+    return gradients_of<T>(s, grad, true_slopes<T>(losses, grad), kept.contiguous(), [&](int64_t n, T* row) {
       probabilities<T>(row, s.samples, log_sum[2 * n], log_sum[2 * n + 1]);
     });
   });

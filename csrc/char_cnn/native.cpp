@@ -482,12 +482,13 @@ void check(
 }
 
 // The gradient of max(x, 0) from its output; NaN passes.
-Tensor relu_backward(const Tensor& grad_any, const Tensor& features_any) {
+// The gradient of the largest sums from the gradient of the features.
+Tensor activation_backward(const Tensor& grad_any, const Tensor& features_any, bool tanh) {
   const Tensor grad = grad_any.contiguous(), features = features_any.contiguous(), passed = empty_like(grad);
   by_type(grad.scalar_type(), [&]<typename T>() {
     const auto *g = grad.const_data_ptr<T>(), *y = features.const_data_ptr<T>();
     auto* to = passed.mutable_data_ptr<T>();
-    for (int64_t i = 0; i < grad.numel(); ++i) to[i] = y[i] <= 0 ? T(0) : g[i];
+    for (int64_t i = 0; i < grad.numel(); ++i) to[i] = tanh ? g[i] * (T(1) - y[i] * y[i]) : y[i] <= 0 ? T(0) : g[i];
   });
   return passed;
 }
@@ -497,7 +498,7 @@ Gradients char_cnn_backward(
     TensorList weights, bool tanh, const Name& precision, bool need_embedding, bool need_weights) {
   check(grad, features, winners, ids, embedding, weights);
   const Operand operand = resolve_operand(precision, embedding.scalar_type());
-  const auto gradient = (tanh ? call("aten::tanh_backward", "", grad, features) : relu_backward(grad, features)).contiguous();
+  const auto gradient = activation_backward(grad, features, tanh);
   return by_type(embedding.scalar_type(), [&]<typename T>() {
     return backward<T>(gradient, winners, ids, embedding, weights, operand, need_embedding, need_weights);
   });

@@ -57,6 +57,11 @@ void multiply(
     const Packed& w, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate = false, const T* bias = nullptr,
     int64_t block_stride = kBlock);
 
+// c[M, N] (+)= xᵀ · W for x[K, M], whose rows are `ldx` numbers apart: bitwise the product with a transposed copy, without the copy. Not of int8,
+// which needs whole rows of xᵀ.
+template <typename T>
+void multiply_transposed(const Packed& w, const T* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate = false);
+
 // a[M, K] · b[K, N] for tensors of any strides, operands rounded, result contiguous in the tensors' dtype.
 Tensor matmul(const Tensor& a, const Tensor& b, Operand operand);
 

@@ -1,5 +1,5 @@
-// Loops over one row of logits (largest, exponentials and their sum; T is float or double), and sums over the rows of a matrix, for gradients of
-// biases.
+// Loops over one row of logits (largest, exponentials and their sum; T is float or double), products of two rows, and sums over the rows of a
+// matrix, for gradients of biases.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "common/block_kernels.h"
+#include "common/operand.h"
 #include "common/parallel.h"
 #include "common/simd.h"
 #include "common/tensor.h"
@@ -77,6 +78,49 @@ LogSum<T> log_sum_of(T true_logit, T largest, T sum) {
   if (std::isnan(total)) return {total, total};  // the target's logit, the largest, is infinite
   // Where the target is the largest, log1p keeps the digits of a small loss.
   return {largest == true_logit ? std::log1p(sum) : (largest - true_logit) + std::log(total), std::log(total)};
+}
+
+// How an operand is rounded while it is read.
+enum class Rounding { None, BFloat16, Float16 };
+
+inline Rounding rounding_of(Operand operand) {
+  if (is_exact(operand)) return Rounding::None;
+  return is_float16(operand) ? Rounding::Float16 : Rounding::BFloat16;
+}
+
+template <Rounding R>
+ELMO_INLINE float rounded(float x) {
+  return R == Rounding::None ? x : R == Rounding::BFloat16 ? bfloat16_value(x) : float16_value(x);
+}
+template <Rounding R>
+ELMO_INLINE double rounded(double x) {
+  return x;
+}
+
+// 64 chains of sums: vectors of any width, and n/64 roundings of each.
+template <typename T, Rounding R>
+ELMO_MULTIVERSION static T dot_loop(const T* x, const T* w, int64_t n) {
+  T lanes[64] = {};
+  int64_t i = 0;
+  for (; i + 64 <= n; i += 64)
+    for (int j = 0; j < 64; ++j) lanes[j] += x[i + j] * rounded<R>(w[i + j]);
+  T sum = 0;
+  for (; i < n; ++i) sum += x[i] * rounded<R>(w[i]);
+  for (int width = 32; width > 0; width /= 2)
+    for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
+  return sum + lanes[0];
+}
+
+template <typename F>
+auto by_rounding(Rounding rounding, const F& f) {
+  if (rounding == Rounding::None) return f.template operator()<Rounding::None>();
+  return rounding == Rounding::BFloat16 ? f.template operator()<Rounding::BFloat16>() : f.template operator()<Rounding::Float16>();
+}
+
+// sum_i x[i] round(w[i]), operands rounded while they are read, so that no copy of the table is made.
+template <typename T>
+T dot(const T* x, const T* w, int64_t n, Rounding rounding) {
+  return by_rounding(rounding, [&]<Rounding R>() { return dot_loop<T, R>(x, w, n); });
 }
 
 constexpr int64_t kSumRows = 32;  // rows of one sum; longer sums are sums of these, in double: a single chain rounds at the size of the whole

@@ -1,7 +1,6 @@
 #include "common/tensor.h"
 
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_aten.h>
-#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
@@ -158,12 +157,6 @@ Tensor Tensor::mul(const Tensor& other) const { return call("aten::mul", "Tensor
 Tensor Tensor::mul(double factor) const { return mul(filled({}, factor, options())); }
 Tensor Tensor::div(double divisor) const { return call("aten::div", "Tensor", *this, filled({}, divisor, options())); }
 
-Tensor Tensor::sum(int64_t d) const {
-  return call(
-      "aten::sum", "dim_IntList", *this, std::optional<std::vector<int64_t>>{{d}}, false, std::optional<ScalarType>{});
-}
-Tensor Tensor::sum() const { return call("aten::sum", "", *this, std::optional<ScalarType>{}); }
-
 Tensor empty(IntArrayRef sizes, const Options& options) {
   AtenTensorHandle handle = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
@@ -188,13 +181,6 @@ Tensor tensor_of(void* data, IntArrayRef sizes, const Options& options, void (*r
       data, static_cast<int64_t>(sizes.size()), sizes.data(), contiguous_strides(sizes).data(), 0, number_of(options.type),
       options.device_type, options.device_index, &handle, aoti_torch_layout_strided(), nullptr, 0, release, what));
   return Tensor(handle);
-}
-
-void mm_out(const Tensor& out, const Tensor& a, const Tensor& b) {
-  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_mm_out(out.get(), a.get(), b.get()));
-}
-void addmm_out(const Tensor& out, const Tensor& bias, const Tensor& a, const Tensor& b) {
-  TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_addmm_out(out.get(), bias.get(), a.get(), b.get(), 1.0, 1.0));
 }
 
 void fill_new_memory(bool fill) { fills.store(fill, std::memory_order_relaxed); }

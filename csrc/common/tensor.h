@@ -100,8 +100,6 @@ class Tensor : public torch::stable::Tensor {
   Tensor mul(const Tensor& other) const;
   Tensor mul(double factor) const;
   Tensor div(double divisor) const;
-  Tensor sum(int64_t d) const;
-  Tensor sum() const;
 
  private:
   Tensor viewed(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, int64_t offset) const;
@@ -130,9 +128,6 @@ int64_t idle_buffer_bytes();
 void clear_idle_buffers();
 
 Tensor add(const Tensor& a, const Tensor& b);
-// out <- (bias +) a · b
-void mm_out(const Tensor& out, const Tensor& a, const Tensor& b);
-void addmm_out(const Tensor& out, const Tensor& bias, const Tensor& a, const Tensor& b);
 
 // Whether memory that nothing has written is filled with bytes that make every float NaN, so that tests see an output that nothing wrote.
 void fill_new_memory(bool fill);

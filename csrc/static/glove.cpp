@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "common/parallel.h"
 #include "common/simd.h"
@@ -128,8 +130,7 @@ Tensor glove(
     double learning_rate, double x_max, double alpha) {
   check(rows, columns, values, weights, squares);
   const int64_t entries = rows.numel(), threads = std::clamp<int64_t>(entries / kGrain, 1, num_threads());
-  Tensor losses = zeros({threads}, Options{kDouble});
-  auto* sums = losses.mutable_data_ptr<double>();
+  std::vector<double> sums(threads);
   by_type(values.scalar_type(), [&]<typename T>() {
     const Pass<T> p{
         rows.const_data_ptr<int32_t>(), columns.const_data_ptr<int32_t>(), values.const_data_ptr<T>(),
@@ -139,7 +140,7 @@ Tensor glove(
       for (int64_t t = from; t < to; ++t) sums[t] = pass(p, entries * t / threads, entries * (t + 1) / threads);
     });
   });
-  return losses.sum();
+  return filled({}, std::accumulate(sums.begin(), sums.end(), 0.0), Options{kDouble});
 }
 
 }  // namespace

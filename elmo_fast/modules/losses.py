@@ -98,7 +98,7 @@ class VocabularyLoss(nn.Module):
         if self.draws and not self.training:
             return self._evaluate(embeddings, targets)
         samples = self._draw_now(embeddings.device) if self.draws else None
-        return self.training_losses(embeddings, targets, samples).sum()
+        return _total(self.training_losses(embeddings, targets, samples))
 
     def draw(self, seed: int, offset: int, device: torch.device) -> Any:
         """Return the words that one direction samples for one step: a function of seed and offset."""
@@ -130,7 +130,7 @@ class VocabularyLoss(nn.Module):
         )
 
     def _evaluate(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        return self.exact_losses(hidden, targets).sum()
+        return _total(self.exact_losses(hidden, targets))
 
     def _draw_now(self, device: torch.device) -> Any:
         """As `draw`, seeded by torch's generator."""
@@ -146,6 +146,12 @@ class VocabularyLoss(nn.Module):
         if self._made is None or self._made[0] is not counts or self._made[1] != version:
             self._made = counts, version, make(counts.cpu())
         return self._made[2]
+
+
+def _total(losses: Tensor) -> Tensor:
+    """Return the sum of losses [N]; parts are so short that torch's threads do not divide their sums."""
+    parts = losses.split(2**14)
+    return torch.stack([part.sum() for part in parts]).sum() if len(parts) > 1 else losses.sum()
 
 
 def _copy_counts(counts: Tensor, num_words: int) -> Tensor:

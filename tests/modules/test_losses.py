@@ -12,6 +12,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
 from elmo_fast.modules.losses import LOSS_CLASSES, log_uniform_choice
 from elmo_fast.ops import sampled_softmax
+from elmo_fast.threads import torch_threads
 
 DRAWN = [3, 10, 20, 55, 99]
 WORDS, WIDTH, SAMPLES = 60, 8, 12
@@ -77,6 +78,16 @@ def test_gradients_as_rows_equal_the_dense_ones(kind):
     assert len(sparse.softmax_w.weight.grad.coalesce().indices()[0]) < len(dense.softmax_w)
     torch.testing.assert_close(sparse.softmax_w.weight.grad.to_dense(), dense.softmax_w.grad)
     torch.testing.assert_close(sparse.softmax_b.weight.grad.to_dense().squeeze(1), dense.softmax_b.grad)
+
+
+def test_the_sum_of_many_losses_does_not_depend_on_threads():
+    loss, hidden = FullSoftmaxLoss(5, 2), torch.randn(100_000, 2)
+    targets, sums = torch.arange(100_000) % 5, []
+    for training in (True, False):
+        for threads in (1, 2, 3, 5):
+            with torch_threads(threads), torch.no_grad():
+                sums.append(loss.train(training)(hidden, targets))
+    assert len({float(each) for each in sums}) == 1
 
 
 @pytest.mark.parametrize("kind", [NegativeSamplingLoss, HierarchicalSoftmaxLoss])

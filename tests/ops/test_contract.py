@@ -1,10 +1,14 @@
 """What every op with gradients promises on every backend, on the calls of calls.py and the cases of ops/cases.py."""
 
+import pathlib
+import re
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from benchmarks.op_calls import OpCalls, differentiated
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, cases
 from elmo_fast.threads import torch_threads
@@ -13,6 +17,7 @@ from tests.ops.calls import ALL, CALLS, pairs, placed, registers_gradients, weig
 from tests.tolerances import assert_close
 
 CPU = torch.device("cpu")
+ROOT = pathlib.Path(__file__).parents[2]
 every = pytest.mark.parametrize(("name", "backend"), pairs(reference=True))
 kernels = pytest.mark.parametrize(("name", "backend"), pairs())
 precisions = pytest.mark.parametrize("precision", PRECISIONS)
@@ -151,6 +156,48 @@ def test_threads_change_nothing(op, precision):
                 assert torch.get_num_threads() == threads
         for key, one in actual[0].items():
             assert all(torch.equal(other[key], one) for other in actual[1:]), key
+
+
+# Torch splits loops of 32,768 numbers and more, and products, by the number of threads.
+LARGE = OpCalls(
+    filters=((1, 4), (2, 8), (3, 116)), words=300, projection=128, lstm=(40, 9, 160), mix=(16, 20, 128), rows=640,
+    table=3000, samples=1024,
+)  # fmt: skip
+LARGE_OPS = [op for op in cases.CASES if op not in ("log_uniform_sample", "unique_rows")]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("op", LARGE_OPS)
+def test_threads_change_nothing_where_torch_splits(op, dtype):
+    needs(op, "native")
+    before, actual = torch.get_default_dtype(), []
+    torch.set_default_dtype(dtype)
+    try:
+        for threads in (1, 2, 3, 5):
+            torch.manual_seed(0)
+            leaves, call = getattr(LARGE, op)({"backend": "native", "precision": "float32"})
+            with torch_threads(threads):
+                leaves = [leaf.requires_grad_() for leaf in leaves]
+                actual.append(tree_leaves(differentiated(call, leaves, train=bool(leaves))()))
+    finally:
+        torch.set_default_dtype(before)
+    assert actual[0][0].dtype == dtype
+    for i, one in enumerate(actual[0]):
+        assert all(torch.equal(other[i].to_dense(), one.to_dense()) for other in actual[1:]), i
+
+
+# Operators of torch that compute each number alone, or copy; torch's sums and products depend on the number of threads.
+ALONE = {"mul", "mul_", "div", "subtract_Tensor", "fill__Scalar", "cat", "index_select"} | {
+    "is_inference", "_version", "flatten", "detach", "zero_", "narrow",
+}  # fmt: skip
+
+
+def test_kernels_use_torch_for_numbers_that_stand_alone():
+    sources = "".join(
+        file.read_text(encoding="utf-8") for end in ("cpp", "h") for file in (ROOT / "csrc").rglob("*." + end)
+    )
+    used = set(re.findall(r'"aten::(\w+)"', sources)) | set(re.findall(r"aoti_torch_(?:aten|cpu)_(\w+)\(", sources))
+    assert used == ALONE
 
 
 @pytest.mark.parametrize(("name", "backend"), pairs({name: ALL[name] for name in CALLS}, only="native"))

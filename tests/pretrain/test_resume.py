@@ -57,6 +57,21 @@ def test_a_run_in_pieces_is_the_run_in_one(tmp_path, changes, stops):
     assert [row["step"] for row in records if row.get("event") == "resume"] == list(stops)
 
 
+def test_the_number_of_threads_changes_no_weight(tmp_path):
+    """Of a run, and of one that goes on with more threads; sizes at which torch would split its loops."""
+    sizes = {"batch_size": 64, "unroll_steps": 20, "dim": 40, "projection_dim": 32, "n_negative_samples_batch": 9}
+
+    def run(name, *threads):
+        for count, steps in zip(threads, (2, 4)[-len(threads) :], strict=True):
+            config = longer(tmp_path, 4, save_dir=str(tmp_path / name), threads=count, **sizes)
+            done = _until(config, steps, quiet)
+        return weights(done.folder)
+
+    expected = run("one", 1)
+    for name, threads in (("two", (2,)), ("one, then three", (1, 3))):
+        assert same(run(name, *threads), expected), name
+
+
 def _until(config, steps, report):
     reason, patch = trainer_module._reason_to_stop, pytest.MonkeyPatch()
     patch.setattr(

@@ -1,4 +1,4 @@
-"""full_softmax in C++: torch's products block by block, each into the gradients' own memory, one pass over each row."""
+"""full_softmax in C++: products block by block, each into the gradients' own memory, one pass over each row."""
 
 from typing import Any
 
