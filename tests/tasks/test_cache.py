@@ -12,6 +12,7 @@ import torch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.tasks import Example, cached_layers, load_bilm, model_digest
+from tests.manylangs import write_model
 from tests.tolerances import assert_close
 
 TEXT = ["the quick brown fox", "one", "it was the age of foolishness , it was", "the quick brown fox", "Größe zählt"]
@@ -63,6 +64,21 @@ def test_the_second_time_nothing_is_computed(tmp_path, files, bilm):
     again = [Example(example.words, ["X"] * len(example.words)) for example in EXAMPLES]
     cached_layers(bilm, again, tmp_path / "a" / "b")
     the_file(tmp_path / "a" / "b")
+
+
+def test_layers_under_autocast_are_in_a_file_of_their_own(tmp_path, bilm):
+    """They differ in the third digit; float32's later runs must not read them."""
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = cached_layers(bilm, EXAMPLES, tmp_path).batch(range(5))[0]
+    exact = cached_layers(bilm, EXAMPLES, tmp_path).batch(range(5))[0]
+    assert torch.equal(exact, cached_layers(bilm, EXAMPLES, tmp_path / "other").batch(range(5))[0])
+    assert not torch.allclose(rounded, exact, atol=1e-5)
+
+
+def test_a_model_whose_directions_are_joined_is_cached(tmp_path):
+    write_model(tmp_path / "model", encoder="lstm")
+    cached_layers(load_bilm(tmp_path / "model"), EXAMPLES, tmp_path / "cache")
+    the_file(tmp_path / "cache")
 
 
 def test_other_weights_settings_or_sentences_are_other_files(tmp_path, files, bilm):
