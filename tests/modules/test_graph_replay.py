@@ -141,6 +141,8 @@ def wrapped(model):
             for name, weight in list(layer._parameters.items()):
                 if weight is not None:
                     layer._parameters[name] = torch.nn.Parameter(weight.data, requires_grad=False)
+                    while layer._parameters[name]._version < weight._version:
+                        layer._parameters[name].mul_(0.5)
 
 
 def normalized(model):
