@@ -12,7 +12,6 @@ from elmo_fast import ops
 from elmo_fast.corpus import DistinctWords, StreamBatch
 from elmo_fast.modules import BiLM, sentence_vectors
 from elmo_fast.ops import _graphs, _native, _triton, _weights
-from elmo_fast.pretrain import captured_step
 from elmo_fast.pretrain import step as training_step
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
@@ -27,11 +26,10 @@ BATCH, STEPS, VOCABULARY, SAMPLES, TYPES, CHARACTERS = 128, 20, 793_471, 8192, 5
 def pretend():
     """Replace what a device that pretends cannot say: kind, streams, addresses, initial weights by way of meta."""
     replace(_native, capability=lambda index: (9, 0))
-    replace(_weights, _stream=lambda tensor: None)
+    replace(_weights, _stream=lambda tensor: None, identities=lambda tensors: None, versions=lambda tensors: None)
     replace(torch.nn.utils, skip_init=lambda kind, *sizes, **options: kind(*sizes, **options))
     replace(training_step, dropout_masks=masks)
     replace(torch.cuda, Event=unittest.mock.MagicMock(), current_stream=unittest.mock.MagicMock())
-    replace(captured_step.CapturedGradients, _addresses=lambda self: None, _versions=lambda self: None)
     replace(_graphs, pool_of=functools.lru_cache(_graphs.Pool))
 
 
