@@ -37,8 +37,8 @@ def connected(address: str, purpose: str) -> Iterator[Any]:
         yield ray
     except ray.exceptions.RayError as error:
         raise ElmoFastError(
-            f"ray: the cluster at {address!r} was lost ({' '.join(str(error).split())[:200]}); when it runs again, give "
-            "the same command again"
+            f"ray: the cluster at {address!r} was lost ({' '.join(str(error).split())[:200]}); when it runs again, run "
+            "the same command"
         ) from error
     finally:
         ray.shutdown()

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from elmo_fast import files
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.static.vectors import Vectors
@@ -195,7 +197,10 @@ def evaluate_similarity(
     compared, pearson, spearman = len(known) if unknown_as_zero else sum(known), float("nan"), float("nan")
     if compared > 1:
         with warnings.catch_warnings(), _handed_over(pairs) as copy:
-            warnings.filterwarnings("ignore", "An input array is (nearly )?constant")  # scipy's, where it gives NaN
+            # scipy's and numpy's where they give NaN, of which the warning below says the reason.
+            warnings.filterwarnings(
+                "ignore", "An input array is (nearly )?constant|invalid value encountered in divide"
+            )
             both, ranked, _ = vectors.to_gensim().evaluate_word_pairs(
                 copy, delimiter, "utf8", restrict_vocab, case_insensitive, unknown_as_zero
             )
@@ -203,7 +208,10 @@ def evaluate_similarity(
     if not any(known):
         _warn_of_none(path, "pair")
     elif math.isnan(spearman):
+        zeros = {spell(vectors.words[row]) for row in np.flatnonzero(~vectors.matrix[:restrict_vocab].any(1))}
+        of_pairs = [word for pair in pairs for word in pair.split(delimiter)[:2] if spell(word) in zeros]
         why = "only one pair has vectors" if compared == 1 else "the scores or the cosines are all equal"
+        why = f"the vector of {of_pairs[0]!r} is zero, and has no cosine" if of_pairs else why
         warnings.warn(f"{path}: no correlation: {why}", stacklevel=2)
     return SimilarityScores(pearson, spearman, compared, known.count(False), len(known))
 

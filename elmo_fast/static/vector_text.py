@@ -35,13 +35,18 @@ def read_vector_text(
 
     read = read_in_python if _native.C is None else _native.C.read_vector_text
     matrix, places, (line, begin, end) = read(np.frombuffer(data, np.uint8), dimension)
+    words = [data[begin:end] for begin, end in places.tolist()] if line < 0 else []
+    if b"\r" in data and (row := next((row for row, word in enumerate(words) if b"\r" in word), None)) is not None:
+        raise ElmoFastError(
+            f"{source}, line {first_line + row}: a line break (\\r) within a word; end lines with \\n or \\r\\n"
+        )
     if line >= 0:
         content = shortened(data[begin:end].decode(errors="replace"))
         raise ElmoFastError(
             f"{source}, line {first_line + line}: wanted a word and {dimension} finite numbers of float32; "
             f"found {content!r}"
         )
-    return [data[begin:end] for begin, end in places.tolist()], matrix
+    return words, matrix
 
 
 def write_vector_text(words: Sequence[bytes], matrix: Matrix) -> npt.NDArray[np.uint8]:

@@ -43,6 +43,7 @@ CHUNK_BYTES = 1 << 24
 ROWS_AT_ONCE = 1024
 LONGEST_WORD = 1 << 12
 WORTH_BYTES = 1 << 25  # smaller text files are read in well under a second
+READER = 2  # increases when a reader gives other words or numbers, so that older caches are not used
 # The metadata of our safetensors, and the name of the entry that holds it.
 MADE_BY = {"format": "elmo_fast.vectors", "version": "1"}
 ENTRY = "elmo_fast"
@@ -267,7 +268,7 @@ def read(path: str, format: str, limit: int | None) -> Content:
 def read_through_cache(path: str, format: str, limit: int | None) -> Content:
     """Read as `read` does, but from an intact and up-to-date cache; all of a file is written to its cache."""
     cache, about = f"{path}.cache.safetensors", os.stat(path)
-    source = json.dumps([format, about.st_size, about.st_mtime_ns])
+    source = json.dumps([format, about.st_size, about.st_mtime_ns, READER])
     if os.path.exists(cache):
         try:
             words, matrix, metadata = _read_safetensors(cache)
