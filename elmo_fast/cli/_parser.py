@@ -3,22 +3,22 @@
 import argparse
 import contextlib
 import dataclasses
-import difflib
 import glob
 import itertools
 import json
 import os
+import re
 import sys
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import jsonargparse
 import yaml
 
-from elmo_fast.errors import CheckpointError, ElmoFastError, sentence_of
-from elmo_fast.fields import MIN_COUNT, PREFIX
+from elmo_fast.errors import CheckpointError, ElmoFastError, did_you_mean, sentence_of
+from elmo_fast.fields import MIN_COUNT, PREFIX, TYPE_WORDS
 from elmo_fast.files import replaces
 from elmo_fast.op_choices import InferencePrecision, Tokenizer
 
@@ -94,8 +94,8 @@ class ConfigFile(jsonargparse.ActionConfigFile):
         path, presets = values, parser.presets
         if presets and not os.path.exists(path):
             if path not in presets:
-                hint = "".join(f"; did you mean {name}?" for name in difflib.get_close_matches(path, presets, n=1))
                 known = ", ".join(presets)
+                hint = did_you_mean(path, presets)
                 raise ElmoFastError(f"--config {path}: neither a file nor a preset; presets: {known}{hint}")
             path = presets[path]
         try:
@@ -112,7 +112,7 @@ class ConfigFile(jsonargparse.ActionConfigFile):
         except OSError as error:
             raise ElmoFastError(f"--config: {sentence_of(error)}") from error
         except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
-            raise ElmoFastError(f"--config {path}: {error}") from error
+            raise ElmoFastError(f"--config {path}: {parser.in_plain_words(str(error))[1]}") from error
 
 
 class Parser(jsonargparse.ArgumentParser):
@@ -203,10 +203,83 @@ class Parser(jsonargparse.ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print the error in one line, and how to list the options; exit with status 2."""
-        parser = getattr(ex, "subcommand_parser", None) or self
-        print(f"{parser.prog}: error: {' '.join(message.split())}", file=sys.stderr)
+        parser, sentence = (getattr(ex, "subcommand_parser", None) or self).in_plain_words(message)
+        print(f"{parser.prog}: error: {sentence}", file=sys.stderr)
         print(f"{parser.prog} --help lists the options", file=sys.stderr)
         self.exit(2)
+
+    def in_plain_words(self, message: str) -> tuple["Parser", str]:
+        """Return an error of jsonargparse or argparse in the words of the help, and the parser that it is about."""
+        message = " ".join(message.split())
+        for pattern, explain in _EXPLAINED:
+            if (match := re.fullmatch(pattern, message)) is not None:
+                return explain(self, *match.groups())
+        return self, message
+
+    def named(self, key: str) -> str:
+        """Return what a user writes for an argument: --NAME, or the name that the help gives a positional one."""
+        for action in self._actions:
+            if action.dest == key:
+                return action.option_strings[0] if action.option_strings else str(action.metavar or key)
+        return key
+
+    def below(self, key: str) -> tuple["Parser", str]:
+        """Return the parser of the command with which a dotted key begins, and the rest of the key."""
+        parser, rest = self, key
+        while parser._subcommands_action is not None and "." in rest:
+            name, _, rest = rest.partition(".")
+            parser = parser._subcommands_action.choices[name]
+        return parser, rest
+
+
+def _missing(parser: Parser, keys: str) -> tuple[Parser, str]:
+    pairs = [parser.below(key) for key in keys.split(", ")]
+    names = [leaf.named(key) for leaf, key in pairs]
+    listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return pairs[0][0], f"{listed} {'are' if len(names) > 1 else 'is'} missing"
+
+
+def _no_command(parser: Parser, key: str, choices: str) -> tuple[Parser, str]:
+    leaf, _ = parser.below(key)
+    return leaf, f"a command is missing: {', '.join(choices.split(','))}"
+
+
+def _unknown_command(parser: Parser, name: str, choices: str) -> tuple[Parser, str]:
+    known = re.findall(r"'([^']*)'", choices)
+    return parser, f"unknown command {name!r}{did_you_mean(name, known) or '; commands: ' + ', '.join(known)}"
+
+
+def _unknown(parser: Parser, words: str) -> tuple[Parser, str]:
+    options = [word for word in words.split() if word.startswith("--")]
+    if not options:
+        return parser, f"unexpected argument {words!r}"
+    name = options[0].partition("=")[0]
+    return parser, f"unknown option {name}{did_you_mean(name, parser._option_string_actions)}"
+
+
+def _unknown_key(parser: Parser, name: str) -> tuple[Parser, str]:
+    known = [action.dest for action in parser._actions]
+    return parser, f"unknown option {name}{did_you_mean(name, known)}"
+
+
+def _other_type(parser: Parser, key: str, kind: str, value: str) -> tuple[Parser, str]:
+    words = {each.__name__: text for each, text in TYPE_WORDS.items()} | {"list": "a list, such as [1, 2]"}
+    return parser, f"{parser.named(key)} must be {words.get(kind, kind)}; got {value!r}"
+
+
+# Messages of jsonargparse and argparse, and what puts each into plain words.
+_EXPLAINED: list[tuple[str, Callable[..., tuple[Parser, str]]]] = [
+    (r"the following arguments are required: (.*)", _missing),
+    (r'expected "([^"]*)" to be one of \{(.*)\}, but it was not provided\.', _no_command),
+    (r"argument (?:COMMAND|KIND): invalid choice: '(.*)' \(choose from (.*)\)", _unknown_command),
+    (r"unrecognized arguments: (.*)", _unknown),
+    (r"Subcommand '[^']*' does not accept option '(.*)'", _unknown_key),
+    (r'Parser key "([^"]*)": Expected a <class \'(\w+)\'>\. Got value: (.*)', _other_type),
+    (
+        r"argument (\S+): expected (?:one|at least one) argument",
+        lambda parser, name: (parser, f"{name} needs a value"),
+    ),
+]
 
 
 def _without_none(kind: Any) -> Any:
