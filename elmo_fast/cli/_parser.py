@@ -8,7 +8,9 @@ import itertools
 import json
 import os
 import re
+import shutil
 import sys
+import tempfile
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -121,6 +123,8 @@ class Parser(jsonargparse.ArgumentParser):
     def __init__(self, description: str | None = None, **more: Any) -> None:
         super().__init__(description=description, allow_abbrev=False, formatter_class=HelpFormatter, **more)
         self._writes: dict[str, tuple[str, ...]] = {}
+        self._printable: set[str] = set()  # outputs for which "-" is the standard output
+        self._stores = False  # whether a run stores these options, and reads its inputs again when it resumes
         self.presets: dict[str, str] = {}  # what --config also takes: name -> file
 
     def common(self) -> None:
@@ -140,16 +144,17 @@ class Parser(jsonargparse.ArgumentParser):
         how = {"action": "store_true"} if kind is None else {"type": kind, "default": default}
         self.add_argument(f"--{name}", help=help, **how, **more)
 
-    def output(self, name: str, help: str, default: Any = None, **more: Any) -> None:
-        """Add --NAME, which names a file to write."""
+    def output(self, name: str, help: str, default: Any = None, *, printable: bool = False, **more: Any) -> None:
+        """Add --NAME, which names a file to write; printable: as in `writes`."""
         self.option(name, str, help, default, **more)
-        self.writes(name)
+        self.writes(name, printable=printable)
 
     def fields(self, kind: Any, title: str | None = None, other_names: Mapping[str, list[str]] | None = None) -> None:
         """Add every field of a configuration, a dataclass of `described` fields, as an option.
 
         title: of the group of options that they form; other_names: field -> more flags for it
         """
+        self._stores = True
         group = self if title is None else self.add_argument_group(title, (kind.__doc__ or "").strip())
         for field in dataclasses.fields(kind):
             if field.name in COMPUTING:
@@ -161,9 +166,52 @@ class Parser(jsonargparse.ArgumentParser):
                 options |= {"type": typing.get_args(field.type)[0], "default": list(default), "nargs": "*"}
             group.add_argument(*flags, dest=field.name, **options)
 
-    def writes(self, option: str, *files: str) -> None:
-        """Declare that `option` names a file to write, or a folder for these `files`."""
+    def writes(self, option: str, *files: str, printable: bool = False) -> None:
+        """Declare that `option` names a file to write, or a folder for these `files`.
+
+        printable: whether "-" prints the file, which is text, and the command prints nothing else.
+        """
         self._writes[option] = files
+        if printable:
+            self._printable.add(option)
+
+    def _is_path(self, name: str) -> bool:
+        return name in READ or name in self._writes or name.endswith(("_dir", "_file", "_path", "_prefix"))
+
+    @contextlib.contextmanager
+    def standard_streams(self, arguments: Any) -> Iterator[None]:
+        """Put files in the place of "-": a copy of the standard input, and one that is printed when the block ends.
+
+        Inputs of `STREAMED` stay "-". Raises ElmoFastError where "-" cannot be served.
+        """
+        names = [name for name in vars(arguments) if self._is_path(name) and "-" in _values(arguments, name)]
+        outputs = [name for name in names if name in self._writes]
+        inputs = [name for name in names if name not in self._writes]
+        for name in outputs:
+            if name not in self._printable:
+                raise ElmoFastError(f"{self.named(name)} cannot be the standard output (-): name a file")
+        for name in inputs:
+            if self._stores:
+                why = "the standard input (-), as the run reads it again when it resumes"
+                raise ElmoFastError(f"{self.named(name)} cannot be {why}: name a file")
+            if name not in (*STREAMED, *COPIED):
+                raise ElmoFastError(f"{self.named(name)} cannot be the standard input (-): name a file or folder")
+        if len(inputs) > 1:
+            listed = " and ".join(map(self.named, inputs))
+            raise ElmoFastError(f"{listed} cannot both be the standard input (-): name a file for one of them")
+        with contextlib.ExitStack() as stack:
+            for name in (name for name in inputs if name in COPIED):
+                from elmo_fast.text import rereadable
+
+                copy, value = stack.enter_context(rereadable("-")), getattr(arguments, name)
+                setattr(arguments, name, [copy] if isinstance(value, list) else copy)
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-fast-")) if outputs else ""
+            for name in outputs:
+                setattr(arguments, name, os.path.join(folder, f"standard-output-{name}"))
+            yield
+            for name in outputs:
+                with open(getattr(arguments, name), encoding="utf-8", newline="") as file:
+                    shutil.copyfileobj(file, sys.stdout)
 
     def check_outputs(self, arguments: Any) -> None:
         """Raise ElmoFastError if an output would replace an input or another output, or is in a missing folder."""
@@ -176,6 +224,7 @@ class Parser(jsonargparse.ArgumentParser):
             (name, os.path.join(value, file) if file else value)
             for name, files in self._writes.items()
             for value in _values(arguments, name)
+            if value != "-"
             for file in files or [""]
         ]
         inputs = [(name, file) for name in READ if name not in self._writes for file in _files_read(arguments, name)]
@@ -307,6 +356,9 @@ READ = (
     *TEXTS, "input_file", "corpus", "text", "word_file", "vocab_file", "vectors", "analogies", "pairs", "path",
     "config", "options_file", "weight_file", "softmax_file", "model", "save_dir", "source", "run", "also",
 )  # fmt: skip
+# Those for which "-" is the standard input: the command itself copies or streams it, or it is copied for the command.
+STREAMED = ("input_file", "test_prefix", "train_prefix", "corpus", "vocab_file")
+COPIED = ("text", "word_file", "vectors", "analogies", "pairs", "path")
 # What commands read from the folder of a model, a run or a task besides the model, and `embed` from one of tables.
 KEPT = (
     "config.json", "metrics.jsonl", "vocab.txt", "vocab.txt.gz", "labels.json", "words.json", "results.json",

@@ -197,9 +197,10 @@ def run_command(name: str, argv: Sequence[str]) -> int:
         arguments = known[""].parse_args([name, *argv[:begin], *normalised(argv[begin:])])[name]
         if name in GROUPS:
             name, arguments = f"{name} {arguments.kind}", arguments[arguments.kind]
-        known[name].check_outputs(arguments)
         set_up_logging(arguments)
-        return int(functions_of(name)[1](arguments) or 0)
+        known[name].check_outputs(arguments)
+        with known[name].standard_streams(arguments):
+            return int(functions_of(name)[1](arguments) or 0)
     except Exception as error:
         if not isinstance(error, ElmoFastError) and is_shortage(error):
             raise shortage_error(error, vars(arguments or argparse.Namespace())) from error
