@@ -1,6 +1,7 @@
 """Errors for users: what was wanted, what was given, what to do."""
 
 import contextlib
+import difflib
 import importlib
 import os
 import pathlib
@@ -135,6 +136,11 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Raise ElmoFastError unless the value of the argument `name` is one of the choices."""
     if value not in choices:
         raise ElmoFastError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """Return "; did you mean X?" with the known name that is nearest, or an empty string if none is near."""
+    return "".join(f"; did you mean {each}?" for each in difflib.get_close_matches(name, list(known), n=1))
 
 
 def check_counts(**counts: int | None) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origi
 from elmo_fast.errors import CheckpointError, foreign_content, read_failures_named, refuse, shortened
 
 Kind = TypeVar("Kind")
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string", types.NoneType: "null"}
+TYPE_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string", types.NoneType: "null"}
 _UNIONS = (Union, types.UnionType)
 
 
@@ -251,7 +251,7 @@ def _words(kind: Any, within: str | None = None) -> str:
         words = get_args(kind)
         return f"one of {', '.join(map(str, words))}" if len(words) > 1 else json.dumps(words[0])
     if within is None or not (kind in (int, float) or get_origin(kind) is tuple):
-        return _WORDS.get(kind) or ("a list" if get_origin(kind) in (list, tuple) else "an object")
+        return TYPE_WORDS.get(kind) or ("a list" if get_origin(kind) in (list, tuple) else "an object")
     return f"{'a finite number' if kind is float else _words(kind)} {within}"
 
 

@@ -109,7 +109,8 @@ def _format_and_files(path: PathLike) -> tuple[str, list[Path]]:
     """Return the format of the model in a folder or an archive, and its files."""
     folder = model_folder(path)
     if not folder.is_dir():
-        hint = "; for two files, give options_file and weight_file" if folder.exists() else ""
+        hint = "; give the folder of its files, or both where options_file and weight_file are taken"
+        hint = hint if folder.exists() else ""
         what = "a file" if hint else "nothing"
         raise CheckpointError(f"{folder}: wanted a folder with a model, or its .zip or .tar.gz, found {what}{hint}")
     if is_manylangs(folder) and not (folder / WEIGHTS).exists():
@@ -122,7 +123,8 @@ def _format_and_files(path: PathLike) -> tuple[str, list[Path]]:
     if len(pairs) > 1:
         names = "; ".join(" with ".join(file.name for file in pair) for pair in pairs)
         raise CheckpointError(
-            f"{folder} contains several models: {names}; choose one with options_file and weight_file"
+            f"{folder} contains several models: {names}; choose one with options_file and weight_file, or "
+            "put it into a folder of its own"
         )
     options = _options_in(folder)
     if not pairs and len(options) == 1 and (index := newest_checkpoint(folder)) is not None:

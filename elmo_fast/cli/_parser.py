@@ -3,22 +3,24 @@
 import argparse
 import contextlib
 import dataclasses
-import difflib
 import glob
 import itertools
 import json
 import os
+import re
+import shutil
 import sys
+import tempfile
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import jsonargparse
 import yaml
 
-from elmo_fast.errors import CheckpointError, ElmoFastError, printable, sentence_of
-from elmo_fast.fields import MIN_COUNT, PREFIX
+from elmo_fast.errors import CheckpointError, ElmoFastError, did_you_mean, printable, sentence_of
+from elmo_fast.fields import MIN_COUNT, PREFIX, TYPE_WORDS
 from elmo_fast.files import replaces
 from elmo_fast.op_choices import InferencePrecision, Tokenizer
 
@@ -94,8 +96,8 @@ class ConfigFile(jsonargparse.ActionConfigFile):
         path, presets = values, parser.presets
         if presets and not os.path.exists(path):
             if path not in presets:
-                hint = "".join(f"; did you mean {name}?" for name in difflib.get_close_matches(path, presets, n=1))
                 known = ", ".join(presets)
+                hint = did_you_mean(path, presets)
                 raise ElmoFastError(f"--config {path}: neither a file nor a preset; presets: {known}{hint}")
             path = presets[path]
         try:
@@ -112,7 +114,7 @@ class ConfigFile(jsonargparse.ActionConfigFile):
         except OSError as error:
             raise ElmoFastError(f"--config: {sentence_of(error)}") from error
         except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
-            raise ElmoFastError(f"--config {path}: {error}") from error
+            raise ElmoFastError(f"--config {path}: {parser.in_plain_words(str(error))[1]}") from error
 
 
 class Parser(jsonargparse.ArgumentParser):
@@ -121,6 +123,8 @@ class Parser(jsonargparse.ArgumentParser):
     def __init__(self, description: str | None = None, **more: Any) -> None:
         super().__init__(description=description, allow_abbrev=False, formatter_class=HelpFormatter, **more)
         self._writes: dict[str, tuple[str, ...]] = {}
+        self._printable: set[str] = set()  # outputs for which "-" is the standard output
+        self._stores = False  # whether a run stores these options, and reads its inputs again when it resumes
         self.presets: dict[str, str] = {}  # what --config also takes: name -> file
 
     def common(self) -> None:
@@ -140,16 +144,17 @@ class Parser(jsonargparse.ArgumentParser):
         how = {"action": "store_true"} if kind is None else {"type": kind, "default": default}
         self.add_argument(f"--{name}", help=help, **how, **more)
 
-    def output(self, name: str, help: str, default: Any = None, **more: Any) -> None:
-        """Add --NAME, which names a file to write."""
+    def output(self, name: str, help: str, default: Any = None, *, printable: bool = False, **more: Any) -> None:
+        """Add --NAME, which names a file to write; printable: as in `writes`."""
         self.option(name, str, help, default, **more)
-        self.writes(name)
+        self.writes(name, printable=printable)
 
     def fields(self, kind: Any, title: str | None = None, other_names: Mapping[str, list[str]] | None = None) -> None:
         """Add every field of a configuration, a dataclass of `described` fields, as an option.
 
         title: of the group of options that they form; other_names: field -> more flags for it
         """
+        self._stores = True
         group = self if title is None else self.add_argument_group(title, (kind.__doc__ or "").strip())
         for field in dataclasses.fields(kind):
             if field.name in COMPUTING:
@@ -161,9 +166,52 @@ class Parser(jsonargparse.ArgumentParser):
                 options |= {"type": typing.get_args(field.type)[0], "default": list(default), "nargs": "*"}
             group.add_argument(*flags, dest=field.name, **options)
 
-    def writes(self, option: str, *files: str) -> None:
-        """Declare that `option` names a file to write, or a folder for these `files`."""
+    def writes(self, option: str, *files: str, printable: bool = False) -> None:
+        """Declare that `option` names a file to write, or a folder for these `files`.
+
+        printable: whether "-" prints the file, which is text, and the command prints nothing else.
+        """
         self._writes[option] = files
+        if printable:
+            self._printable.add(option)
+
+    def _is_path(self, name: str) -> bool:
+        return name in READ or name in self._writes or name.endswith(("_dir", "_file", "_path", "_prefix"))
+
+    @contextlib.contextmanager
+    def standard_streams(self, arguments: Any) -> Iterator[None]:
+        """Put files in the place of "-": a copy of the standard input, and one that is printed when the block ends.
+
+        Inputs of `STREAMED` stay "-". Raises ElmoFastError where "-" cannot be served.
+        """
+        names = [name for name in vars(arguments) if self._is_path(name) and "-" in _values(arguments, name)]
+        outputs = [name for name in names if name in self._writes]
+        inputs = [name for name in names if name not in self._writes]
+        for name in outputs:
+            if name not in self._printable:
+                raise ElmoFastError(f"{self.named(name)} cannot be the standard output (-): name a file")
+        for name in inputs:
+            if self._stores:
+                why = "the standard input (-), as the run reads it again when it resumes"
+                raise ElmoFastError(f"{self.named(name)} cannot be {why}: name a file")
+            if name not in (*STREAMED, *COPIED):
+                raise ElmoFastError(f"{self.named(name)} cannot be the standard input (-): name a file or folder")
+        if len(inputs) > 1:
+            listed = " and ".join(map(self.named, inputs))
+            raise ElmoFastError(f"{listed} cannot both be the standard input (-): name a file for one of them")
+        with contextlib.ExitStack() as stack:
+            for name in (name for name in inputs if name in COPIED):
+                from elmo_fast.text import rereadable
+
+                copy, value = stack.enter_context(rereadable("-")), getattr(arguments, name)
+                setattr(arguments, name, [copy] if isinstance(value, list) else copy)
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-fast-")) if outputs else ""
+            for name in outputs:
+                setattr(arguments, name, os.path.join(folder, f"standard-output-{name}"))
+            yield
+            for name in outputs:
+                with open(getattr(arguments, name), encoding="utf-8", newline="") as file:
+                    shutil.copyfileobj(file, sys.stdout)
 
     def check_outputs(self, arguments: Any) -> None:
         """Raise ElmoFastError if an output would replace an input or another output, or is in a missing folder."""
@@ -176,6 +224,7 @@ class Parser(jsonargparse.ArgumentParser):
             (name, os.path.join(value, file) if file else value)
             for name, files in self._writes.items()
             for value in _values(arguments, name)
+            if value != "-"
             for file in files or [""]
         ]
         inputs = [(name, file) for name in READ if name not in self._writes for file in _files_read(arguments, name)]
@@ -203,10 +252,83 @@ class Parser(jsonargparse.ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print the error in one line, and how to list the options; exit with status 2."""
-        parser = getattr(ex, "subcommand_parser", None) or self
-        print(f"{parser.prog}: error: {printable(' '.join(message.split()))}", file=sys.stderr)
+        parser, sentence = (getattr(ex, "subcommand_parser", None) or self).in_plain_words(message)
+        print(f"{parser.prog}: error: {printable(sentence)}", file=sys.stderr)
         print(f"{parser.prog} --help lists the options", file=sys.stderr)
         self.exit(2)
+
+    def in_plain_words(self, message: str) -> tuple["Parser", str]:
+        """Return an error of jsonargparse or argparse in the words of the help, and the parser that it is about."""
+        message = " ".join(message.split())
+        for pattern, explain in _EXPLAINED:
+            if (match := re.fullmatch(pattern, message)) is not None:
+                return explain(self, *match.groups())
+        return self, message
+
+    def named(self, key: str) -> str:
+        """Return what a user writes for an argument: --NAME, or the name that the help gives a positional one."""
+        for action in self._actions:
+            if action.dest == key:
+                return action.option_strings[0] if action.option_strings else str(action.metavar or key)
+        return key
+
+    def below(self, key: str) -> tuple["Parser", str]:
+        """Return the parser of the command with which a dotted key begins, and the rest of the key."""
+        parser, rest = self, key
+        while parser._subcommands_action is not None and "." in rest:
+            name, _, rest = rest.partition(".")
+            parser = parser._subcommands_action.choices[name]
+        return parser, rest
+
+
+def _missing(parser: Parser, keys: str) -> tuple[Parser, str]:
+    pairs = [parser.below(key) for key in keys.split(", ")]
+    names = [leaf.named(key) for leaf, key in pairs]
+    listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return pairs[0][0], f"{listed} {'are' if len(names) > 1 else 'is'} missing"
+
+
+def _no_command(parser: Parser, key: str, choices: str) -> tuple[Parser, str]:
+    leaf, _ = parser.below(key)
+    return leaf, f"a command is missing: {', '.join(choices.split(','))}"
+
+
+def _unknown_command(parser: Parser, name: str, choices: str) -> tuple[Parser, str]:
+    known = re.findall(r"'([^']*)'", choices)
+    return parser, f"unknown command {name!r}{did_you_mean(name, known) or '; commands: ' + ', '.join(known)}"
+
+
+def _unknown(parser: Parser, words: str) -> tuple[Parser, str]:
+    options = [word for word in words.split() if word.startswith("--")]
+    if not options:
+        return parser, f"unexpected argument {words!r}"
+    name = options[0].partition("=")[0]
+    return parser, f"unknown option {name}{did_you_mean(name, parser._option_string_actions)}"
+
+
+def _unknown_key(parser: Parser, name: str) -> tuple[Parser, str]:
+    known = [action.dest for action in parser._actions]
+    return parser, f"unknown option {name}{did_you_mean(name, known)}"
+
+
+def _other_type(parser: Parser, key: str, kind: str, value: str) -> tuple[Parser, str]:
+    words = {each.__name__: text for each, text in TYPE_WORDS.items()} | {"list": "a list, such as [1, 2]"}
+    return parser, f"{parser.named(key)} must be {words.get(kind, kind)}; got {value!r}"
+
+
+# Messages of jsonargparse and argparse, and what puts each into plain words.
+_EXPLAINED: list[tuple[str, Callable[..., tuple[Parser, str]]]] = [
+    (r"the following arguments are required: (.*)", _missing),
+    (r'expected "([^"]*)" to be one of \{(.*)\}, but it was not provided\.', _no_command),
+    (r"argument (?:COMMAND|KIND): invalid choice: '(.*)' \(choose from (.*)\)", _unknown_command),
+    (r"unrecognized arguments: (.*)", _unknown),
+    (r"Subcommand '[^']*' does not accept option '(.*)'", _unknown_key),
+    (r'Parser key "([^"]*)": Expected a <class \'(\w+)\'>\. Got value: (.*)', _other_type),
+    (
+        r"argument (\S+): expected (?:one|at least one) argument",
+        lambda parser, name: (parser, f"{name} needs a value"),
+    ),
+]
 
 
 def _without_none(kind: Any) -> Any:
@@ -234,6 +356,9 @@ READ = (
     *TEXTS, "input_file", "corpus", "text", "word_file", "vocab_file", "vectors", "analogies", "pairs", "path",
     "config", "options_file", "weight_file", "softmax_file", "model", "save_dir", "source", "run", "also",
 )  # fmt: skip
+# Those for which "-" is the standard input: the command itself copies or streams it, or it is copied for the command.
+STREAMED = ("input_file", "test_prefix", "train_prefix", "corpus", "vocab_file")
+COPIED = ("text", "word_file", "vectors", "analogies", "pairs", "path")
 # What commands read from the folder of a model, a run or a task besides the model, and `embed` from one of tables.
 KEPT = (
     "config.json", "metrics.jsonl", "vocab.txt", "vocab.txt.gz", "labels.json", "words.json", "results.json",

@@ -15,7 +15,8 @@ from elmo_fast.progress import duration
 def vocab_options(parser: Parser) -> None:
     parser.shared("train_prefix", required=True)
     parser.shared("tokenizer", "processes", "file_friendly_logging")
-    parser.output("vocab_file", "file to write; compressed if its name ends in .gz", required=True)
+    text = "file to write, compressed if its name ends in .gz; - is the standard output"
+    parser.output("vocab_file", text, printable=True, required=True)
     parser.shared("min_count")
     parser.option("max_size", int, "maximum size of the vocabulary, including the three markers")
 

@@ -24,9 +24,7 @@ DTYPES = {"f32": "float32", "f16": "float16"}
 
 def embed_options(parser: Parser) -> None:
     parser.shared(*COMPUTING)
-    parser.add_argument(
-        "input_file", type=str, metavar="INPUT", help=f"{_common.TEXT}; - is the standard input; or as --format_in says"
-    )
+    parser.add_argument("input_file", type=str, metavar="INPUT", help=f"{_common.TEXT}; or as --format_in says")
     parser.add_argument(
         "output_file", type=str, metavar="OUTPUT", help="file to write; with several processes: folder to write"
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from elmo_fast import __version__
 from elmo_fast.cli._parser import Parser
-from elmo_fast.errors import ElmoFastError, printable, sentence_of
+from elmo_fast.errors import ElmoFastError, did_you_mean, printable, sentence_of
 from elmo_fast.memory import is_shortage, shortage_error
 
 # Command -> its module below elmo_fast.cli, and what it does. Groups of commands have no module.
@@ -175,6 +175,12 @@ def show_warning(message: Any, category: Any, filename: Any, lineno: Any, file: 
     print(f"elmo-fast: warning: {printable(str(message))}", file=sys.stderr)
 
 
+def _is_run(word: str) -> bool:
+    """Return whether a word after `plot` is the folder of a run, and no option, kind of picture, or typo of one."""
+    kinds = [name.removeprefix("plot ") for name in COMMANDS if name.startswith("plot ")]
+    return not word.startswith("-") and word not in kinds and (os.path.exists(word) or not did_you_mean(word, kinds))
+
+
 def run_command(name: str, argv: Sequence[str]) -> int:
     """Parse the words after a command's name and run it; an error names the option that it is about.
 
@@ -185,15 +191,16 @@ def run_command(name: str, argv: Sequence[str]) -> int:
     arguments: Any = None
     try:
         known = parsers(name)
-        if name == "plot" and argv and not argv[0].startswith("-") and f"plot {argv[0]}" not in COMMANDS:
+        if name == "plot" and argv and _is_run(argv[0]):
             argv = ["curves", *argv]  # `elmo-fast plot RUN`
         begin = 1 if name in GROUPS else 0
         arguments = known[""].parse_args([name, *argv[:begin], *normalised(argv[begin:])])[name]
         if name in GROUPS:
             name, arguments = f"{name} {arguments.kind}", arguments[arguments.kind]
-        known[name].check_outputs(arguments)
         set_up_logging(arguments)
-        return int(functions_of(name)[1](arguments) or 0)
+        known[name].check_outputs(arguments)
+        with known[name].standard_streams(arguments):
+            return int(functions_of(name)[1](arguments) or 0)
     except Exception as error:
         if not isinstance(error, ElmoFastError) and is_shortage(error):
             raise shortage_error(error, vars(arguments or argparse.Namespace())) from error

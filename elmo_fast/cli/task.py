@@ -1,9 +1,6 @@
 """`elmo-fast task` and `elmo-fast report`: taggers and classifiers over ELMo, and whether ELMo helps them."""
 
 import contextlib
-import pathlib
-import sys
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,7 +80,7 @@ def run_eval(arguments: Any) -> None:
 def predict_options(parser: Parser) -> None:
     add_reading(parser, "sentences; labels in them are ignored")
     parser.add_argument("output", type=str, help="file to write; - is the standard output")
-    parser.writes("output")
+    parser.writes("output", printable=True)
 
 
 def run_predict(arguments: Any) -> None:
@@ -94,12 +91,7 @@ def run_predict(arguments: Any) -> None:
     """
     from elmo_fast.tasks import predict_task
 
-    with reading(arguments) as (_, options), tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
-        if arguments.output == "-":
-            file = pathlib.Path(folder, "labelled")
-            predict_task(out=file, **options)
-            sys.stdout.write(file.read_text(encoding="utf-8"))
-            return
+    with reading(arguments) as (_, options):
         count = predict_task(out=arguments.output, **options)
     logger().info(f"labelled {count:,} {'sentence' if count == 1 else 'sentences'} in {arguments.output}")
 

@@ -11,6 +11,7 @@ That both give the same vectors is not proven here.
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules import BiLM, ScalarMix
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.token_vectors import shared_bilm
-from elmo_fast.text import checked_sentences
+from elmo_fast.text.checks import check_sentences, check_words, checked_sentences, may_hold_words
 
 __all__ = ["Module"]
 
@@ -34,7 +35,7 @@ class Module(nn.Module):
         spec: a folder or an archive with a model, a name on the hub, or a BiLM.
         trainable: whether the mix is trained: gamma and a weight for each layer. The biLM never is, as in versions 2
             and 3.
-        settings: device, precision, backend, as in TokenVectors.
+        settings: device, as in TokenVectors; precision, backend, prefix, vocabulary, as in BiLM.
 
     Raises: ElmoFastError, CheckpointError.
     """
@@ -106,15 +107,26 @@ def _cut(inputs: Any) -> list[list[str]]:
         raise ElmoFastError(
             f'inputs must be a dictionary of tokens and sequence_len with the signature "tokens"; got {inputs!r:.60}'
         )
-    rows, lengths = list(inputs["tokens"]), torch.as_tensor(inputs["sequence_len"]).tolist()
-    if len(rows) != len(lengths) or not all(0 <= n <= len(row) for row, n in zip(rows, lengths, strict=True)):
+    rows, lengths = _as_list(inputs["tokens"]), _as_list(inputs["sequence_len"])
+    check_sentences(rows, "tokens")
+    rows = [[_text(word) for word in row] if may_hold_words(row) else row for row in map(_as_list, rows)]
+    for index, row in enumerate(rows):
+        check_words(row, f"tokens[{index}]")
+    fits = isinstance(lengths, list | tuple) and len(rows) == len(lengths)
+    pairs = list(zip(rows, lengths, strict=True)) if fits else []
+    if not fits or not all(isinstance(n, Integral) and 0 <= n <= len(row) for row, n in pairs):
         raise ElmoFastError(
             f"sequence_len must be a number from 0 to the number of tokens for each of {len(rows)} sentences; got "
-            f"{lengths}"
+            f"{lengths!r:.60}"
         )
-    return [[_text(word) for word in row[:n]] for row, n in zip(rows, lengths, strict=True)]
+    return [row[:n] for row, n in pairs]
 
 
-def _text(word: str | bytes) -> str:
+def _as_list(value: Any) -> Any:
+    """Return an array or a tensor as a list."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _text(word: Any) -> Any:
     """TensorFlow's strings are bytes."""
-    return word.decode() if isinstance(word, bytes) else str(word)
+    return word.decode() if isinstance(word, bytes) else word

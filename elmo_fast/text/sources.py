@@ -192,7 +192,10 @@ class ParquetFiles(Column):
         folder = os.path.isdir(path)
         self.files = sorted(glob.glob(os.path.join(glob.escape(os.fspath(path)), "*.parquet"))) if folder else [path]
         if not self.files:
-            raise ElmoFastError(f"the folder {self.name!r} contains no .parquet file")
+            raise ElmoFastError(
+                f"the folder {self.name!r} contains no .parquet file; a folder may hold those, or a dataset that the "
+                "library datasets saved; text files come one by one, or joined: cat FOLDER/* | elmo-fast embed - OUTPUT"
+            )
 
     def values_from(self, row: int) -> Iterator[Any]:
         """Yield the values from that row on; groups of rows before it are not read."""

@@ -168,7 +168,7 @@ def test_what_is_not_there_is_said(tmp_path):
             "give either model, or options_file and weight_file; got both",
         ),
         ({"model": tmp_path / "absent"}, r"wanted a folder with a model, or its \.zip or \.tar\.gz, found nothing"),
-        ({"model": weight_file}, "found a file; for two files, give options_file and weight_file"),
+        ({"model": weight_file}, "found a file; give the folder of its files, or both where options_file"),
         (
             {"model": tmp_path},
             r"wanted config\.json and model\.safetensors, or options\.json and a \*\.hdf5, found pair",

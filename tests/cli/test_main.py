@@ -146,12 +146,29 @@ def test_warnings_are_one_line(command):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("embde", "elmo-fast: error: "),
-        ("embde", "'embed'"),
+        ("embde", "elmo-fast: error: unknown command 'embde'; did you mean embed?"),
+        ("help embde", "elmo-fast: error: unknown command 'embde'; did you mean embed?"),
+        ("xyz", "elmo-fast: error: unknown command 'xyz'; commands: vocab, prepare, pretrain"),
+        ("static trian", "elmo-fast static: error: unknown command 'trian'; did you mean train?"),
+        ("plot senss --text x", "elmo-fast plot: error: unknown command 'senss'; did you mean senses?"),
+        ("plot", "elmo-fast plot: error: a command is missing: curves, layers, words, senses, projector"),
+        ("embed", "elmo-fast embed: error: INPUT and OUTPUT are missing"),
+        ("embed in", "elmo-fast embed: error: OUTPUT is missing"),
+        ("convert --model run", "elmo-fast convert: error: --to and --out_dir are missing"),
+        ("task eval", "elmo-fast task eval: error: save_dir and path are missing"),
+        (
+            "embed in out --batch-siz 3",
+            "elmo-fast embed: error: unknown option --batch_siz; did you mean --batch_size?",
+        ),
+        ("embed in out more", "elmo-fast embed: error: unexpected argument 'more'"),
+        ("embed in out --batch_size", "elmo-fast embed: error: --batch_size needs a value"),
+        ("embed in out --batch_size x", "elmo-fast embed: error: --batch_size must be a whole number; got 'x'"),
+        ("static train --sample x", "elmo-fast static train: error: --sample must be a number; got 'x'"),
+        ("pretrain --shuffle x", "elmo-fast pretrain: error: --shuffle must be true or false; got 'x'"),
+        ("pretrain --filters 3", "elmo-fast pretrain: error: --filters must be a list, such as [1, 2]; got '3'"),
         ("convert --model run --to hdf --outdir x", """"to": Expected a typing.Literal['safe"""),
         ("embed in out --format_in csv", "['text', 'fasta', 'parquet', 'dataset']. Got value: csv"),
-        ("static train --wrong x", "elmo-fast static train: error: unrecognized arguments: --wrong x"),
-        ("static trian", "invalid choice: 'trian' (choose from 'train'"),
+        ("static train --wrong x", "elmo-fast static train: error: unknown option --wrong"),
     ],
 )
 def test_what_the_parser_refuses_is_one_line_that_names_option_and_choices(words, message):

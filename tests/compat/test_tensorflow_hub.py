@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from elmo_fast.compat.tensorflow_hub import Module
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import CheckpointError, ElmoFastError
 from tests.bilm_numpy import BilmNumpy
 from tests.weights import make_weights
 
@@ -79,8 +79,22 @@ def test_only_the_four_numbers_of_the_mix_are_trained(folder):
         ((["the"], "tokens"), "inputs must be a dictionary of tokens and sequence_len"),
         (({"tokens": [["a"]], "sequence_len": [2]}, "tokens"), r"sequence_len must be a number from 0 .*; got \[2\]"),
         (({"tokens": [["a"]], "sequence_len": [1, 1]}, "tokens"), "for each of 1 sentences"),
+        (({"tokens": [["a"]], "sequence_len": 1}, "tokens"), "for each of 1 sentences; got 1"),
+        (({"tokens": [["a"]], "sequence_len": ["x"]}, "tokens"), r"got \['x'\]"),
+        (({"tokens": 5, "sequence_len": [1]}, "tokens"), "tokens must be a list of sentences, .* got 5"),
+        (
+            ({"tokens": ["abc"], "sequence_len": [1]}, "tokens"),
+            r"tokens\[0\] must be a list of words",
+        ),
+        (({"tokens": [[1]], "sequence_len": [1]}, "tokens"), r"tokens\[0\]\[0\] must be a word \(a string\); got 1"),
     ],
 )
 def test_other_inputs_are_refused(folder, arguments, message):
     with pytest.raises(ElmoFastError, match=message):
         Module(folder)(*arguments)
+
+
+def test_the_advice_about_files_can_be_followed(folder):
+    """Module takes a folder alone."""
+    with pytest.raises(CheckpointError, match="found a file; give the folder of its files"):
+        Module(folder / "weights.hdf5")

@@ -142,6 +142,7 @@ def test_a_vocabulary_of_the_same_size_is_not_taken_for_the_models_own(tmp_path,
             ElmoEmbedder.from_pretrained(run.folder)
 
 
+@pytest.mark.filterwarnings("ignore:.* are outside the vocabulary")
 def test_a_run_of_bilm_tf_goes_on_with_its_sums(tmp_path):
     """Weights and AdaGrad's sums are those of its checkpoint, by words where the vocabulary changes; vocab_file is its
     vocabulary where it has none beside it; sums only grow in the first steps."""
@@ -207,6 +208,7 @@ def test_a_model_of_lexicons_is_refused(encoder, char_dim, tmp_path):
         LanguageModel(dataclasses.replace(options, n_tokens_vocab=5))
 
 
+@pytest.mark.filterwarnings("ignore:.* are outside the vocabulary")
 def test_a_run_from_a_model_takes_its_architecture_and_resumes(tmp_path):
     """On the same text with other words, whatever sizes its configuration names."""
     first = pretrain(toy_config(tmp_path), report=quiet)

@@ -202,5 +202,5 @@ def test_options_that_would_change_nothing_are_refused(folder, capsys, option):
     where = ["--model", str(folder / "model"), "--save_dir", str(folder / "refused")]
     with pytest.raises(SystemExit, match="2"):
         main(["report", *files, *where, *option])
-    assert f"unrecognized arguments: {option[0]}" in capsys.readouterr().err
+    assert f"unknown option {option[0]}" in capsys.readouterr().err
     assert not (folder / "refused").exists()
