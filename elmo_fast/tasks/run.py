@@ -110,19 +110,19 @@ class SavedTask:
     ) -> list[list[str]]:
         """Label tokenized sentences: a list with a tag for each word or, of a classifier, with the one label.
 
-        sentences: lists of one word or more. batch_size: sentences per batch; None: as in training. progress: called
+        sentences: lists of words; one without words gets an empty list. batch_size: sentences per batch; None: as in
+        training. progress: called
         with how many sentences are done, and all.
-        Raises: ElmoFastError: a sentence that is a string, or empty.
+        Raises: ElmoFastError: a sentence that is a string.
         """
         not_a_string(sentences, "sentences", "a list of sentences, each a list of words")
         for number, words in enumerate(sentences):
             not_a_string(words, f"sentences[{number}]", "a list of words")
-            if not words:
-                raise ElmoFastError(f"sentences[{number}] must have a word or more; got none")
-        examples = [Example(list(words), []) for words in sentences]
+        examples = [Example(list(words), []) for words in sentences if len(words)]
         split = Split(examples, None, per_word=self.config.task == "tag")
         with torch_threads(self.config.threads):
-            return predict(self.model, split, self.labels, batch_size or self.config.batch_size, progress)
+            labels = iter(predict(self.model, split, self.labels, batch_size or self.config.batch_size, progress))
+        return [next(labels) if len(words) else [] for words in sentences]
 
 
 def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: TaskResult) -> None:
