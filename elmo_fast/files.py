@@ -282,7 +282,7 @@ def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None)
 
 
 @contextlib.contextmanager
-def folder_made(folder: pathlib.Path) -> Iterator[None]:
+def folder_created(folder: pathlib.Path) -> Iterator[None]:
     """Create a folder if it is missing, and remove it again if nothing is in it after the block."""
     created = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)

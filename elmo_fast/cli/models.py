@@ -9,7 +9,7 @@ from typing import Any, Literal
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import MODEL_NAMES, Parser
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import folder_made, reading, workplace, writing
+from elmo_fast.files import folder_created, reading, workplace, writing
 from elmo_fast.manifest import move_together, settle
 from elmo_fast.memory import size
 
@@ -169,7 +169,7 @@ def run_convert(arguments: Any) -> None:
     embeds = not int8 and not options.reads_word_ids
     vocabulary = file_beside(arguments.model or os.path.dirname(arguments.weight_file))
     # The files appear in the folder when all are complete: a folder of a killed command would be refused above.
-    with folder_made(folder), workplace(folder / WRITTEN[arguments.to][0], folder) as work:
+    with folder_created(folder), workplace(folder / WRITTEN[arguments.to][0], folder) as work:
         new = work / "new"
         files = write(arguments.to, new, state, options, arguments.precision)
         difference = largest_difference(options, expected, new, compare_vectors=embeds)

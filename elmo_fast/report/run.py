@@ -109,7 +109,7 @@ PAGE, NUMBERS = "report.md", "report.json"
 def write_report(settings: ReportSettings, report: Callable[[str], Any] = print) -> pathlib.Path:
     """Run what is missing, write the page and what belongs to it to save_dir, and return the path of report.md.
 
-    Beside it are its pictures, report.json (every score) and report.yaml (the settings, to run it again).
+    Next to it are its pictures, report.json (every score) and report.yaml (the settings, to run it again).
 
     Raises ElmoFastError if files, model or configuration do not match.
     """

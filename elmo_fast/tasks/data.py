@@ -148,7 +148,7 @@ def doubts_about(
     if config.task == "tag" and odd and (spans or (looks_like_spans(counts) and config.metric == "auto")):
         line, tag = line_of(path, format, column, odd)
         yield (
-            f"{path}, line {line}: {tag!r} is no tag of a span (O, B-X, I-X, E-X, S-X, ...), as {_share(counts, odd)}: "
+            f"{path}, line {line}: {tag!r} is not a span tag (O, B-X, I-X, E-X, S-X, ...), as {_share(counts, odd)}: "
             f"{counted_as(spans=spans)}; correct the file, or give --metric {'labels' if spans else 'spans'}"
         )
     elif format == "conllu" and UNSPECIFIED in counts and conllu_column(path, column) not in MAY_BE_EMPTY:
@@ -263,8 +263,8 @@ def training_splits(
     folder = pathlib.Path(config.cache_dir or pathlib.Path(config.save_dir) / "cache")
     caches, chosen = dict[str, LayerCache](), None
     if elmo is not None and not elmo.fine_tuned:
-        wanted = {name: (examples, data.kept if name == "train" else None) for name, examples in data.files.items()}
-        caches, chosen = cached_splits(elmo.bilm, wanted, folder, report=report, progress=progress), elmo.layers
+        needed = {name: (examples, data.kept if name == "train" else None) for name, examples in data.files.items()}
+        caches, chosen = cached_splits(elmo.bilm, needed, folder, report=report, progress=progress), elmo.layers
     for name, examples in data.files.items():
         used = data.train if name == "train" else examples
         splits[name] = Split(used, data.labels, per_word=per_word, cache=caches.get(name), layers=chosen)
