@@ -56,7 +56,7 @@ def trainers(text, quick, tmp_path_factory):
         model = new_model(config, len(data.labels), data.train)
         silent = lambda line: None  # noqa: E731
         splits = training_splits(config, data, model.elmo, silent)
-        return TaskTrainer(model, data.labels, splits["train"], splits["dev"], config, folder, silent)
+        return TaskTrainer(model, data.labels, splits["train"], splits["dev"], config, data.spans, folder, silent)
 
     return trainer
 

@@ -328,6 +328,19 @@ def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None)
         remove_workplace(folder, lock)
 
 
+@contextlib.contextmanager
+def folder_created(folder: pathlib.Path) -> Iterator[None]:
+    """Create a folder if it is missing, and remove it again if nothing is in it after the block."""
+    created = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        if created:
+            with contextlib.suppress(OSError):  # it holds something
+                folder.rmdir()
+
+
 def new_workplace(target: pathlib.Path) -> tuple[pathlib.Path, "BaseFileLock"]:
     """Return a new temporary folder next to `target` and its lock; remove those of dead processes."""
     remove_leftovers(target.parent, _prefix(target))

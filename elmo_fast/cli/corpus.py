@@ -62,6 +62,8 @@ def run_prepare(arguments: Any) -> None:
     from elmo_fast.corpus.encoding import warn_of_unknown
     from elmo_fast.text import Vocabulary
 
+    if arguments.ray is not None and arguments.processes is not None:
+        raise ElmoFastError("--processes is of this machine, and --ray reads with its cluster's; give one of them")
     vocabulary = None
     if arguments.vocab_file is not None:
         if arguments.min_count != MIN_COUNT or arguments.max_vocab_size is not None:

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import MODEL_NAMES, Parser
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import reading, writing
+from elmo_fast.files import folder_created, reading, workplace, writing
+from elmo_fast.manifest import move_together, settle
 from elmo_fast.memory import size
 
 
@@ -158,6 +159,7 @@ def run_convert(arguments: Any) -> None:
         raise ElmoFastError(
             f"--to hdf5: bilm-tf's format cannot store this model: {options.peculiar}; give --to safetensors"
         )
+    settle(folder)
     for name in WRITTEN[arguments.to]:
         if (folder / name).exists():
             raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --out_dir, or remove it")
@@ -165,21 +167,23 @@ def run_convert(arguments: Any) -> None:
     if int8 and arguments.to != "safetensors":
         raise ElmoFastError("--precision int8 needs --to safetensors: bilm-tf's format has no place for the scales")
     expected = from_int8(to_int8(state), folder) if int8 else state
-    files = write(arguments.to, folder, state, options, arguments.precision)
     embeds = not int8 and not options.reads_word_ids
-    difference = largest_difference(options, expected, folder, compare_vectors=embeds)
-    if not difference <= TOLERANCE:
-        for file in files:
-            file.unlink(missing_ok=True)
-        raise ElmoFastError(
-            f"{folder}: the written model differs (largest difference {difference:.3g}, wanted at most "
-            f"{TOLERANCE:g}); it was removed again"
-        )
     vocabulary = file_beside(arguments.model or os.path.dirname(arguments.weight_file))
-    if vocabulary is not None:
-        with reading(vocabulary) as packed, writing(folder / "vocab.txt") as copy:
-            shutil.copyfileobj(packed, copy)
-        files.append(folder / "vocab.txt")
+    # The files appear in the folder when all are complete: a folder of a killed command would be refused above.
+    with folder_created(folder), workplace(folder / WRITTEN[arguments.to][0], folder) as work:
+        new = work / "new"
+        files = write(arguments.to, new, state, options, arguments.precision)
+        difference = largest_difference(options, expected, new, compare_vectors=embeds)
+        if not difference <= TOLERANCE:
+            raise ElmoFastError(
+                f"{folder}: the written model differs (largest difference {difference:.3g}, wanted at most "
+                f"{TOLERANCE:g}); it was removed again"
+            )
+        if vocabulary is not None:
+            with reading(vocabulary) as packed, writing(new / "vocab.txt") as copy:
+                shutil.copyfileobj(packed, copy)
+            files.append(new / "vocab.txt")
+        move_together(new, folder, work)
     what = "weights and vectors of sample text" if embeds else "weights"
     rounded_to = " from the weights rounded to int8" if int8 else ""
     read_back = f"read back, {what} differ by at most {difference:.3g}{rounded_to}"

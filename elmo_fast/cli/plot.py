@@ -41,6 +41,8 @@ def read_vectors(arguments: Any) -> Labelled:
     words = list(dict.fromkeys([*arguments.words, *listed]))
     if arguments.text is not None and (words or not named):
         raise ElmoFastError("--text needs a model, and excludes --words and --word_file: its tokens are drawn")
+    if arguments.text is None and (arguments.layer != "top" or arguments.tokenizer is not None):
+        raise ElmoFastError("--layer and --tokenizer need --text: words without a text have no layers")
     if not named:
         return _of_file(arguments, words)
     _common.resolve_model(arguments)

@@ -277,6 +277,10 @@ def run_export(arguments: Any) -> None:
     """
     if (arguments.vocab_file is None) == (arguments.corpus is None):
         raise ElmoFastError("give --vocab_file (context-free vectors) or --corpus (means over a text)")
+    of_corpus = {"layer": "top", "min_count": 1, "max_words": None, "tokenizer": None}
+    for name in (name for name, default in of_corpus.items() if getattr(arguments, name) != default):
+        if arguments.vocab_file is not None:
+            raise ElmoFastError(f"--{name} needs --corpus, and does nothing with --vocab_file; leave it out")
     from elmo_fast.static import averaged_vectors, context_free_vectors
     from elmo_fast.text import MARKERS, read_sentences, read_words, rereadable
 

@@ -16,7 +16,7 @@ import torch
 
 from elmo_fast.errors import CheckpointError, ElmoFastError, shortened
 from elmo_fast.fields import read_json
-from elmo_fast.files import NO_ROOM, flush, remove_leftovers, workplace, write_json
+from elmo_fast.files import NO_ROOM, flush, folder_created, remove_leftovers, workplace, write_json
 from elmo_fast.manifest import MANIFEST, Manifest, mark_of, write_manifest
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.modules.bilm import model_digest
@@ -124,17 +124,12 @@ def _folder_of_parts(folder: pathlib.Path) -> Iterator[None]:
     """Create the folder, or refuse one that holds other things; remove it again where nothing came to be in it."""
     if folder.exists() and not folder.is_dir():
         raise ElmoFastError(f"{folder}: is a file; several processes write a folder of parts: give another output")
-    created = not folder.exists()
-    folder.mkdir(exist_ok=True)
-    others = [name for name in os.listdir(folder) if name not in (PLAN, _CLAIMS) and not name.startswith(f".{PLAN}")]
-    if others and not (folder / PLAN).exists():
-        raise ElmoFastError(f"{folder}: holds {others[0]!r} and no {PLAN}; give an empty or a new output folder")
-    try:
+    with folder_created(folder):
+        files = os.listdir(folder)
+        others = [name for name in files if name not in (PLAN, _CLAIMS) and not name.startswith(f".{PLAN}")]
+        if others and PLAN not in files:
+            raise ElmoFastError(f"{folder}: holds {others[0]!r} and no {PLAN}; give an empty or a new output folder")
         yield
-    finally:
-        if created:
-            with contextlib.suppress(OSError):  # it holds something
-                folder.rmdir()
 
 
 def _agreed_plan(

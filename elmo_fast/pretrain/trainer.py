@@ -206,7 +206,8 @@ class LanguageModelTrainer:
             raise
         except (ElmoFastError, OSError) as error:
             stays = ", and checkpoints/best stays as it was" if best else ""
-            warnings.warn(f"not saved after step {self.progress.step}: {error}; training continues{stays}", stacklevel=2)
+            step = self.progress.step
+            warnings.warn(f"not saved after step {step}: {error}; training continues{stays}", stacklevel=2)
             return False
         return True
 

@@ -11,7 +11,7 @@ from elmo_fast.pictures.style import COLOURS, legend_below, new_figure, plain, s
 from elmo_fast.report.plan import Cell, ReportSettings
 
 BLUE, ORANGE = COLOURS[:2]
-SETTINGS = "report.yaml"  # beside the page
+SETTINGS = "report.yaml"  # next to the page
 Target = str | None
 Cells = Sequence[Cell]
 

@@ -86,14 +86,14 @@ class ReportSettings:
     @property
     def targets(self) -> list[str | None]:
         """The columns to learn, in CoNLL-U by their names; [None] for another format's default."""
-        columns = list(self.column) or [None]
+        columns: list[str | None] = list(self.column) or [None]
         if format_of(self.train_path, self.format) != "conllu":
             return columns
         return [conllu_column(self.train_path, column) for column in columns]
 
     def as_yaml(self, *, names_only: bool = False) -> str:
         """Return the settings as YAML that --config takes in any folder, or with files by their names alone."""
-        values = {
+        values: dict[str, Any] = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in dataclasses.asdict(self).items()
             if value not in (None, ())

@@ -26,14 +26,22 @@ from elmo_fast.report.neighbours import neighbours, words_asked
 from elmo_fast.report.page import SETTINGS, page
 from elmo_fast.report.plan import SPLITS, Cell, ReportSettings, RunResult, cells, config_of, key_of
 from elmo_fast.tasks import Example, TaskConfig, load_bilm, model_digest, read_examples
+from elmo_fast.tasks.cache import announced
 
-RESULTS = "results.json"
+RESULTS, CACHE = "results.json", "cache"
 
 
 def run_all(
-    plan: list[Cell], settings: ReportSettings, digests: dict[str, str], report: Callable[[str], Any]
+    plan: list[Cell],
+    settings: ReportSettings,
+    digests: dict[str, str],
+    report: Callable[[str], Any],
+    announce: Callable[[str], Any],
 ) -> list[Cell]:
-    """Run each cell with each seed; equal settings of different tables run once. Returns the cells with their runs."""
+    """Run each cell with each seed; equal settings of different tables run once. Returns the cells with their runs.
+
+    announce: called with the folder of the biLM's layers if a run needs them.
+    """
     folder = pathlib.Path(settings.save_dir)
     configs: dict[str, TaskConfig] = {}
     keys = []
@@ -43,11 +51,13 @@ def run_all(
         configs |= of_cell
     runs = {key: folder / "runs" / key for key in configs}
     waiting = [
-        dataclasses.replace(config, save_dir=str(runs[key]), cache_dir=str(folder / "cache"), threads=1)
+        dataclasses.replace(config, save_dir=str(runs[key]), cache_dir=str(folder / CACHE), threads=1)
         for key, config in configs.items()
         if not (runs[key] / RESULTS).exists()
     ]
     report(f"runs   {len(configs)}, of which {len(configs) - len(waiting)} are in {settings.save_dir} already")
+    if any(config.elmo != "none" for config in waiting):
+        announce(str(folder / CACHE))
     start = time.monotonic()
     for number, line in enumerate(_lines_of(waiting, settings.processes), start=1):
         left = (time.monotonic() - start) / number * (len(waiting) - number)
@@ -99,7 +109,7 @@ PAGE, NUMBERS = "report.md", "report.json"
 def write_report(settings: ReportSettings, report: Callable[[str], Any] = print) -> pathlib.Path:
     """Run what is missing, write the page and what belongs to it to save_dir, and return the path of report.md.
 
-    Beside it are its pictures, report.json (every score) and report.yaml (the settings, to run it again).
+    Next to it are its pictures, report.json (every score) and report.yaml (the settings, to run it again).
 
     Raises ElmoFastError if files, model or configuration do not match.
     """
@@ -119,7 +129,9 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     names = [getattr(settings, name) for name in (*SPLITS.values(), "vectors")]
     digests = {**{name: sha256_of(name) for name in names if name}, model: model_digest(bilm)}
     folder.mkdir(parents=True, exist_ok=True)
-    done = run_all(cells(settings, bilm.options.lstm.n_layers + 1), runs_of, digests, report)
+    whole = {split: (examples, None) for split, examples in splits.items()}
+    plan = cells(settings, bilm.options.lstm.n_layers + 1)
+    done = run_all(plan, runs_of, digests, report, lambda cache: announced(bilm, whole, cache, report))
     near = ""
     if asks:
         report("computing neighbours")

@@ -2,12 +2,13 @@
 
 import hashlib
 import json
+import math
 import os
 import pathlib
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +17,13 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import only_one
+from elmo_fast.memory import size
 from elmo_fast.modules import BiLM, WordEncoder
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.modules.sentence_vectors import write_vectors
 from elmo_fast.progress import Progress
 from elmo_fast.tasks.formats import Example
-from elmo_fast.token_files import FORMAT, CacheFile, DamagedFile, writing_cache_file
+from elmo_fast.token_files import FORMAT, CacheFile, DamagedFile, check_room, writing_cache_file
 
 MAX_TOKENS = 4096
 Sentences = Sequence[Sequence[str]]
@@ -102,26 +104,92 @@ def cached_layers(
             sentences exists.
         max_tokens: most words run at a time, padding counted; a longer sentence runs alone, in chunks of so many.
         progress: called with the words done and all words, while they are computed.
-        report: takes a sentence on a damaged file, or on waiting; None: a warning.
+        report: takes sentences on the size of what is computed, on a damaged file, and on waiting; None: a warning for
+            the last two.
 
-    Raises: ElmoFastError; OSError: the folder cannot be written, the disk is full.
+    Raises: ElmoFastError: no words, or no room on the disk; OSError: the folder cannot be written.
     """
-    sentences = [example.words for example in examples]
-    if not any(sentences):
-        raise ElmoFastError("examples must have at least one word; got none")
+    split = examples, only
+    how: dict[str, Any] = {"max_tokens": max_tokens, "progress": progress, "report": report}
+    return cached_splits(model, {"examples": split}, folder, **how)["examples"]
 
-    def file_of(sentences: Sentences) -> tuple[str, pathlib.Path]:
+
+def cached_splits(
+    model: BiLM,
+    splits: Mapping[str, tuple[Sequence[Example], Sequence[int] | None]],
+    folder: str | os.PathLike[str],
+    *,
+    max_tokens: int = MAX_TOKENS,
+    progress: Progress | None = None,
+    report: Callable[[str], None] | None = None,
+) -> dict[str, LayerCache]:
+    """Return the layers of several splits, as cached_layers does, by name: name -> (examples, only)."""
+    plans = announced(model, splits, folder, report)
+    return {name: _filled(model, plan, max_tokens, progress, report) for name, plan in plans.items()}
+
+
+def announced(
+    model: BiLM,
+    splits: Mapping[str, tuple[Sequence[Example], Sequence[int] | None]],
+    folder: str | os.PathLike[str],
+    report: Callable[[str], None] | None,
+) -> dict[str, "_Plan"]:
+    """Report the size and the folder of all files that `cached_splits` would compute; return what it would do.
+
+    Raises: ElmoFastError if the disk has no room for all of them.
+    """
+    plans = {name: _Plan.of(model, *split, pathlib.Path(folder)) for name, split in splits.items()}
+    missing = {plan.path: plan for plan in plans.values() if not plan.path.exists()}
+    if needed := sum(plan.bytes for plan in missing.values()):
+        check_room(next(iter(missing)), needed, "; give another cache_dir or save_dir, or a smaller train_share")
+        words = sum(plan.shape[1] for plan in missing.values())
+        if report is not None:
+            report(
+                f"cache  {size(needed)} in {os.fspath(folder)}: the biLM's layers for {words:,} words, computed once"
+            )
+    return plans
+
+
+class _Plan(NamedTuple):
+    """The file of the layers of some sentences, and which of them are wanted (None: all)."""
+
+    key: str
+    path: pathlib.Path
+    sentences: Sentences
+    only: Sequence[int] | None
+    shape: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, model: BiLM, examples: Sequence[Example], only: Sequence[int] | None, folder: pathlib.Path) -> "_Plan":
+        """Plan a file of the sentences that are wanted or, if it exists, that of all sentences."""
+        sentences = [example.words for example in examples]
+        if not any(sentences):
+            raise ElmoFastError("examples must have at least one word; got none")
         key = _key(model, sentences)
-        return key, pathlib.Path(folder) / f"{key[:40]}.safetensors"
+        if only is not None and len(only) < len(examples) and not cls._path(folder, key).exists():
+            sentences, only = [sentences[index] for index in only], None
+            key = _key(model, sentences)
+        shape = (model.num_layers, sum(map(len, sentences)), model.get_output_dim())
+        return cls(key, cls._path(folder, key), sentences, only, shape)
 
-    key, path = file_of(sentences)
-    if only is not None and len(only) < len(examples) and not path.exists():
-        sentences, only = [sentences[index] for index in only], None
-        key, path = file_of(sentences)
+    @staticmethod
+    def _path(folder: pathlib.Path, key: str) -> pathlib.Path:
+        return folder / f"{key[:40]}.safetensors"
+
+    @property
+    def bytes(self) -> int:
+        """Size of the layers."""
+        return 4 * math.prod(self.shape)
+
+
+def _filled(
+    model: BiLM, plan: _Plan, max_tokens: int, progress: Progress | None, report: Callable[[str], None] | None
+) -> LayerCache:
+    """Return the layers of a plan's file, which is computed if it is missing or damaged."""
+    key, path, sentences, only, shape = plan
     lengths = [len(words) for words in sentences]
-    shape = (model.num_layers, sum(lengths), model.get_output_dim())
-    say = report or (lambda sentence: warnings.warn(sentence, stacklevel=3))
-    layers = _find(path, key, shape, lambda damage: warnings.warn(damage, stacklevel=4))
+    say = report or (lambda sentence: warnings.warn(sentence, stacklevel=5))
+    layers = _find(path, key, shape, lambda damage: warnings.warn(damage, stacklevel=5))
     if layers is None:
         path.parent.mkdir(parents=True, exist_ok=True)
         waiting = f"{path}: waits for another process that computes it"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.progress import Progress
-from elmo_fast.tasks.cache import LayerCache, cached_layers
+from elmo_fast.tasks.cache import LayerCache, cached_splits
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.features import ElmoFeatures
 from elmo_fast.tasks.formats import (
@@ -148,7 +148,7 @@ def doubts_about(
     if config.task == "tag" and odd and (spans or (looks_like_spans(counts) and config.metric == "auto")):
         line, tag = line_of(path, format, column, odd)
         yield (
-            f"{path}, line {line}: {tag!r} is no tag of a span (O, B-X, I-X, E-X, S-X, ...), as {_share(counts, odd)}: "
+            f"{path}, line {line}: {tag!r} is not a span tag (O, B-X, I-X, E-X, S-X, ...), as {_share(counts, odd)}: "
             f"{counted_as(spans=spans)}; correct the file, or give --metric {'labels' if spans else 'spans'}"
         )
     elif format == "conllu" and UNSPECIFIED in counts and conllu_column(path, column) not in MAY_BE_EMPTY:
@@ -261,15 +261,13 @@ def training_splits(
     """
     per_word, splits = config.task == "tag", dict[str, Split]()
     folder = pathlib.Path(config.cache_dir or pathlib.Path(config.save_dir) / "cache")
+    caches, chosen = dict[str, LayerCache](), None
+    if elmo is not None and not elmo.fine_tuned:
+        needed = {name: (examples, data.kept if name == "train" else None) for name, examples in data.files.items()}
+        caches, chosen = cached_splits(elmo.bilm, needed, folder, report=report, progress=progress), elmo.layers
     for name, examples in data.files.items():
-        cache, chosen = None, None
-        if elmo is not None and not elmo.fine_tuned:
-            only = data.kept if name == "train" else None
-            cache = cached_layers(elmo.bilm, examples, folder, only=only, report=report, progress=progress)
-            chosen = elmo.layers
-        if name == "train":
-            examples = data.train
-        splits[name] = Split(examples, data.labels, per_word=per_word, cache=cache, layers=chosen)
+        used = data.train if name == "train" else examples
+        splits[name] = Split(used, data.labels, per_word=per_word, cache=caches.get(name), layers=chosen)
     return splits
 
 

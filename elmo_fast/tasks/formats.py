@@ -244,6 +244,12 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterato
         if index == 0 and "label" in names and names[1 - names.index("label")] in ("sentence", "text"):
             at, header = names.index("label"), True
             continue
+        if index == 0 and "label" in names:
+            warnings.warn(
+                f"{path}, line 1: {line!r:.60} looks like a header, and is read as a sentence: call the columns label "
+                "and sentence, or remove the line",
+                stacklevel=4,
+            )
         for each, field in zip(texts, fields, strict=True):
             each.add(field.strip())
         label = _filled(path, index, "the label", fields[at].strip())

@@ -110,17 +110,17 @@ class SavedTask:
     ) -> list[list[str]]:
         """Label tokenized sentences: a list with a tag for each word or, of a classifier, with the one label.
 
-        sentences: lists of one word or more. batch_size: sentences per batch; None: as in training. progress: called
+        sentences: lists of words; one without words gets an empty list. batch_size: sentences per batch; None: as in
+        training. progress: called
         with how many sentences are done, and all.
-        Raises: ElmoFastError: a sentence that is a string, or empty.
+        Raises: ElmoFastError: a sentence that is a string.
         """
-        examples = [Example(list(words), []) for words in checked_sentences(sentences)]
-        for number, example in enumerate(examples):
-            if not example.words:
-                raise ElmoFastError(f"sentences[{number}] must have a word or more; got none")
+        given = checked_sentences(sentences)
+        examples = [Example(list(words), []) for words in given if len(words)]
         split = Split(examples, None, per_word=self.config.task == "tag")
         with torch_threads(self.config.threads):
-            return predict(self.model, split, self.labels, batch_size or self.config.batch_size, progress)
+            labels = iter(predict(self.model, split, self.labels, batch_size or self.config.batch_size, progress))
+        return [next(labels) if len(words) else [] for words in given]
 
 
 def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: TaskResult) -> None:

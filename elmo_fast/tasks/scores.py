@@ -90,7 +90,7 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
         spans = are_spans(counts)
         if (odd := odd_tags(counts)) and looks_like_spans(counts):
             how = counted_as(spans=spans)
-            warnings.warn(f"tags {', '.join(map(repr, odd[:5]))} are no tags of spans; {how}: set spans", stacklevel=2)
+            warnings.warn(f"tags {', '.join(map(repr, odd[:5]))} are not span tags; {how}: set spans", stacklevel=2)
     if spans and not counts.keys() - set(odd_tags(counts)):
         raise ElmoFastError(f"tags of spans must be O, B-X or I-X (or E-X, S-X, L-X, U-X); got {next(iter(counts))!r}")
     true, guessed, right = Counter[str](), Counter[str](), Counter[str]()  # of each class; right: both at one place

@@ -8,6 +8,7 @@ import contextlib
 import json
 import math
 import os
+import pathlib
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -120,7 +121,8 @@ def format_of(path: Path, file_format: str | None = None, default: str = "hdf5")
 
 def free_bytes(path: str | os.PathLike[str]) -> int:
     """Return the bytes free on the disk where `path` is to be written."""
-    return shutil.disk_usage(os.path.dirname(os.path.realpath(path))).free
+    folder = pathlib.Path(os.path.realpath(path)).parent
+    return shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free
 
 
 def check_room(path: str | os.PathLike[str], needed: int, advice: str = "") -> None:

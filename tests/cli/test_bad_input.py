@@ -47,6 +47,25 @@ def test_text_that_cannot_be_embedded(run, data, words):
     refused(run(data), *words)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("embed in.txt out.hdf5 --average --top", "argument --top: not allowed with argument --average"),
+        ("embed in.txt out.hdf5 --layers top --average", "argument --average: not allowed with argument --layers"),
+        ("embed in.txt out.hdf5 --device cpu --cuda_device 0", "--device and --cuda_device name the same thing; give"),
+        ("prepare --train_prefix in.txt --out_dir out --ray auto --processes 2", "--processes is of this machine"),
+        ("plot words --model mini --words a b --layer 1", "--layer and --tokenizer need --text"),
+        ("static export --model mini --vocab_file in.txt --output o.vec --layer 1", "--layer needs --corpus, and does"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(tmp_path, monkeypatch, words, message):
+    """None of two is taken in silence."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("a b\n")
+    refused(elmo_fast(*words.split()), message)
+    assert os.listdir(tmp_path) == ["in.txt"]
+
+
 def test_a_line_of_a_megabyte_and_a_word_of_ten_thousand_bytes_are_embedded(run, tmp_path):
     """Accepted: all tokens of the line have vectors, and a word counts by its first 48 bytes."""
     done = run(b"word " * 200_000 + b"\n" + b"x" * 10_000 + b"\n" + b"x" * 48 + b"\n")

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 
 import h5py
 import numpy as np
@@ -112,7 +113,23 @@ def test_convert_takes_a_model_that_differs_away_again(toy, tmp_path, monkeypatc
     monkeypatch.setattr(models, "largest_difference", lambda *words, **more: float("nan"))
     done = elmo_fast("convert", *pair(toy), "--to", "hdf5", "--outdir", tmp_path / "out")
     refused(done, "the written model differs")
-    assert os.listdir(tmp_path / "out") == []
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("to", ["hdf5", "safetensors"])
+def test_a_killed_conversion_is_repeated_by_the_same_command(toy, tmp_path, to):
+    """Killed when the files were written and not yet compared, it leaves nothing that the next one refuses or keeps."""
+    words = ("convert", *pair(toy), "--to", to, "--out_dir", tmp_path / "out")
+    child = os.fork()
+    if child == 0:
+        models.largest_difference = lambda *words, **more: os.kill(os.getpid(), signal.SIGKILL)
+        elmo_fast(*words)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert [name for name in os.listdir(tmp_path / "out") if not name.startswith(".")] == []
+    ran(*words)
+    assert set(os.listdir(tmp_path / "out")) <= {*models.WRITTEN[to], "manifest.json"}
+    ran("info", "--model", tmp_path / "out")
 
 
 def test_models_without_a_softmax_and_of_word_ids_are_converted(toy, tmp_path):

@@ -244,18 +244,6 @@ def test_a_parquet_file_has_a_row_for_each_line(text, toy, tmp_path):
         np.testing.assert_array_equal(np.array(row, np.float16), vectors.swapaxes(0, 1).astype(np.float16))
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--average", "--top"], "argument --top: not allowed with argument --average"),
-        (["--layers", "top", "--average"], "argument --average: not allowed with argument --layers"),
-        (["--device", "cpu", "--cuda_device", "0"], "--device and --cuda_device name the same thing; give one of them"),
-    ],
-)
-def test_options_that_exclude_each_other_are_refused(text, tmp_path, words, message):
-    refused(elmo_fast("embed", text, tmp_path / "out.hdf5", *words), message)
-
-
 def test_what_is_typed_wins_over_the_layers_of_a_file(text, tmp_path):
     (tmp_path / "a.yaml").write_text("layers: top\n")
     ran("embed", text, tmp_path / "out.npz", "--average", "--pool", "mean", "--config", tmp_path / "a.yaml")

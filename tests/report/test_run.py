@@ -68,6 +68,12 @@ def test_the_page_has_every_table_and_picture(written):
         assert (written[0].parent / name).is_file()
 
 
+def test_the_size_of_the_cache_is_said_before_the_runs(written):
+    lines = [line.split("  ")[0] for line in written[1]]
+    assert lines[:2] == ["runs", "cache"]
+    assert lines.count("cache") == 1
+
+
 def test_the_numbers_of_the_page_are_those_of_the_runs(written):
     """The table's mean is the mean of the results.json of the runs of that cell."""
     numbers = json.loads((written[0].parent / "report.json").read_text())

@@ -12,6 +12,7 @@ import torch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.tasks import Example, cached_layers, load_bilm, model_digest
+from elmo_fast.tasks.cache import cached_splits
 from tests.manylangs import write_model
 from tests.tolerances import assert_close
 
@@ -162,6 +163,22 @@ def test_a_full_disk_is_told_before_anything_is_computed(tmp_path, bilm, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
+def test_size_and_folder_are_said_and_the_room_is_checked_for_all_splits(tmp_path, bilm, monkeypatch):
+    """Once, before the first of several splits is computed; not for what is there."""
+    splits, lines = {"train": (EXAMPLES, None), "dev": (EXAMPLES[:2], None)}, []
+    monkeypatch.setattr("elmo_fast.token_files.formats.free_bytes", lambda path: 4 * 3 * 24 * 16)
+    with pytest.raises(
+        ElmoFastError, match=r"no space left .* take 4\.7 KiB and 4\.5 KiB are free; give another cache"
+    ):
+        cached_splits(bilm, splits, tmp_path / "c", progress=lambda *_: pytest.fail("computed"), report=lines.append)
+    assert (lines, (tmp_path / "c").exists()) == ([], False)
+    monkeypatch.undo()
+    cached_splits(bilm, splits, tmp_path / "c", report=lines.append)
+    assert lines == [f"cache  4.7 KiB in {tmp_path / 'c'}: the biLM's layers for 25 words, computed once"]
+    cached_splits(bilm, splits, tmp_path / "c", report=lines.append)
+    assert len(lines) == 1
+
+
 def test_progress_and_the_carried_state(tmp_path, bilm):
     """Words done of all words, the longest sentences first; a biLM that carries state gives the same layers."""
     lines = []
@@ -207,7 +224,7 @@ def test_other_processes_that_share_the_folder(tmp_path, files, bilm):
             first.stdin.write("\n")
             first.stdin.flush()
 
-        cache, ran = computed(bilm, shared, report=go_on)
+        cache, ran = computed(bilm, shared, report=lambda line: go_on(line) if "waits" in line else None)
         assert not ran
         assert "waits for another process that computes it" in lines[0]
         number = f"{float(cache.batch(range(5))[0].double().sum()):.6f}\n"

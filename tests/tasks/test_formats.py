@@ -102,6 +102,11 @@ def test_sentences_before_labels_read_the_wrong_way_round_are_noticed(tmp_path):
     assert {label for _, labels in read_examples(path, column=1) for label in labels} == {"good", "bad"}
 
 
+def test_a_header_of_other_names_is_noticed(tmp_path):
+    with pytest.warns(UserWarning, match=r"a\.tsv, line 1: .* looks like a header, and is read as a sentence: call"):
+        assert len(read_examples(write(tmp_path, "a.tsv", "label\treview\ngood\ta film\n"))) == 2
+
+
 BROKEN_CONLLU = {
     r"line 5: wanted 10 columns split by tabs; got 9: 3 \| _": CONLLU.replace("\tgo\t", "\t"),
     "line 5: wanted the word number 3 .*got '4'; is a blank line missing": CONLLU.replace("3\tgo", "4\tgo"),

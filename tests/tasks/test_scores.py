@@ -111,15 +111,13 @@ def test_the_table():
 def test_one_odd_tag_does_not_replace_the_f1_of_spans_by_accuracy():
     """It counts as O; where such tags prevail labels are scored. Either is said, unless `spans` is set."""
     gold, nothing = [["B-PER", "I-PER", *["O"] * 7, "_"]], [["O"] * 10]
-    with pytest.warns(
-        UserWarning, match="tags '_' are no tags of spans; they count as O in the F1 of spans: set spans"
-    ):
+    with pytest.warns(UserWarning, match="tags '_' are not span tags; they count as O in the F1 of spans: set spans"):
         scores = tag_scores(gold, nothing)
     assert (scores.spans, scores.f1, scores.accuracy) == (True, 0, 0.7)
     assert tag_scores(gold, nothing, spans=True) == scores
     assert tag_scores(gold, gold, spans=True).f1 == 1
-    with pytest.warns(UserWarning, match="tags 'o' are no .*; so labels are scored by accuracy, not spans by F1"):
+    with pytest.warns(UserWarning, match="tags 'o' are not .*; so labels are scored by accuracy, not spans by F1"):
         assert not tag_scores([["B-X", "o", "o"]], [["B-X", "o", "o"]]).spans
-    with pytest.warns(UserWarning, match="tags 'b-x', 'i-x' are no tags of spans; so labels"):
+    with pytest.warns(UserWarning, match="tags 'b-x', 'i-x' are not span tags; so labels"):
         assert not tag_scores([["b-x", "i-x", "O"]], [["b-x", "i-x", "O"]]).spans
     assert not tag_scores([["B-X", "V"]], [["B-X", "V"]], spans=False).spans

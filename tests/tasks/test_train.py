@@ -170,11 +170,11 @@ def test_an_odd_tag_is_named_and_the_metric_can_be_fixed(tmp_path):
     for split in ("dev", "test"):
         path = tmp_path / f"{split}.bio"
         path.write_text(path.read_text().replace("\tO\n", "\to\n", 1))
-    said = r"/{}\.bio, line \d+: 'o' is no tag of a span .* 1 of \d+ labels: they count as O .*--metric labels"
+    said = r"/{}\.bio, line \d+: 'o' is not a span tag .* 1 of \d+ labels: they count as O .*--metric labels"
     with pytest.warns(UserWarning, match=said.format("dev")), pytest.warns(UserWarning, match=said.format("test")):
         result = train_task(config, silent)
     assert result.dev.spans
-    assert any("'o' is no tag of a span" in note for note in result.notes)
+    assert any("'o' is not a span tag" in note for note in result.notes)
     with pytest.warns(UserWarning, match=said.format("test")):
         assert evaluate_task(config.save_dir, config.test_path, report=silent) == result.test
     labels = evaluate_task(config.save_dir, config.test_path, report=silent, metric="labels")
