@@ -37,11 +37,10 @@ BUILD = ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python setup.py -q build_ext --inplace
 $(PREPARED): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11, 4) and 'elmo_fast needs Python 3.11.4 or newer: make PYTHON=python3.12 ...')"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing torch, which may take minutes"
-	$(PIP) torch
-	@echo "installing the tools of the build, compiling the extension, installing matplotlib and scikit-learn"
-	$(PIP) "setuptools>=77" "cmake>=3.24" ninja "pybind11>=2.13"
-	ELMO_FAST_REQUIRE_NATIVE=1 $(PIP) --no-build-isolation -e ".[plots]"
+	@echo "installing torch, matplotlib and the tools of the build"
+	$(PIP) torch matplotlib "setuptools>=77" "cmake>=3.24" ninja "pybind11>=2.13"
+	@echo "compiling and installing elmo_fast"
+	ELMO_FAST_REQUIRE_NATIVE=1 $(PIP) --no-build-isolation -e .
 	touch $@
 
 # Not by another `pip install -e`, which would link the extension again.

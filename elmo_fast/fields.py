@@ -49,8 +49,7 @@ _RANGES: dict[str, Callable[[Any], bool]] = {
 }
 # Of the option and the field `prefix`.
 PREFIX = (
-    "which ELMo of an AllenNLP model that contains several: how its tensors' names begin, as the error message lists "
-    "them"
+    "which ELMo of an AllenNLP model that contains several: prefix of its tensor names, as listed in the error message"
 )
 # Words that occur less often are left out of a vocabulary that `prepare`, `vocab` or `pretrain` builds from a text.
 MIN_COUNT = 3

@@ -397,7 +397,7 @@ def _lock(path: pathlib.Path) -> "BaseFileLock":
 
 
 def _locked(lock: "BaseFileLock", *, wait: bool) -> bool:
-    """Whether files can be locked there, and this one is now. Raises TimeoutError if another process has it."""
+    """Acquire the lock; return False if the file system has no locks. TimeoutError if another process holds it."""
     try:
         lock.acquire(timeout=-1 if wait else 0)
     except NotImplementedError:

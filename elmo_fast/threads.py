@@ -170,7 +170,7 @@ def background_thread() -> Executor:
 
 
 def ahead(threads: Executor, call: Callable[[Item], Result], items: Iterable[Item], depth: int = 1) -> Iterator[Result]:
-    """call(item) for each item, in order, `depth` calls ahead of the one whose result is asked for.
+    """Apply `call` to the items in order, prefetching `depth` results.
 
     `items` are read on the caller's thread. An exception of a call is raised in place of its result. AtOnce is never
     ahead.

@@ -1,4 +1,4 @@
-"""From text to vectors in one command: corpus, vocabulary, pretraining, perplexity, neighbours, pictures.
+"""From text to vectors in one command: corpus, vocabulary, pretraining, perplexity, word senses, pictures.
 
 `make demo`, or `python examples/demo.py --folder demo --seconds 150`. The text is English prose that comes with Python:
 the topics of the language reference, and the docstrings of the standard library.
@@ -7,6 +7,7 @@ the topics of the language reference, and the docstrings of the standard library
 import argparse
 import ast
 import hashlib
+import itertools
 import pathlib
 import random
 import re
@@ -14,6 +15,7 @@ import shutil
 import sys
 import sysconfig
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -23,15 +25,17 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast import ElmoEmbedder, ScalarMix
-from elmo_fast.corpus import prepare, read_corpus
+from elmo_fast.corpus import Corpus, prepare, read_corpus
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pictures import draw_curves, layer_weights
+from elmo_fast.pictures import draw_curves, find_occurrences, layer_weights, occurrence_vectors
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
 from elmo_fast.pretrain.language_model import make_language_model
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import Run, pretrain
-from elmo_fast.tokens import TextTokens, in_context
+from elmo_fast.static import context_free_vectors, nearest_words
+from elmo_fast.static.neighbours import unit_rows
+from elmo_fast.tokens import in_context
 
 PARTS = ("train.txt", "heldout.txt", "corpus", "model", "loss.png", "layers.png")
 # Perplexity must fall to this share of its initial value, or the demonstration has failed.
@@ -46,8 +50,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?:])\s+(?=[A-Z\"'`*(])")
 # How many of 100 documents are held out.
 HELDOUT_PERCENT = 6
 SHORTEST = 4
-TOPN = 8
-CONTEXT = 4
+TOPN, CONTEXT = 4, 4
 # (word, two pairs of (meaning, sentence)): one word in two uses, both of which occur in the text.
 QUERIES = (
     (
@@ -61,11 +64,14 @@ QUERIES = (
         ("a verb", "This method should return a list of strings ."),
     ),
     (
-        "left",
-        ("a side", "The left operand of the operator is evaluated first ."),
-        ("remaining", "If there is nothing left to read , return an empty string ."),
+        "time",
+        ("what a clock shows", "Return the current time in seconds ."),
+        ("an occasion", "The first time the function is called , it returns None ."),
     ),
 )
+# Words that the text does not contain.
+COMMON = 10  # occurrences of the words that they are compared with
+UNSEEN = ("rewritable", "reformatting", "preloading", "misconfigured")
 STEPS = 150  # of a probe's training
 
 
@@ -119,24 +125,6 @@ def write_corpus(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
     for path, heldout in zip(paths, (False, True), strict=True):
         path.write_text("\n".join(lines[heldout]) + "\n", encoding="utf-8")
     return paths
-
-
-class WordNeighbours(TextTokens):
-    """The tokens of the text by one layer of the model, with their mean subtracted."""
-
-    def nearest_words(self, vector: npt.NDArray[np.float32], topn: int, but: str = "") -> dict[str, tuple[float, str]]:
-        """The `topn` lower-case words with the nearest tokens, without `but` -> cosine and context of that token."""
-        every = self.nearest(vector[None], len(self.vectors))
-        nearest_by_word: dict[str, tuple[float, str]] = {}
-        for index, cosine in zip(every.rows[0].tolist(), every.cosines[0].tolist(), strict=True):
-            sentence, place = self.where(index)
-            tokens = self.sentences[sentence]
-            word = tokens[place].lower()
-            if word not in nearest_by_word and word != but:
-                nearest_by_word[word] = cosine, in_context(tokens, place, CONTEXT)
-                if len(nearest_by_word) == topn:
-                    break
-        return nearest_by_word
 
 
 def ends_in_s(tokens: Sequence[str]) -> list[bool]:
@@ -215,6 +203,19 @@ def configuration(folder: pathlib.Path, seconds: float) -> PretrainConfig:
     return config
 
 
+def targets(corpus: Corpus) -> npt.NDArray[np.float64]:
+    """How often each word of the vocabulary is to be predicted, [V]; a sentence's end is one."""
+    counts = corpus.counts[: len(corpus.vocabulary)].astype(np.float64)
+    counts[corpus.vocabulary.unk], counts[corpus.vocabulary.eos] = corpus.unknown, corpus.sentences
+    return counts
+
+
+def perplexity_by_frequency(train: Corpus, heldout: Corpus) -> float:
+    """The perplexity of held-out text by how often each word occurs in training, plus one, and no context."""
+    counts, occurring = targets(train) + 1, targets(heldout)
+    return float(np.exp(-(occurring @ np.log(counts / counts.sum())) / occurring.sum()))
+
+
 def train(folder: pathlib.Path, seconds: float) -> tuple[Run, Perplexity, Perplexity]:
     """Pretrains, and returns the held-out perplexity before and after."""
     config = configuration(folder, seconds)
@@ -226,8 +227,9 @@ def train(folder: pathlib.Path, seconds: float) -> tuple[Run, Perplexity, Perple
     if run.stopped_by == "interrupt":
         raise KeyboardInterrupt
     after = evaluate(run.model, heldout, batch_size=EVALUATION_ROWS)
-    print(f"after training:  held-out perplexity {after}")
-    print(f"                 {before.mean / after.mean:.1f} times lower\n")
+    print(f"\nafter training:  held-out perplexity {after}")
+    by_frequency = perplexity_by_frequency(corpus, heldout)
+    print(f"                 {before.mean / after.mean:.1f} times lower, word frequencies alone: {by_frequency:.1f}\n")
     return run, before, after
 
 
@@ -237,22 +239,43 @@ def sample(path: pathlib.Path, count: int) -> list[list[str]]:
     return [line.split() for line in random.Random(0).sample(lines, min(count, len(lines)))]
 
 
-def show_neighbours(embedder: ElmoEmbedder, sentences: list[list[str]]) -> None:
-    """Prints, for each word in two contexts, the tokens of the text whose vectors are nearest."""
-    vectors = WordNeighbours(embedder, sentences, LAYER)
-    print(f"one word, two contexts: its nearest among {len(vectors.vectors):,} tokens of the training text (cosine)")
+def nearest_contexts(
+    query: npt.NDArray[np.float32], vectors: npt.NDArray[np.float32], contexts: Sequence[str]
+) -> dict[str, float]:
+    """The TOPN distinct contexts whose vectors, with their mean subtracted, are nearest -> cosine."""
+    mean = vectors.mean(0)
+    cosines = (unit_rows(vectors - mean) @ unit_rows(query - mean)).tolist()
+    best: dict[str, float] = {}
+    for context, cosine in sorted(zip(contexts, cosines, strict=True), key=lambda each: -each[1]):
+        best.setdefault(context, cosine)
+    return dict(itertools.islice(best.items(), TOPN))
+
+
+def show_senses(embedder: ElmoEmbedder, text: pathlib.Path) -> None:
+    """Prints, for each word in two uses, the occurrences of the same word in the text whose vectors are nearest."""
     for word, *uses in QUERIES:
-        words = []
+        occurrences, total = find_occurrences(text, word)
+        vectors = occurrence_vectors(embedder, occurrences)
+        contexts = [in_context(occurrence.tokens, occurrence.place, CONTEXT) for occurrence in occurrences]
+        print(f"{word!r} occurs {total:,} times in the training text. The nearest by the top layer (cosine):")
         for meaning, sentence in uses:
             tokens = sentence.split()
-            nearest_by_word = vectors.nearest_words(
-                embedder.embed_sentence(tokens)[LAYER][tokens.index(word)], TOPN, but=word
-            )
-            words.append(nearest_by_word.keys())
-            print(f"\n  {word!r}, {meaning}: {sentence}")
-            for cosine, context in nearest_by_word.values():
+            query = embedder.embed_sentence(tokens)[LAYER][tokens.index(word)]
+            print(f"\n  {meaning}: {sentence}")
+            for context, cosine in nearest_contexts(query, vectors, contexts).items():
                 print(f"    {cosine:.2f}  {context}")
-        print(f"\n  {len(words[0] & words[1])} of {TOPN} words are in both lists")
+        print()
+
+
+def show_spellings(embedder: ElmoEmbedder, text: pathlib.Path) -> None:
+    """Prints, for words that the text does not contain, its words that are nearest by their characters."""
+    counts = Counter(text.read_text(encoding="utf-8").split())
+    known = [word for word, count in counts.items() if count >= COMMON and word.isalpha() and word.islower()]
+    unseen = [word for word in UNSEEN if word not in counts]
+    vectors = context_free_vectors(embedder.elmo_bilm, [*unseen, *known])
+    print("Words that training never showed, and the nearest of the text by characters alone (layer 0):")
+    for word, near in zip(unseen, nearest_words(vectors, unseen, TOPN), strict=True):
+        print(f"  {word:14}  {', '.join(each for each, _ in near)}")
     print()
 
 
@@ -268,7 +291,8 @@ def demonstrate(folder: pathlib.Path, seconds: float) -> bool:
         f"embedding {' '.join(example)!r}: shape {embedder.embed_sentence(example).shape} (layers, tokens, numbers)\n"
     )
     train_sample, heldout_sample = sample(paths[0], SENTENCES), sample(paths[1], SENTENCES)
-    show_neighbours(embedder, train_sample)
+    show_senses(embedder, paths[0])
+    show_spellings(embedder, paths[0])
     trained = probes(embedder, train_sample, heldout_sample)
     for probe in trained:
         weights = ", ".join(f"{weight:.2f}" for weight in probe.weights)

@@ -123,7 +123,10 @@ def test_the_demo_installs_what_it_needs_alone_and_the_tests_the_rest(tmp_path):
         for target in ("demo", "lint", "test")
     }
     installed = [line for line in lines["demo"] if "pip install" in line]
-    assert [line.split()[-1] for line in installed] == ["torch", '"pybind11>=2.13"', '".[plots]"']
+    assert [line.split(" constraints.txt ")[1] for line in installed] == [
+        'torch matplotlib "setuptools>=77" "cmake>=3.24" ninja "pybind11>=2.13"',
+        "--no-build-isolation -e .",
+    ]
     for target in ("lint", "test"):
         added = [line for line in lines[target] if "pip install" in line and line not in installed]
         assert [line.split()[-2:] for line in added] == [["-r", f"{tmp_path}/venv/extras.txt"]]

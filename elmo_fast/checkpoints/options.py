@@ -190,7 +190,7 @@ class ElmoOptions:
 
     @property
     def peculiar(self) -> str | None:
-        """What of the model neither bilm-tf's format nor training here can express, or None."""
+        """Return why the model cannot be exported to bilm-tf or trained, or None."""
         if self.lexicon is not None:
             return "its characters and words are those of a lexicon, not bytes"
         return "its LSTM joins both directions in each layer" if self.lstm.joined else None

@@ -58,8 +58,8 @@ SHARED: dict[str, tuple[Any, ...]] = {
     ),
     "tokenizer": (
         Tokenizer,
-        "tokenizer of the text: at white space; words and punctuation; spaCy's for English; or for logs, with <NUM>, "
-        "<HEX>, <ADDRESS>, <PATH> and <TIME> for what they stand for (default: the model's, else whitespace)",
+        "tokenizer of the text: at white space; words and punctuation; spaCy's for English; or for logs, replacing "
+        "numbers, hex ids, addresses, paths and times by <NUM> ... (default: the model's, else whitespace)",
     ),
     "processes": (int, "number of processes that read the text (default: one per core)"),
     "ray": (

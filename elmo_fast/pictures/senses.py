@@ -119,7 +119,7 @@ MOST_CLUSTERS = 8
 CLOUDS = 10  # draws of a single cloud, for the silhouette that chance gives
 CONTEXT = 5  # words to either side that count as a word's context
 TYPICAL = 6
-TIMES = 3  # so much larger are the odds of a typical word in its cluster than elsewhere
+TIMES = 4  # so much larger are the odds of a typical word in its cluster than elsewhere
 SURE = 1.645  # standard errors of one-sided 95 %
 
 
@@ -158,7 +158,7 @@ def senses_of(
     silhouette: then there is no evidence of groups.
 
     Args:
-        occurrences: N, for the words typical of each cluster: their odds to occur within 5 words are three times those
+        occurrences: N, for the words typical of each cluster: their odds to occur within 5 words are four times those
             in the other clusters or more, and surely larger (95 %).
         vectors: [N, D], finite.
         clusters: "auto", or the number.

@@ -6,7 +6,9 @@ import sys
 import numpy as np
 import pytest
 
+from elmo_fast import pictures
 from elmo_fast.modules import ElmoEmbedder
+from elmo_fast.pictures.words import Drawn
 from elmo_fast.static import Vectors, save_vectors
 from tests.cli.conftest import pair, ran, refused
 from tests.command_line import elmo_fast
@@ -54,6 +56,14 @@ def test_senses_obey_case_number_and_most(bank, model, words, points, clusters):
     assert page.count('class="point ') == points
     assert clusters in (None, page.count('aria-pressed="true"'))
     assert ("7 of 30 occurrences in bank.txt" in page) == (points == 7)
+
+
+def test_a_word_whose_label_has_no_room_is_named(bank, monkeypatch):
+    """One of them too; their number is in the picture."""
+    save_vectors(Vectors(["left", "right"], np.eye(2, dtype=np.float32)), "two.txt")
+    drawn = Drawn(np.zeros((2, 2), np.float32), 1, ["left"])
+    monkeypatch.setattr(pictures, "words_picture", lambda *arguments, **options: drawn)
+    assert ran("plot", "words", "--vectors", "two.txt").stderr == "words whose label has no room: left\n"
 
 
 def test_words_are_drawn_by_their_letters_and_in_their_sentences(bank, model):

@@ -1,11 +1,14 @@
 """The demonstration's parts, and its whole on a few seconds of training."""
 
 import numpy as np
+import pytest
 import torch
 
+from elmo_fast.corpus import encode
 from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.text import Vocabulary
 from examples import demo
-from examples.demo import QUERIES, WordNeighbours, sentences
+from examples.demo import QUERIES, sentences
 from tests.pretrain.toy import SENTENCES, toy_config
 
 PNG = b"\x89PNG\r\n"
@@ -23,16 +26,20 @@ def test_every_query_holds_its_word():
     assert all(word in sentence.split() for word, *uses in QUERIES for _, sentence in uses)
 
 
-def test_nearest_tokens_are_by_cosine_from_the_mean_one_per_word():
-    class Fixed:
-        def embed_sentences(self, texts):
-            return [np.array([[[1, 0], [0, 1], [0.9, 0.1]]], np.float32), np.array([[[-1, -1], [1, 0]]], np.float32)]
+def test_the_nearest_contexts_are_by_cosine_from_the_mean_each_once():
+    vectors = np.array([[11, 10], [10, 11], [10.9, 10.1], [9, 9], [11, 10]], np.float32)
+    actual = demo.nearest_contexts(np.array([11, 10.1], np.float32), vectors, ["a", "b", "c", "d", "a"])
+    assert list(actual) == ["c", "a", "b", "d"]
+    assert actual["c"] > actual["a"] > 0.9 > 0 > actual["d"]
 
-    vectors = WordNeighbours(Fixed(), [["a", "b", "c"], ["d", "a"]], 0)
-    actual = vectors.nearest_words(np.array([1, 0.05], np.float32), 3)
-    assert list(actual) == ["a", "c", "b"]
-    assert actual["c"][1] == "a b [c]"
-    assert list(vectors.nearest_words(np.array([1, 0.05], np.float32), 1, but="a")) == ["c"]
+
+def test_the_perplexity_by_frequency_is_that_of_counts_plus_one():
+    """Of the words, the end of each sentence and unknown words: <S> </S> <UNK> a b are 1, 3, 1, 4 and 2 of 11."""
+    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "a", "b"])
+    train = encode([["a", "a"], ["a", "b"]], vocabulary)
+    heldout = encode([["a", "x"]], vocabulary)
+    expected = (4 / 11 * 1 / 11 * 3 / 11) ** (-1 / 3)
+    assert demo.perplexity_by_frequency(train, heldout) == pytest.approx(expected)
 
 
 def test_a_probe_finds_the_layer_that_holds_the_answer():
@@ -74,4 +81,6 @@ def test_the_whole_demonstration_succeeds_only_when_perplexity_fell(monkeypatch,
     assert all((tmp_path / name).read_bytes().startswith(PNG) for name in ("loss.png", "layers.png"))
     output = capsys.readouterr().out
     assert all(str(tmp_path / part) in output for part in demo.PARTS)
-    assert "times lower" in output
+    assert "times lower, word frequencies alone: " in output
+    assert all(f"'{word}' occurs " in output for word, *_ in QUERIES)
+    assert all(f"  {word} " in output for word in demo.UNSEEN)

@@ -1,4 +1,4 @@
-"""What the library may do with whatever it is given, and what is said of anything else."""
+"""Allowed outcomes of an attack; everything else is a finding."""
 
 import contextlib
 import re
