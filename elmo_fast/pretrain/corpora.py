@@ -17,6 +17,7 @@ from elmo_fast.corpus.pieces import META
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import read_json
 from elmo_fast.files import sha256_of, write_json
+from elmo_fast.memory import size
 from elmo_fast.pretrain.config import DataConfig
 from elmo_fast.progress import duration
 from elmo_fast.text import Vocabulary, files_matching
@@ -113,6 +114,12 @@ def open_training_corpus(
             report(f"data   preparing the text: {done / max(total, 1):.0%}, {words:,} words, {left} left")
 
     folder.mkdir(parents=True, exist_ok=True)
+    # Before its numbers are final they are on the disk twice.
+    if (needed := 2 * prepared_bytes(data.train_prefix)) > (free := free_bytes(folder)):
+        report(
+            f"WARNING preparing the text takes about {size(needed)} in {folder}, of which half stays, and {size(free)} "
+            "are free: give a save_dir on another disk"
+        )
     sources = {path: _source(path) for path in files_matching(data.train_prefix)}
     write_json(folder / SOURCES_FILE, {"files": sources}, indent=2)
     try:
@@ -133,6 +140,26 @@ def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str 
             "another save_dir (for a folder that elmo-fast prepare wrote: prepare the text with that vocabulary)"
         )
     return corpus
+
+
+def free_bytes(place: pathlib.Path) -> int:
+    """Return the free bytes of the disk of a folder, which may be still missing."""
+    place = place.absolute()
+    return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
+
+
+def corpus_bytes(corpus: Corpus) -> int:
+    """Return the bytes of a prepared corpus on the disk."""
+    return sum(path.stat().st_size for path in corpus.files)
+
+
+def prepared_bytes(pattern: str) -> int:
+    """Return about how many bytes text takes when it is prepared.
+
+    That is 4 per word and 12 per sentence: 0.8 of plain English text; files that are compressed count threefold.
+    """
+    sizes = (os.path.getsize(path) * (3 if path.endswith((".gz", ".zst")) else 1) for path in files_matching(pattern))
+    return round(0.8 * sum(sizes))
 
 
 def open_prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:

@@ -16,6 +16,9 @@ from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
 from elmo_fast.pretrain.processes import Processes
 
+# Bound of the logits in memory at a time, in bytes.
+EVALUATED_AT_ONCE = 32 << 20
+
 
 def perplexity(loss: float) -> float:
     """Return exp of a loss in nats, at most exp(700): floats overflow, and a diverging run must still be reported."""
@@ -64,7 +67,7 @@ def evaluate(
     *,
     batch_size: int = 256,
     unroll_steps: int = 20,
-    chunk_bytes: int = 32 * 2**20,
+    chunk_bytes: int = EVALUATED_AT_ONCE,
     device: torch.device | str = "cpu",
     per_sentence: bool = False,
     progress: Callable[[int], None] | None = None,

@@ -3,18 +3,20 @@
 import dataclasses
 import math
 import pathlib
-import shutil
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from elmo_fast import ops
 from elmo_fast.checkpoints import state_shapes
-from elmo_fast.corpus import Corpus
+from elmo_fast.corpus import Corpus, is_prepared
 from elmo_fast.memory import available, resident, size
 from elmo_fast.modules.losses import LOSS_CLASSES, NOISE_POWER
 from elmo_fast.ops._dispatch import made_for, suppress_warnings
 from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.pretrain.corpora import corpus_bytes, free_bytes, prepared_bytes
+from elmo_fast.pretrain.evaluate import EVALUATED_AT_ONCE
 from elmo_fast.pretrain.language_model import options_of
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.progress import duration
@@ -22,12 +24,14 @@ from elmo_fast.threads import unhindered_threads
 
 # A vocabulary made for a text leaves less of it out.
 MUCH_UNKNOWN = 0.2
+# Bytes of modules and of threads' buffers that come with the first step, as measured.
+BUFFERS = 32 << 20
 # Of held-out text, in a run whose configuration does not say after how many steps.
 EVALUATIONS = 10
 
 
 def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
-    """Step of a run that no clock stops: n_epochs passes, or max_steps when that is less.
+    """Return the number of steps of a run that no clock stops: n_epochs passes, or max_steps when that is less.
 
     A pass is every position of the text or, where n_train_tokens is given, that number of words, as in bilm-tf.
     """
@@ -39,7 +43,7 @@ def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
 
 
 def heldout_interval(config: PretrainConfig, total_steps: int) -> int:
-    """Step between evaluations of held-out text: what the configuration says, or about a tenth of the run.
+    """Return the steps between evaluations of held-out text: what the configuration says, or about a tenth of the run.
 
     Then it is never less than from one report to the next.
     """
@@ -69,10 +73,22 @@ def count_weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, in
     return bilm, LOSS_CLASSES[config.optimizer.loss].table_rows(vocabulary_size) * (config.model.projection_dim + 1)
 
 
-def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int, parts: int) -> dict[str, int]:
-    """Return an estimate of the bytes that a process needs, by purpose; rows: of a part; parts: micro-batches.
+def distinct_words(corpus: Corpus, positions: int) -> int:
+    """Return how many distinct words a batch of so many positions is expected to have, read in both directions."""
+    return math.ceil(-np.expm1(-2 * positions / max(corpus.tokens, 1) * corpus.counts).sum()) + 2
 
-    Activations: what the LSTM keeps for its backward pass (gates, cells, outputs of both directions), and its inputs.
+
+def estimate_memory(
+    config: PretrainConfig, vocabulary_size: int, rows: int, parts: int, distinct: int | None = None
+) -> dict[str, int]:
+    """Return an estimate of the bytes that a process needs, by purpose.
+
+    Activations: what the LSTM keeps for its backward pass (gates, cells, inputs and outputs of both directions), and
+    the gradients of a layer's gates and cells. Characters: of each distinct word, what the convolutions and highways
+    keep, and their gradients, counted as 12 numbers per filter.
+
+    rows: of a part; parts: micro-batches; distinct: words of a part that differ (`distinct_words`), None: as many as
+    positions.
     """
     model, optimizer = config.model, config.optimizer
     bilm, softmax = count_weights(config, vocabulary_size)
@@ -85,14 +101,20 @@ def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int, par
         dense = trained = bilm - table
     elif model.input != "characters" and sums == 1:
         dense = bilm - table + min(table, 2 * positions * model.projection_dim)
-    per_place = 2 * model.n_layers * (6 * model.dim + 4 * model.projection_dim)
+    per_place = 2 * model.n_layers * (5 * model.dim + 3 * model.projection_dim) + 2 * 5 * model.dim
     size = 4 if config.run.precision in ("float32", "tf32") else 3  # 16-bit operands and float32 cells
-    return {
+    needed = {
         "weights": 4 * (bilm + softmax),
         "optimizer": 4 * sums * (trained + softmax),
         "gradients": 4 * (dense + touched),
         "activations": size * rows * optimizer.unroll_steps * per_place,
     }
+    if model.input == "characters":
+        words = rows * optimizer.unroll_steps if distinct is None else distinct
+        needed["characters"] = 4 * words * 12 * sum(number for _, number in model.filters)
+    if config.data.heldout_prefix is not None:
+        needed["evaluation"] = EVALUATED_AT_ONCE
+    return needed
 
 
 def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
@@ -115,15 +137,21 @@ def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
 
 
 def describe_model(
-    config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device
+    config: PretrainConfig,
+    vocabulary_size: int,
+    processes: Processes,
+    device: torch.device,
+    corpus: Corpus | None = None,
 ) -> list[str]:
     """Return the model, its memory and a step, in lines of text; to be called before the model is made."""
     bilm, softmax = count_weights(config, vocabulary_size)
     optimizer = config.optimizer
     parts = optimizer.micro_batches
     _, rows = processes.assign_rows(optimizer.batch_size, parts)
-    needed = estimate_memory(config, vocabulary_size, rows // parts, parts)
+    distinct = None if corpus is None else distinct_words(corpus, rows // parts * optimizer.unroll_steps)
+    needed = estimate_memory(config, vocabulary_size, rows // parts, parts, distinct)
     if device.type == "cpu":
+        needed["buffers"] = BUFFERS
         needed["packed copies"] = 0 if config.run.backend == "reference" else 2 * 4 * bilm
     memory, left = needed, None
     if device.type == "cpu":
@@ -200,8 +228,11 @@ def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, don
     )
 
 
-def describe_disk(config: PretrainConfig, vocabulary_size: int) -> list[str]:
-    """Describe the room that a run's checkpoints take, in lines of text; a warning where there is less."""
+def describe_disk(config: PretrainConfig, vocabulary_size: int, corpus: Corpus | None = None) -> list[str]:
+    """Describe the room that a run's files take, in lines of text; a warning where there is less.
+
+    corpus: that of the run, where text has been prepared for it; None: an estimate is announced.
+    """
     model, run = config.model, config.run
     bilm, softmax = count_weights(config, vocabulary_size)
     sums = 1 if config.optimizer.optimiser == "adagrad" else 2
@@ -209,10 +240,18 @@ def describe_disk(config: PretrainConfig, vocabulary_size: int) -> list[str]:
     checkpoint = 4 * ((1 + sums) * (bilm + softmax) + states)
     # While the newest is written, none has been removed; the model lies in the folder itself, too.
     needed = (run.keep_checkpoints + 1 + run.keep_best) * checkpoint + 4 * (bilm + softmax)
-    place = pathlib.Path(run.save_dir).absolute()
-    free = shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
-    line = f"disk   about {size(needed)} in save_dir: checkpoints of {size(checkpoint)} each; {size(free)} are free"
-    if needed <= free:
+    place = pathlib.Path(run.save_dir)
+    prepared = 0
+    if not is_prepared(config.data.train_prefix):
+        prepared = prepared_bytes(config.data.train_prefix) if corpus is None else corpus_bytes(corpus)
+    needed += prepared
+    of_text = f", the prepared text {size(prepared)}" if prepared else ""
+    free, used = free_bytes(place), sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    line = (
+        f"disk   about {size(needed)} in save_dir: checkpoints of {size(checkpoint)} each{of_text}; {size(free)} are "
+        "free"
+    )
+    if needed <= free + used:
         return [line]
     return [line, "WARNING the disk will be full: lower keep_checkpoints, or give a save_dir on another disk"]
 

@@ -234,7 +234,7 @@ def start_run(
             "gone: the weights will equal those of an undisturbed run but for rounding"
         )
     words = len(corpus.vocabulary)
-    for line in describe_model(config, words, processes, device) + describe_disk(config, words):
+    for line in describe_model(config, words, processes, device, corpus) + describe_disk(config, words, corpus):
         report(line)
     model = make_language_model(config, words, device, target_counts(corpus))
     model.options = dataclasses.replace(model.options, vocabulary_sha256=corpus.vocabulary.digest)
@@ -313,8 +313,8 @@ def dry_run(
         vocabulary = vocabulary if corpus is None else corpus.vocabulary
         assert vocabulary is not None
         config = with_fitting_loss(config, len(vocabulary), report)
-        lines = describe_model(config, len(vocabulary), processes, device)
-        for line in lines + describe_disk(config, len(vocabulary)):
+        lines = describe_model(config, len(vocabulary), processes, device, corpus)
+        for line in lines + describe_disk(config, len(vocabulary), corpus):
             report(line)
         if corpus is None:
             return
