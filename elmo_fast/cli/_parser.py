@@ -1,13 +1,14 @@
 """The commands' parser: jsonargparse's, with the options that several commands have, and a check of what is written."""
 
 import argparse
+import ast
 import contextlib
 import dataclasses
-import difflib
 import glob
 import itertools
 import json
 import os
+import re
 import sys
 import types
 import typing
@@ -17,7 +18,7 @@ from typing import Any, NoReturn
 import jsonargparse
 import yaml
 
-from elmo_fast.errors import CheckpointError, ElmoFastError, sentence_of
+from elmo_fast.errors import CheckpointError, ElmoFastError, did_you_mean, sentence_of
 from elmo_fast.fields import MIN_COUNT, PREFIX
 from elmo_fast.files import replaces
 from elmo_fast.op_choices import InferencePrecision, Tokenizer
@@ -94,9 +95,8 @@ class ConfigFile(jsonargparse.ActionConfigFile):
         path, presets = values, parser.presets
         if presets and not os.path.exists(path):
             if path not in presets:
-                hint = "".join(f"; did you mean {name}?" for name in difflib.get_close_matches(path, presets, n=1))
-                known = ", ".join(presets)
-                raise ElmoFastError(f"--config {path}: neither a file nor a preset; presets: {known}{hint}")
+                known = f"{', '.join(presets)}{did_you_mean(path, presets)}"
+                raise ElmoFastError(f"--config {path}: neither a file nor a preset; presets: {known}")
             path = presets[path]
         try:
             with open(path, encoding="utf-8") as file:
@@ -203,10 +203,24 @@ class Parser(jsonargparse.ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print the error in one line, and how to list the options; exit with status 2."""
-        parser = getattr(ex, "subcommand_parser", None) or self
-        print(f"{parser.prog}: error: {' '.join(message.split())}", file=sys.stderr)
+        parser, message = getattr(ex, "subcommand_parser", None) or self, choices_named(" ".join(message.split()))
+        print(f"{parser.prog}: error: {message}", file=sys.stderr)
         print(f"{parser.prog} --help lists the options", file=sys.stderr)
         self.exit(2)
+
+
+def choices_named(message: str) -> str:
+    """Return jsonargparse's message about a value that is no choice in words, with the nearest choices; others stay."""
+    literal = r"typing\.Literal(\[[^\]]+\])"
+    union = rf".* Subtypes: \[{literal}, <class 'NoneType'>\] .*Given value: (.*)"
+    parts = re.fullmatch(
+        rf'Parser key "([^"]+)":(?: Expected a {literal}\. Got value: (.*)|{union})', message, re.DOTALL
+    )
+    if parts is None:
+        return message
+    name, choices = parts[1].rpartition(".")[2], ast.literal_eval(parts[2] or parts[4])
+    value = (parts[3] or parts[5]).strip()
+    return f"--{name} must be one of {', '.join(choices)}; got {value}{did_you_mean(value, choices)}"
 
 
 def _without_none(kind: Any) -> Any:

@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import time
+import warnings
 from collections.abc import Callable
 from typing import TypedDict
 
@@ -116,9 +117,10 @@ def open_training_corpus(
     folder.mkdir(parents=True, exist_ok=True)
     # Before its numbers are final they are on the disk twice.
     if (needed := 2 * prepared_bytes(data.train_prefix)) > (free := free_bytes(folder)):
-        report(
-            f"WARNING preparing the text takes about {size(needed)} in {folder}, of which half stays, and {size(free)} "
-            "are free: give a save_dir on another disk"
+        warnings.warn(
+            f"preparing the text takes about {size(needed)} in {folder}, of which half stays, and {size(free)} are "
+            "free: give a save_dir on another disk",
+            stacklevel=2,
         )
     sources = {path: _source(path) for path in files_matching(data.train_prefix)}
     write_json(folder / SOURCES_FILE, {"files": sources}, indent=2)

@@ -148,8 +148,11 @@ def test_warnings_are_one_line(command):
     [
         ("embde", "elmo-fast: error: "),
         ("embde", "'embed'"),
-        ("convert --model run --to hdf --outdir x", """"to": Expected a typing.Literal['safe"""),
-        ("embed in out --format_in csv", "['text', 'fasta', 'parquet', 'dataset']. Got value: csv"),
+        (
+            "convert --model run --to hdf --outdir x",
+            "--to must be one of safetensors, hdf5; got hdf; did you mean hdf5?",
+        ),
+        ("embed in out --format_in csv", "--format_in must be one of text, fasta, parquet, dataset; got csv"),
         ("static train --wrong x", "elmo-fast static train: error: unrecognized arguments: --wrong x"),
         ("static trian", "invalid choice: 'trian' (choose from 'train'"),
     ],
