@@ -83,7 +83,10 @@ class DataConfig:
 class OptimizerConfig:
     """The loss, the optimizer and its schedule."""
 
-    batch_size: int = described(128, "rows of text, of all processes together; cannot change when a run resumes")
+    batch_size: int = described(
+        128,
+        "rows of text, of all processes (GPUs) together, which share them evenly; cannot change when a run resumes",
+    )
     micro_batches: int = described(1, "each process computes its rows in this many parts, to save memory")
     unroll_steps: int = described(
         20, "tokens per row and step; gradients stop at the end of a step, the LSTM state continues"

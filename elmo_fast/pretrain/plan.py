@@ -24,6 +24,8 @@ from elmo_fast.threads import unhindered_threads
 
 # A vocabulary made for a text leaves less of it out.
 MUCH_UNKNOWN = 0.2
+# With fewer rows on a GPU a step's time hardly depends on their number; bilm-tf's default is 128 on each.
+FEW_ROWS = 64
 # Bytes of modules and of threads' buffers that come with the first step, as measured.
 BUFFERS = 32 << 20
 # Of held-out text, in a run whose configuration does not say after how many steps.
@@ -160,7 +162,7 @@ def describe_model(
             memory = {"Python and the text": used, **needed}
         left = available()
     purposes = ", ".join(f"{name} {size(each)}" for name, each in memory.items())
-    shared = f" | {processes.size} processes x {rows} rows" if processes.distributed else ""
+    shared = f" | {rows} rows in each of {processes.size} processes" if processes.distributed else ""
     lines = [
         f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
         f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
@@ -177,6 +179,12 @@ def describe_model(
         free, why = unhindered_threads(threads)
         if free < threads:
             lines.append(f"SLOWER {threads} threads wait for each other: {why}; --threads {free} may be faster")
+    if device.type == "cuda" and rows < FEW_ROWS:
+        everyone = f" (batch_size counts those of all {processes.size} processes)" if processes.distributed else ""
+        lines.append(
+            f"SLOWER {rows} rows leave most of a GPU idle{everyone}: a new run with --batch_size "
+            f"{FEW_ROWS * processes.size} or more processes more tokens in the same time"
+        )
     return [
         *lines,
         f"batch  {optimizer.batch_size} rows x {optimizer.unroll_steps} = "

@@ -96,6 +96,20 @@ def test_float32_on_a_gpu_is_said_to_be_slow(precision, device):
     )
 
 
+@pytest.mark.parametrize(("rows", "size", "slow"), [(128, 8, True), (512, 8, False), (63, 1, True), (64, 1, False)])
+def test_few_rows_on_a_gpu_are_said_to_be_slow(rows, size, slow):
+    """batch_size counts the rows of all processes: the plan says how many each has."""
+    processes = Processes()
+    processes.distributed, processes.size = size > 1, size
+    config = toy_config(batch_size=rows, backend="reference", precision="bfloat16")
+    plan = describe_model(config, 20, processes, torch.device("cuda"))
+    idle = [line for line in plan if line.startswith(f"SLOWER {rows // size} rows leave most of a GPU idle")]
+    assert len(idle) == slow
+    if size > 1:
+        assert any(f"{rows // size} rows in each of {size} processes" in line for line in plan)
+        assert not slow or "counts those of all 8 processes): a new run with --batch_size 512 or more" in idle[0]
+
+
 @pytest.mark.parametrize("faster", [True, False])
 def test_bfloat16_is_slower_only_without_its_kernels(monkeypatch, faster):
     if _native.C is None:
@@ -165,7 +179,7 @@ def test_the_disk_announced_is_the_disk_used(tmp_path, monkeypatch):
     config.run.save_dir = str(tmp_path / "absent" / "run")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: asked.append(folder) or SimpleNamespace(free=1000))
     assert describe_disk(config, len(run.vocabulary))[1].startswith("WARNING the disk will be full")
-    assert asked == [run.folder, tmp_path]
+    assert asked == [*[run.folder] * 3, tmp_path]
 
 
 def test_the_memory_announced_is_the_peak(tmp_path):
