@@ -75,7 +75,7 @@ SHARED: dict[str, tuple[Any, ...]] = {
     "max_tokens": (int, "maximum number of tokens per batch, including padding"),
     "topn": (int, "number of results", 10),
     "title": (str, "title of the picture", ""),
-    "file_friendly_logging": (None, "print progress as lines instead of a bar"),
+    "file_friendly_logging": (None, "print progress as lines also on a terminal, instead of a bar"),
 }
 # Names of SHARED that go together: for what computes; a pretrained model, named in one of two ways, and one of several
 # in an archive; that model with its precision.
