@@ -213,6 +213,17 @@ def describe_corpus(corpus: Corpus, what: str = "data  ") -> list[str]:
     return lines + corpus.hints
 
 
+def describe_filling(config: PretrainConfig, corpus: Corpus) -> list[str]:
+    """Return a hint where the text is shorter than a step, whose rows then end in the middle of it."""
+    rows, places = config.optimizer.batch_size, config.optimizer.batch_size * config.optimizer.unroll_steps
+    if corpus.positions >= places:
+        return []
+    return [
+        f"HINT   the text fills {corpus.positions:,} of a step's {places:,} places: its {rows:,} rows have at most "
+        f"{math.ceil(corpus.positions / rows):,} words, and the model learns no longer context; lower batch_size"
+    ]
+
+
 def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, done: int) -> str:
     """Return the steps, checkpoints and evaluations of a run, in a line of text."""
     limit = config.run.max_seconds

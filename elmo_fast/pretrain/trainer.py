@@ -235,7 +235,7 @@ class LanguageModelTrainer:
         self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
         mean = self.perplexity.mean
         before, step, text = self.best, self.progress.step, self.heldout.fingerprint
-        if before.perplexity is not None and mean >= before.perplexity:
+        if before.perplexity is not None and not mean < before.perplexity:  # NaN is not better
             self.best = dataclasses.replace(before, worse=before.worse + planned, last=step)
             return
         self.best = BestEvaluation(mean, step, text=text, last=step)
