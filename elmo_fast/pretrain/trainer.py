@@ -21,6 +21,7 @@ from elmo_fast.pretrain.checkpoint import (
     TrainingState,
     identity,
     load_optimizer,
+    remove_older,
     save_checkpoint,
 )
 from elmo_fast.pretrain.config import PretrainConfig
@@ -311,6 +312,10 @@ def train(trainer: LanguageModelTrainer) -> tuple[str, int]:
         if stop != "interrupt" and not trainer.is_evaluated:
             trainer.evaluate(planned=stop == "steps", final=True)
             trainer.save()  # again, with this evaluation
+        # A kill after the last save left one too many if the resumed run has nothing to save.
+        trainer.processes.run_on_leader(
+            lambda: remove_older(trainer.record.folder, run.keep_checkpoints, progress.step)
+        )
     return stop, request.signal if stop == "interrupt" else 0
 
 
