@@ -1,7 +1,6 @@
 """Models by name: those that come with the package, published ones, and the Hugging Face hub's (the extra `hub`)."""
 
 import contextlib
-import difflib
 import functools
 import http.client
 import os
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from ..errors import CheckpointError, install_command, sentence_of, shortened
+from ..errors import CheckpointError, did_you_mean, install_command, sentence_of, shortened
 from ..files import NO_ROOM, workplace
 from ..manifest import MANIFEST
 from ..memory import size
@@ -129,7 +128,7 @@ def _unknown(model: PathLike, *, from_hub: bool) -> str:
 
 def _names_like(name: str, *, from_hub: bool = False) -> str:
     names = [*bundled_models(), *PUBLISHED]
-    close = "".join(f"; did you mean {match}?" for match in difflib.get_close_matches(name, names, n=1))
+    close = did_you_mean(name, names)
     hub = ", or a name on the hub (user/name, user/name@revision)" if from_hub else ""
     return f"{'' if hub else 'or '}a name that `elmo-fast models` lists ({', '.join(names)}{close}){hub}"
 

@@ -177,16 +177,18 @@ def layer_of(text: str) -> str | int:
 
 
 class Progress(tqdm):
-    """Progress of a long command: tqdm's bar on a terminal, or with --file_friendly_logging a line every ten seconds.
+    """Progress of a long command: tqdm's bar on a terminal, a line every ten seconds into a file or a pipe.
 
-    done counts also where nothing is shown; leave: whether the bar stays on the terminal when it is complete.
+    --file_friendly_logging: lines on a terminal too, and one at the end of a command that was faster; done counts also
+    where nothing is shown; leave: whether the bar stays on the terminal when it is complete.
     """
 
     done = 0
     between_lines = 10.0  # seconds
 
     def __init__(self, arguments: Any, total: int = 0, unit: str = "tokens", *, leave: bool = True) -> None:
-        self.lines = getattr(arguments, "file_friendly_logging", False)
+        self.asked = getattr(arguments, "file_friendly_logging", False)
+        self.lines = self.asked or not sys.stderr.isatty()
         self.began = time.monotonic()
         super().__init__(
             total=total or None,
@@ -199,7 +201,7 @@ class Progress(tqdm):
             else None,
             dynamic_ncols=True,
             file=io.StringIO() if self.lines else None,
-            disable=arguments.quiet or not (self.lines or sys.stderr.isatty()),
+            disable=arguments.quiet,
         )
 
     def add(self, count: int) -> None:
@@ -213,7 +215,8 @@ class Progress(tqdm):
             self.reset(total)
             more = done
         self.update(more)
-        if self.lines and not self.disable and done == total != self.last_print_n:
+        is_long = self.asked or self.seconds >= self.between_lines
+        if self.lines and is_long and not self.disable and done == total != self.last_print_n:
             self.refresh()
 
     def read(self, done: int, total: int, words: int) -> None:

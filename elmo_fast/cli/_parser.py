@@ -1,6 +1,7 @@
 """The commands' parser: jsonargparse's, with the options that several commands have, and a check of what is written."""
 
 import argparse
+import ast
 import contextlib
 import dataclasses
 import glob
@@ -76,7 +77,7 @@ SHARED: dict[str, tuple[Any, ...]] = {
     "max_tokens": (int, "maximum number of tokens per batch, including padding"),
     "topn": (int, "number of results", 10),
     "title": (str, "title of the picture", ""),
-    "file_friendly_logging": (None, "print progress as lines instead of a bar"),
+    "file_friendly_logging": (None, "print progress as lines also on a terminal, instead of a bar"),
 }
 # Names of SHARED that go together: for what computes; a pretrained model, named in one of two ways, and one of several
 # in an archive; that model with its precision.
@@ -96,9 +97,8 @@ class ConfigFile(jsonargparse.ActionConfigFile):
         path, presets = values, parser.presets
         if presets and not os.path.exists(path):
             if path not in presets:
-                known = ", ".join(presets)
-                hint = did_you_mean(path, presets)
-                raise ElmoFastError(f"--config {path}: neither a file nor a preset; presets: {known}{hint}")
+                known = f"{', '.join(presets)}{did_you_mean(path, presets)}"
+                raise ElmoFastError(f"--config {path}: neither a file nor a preset; presets: {known}")
             path = presets[path]
         try:
             with open(path, encoding="utf-8-sig") as file:
@@ -316,6 +316,11 @@ def _other_type(parser: Parser, key: str, kind: str, value: str) -> tuple[Parser
     return parser, f"{parser.named(key)} must be {words.get(kind, kind)}; got {value!r}"
 
 
+def _no_choice(parser: Parser, key: str, choices: str, value: str) -> tuple[Parser, str]:
+    known = ast.literal_eval(choices)
+    return parser, f"{parser.named(key)} must be one of {', '.join(known)}; got {value!r}{did_you_mean(value, known)}"
+
+
 # Messages of jsonargparse and argparse, and what puts each into plain words.
 _EXPLAINED: list[tuple[str, Callable[..., tuple[Parser, str]]]] = [
     (r"the following arguments are required: (.*)", _missing),
@@ -324,6 +329,11 @@ _EXPLAINED: list[tuple[str, Callable[..., tuple[Parser, str]]]] = [
     (r"unrecognized arguments: (.*)", _unknown),
     (r"Subcommand '[^']*' does not accept option '(.*)'", _unknown_key),
     (r'Parser key "([^"]*)": Expected a <class \'(\w+)\'>\. Got value: (.*)', _other_type),
+    (r'Parser key "([^"]*)": Expected a typing\.Literal(\[[^\]]+\])\. Got value: (.*)', _no_choice),
+    (
+        r'Parser key "([^"]*)":.* Subtypes: \[typing\.Literal(\[[^\]]+\]), <class \'NoneType\'>\] .*Given value: (.*)',
+        _no_choice,
+    ),
     (
         r"argument (\S+): expected (?:one|at least one) argument",
         lambda parser, name: (parser, f"{name} needs a value"),

@@ -30,7 +30,7 @@ def eval_options(parser: Parser) -> None:
     )
     parser.shared("batch_size", default=256, help="number of rows into which the text is cut")
     parser.option("unroll_steps", int, "tokens per row and step", 20)
-    parser.output("output", "JSON file to write the figures to")
+    parser.output("output", "JSON file to write the figures to; its `words` include the sentence ends")
     parser.output(
         "per_sentence",
         "file to write one row per sentence to, separated by tabs: its line (counted over all files), its number of "
@@ -59,7 +59,7 @@ def run_eval(arguments: Any) -> None:
                 **_common.named(arguments, "batch_size", "unroll_steps"),
             )
         unknown = corpus.unknown / corpus.tokens
-        print(f"perplexity {perplexity}; {unknown:.1%} of them are outside the vocabulary")
+        print(f"perplexity {perplexity}; {unknown:.1%} of the words are outside the vocabulary")
         if perplexity.sentences is not None:
             _write_table(arguments.per_sentence, text, corpus, perplexity.sentences)
     if arguments.output is not None:
@@ -70,6 +70,7 @@ def run_eval(arguments: Any) -> None:
             "loss_forward": perplexity.forward_loss,
             "loss_backward": perplexity.backward_loss,
             "words": perplexity.words,
+            "sentence_ends": perplexity.sentence_ends,
             "out_of_vocabulary": unknown,
             "trained_by": model.options.trained_by,
             "how": perplexity.how or "softmax over the whole vocabulary",

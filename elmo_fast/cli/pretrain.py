@@ -38,8 +38,8 @@ def run_pretrain(arguments: Any) -> int:
     if (arguments.n_gpus or 1) > 1 and "WORLD_SIZE" not in os.environ:
         raise ElmoFastError(
             "--n_gpus: torchrun starts the processes, one per GPU: torchrun --standalone "
-            f"--nproc-per-node={arguments.n_gpus} -m elmo_fast pretrain --device cuda ... (batch_size counts the rows "
-            "of all GPUs together)"
+            f"--nproc-per-node={arguments.n_gpus} -m elmo_fast pretrain --device cuda ... (--batch_size counts the "
+            f"rows of all GPUs together: bilm-tf's 128 rows on each are --batch_size {128 * arguments.n_gpus})"
         )
     device = set_up(arguments)
     config = PretrainConfig.from_flat(values_of(arguments, *SECTIONS.values()))

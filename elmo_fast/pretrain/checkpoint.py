@@ -185,11 +185,17 @@ def save_checkpoint(
             flush(folder)
         finally:
             remove_unfinished(run)
-    older = [] if best else [path for number, path in saved_steps(run) if number < position.step]
+    if not best:
+        remove_older(run, keep, position.step)
+    return target
+
+
+def remove_older(run: pathlib.Path, keep: int, step: int) -> None:
+    """Remove the checkpoints before that of `step`, which is whole, except for the newest `keep` - 1 of them."""
+    older = [path for number, path in saved_steps(run) if number < step]
     for path in older[: len(older) + 1 - keep]:
         # First under a name that no reader looks for; what cannot be removed now is at the next save.
-        shutil.rmtree(path.rename(folder / f"{_UNFINISHED}{path.name}"), ignore_errors=True)
-    return target
+        shutil.rmtree(path.rename(path.with_name(f"{_UNFINISHED}{path.name}")), ignore_errors=True)
 
 
 def write_training_state(

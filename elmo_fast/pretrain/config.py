@@ -83,7 +83,10 @@ class DataConfig:
 class OptimizerConfig:
     """The loss, the optimizer and its schedule."""
 
-    batch_size: int = described(128, "rows of text, of all processes together; cannot change when a run resumes")
+    batch_size: int = described(
+        128,
+        "rows of text, of all processes (GPUs) together, which share them evenly; cannot change when a run resumes",
+    )
     micro_batches: int = described(1, "each process computes its rows in this many parts, to save memory")
     unroll_steps: int = described(
         20, "tokens per row and step; gradients stop at the end of a step, the LSTM state continues"
@@ -261,6 +264,8 @@ def _model_complaints(model: ModelConfig) -> list[str]:
 
 def _file_complaints(data: DataConfig) -> list[str]:
     sentences = []
+    if data.max_vocab_size is not None and 0 < data.max_vocab_size <= 3:
+        sentences.append(f"max_vocab_size counts <S>, </S> and <UNK>, and must be 4 or more; got {data.max_vocab_size}")
     if not data.train_prefix:
         sentences.append("train_prefix must name the training files, as in 'corpus/train-*'; got nothing")
     for name in ("train_prefix", "heldout_prefix"):

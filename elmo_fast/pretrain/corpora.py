@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import time
+import warnings
 from collections.abc import Callable
 from typing import TypedDict
 
@@ -17,9 +18,11 @@ from elmo_fast.corpus.pieces import META
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import read_json
 from elmo_fast.files import sha256_of, write_json
+from elmo_fast.memory import size
 from elmo_fast.pretrain.config import DataConfig
 from elmo_fast.progress import duration
 from elmo_fast.text import Vocabulary, files_matching
+from elmo_fast.text.vocabulary import MARKERS
 
 SOURCES_FILE = "corpus-sources.json"
 
@@ -81,6 +84,15 @@ def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
 CORPUS_FOLDER = "corpus"
 
 
+def refuse_no_words(vocabulary: Vocabulary, source: str) -> None:
+    """Raise ElmoFastError where a vocabulary contains only markers: every word would be predicted as <UNK>."""
+    if set(vocabulary.words) <= set(MARKERS):
+        raise ElmoFastError(
+            f"{source}: the vocabulary contains {', '.join(MARKERS)} and no words, so that there is nothing to "
+            "predict; give a vocab_file with words, or leave it out and give a larger max_vocab_size"
+        )
+
+
 def open_training_corpus(
     data: DataConfig, vocabulary: Vocabulary | None, folder: pathlib.Path, report: Callable[[str], None]
 ) -> Corpus:
@@ -90,6 +102,8 @@ def open_training_corpus(
     another vocabulary, or the text or what it was prepared with has changed since the run's first checkpoint. Before
     that the text is prepared again.
     """
+    if vocabulary is not None:
+        refuse_no_words(vocabulary, data.vocab_file or "init_from")
     if is_prepared(data.train_prefix):
         return _opened(pathlib.Path(data.train_prefix), vocabulary, data.tokenizer)
     target = folder / CORPUS_FOLDER
@@ -113,26 +127,56 @@ def open_training_corpus(
             report(f"data   preparing the text: {done / max(total, 1):.0%}, {words:,} words, {left} left")
 
     folder.mkdir(parents=True, exist_ok=True)
+    # Before its numbers are final they are on the disk twice.
+    if (needed := 2 * prepared_bytes(data.train_prefix)) > (free := free_bytes(folder)):
+        warnings.warn(
+            f"preparing the text takes about {size(needed)} in {folder}, of which half stays, and {size(free)} are "
+            "free: give a save_dir on another disk",
+            stacklevel=2,
+        )
     sources = {path: _source(path) for path in files_matching(data.train_prefix)}
     write_json(folder / SOURCES_FILE, {"files": sources}, indent=2)
     try:
-        return prepare(
+        corpus = prepare(
             data.train_prefix, target, vocabulary=vocabulary, min_count=data.min_count,
             max_vocab_size=data.max_vocab_size, tokenizer=data.tokenizer, progress=progress, report=report,
         )  # fmt: skip
     except BaseException:
         (folder / SOURCES_FILE).unlink()
         raise
+    refuse_no_words(corpus.vocabulary, data.train_prefix)
+    return corpus
 
 
 def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str | None) -> Corpus:
     corpus = open_corpus(target, tokenizer)
+    refuse_no_words(corpus.vocabulary, os.fspath(target))
     if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
         raise ElmoFastError(
             f"{target} was prepared with another vocabulary than the one given now; leave vocab_file out, or give "
             "another save_dir (for a folder that elmo-fast prepare wrote: prepare the text with that vocabulary)"
         )
     return corpus
+
+
+def free_bytes(place: pathlib.Path) -> int:
+    """Return the free bytes of the disk of a folder, which may be still missing."""
+    place = place.absolute()
+    return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
+
+
+def corpus_bytes(corpus: Corpus) -> int:
+    """Return the bytes of a prepared corpus on the disk."""
+    return sum(path.stat().st_size for path in corpus.files)
+
+
+def prepared_bytes(pattern: str) -> int:
+    """Return about how many bytes text takes when it is prepared.
+
+    That is 4 per word and 12 per sentence: 0.8 of plain English text; files that are compressed count threefold.
+    """
+    sizes = (os.path.getsize(path) * (3 if path.endswith((".gz", ".zst")) else 1) for path in files_matching(pattern))
+    return round(0.8 * sum(sizes))
 
 
 def open_prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:

@@ -16,6 +16,9 @@ from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
 from elmo_fast.pretrain.processes import Processes
 
+# Bound of the logits in memory at a time, in bytes.
+EVALUATED_AT_ONCE = 32 << 20
+
 
 def perplexity(loss: float) -> float:
     """Return exp of a loss in nats, at most exp(700): floats overflow, and a diverging run must still be reported."""
@@ -26,7 +29,8 @@ def perplexity(loss: float) -> float:
 class Perplexity:
     """How well a text is predicted: mean losses in nats per word, sentence ends counted as words.
 
-    how: how the probabilities are computed, where they are not a plain softmax's (the loss's `explanation`);
+    words: predicted in each direction, with the sentence ends; sentence_ends: how many of them are ends; how: how the
+    probabilities are computed, where they are not a plain softmax's (the loss's `explanation`);
     sentences: where they were asked for, the losses of each sentence with its end, nats, [2, sentences] float64,
     forward and backward.
     """
@@ -35,6 +39,7 @@ class Perplexity:
     backward_loss: float
     words: int
     how: str = field(default="", compare=False)
+    sentence_ends: int = field(default=0, compare=False)
     sentences: npt.NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -52,8 +57,10 @@ class Perplexity:
 
     def __str__(self) -> str:
         how = f" ({self.how})" if self.how else ""
+        ends = f" and {self.sentence_ends:,} sentence ends" if self.sentence_ends else ""
         return (
-            f"{self.mean:.2f} (forward {self.forward:.2f}, backward {self.backward:.2f}) over {self.words:,} words{how}"
+            f"{self.mean:.2f} (forward {self.forward:.2f}, backward {self.backward:.2f}) over "
+            f"{self.words - self.sentence_ends:,} words{ends}{how}"
         )
 
 
@@ -64,7 +71,7 @@ def evaluate(
     *,
     batch_size: int = 256,
     unroll_steps: int = 20,
-    chunk_bytes: int = 32 * 2**20,
+    chunk_bytes: int = EVALUATED_AT_ONCE,
     device: torch.device | str = "cpu",
     per_sentence: bool = False,
     progress: Callable[[int], None] | None = None,
@@ -115,7 +122,9 @@ def evaluate(
     if per_sentence:
         _, lengths = corpus.places(np.arange(corpus.sentences))
         sentences = np.add.reduceat(processes.sum_(each).cpu().numpy(), np.cumsum(lengths) - lengths, axis=1)
-    return Perplexity(forward, backward, corpus.positions, model.loss.explanation, sentences)
+    return Perplexity(
+        forward, backward, corpus.positions, model.loss.explanation, corpus.sentences, sentences=sentences
+    )
 
 
 def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[tuple[StreamBatch, Tensor]]:

@@ -45,7 +45,7 @@ class TrainingProgress:
 
     def start(self) -> None:
         """Set the clock of this process to zero."""
-        self._started = self._reported = time.monotonic()
+        self._started = self._reported = self._said = time.monotonic()
 
     @property
     def sitting(self) -> float:
@@ -61,6 +61,11 @@ class TrainingProgress:
     def since_report(self) -> float:
         """Seconds since the last report, or since the start, without pauses."""
         return time.monotonic() - self._reported
+
+    @property
+    def since_line(self) -> float:
+        """Seconds since the last report or line, or since the start, without pauses."""
+        return time.monotonic() - self._said
 
     @property
     def has_news(self) -> bool:
@@ -87,7 +92,9 @@ class TrainingProgress:
         try:
             yield
         finally:
-            self._reported += time.monotonic() - began
+            pause = time.monotonic() - began
+            self._reported += pause
+            self._said += pause
 
     def seconds_left(self) -> float:
         """To the last step, at the mean speed of this process, or to the end of the time, whichever comes first."""
@@ -115,8 +122,9 @@ class TrainingProgress:
             "gradient_norm": norm,
             "data_wait": self._waited / span,
         }
+        self._said = time.monotonic()
         if not come_again:
-            self._results, self._reported = [], time.monotonic()
+            self._results, self._reported = [], self._said
             self._words, self._waited = 0, 0.0
         return row
 

@@ -3,25 +3,31 @@
 import dataclasses
 import math
 import pathlib
-import shutil
 import warnings
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from elmo_fast import ops
 from elmo_fast.checkpoints import state_shapes
-from elmo_fast.corpus import Corpus
+from elmo_fast.corpus import Corpus, is_prepared
 from elmo_fast.corpus.encoding import warn_of_unknown
 from elmo_fast.memory import available, resident, size
 from elmo_fast.modules.losses import LOSS_CLASSES, NOISE_POWER
 from elmo_fast.ops._dispatch import made_for, suppress_warnings
 from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.pretrain.corpora import corpus_bytes, free_bytes, prepared_bytes
+from elmo_fast.pretrain.evaluate import EVALUATED_AT_ONCE
 from elmo_fast.pretrain.language_model import options_of
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.progress import duration
 from elmo_fast.threads import unhindered_threads
 
+# With fewer rows on a GPU a step's time hardly depends on their number; bilm-tf's default is 128 on each.
+FEW_ROWS = 64
+# Bytes of modules and of threads' buffers that come with the first step, as measured.
+BUFFERS = 32 << 20
 # Of held-out text, in a run whose configuration does not say after how many steps.
 EVALUATIONS = 10
 
@@ -69,11 +75,22 @@ def count_weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, in
     return bilm, LOSS_CLASSES[config.optimizer.loss].table_rows(vocabulary_size) * (config.model.projection_dim + 1)
 
 
-def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int, parts: int) -> dict[str, int]:
-    """Return an estimate of the bytes that a process needs, by purpose; rows: of a part; parts: micro-batches.
+def distinct_words(corpus: Corpus, positions: int) -> int:
+    """Return how many distinct words a batch of so many positions is expected to have, read in both directions."""
+    return math.ceil(-np.expm1(-2 * positions / max(corpus.tokens, 1) * corpus.counts).sum()) + 2
 
-    The activations are what the LSTM keeps for its backward pass (gates, cells, outputs of both directions), and its
-    inputs.
+
+def estimate_memory(
+    config: PretrainConfig, vocabulary_size: int, rows: int, parts: int, distinct: int | None = None
+) -> dict[str, int]:
+    """Return an estimate of the bytes that a process needs, by purpose.
+
+    Activations: what the LSTM keeps for its backward pass (gates, cells, inputs and outputs of both directions), and
+    the gradients of a layer's gates and cells. Characters: of each distinct word, what the convolutions and highways
+    keep, and their gradients, counted as 12 numbers per filter.
+
+    rows: of a part; parts: micro-batches; distinct: words of a part that differ (`distinct_words`), None: as many as
+    positions.
     """
     model, optimizer = config.model, config.optimizer
     bilm, softmax = count_weights(config, vocabulary_size)
@@ -86,14 +103,20 @@ def estimate_memory(config: PretrainConfig, vocabulary_size: int, rows: int, par
         dense = trained = bilm - table
     elif model.input != "characters" and sums == 1:
         dense = bilm - table + min(table, 2 * positions * model.projection_dim)
-    per_place = 2 * model.n_layers * (6 * model.dim + 4 * model.projection_dim)
+    per_place = 2 * model.n_layers * (5 * model.dim + 3 * model.projection_dim) + 2 * 5 * model.dim
     width = 4 if config.run.precision in ("float32", "tf32") else 3  # bytes: 16-bit operands and float32 cells
-    return {
+    needed = {
         "weights": 4 * (bilm + softmax),
         "optimizer": 4 * sums * (trained + softmax),
         "gradients": 4 * (dense + touched),
         "activations": width * rows * optimizer.unroll_steps * per_place,
     }
+    if model.input == "characters":
+        words = rows * optimizer.unroll_steps if distinct is None else distinct
+        needed["characters"] = 4 * words * 12 * sum(number for _, number in model.filters)
+    if config.data.heldout_prefix is not None:
+        needed["evaluation"] = EVALUATED_AT_ONCE
+    return needed
 
 
 def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
@@ -116,37 +139,45 @@ def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
 
 
 def _memory(
-    config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device
+    config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device, corpus: Corpus | None
 ) -> tuple[dict[str, int], int | None, int | None]:
     """Return what a process needs, by purpose; on a CPU also what it has now, and what is left to it."""
     bilm, _ = count_weights(config, vocabulary_size)
     parts = config.optimizer.micro_batches
     _, rows = processes.assign_rows(config.optimizer.batch_size, parts)
-    needed = estimate_memory(config, vocabulary_size, rows // parts, parts)
+    distinct = None if corpus is None else distinct_words(corpus, rows // parts * config.optimizer.unroll_steps)
+    needed = estimate_memory(config, vocabulary_size, rows // parts, parts, distinct)
     if device.type != "cpu":
         return needed, None, None
+    needed["buffers"] = BUFFERS
     needed["packed copies"] = 0 if config.run.backend == "reference" else 2 * 4 * bilm
     torch.optim.SGD([torch.zeros(1)])  # with its first optimizer torch loads its compiler, some 80 MB
     return needed, resident(), available()
 
 
-def fits_memory(config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device) -> bool:
+def fits_memory(
+    config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device, corpus: Corpus | None
+) -> bool:
     """Return whether the memory that is left suffices, as far as is known."""
-    needed, _, left = _memory(config, vocabulary_size, processes, device)
+    needed, _, left = _memory(config, vocabulary_size, processes, device, corpus)
     return left is None or sum(needed.values()) <= left
 
 
 def describe_model(
-    config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device
+    config: PretrainConfig,
+    vocabulary_size: int,
+    processes: Processes,
+    device: torch.device,
+    corpus: Corpus | None = None,
 ) -> list[str]:
     """Return the model, its memory and a step, in lines of text; to be called before the model is made."""
     bilm, softmax = count_weights(config, vocabulary_size)
     optimizer = config.optimizer
     _, rows = processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
-    needed, used, left = _memory(config, vocabulary_size, processes, device)
+    needed, used, left = _memory(config, vocabulary_size, processes, device, corpus)
     memory = {"Python and the text": used, **needed} if used else needed
     purposes = ", ".join(f"{name} {size(each)}" for name, each in memory.items())
-    shared = f" | {processes.size} processes x {rows} rows" if processes.distributed else ""
+    shared = f" | {rows} rows in each of {processes.size} processes" if processes.distributed else ""
     lines = [
         f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
         f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
@@ -164,6 +195,12 @@ def describe_model(
         free, why = unhindered_threads(threads)
         if free < threads:
             lines.append(f"SLOWER {threads} threads wait for each other: {why}; --threads {free} may be faster")
+    if device.type == "cuda" and rows < FEW_ROWS:
+        everyone = f" (batch_size counts those of all {processes.size} processes)" if processes.distributed else ""
+        lines.append(
+            f"SLOWER {rows} rows leave most of a GPU idle{everyone}: a new run with --batch_size "
+            f"{FEW_ROWS * processes.size} or more processes more tokens in the same time"
+        )
     return [
         *lines,
         f"batch  {optimizer.batch_size} rows x {optimizer.unroll_steps} = "
@@ -185,6 +222,17 @@ def describe_corpus(corpus: Corpus, what: str = "data  ") -> list[str]:
         f"{corpus.fingerprint[:12]}"
     ]
     return lines + corpus.hints
+
+
+def describe_filling(config: PretrainConfig, corpus: Corpus) -> list[str]:
+    """Return a hint where the text is shorter than a step, whose rows then end in the middle of it."""
+    rows, places = config.optimizer.batch_size, config.optimizer.batch_size * config.optimizer.unroll_steps
+    if corpus.positions >= places:
+        return []
+    return [
+        f"HINT   the text fills {corpus.positions:,} of a step's {places:,} places: its {rows:,} rows have at most "
+        f"{math.ceil(corpus.positions / rows):,} words, and the model learns no longer context; lower batch_size"
+    ]
 
 
 def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, done: int) -> str:
@@ -210,8 +258,11 @@ def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, don
     )
 
 
-def describe_disk(config: PretrainConfig, vocabulary_size: int) -> list[str]:
-    """Describe the room that a run's checkpoints take, in lines of text; warns where there is less."""
+def describe_disk(config: PretrainConfig, vocabulary_size: int, corpus: Corpus | None = None) -> list[str]:
+    """Describe the room that a run's files take, in lines of text; a warning where there is less.
+
+    corpus: that of the run, where text has been prepared for it; None: an estimate is announced.
+    """
     model, run = config.model, config.run
     bilm, softmax = count_weights(config, vocabulary_size)
     sums = 1 if config.optimizer.optimiser == "adagrad" else 2
@@ -219,10 +270,18 @@ def describe_disk(config: PretrainConfig, vocabulary_size: int) -> list[str]:
     checkpoint = 4 * ((1 + sums) * (bilm + softmax) + states)
     # While the newest is written, none has been removed; the model lies in the folder itself, too.
     needed = (run.keep_checkpoints + 1 + run.keep_best) * checkpoint + 4 * (bilm + softmax)
-    place = pathlib.Path(run.save_dir).absolute()
-    free = shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
-    line = f"disk   about {size(needed)} in save_dir: checkpoints of {size(checkpoint)} each; {size(free)} are free"
-    if needed > free:
+    place = pathlib.Path(run.save_dir)
+    prepared = 0
+    if not is_prepared(config.data.train_prefix):
+        prepared = prepared_bytes(config.data.train_prefix) if corpus is None else corpus_bytes(corpus)
+    needed += prepared
+    of_text = f", the prepared text {size(prepared)}" if prepared else ""
+    free, used = free_bytes(place), sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    line = (
+        f"disk   about {size(needed)} in save_dir: checkpoints of {size(checkpoint)} each{of_text}; {size(free)} are "
+        "free"
+    )
+    if needed > free + used:
         warnings.warn("the disk will be full: lower keep_checkpoints, or give a save_dir on another disk", stacklevel=2)
     return [line]
 

@@ -190,7 +190,7 @@ class Processes:
             return
         digest = hashlib.sha256()
         for tensor in tensors:
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
         self.check_same(digest.hexdigest()[:12], what)
 
     def check_same(self, value: str, what: str) -> None:

@@ -39,6 +39,7 @@ from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.plan import (
     describe_corpus,
     describe_disk,
+    describe_filling,
     describe_model,
     describe_steps,
     fits_memory,
@@ -111,6 +112,10 @@ def pretrain(
         steps, seconds, model = trainer.progress.step, trainer.progress.seconds, trainer.model
         if processes.leads:
             save_folder(folder, model.checkpoint_state(), model.options, extra={"pretraining_step": steps})
+        if steps == 0 and processes.leads:
+            warnings.warn(
+                f"no step was taken: the model in {folder} has the weights that the run began with", stacklevel=2
+            )
         say(f"done   {steps:,} steps, {duration(seconds)} in all; {_WHY_STOPPED[stopped_by]}; model in {folder}")
         return Run(steps, seconds, stopped_by, signal, model, trainer.corpus.vocabulary, folder, trainer.perplexity)
 
@@ -240,7 +245,7 @@ def start_run(
             stacklevel=2,
         )
     words = len(corpus.vocabulary)
-    for line in describe_model(config, words, processes, device) + describe_disk(config, words):
+    for line in describe_model(config, words, processes, device, corpus) + describe_disk(config, words, corpus):
         report(line)
     model = make_language_model(config, words, device, target_counts(corpus))
     model.options = dataclasses.replace(model.options, vocabulary_sha256=corpus.vocabulary.digest)
@@ -278,7 +283,11 @@ def start_run(
             each for state in trainer.optimizer.state.values() for each in state.values() if torch.is_tensor(each)
         )
         processes.check_same_tensors([*model.state_dict().values(), *states], "the weights to start from")
-    for line in describe_corpus(corpus) + ([] if heldout is None else describe_corpus(heldout, "eval  ")):
+    for line in (
+        describe_corpus(corpus)
+        + describe_filling(config, corpus)
+        + ([] if heldout is None else describe_corpus(heldout, "eval  "))
+    ):
         report(line)
     total = trainer.progress.total_steps
     report(describe_steps(config, total, trainer.stream.steps_per_epoch, trainer.progress.step))
@@ -319,14 +328,19 @@ def dry_run(
         vocabulary = vocabulary if corpus is None else corpus.vocabulary
         assert vocabulary is not None
         config = with_fitting_loss(config, len(vocabulary), report)
-        fits = fits_memory(config, len(vocabulary), processes, device)
-        for line in describe_model(config, len(vocabulary), processes, device) + describe_disk(config, len(vocabulary)):
+        fits = fits_memory(config, len(vocabulary), processes, device, corpus)
+        lines = describe_model(config, len(vocabulary), processes, device, corpus)
+        for line in lines + describe_disk(config, len(vocabulary), corpus):
             report(line)
         if corpus is None:
             return
         epoch = math.ceil(math.ceil(corpus.positions / optimizer.batch_size) / optimizer.unroll_steps)
         total = planned_steps(config, epoch)
-        for line in [*describe_corpus(corpus), describe_steps(config, total, epoch, 0)]:
+        for line in [
+            *describe_corpus(corpus),
+            *describe_filling(config, corpus),
+            describe_steps(config, total, epoch, 0),
+        ]:
             report(line)
         if processes.distributed:
             report("speed  measured in one process only: leave torchrun out")

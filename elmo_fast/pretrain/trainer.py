@@ -5,6 +5,7 @@ import math
 import pathlib
 import time
 import warnings
+from collections.abc import Callable
 
 import torch
 
@@ -21,6 +22,7 @@ from elmo_fast.pretrain.checkpoint import (
     TrainingState,
     identity,
     load_optimizer,
+    remove_older,
     save_checkpoint,
 )
 from elmo_fast.pretrain.config import PretrainConfig
@@ -33,8 +35,8 @@ from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.step import Step, StepResult
 from elmo_fast.process import StopRequest
 
-# A line at least this often, however slow the steps are.
-LONGEST_SILENCE = 30.0
+# Seconds between lines about training or an evaluation, at most, however slow the steps are.
+LONGEST_SILENCE = 10.0
 # Exchanged between the processes like the numbers of signals, which are higher.
 _TIME_IS_UP = 1
 
@@ -230,11 +232,13 @@ class LanguageModelTrainer:
         if self.heldout is None:
             return
         _graphs.release(self.device)  # a step's graph holds its memory
-        self.perplexity = evaluate(self.model, self.heldout, device=self.device, processes=self.processes)
+        self.perplexity = evaluate(
+            self.model, self.heldout, device=self.device, processes=self.processes, progress=self._evaluation_lines()
+        )
         self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
         mean = self.perplexity.mean
         before, step, text = self.best, self.progress.step, self.heldout.fingerprint
-        if before.perplexity is not None and mean >= before.perplexity:
+        if before.perplexity is not None and not mean < before.perplexity:  # NaN is not better
             self.best = dataclasses.replace(before, worse=before.worse + planned, last=step)
             return
         self.best = BestEvaluation(mean, step, text=text, last=step)
@@ -246,21 +250,38 @@ class LanguageModelTrainer:
         elif not self.try_to_save(best=True):
             self.best = dataclasses.replace(before, worse=0, text=text, last=step)
 
-    def report(self, *, come_again: bool = False) -> None:
-        """Report the steps since the last report, if there were any.
+    def _evaluation_lines(self) -> Callable[[int], None]:
+        """Return what counts the words of an evaluation's steps in this process, and reports them at times."""
+        done, said, step = 0, time.monotonic(), self.progress.step
+
+        def add(words: int) -> None:
+            nonlocal done, said
+            done += words
+            if (now := time.monotonic()) - said > LONGEST_SILENCE:
+                said = now
+                self.record.say(f"eval   step {step} | {done:,} words of the held-out text are read")
+
+        return add
+
+    def report(self, *, come_again: bool = False, row: bool = True) -> None:
+        """Report the steps since the last report, if there were any; row: also in metrics.jsonl.
 
         come_again: of a run that stops between two reports, and may resume: the checkpoint still counts these steps as
         unreported, so that the resumed run replaces the row by that of an undisturbed run.
         """
         if self.progress.has_news:
-            row = self.progress.report(come_again=come_again)
-            means = row["loss_forward"], row["loss_backward"], row["gradient_norm"]
+            numbers = self.progress.report(come_again=come_again)
+            means = numbers["loss_forward"], numbers["loss_backward"], numbers["gradient_norm"]
             self.check_finite(f"up to step {self.progress.step}", *means)
-            row["learning_rate"] = self.rate(max(self.progress.step - 1, 0))
+            numbers["learning_rate"] = self.rate(max(self.progress.step - 1, 0))
             # The most a GPU has held, or the memory of this process; None where it is not known.
             on_gpu = self.device.type == "cuda"
-            row["memory_bytes"] = torch.cuda.max_memory_allocated(self.device) if on_gpu else resident()
-            self.record.step(row, self.progress.line(row))
+            numbers["memory_bytes"] = torch.cuda.max_memory_allocated(self.device) if on_gpu else resident()
+            line = self.progress.line(numbers)
+            if row:
+                self.record.step(numbers, line)
+            else:
+                self.record.say(line)
 
 
 def train(trainer: LanguageModelTrainer) -> tuple[str, int]:
@@ -276,8 +297,10 @@ def train(trainer: LanguageModelTrainer) -> tuple[str, int]:
     with StopRequest() as request:
         while not (stop := _reason_to_stop(trainer, request)):
             trainer.step()
-            if progress.step % run.log_interval == 0 or progress.since_report > LONGEST_SILENCE:
+            if progress.step % run.log_interval == 0:
                 trainer.report()
+            elif progress.since_line > LONGEST_SILENCE:
+                trainer.report(come_again=True, row=False)
             if progress.step >= progress.total_steps:
                 continue
             with progress.paused():
@@ -291,6 +314,10 @@ def train(trainer: LanguageModelTrainer) -> tuple[str, int]:
         if stop != "interrupt" and not trainer.is_evaluated:
             trainer.evaluate(planned=stop == "steps", final=True)
             trainer.save()  # again, with this evaluation
+        # A kill after the last save left one too many if the resumed run has nothing to save.
+        trainer.processes.run_on_leader(
+            lambda: remove_older(trainer.record.folder, run.keep_checkpoints, progress.step)
+        )
     return stop, request.signal if stop == "interrupt" else 0
 
 

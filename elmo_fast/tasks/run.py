@@ -115,7 +115,7 @@ class SavedTask:
         with how many sentences are done, and all.
         Raises: ElmoFastError: a sentence that is a string.
         """
-        given = checked_sentences(sentences)
+        given = list(checked_sentences(sentences))
         examples = [Example(list(words), []) for words in given if len(words)]
         split = Split(examples, None, per_word=self.config.task == "tag")
         with torch_threads(self.config.threads):

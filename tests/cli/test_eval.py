@@ -59,11 +59,12 @@ def test_one_row_per_sentence_with_line_words_losses_and_perplexities(model, tex
         means = [loss / (row[1] + 1) for loss in (forward, backward, (forward + backward) / 2)]
         np.testing.assert_allclose(row[2:], [forward, backward, *map(math.exp, means)], rtol=1e-7)
     figures = json.loads((tmp_path / "out").read_text())
-    assert figures["words"] == 14
+    assert (figures["words"], figures["sentence_ends"]) == (14, 3)
     assert figures["loss_forward"] == pytest.approx(sum(row[2] for row in rows) / 14, rel=1e-6)
     assert figures["loss_backward"] == pytest.approx(sum(row[3] for row in rows) / 14, rel=1e-6)
     assert figures["out_of_vocabulary"] == pytest.approx(2 / 11)
-    assert f"perplexity {expected}; 18.2% of them are outside the vocabulary" in output
+    assert f"perplexity {expected}; 18.2% of the words are outside the vocabulary" in output
+    assert "over 11 words and 3 sentence ends" in output
 
 
 def test_a_prepared_corpus_and_the_standard_input_give_the_same_figures(model, text, tmp_path, monkeypatch):
@@ -89,6 +90,9 @@ def test_progress_comes_as_lines_for_a_log(model, text, monkeypatch):
     assert "7.00 of 14.0 tokens (50%)" in output
     assert "14.0 of 14.0 tokens (100%)" in output
     assert ran(*words, "--file-friendly-logging", "-q").stderr == ""
+    assert "7.00 of 14.0 tokens (50%)" in ran(*words).stderr, "stderr is no terminal"
+    monkeypatch.setattr(_common.Progress, "between_lines", 10.0)
+    assert "tokens (" not in ran(*words).stderr, "the command is fast"
 
 
 def test_a_text_that_changes_meanwhile_is_noticed(text, tmp_path):

@@ -166,8 +166,11 @@ def test_warnings_are_one_line(command):
         ("static train --sample x", "elmo-fast static train: error: --sample must be a number; got 'x'"),
         ("pretrain --shuffle x", "elmo-fast pretrain: error: --shuffle must be true or false; got 'x'"),
         ("pretrain --filters 3", "elmo-fast pretrain: error: --filters must be a list, such as [1, 2]; got '3'"),
-        ("convert --model run --to hdf --outdir x", """"to": Expected a typing.Literal['safe"""),
-        ("embed in out --format_in csv", "['text', 'fasta', 'parquet', 'dataset']. Got value: csv"),
+        (
+            "convert --model run --to hdf --outdir x",
+            "--to must be one of safetensors, hdf5; got 'hdf'; did you mean hdf5?",
+        ),
+        ("embed in out --format_in csv", "--format_in must be one of text, fasta, parquet, dataset; got 'csv'"),
         ("static train --wrong x", "elmo-fast static train: error: unknown option --wrong"),
     ],
 )

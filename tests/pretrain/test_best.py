@@ -161,13 +161,17 @@ def test_a_best_checkpoint_that_was_not_saved_is_not_the_best(tmp_path, curve, m
 
 
 def test_a_save_killed_as_its_files_moved_up_is_completed(tmp_path, curve):
+    """Also one that was killed before it removed an older checkpoint."""
     run = trained(tmp_path, "run", 8)
+    expected = [step for step, _ in saved_steps(run.folder)]
+    shutil.copytree(saved_steps(run.folder)[0][1], run.folder / "checkpoints" / "step-0000002")
     best = run.folder / "checkpoints" / "best"
     (best / ".new-files").mkdir()
     shutil.move(best / "position.json", best / ".new-files")
     trained(tmp_path, "run", 8)
     assert not (best / ".new-files").exists()
     assert kept(run)[0] == 8
+    assert [step for step, _ in saved_steps(run.folder)] == expected
 
 
 def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, curve, monkeypatch):

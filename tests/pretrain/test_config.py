@@ -90,6 +90,7 @@ def test_every_complaint_comes_at_once_with_name_wanted_and_given(tmp_path):
         ({"input": "vectors", "vectors_file": __file__, "init_from": "x"}, "give input: words with init_from"),
         ({"keep_best": True}, "keep_best compares perplexities of heldout_prefix"),
         ({"patience": 2}, "patience compares perplexities of heldout_prefix"),
+        ({"max_vocab_size": 3}, "max_vocab_size counts <S>, </S> and <UNK>, and must be 4 or more; got 3"),
         ({"train_prefix": ""}, "train_prefix must name the training files"),
     ],
 )

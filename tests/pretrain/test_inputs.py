@@ -6,10 +6,12 @@ import torch
 
 from elmo_fast.checkpoints import load_folder
 from elmo_fast.cli.main import main
+from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import Elmo, ElmoEmbedder
 from elmo_fast.pretrain.language_model import make_input_reader, make_language_model
 from elmo_fast.pretrain.run import pretrain
+from elmo_fast.text import Vocabulary
 from tests.pretrain.toy import SENTENCES, quiet, toy_config, toy_corpus
 
 WIDTH = 8
@@ -68,6 +70,33 @@ def test_a_run_of_word_ids_is_saved_embedded_evaluated_converted_and_goes_on(tmp
     np.testing.assert_array_equal(unknown, words)
     elmo = Elmo.from_pretrained(run.folder)
     assert elmo(elmo.batch_to_ids([["the", "cat"]]))["elmo_representations"][0].shape == (1, 2, 2 * WIDTH)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_vocabulary_without_words_is_refused(tmp_path, prepared):
+    """All would be predicted as <UNK>, with a perplexity that looks excellent."""
+    (tmp_path / "vocab.txt").write_text("</S>\n<S>\n<UNK>\n")
+    config = toy_config(tmp_path, vocab_file=str(tmp_path / "vocab.txt"))
+    if prepared:
+        vocabulary = Vocabulary.read(tmp_path / "vocab.txt")
+        prepare(config.data.train_prefix, tmp_path / "prepared", vocabulary=vocabulary, min_count=1)
+        config = toy_config(train_prefix=str(tmp_path / "prepared"), save_dir=str(tmp_path / "out"))
+    with pytest.raises(ElmoFastError, match=r"(vocab.txt|prepared): the vocabulary contains .* and no words, so that"):
+        pretrain(config, report=quiet)
+
+
+def test_a_run_without_a_step_is_warned_of(tmp_path):
+    with pytest.warns(UserWarning, match="no step was taken: the model in .* has the weights that the run began with"):
+        run = trained(tmp_path, max_seconds=1e-9)
+    assert (run.steps, run.stopped_by) == (0, "time")
+
+
+@pytest.mark.parametrize(("rows", "hints"), [(3, 0), (100, 1)])
+def test_a_text_shorter_than_a_step_has_a_hint(tmp_path, rows, hints):
+    lines = []
+    trained(tmp_path, lines.append, batch_size=rows, max_steps=1)
+    expected = "HINT   the text fills 44 of a step's 500 places: its 100 rows have at most 1 words"
+    assert sum(line.startswith(expected) for line in lines) == hints
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])

@@ -7,10 +7,13 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain import trainer as trainer_module
 from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.log import RunLog, TrainingProgress, open_tensorboard
 from elmo_fast.pretrain.metrics import MetricsFile, read_metrics
+from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.step import StepResult
+from tests.pretrain.toy import toy_config
 
 
 def test_losses_that_are_tensors_are_reported_alike():
@@ -24,6 +27,17 @@ def test_losses_that_are_tensors_are_reported_alike():
         json.dumps(row)
         reports.append([row[name] for name in ("step", "loss", "loss_forward", "loss_backward", "gradient_norm")])
     assert reports[0] == reports[1] == [2, 3.0, 2.0, 4.0, 7.0]
+
+
+def test_no_silence_is_long_and_lines_for_people_leave_the_rows(tmp_path, monkeypatch):
+    """Slow steps and evaluations have lines between reports; rows are of whole intervals."""
+    monkeypatch.setattr(trainer_module, "LONGEST_SILENCE", -1.0)
+    config = toy_config(tmp_path, max_steps=4, heldout_prefix=str(tmp_path / "train-1*"), heldout_interval=4)
+    lines = []
+    run = pretrain(config, report=lines.append)
+    assert [line.split()[1] for line in lines if line.startswith("step ")] == ["1", "2", "3", "4"]
+    assert [row["step"] for row in read_metrics(run.folder).steps] == [2, 4]
+    assert any(line.startswith("eval   step 4 | ") and "of the held-out text are read" in line for line in lines)
 
 
 @pytest.mark.parametrize(

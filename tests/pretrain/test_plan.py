@@ -1,6 +1,8 @@
 """What a run says before it starts, and a dry run instead: who computes, sizes, steps, memory and disk."""
 
 import math
+import os
+import random
 import re
 import shutil
 import subprocess
@@ -13,13 +15,16 @@ import torch
 
 from elmo_fast import threads
 from elmo_fast.checkpoints import LOSSES, saved_steps
-from elmo_fast.corpus import prepare
+from elmo_fast.corpus import open_corpus, prepare
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.memory import size
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.ops import _dispatch, _native
+from elmo_fast.pretrain.corpora import corpus_bytes
 from elmo_fast.pretrain.plan import describe_backends, describe_disk, describe_model, planned_steps
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.run import dry_run, pretrain
+from tests.pretrain.processes import ROOT
 from tests.pretrain.toy import quiet, toy_config
 
 CPU = torch.device("cpu")
@@ -91,6 +96,20 @@ def test_float32_on_a_gpu_is_said_to_be_slow(precision, device):
     )
 
 
+@pytest.mark.parametrize(("rows", "size", "slow"), [(128, 8, True), (512, 8, False), (63, 1, True), (64, 1, False)])
+def test_few_rows_on_a_gpu_are_said_to_be_slow(rows, size, slow):
+    """batch_size counts the rows of all processes: the plan says how many each has."""
+    processes = Processes()
+    processes.distributed, processes.size = size > 1, size
+    config = toy_config(batch_size=rows, backend="reference", precision="bfloat16")
+    plan = describe_model(config, 20, processes, torch.device("cuda"))
+    idle = [line for line in plan if line.startswith(f"SLOWER {rows // size} rows leave most of a GPU idle")]
+    assert len(idle) == slow
+    if size > 1:
+        assert any(f"{rows // size} rows in each of {size} processes" in line for line in plan)
+        assert not slow or "counts those of all 8 processes): a new run with --batch_size 512 or more" in idle[0]
+
+
 @pytest.mark.parametrize("faster", [True, False])
 def test_bfloat16_is_slower_only_without_its_kernels(monkeypatch, faster):
     if _native.C is None:
@@ -148,25 +167,38 @@ def test_the_disk_announced_is_the_disk_used(tmp_path, monkeypatch):
     model = (run.folder / "model.safetensors").stat().st_size
     asked = []
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: asked.append(folder) or SimpleNamespace(free=2**30))
-    (line,) = describe_disk(config, len(run.vocabulary))
+    corpus = open_corpus(run.folder / "corpus")
+    (line,) = describe_disk(config, len(run.vocabulary), corpus)
     announced = float(line.split("about ")[1].split()[0]) * 2**20
     assert announced == pytest.approx(3 * checkpoint + model, rel=0.1)
+    text = sum(path.stat().st_size for path in (run.folder / "corpus").iterdir())
+    assert f"the prepared text {size(corpus_bytes(corpus))};" in line
+    assert corpus_bytes(corpus) == pytest.approx(text, abs=2500), "all but meta.json, vocab.txt and the lock"
+    assert "the prepared text 114 bytes" in describe_disk(config, len(run.vocabulary))[0], "an estimate"
+    elsewhere = toy_config(tmp_path, train_prefix=str(run.folder / "corpus"))
+    assert "prepared" not in describe_disk(elsewhere, len(run.vocabulary), corpus)[0]
     config.run.save_dir = str(tmp_path / "absent" / "run")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: asked.append(folder) or SimpleNamespace(free=1000))
     with pytest.warns(UserWarning, match="^the disk will be full: lower keep_checkpoints"):
         describe_disk(config, len(run.vocabulary))
-    assert asked == [run.folder, tmp_path]
+    assert asked == [*[run.folder] * 3, tmp_path]
 
 
-def test_the_memory_announced_is_the_memory_shown(tmp_path):
-    """Of a process of its own, to a fifth."""
-    toy_config(tmp_path)
-    words = ["--config", "tiny", "--max_steps", "2", "--log_interval", "2", "--min_count", "1"]
-    words += ["--train_prefix", str(tmp_path / "train-*"), "--save_dir", str(tmp_path / "out")]
-    done = subprocess.run([sys.executable, "-m", "elmo_fast", "pretrain", *words], capture_output=True, text=True)
+def test_the_memory_announced_is_the_peak(tmp_path):
+    """Of a process of its own, to a tenth; half of it is of the model, its steps and its evaluation."""
+    rng = random.Random(0)
+    lines = (" ".join(f"word{rng.randrange(4000)}" for _ in range(20)) for _ in range(400))
+    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
+    words = ["--config", "tiny", "--max_steps", "2", "--log_interval", "2", "--min_count", "1", "--batch_size", "128"]
+    words += ["--dim", "512", "--train_prefix", "text.txt", "--heldout_prefix", "text.txt", "--save_dir", "out"]
+    code = f"import resource; from elmo_fast.cli.main import main; main({['pretrain', *words]}); "
+    code += "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment, check=True
+    )
     announced = float(re.search(r"memory about ([\d.]+) MiB per process: Python and the text", done.stderr)[1])
-    shown = 1024 * float(re.search(r"\| memory ([\d.]+) GiB", done.stderr)[1])
-    assert announced == pytest.approx(shown, rel=0.2)
+    assert announced == pytest.approx(int(done.stdout) / 1024, rel=0.1)
 
 
 def test_threads_that_wait_for_each_other_are_reported(tmp_path, monkeypatch):

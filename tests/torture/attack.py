@@ -33,8 +33,6 @@ KINDS: dict[str, type[Work]] = {
     "task": Task,
 }
 
-# Moments at which a save touches the disk, of a few saves.
-MOMENTS = 80
 MOST_KILLS_OF_A_RUN = 6
 
 
@@ -91,7 +89,7 @@ class Attack:
         """One start, which `sittings` gets; whether it came to its end."""
         work, step, count = self.work, self.work.step(name), self.chance.choice(self.work.counts)
         sittings.append((step, count))
-        work.moment = self.chance.randint(1, MOMENTS) if kill else 0
+        work.moment = self.chance.randint(1, work.moments) if kill else 0
         children = work.start(name, count)
         if kill and not isinstance(work, Saving):
             seconds = self.seconds.get(count, self.seconds[max(self.seconds)])

@@ -34,6 +34,7 @@ class Work:
 
     share, counts = 1.0, (1,)
     moment = 0  # at which `Saving` kills itself
+    moments = 80  # at which its saves touch the disk
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder, self.log = folder, folder.parent / f"{folder.name}-log.txt"
@@ -161,7 +162,7 @@ class Saving(Training):
 class Ending(Saving):
     """As `Saving`, but only the last saves count: of the last step, of the best evaluation, of both, of the model."""
 
-    patience = None
+    patience, moments = None, 25
 
     def run(self, name: str, count: int, steps: int = STEPS) -> None:
         at_the_end = f"step {steps:>6} ", f"resumes after step {steps}:"
