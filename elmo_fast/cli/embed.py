@@ -15,7 +15,6 @@ from elmo_fast.op_choices import Pool
 from elmo_fast.process import Place, place_by_srun, place_by_torchrun
 from elmo_fast.progress import duration
 from elmo_fast.text import Source, opened_source, survey
-from elmo_fast.threads import let_waiting_threads_sleep
 from elmo_fast.token_files import NAMED, Format, format_of
 
 DTYPES = {"f32": "float32", "f16": "float16"}
@@ -105,7 +104,6 @@ def run_embed(arguments: Any) -> None:
     merge` joins the parts into one file; in Python, elmo_fast.ElmoVectors opens the folder, or a file of --format
     safetensors.
     """
-    let_waiting_threads_sleep()
     if arguments.cuda_device is not None:
         arguments.device = "cpu" if arguments.cuda_device < 0 else f"cuda:{arguments.cuda_device}"
     _common.choose_device(arguments)
