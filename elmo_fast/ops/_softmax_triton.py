@@ -338,7 +338,7 @@ def finish_rows(
 
 
 def check_sizes(op: str, words: int, samples: int) -> None:
-    """Raise ElmoFastError if the kernels' 32-bit word numbers, or a grid with a block per tile of samples, would overflow."""
+    """Raise ElmoFastError if 32-bit word numbers, or a grid with a block per tile of samples, would overflow."""
     most = MOST_BLOCKS * 64  # of the narrowest tiles
     if words >= 2**31 or samples > most:
         raise ElmoFastError(

@@ -77,9 +77,9 @@ def start(
         return
     if max(grid[1:], default=0) > MOST_BLOCKS:
         raise ElmoFastError(
-            f"the Triton kernel {kernel.__name__} would need {' x '.join(map(str, grid))} blocks for these sizes, and a "
-            f"GPU takes {MOST_BLOCKS} in the second and third place; give fewer rows, words or sentences at once, or use "
-            'backend="reference"'
+            f"the Triton kernel {kernel.__name__} would need {' x '.join(map(str, grid))} blocks for these sizes, "
+            f"and a GPU takes {MOST_BLOCKS} in the second and third place; give fewer rows, words or sentences, "
+            'or use backend="reference"'
         )
     tensors = [a for a in arguments if isinstance(a, Tensor)]
     if INTERPRETED:
