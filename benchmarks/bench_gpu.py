@@ -13,6 +13,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from benchmarks import gpu_rivals as rivals
 from benchmarks.inputs import words_of_step
@@ -70,15 +71,23 @@ def call_of(function, tensors, dtype, train=True):
     return differentiated(lambda: function(*leaves), leaves, train=train)
 
 
-def results_of(call, gradients=None):
+def values_of(outcome, gradients=None):
     """Return the outputs of a call and its first gradients (None: all); of a table, the rows that were used."""
-    outputs, all_gradients = call()
+    outputs, all_gradients = outcome
     values = [each.coalesce().values() if each.is_sparse else each for each in all_gradients[:gradients]]
     return [each.detach().clone() for each in (outputs, *values)]
 
 
+def first_of(gradients):
+    """Return values_of for the outputs and so many gradients."""
+    return functools.partial(values_of, gradients=gradients)
+
+
 def graph_of(call):
-    """Return the replay of a CUDA graph of `call`, after runs that compile its kernels."""
+    """Capture a CUDA graph of `call`, after runs that compile its kernels; return a call that replays it.
+
+    Its result is what the replay left in the graph's memory.
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -87,8 +96,13 @@ def graph_of(call):
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        call()
-    return graph.replay
+        outcome = call()
+
+    def replay():
+        graph.replay()
+        return outcome
+
+    return replay
 
 
 def compiled(function, device):
@@ -96,32 +110,63 @@ def compiled(function, device):
     return torch.compile(function, dynamic=False, backend="inductor" if device.type == "cuda" else "aot_eager")
 
 
-def measure(timed, device, variant, side, call, results, truths, precision, *, amount=1e3, unit="ms", against=EAGER):
-    """Check a side's results against float64, then time its call; a side that is wrong fails."""
-    error = relative_error(results, truths)
-    limit = TOLERANCE[precision]
-    assert error <= limit, f"{variant}, {side}: relative error {error:.1e} to float64, at most {limit:.0e} is expected"
-    timed.error(error, "float64, relative")
-    timed.note("device", str(device))
-    if side == GRAPH:
-        if device.type != "cuda":
-            pytest.skip("a graph needs a GPU")
-        call = graph_of(call)
-    run = call
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        call()
-        torch.cuda.synchronize()
-        memory = (torch.cuda.max_memory_allocated() - before) / 2**20
-        timed.figure(f"{variant}, memory", side, memory, "MiB", against=against)
+def measure(
+    timed, device, variant, side, call, truths, precision, *, values=values_of, checked=None, captures=False,
+    amount=1e3, unit="ms", against=EAGER,
+):  # fmt: skip
+    """Check a side's results against float64, then time its call; a side that is wrong fails.
 
-        def run():
-            call()
+    Args:
+        call: what is timed. A graph side replays a graph of it, and is checked by the replay's own results.
+        values: of what a call returns, the list of results to compare with `truths`.
+        checked: the call whose results are compared, where those of `call` cannot be; None: `call`.
+        captures: whether `call` captures its graph itself, as BiLM(cuda_graphs=True) does.
+    """
+    graph = side == GRAPH
+    if graph and device.type != "cuda":
+        pytest.skip("a graph needs a GPU")
+    prepared = graph_of if graph and not captures else lambda each: each
+    if checked is not None:
+        check(timed, variant, side, values(prepared(checked)()), truths, precision)
+    if not graph:
+        call()  # compiles kernels and allocates what stays
+    before = used_memory(device)
+    run = prepared(call)
+    for _ in range(2 if graph and captures else 0):
+        run()  # the first call of a size runs launch by launch, the second captures
+    outcome = run()
+    memory = used_memory(device, before)  # of a graph: what it allocates, and holds while it exists
+    if checked is None:
+        check(timed, variant, side, values(outcome), truths, precision)
+    del outcome
+    timed.note("device", str(device))
+    if memory is not None:
+        timed.figure(f"{variant}, memory", side, memory / 2**20, "MiB", against=against)
+
+    def synchronized():
+        run()
+        if device.type == "cuda":
             torch.cuda.synchronize()
 
-    timed(f"{variant}, {precision}", run, amount=amount, unit=unit, rounds=10, warmup=2, against=against)
+    timed(f"{variant}, {precision}", synchronized, amount=amount, unit=unit, rounds=10, warmup=2, against=against)
+
+
+def check(timed, variant, side, results, truths, precision):
+    """Fail if results differ from float64 by more than a precision may."""
+    error, limit = relative_error(results, truths), TOLERANCE[precision]
+    assert error <= limit, f"{variant}, {side}: relative error {error:.1e} to float64, at most {limit:.0e} is expected"
+    timed.error(error, "float64, relative")
+
+
+def used_memory(device, before=None):
+    """Return the bytes allocated now or, since they were `before`, the most allocated above them; None on a CPU."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.synchronize()
+    if before is not None:
+        return torch.cuda.max_memory_allocated() - before
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
 
 
 def noise(device, *shape, seed=0):
@@ -131,8 +176,8 @@ def noise(device, *shape, seed=0):
 # ---------------------------------------------------------------- a training step
 
 
-def options(quick, words, samples=None):
-    model = ModelConfig(**(TOY if quick else {}), dropout=0.0)  # without dropout, so sides can be compared
+def options(quick, words, samples=None, dropout=0.0):
+    model = ModelConfig(**(TOY if quick else {}), dropout=dropout)
     return options_of(model, words, n_negative_samples_batch=samples)
 
 
@@ -146,8 +191,14 @@ def spread(encoder):
 class TrainStep:
     """The words of both directions of one step, and the weights of a fixed seed; a word's id is its rank."""
 
-    def __init__(self, device, quick, text, rows, words):
-        self.device, self.quick, self.words, self.samples = device, quick, words, 10 if quick else 8192
+    def __init__(self, device, quick, text, rows, words, dropout):
+        self.dropout, self.device, self.quick, self.words, self.samples = (
+            dropout,
+            device,
+            quick,
+            words,
+            10 if quick else 8192,
+        )
         self.steps = 3 if quick else STEPS
         running, count = [word for sentence in text.sentences for word in sentence], rows * self.steps
         running = [running[i % len(running)] for i in range(2 * count)]
@@ -157,7 +208,7 @@ class TrainStep:
     def model(self, **how):
         torch.manual_seed(0)
         with torch.device(self.device):  # a table of 793,471 words takes seconds on a CPU
-            model = LanguageModel(options(self.quick, self.words, self.samples), **how)
+            model = LanguageModel(options(self.quick, self.words, self.samples, self.dropout), **how)
         spread(model.bilm._token_embedder)
         return model.to(self.device)
 
@@ -208,11 +259,13 @@ class TrainStep:
                 rivals.encode(self.characters(ids.flatten().to(device)), *weights).unflatten(0, (-1, self.steps))
                 for ids in self.batch.types
             ]
+            drop = functools.partial(F.dropout, p=self.dropout)
             for i, pair in enumerate(zip(lstm.forward_layers, lstm.backward_layers, strict=True)):
+                both = [drop(x) for x in both]  # the residual adds the dropped input
                 outputs = rivals.lstm_loop(both, [each.weights for each in pair], reverse=(False, False))
                 both = [y + x if i else y for y, x in zip(outputs, both, strict=True)]
             return tuple(
-                self.loss(model, hidden, targets.to(device), offset=2 * draw + way)
+                self.loss(model, drop(hidden), targets.to(device), offset=2 * draw + way)
                 for way, (hidden, targets) in enumerate(zip(both, self.batch.targets, strict=True))
             )
 
@@ -231,13 +284,20 @@ class TrainStep:
 @pytest.mark.parametrize(("rows", "words"), [(128, 10_000), (128, 793_471), (1024, 793_471)])
 @pytest.mark.parametrize("side", [ELMO_FAST, EAGER])
 def bench_train_step(timed, device, precision, text, rows, words, side):
-    problem = TrainStep(device, timed.quick, text, 2 if timed.quick else rows, 100 if timed.quick else words)
-    step = problem.fused(precision) if side == ELMO_FAST else problem.eager(precision)
-    first, together = step().cpu(), 1 if timed.quick else 5
+    """With the dropout of the paper; checked without, since sides drop different numbers."""
+    sizes = device, timed.quick, text, 2 if timed.quick else rows, 100 if timed.quick else words
+    problem, exact = TrainStep(*sizes, ModelConfig().dropout), TrainStep(*sizes, 0.0)
+    take = (lambda each: each.fused(precision)) if side == ELMO_FAST else (lambda each: each.eager(precision))
+    together = 1 if timed.quick else 5
+    truth = exact.truth()
+    checked = take(exact)()
+    del exact
+    step = take(problem)
     measure(
         timed, device, f"training step, {rows} x {STEPS}, {words:,} words", side,
         lambda: [step() for _ in range(together)],  # as the trainer takes them: nothing waits for a step's result
-        [first], [problem.truth()], precision, amount=together * rows * STEPS, unit="positions/s",
+        [truth], precision, checked=lambda: checked.cpu(), values=lambda losses: [losses],
+        amount=together * rows * STEPS, unit="positions/s",
     )  # fmt: skip
 
 
@@ -248,13 +308,14 @@ def bench_train_step(timed, device, precision, text, rows, words, side):
 @pytest.mark.parametrize("batch", [128, 1])
 @pytest.mark.parametrize("side", SIDES)
 def bench_embed(timed, device, precision, text, batch, side):
-    """Activations of the original biLM, character ids on the device, every token encoded."""
+    """Activations of the original biLM, character ids on the device, every token encoded; a graph as users have it."""
     words = [word for sentence in text.sentences for word in sentence]
     length, size = (4, min(batch, 3)) if timed.quick else (STEPS, batch)
     sentences = [[words[(i * length + j) % len(words)] for j in range(length)] for i in range(size)]
     ids = batch_to_ids(sentences).to(device)
     torch.manual_seed(0)
-    model = BiLM(options(timed.quick, 1000), stateful=False, cache_size=0, precision=precision).to(device).eval()
+    how = {"stateful": False, "cache_size": 0, "precision": precision, "cuda_graphs": side == GRAPH}
+    model = BiLM(options(timed.quick, 1000), **how).to(device).eval()
     spread(model._token_embedder)
     model._token_embedder.unique_words = False
     exact = BiLM(options(timed.quick, 1000), stateful=False, cache_size=0, backend="reference").to(device).double()
@@ -269,8 +330,15 @@ def bench_embed(timed, device, precision, text, batch, side):
     call = torch.no_grad()(calls[ELMO_FAST if side == GRAPH else side])
     with torch.no_grad():
         truth = exact(ids)["activations"]
-    how = {"amount": size * length, "unit": "tokens/s"}
-    measure(timed, device, f"embed, {batch} x {length}", side, call, call(), truth, precision, **how)
+
+    def activations(outcome):
+        assert len(model._graph_replay.graphs) == (side == GRAPH)
+        return list(outcome)
+
+    measure(
+        timed, device, f"embed, {batch} x {length}", side, call, truth, precision, values=activations, captures=True,
+        amount=size * length, unit="tokens/s",
+    )  # fmt: skip
 
 
 @pytest.mark.turns(3)
@@ -298,7 +366,7 @@ def lstm_problem(device, quick, batch, train):
     ]
     tensors = [noise(device, batch, steps, size), *weights]
     exact = layer_of(lambda x, w: projected_lstm(x, w, backend="reference")[0])
-    return tensors, results_of(call_of(exact, tensors, torch.float64, train), 3)
+    return tensors, values_of(call_of(exact, tensors, torch.float64, train)(), 3)
 
 
 def layer_of(function):
@@ -326,7 +394,7 @@ def bench_lstm(timed, device, precision, batch, train, side):
         fused = lambda x, w: projected_lstm(x, w, precision=precision)[0]  # noqa: E731
         call = call_of(layer_of(fused), tensors, torch.float32, train)
     variant = f"LSTM layer, {batch} x {STEPS}, {'forward + backward' if train else 'forward'}"
-    measure(timed, device, variant, side, call, results_of(call, 3), truth, precision, against=CUDNN)
+    measure(timed, device, variant, side, call, truth, precision, values=first_of(3), against=CUDNN)
 
 
 @pytest.mark.turns(2)
@@ -356,12 +424,12 @@ def bench_encoder(timed, device, precision, text, unique, side):
 
     encode = {EAGER: rivals.encode, COMPILED: compiled(rivals.encode, device)}.get(side)
     dtype = getattr(torch, precision)
-    truth = results_of(encoder_call(ids[:checked], torch.float64, rivals.encode), 2)
-    results = results_of(encoder_call(ids[:checked], dtype, encode), 2)
+    truth = values_of(encoder_call(ids[:checked], torch.float64, rivals.encode)(), 2)
+    some, every = (encoder_call(each, dtype, encode) for each in (ids[:checked], ids))
     if side == GRAPH and unique:
         pytest.skip("distinct words have a shape that depends on values")
     variant = f"char encoder, forward + backward, {count} tokens, {'as trained' if unique else 'every token'}"
-    measure(timed, device, variant, side, encoder_call(ids, dtype, encode), results, truth, precision)
+    measure(timed, device, variant, side, every, truth, precision, values=first_of(2), checked=some)
 
 
 @pytest.mark.turns(2)
@@ -375,9 +443,9 @@ def bench_scalar_mix(timed, device, train, side):
     fused = lambda scalars, gamma, *layers: scalar_mix(layers, scalars[None], gamma)[0]  # noqa: E731
     function = {EAGER: rivals.scalar_mix, COMPILED: compiled(rivals.scalar_mix, device)}.get(side, fused)
     call = call_of(function, tensors, torch.float32, train)
-    truth = results_of(call_of(rivals.scalar_mix, tensors, torch.float64, train))
+    truth = values_of(call_of(rivals.scalar_mix, tensors, torch.float64, train)())
     variant = f"scalar mix of 3 x [{rows}, {width}], {'forward + backward' if train else 'forward'}"
-    measure(timed, device, variant, side, call, results_of(call), truth, "float32")
+    measure(timed, device, variant, side, call, truth, "float32")
 
 
 LOSSES = [
@@ -401,9 +469,9 @@ def bench_losses(timed, device, precision, op, rows, side):
     else:
         function = functools.partial(plain, core=compiled(problem.core, device)) if side == COMPILED else plain
         call = call_of(function, problem.tensors, getattr(torch, precision))
-    truth = results_of(call_of(plain, problem.tensors, torch.float64), 2)
+    truth = values_of(call_of(plain, problem.tensors, torch.float64)(), 2)
     variant = f"{op}, forward + backward, {rows} rows"
-    measure(timed, device, variant, side, call, results_of(call, 2), truth, precision)
+    measure(timed, device, variant, side, call, truth, precision, values=first_of(2))
 
 
 @pytest.mark.turns(2)
@@ -434,4 +502,6 @@ def bench_adagrad(timed, device, kind, side):
         optimizer = torch.optim.Adagrad(weights, lr=0.2, initial_accumulator_value=1.0, eps=0.0, foreach=True)
     optimizer.step()
     first = [weight.detach().clone() for weight in weights]
-    measure(timed, device, f"AdaGrad, {kind}", side, optimizer.step, first, truth, "float32")
+    measure(
+        timed, device, f"AdaGrad, {kind}", side, optimizer.step, truth, "float32", checked=lambda: first, values=list
+    )

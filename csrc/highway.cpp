@@ -64,7 +64,7 @@ ELMO_MULTIVERSION void mix(const Layer<T>& l, const T* __restrict tile, const T*
 template <typename T>
 void run_layer(const Layer<T>& l, const Packed& w, const char* operands, char* next, int64_t rows) {
   const int64_t depth = row_width(w.k, w.operand), size = element_size(w.operand), strips = (rows + kStrip - 1) / kStrip;
-  parallel_for(strips * w.blocks(), 1, [&](int64_t begin, int64_t end) {
+  parallel_for(strips * w.blocks(), grain_of(std::min(rows, kStrip) * w.k * kBlock), [&](int64_t begin, int64_t end) {
     alignas(64) T tile[kRows * kBlock], bias[kBlock];
     for (int64_t task = begin; task < end; ++task) {
       const int64_t strip = task / w.blocks() * kStrip, strip_end = std::min(rows, strip + kStrip);

@@ -128,7 +128,7 @@ std::vector<T> scores_of_targets(const Tensor& hidden_any, const Tensor& table_a
   const int64_t size = hidden.size(1);
   const T *h = hidden.const_data_ptr<T>(), *w = table.const_data_ptr<T>();
   std::vector<T> scores(hidden.size(0));
-  parallel_for(hidden.size(0), 16, [&](int64_t begin, int64_t end) {
+  parallel_for(hidden.size(0), grain_of(size), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       scores[i] = dot<T>(h + i * size, w + index[i] * table.stride(0), size, rounding_of(operand)) + offset[index[i]];
   });
@@ -140,7 +140,7 @@ template <typename T, typename F>
 void each_row(const Tensor& scores, const F& f) {
   const int64_t words = scores.size(1);
   T* data = scores.mutable_data_ptr<T>();
-  parallel_for(scores.size(0), 1, [&](int64_t begin, int64_t end) {
+  parallel_for(scores.size(0), grain_of(8 * words), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) f(i, data + i * words);
   });
 }
@@ -168,9 +168,9 @@ Whole checked_whole(
   check.ids("targets", targets, weight.size(0));
   constexpr int64_t kMostRows = 1024;
   const int64_t size = hidden.element_size(), rows = std::clamp<int64_t>(std::min(hidden.size(0), chunk_bytes / size), 1, kMostRows);
-  const int64_t most = std::max(kBlock, kPackedBytes / (size * std::max<int64_t>(1, hidden.size(1))));
-  const int64_t words = std::clamp<int64_t>(std::min(most, chunk_bytes / (size * rows)), 1, weight.size(0));
   const Operand operand = resolve_operand(precision, hidden.scalar_type());
+  const int64_t most = std::max(kBlock, kPackedBytes / (packed_size(operand) * std::max<int64_t>(1, hidden.size(1))));
+  const int64_t words = std::clamp<int64_t>(std::min(most, chunk_bytes / (size * rows)), 1, weight.size(0));
   return {{hidden.contiguous(), weight, bias.contiguous(), operand, rows, words}, targets.contiguous()};
 }
 

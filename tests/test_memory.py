@@ -117,6 +117,25 @@ def test_a_file_is_damaged_when_it_asks_for_what_its_size_does_not_explain(tmp_p
         read(tmp_path / "file")
 
 
+def test_too_little_address_space_for_torch_is_said_before_torch_aborts(tmp_path):
+    """By a command, in a process with `ulimit -v`: torch's own libraries would call abort() there, or fail anyhow."""
+    program = """if True:
+    import resource, sys
+    from elmo_fast.cli.main import main
+    for limit in (450, 550, 650):
+        resource.setrlimit(resource.RLIMIT_AS, (limit << 20, resource.RLIM_INFINITY))
+        assert main(["embed", sys.argv[1], sys.argv[1] + ".hdf5", "--average", "--model", "mini"]) == 2
+        assert "torch" not in sys.modules
+    """
+    (tmp_path / "text.txt").write_text("a b\n", encoding="utf-8")
+    done = subprocess.run([sys.executable, "-c", program, tmp_path / "text.txt"], capture_output=True, text=True)
+    sentence = (
+        r"elmo-fast embed: error: [\d.]+ MiB of address space are left .* torch alone needs about .* \(ulimit -v\)\n"
+    )
+    assert re.fullmatch(f"({sentence}){{3}}", done.stderr), done.stderr
+    assert not (tmp_path / "text.txt.hdf5").exists()
+
+
 READ_UNDER_A_LIMIT = """
 import resource, sys
 from elmo_fast.checkpoints.bilm_hdf5 import read_token_embeddings

@@ -121,7 +121,7 @@ void multiply(
     const Packed& w, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, bool accumulate, const T* bias, int64_t block_stride) {
   const int64_t row_bytes = ldx * element_size(w.operand);
   const int64_t strips = (m + kStrip - 1) / kStrip;
-  parallel_for(strips * w.blocks(), 1, [&](int64_t begin, int64_t end) {
+  parallel_for(strips * w.blocks(), grain_of(std::min(m, kStrip) * w.k * kBlock), [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t strip = task / w.blocks() * kStrip, block = task % w.blocks(), end_row = std::min(m, strip + kStrip);
       for (int64_t i = strip; i < end_row; i += kTile)
@@ -162,7 +162,7 @@ void multiply_transposed(const Packed& w, const T* x, int64_t ldx, int64_t m, T*
   const int64_t parts = tiles == 0 ? 1 : std::clamp<int64_t>(2 * num_threads() / tiles, 1, std::max<int64_t>(blocks, 1));
   const auto* data = static_cast<const char*>(w.data.const_data_ptr());
   const BlockKernel kernel = kernel_of(w.operand);
-  parallel_for(tiles * parts, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(tiles * parts, grain_of(std::min(m, kTile) * w.k * w.n / parts), [&](int64_t begin, int64_t end) {
     std::vector<char> operands(kTile * ld * bytes);
     T tail[kTile * kBlock];  // sums of a block that is not full
     for (int64_t task = begin; task < end; ++task) {

@@ -18,6 +18,11 @@ namespace elmo_fast {
 int64_t num_threads();
 // On how many threads `count` tasks run, of which one thread should have `grain` at least: at most torch's number for the calling thread.
 int64_t threads_for(int64_t count, int64_t grain);
+// The grain of tasks that multiply `products` pairs of numbers each: a thread that has less than some microseconds of work costs more than it saves.
+inline int64_t grain_of(int64_t products) {
+  constexpr int64_t worth = 200'000;
+  return products >= worth ? 1 : worth / (products < 1 ? 1 : products);
+}
 void run_pieces(int64_t threads, int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& f);
 
 // Calls f(begin, end) for parts of 0..count-1 of at least `grain` (but the last), each once, in any order and on any thread. Each part must

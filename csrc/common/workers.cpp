@@ -13,9 +13,9 @@
 namespace elmo_fast {
 namespace {
 
-// A few tens of microseconds. Longer than the gaps between the loops of one op, and far shorter than the time that a thread loses when it
-// has spun while others wanted its processor.
-constexpr int kSpins = 2000;
+// Looks before a thread sleeps, some tens of microseconds in all: longer than the gaps between the loops of one op. After the first ones, a few
+// microseconds, each look lets another process that waits for this processor run: spinning then costs only time that nobody wants.
+constexpr int kSpins = 200, kYields = 60;
 
 void relax() {
 #if defined(__x86_64__)
@@ -30,6 +30,8 @@ enum State : uint32_t { kIdle, kCalled, kBusy, kDone };
 // Returns when the state is no longer `state`.
 void wait_while(const std::atomic<uint32_t>& at, uint32_t state) {
   for (int i = 0; i < kSpins; ++i, relax())
+    if (at.load(std::memory_order_acquire) != state) return;
+  for (int i = 0; i < kYields; ++i, std::this_thread::yield())
     if (at.load(std::memory_order_acquire) != state) return;
   at.wait(state, std::memory_order_acquire);
 }

@@ -44,11 +44,11 @@ class Backward {
     for (int64_t s = steps.time - 1; s >= 0; --s) {
       if (steps.active(s) == 0) continue;
       enter_projection(d, s);
-      parallel_for((n.cells + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
+      parallel_for((n.cells + kBlock - 1) / kBlock, grain_of(steps.active(s) * (n.output + kBlock) * kBlock), [&](int64_t first, int64_t last) {
         for (int64_t block = first; block < last; ++block) cells_of_block(d, block, s);
         release_kernels(*d.recurrent_weight);
       });
-      parallel_for((n.output + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
+      parallel_for((n.output + kBlock - 1) / kBlock, grain_of(steps.active(s) * n.gate_columns() * kBlock), [&](int64_t first, int64_t last) {
         through_recurrence(d, first, last, s);
         release_kernels(*d.recurrent_weight);
       });

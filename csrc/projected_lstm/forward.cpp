@@ -81,7 +81,7 @@ class Forward {
       if (s == chunk_end) multiply_inputs(d, s);
       const bool from_zero = zero_state && s == 0;
       const bool stepwise = std::is_same_v<T, float> && !from_zero && goes_in_steps(*d.recurrent_weight, steps.active(s));
-      parallel_for(n.cell_blocks(), 1, [&](int64_t first, int64_t last) {
+      parallel_for(n.cell_blocks(), grain_of(steps.active(s) * (n.output + kCells) * kBlock), [&](int64_t first, int64_t last) {
         if (stepwise)
           update_cells_stepwise(d, first, last, s);
         else
@@ -89,7 +89,7 @@ class Forward {
         release_kernels(*d.recurrent_weight);
       });
       if (needs_whole_rows(operand)) round_rows(d.hidden, d.hidden_operands, n.cells, s);
-      parallel_for((n.output + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
+      parallel_for((n.output + kBlock - 1) / kBlock, grain_of(steps.active(s) * n.cells * kBlock), [&](int64_t first, int64_t last) {
         project(d, first, last, s);
         release_kernels(*d.recurrent_weight);
       });

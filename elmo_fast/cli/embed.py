@@ -15,7 +15,6 @@ from elmo_fast.op_choices import Pool
 from elmo_fast.process import Place, place_by_srun, place_by_torchrun
 from elmo_fast.progress import duration
 from elmo_fast.text import Source, opened_source, survey
-from elmo_fast.threads import let_waiting_threads_sleep
 from elmo_fast.token_files import NAMED, Format, format_of
 
 LAYERS = ("all", "top", "average")
@@ -101,7 +100,6 @@ def run_embed(arguments: Any) -> None:
     merge` joins the parts into one file; in Python, elmo_fast.ElmoVectors opens the folder, or a file of --format
     safetensors.
     """
-    let_waiting_threads_sleep()
     if arguments.cuda_device is not None:
         if arguments.device != "auto":
             raise ElmoFastError("--device and --cuda_device name the same thing; give one of them")

@@ -19,6 +19,7 @@ from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import plus_product, power_of_two
 from elmo_fast.ops._table_rows import table_gradient
 from elmo_fast.ops._triton import (
+    MOST_BLOCKS,
     Tiles,
     cdiv,
     ceil_power_of_two,
@@ -337,10 +338,11 @@ def finish_rows(
 
 
 def check_sizes(op: str, words: int, samples: int) -> None:
-    """Raise ElmoFastError if the kernels' 32-bit word numbers, or offsets within a tile of logits, would overflow."""
-    if words >= 2**31 or samples > 2**24:
+    """Raise ElmoFastError if 32-bit word numbers, or a grid with a block per tile of samples, would overflow."""
+    most = MOST_BLOCKS * 64  # of the narrowest tiles
+    if words >= 2**31 or samples > most:
         raise ElmoFastError(
-            f"{op}: the Triton kernels take a table of less than 2^31 words and at most 2^24 samples; "
+            f"{op}: the Triton kernels take a table of less than 2^31 words and at most {most} samples; "
             f'got {words} and {samples}; use backend="reference"'
         )
 

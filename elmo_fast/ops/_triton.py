@@ -58,6 +58,10 @@ def launch(
     start(kernel, tuple(grid), arguments, constants, options)
 
 
+# Blocks of the second and third axis of a grid; the first takes 2^31 - 1.
+MOST_BLOCKS = 2**16 - 1
+
+
 def start(
     kernel: Any,
     grid: tuple[int, ...],
@@ -65,9 +69,18 @@ def start(
     constants: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Start a kernel with the arguments that `launch` has prepared; every launch passes through here."""
+    """Start a kernel with the arguments that `launch` has prepared; every launch passes through here.
+
+    Raises ElmoFastError if the grid is longer than a GPU takes, which CUDA would call an invalid argument.
+    """
     if not all(grid):
         return
+    if max(grid[1:], default=0) > MOST_BLOCKS:
+        raise ElmoFastError(
+            f"the Triton kernel {kernel.__name__} would need {' x '.join(map(str, grid))} blocks for these sizes, "
+            f"and a GPU takes {MOST_BLOCKS} in the second and third place; give fewer rows, words or sentences, "
+            'or use backend="reference"'
+        )
     tensors = [a for a in arguments if isinstance(a, Tensor)]
     if INTERPRETED:
         if any(t.dtype == torch.bfloat16 for t in tensors):

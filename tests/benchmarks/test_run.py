@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from benchmarks import gpu, machine, table
+from benchmarks import bench_gpu, gpu, machine, table
 from benchmarks.elmo_worker import Worker
 
 LONG = ("pretrain", "static_quality", "scaling", "embed_file", "embed_parts")
@@ -133,6 +133,35 @@ def test_every_result_in_the_repository_names_its_machine():
             assert each["commit"] != "unknown", path
             assert each["machine"]["cpu"], path
         assert any(content.get(name) for name in ("rows", "kinds", "runs", "judged")), path
+
+
+def test_a_graph_side_is_checked_by_what_its_replay_left(monkeypatch):
+    """Not by the call that it was captured from; what the graph holds is its memory."""
+    notes = {}
+
+    class Timed:
+        note = error = staticmethod(lambda *_: None)
+
+        def figure(self, variant, side, value, unit, **_):
+            notes["memory"] = value
+
+        def __call__(self, variant, run, **_):
+            notes["timed"] = run()
+
+    right, used = torch.ones(3), iter((5 * 2**20, 2 * 2**20) * 2)
+    monkeypatch.setattr(bench_gpu, "used_memory", lambda device, before=None: next(used))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    for replayed in (right, 2 * right):
+        monkeypatch.setattr(bench_gpu, "graph_of", lambda call, replayed=replayed: lambda: [replayed])
+        measured = lambda: bench_gpu.measure(  # noqa: E731
+            Timed(), torch.device("cuda"), "x", bench_gpu.GRAPH, lambda: [right], [right], "float32", values=list
+        )
+        if replayed is right:
+            measured()
+        else:
+            with pytest.raises(AssertionError, match=r"relative error 1.0e\+00"):
+                measured()
+    assert notes == {"memory": 2.0, "timed": None}
 
 
 def test_worker_answers_and_says_how_it_died(tmp_path):

@@ -137,6 +137,36 @@ def test_an_empty_grid_starts_nothing():
     _triton.launch(kernel, (3, 0))
 
 
+@pytest.mark.parametrize("grid", [(1, 2**16), (1, 1, 2**16), (1, 2**17, 3)], ids=str)
+def test_a_grid_longer_than_a_gpu_takes_is_refused(grid):
+    """Of the second and third axis; the first may have more blocks."""
+
+    class Kernel:
+        __name__, runs = "some_kernel", 0
+
+        def __getitem__(self, grid):
+            self.runs += 1
+            return lambda *arguments, **constants: None
+
+    kernel, x = Kernel(), torch.ones(1)
+    with pytest.raises(
+        ElmoFastError, match=rf"some_kernel would need {' x '.join(map(str, grid))} blocks.*takes 65535"
+    ):
+        _triton.launch(kernel, grid, x)
+    if _triton.INTERPRETED:
+        _triton.launch(kernel, (2**20, 2**16 - 1, 2**16 - 1), x)
+        assert kernel.runs == 1
+
+
+@pytest.mark.parametrize(("words", "samples"), [(2**31, 1), (10, 4194241), (10, 2**24)])
+def test_losses_refuse_more_samples_than_a_grid_has_tiles(words, samples):
+    from elmo_fast.ops import _softmax_triton
+
+    _softmax_triton.check_sizes("sampled_softmax", 2**31 - 1, 4194240)
+    with pytest.raises(ElmoFastError, match=rf"at most 4194240 samples; got {words} and {samples}"):
+        _softmax_triton.check_sizes("sampled_softmax", words, samples)
+
+
 @pytest.mark.parametrize("backend", ["triton"])
 @pytest.mark.parametrize("batched", [False, True])
 def test_products_accumulate_in_float32(backend, batched):

@@ -51,7 +51,10 @@ def test_print_config_shows_the_preset_with_the_flags_over_it():
         (["pretrain", "--dimm", "3"], "--dimm"),
         (["pretrain", "--dim", "many"], "many"),
         (["pretrain", "--loss", "softmax"], "got 'softmax'; did you mean full_softmax or sampled_softmax?"),
-        (["pretrain", "--tokenizer", "log"], "--tokenizer must be one of whitespace, basic, spacy, logs; got 'log'; did"),
+        (
+            ["pretrain", "--tokenizer", "log"],
+            "--tokenizer must be one of whitespace, basic, spacy, logs; got 'log'; did",
+        ),
         (
             ["pretrain", "--config", "tiny", "--dropout", "2"],
             "dropout must be a finite number from 0 to below 1; got 2.0",

@@ -413,13 +413,16 @@ class Layer(NamedTuple):
         return torch.float32 if self.dtype == torch.float32 else torch.float16
 
 
+SUMMED_ROWS = 4  # of a block that sums the parts of a split product
+
+
 def layer_of(a: Any) -> Layer:
     """Return the sizes and options in a registered op's arguments. Raises ElmoFastError if a step is too large."""
     (batch, time, width), (gates, size) = a.inputs[0].shape, a.weight_hh[0].shape
-    if batch * gates >= 2**31:
+    most = min((2**31 - 1) // gates, SUMMED_ROWS * _triton.MOST_BLOCKS)  # offsets of 32 bits; a block for each few rows
+    if batch > most:
         raise ElmoFastError(
-            f"projected_lstm: a step of B={batch} rows and H={gates // 4} cells is too large; "
-            f"use B <= {(2**31 - 1) // gates}"
+            f"projected_lstm: a step of B={batch} rows and H={gates // 4} cells is too large; use B <= {most}"
         )
     return Layer(
         len(a.inputs), batch, time, width, size, gates // 4, tuple(a.reverse), a.cell_clip, a.projection_clip,
@@ -480,7 +483,7 @@ class SplitProduct(NamedTuple):
         """Choose tiles and allocate the parts, float32 on the device of `like`."""
         tile, split = tiles(layer, kernel, like.device)
         r, b, d = layer.directions, layer.batch, layer.size
-        rows, columns = 4, ceil_power_of_two(d, 16, 256)
+        rows, columns = SUMMED_ROWS, ceil_power_of_two(d, 16, 256)
         parts = like.new_empty(r * split, b, d, dtype=torch.float32)
         return cls(
             tile, split, parts, (cdiv(d, columns), cdiv(b, rows), r), {"SPLIT": split, "BM": rows, "BN": columns}
