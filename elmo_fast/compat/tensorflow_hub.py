@@ -11,9 +11,9 @@ That both give the same vectors is not proven here.
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -114,7 +114,7 @@ def _cut(inputs: Any) -> list[list[str]]:
         check_words(row, f"tokens[{index}]")
     fits = isinstance(lengths, list | tuple) and len(rows) == len(lengths)
     pairs = list(zip(rows, lengths, strict=True)) if fits else []
-    if not fits or not all(isinstance(n, Integral) and 0 <= int(n) <= len(row) for row, n in pairs):
+    if not fits or not all(isinstance(n, int | np.integer) and 0 <= n <= len(row) for row, n in pairs):
         raise ElmoFastError(
             f"sequence_len must be a number from 0 to the number of tokens for each of {len(rows)} sentences; got "
             f"{lengths!r:.60}"

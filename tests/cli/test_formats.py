@@ -120,6 +120,7 @@ def refusal(command, kind):
     return of_lexicons.get(command) if kind.startswith("manylangs") else None
 
 
+@pytest.mark.filterwarnings("ignore:no --licence", "ignore:bilm-tf's format cannot store")
 @pytest.mark.parametrize(
     ("kind", "command"), [(k, c) for k in FORMATS for c in COMMANDS if k != "pair" or "FOLDER" not in COMMANDS[c]]
 )
