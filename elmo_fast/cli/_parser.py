@@ -97,8 +97,9 @@ class ConfigFile(jsonargparse.ActionConfigFile):
         path, presets = values, parser.presets
         if presets and not os.path.exists(path):
             if path not in presets:
-                known = f"{', '.join(presets)}{did_you_mean(path, presets)}"
-                raise ElmoFastError(f"--config {path}: neither a file nor a preset; presets: {known}")
+                known = ", ".join(presets)
+                hint = did_you_mean(path, presets)
+                raise ElmoFastError(f"--config {path}: neither a file nor a preset; presets: {known}{hint}")
             path = presets[path]
         try:
             with open(path, encoding="utf-8-sig") as file:

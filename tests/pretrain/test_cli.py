@@ -50,7 +50,7 @@ def test_print_config_shows_the_preset_with_the_flags_over_it():
         (["pretrain", "--config", "huge"], "presets: tiny, mini, small, medium, original"),
         (["pretrain", "--dimm", "3"], "--dimm"),
         (["pretrain", "--dim", "many"], "many"),
-        (["pretrain", "--loss", "softmax"], "got 'softmax'; did you mean full_softmax or sampled_softmax?"),
+        (["pretrain", "--loss", "softmax"], "got 'softmax'; did you mean full_softmax?"),
         (
             ["pretrain", "--tokenizer", "log"],
             "--tokenizer must be one of whitespace, basic, spacy, logs; got 'log'; did",
