@@ -338,7 +338,7 @@ def evaluate_task(
         format, column: as in read_examples; None: as in training.
         metric: "spans" or "labels", or "auto" by the labels of training; None: as in training.
         batch_size: sentences per batch; None: as in training.
-        report: called with a line about labels that did not occur in training.
+        report: unused; labels that did not occur in training are a warning.
         device, progress: as in train_task.
         model, vectors: where the biLM and the static vectors of the task are now; None: where they were in training.
 
