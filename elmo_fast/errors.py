@@ -132,15 +132,16 @@ def not_a_string(value: Any, name: str, wanted: str) -> None:
         )
 
 
+def did_you_mean(value: Any, choices: Collection[str]) -> str:
+    """Return the end of a sentence that names the choice nearest to a value, or nothing where none is near."""
+    near = difflib.get_close_matches(str(value), list(choices), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Raise ElmoFastError unless the value of the argument `name` is one of the choices."""
     if value not in choices:
         raise ElmoFastError(f"{name} must be one of {', '.join(choices)}; got {value!r}{did_you_mean(value, choices)}")
-
-
-def did_you_mean(name: Any, known: Collection[str]) -> str:
-    """Return "; did you mean X?" with the known name that is nearest, or an empty string if none is near."""
-    return "".join(f"; did you mean {each}?" for each in difflib.get_close_matches(str(name), list(known), n=1))
 
 
 def check_counts(**counts: int | None) -> None:

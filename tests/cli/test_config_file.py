@@ -14,7 +14,7 @@ from tests.command_line import elmo_fast
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("typo.yaml", "dim: 16\nporjection_dim: 8\n", "unknown option porjection_dim; did you mean projection_dim?"),
+        ("typo.yaml", "dim: 16\nporjection_dim: 8\n", "unknown option porjection_dim; did you mean projection_dim"),
         ("typo.json", '{"dim": 16,\n"seeed": 8}\n', "unknown option seeed; did you mean seed?"),
         ("typo.toml", "dim = 16\nseeed = 8\n", "unknown option seeed; did you mean seed?"),
         ("value.yaml", "seed: 1\ndim: sixteen\n", "--dim must be a whole number; got 'sixteen'"),
