@@ -2,6 +2,7 @@
 
 import math
 import shutil
+import warnings
 
 import pytest
 import torch
@@ -155,9 +156,12 @@ def test_a_best_checkpoint_that_was_not_saved_is_not_the_best(tmp_path, curve, m
         return save(*arguments, **named)
 
     monkeypatch.setattr(trainer_module, "save_checkpoint", fail)
-    run = trained(tmp_path, "run", 11, lines.append)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run = trained(tmp_path, "run", 11, lines.append)
     assert kept(run)[0] == 10
-    assert any("training continues, and checkpoints/best stays as it was" in line for line in lines)
+    messages = [*lines, *(str(each.message) for each in caught)]
+    assert any("training continues, and checkpoints/best stays as it was" in each for each in messages)
 
 
 def test_a_save_killed_as_its_files_moved_up_is_completed(tmp_path, curve):
