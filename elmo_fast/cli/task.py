@@ -70,8 +70,8 @@ def run_eval(arguments: Any) -> None:
     """Score a trained model on labelled sentences, class by class."""
     from elmo_fast.tasks import evaluate_task
 
-    with reading(arguments) as (bar, options):
-        scores = evaluate_task(report=bar.say, **options, **named(arguments, "column", "metric"))
+    with reading(arguments) as (_, options):
+        scores = evaluate_task(**options, **named(arguments, "column", "metric"))
     if arguments.output is not None:
         write_json(arguments.output, scores.as_dict(), indent=2)
     print(scores.table())

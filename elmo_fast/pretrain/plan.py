@@ -190,7 +190,7 @@ def describe_model(
             stacklevel=2,
         )
     if device.type == "cpu" and config.run.threads is None:
-        # Not chosen here: another number of threads may round sums differently when the run resumes.
+        # Reported, not chosen: the other programs may end long before the run does.
         threads = torch.get_num_threads()
         free, why = unhindered_threads(threads)
         if free < threads:

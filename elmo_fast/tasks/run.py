@@ -324,7 +324,6 @@ def evaluate_task(
     column: str | int | None = None,
     metric: Metric | None = None,
     batch_size: int | None = None,
-    report: Callable[[str], None] = print,
     device: Device = "cpu",
     progress: Progress | None = None,
     model: Path | None = None,
@@ -338,7 +337,6 @@ def evaluate_task(
         format, column: as in read_examples; None: as in training.
         metric: "spans" or "labels", or "auto" by the labels of training; None: as in training.
         batch_size: sentences per batch; None: as in training.
-        report: unused; labels that did not occur in training are a warning.
         device, progress: as in train_task.
         model, vectors: where the biLM and the static vectors of the task are now; None: where they were in training.
 

@@ -50,6 +50,14 @@ def test_compiles_to_one_graph(name, backend):
         torch.testing.assert_close(result, expected)
 
 
+@pytest.mark.parametrize("name", sorted(CALLS.keys() - {"gather_rows", "scalar_mix", "negative_sampling noise"}))
+def test_an_array_in_place_of_a_tensor_is_refused(name):
+    tensors = CALLS[name].tensors()
+    for each in tensors:
+        with pytest.raises(ElmoFastError, match=r"must be a tensor; got ndarray: pass torch.from_numpy\(array\)"):
+            CALLS[name].run(*(tensors | {each: tensors[each].numpy()}).values())
+
+
 @kernels
 def test_a_second_derivative_is_refused(name, backend):
     """The kernel's gradient has none of its own and says so."""

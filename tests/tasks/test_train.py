@@ -35,11 +35,11 @@ def test_a_task_is_learned_saved_and_read_back(tmp_path, changes):
     result = train_task(config, silent)
     assert result.test.f1 > 0.8
     assert result.dev.f1 == max(row["score"] for row in result.epochs)
-    again = evaluate_task(config.save_dir, config.test_path, report=silent)
+    again = evaluate_task(config.save_dir, config.test_path)
     assert again == result.test
     out = tmp_path / ("out.tsv" if config.task == "classify" else "out.conll")
     assert predict_task(config.save_dir, config.test_path, out) == 40
-    assert evaluate_task(config.save_dir, out, report=silent).accuracy == 1.0
+    assert evaluate_task(config.save_dir, out).accuracy == 1.0
     assert set(result.mix_weights) == {"none": set(), "both": {"input", "output"}}.get(config.elmo, {config.elmo})
     if config.layer == "mix":
         for weights in result.mix_weights.values():
@@ -73,7 +73,7 @@ def test_predictions_of_a_conllu_file_are_one_that_eval_reads(tmp_path):
     train_task(config, silent)
     out = tmp_path / "out.conllu"
     assert predict_task(config.save_dir, config.train_path, out) == 1
-    assert evaluate_task(config.save_dir, out, report=silent).accuracy == 1
+    assert evaluate_task(config.save_dir, out).accuracy == 1
     assert [line.split("\t")[0] for line in out.read_text().splitlines()] == ["# a comment", *(r[0] for r in rows), ""]
     predict_task(config.save_dir, config.train_path, tmp_path / "labelled")
     assert (tmp_path / "labelled").read_bytes() == out.read_bytes()
@@ -176,12 +176,12 @@ def test_an_odd_tag_is_named_and_the_metric_can_be_fixed(tmp_path):
     assert result.dev.spans
     assert any("'o' is not a span tag" in note for note in result.notes)
     with pytest.warns(UserWarning, match=said.format("test")):
-        assert evaluate_task(config.save_dir, config.test_path, report=silent) == result.test
-    labels = evaluate_task(config.save_dir, config.test_path, report=silent, metric="labels")
+        assert evaluate_task(config.save_dir, config.test_path) == result.test
+    labels = evaluate_task(config.save_dir, config.test_path, metric="labels")
     assert not labels.spans
     by_labels = dataclasses.replace(config, metric="labels", save_dir=str(tmp_path / "labels"))
     assert not train_task(by_labels, silent).dev.spans
-    assert not evaluate_task(by_labels.save_dir, config.test_path, report=silent).spans
+    assert not evaluate_task(by_labels.save_dir, config.test_path).spans
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from elmo_fast.ops._checks import check_output_layer
+from elmo_fast.ops._checks import check_output_layer, check_tensor
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 
@@ -57,6 +57,7 @@ def full_softmax(
     Source: Milakov and Gimelshein 2018, Online normalizer calculation for softmax.
     """
     op = "full_softmax"
+    check_tensor("full_softmax", "hidden", hidden)
     precision, cast = under_autocast(precision, hidden.device)
     hidden = cast(hidden)
     check_output_layer(op, hidden, targets, weight, bias, chunk_bytes)

@@ -12,6 +12,7 @@ from elmo_fast.ops._checks import (
     check_floating,
     check_same,
     check_shape,
+    check_tensor,
     check_words,
     described,
 )
@@ -91,6 +92,7 @@ def hierarchical_softmax(
     Source: Morin and Bengio 2005, Hierarchical probabilistic neural network language model; Mikolov et al. 2013b,
     section 2.1 (Huffman's tree).
     """
+    check_tensor("hierarchical_softmax", "hidden", hidden)
     precision, cast = under_autocast(precision, hidden.device)
     hidden = cast(hidden)
     _check(hidden, targets, weight, bias, tree)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import requires_grad
-from elmo_fast.ops._checks import check_count, check_floating, check_same, check_shape
+from elmo_fast.ops._checks import check_count, check_floating, check_same, check_shape, check_tensor
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import check_no_gradient, under_autocast, without_autocast
 
@@ -71,6 +71,7 @@ def highway(
 
     Source: Srivastava et al. 2015, "Training Very Deep Networks", section 2; Kim et al. 2016, section 2.3.
     """
+    check_tensor("highway", "x", x)
     precision, cast = under_autocast(precision, x.device, int8=True)
     x = cast(x)
     a = HighwayArguments(x, list(weights), list(biases), projection_weight, projection_bias, count, precision)

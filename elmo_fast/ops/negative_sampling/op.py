@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_output_layer, check_same, check_shape
+from elmo_fast.ops._checks import check_output_layer, check_same, check_shape, check_tensor
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 from elmo_fast.ops._table_rows import table_rows
@@ -95,6 +95,7 @@ def negative_sampling(
     simple algorithm for training neural probabilistic language models (noise contrastive estimation).
     """
     op = "negative_sampling"
+    check_tensor("negative_sampling", "hidden", hidden)
     precision, cast = under_autocast(precision, hidden.device)
     hidden = cast(hidden)
     check_output_layer(op, hidden, targets, weight, bias, chunk_bytes, samples=samples)

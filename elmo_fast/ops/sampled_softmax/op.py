@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import check_choice
-from elmo_fast.ops._checks import check_output_layer
+from elmo_fast.ops._checks import check_output_layer, check_tensor
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._precision import under_autocast, without_autocast
 from elmo_fast.ops._table_rows import table_rows
@@ -90,6 +90,7 @@ def sampled_softmax(
     Source: Jean et al. 2015, section 3; tf.nn.sampled_softmax_loss (num_true=1, remove_accidental_hits=True).
     """
     op = "sampled_softmax"
+    check_tensor("sampled_softmax", "hidden", hidden)
     precision, cast = under_autocast(precision, hidden.device)
     hidden = cast(hidden)
     check_output_layer(op, hidden, targets, weight, bias, chunk_bytes, samples=samples)
