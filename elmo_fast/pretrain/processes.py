@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.memory import bytes_of
 from elmo_fast.process import place_by_torchrun
 
 Result = TypeVar("Result")
@@ -190,7 +191,8 @@ class Processes:
             return
         digest = hashlib.sha256()
         for tensor in tensors:
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+            values = tensor.detach().cpu().contiguous()
+            digest.update(bytes_of(values))
         self.check_same(digest.hexdigest()[:12], what)
 
     def check_same(self, value: str, what: str) -> None:
