@@ -59,7 +59,11 @@ def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     except ElmoFastError as error:
         raise ElmoFastError(f"{error}; it names the text of this run: give another save_dir") from error
     paths = files_matching(data.train_prefix)
-    changed = sorted(before.keys() ^ set(paths))
+    # A file is known by its content: the run may be resumed from another directory, and its text may have moved.
+    moved = before.keys() ^ set(paths)
+    if moved and [file["sha256"] for file in before.values()] == [_source(each)["sha256"] for each in paths]:
+        moved = set()
+    changed = sorted(moved)
     changed += [
         each for each in paths if each in before and _source(each, before[each])["sha256"] != before[each]["sha256"]
     ]

@@ -261,6 +261,25 @@ def test_text_that_changed_is_refused(tmp_path):
         pretrain(config, report=quiet)
 
 
+def test_a_run_resumes_from_another_directory_and_after_a_move(tmp_path, monkeypatch):
+    """The text is known by its content, whatever its path is."""
+    monkeypatch.chdir(tmp_path)
+    pretrain(longer(tmp_path, 2, train_prefix="train-*", save_dir="run"), report=quiet)
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    pretrain(longer(tmp_path, 3, train_prefix="../train-*", save_dir="../run"), report=quiet)
+    (tmp_path / "moved").mkdir()
+    for name in ("train-0.txt", "train-1.txt"):
+        (tmp_path / name).rename(tmp_path / "moved" / name)
+    run = pretrain(
+        longer(tmp_path, 4, train_prefix=str(tmp_path / "moved" / "train-*"), save_dir="../run"), report=quiet
+    )
+    assert run.steps == 4
+    (tmp_path / "moved" / "train-1.txt").write_text("another text altogether .\n")
+    with pytest.raises(ElmoFastError, match="is not the one this run was started with"):
+        pretrain(longer(tmp_path, 5, train_prefix="../moved/train-*", save_dir="../run"), report=quiet)
+
+
 @pytest.mark.filterwarnings("ignore:.* are outside the vocabulary")
 def test_a_run_without_a_checkpoint_is_not_bound_to_its_text(tmp_path, monkeypatch):
     """Stopped after the text was prepared: another text, vocabulary or min_count is prepared in its place."""
