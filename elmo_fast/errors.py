@@ -29,8 +29,8 @@ class ElmoFastError(ValueError):
     Messages quote files and servers: they are `printable`.
     """
 
-    def __init__(self, *arguments: object) -> None:
-        super().__init__(*(printable(each) if isinstance(each, str) else each for each in arguments))
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class CheckpointError(ElmoFastError):

@@ -130,7 +130,7 @@ class RoomForTorch:
 
     @classmethod
     def install(cls) -> None:
-        """Check the next import of torch, if `ulimit` bounds this process and torch is not imported yet."""
+        """Check the next import of torch, if ulimit bounds this process and torch is not imported yet."""
         if "torch" not in sys.modules and cls not in sys.meta_path and cls._left() is not None:
             sys.meta_path.insert(0, cls)
 
@@ -140,7 +140,7 @@ class RoomForTorch:
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
-        """Return no module; if it is torch, check the memory first."""
+        """Check the memory if the module is torch; leave finding it to others."""
         if name != "torch" or (spec := importlib.machinery.PathFinder.find_spec(name)) is None or spec.origin is None:
             return
         libraries = pathlib.Path(spec.origin).parent.glob("lib/*.so*")

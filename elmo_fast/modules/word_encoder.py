@@ -97,7 +97,7 @@ class WordEncoder(WordTable):
         return self.output_dim
 
     def new_cache(self) -> None:
-        """Return None: the rows of a table need no cache."""
+        """Do nothing: the rows of a table need no cache."""
 
     def known(self) -> Vocabulary:
         """Return the vocabulary. Raises ElmoFastError if none was given."""

@@ -74,6 +74,8 @@ def _known(storage: torch.UntypedStorage) -> _Storage:
 
 def _stamp(weight: Tensor) -> int:
     """Return the stamp of a weight's storage: a new one after any time at which it was not frozen and alone."""
+    if not _is_plain(weight):
+        return 0
     storage = weight.untyped_storage()
     if not _is_frozen(weight):
         known = _storages.get(id(storage))
@@ -117,10 +119,14 @@ def stamps(*weights: Tensor | None) -> list[int]:
     return [_stamp(weight) for weight in tensors]
 
 
+def _is_plain(weight: Tensor) -> bool:
+    """Return whether a tensor has a storage of its own: no subclass, no wrapper of torch.func."""
+    return type(weight) in (Tensor, torch.nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(weight)
+
+
 def _is_frozen(weight: Tensor) -> bool:
-    plain = type(weight) in (Tensor, torch.nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(weight)
     # A second owner in C++ may be a DLPack capsule, whose holder writes as it likes.
-    return plain and not weight.requires_grad and cast(Any, weight)._use_count() == 1 and is_alone(weight)
+    return not weight.requires_grad and cast(Any, weight)._use_count() == 1 and is_alone(weight)
 
 
 def _count_fused_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:

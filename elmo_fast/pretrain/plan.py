@@ -85,9 +85,9 @@ def estimate_memory(
 ) -> dict[str, int]:
     """Return an estimate of the bytes that a process needs, by purpose.
 
-    Activations: what the LSTM keeps for its backward pass (gates, cells, inputs and outputs of both directions), and
-    the gradients of a layer's gates and cells. Characters: of each distinct word, what the convolutions and highways
-    keep, and their gradients, counted as 12 numbers per filter.
+    The activations are what the LSTM keeps for its backward pass (gates, cells, inputs and outputs of both directions),
+    and the gradients of a layer's gates and cells. For the characters of each distinct word, what the convolutions and
+    highways keep, and its gradients, count as 12 numbers per filter.
 
     rows: of a part; parts: micro-batches; distinct: words of a part that differ (`distinct_words`), None: as many as
     positions.
@@ -156,7 +156,11 @@ def _memory(
 
 
 def fits_memory(
-    config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device, corpus: Corpus | None
+    config: PretrainConfig,
+    vocabulary_size: int,
+    processes: Processes,
+    device: torch.device,
+    corpus: Corpus | None = None,
 ) -> bool:
     """Return whether the memory that is left suffices, as far as is known."""
     needed, _, left = _memory(config, vocabulary_size, processes, device, corpus)

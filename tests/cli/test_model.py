@@ -40,7 +40,7 @@ LACKS = {
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *OTHERS])
-@pytest.mark.filterwarnings("ignore:.* weights were rounded to int8")
+@pytest.mark.filterwarnings("ignore:.* weights were rounded to int8", "ignore:.* are outside the vocabulary")
 def test_every_command_knows_the_names_of_models_and_their_misspellings(tmp_path, monkeypatch, command):
     """The name of the bundled model is a model; a misspelt one is answered with the closest, in the same sentence."""
     monkeypatch.chdir(tmp_path)

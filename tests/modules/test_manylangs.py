@@ -128,7 +128,7 @@ def test_what_another_model_reads_is_refused(tmp_path):
     bilm = BiLM(folder)
     with pytest.raises(ElmoFastError, match=r"shape \[B, T, 11\].*the model's batch_to_ids"):
         bilm(batch_to_ids([["abc"]], 10))
-    with pytest.raises(ElmoFastError, match="each a list of words"):
+    with pytest.raises(ElmoFastError, match="must be a word"):
         bilm.batch_to_ids([[b"abc"]])
     with pytest.raises(ElmoFastError, match="this model reads lexicons"):
         write_word_vectors(bilm, ["abc"], tmp_path / "words.hdf5")

@@ -146,7 +146,7 @@ BAD = [
     ({"x_max": -1.0}, "learning_rate and x_max must be above 0"),
     ({"learning_rate": 1e30}, "the loss became nan; give a learning_rate below"),
     ({"text": [["a"], ["b"], ["a"], ["b"]]}, "the text: no two words occur near each other"),
-    ({"text": ["a b", "c d"]}, "a sentence must be a list of words; got the string 'a b'"),
+    ({"text": ["a b", "c d"]}, r"sentences\[0\] must be a list of words .*; got the string 'a b'"),
     ({"text": "no/such/file"}, "no/such/file: no file matches"),
 ]
 

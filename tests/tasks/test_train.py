@@ -164,6 +164,7 @@ def test_unseen_tags_are_said_and_counted_wrong(tmp_path):
     assert result.test.accuracy == 0
 
 
+@pytest.mark.filterwarnings("ignore:.* labels do not occur in the training data")
 def test_an_odd_tag_is_named_and_the_metric_can_be_fixed(tmp_path):
     """In training and in evaluation the F1 of spans stays; --metric labels is the accuracy, without a warning."""
     config = toy_config(tmp_path, spans=True, epochs=1)
