@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 .PHONY: help demo test check kernels fuzz sanitize torture lint format build wheel try-wheel docs bench gpu cuda-check clean
 
 help:
-	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (8 minutes, set-up included)"
+	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 to 8 minutes, set-up included)"
 	@echo "make test    the whole test suite, in two processes (WORKERS=N: in another number), and its ten slowest tests"
 	@echo "make check   lint, types, and the tests of what differs from the branch main (BASE=...: from another), for use while writing"
 	@echo "make kernels compile every Triton kernel that has changed and write the golden tables; all, after an upgrade of Triton"

@@ -87,9 +87,6 @@ PYBIND11_MODULE(_C, m) {
   m.def("isas", &elmo_fast::isa_names, "Return those that this CPU has, slowest first.");
   m.def("limit_isa", &elmo_fast::limit_isa, "name"_a, "Let products use this one from now on, for tests; \"\" takes the fastest again.");
 
-  m.def(
-      "digest", [](const Array<uint8_t>& data) { return unlocked([&] { return elmo_fast::digest_of(data.data(), data.size()); }); },
-      py::arg("data").noconvert(), "Return a 64-bit digest of bytes: equal for equal ones, and for others different except once in 2^64.");
   m.def("packed_count", &elmo_fast::packed_count, "Return how many packed copies of weights are kept.");
   m.def("packed_bytes", &elmo_fast::packed_bytes, "Return their size, in bytes.");
   m.def("clear_packed", &elmo_fast::clear_packed, "Drop all packed copies.");

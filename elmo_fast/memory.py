@@ -218,9 +218,11 @@ def _size(path: str | os.PathLike[str]) -> int:
 
 
 def bytes_of(tensor: "Tensor") -> memoryview:
-    """Return the memory of a contiguous tensor on the CPU, to be read while the tensor is alive.
+    """Return the memory of a contiguous tensor on the CPU, which stays alive meanwhile.
 
     Unlike `.numpy()`, it does not mark the storage as shared for good: torch can still resize it, as FSDP does, and a
     frozen weight is still trusted not to be written by others.
     """
-    return memoryview((ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())).cast("B")
+    array = (ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())
+    array.tensor = tensor  # type: ignore[attr-defined]  # keeps it alive
+    return memoryview(array).cast("B")

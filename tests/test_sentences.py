@@ -116,7 +116,10 @@ def test_what_holds_no_sentences_is_refused(embedder, words_bilm, tmp_path, monk
 def test_a_text_in_a_list_of_its_own_is_no_word(embedder, entry):
     """As in table[["text"]].values.tolist(), beside which the list of the text's words is the right one."""
     with pytest.raises(ElmoFastError, match=ONE_WORD):
+        OF_TEXTS[entry](embedder, None, [["so do I"], ["I"]])
+    with pytest.warns(UserWarning, match=ONE_WORD):
         OF_TEXTS[entry](embedder, None, [["so do I"]])
+    OF_TEXTS[entry](embedder, None, [["10 000"], ["is", "a", "number"]])
 
 
 TEXTS, WORDS = ["so do I", "", "I"], [["so", "do", "I"], [], ["I"]]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized
 
+from elmo_fast.modules._loading import has_hooks
 from elmo_fast.modules.elmo_lstm import ElmoLstm, LayerStates
 from elmo_fast.ops import _graphs, _triton, _weights, backend_for
 
@@ -38,6 +38,17 @@ def _power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
+def _tensors(model: nn.Module) -> list[Tensor] | None:
+    """Return all tensors that a pass reads; None if a hook or a parametrization runs in it, which may read others."""
+    tensors: list[Tensor] = []
+    for module in model.modules():
+        if module is not model and (has_hooks(module) or "parametrizations" in module._modules):
+            return None
+        tensors += [tensor for tensor in module._parameters.values() if tensor is not None]
+        tensors += [tensor for tensor in module._buffers.values() if tensor is not None]
+    return tensors
+
+
 class GraphReplay:
     """Graphs of one BiLM; a copy or a pickle of it has none."""
 
@@ -50,14 +61,9 @@ class GraphReplay:
     def serves(self, model: nn.Module, lstm: ElmoLstm, inputs: Tensor) -> bool:
         """Return whether this call can be replayed.
 
-        That is: if asked for, on a GPU, without gradients and dropout, with weights that are not computed by hooks or
-        parametrizations, which may read anything.
+        That is: if asked for, on a GPU, without dropout. `_tensors` has more conditions.
         """
         if not (model.cuda_graphs and _graphs.enabled(inputs.device) and inputs.numel() > 0):
-            return False
-        if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in model.parameters()):
-            return False
-        if any(module._forward_pre_hooks or is_parametrized(module) for module in model.modules() if module != model):
             return False
         return (
             not (model.training and any(layer.recurrent_dropout_probability > 0 for layer in lstm.forward_layers))
@@ -79,7 +85,8 @@ class GraphReplay:
         tensors and settings it uses; lstm: carries the state; carry: whether to start from the carried state and update
         it.
         """
-        if not self.serves(model, lstm, inputs):
+        tensors = _tensors(model) if self.serves(model, lstm, inputs) else None
+        if tensors is None or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
             return None
         batch, time, slots = inputs.shape
         rows, words = padded_rows(batch), padded_words(time)
@@ -112,8 +119,8 @@ class GraphReplay:
                 lstm._carry((state[0][:, :, :batch].clone(), state[1][:, :, :batch].clone()))
             return activations[:, :batch, : time + 2].clone(), mask[:batch, : time + 2].clone()
 
-        tensors = [*model.parameters(), *model.buffers()]
-        version = [_weights.generation(), _weights.identities(tensors), _weights.versions(tensors)]
-        key = (rows, words, slots, inputs.dtype, carry, str(model.arithmetic))
+        alone = [_weights.is_alone(tensor) for tensor in tensors]  # or a pass writes their copies again
+        version = [_weights.generation(), _weights.identities(tensors), _weights.versions(tensors), alone]
+        key = (rows, words, slots, inputs.dtype, carry, str(model.arithmetic), lstm.settings)
         with lstm.turn(carry):
             return self.graphs.run(key, version, inputs.device, function, specs, fill, replayed)

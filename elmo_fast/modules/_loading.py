@@ -39,6 +39,8 @@ def plain(layer: _Module) -> _Module:
     hook, or if something has replaced it (a quantizer, an adapter), which the kernels would leave out.
     """
     kind = type(layer)
+    if kind in (nn.Linear, nn.Conv1d) and not has_hooks(layer) and "forward" not in vars(layer):
+        return layer
     name = f"{kind.__module__}.{kind.__name__}"
     if not isinstance(getattr(layer, "weight", None), Tensor) and "quantized" in kind.__module__:
         raise ElmoFastError(
@@ -46,7 +48,7 @@ def plain(layer: _Module) -> _Module:
             f'{name}); make the module with precision="int8" instead, and '
             "name the layers of yours that quantize_dynamic may take"
         )
-    if getattr(kind, "forward", None) not in (nn.Linear.forward, nn.Conv1d.forward) or "forward" in vars(layer):
+    if forward_of(layer) not in (nn.Linear.forward, nn.Conv1d.forward):
         raise ElmoFastError(
             f"a layer of elmo_fast was replaced by {name}, whose forward would not run: elmo_fast's kernels read the "
             "weight of a Linear or Conv1d. Adapt the weight itself with torch.nn.utils.parametrize, or wrap the whole "
@@ -58,19 +60,30 @@ def plain(layer: _Module) -> _Module:
     return without_hooks(layer, _WEIGHT_HOOKS)
 
 
+def forward_of(module: nn.Module) -> Any:
+    """Return what a call of the module runs: its class's forward, or one that was put in its place."""
+    return vars(module).get("forward", getattr(type(module), "forward", None))
+
+
 def without_hooks(module: _Module, run: tuple[type, ...] = ()) -> _Module:
     """Return a module whose parameters are used without calling it.
 
     run: types of hooks that the caller has run. Raises: ElmoFastError if the module has others, which would never run.
     """
-    for hook in hooks_of(module):
+    for hook in hooks_of(module) if has_hooks(module) else ():
         if not isinstance(hook, run):
             raise ElmoFastError(
                 f"a hook of the inner {type(module).__name__} would never run ({hook!r:.80}): elmo_fast's kernels "
-                "read its parameters without calling it; put the hook on the ProjectedLSTM, CharacterEncoder, BiLM "
-                "or Elmo that you call"
+                "read its parameters without calling it; put the hook on the module that you call, such as a BiLM"
             )
     return module
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether a call of the module runs hooks."""
+    return bool(
+        module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
 
 
 def hooks_of(module: nn.Module) -> list[Any]:

@@ -189,7 +189,11 @@ class BiLM(nn.Module):
         With equal weights and input, an equal text means equal numbers on one machine, to the order of sums: the key
         of whatever outlives a call contains it.
         """
-        precisions = dict.fromkeys([self._elmo_lstm.precision, getattr(self.encoder, "precision", "float32")])
+        lstm = self._elmo_lstm
+        layers = [lstm] if isinstance(lstm, JoinedLstm) else [*lstm.forward_layers, *lstm.backward_layers]
+        precisions = dict.fromkeys(
+            [*(layer.precision for layer in layers), getattr(self.encoder, "precision", "float32")]
+        )
         settings = torch_settings(next(self.parameters()).device)
         return ", ".join([" and ".join(precisions), *settings])
 

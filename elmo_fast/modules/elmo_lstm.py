@@ -3,13 +3,14 @@
 import contextlib
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import loses_values, unset, without_hooks
+from elmo_fast.modules._loading import forward_of, loses_values, unset, without_hooks
 from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_beside
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import check_tensor
@@ -48,7 +49,7 @@ def both_ways(outputs: list[Tensor]) -> Tensor:
 
 def _lstm_of(layer: nn.Module) -> ProjectedLSTM:
     """Return a layer, whose parameters run together with another's. Raises: ElmoFastError if it was replaced."""
-    if not isinstance(layer, ProjectedLSTM) or type(layer).forward is not ProjectedLSTM.forward:
+    if not isinstance(layer, ProjectedLSTM) or forward_of(layer) is not ProjectedLSTM.forward:
         raise ElmoFastError(
             f"a layer of ElmoLstm was replaced by {type(layer).__module__}.{type(layer).__name__}, whose forward would "
             "not run: the kernels run both directions' ProjectedLSTM at once. Wrap the whole BiLM or Elmo, or "
@@ -107,7 +108,6 @@ class ElmoLstm(nn.Module):
         self.use_skip_connections = use_skip_connections
         self.memory_cell_clip_value = memory_cell_clip_value
         self.state_projection_clip_value = state_projection_clip_value
-        self.precision, self.backend = precision, backend
         for layer in range(num_layers):
             for direction in ("forward", "backward"):
                 lstm = ProjectedLSTM(
@@ -125,6 +125,33 @@ class ElmoLstm(nn.Module):
                 )
                 self.add_module(f"{direction}_layer_{layer}", lstm)
         self.requires_grad_(requires_grad)
+
+    @property
+    def precision(self) -> InferencePrecision:
+        """Precision of the layers; setting it sets all of theirs."""
+        return self.forward_layers[0].precision
+
+    @precision.setter
+    def precision(self, precision: InferencePrecision) -> None:
+        for layer in (*self.forward_layers, *self.backward_layers):
+            layer.precision = precision
+
+    @property
+    def backend(self) -> Backend:
+        """Backend of the layers; setting it sets all of theirs."""
+        return self.forward_layers[0].backend
+
+    @backend.setter
+    def backend(self, backend: Backend) -> None:
+        for layer in (*self.forward_layers, *self.backward_layers):
+            layer.backend = backend
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """What decides the numbers of the layers besides their tensors."""
+        layers = (*self.forward_layers, *self.backward_layers)
+        clips = [(layer.memory_cell_clip_value, layer.state_projection_clip_value) for layer in layers]
+        return self.use_skip_connections, *clips, *((layer.precision, layer.backend) for layer in layers)
 
     @property
     def forward_layers(self) -> list[ProjectedLSTM]:

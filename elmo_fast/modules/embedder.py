@@ -121,7 +121,10 @@ class ElmoEmbedder:
         return list(self._vectors(sentences, max(1, len(sentences))))
 
     def embed_sentences(self, sentences: Iterable[Sequence[str]], batch_size: int | None = None) -> Iterator[Array]:
-        """Yield the vectors of each tokenized sentence, in order, `batch_size` sentences at a time."""
+        """Yield the vectors of each tokenized sentence, in order, `batch_size` sentences at a time.
+
+        The weights must not change before the last one: words' vectors are cached meanwhile.
+        """
         return self._vectors(checked_sentences(sentences), batch_size)
 
     def _vectors(self, sentences: Iterable[Sequence[str]], batch_size: int | None) -> Iterator[Array]:

@@ -15,7 +15,7 @@ from elmo_fast.devices import received, sent
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import size
 from elmo_fast.modules._graph_replay import padded_words
-from elmo_fast.modules._loading import hooks_of
+from elmo_fast.modules._loading import forward_of, has_hooks
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.ops._precision import autocast_of_caller
@@ -95,7 +95,8 @@ def run_batches(
     if batch_size is None and device.type != "cpu" and not stateful:
         batch_size, max_tokens = GPU_BATCH_SIZE, max_tokens or GPU_TOKENS
     batch_size = BATCH_SIZE if batch_size is None else batch_size
-    hooked = bool(hooks_of(bilm))  # its hooks need a call of the whole
+    # Hooks, and a forward of a subclass, need a call of the whole.
+    hooked = forward_of(bilm) is not BiLM.forward or any(map(has_hooks, (bilm, bilm.encoder, bilm._elmo_lstm)))
     chunk = max_tokens if bilm.runs_in_chunks and not stateful and not hooked else None
     overlaps = device.type == "cpu" and isinstance(background, BackgroundThreads)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1

@@ -72,7 +72,7 @@ class TokenVectors:
     def __call__(self, sentences: Iterable[Sequence[str]]) -> Iterator[Array]:
         """Yield the vectors [T, W] of each tokenized sentence, in order; [0, W] for an empty one.
 
-        Raises: ElmoFastError.
+        The weights must not change before the last one: words' vectors are cached meanwhile. Raises: ElmoFastError.
         """
         return self._run(sentences, side_by_side=True)
 

@@ -39,7 +39,8 @@ def check_shape(op: str, name: str, tensor: Tensor, letters: str, **sizes: int) 
 
     sizes: required sizes of some of these dimensions.
     """
-    check_tensor(op, name, tensor)
+    if not isinstance(tensor, Tensor):
+        check_tensor(op, name, tensor)
     names = letters.split()
     if tensor.dim() != len(names) or any(tensor.shape[i] != sizes[n] for i, n in enumerate(names) if n in sizes):
         expected = ", ".join(f"{n}={sizes[n]}" if n in sizes else n for n in names)
@@ -48,7 +49,8 @@ def check_shape(op: str, name: str, tensor: Tensor, letters: str, **sizes: int) 
 
 def check_dtype(op: str, name: str, tensor: Tensor, *allowed: torch.dtype) -> None:
     """Raise ElmoFastError unless the dtype of `tensor` is one of `allowed`."""
-    check_tensor(op, name, tensor)
+    if not isinstance(tensor, Tensor):
+        check_tensor(op, name, tensor)
     if tensor.dtype not in allowed:
         expected = " or ".join(str(d).removeprefix("torch.") for d in allowed)
         raise ElmoFastError(f"{op}: {name} must be {expected}; got {described(tensor)}")
@@ -56,7 +58,8 @@ def check_dtype(op: str, name: str, tensor: Tensor, *allowed: torch.dtype) -> No
 
 def check_floating(op: str, name: str, tensor: Tensor) -> None:
     """Raise ElmoFastError unless `tensor` holds floating-point numbers."""
-    check_tensor(op, name, tensor)
+    if not isinstance(tensor, Tensor):
+        check_tensor(op, name, tensor)
     if not tensor.is_floating_point():
         raise ElmoFastError(f"{op}: {name} must hold floating-point numbers; got {described(tensor)}")
 
@@ -64,7 +67,8 @@ def check_floating(op: str, name: str, tensor: Tensor) -> None:
 def check_same(op: str, names: str, tensors: Sequence[Tensor]) -> None:
     """Raise ElmoFastError unless all tensors share the device and dtype of the first."""
     for tensor in tensors:
-        check_tensor(op, names, tensor)
+        if not isinstance(tensor, Tensor):
+            check_tensor(op, names, tensor)
     for tensor in tensors[1:]:
         if tensor.device != tensors[0].device or tensor.dtype != tensors[0].dtype:
             raise ElmoFastError(

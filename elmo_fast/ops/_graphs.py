@@ -251,6 +251,7 @@ class Graphs:
             if version != graphs.version:
                 graphs.drop()
                 graphs.version = version
+                self.refused.clear()
             graphs.runs += 1
             if key in self.refused and not self._may_retry(key, device):
                 return None

@@ -78,6 +78,7 @@ def torch_settings(device: torch.device) -> tuple[str, ...]:
         settings += [
             ("bfloat16 sums", str(matmul.allow_bf16_reduced_precision_reduction), ("True",)),
             ("float16 sums", str(matmul.allow_fp16_reduced_precision_reduction), ("True",)),
+            ("float32 convolutions", backends.cudnn.conv.fp32_precision, ("tf32",)),
             ("float16 accumulation", str(matmul.allow_fp16_accumulation), ("False",)),
         ]
     return tuple(f"{name} {value}" for name, value, defaults in settings if value not in defaults)

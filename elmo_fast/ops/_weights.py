@@ -25,9 +25,36 @@ _generation = 0
 _lock = threading.RLock()
 
 
+class _Running:
+    """How many calls of C++ ops with stamps run now, in all threads: their arguments own the weights too."""
+
+    def __init__(self) -> None:
+        self.count, self._lock = 0, threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self.count += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self.count -= 1
+
+
+running = _Running()
+
+
+def run_stamped(op: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a C++ op with arguments that have `stamps`."""
+    if torch.compiler.is_compiling():
+        return op(*arguments)
+    with running:
+        return op(*arguments)
+
+
 def _renew_lock() -> None:
     global _lock
     _lock = threading.RLock()
+    running.__init__()  # type: ignore[misc]  # no other thread runs in the child
 
 
 os.register_at_fork(after_in_child=_renew_lock)
@@ -54,6 +81,8 @@ class _Storage:
 
 
 _storages: dict[int, _Storage] = {}
+# id(weight) -> the weight, and the number of the storage that it had when it was last used.
+_used: dict[int, tuple[weakref.ref[Tensor], int]] = {}
 
 
 def _known(storage: torch.UntypedStorage) -> _Storage:
@@ -73,7 +102,11 @@ def _known(storage: torch.UntypedStorage) -> _Storage:
 
 
 def _stamp(weight: Tensor) -> int:
-    """Return the stamp of a weight's storage: a new one after any time at which it was not frozen and alone."""
+    """Return the stamp of a weight's storage: a new one after any time at which it was not frozen and alone.
+
+    Also for another tensor on the storage, whose counter begins again, and for a weight that had another storage in
+    between, where others may have written.
+    """
     if not _is_plain(weight):
         return 0
     storage = weight.untyped_storage()
@@ -82,7 +115,11 @@ def _stamp(weight: Tensor) -> int:
         if known is not None and known.reference() is storage:
             known.stamp = 0  # whoever trains or shares it may write without the counter, and be gone at the next call
         return 0
-    known = _known(storage)
+    known, key = _known(storage), id(weight)
+    reference, number = _used.get(key, (None, 0))
+    if reference is None or reference() is not weight or number != known.number:
+        _used[key] = weakref.ref(weight, lambda _: _used.pop(key, None)), known.number
+        known.stamp = 0
     known.stamp = known.stamp or next(_numbers)
     return known.stamp
 
@@ -111,7 +148,8 @@ def is_alone(tensor: Tensor) -> bool:
 def stamps(*weights: Tensor | None) -> list[int]:
     """Return a number for the storage of each weight whose version counter is reliable, 0 for others; skip None.
 
-    The C++ ops take them: a cached packed copy of a weight with a stamp is used without a look at all its values.
+    The C++ ops take them (`run_stamped`): a cached packed copy of a weight with a stamp is used without a look at all
+    its values.
     """
     tensors = [weight for weight in weights if weight is not None]
     if _native.C is None or torch.compiler.is_compiling():
@@ -125,8 +163,9 @@ def _is_plain(weight: Tensor) -> bool:
 
 
 def _is_frozen(weight: Tensor) -> bool:
-    # A second owner in C++ may be a DLPack capsule, whose holder writes as it likes.
-    return not weight.requires_grad and cast(Any, weight)._use_count() == 1 and is_alone(weight)
+    # A second owner in C++ may be a DLPack capsule, whose holder writes as it likes; or an op in another thread.
+    owned_once = running.count > 0 or cast(Any, weight)._use_count() == 1
+    return not weight.requires_grad and owned_once and is_alone(weight)
 
 
 def _count_fused_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -301,7 +340,7 @@ def count_replay(changed: Sequence[Tensor], with_copies: Sequence[Tensor]) -> No
 
 
 def generation() -> int:
-    """Return how often `clear_packed` ran: graphs and word vectors from before the last run must not be used."""
+    """Return how often `clear_packed` ran: graphs from before the last run must not be used."""
     return _generation
 
 
@@ -317,7 +356,7 @@ def clear_packed() -> None:
 
 
 def refresh_weights() -> None:
-    """Drop everything cached from parameters: packed and rounded copies, captured CUDA graphs, word vectors.
+    """Drop everything cached from parameters: packed and rounded copies, and captured CUDA graphs.
 
     Call it after writing to a parameter in a way that bypasses torch's version counter: through `.data`, `.numpy()`,
     DLPack or torch.distributed, from another process, or by an optimizer's own CUDA graph. It is not needed after

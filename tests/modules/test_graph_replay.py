@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from elmo_fast import batch_to_ids
-from elmo_fast.modules import BiLM
+from elmo_fast.modules import BiLM, _graph_replay
 from elmo_fast.modules._graph_replay import GraphReplay, padded_rows, padded_words
 from elmo_fast.modules.sentence_vectors import GPU_BATCH_SIZE, GPU_TOKENS, WINDOW
 from elmo_fast.ops import _graphs, _triton, _weights
@@ -97,9 +97,12 @@ def test_only_passes_without_gradients_that_ask_for_it_are_captured(files, monke
     model, ids = BiLM(*files(), requires_grad=True, cuda_graphs=cuda_graphs), batch_to_ids(BATCHES[0])
     monkeypatch.setattr(_graphs, "enabled", lambda device: True)
     monkeypatch.setattr(_triton, "unsupported", lambda *arguments: None)
-    assert not GraphReplay().serves(model, model._elmo_lstm, ids)
+    passes = [0, 0]
+    monkeypatch.setattr(_graphs.Graphs, "run", lambda *_: passes.__setitem__(torch.is_grad_enabled(), 1))
+    model(ids)
     with torch.no_grad():
-        assert GraphReplay().serves(model, model._elmo_lstm, ids) == cuda_graphs
+        model(ids)
+    assert passes == [cuda_graphs, 0]
 
 
 def test_the_cpu_is_served_by_no_graph(files):
@@ -149,7 +152,22 @@ def normalized(model):
     torch.nn.utils.parametrizations.weight_norm(model._token_embedder._projection)
 
 
-@pytest.mark.parametrize("change", [wrapped, lambda model: setattr(model._elmo_lstm, "precision", "bfloat16")])
+def shared(model):
+    """A second Parameter on the memory of a weight, which writes without its counter."""
+    weight = model._token_embedder._projection.weight
+    model.other = [torch.nn.Parameter(weight.data)]
+    with torch.no_grad():
+        model.other[0].mul_(0.5)
+
+
+def clipped(model):
+    for layer in (*model._elmo_lstm.forward_layers, *model._elmo_lstm.backward_layers):
+        layer.state_projection_clip_value = 0.01
+
+
+@pytest.mark.parametrize(
+    "change", [wrapped, shared, clipped, lambda model: setattr(model._elmo_lstm, "precision", "bfloat16")]
+)
 def test_graphs_of_other_tensors_or_settings_are_not_replayed(files, change):
     model = BiLM(*files(), stateful=False, cuda_graphs=True).eval()
     model._graph_replay = Always()
@@ -201,5 +219,8 @@ def test_weights_that_are_computed_have_no_graph(files, monkeypatch):
     monkeypatch.setattr(_triton, "unsupported", lambda *arguments: None)
     with torch.no_grad():
         assert GraphReplay().serves(model, model._elmo_lstm, ids)
-        normalized(model)
-        assert not GraphReplay().serves(model, model._elmo_lstm, ids)
+        assert _graph_replay._tensors(model) is not None
+        for change in (normalized, lambda model: model._elmo_lstm.register_forward_hook(lambda *_: None)):
+            other = copy.deepcopy(model)
+            change(other)
+            assert _graph_replay._tensors(other) is None

@@ -9,6 +9,7 @@ import torch
 from elmo_fast import ops
 from elmo_fast.checkpoints.bilm_hdf5 import write_bilm_hdf5
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
+from elmo_fast.memory import bytes_of
 from elmo_fast.modules import BiLM, Elmo, ElmoEmbedder
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.modules.elmo import save_bilm
@@ -158,13 +159,26 @@ def test_a_hook_that_would_never_run_is_refused(files, name, message, kind):
 
 @pytest.mark.parametrize("name", ["", "_token_embedder", "_elmo_lstm"])
 def test_hooks_of_modules_that_are_called_run(files, name):
-    """In a bare call, and of the BiLM itself in `encode` too."""
+    """In a bare call and in `encode`, of a sentence that would run in chunks too."""
     model, calls = BiLM(*files(), stateful=False), []
     model.get_submodule(name).register_forward_hook(lambda *_: calls.append(name))
     model(IDS)
     assert calls == [name]
     list(TokenVectors(model)(BATCHES[0]))
     assert calls == [name] * 2
+    list(TokenVectors(model, max_tokens=2)([["a", "long", "sentence"]]))
+    assert calls == [name] * 3
+
+
+def test_a_forward_of_a_subclass_runs_in_embedding_too(files):
+    class Doubled(BiLM):
+        def forward(self, *arguments, **named):
+            output = super().forward(*arguments, **named)
+            return output | {"activations": [2 * layer for layer in output["activations"]]}
+
+    paths = files()
+    plain, doubled = (list(TokenVectors(kind(*paths, stateful=False))([["a", "b"]])) for kind in (BiLM, Doubled))
+    assert np.array_equal(2 * plain[0], doubled[0])
 
 
 class Adapter(torch.nn.Module):
@@ -180,6 +194,15 @@ class Adapter(torch.nn.Module):
 
     def forward(self, *inputs):
         return self.layer(*inputs) + 1
+
+
+@pytest.mark.parametrize("name", [*LAYERS, "_elmo_lstm.forward_layer_1"])
+def test_a_forward_that_was_replaced_is_refused(files, name):
+    """On the instance, as accelerate does."""
+    model = BiLM(*files(), stateful=False)
+    model.get_submodule(name).forward = lambda *inputs: inputs
+    with pytest.raises(ElmoFastError, match="whose forward would not run"):
+        model(IDS)
 
 
 @pytest.mark.parametrize("name", [*LAYERS, "_elmo_lstm.forward_layer_1"])
@@ -212,6 +235,25 @@ def write_all(bilm, sentences):
     lengths = sum(map(len, sentences))
     write_vectors(bilm, sentences, rows.__setitem__, "average", side_by_side=True, total=lengths)
     return [rows[i] for i in range(len(sentences))]
+
+
+def test_the_arithmetic_is_that_of_the_layers(files):
+    model = BiLM(*files(), stateful=False)
+    assert model.arithmetic == "float32"
+    model._elmo_lstm.forward_layer_1.precision = "bfloat16"
+    assert model.arithmetic == "float32 and bfloat16"
+    expected = torch.stack(model(IDS)["activations"])
+    model._elmo_lstm.precision = "int8"
+    assert model.arithmetic == "int8 and float32"
+    assert not torch.equal(torch.stack(model(IDS)["activations"]), expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.arithmetic == "int8 and float32, autocast torch.bfloat16"
+
+
+def test_the_bytes_of_a_temporary_tensor_stay():
+    weight = torch.arange(4_000_000, dtype=torch.float32).view(2000, 2000).t()
+    memory = bytes_of(weight.contiguous())
+    assert bytes(memory) == weight.contiguous().numpy().tobytes()
 
 
 def test_reading_weights_leaves_their_storages_as_they_were(files, tmp_path):

@@ -86,6 +86,10 @@ def test_a_failed_capture_is_a_warning_once(error, message):
         assert not calls("d")
     assert not calls("d")
     assert len(calls.pools) == 1
+    assert not calls("d", version=1)  # with other weights it is tried again
+    with pytest.warns(PerformanceWarning, match=message):
+        assert not calls("d", version=1)
+    assert len(calls.pools) == 2
 
 
 def test_an_error_of_the_function_itself_is_raised():

@@ -8,14 +8,15 @@ from torch import Tensor
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._native import describe
 from elmo_fast.ops._table_rows import first_rows
-from elmo_fast.ops._weights import stamps
+from elmo_fast.ops._weights import run_stamped, stamps
 from elmo_fast.ops.highway.op import HighwayArguments
 
 
 def run(a: HighwayArguments) -> Tensor:
     x, projection = first_rows(a.x, a.rows), (a.projection_weight, a.projection_bias)
-    caching = stamps(*a.weights, a.projection_weight)
-    y = torch.ops.elmo_fast.highway(x, a.weights, a.biases, *projection, a.precision, a.needs_backward(), caching)[0]
+    save, caching = a.needs_backward(), stamps(*a.weights, a.projection_weight)
+    op = torch.ops.elmo_fast.highway
+    y = run_stamped(op, x, a.weights, a.biases, *projection, a.precision, save, caching)[0]
     return first_rows(y, a.rows)
 
 

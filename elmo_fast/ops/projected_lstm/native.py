@@ -7,7 +7,7 @@ from torch import Tensor
 
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._native import describe
-from elmo_fast.ops._weights import stamps
+from elmo_fast.ops._weights import run_stamped, stamps
 from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
 
 
@@ -18,7 +18,8 @@ def run(a: ProjectedLSTMArguments) -> tuple[Tensor, Tensor, Tensor]:
     masks = a.recurrent_masks or []
     if torch.compiler.is_exporting() and not masks:  # AOTInductor hands an empty list on as None; ones change no bit
         masks = [x.new_ones(x.shape[0], w.weight_hh.shape[1]) for x, w in zip(a.inputs, a.weights, strict=True)]
-    outputs, h, c, *_ = torch.ops.elmo_fast.projected_lstm(*a.of_op(lengths, masks), stamps(*_packed_weights(a)))
+    arguments, caching = a.of_op(lengths, masks), stamps(*_packed_weights(a))
+    outputs, h, c, *_ = run_stamped(torch.ops.elmo_fast.projected_lstm, *arguments, caching)
     return outputs, h, c
 
 
