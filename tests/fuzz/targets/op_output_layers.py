@@ -33,12 +33,14 @@ def case(rng: random.Random) -> None:
 
 
 def _cancelling(hidden, rows, offsets):
-    """The gradients for a loss of 1 are sums of (p - target) times the other factor; a p errs as its logit is large."""
+    """A loss is a difference of logits. Its gradients are sums of (p - target) times the other factor; a p errs as its
+    logit is large."""
     sizes = [tensor.double().abs().nan_to_num(0, 0, 0) for tensor in (hidden, rows, offsets)]
     if not all(tensor.numel() for tensor in sizes):
         return {}
     logit = 1 + float((sizes[0] @ sizes[1].T + sizes[2]).max())
-    return {0: logit * float(sizes[1].max()), 1: logit * float(sizes[0].max()), 2: logit}
+    terms = [logit * float(sizes[1].max()), logit * float(sizes[0].max()), logit]
+    return {"output 0": logit} | {f"gradient of tensor {i}": each for i, each in enumerate(terms)}
 
 
 def _more(op, rng, words, options):
