@@ -43,5 +43,5 @@ def _cancelling(tensors, options):
     for i, layer in enumerate(held):
         variance = layer[counted.bool()].var(correction=0) if counted.any() else layer.new_zeros(())
         size = float(weights[i] / (variance + options["eps"]).sqrt())
-        sizes[i] = size if math.isfinite(size) else 0.0
+        sizes[f"gradient of tensor {i}"] = size if math.isfinite(size) else 0.0
     return sizes
