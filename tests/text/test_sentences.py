@@ -9,12 +9,12 @@ import tracemalloc
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from elmo_fast import files
 from elmo_fast.corpus import pieces
 from elmo_fast.corpus.word_counts import count_words_of
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, foreign_content
 from elmo_fast.text import files_matching, read_lines, read_sentences, rereadable
 
 
@@ -186,15 +186,21 @@ def test_a_folder_stands_for_its_files(tmp_path):
 
 
 @given(st.binary(max_size=200))
+@example(b"PK\3\4")
+@example(b"BZh91AY&SY")
+@example(b"PAR1\1")
 def test_any_bytes_are_read_as_python_reads_them_or_refused(tmp_path_factory, data):
-    """The reference: decode the whole file at once, translate line ends, split."""
+    """The reference: decode the whole file at once, translate line ends, split.
+
+    The examples are first bytes of packed files that happen to be UTF-8 without a NUL: those are refused too.
+    """
     path = tmp_path_factory.mktemp("bytes") / "in.txt"
     path.write_bytes(data)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = None
-    if text is None or "\0" in text:
+    if text is None or "\0" in text or foreign_content(data[:64]) is not None:
         with pytest.raises(ElmoFastError):
             sentences(path)
         return
