@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-# Where tensors that are sent together begin: kernels load 16 bytes at a time from such addresses.
-ALIGNED = 64
+# Where tensors in one block begin, in bytes: as torch aligns its own memory.
+ALIGNED = 256
 
 
 def device_called(name: Any, argument: str = "device") -> torch.device:
@@ -51,24 +52,37 @@ def sent_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tenso
     """Return the tensors, on the host, on a device: to a GPU by one copy of all, for which nothing waits."""
     if device.type != "cuda":
         return [tensor.to(device) for tensor in tensors]
+    packed = pack_together(tensors, pinned=True).to(device, non_blocking=True)
+    return parts_of(packed, [(tensor.shape, tensor.dtype) for tensor in tensors])
+
+
+def pack_together(tensors: Sequence[Tensor], *, pinned: bool) -> Tensor:
+    """Return the bytes of tensors on the host, one behind the other, for `parts_of`; pinned: for a copy to a GPU."""
     import torch
 
-    packed = torch.empty(sum(map(_room, tensors)), dtype=torch.uint8, pin_memory=True)
-    for part, tensor in zip(parts_of(packed, tensors), tensors, strict=True):
+    specs = [(tensor.shape, tensor.dtype) for tensor in tensors]
+    packed = torch.empty(room_of(specs), dtype=torch.uint8, pin_memory=pinned)
+    for part, tensor in zip(parts_of(packed, specs), tensors, strict=True):
         part.copy_(tensor)
-    return parts_of(packed.to(device, non_blocking=True), tensors)
+    return packed
 
 
-def _room(tensor: Tensor) -> int:
-    return -(-tensor.nbytes // ALIGNED) * ALIGNED
+def room_of(specs: Sequence[tuple[Sequence[int], torch.dtype]]) -> int:
+    """Return how many bytes `parts_of` needs for tensors of these shapes and dtypes."""
+    return _begins(specs)[-1]
 
 
-def parts_of(packed: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """View of the bytes `packed` with the shapes and dtypes of the tensors, one behind the other."""
-    begins = accumulate(map(_room, tensors), initial=0)
+def _begins(specs: Sequence[tuple[Sequence[int], torch.dtype]]) -> list[int]:
+    """Return the first byte of each tensor, and where the last one's room ends."""
+    sizes = (math.prod(shape) * dtype.itemsize for shape, dtype in specs)
+    return list(accumulate((-(-size // ALIGNED) * ALIGNED for size in sizes), initial=0))
+
+
+def parts_of(packed: Tensor, specs: Sequence[tuple[Sequence[int], torch.dtype]]) -> list[Tensor]:
+    """View of the bytes `packed` as tensors of these shapes and dtypes, one behind the other."""
     return [
-        packed[begin : begin + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        for begin, tensor in zip(begins, tensors, strict=False)
+        packed.narrow(0, begin, math.prod(shape) * dtype.itemsize).view(dtype).view(shape)
+        for begin, (shape, dtype) in zip(_begins(specs), specs, strict=False)
     ]
 
 

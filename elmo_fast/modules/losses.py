@@ -100,9 +100,18 @@ class VocabularyLoss(nn.Module):
         samples = self._draw_now(embeddings.device) if self.draws else None
         return _total(self.training_losses(embeddings, targets, samples))
 
-    def draw(self, seed: int, offset: int, device: torch.device) -> Any:
-        """Return the words that one direction samples for one step: a function of seed and offset."""
+    def draw(self, seed: int, offset: int | Tensor, device: torch.device) -> Any:
+        """Return the words that one direction samples for one step: a function of seed and offset.
+
+        Args:
+            offset: a number, or a tensor of one on the device, [1] int64, where `draws_on` says so: a CUDA graph may
+                then hold the call.
+        """
         return None
+
+    def draws_on(self, device: torch.device) -> bool:
+        """Return whether the device itself samples, or nothing is sampled."""
+        return not self.draws
 
     def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any) -> Tensor:
         """Return the loss of each position while training, [N], nats.
@@ -220,7 +229,12 @@ class SampledSoftmaxLoss(VocabularyLoss):
         self.semantics, self.num_words, self.num_samples = semantics, num_words, num_samples
         self.choice_func: Callable[[int, int], tuple[Any, Any]] = log_uniform_choice
 
-    def draw(self, seed: int, offset: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def draws_on(self, device: torch.device) -> bool:
+        """Return whether the device itself samples."""
+        backend = ops.backend_for("log_uniform_sample", self.backend)
+        return (ops.explain("log_uniform_sample", device).backend if backend == "auto" else backend) == "cuda"
+
+    def draw(self, seed: int, offset: int | Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the words that one direction samples for one step, [S] int64, and the number of tries, [] int64."""
         backend = ops.backend_for("log_uniform_sample", self.backend)
         return ops.log_uniform_sample(
@@ -315,11 +329,11 @@ class NegativeSamplingLoss(VocabularyLoss):
         """Return ln P of each word as it is drawn, [V], dtype and device of the bias."""
         return (self.power * self.counts.double().log()).log_softmax(0).to(self.table()[1])
 
-    def draw(self, seed: int, offset: int, device: torch.device) -> Tensor:
+    def draw(self, seed: int, offset: int | Tensor, device: torch.device) -> Tensor:
         """Return the words of noise that one direction samples for one step, [S] int64."""
         backend = ops.backend_for("alias_sample", self.backend)
         table = self._cache(self.counts, lambda counts: ops.alias_table(counts, power=self.power))
-        return ops.alias_sample(self.num_samples, table, seed=seed, offset=offset, device=device, backend=backend)
+        return ops.alias_sample(self.num_samples, table, seed=seed, offset=int(offset), device=device, backend=backend)
 
     def _draw_now(self, device: torch.device) -> Tensor:
         if device.type == "meta":  # where the counts have no values

@@ -4,29 +4,31 @@ Without them both would wait for hundreds of launches. docs/gpu.md explains when
 memory.
 """
 
+import contextlib
 import gc
-import itertools
-import math
 import os
 import threading
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from types import GeneratorType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from elmo_fast.devices import parts_of, room_of
 from elmo_fast.errors import PerformanceWarning
 
-Function = Callable[..., tuple[Tensor, ...]]
+Pieces = Generator[Callable[[], object], None, tuple[Tensor, ...]]
+"""A function in pieces: yields what the host does between two of them, such as an exchange with other processes."""
+Function = Callable[..., tuple[Tensor, ...] | Pieces]
 Spec = tuple[Sequence[int], torch.dtype]
 """(shape, dtype)"""
 Result = TypeVar("Result")
 
 IDLE = 4  # times the limit of graphs: a graph that has not run for as many runs gives way to another
-ALIGNMENT = 256  # bytes, as torch aligns its own memory
 
 _one_capture = threading.Lock()  # torch allows one capture at a time in a process
 
@@ -39,8 +41,52 @@ class Entry(NamedTuple):
 
     inputs: list[Tensor]
     outputs: tuple[Tensor, ...]
-    replay: Callable[[], None]
+    replay: Callable[[], object]
     function: Function
+
+
+def pieces_of(result: tuple[Tensor, ...] | Pieces) -> Pieces:
+    """Return the result of a `Function` as pieces: only one if it yields nothing."""
+    return (yield from result) if isinstance(result, GeneratorType) else result  # type: ignore[return-value]
+
+
+def run_pieces(result: tuple[Tensor, ...] | Pieces) -> tuple[Tensor, ...]:
+    """Run a function's pieces without a graph, and what the host does between them; return its result."""
+    pieces = pieces_of(result)
+    while True:
+        try:
+            between = next(pieces)
+        except StopIteration as end:
+            outputs: tuple[Tensor, ...] = end.value
+            return outputs
+        between()
+
+
+class Branch:
+    """Launches that may run beside those that follow: on a stream of their own while a graph is captured.
+
+    Elsewhere they run in turn, because torch would need to know of each tensor on which streams it is used. Until
+    `join`, nothing may read what they write, and whatever they read must stay alive.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        captures = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        self._stream = torch.cuda.Stream(device) if captures else None
+
+    @contextlib.contextmanager
+    def launches(self) -> Iterator[None]:
+        """Return the context of these launches; they wait for all launches before it."""
+        if self._stream is None:
+            yield
+            return
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            yield
+
+    def join(self) -> None:
+        """Let all launches that follow wait for those of the branch."""
+        if self._stream is not None:
+            torch.cuda.current_stream().wait_stream(self._stream)
 
 
 class _PoolGraphs:
@@ -83,13 +129,11 @@ class _PoolGraphs:
 
     def inputs(self, specs: Sequence[Spec], device: torch.device) -> list[Tensor]:
         """Return tensors of these shapes and dtypes in the memory of all inputs; their values are zeros."""
-        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in specs]
-        starts = list(itertools.accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in sizes), initial=0))
-        if self.memory is None or len(self.memory) < starts[-1]:  # graphs of the memory before keep it
+        size = room_of(specs)
+        if self.memory is None or len(self.memory) < size:  # graphs of the memory before keep it
             grown = 0 if self.memory is None else len(self.memory) * 3 // 2
-            self.memory = torch.empty(max(starts[-1], grown), dtype=torch.uint8, device=device)
-        pieces = [self.memory[start : start + size] for start, size in zip(starts, sizes, strict=False)]
-        return [piece.view(dtype).view(shape).zero_() for piece, (shape, dtype) in zip(pieces, specs, strict=True)]
+            self.memory = torch.empty(max(size, grown), dtype=torch.uint8, device=device)
+        return [part.zero_() for part in parts_of(self.memory, specs)]
 
 
 class Pool:
@@ -166,11 +210,12 @@ def enabled(device: torch.device) -> bool:
 
 
 def capture(function: Function, inputs: list[Tensor], pool: Pool, *, run_before: bool = True) -> Entry:
-    """Capture `function` into the pool.
+    """Capture `function` into the pool: a graph of each of its pieces.
 
     run_before: run it once first, so that kernels are compiled and handles exist; False for a function with side
     effects, which the caller has already run.
     """
+    replays: list[Callable[[], object]] = []
     with torch.cuda.device(inputs[0].device), _one_capture:
         pool.open()
         user = torch.cuda.current_stream()
@@ -181,19 +226,25 @@ def capture(function: Function, inputs: list[Tensor], pool: Pool, *, run_before:
         with torch.cuda.stream(pool.stream):
             pool.stream.wait_stream(user)
             if run_before:
-                function(*inputs)
-            generator.graphsafe_set_state(state.clone_state())
-            graph = torch.cuda.CUDAGraph()
-            try:
-                # Other threads may pin or allocate memory meanwhile: only calls of this thread invalidate the capture.
-                with torch.cuda.graph(
-                    graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local"
-                ):  # fmt: skip
-                    outputs = function(*inputs)
-            finally:
-                generator.graphsafe_set_state(state)
+                run_pieces(function(*inputs))
+            pieces, between = pieces_of(function(*inputs)), None
+            while between is not None or not replays:
+                generator.graphsafe_set_state(state.clone_state())
+                graph = torch.cuda.CUDAGraph()
+                try:
+                    # Other threads may pin or allocate memory meanwhile: only this thread's calls end the capture.
+                    with torch.cuda.graph(
+                        graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local"
+                    ):  # fmt: skip
+                        try:
+                            between = next(pieces)
+                        except StopIteration as end:
+                            outputs, between = end.value, None
+                finally:
+                    generator.graphsafe_set_state(state)
+                replays += [graph.replay] if between is None else [graph.replay, between]
         user.wait_stream(pool.stream)
-    return Entry(inputs, outputs, graph.replay, function)
+    return Entry(inputs, outputs, lambda: [run() for run in replays], function)
 
 
 def out_of_memory(error: BaseException | None) -> bool:

@@ -8,7 +8,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from elmo_fast.ops._sampling import DROPOUT
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
+
+_DROPOUT = tl.constexpr(DROPOUT)
 
 
 @triton.jit
@@ -250,3 +253,20 @@ def fitting(most: Tensor, lift: int, guess: Tensor | None = None) -> Tensor:
     scale = torch.empty(2, dtype=torch.float32, device=most.device)
     launch(power_of_two, (1,), most, 1, scale, guess, most.numel(), LIFT=lift, BLOCK=1024)
     return scale
+
+
+@triton.jit(do_not_specialize=["seed", "first_row", "threshold"])
+def sample_dropout(out, offset, seed, first_row, rows, width, threshold, scale, BLOCK: tl.constexpr):
+    """Compute `_dropout.dropout_factors`, out [planes, rows, width]; BLOCK blocks of four numbers per program."""
+    row, plane = tl.program_id(1), tl.program_id(2)
+    block = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    first = (plane * tl.cdiv(width, 4) + block).to(tl.uint32)
+    at = tl.load(offset)
+    low, high = (at & 0xFFFFFFFF).to(tl.uint32), (at >> 32).to(tl.uint32) | _DROPOUT
+    none = first * 0
+    a, b, c, d = tl.philox(seed, first, none + (first_row + row).to(tl.uint32), none + low, none + high)
+    bits = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (4 * BLOCK,))  # in the order a, b, c, d
+    column = tl.program_id(0) * 4 * BLOCK + tl.arange(0, 4 * BLOCK)
+    value = tl.where(bits.to(tl.int64) >= threshold, scale, 0.0)
+    at_row = (plane.to(tl.int64) * rows + row) * width
+    tl.store(out + at_row + column, value, mask=column < width)

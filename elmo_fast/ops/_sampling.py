@@ -42,6 +42,10 @@ def uniforms(seed: int, offset: int, first: int, blocks: int) -> Tensor:
     return ((bits >> 11) & (2**53 - 1)).double() * 2.0**-53
 
 
+# Set in the last counter word of dropout's draws, which no sampler's offset reaches.
+DROPOUT = 0x80000000
+
+
 def check_key(op: str, **numbers: int) -> None:
     """Raise ElmoFastError unless seed and offset are in the range of the generator."""
     for name, value in numbers.items():

@@ -260,6 +260,11 @@ def versions(tensors: Iterable[Tensor]) -> list[int]:
     return [-1 if tensor.is_inference() else tensor._version for tensor in tensors]
 
 
+def places(tensors: Iterable[Tensor]) -> list[tuple[Any, ...]]:
+    """Return where tensors are, and whether they need gradients: what `identities` has besides the tensors."""
+    return [(tensor.data_ptr(), tensor.dtype, tensor.requires_grad) for tensor in tensors]
+
+
 def _state_of(sources: Sequence[Tensor]) -> tuple[Any, ...]:
     return tuple((s.data_ptr(), s._version, s.dtype) for s in sources)
 
@@ -296,47 +301,57 @@ def rounded_copy(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a contiguous cached copy of `tensor` in `dtype`, or the tensor itself if it already is one."""
     if tensor.dtype == dtype and tensor.is_contiguous():
         return tensor.detach()
+    return rounded_copies([tensor], dtype)[0]
+
+
+def rounded_copies(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Return cached copies of tensors of one shape in `dtype`, one behind the other: [n, ...]."""
+    shape = (len(tensors), *tensors[0].shape)
 
     def fill(copies: list[Tensor]) -> None:
-        copies[0].copy_(tensor.detach())
+        torch._foreach_copy_(list(copies[0].unbind(0)), [tensor.detach() for tensor in tensors])
 
-    return packed(
-        _rounded(dtype), [tensor], lambda: [torch.empty(tensor.shape, dtype=dtype, device=tensor.device)], fill
-    )[0]
+    def empty() -> list[Tensor]:
+        return [torch.empty(shape, dtype=dtype, device=tensors[0].device)]
 
-
-def _rounded(dtype: torch.dtype) -> str:
-    return f"rounded {dtype}"
+    return packed(f"{_ROUNDED}{dtype}", tensors, empty, fill)[0]
 
 
-def kept_rounded(tensor: Tensor) -> Tensor | None:
-    """Return a 16-bit `rounded_copy` of `tensor` that is cached and up to date, or None.
+_ROUNDED = "rounded to "
 
-    Code that changes the tensor in place may also change the copy and then call `mark_rounded`, so that the next use
-    converts nothing. An outdated copy is left to `packed`: an update that the device skips would not correct it.
+
+def fresh_roundings(tensors: Iterable[Tensor]) -> list[_Entry]:
+    """Return the `rounded_copies` of only such tensors that are cached and up to date, of each tensor in one of them.
+
+    Code that changes the tensors in place may also change the copies (`roundings_of`) and then call `mark_rounded`, so
+    that the next use converts nothing. An outdated copy is left to `packed`: an update that the device skips would not
+    correct it.
     """
-    for dtype in (torch.float16, torch.bfloat16):
-        entry = _kept.get((_rounded(dtype), id(tensor)))
-        if entry is not None and entry.is_of([tensor]) and entry.state == _state_of([tensor]):
-            entry.before_writing()
-            return entry.copies[0]
-    return None
+    left, fresh = {id(tensor) for tensor in tensors}, []
+    for (name, *ids), entry in list(_kept.items()):
+        if name.startswith(_ROUNDED) and left.issuperset(ids):
+            sources = [reference() for reference in entry.sources]
+            if None not in sources and entry.state == _state_of(cast(list[Tensor], sources)):
+                fresh.append(entry)
+                left.difference_update(ids)
+    return fresh
 
 
-def mark_rounded(tensor: Tensor, dtype: torch.dtype) -> None:
-    """Mark the cached `rounded_copy` of `tensor` in `dtype`, which this stream has written, as up to date."""
-    _kept[_rounded(dtype), id(tensor)].after_writing(_state_of([tensor]))
+def roundings_of(entries: Iterable[_Entry]) -> dict[int, Tensor]:
+    """Return the copy of each tensor, by the tensor's id; this stream may write it."""
+    copies: dict[int, Tensor] = {}
+    for entry in entries:
+        entry.before_writing()
+        copies |= {id(reference()): copy for reference, copy in zip(entry.sources, entry.copies[0], strict=True)}
+    return copies
 
 
-def count_replay(changed: Sequence[Tensor], with_copies: Sequence[Tensor]) -> None:
-    """Record that a replayed CUDA graph has changed tensors, which no version counter has seen.
-
-    with_copies: those of `changed` whose rounded copies it has changed too.
-    """
-    copied = [(tensor, copy.dtype) for tensor in with_copies if (copy := kept_rounded(tensor)) is not None]
-    torch.autograd.graph.increment_version(list(changed))
-    for tensor, dtype in copied:
-        mark_rounded(tensor, dtype)
+def mark_rounded(entries: Iterable[_Entry]) -> None:
+    """Mark cached copies, which this stream has written, as up to date."""
+    for entry in entries:
+        sources = [reference() for reference in entry.sources]
+        if None not in sources:
+            entry.after_writing(_state_of(cast(list[Tensor], sources)))
 
 
 def generation() -> int:

@@ -1,6 +1,7 @@
-"""Gradients of training steps replayed from CUDA graphs: the host copies a step's inputs and starts one graph."""
+"""Training steps replayed from CUDA graphs: the host copies what changes in one copy, and launches once."""
 
 import functools
+import operator
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -8,114 +9,179 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from elmo_fast.devices import pack_together, parts_of
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs, _weights
 
-# Shapes of batches: whole ones, an epoch's last, and both without a state before, each with a few padded numbers of
-# distinct words. They share the memory of the largest.
+# Shapes of batches: whole ones and an epoch's last, each with a few padded numbers of distinct words. They share the
+# memory of the largest.
 GRAPHS = 16
 _STEP_TAKEN_BEFORE = functools.partial(_graphs.capture, run_before=False)  # a step must not be taken twice
+Outcome = tuple[Tensor, Tensor, Tensor]
+"""Numbers to report, and the state after: h and c."""
 
 
-class CapturedGradients:
-    """The graphs of the forward and backward passes of one model's training steps, one for each shape of a batch.
+class _Packed:
+    """Tensors of a nested structure, on the host, in one block of bytes; None stays None."""
 
-    A replay leaves the gradients in the parameters. What reads values on the host, or waits for other processes, runs
-    after it: the exchange of gradients, the clip and the update. A shape's first step is eager, its second is captured
-    and replayed.
+    def __init__(self, inputs: Any, *, pinned: bool) -> None:
+        leaves, self.structure = pytree.tree_flatten(inputs)
+        tensors = [leaf for leaf in leaves if leaf is not None]
+        self.specs = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+        self.places = tuple(leaf is not None for leaf in leaves)
+        self.bytes = pack_together(tensors, pinned=pinned)
 
-    model, optimizer: that the steps change; gradients: the function to capture, of nested tuples of tensors: leaves
-    gradients in the parameters, returns (sums of the losses [2], the state after); capturing: as `_graphs.capture`,
-    without a run before; settings: returns what decides the gradients besides tensors.
+    @property
+    def opened(self) -> Callable[[Tensor], Any]:
+        """Return the function that views a copy of the bytes as the structure; it holds no tensor."""
+        specs, places, structure = self.specs, self.places, self.structure
+
+        def inputs_in(memory: Tensor) -> Any:
+            parts = iter(parts_of(memory, specs))
+            return pytree.tree_unflatten([next(parts) if place else None for place in places], structure)
+
+        return inputs_in
+
+
+def sent_inputs(inputs: Any, device: torch.device) -> Any:
+    """Return a nested structure of the host's tensors on a device: to a GPU by one copy, for which nothing waits."""
+    if device.type == "cpu":
+        return inputs
+    packed = _Packed(inputs, pinned=True)
+    return packed.opened(packed.bytes.to(device, non_blocking=True))
+
+
+class CapturedStep:
+    """The graphs of one model's training steps, one for each shape of a batch.
+
+    A shape's first step is eager, its second is captured and replayed. What the function yields to the host, such as an
+    exchange with other processes, runs between the graphs of its pieces. Weights, the optimizer's sums and the state
+    between steps are read and written where they are.
+
+    model, optimizer: that the steps change; launches: the function to capture, (inputs, state) -> pieces that return an
+    `Outcome`; settings: returns what decides a step besides tensors; writes_copies: whether the captured update leaves
+    rounded copies of weights as they must be; capturing: as `_graphs.capture`, without a run before.
     """
 
     def __init__(
         self,
         model: Any,
         optimizer: torch.optim.Optimizer,
-        gradients: Callable[[Any], tuple[Tensor, LayerStates]],
-        capturing: Callable[..., _graphs.Entry] = _STEP_TAKEN_BEFORE,
+        launches: Callable[[Any, LayerStates | None], _graphs.Pieces],
         settings: Callable[[], Hashable] = lambda: None,
+        writes_copies: Callable[[], bool] = lambda: True,
+        capturing: Callable[..., _graphs.Entry] = _STEP_TAKEN_BEFORE,
     ) -> None:
-        self.model, self.optimizer, self.gradients, self.capturing = model, optimizer, gradients, capturing
-        self.settings = settings
+        self.model, self.optimizer, self.launches, self.capturing = model, optimizer, launches, capturing
+        self.settings, self.writes_copies = settings, writes_copies
         # Where the weights are: the model's own dictionaries, since it may get other parameters.
         self.slots = [(module._parameters, name) for module in model.modules() for name in module._parameters]
         self.graphs = _graphs.Graphs(GRAPHS, self._captured)
-        self._left: object = None
-        self._written: list[Tensor] = []
-        # How often anything but a step has changed weights: a graph takes their rounded copies as current.
+        # The state between steps, in memory that all graphs read and write, and its shapes.
+        self.carried: LayerStates | None = None
+        self._specs: list[_graphs.Spec] = []
+        # Rounded copies of weights that are up to date after the step before.
+        self._fresh: list[Any] = []
+        # How often anything but a step has changed a tensor, or taken another one: graphs are of those before.
         self._changes = 0
+        self._left = self._read()
 
-    def run(self, inputs: Any, update: Callable[[], float | Tensor]) -> tuple[Tensor, LayerStates, float | Tensor]:
-        """Take a step, its gradients replayed if possible; return what `gradients` and `update` return.
+    def run(self, inputs: Any, state: LayerStates | None, device: torch.device) -> Outcome:
+        """Take a step, replayed if possible; inputs: of `launches`, on the host."""
+        now = self._read()
+        same = len(now[0]) == len(self._left[0]) and all(map(operator.is_, now[0], self._left[0]))
+        self._changes += not same or now[1:] != self._left[1:]
+        packed = _Packed(inputs, pinned=device.type == "cuda")
+        with _graphs.pool_of(device).lock:  # what the host does between pieces reads memory that other graphs write
+            outcome = self._replayed(packed, state, device)
+            if outcome is not None:
+                self._left = *now[:2], _weights.versions(self._weights()), now[3]
+                return outcome
+            outcome = self._launched(packed, state, device)
+        self._left = self._read()
+        return outcome
 
-        inputs: of `gradients`; update: exchanges and clips the gradients and updates the weights, returns their norm.
+    def _read(self) -> tuple[list[Tensor], list[Any], list[int], int]:
+        """Return the tensors that a graph reads and writes by address, and what is equal while they are as they were.
+
+        The tensors themselves, since an address may be used again.
         """
-        device, weights = inputs.types.device, self._weights()
-        identities = _weights.identities(weights)
-        self._changes += self._left != [identities, _weights.versions(weights)]
-        version = [_weights.generation(), identities, self._changes]
-        with _graphs.pool_of(device).lock:  # the gradients are in memory that other graphs use
-            replayed = self._replayed(inputs, version, device)
-            sums, state = self.gradients(inputs) if replayed is None else replayed
-            norm = update()
-            if replayed is not None:
-                self.optimizer.zero_grad(set_to_none=True)
-        self._left = [identities, _weights.versions(weights)]
-        self._written = [
-            weight for weight in weights if weight.requires_grad and _weights.kept_rounded(weight) is not None
-        ]
-        return sums, state, norm
+        weights = self._weights()
+        sums = [each for weight in weights for each in self.optimizer.state.get(weight, {}).values()]
+        tensors = [*weights, *sums]
+        return tensors, _weights.places(tensors), _weights.versions(weights), _weights.generation()
 
-    def _replayed(self, inputs: Any, version: object, device: torch.device) -> tuple[Tensor, LayerStates] | None:
-        """Replay `gradients`; None if it must be called instead."""
-        leaves, structure = pytree.tree_flatten(inputs)
-        tensors = [leaf for leaf in leaves if leaf is not None]
-        specs = [(tensor.shape, tensor.dtype) for tensor in tensors]
-        places = [leaf is not None for leaf in leaves]  # the function lives as long as the graph: no tensors
+    def _launched(self, packed: _Packed, state: LayerStates | None, device: torch.device) -> Outcome:
+        _weights.mark_rounded(self._fresh)
+        inputs = packed.opened(packed.bytes.to(device, non_blocking=True))
+        outcome: Outcome = _graphs.run_pieces(self.launches(inputs, state))  # type: ignore[assignment]
+        self._fresh = _weights.fresh_roundings(self._weights())
+        specs: list[_graphs.Spec] = [(each.shape, each.dtype) for each in outcome[1:]]
+        if specs != self._specs:
+            self._changes += self.carried is not None
+            self._specs, self.carried = specs, None
+        return outcome
 
-        def function(*memory: Tensor) -> tuple[Tensor, ...]:
-            following = iter(memory)
-            filled = [next(following) if place else None for place in places]
-            with torch.enable_grad():
-                sums, (h, c) = self.gradients(pytree.tree_unflatten(filled, structure))
-            return sums, h, c
+    def _replayed(self, packed: _Packed, state: LayerStates | None, device: torch.device) -> Outcome | None:
+        """Replay a step; None if it must be launched instead, of which nothing has been done."""
+        opened = packed.opened
 
-        def replayed(entry: _graphs.Entry) -> tuple[Tensor, LayerStates]:
-            # Memory first: where there is none, the step is eager, and must not have been taken.
-            results = [torch.empty_like(output) for output in entry.outputs]
-            fill(entry.inputs)
-            entry.replay()
-            torch._foreach_copy_(results, list(entry.outputs))
-            sums, h, c = results
-            return sums, (h, c)
+        def function(memory: Tensor) -> _graphs.Pieces:
+            assert self.carried is not None
+            numbers, *after = yield from _graphs.pieces_of(self.launches(opened(memory), self.carried))
+            for into, new in zip(self.carried, after, strict=True):
+                into.copy_(new)
+            return (numbers,)
 
         def fill(memory: list[Tensor]) -> None:
-            torch._foreach_copy_(memory, tensors)
+            memory[0].copy_(packed.bytes, non_blocking=True)
 
-        key = (tuple(specs), tuple(places), self.settings())
-        return self.graphs.run(key, version, device, function, specs, fill, replayed)
+        def replayed(entry: _graphs.Entry) -> Outcome:
+            # Memory first: where there is none, the step is eager, and must not have been taken.
+            numbers = torch.empty_like(entry.outputs[0])
+            self._carry(state)
+            fill(entry.inputs)
+            entry.replay()
+            numbers.copy_(entry.outputs[0])
+            assert self.carried is not None
+            return numbers, *self.carried
+
+        key = (packed.specs, packed.places, self.settings())
+        specs = [(packed.bytes.shape, packed.bytes.dtype)]
+        return self.graphs.run(key, self._changes, device, function, specs, fill, replayed)
+
+    def _carry(self, state: LayerStates | None) -> None:
+        """Write the state before a step to where graphs read it, unless a graph has left it there."""
+        assert self.carried is not None
+        for into, each in zip(self.carried, (None, None) if state is None else state, strict=True):
+            if each is None:
+                into.zero_()
+            elif each is not into:
+                into.copy_(each)
 
     def _captured(self, function: _graphs.Function, inputs: list[Tensor], pool: _graphs.Pool) -> _graphs.Entry:
-        """Capture a graph whose replay also sets `.grad`."""
         self.optimizer.zero_grad(set_to_none=True)  # their memory may be all that a graph needs
+        if self.carried is None:
+            h, c = (torch.zeros(shape, dtype=dtype, device=pool.device) for shape, dtype in self._specs)
+            self.carried = h, c
         trained = [weight for weight in self._weights() if weight.requires_grad]
-        # As an update leaves them: the graph makes all cached copies again but the rounded ones that the update writes.
-        _weights.count_replay(trained, self._written)
+        # As an update leaves them: the graph writes all other copies before it reads them.
+        torch.autograd.graph.increment_version(trained)
+        _weights.mark_rounded(self._fresh)
         try:
             entry = self.capturing(function, inputs, pool)
-            gradients = {weight: weight.grad for weight in trained if weight.grad is not None}
         except BaseException:
             torch.autograd.graph.increment_version(trained)  # what it was to copy, it has not copied
+            self._fresh = []
             raise
         finally:
             self.optimizer.zero_grad(set_to_none=True)
+        fresh = _weights.fresh_roundings(trained) if self.writes_copies() else []
 
         def replay() -> None:
             entry.replay()
-            for parameter, gradient in gradients.items():
-                parameter.grad = gradient
+            torch.autograd.graph.increment_version(trained)
+            self._fresh = fresh
 
         return entry._replace(replay=replay)
 

@@ -59,30 +59,48 @@ class AdaGrad(torch.optim.Adagrad):
 
     @torch.no_grad()
     def step(  # type: ignore[override]
-        self,
-        closure: Callable[[], float] | None = None,
-        *,
-        scale: Tensor | float | None = None,
-        orders: Mapping[Tensor, RowOrder] | None = None,
+        self, closure: Callable[[], float] | None = None, *, scale: Tensor | float | None = None
     ) -> float | None:
         """Update every parameter that has a gradient; gradients are left as they are.
 
-        scale: factor of all gradients, a number or a [] tensor on their device; a tensor that is not finite leaves all
-        weights as they are and is counted in `skipped`; orders: `ops.row_order` of sparse gradients, if already
-        computed.
+        scale: factor of all gradients, as of `update`.
         """
         loss = None if closure is None else torch.enable_grad()(closure)()
+        self.update(scale=scale)
+        self.count_step()
+        return loss
+
+    def count_step(self) -> None:
+        """Count a step of all parameters in the optimizer's state, on the host: `update` may be a graph's."""
+        if counts := [state["step"] for state in self.state.values() if state]:
+            torch._foreach_add_(counts, 1)
+
+    @torch.no_grad()
+    def update(
+        self,
+        *,
+        scale: Tensor | float | None = None,
+        orders: Mapping[Tensor, RowOrder] | None = None,
+        rates: Tensor | None = None,
+    ) -> None:
+        """Update as `step`, which also counts; a function of tensors that a CUDA graph can hold.
+
+        scale: factor of all gradients, a number or a [] tensor on their device; a tensor that is not finite leaves all
+        weights as they are and is counted in `skipped`; orders: `ops.row_order` of sparse gradients, if already
+        computed; rates: learning rate of each group, [G] float32 on the device, None: that of the group.
+        """
         if isinstance(scale, Tensor):
             if self.skipped is None:
                 self.skipped = torch.zeros((), dtype=torch.int64, device=scale.device)
             self.skipped += (scale - scale).ne(0)  # NaN where it is not finite, in fewer launches than isfinite
-        for group in self.param_groups:
+        numbers = [group["lr"] for group in self.param_groups] if rates is None else rates.unbind(0)
+        for group, rate in zip(self.param_groups, numbers, strict=True):
             if extras := [name for name in ("eps", "lr_decay", "weight_decay", "maximize") if group[name]]:
                 raise ElmoFastError(
                     f"AdaGrad: {' and '.join(extras)} must be 0 or false, as it has none; got others in a state_dict"
                 )
-            self._update([p for p in group["params"] if p.grad is not None], group["lr"], scale, orders or {})
-        return loss
+            trained = [p for p in group["params"] if p.grad is not None]
+            self._update(trained, rate, scale, orders or {})
 
     def accumulator(self, parameter: Tensor) -> Tensor:
         """Return `a` of a parameter; created here for one that was added later, as torch's own step does."""
@@ -96,13 +114,12 @@ class AdaGrad(torch.optim.Adagrad):
     def _update(
         self,
         parameters: list[Tensor],
-        learning_rate: float,
+        rate: float | Tensor,
         scale: Tensor | float | None,
         orders: Mapping[Tensor, RowOrder],
     ) -> None:
-        rate: float | Tensor = learning_rate
-        if parameters and parameters[0].device.type != "cpu":
-            rate = torch.full((), learning_rate, dtype=torch.float32, device=parameters[0].device)  # once for all
+        if parameters and parameters[0].device.type != "cpu" and not isinstance(rate, Tensor):
+            rate = torch.full((), rate, dtype=torch.float32, device=parameters[0].device)  # once for all
         dense: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, Tensor]]] = {}
         for parameter in parameters:
             accumulator, gradient = self.accumulator(parameter), parameter.grad
@@ -113,7 +130,6 @@ class AdaGrad(torch.optim.Adagrad):
                 adagrad_rows_(parameter, accumulator, ids, rows, rate, factor, order=order, backend=self.backend)
             else:
                 dense.setdefault((gradient.device, gradient.dtype), []).append((parameter, accumulator, gradient))
-            self.state[parameter]["step"] += 1
         for each in dense.values():
             weights, sums, gradients = (list(column) for column in zip(*each, strict=True))
             adagrad_(weights, sums, gradients, rate, _factor(scale, gradients[0]), backend=self.backend)
@@ -122,6 +138,30 @@ class AdaGrad(torch.optim.Adagrad):
 def _factor(scale: Tensor | float | None, gradient: Tensor) -> Tensor | None:
     """Return the scale as a tensor; a number of the host's in the gradient's dtype."""
     return torch.tensor(scale, dtype=gradient.dtype, device=gradient.device) if isinstance(scale, float) else scale
+
+
+def is_launched(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether the host reads nothing in a step of `clip_and_step`: AdaGrad on a GPU, or by a named backend."""
+    on_device = any(each.device.type != "cpu" for group in optimizer.param_groups for each in group["params"])
+    return isinstance(optimizer, AdaGrad) and (on_device or optimizer.backend != "auto")
+
+
+@torch.no_grad()
+def clip_and_update(
+    optimizer: AdaGrad,
+    params: Iterable[Tensor],
+    max_norm: float,
+    tables: Sequence[Sequence[Tensor]] = (),
+    rates: Tensor | None = None,
+) -> Tensor:
+    """Do what `clip_and_step` does, but count no step, as a function of tensors; return the norm, [].
+
+    rates: as of `AdaGrad.update`.
+    """
+    trained = [parameter for parameter in params if parameter.grad is not None]
+    total, orders = _global_norm(trained, optimizer.backend, tables)
+    optimizer.update(scale=clip_scale(total, max_norm), orders=orders, rates=rates)
+    return total
 
 
 @torch.no_grad()
@@ -140,10 +180,9 @@ def clip_and_step(
     gradients are left coalesced. tables: parameters whose gradients have the same ids, which are then sorted once.
     """
     trained = [parameter for parameter in params if parameter.grad is not None]
-    on_device = any(parameter.device.type != "cpu" for parameter in trained)
-    if isinstance(optimizer, AdaGrad) and (on_device or optimizer.backend != "auto"):
-        total, orders = _global_norm(trained, optimizer.backend, tables)
-        optimizer.step(scale=clip_scale(total, max_norm), orders=orders)
+    if isinstance(optimizer, AdaGrad) and is_launched(optimizer):
+        total = clip_and_update(optimizer, trained, max_norm, tables)
+        optimizer.count_step()
         return total
     for parameter in trained:
         if parameter.grad is not None and parameter.grad.is_sparse:

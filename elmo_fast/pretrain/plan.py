@@ -292,8 +292,8 @@ def describe_disk(config: PretrainConfig, vocabulary_size: int, corpus: Corpus |
 
 # The ops of the character encoder.
 _CHARACTERS = ("unique_rows", "char_cnn", "highway")
-# A step draws words on the host.
-_DRAWS = ("log_uniform_sample", "alias_sample")
+# A step samples with these on the host.
+_ON_HOST = ("alias_sample",)
 
 
 def describe_backends(config: PretrainConfig, device: torch.device) -> list[str]:
@@ -307,7 +307,7 @@ def describe_backends(config: PretrainConfig, device: torch.device) -> list[str]
     for op in called:
         name = ops.backend_for(op, backend)
         if name == "auto":
-            runs_on = torch.device("cpu") if op in _DRAWS else device
+            runs_on = torch.device("cpu") if op in _ON_HOST else device
             choice = ops.explain(op, runs_on, torch.float32, operands)
             name = choice.backend
             suppress_warnings(op, choice, runs_on, operands)

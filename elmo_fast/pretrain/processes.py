@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -34,7 +34,6 @@ class Processes:
         self.distributed = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if self.distributed else 0
         self.size = dist.get_world_size() if self.distributed else 1
-        self._flat: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     @property
     def leads(self) -> bool:
@@ -61,67 +60,6 @@ class Processes:
         if self.distributed:
             dist.all_reduce(tensor)
         return tensor
-
-    @torch.no_grad()
-    def sum_gradients(self, parameters: Iterable[Tensor], tables: Sequence[Sequence[Tensor]]) -> None:
-        """Make the parameters' gradients the sums over all processes.
-
-        Dense gradients become views of one flat tensor per dtype, which stays allocated. Those of tables are exchanged
-        in place or, if sparse, by the rows that any process used. tables: the parameters of each table, whose gradients
-        have the same rows.
-        """
-        if not self.distributed:
-            return
-        apart = {id(parameter) for table in tables for parameter in table}
-        kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-        for parameter in parameters:
-            if parameter.grad is not None and id(parameter) not in apart:
-                kinds.setdefault((parameter.device, parameter.dtype), []).append(parameter)
-        pending = []
-        for kind, dense in kinds.items():
-            gradients = [parameter.grad.flatten() for parameter in dense if parameter.grad is not None]
-            self._flat[kind] = flat = torch.cat(gradients, out=self._flat.get(kind))
-            pending.append(dist.all_reduce(flat, async_op=True))
-            for parameter, part in zip(dense, flat.split([each.numel() for each in dense]), strict=True):
-                parameter.grad = part.view_as(parameter)
-        for table in tables:
-            gradients = [parameter.grad for parameter in table if parameter.grad is not None]
-            if gradients and gradients[0].is_sparse:
-                for parameter, gradient in zip(table, self.sum_rows(gradients), strict=True):
-                    parameter.grad = gradient
-            else:
-                for gradient in gradients:
-                    dist.all_reduce(gradient)
-        for each in pending:
-            each.wait()
-
-    def sum_rows(self, gradients: Sequence[Tensor]) -> list[Tensor]:
-        """Return the sums over all processes of sparse gradients with the same ids: the rows that any used, coalesced.
-
-        gradients: sparse COO [V, ...], sparse in the first dimension, of one op. Exchanged are 8 bytes per id and one
-        block each of the rows of the union of all ids, whatever V is. On a GPU the host waits to know how many there
-        are.
-        """
-        if not self.distributed:
-            return list(gradients)
-        own = [gradient.coalesce() for gradient in gradients]
-        ids = own[0].indices()[0]
-        assert all(len(each.indices()[0]) == len(ids) for each in own)
-        counts = [torch.zeros((), dtype=torch.int64, device=ids.device) for _ in range(self.size)]
-        dist.all_gather(counts, torch.tensor(len(ids), device=ids.device))
-        padded = ids[:1].repeat(int(torch.stack(counts).max()))  # each process may have a different number of ids
-        padded[: len(ids)] = ids
-        everyone = [torch.empty_like(padded) for _ in range(self.size)]
-        dist.all_gather(everyone, padded)
-        union = torch.cat(everyone).unique()
-        sums = []
-        for each in own:
-            block = each.values().new_zeros(len(union), *each.shape[1:])
-            block[torch.searchsorted(union, ids)] = each.values()
-            dist.all_reduce(block)
-            total = torch.sparse_coo_tensor(union[None], block, each.shape, is_coalesced=True, check_invariants=False)
-            sums.append(total)
-        return sums
 
     def max_(self, value: int) -> int:
         """Return the largest of the processes' numbers."""

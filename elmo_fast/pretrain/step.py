@@ -1,30 +1,30 @@
 """One step of training: both losses, their gradient, its exchange with other processes, the clip, the update."""
 
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from elmo_fast.corpus import DistinctWords, StreamBatch
-from elmo_fast.devices import sent_together
 from elmo_fast.modules import WordEncoder
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs
 from elmo_fast.ops._table_rows import stays_sparse
-from elmo_fast.pretrain.captured_step import CapturedGradients
+from elmo_fast.pretrain.captured_step import CapturedStep, sent_inputs
+from elmo_fast.pretrain.dropout import RowDropout
+from elmo_fast.pretrain.exchange import Exchange, Table
 from elmo_fast.pretrain.language_model import LanguageModel
-from elmo_fast.pretrain.optimizer import clip_and_step
+from elmo_fast.pretrain.optimizer import AdaGrad, clip_and_step, clip_and_update, is_launched
 from elmo_fast.pretrain.processes import Processes
 
 
 class StepResult(NamedTuple):
     """forward, backward: mean loss per word of all rows, nats; gradient_norm: before the clip; state: after it.
 
-    On a GPU the losses and gradient_norm are [] tensors: reading one waits for the step.
+    On a GPU the losses and gradient_norm are [] tensors: reading one waits for the step. The state may be in memory
+    that the next step writes.
     """
 
     forward: float | Tensor
@@ -34,37 +34,37 @@ class StepResult(NamedTuple):
 
 
 class StepInputs(NamedTuple):
-    """All that changes from step to step, besides the weights: a step is a function of these tensors.
+    """All that changes from step to step, besides weights and state: a step is a function of these tensors.
 
-    types, targets: as of `StreamBatch`, on the model's device; samples: per direction, as the loss samples it; state:
-    (h [L, 2, B, D], c [L, 2, B, H]) before, None: zeros; fresh: rows whose state is reset, [B] bool, None: none;
-    lengths: filled positions of each row, [B] int64, None: all T; mask: dropout's (`dropout_masks`), None: no dropout;
-    distinct: as of `StreamBatch`.
+    types, targets, distinct: as of `StreamBatch`; lengths: filled positions of each row, [B] int64, None: all T; words:
+    filled positions of all R rows, [] float64; fresh: rows whose state is reset, [B] bool, None: never any; offsets: of
+    both directions' samples, [2] int64: 2 · step and 2 · step + 1; samples: per direction, as the loss samples them,
+    where it cannot on the model's device; rates: learning rate of each group of the optimizer, [G] float32.
     """
 
     types: Tensor
     targets: Tensor
-    samples: list[Any]
-    state: LayerStates | None
-    fresh: Tensor | None
-    lengths: Tensor | None
-    mask: Tensor | None
     distinct: list[DistinctWords]
+    lengths: Tensor | None
+    words: Tensor
+    fresh: Tensor | None
+    offsets: Tensor
+    samples: list[Any]
+    rates: Tensor
 
-    def part(self, number: int, parts: int) -> "StepInputs":
-        """Return one of equal parts of the rows; all parts share the sampled words."""
+    def part(self, number: int, parts: int) -> tuple["StepInputs", slice]:
+        """Return one of equal parts of the rows, and which they are; all parts share the sampled words."""
         if parts == 1:
-            return self
+            return self, slice(None)
         count = self.types.shape[1] // parts
         rows = slice(number * count, (number + 1) * count)
-        return self._replace(
+        part = self._replace(
             distinct=self.distinct[number : number + 1],
             types=self.types[:, rows],
             targets=self.targets[:, rows],
-            state=None if self.state is None else (self.state[0][:, :, rows], self.state[1][:, :, rows]),
             lengths=None if self.lengths is None else self.lengths[rows],
-            mask=None if self.mask is None else self.mask[:, :, rows],
         )
+        return part, rows
 
 
 class Step:
@@ -73,14 +73,18 @@ class Step:
         loss_n = the model's loss of every filled position of all R rows, both directions
         gradient of  ½ Σ loss_n / R,  clipped at a global norm, then the optimizer's step
 
-    which is bilm-tf's gradient of T times the mean loss wherever all positions are filled.
+    which is bilm-tf's gradient of T times the mean loss wherever all positions are filled. No gradient is left in the
+    parameters.
 
     model, optimizer: updated in place; characters: spells types on the model's device (`make_input_reader`); rows: R,
     of all processes; first_row: number of this process's first row; clip_norm: largest norm of all gradients together;
     seed: of samples, dropout and resets; state_reset: chance that a row starts the step from zeros; micro_batches:
     parts of the rows that are computed one after the other; sparse: the gradients of the tables (softmax, word vectors)
-    as the rows used (the same numbers); processes: the processes that train together; cuda_graph: whether gradients on
-    a GPU come from replayed CUDA graphs where possible (the same numbers; none are left in the parameters).
+    as the rows used (the same numbers); processes: the processes that train together; cuda_graph: whether a step on a
+    GPU is replayed from CUDA graphs where possible (the same numbers).
+
+    update_in_graph: whether the update is launched with the gradients, so that a graph holds both; otherwise the host
+    reads the norm, as other optimizers than AdaGrad need.
 
     Source: bilm-tf, bilm/training.py.
     """
@@ -108,91 +112,128 @@ class Step:
         self.parameters = list(model.parameters())  # collecting them takes the host a millisecond
         encoder = model.bilm.encoder
         is_table = isinstance(encoder, WordEncoder) and encoder.weight.requires_grad
-        self.embedding = encoder.get_parameter("weight") if is_table else None  # exchanged row by row
-        # Tables whose gradients have the same rows.
-        self.tables: list[list[nn.Parameter]] = [list(model.loss.parameters())]
-        if self.embedding is not None:
-            self.tables.append([self.embedding])
-        settings = lambda: (model.bilm.arithmetic, model.training, model.options.dropout)  # noqa: E731
+        # Exchanged row by row.
+        self.embedding: Tensor | None = encoder.get_parameter("weight") if is_table else None
+        self.softmax: list[Tensor] = list(model.loss.parameters())
+        self.update_in_graph = is_launched(optimizer)
+        self.draws_on_device = model.loss.draws_on(self.parameters[0].device)
         self.captured = None
         if cuda_graph:
-            self.captured = CapturedGradients(model, optimizer, self._gradients, settings=settings)
-        self.samples_ahead = self.parameters[0].device.type != "cpu"
-        self._thread = ThreadPoolExecutor(1, "elmo_fast-samples")
-        self._next: tuple[int, Future[list[Any]]] | None = None
+            in_graph = lambda: self.update_in_graph  # noqa: E731
+            self.captured = CapturedStep(model, optimizer, self._launches, self._settings, in_graph)
+        self._dense = self._dense_by_readiness()
+        self._flat: dict[object, Tensor] = {}  # the sums of dense gradients
+        self._norm: float | Tensor = 0.0  # where the host updates
 
     def __call__(self, batch: StreamBatch, state: LayerStates | None, number: int) -> StepResult:
-        """Take step `number` (it selects samples and masks); state: of these rows before it, None for zeros."""
+        """Take step `number` (it selects samples and what is dropped); state: of these rows before it, None for zeros.
+
+        The state may be that of the step before, and its memory is then written.
+        """
         if not self.model.training:
             self.model.train()
-        inputs = self._inputs(batch, state, number)
-        if self.captured is not None and _graphs.enabled(inputs.types.device):
-            sums, after, norm = self.captured.run(inputs, self._update)
+        inputs, device = self._inputs(batch, number), self.parameters[0].device
+        if self.captured is not None and _graphs.enabled(device):
+            numbers, h, c = self.captured.run(inputs, state, device)
         else:
-            sums, after = self._gradients(inputs)
-            norm = self._update()
-        means = self.processes.sum_(sums) / batch.words
-        forward, backward = means if means.is_cuda else means.tolist()
-        return StepResult(forward, backward, norm, after)
+            numbers, h, c = _graphs.run_pieces(self._launches(sent_inputs(inputs, device), state))
+        if isinstance(self.optimizer, AdaGrad) and self.update_in_graph:
+            self.optimizer.count_step()
+        norm = numbers[2] if self.update_in_graph else self._norm
+        forward, backward = numbers[:2] if numbers.is_cuda else numbers[:2].tolist()
+        return StepResult(forward, backward, norm, (h, c))
 
-    def _inputs(self, batch: StreamBatch, state: LayerStates | None, number: int) -> StepInputs:
-        """Sample what step `number` needs, and send what is known on the host together; nothing waits for it."""
+    def _settings(self) -> tuple[Any, ...]:
+        """Return what decides a step besides tensors."""
+        groups = [
+            [value for name, value in group.items() if name not in ("params", "lr")]
+            for group in self.optimizer.param_groups
+        ]
+        return (
+            self.model.bilm.arithmetic, self.model.training, self.model.options.dropout, self.rows, self.clip_norm,
+            self.seed, self.micro_batches, self.sparse, self.update_in_graph, repr(groups),
+        )  # fmt: skip
+
+    def _inputs(self, batch: StreamBatch, number: int) -> StepInputs:
+        """Return the inputs of step `number`, on the host."""
         _, rows, steps = batch.types.shape
-        options, device = self.model.options, self.parameters[0].device
-        fresh = lengths = mask = None
-        if state is not None and self.state_reset:
+        fresh = lengths = None
+        if self.state_reset:
             own = slice(self.first_row, self.first_row + rows)
             fresh = torch.from_numpy(rows_to_reset(self.state_reset, self.seed, number, self.rows)[own])
         if batch.words < self.rows * steps:  # of all rows: every process computes the step in the same way
             lengths = torch.from_numpy(batch.filled)
-        host = StepInputs(batch.types, batch.targets, self._samples(number), None, fresh, lengths, None, batch.distinct)
-        sent = iter(sent_together([leaf for leaf in pytree.tree_leaves(host) if leaf is not None], device))
-        inputs: StepInputs = pytree.tree_map_only(Tensor, lambda _: next(sent), host)
-        if options.dropout:
-            shape = (options.lstm.n_layers, rows, steps, options.lstm.projection_dim)
-            mask = dropout_masks(options.dropout, self.seed, number, self.first_row, shape, device)
-        return inputs._replace(state=state, mask=mask)
+        loss, offsets, samples = self.model.loss, (2 * number, 2 * number + 1), []
+        if not self.draws_on_device:
+            samples = [loss.draw(self.seed, offset, torch.device("cpu")) for offset in offsets]
+        rates = torch.tensor([group["lr"] for group in self.optimizer.param_groups], dtype=torch.float32)
+        words = torch.tensor(batch.words, dtype=torch.float64)
+        return StepInputs(
+            batch.types, batch.targets, batch.distinct, lengths, words, fresh, torch.tensor(offsets), samples, rates
+        )
 
-    def _samples(self, number: int) -> list[Any]:
-        """Return the words that step `number` samples, per direction, on the host.
+    def _launches(self, inputs: StepInputs, state: LayerStates | None) -> _graphs.Pieces:
+        """Take a step: a function of tensors, which CUDA graphs can hold; yields what only the host can do.
 
-        For a GPU, a thread samples those of the next step meanwhile: 8,192 distinct ones take 0.25 ms of 793,471 words,
-        but milliseconds of 10,000.
-        """
-
-        def sample(step: int) -> list[Any]:
-            cpu = torch.device("cpu")
-            return [self.model.loss.draw(self.seed, 2 * step + direction, cpu) for direction in range(2)]
-
-        samples = self._next[1].result() if self._next and self._next[0] == number else sample(number)
-        self._next = (number + 1, self._thread.submit(sample, number + 1)) if self.samples_ahead else None
-        return samples
-
-    def _gradients(self, inputs: StepInputs) -> tuple[Tensor, LayerStates]:
-        """Leave the gradients of all parts in the parameters.
-
-        Return both directions' summed losses, [2], and the state after. A function of tensors alone, which a CUDA graph
-        can hold.
+        Returns both directions' mean losses [2], followed by the gradient's norm where the update is launched, and the
+        state after.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        if inputs.state is not None and inputs.fresh is not None:
-            inputs = inputs._replace(state=reset_rows(inputs.state, inputs.fresh))
-        sums, states, parts = [], [], self.micro_batches
+        if state is not None and inputs.fresh is not None:
+            state = reset_rows(state, inputs.fresh)
+        parts, exchange = self.micro_batches, Exchange(self.processes, self._flat)
         self._choose_sparse(inputs.types[0].numel() // parts)
+        beside = _graphs.Branch(inputs.types.device)  # only the loss needs the samples
+        with beside.launches():
+            inputs = inputs._replace(samples=self._samples(inputs))
+        dropout, sums, states = self._dropout(inputs), [], []
         for number in range(parts):
-            losses, after = self._losses(inputs.part(number, parts))
-            losses.backward(losses.new_full(losses.shape, 0.5 / self.rows))
+            part, rows = inputs.part(number, parts)
+            cut = self.processes.distributed and number == parts - 1
+            drop = LayerInputs(dropout and dropout.part(rows), self.model.options.lstm.n_layers, cut)
+            with torch.enable_grad():
+                before = None if state is None else (state[0][:, :, rows], state[1][:, :, rows])
+                losses, after = self._losses(part, before, drop, beside)
+                losses.backward(losses.new_full(losses.shape, 0.5 / self.rows))
             sums.append(losses.detach().double())
             states.append(after)
+        total = sum(sums[1:], sums[0])
+        for stage, dense in enumerate(self._dense):
+            if stage:
+                with torch.enable_grad():
+                    drop.backward_below(len(self._dense) - 1 - stage)
+            tables = self._tables_of_stage(stage, inputs.types.shape[2])
+            yield from exchange.begin(dense, tables, [] if stage else [total])
+        yield from exchange.finish()
         h, c = states[0] if parts == 1 else (torch.cat(column, dim=2) for column in zip(*states, strict=True))
-        return sum(sums[1:], sums[0]), (h, c)
+        means = total / inputs.words
+        if isinstance(self.optimizer, AdaGrad) and self.update_in_graph:
+            norm = clip_and_update(self.optimizer, self.parameters, self.clip_norm, self._tables(), inputs.rates)
+            return torch.cat([means, norm.to(means)[None]]), h, c
+        gradients = [(parameter, parameter.grad) for parameter in self.parameters if parameter.grad is not None]
+        yield lambda: self._update(gradients)
+        return means, h, c
 
-    def _losses(self, inputs: StepInputs) -> tuple[Tensor, LayerStates]:
+    def _samples(self, inputs: StepInputs) -> list[Any]:
+        if inputs.samples:
+            return inputs.samples
+        offsets, device = inputs.offsets, inputs.types.device
+        return [self.model.loss.draw(self.seed, offset, device) for offset in offsets.split(1)]
+
+    def _dropout(self, inputs: StepInputs) -> RowDropout | None:
+        options, (_, rows, steps) = self.model.options, inputs.types.shape
+        if not options.dropout:
+            return None
+        shape = (options.lstm.n_layers, rows, steps, options.lstm.projection_dim)
+        return RowDropout(options.dropout, self.seed, inputs.offsets[:1], self.first_row, shape)
+
+    def _losses(
+        self, inputs: StepInputs, state: LayerStates | None, drop: "LayerInputs", beside: _graphs.Branch
+    ) -> tuple[Tensor, LayerStates]:
         """Return the sums of both directions' losses, [2], and the state after."""
-        lengths, dropout = inputs.lengths, self.model.options.dropout
-        drop = RowDropout(inputs.mask, dropout) if inputs.mask is not None and dropout else None
-        distinct = inputs.distinct[0] if inputs.distinct else None
-        hidden, state = self.model(inputs.types, self.characters, inputs.state, lengths, drop, distinct)
+        distinct, lengths = inputs.distinct[0] if inputs.distinct else None, inputs.lengths
+        hidden, state = self.model(inputs.types, self.characters, state, lengths, drop, distinct)
+        beside.join()
         directions = zip(hidden.flatten(1, 2), inputs.targets.flatten(1), inputs.samples, strict=True)
         losses = [self.model.loss.training_losses(*each) for each in directions]
         if lengths is not None:
@@ -210,56 +251,69 @@ class Step:
         if self.embedding is not None:
             self.model.bilm.encoder.sparse = self.sparse and stays_sparse(both * positions, self.embedding)
 
-    def _update(self) -> float | Tensor:
-        """Exchange the gradients, clip, update; return the gradient's norm before the clip."""
-        self.processes.sum_gradients(self.parameters, self.tables)
-        return clip_and_step(self.optimizer, self.parameters, self.clip_norm, self.tables)
+    def _dense_by_readiness(self) -> list[list[Tensor]]:
+        """Return the parameters with dense gradients, as a backward pass is done with them.
+
+        Layers from the top down, then all others, which are the encoder's.
+        """
+        lstm = self.model.bilm._separate_lstm
+        layers: list[list[Tensor]] = [
+            [*forward.parameters(), *backward.parameters()]
+            for forward, backward in zip(lstm.forward_layers, lstm.backward_layers, strict=True)
+        ]
+        apart = {id(each) for some in [*layers, *self._tables()] for each in some}
+        return [*layers[::-1], [each for each in self.parameters if id(each) not in apart]]
+
+    def _tables(self) -> list[list[Tensor]]:
+        """Return the parameters of each table, whose gradients have the same rows."""
+        return [self.softmax, *([] if self.embedding is None else [[self.embedding]])]
+
+    def _tables_of_stage(self, stage: int, steps: int) -> list[Table]:
+        """Return the tables that are ready after a stage of the backward pass; steps: T."""
+        loss, tables, positions = self.model.loss, [], self.rows * steps
+        if stage == 0:
+            tables = [Table(self.softmax, 2 * loss.gradient_rows(positions))]
+        if stage == len(self._dense) - 1 and self.embedding is not None:
+            tables.append(Table([self.embedding], 2 * positions))
+        return tables
+
+    def _update(self, gradients: Sequence[tuple[nn.Parameter, Tensor]]) -> None:
+        """Clip and update where the host reads the norm."""
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        self._norm = clip_and_step(self.optimizer, self.parameters, self.clip_norm, self._tables())
+        self.optimizer.zero_grad(set_to_none=True)
 
 
-# Rows that share a draw: few draws on a GPU, and few unused numbers if a process has fewer rows.
-BLOCK = 32
-# Of state resets, next to the keys of dropout's draws, (seed, step, block).
-_RESET_KEY = (0, 1)
+class LayerInputs:
+    """What a training step does to the inputs of layers: dropout and, where asked for, cuts of the backward pass.
 
-
-def dropout_masks(
-    probability: float,
-    seed: int,
-    step: int,
-    first_row: int,
-    shape: tuple[int, int, int, int],
-    device: torch.device | str = "cpu",
-) -> Tensor:
-    """Sample which elements of a batch's rows stay, a function of the arguments: [L + 1, 2, B, T, D] uint8, 1 or 0.
-
-    probability: p of dropping one, 0 < p < 1; seed, step: of the run; first_row: number of the batch's first row among
-    all rows; shape: (L, B, T, D) with L the LSTM layers: masks of L inputs and one result of both directions; device:
-    where the activations are (CPU and GPU sample different masks).
+    dropout: None for none; layers: L; cut: whether the backward pass stops at the input of each layer, so that what is
+    above may be exchanged before `backward_below` goes on.
     """
-    layers, rows, steps, width = shape
-    masks = []
-    for block in range(first_row // BLOCK, -(-(first_row + rows) // BLOCK)):
-        number = int(np.random.SeedSequence((seed, step, block)).generate_state(1)[0])
-        generator = torch.Generator(device).manual_seed(number)
-        mask = torch.empty(layers + 1, 2, BLOCK, steps, width, dtype=torch.uint8, device=device)
-        masks.append(mask.bernoulli_(1 - probability, generator=generator))
-    skipped = first_row % BLOCK
-    return torch.cat(masks, dim=2)[:, :, skipped : skipped + rows]
 
-
-class RowDropout:
-    """Drops what `mask` marks with 0 (`dropout_masks`) and scales the rest by 1 / (1 - p), p being `probability`."""
-
-    def __init__(self, mask: Tensor, probability: float) -> None:
-        self.mask, self.scale = mask, 1 / (1 - probability)
-        self._factors: Tensor | None = None
+    def __init__(self, dropout: RowDropout | None, layers: int, cut: bool) -> None:
+        self.dropout, self.layers, self.cut = dropout, layers, cut
+        self._cuts: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
     def __call__(self, x: Tensor, layer: int, direction: int) -> Tensor:
-        """Return x [B, T, D], the input of a layer or (layer L) the result, after dropout."""
-        if self._factors is None or self._factors.dtype != x.dtype:
-            one_launch = torch.result_type(self.mask, self.scale) == x.dtype
-            self._factors = (self.mask if one_launch else self.mask.to(x.dtype)) * self.scale  # of all layers
-        return x * self._factors[layer, direction]
+        """Return what a layer's direction reads in place of x [B, T, D]; layer L is the loss."""
+        if self.dropout is not None:
+            x = self.dropout(x, layer, direction)
+        if not self.cut or layer == self.layers or not x.requires_grad:
+            return x
+        leaf = x.detach().requires_grad_()
+        self._cuts.setdefault(layer, []).append((x, leaf))
+        return leaf
+
+    def backward_below(self, layer: int) -> None:
+        """Continue the backward pass from the cut inputs of a layer to those of the layer below, or to the words."""
+        if cut := self._cuts.pop(layer, None):
+            torch.autograd.backward([x for x, _ in cut], [leaf.grad for _, leaf in cut])
+
+
+# Of state resets, next to the keys of dropout's draws, (seed, step, block).
+_RESET_KEY = (0, 1)
 
 
 def rows_to_reset(probability: float, seed: int, step: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -26,22 +26,17 @@ BATCH, STEPS, VOCABULARY, SAMPLES, TYPES, CHARACTERS = 128, 20, 793_471, 8192, 5
 def pretend():
     """Replace what a device that pretends cannot say: kind, streams, addresses, initial weights by way of meta."""
     replace(_native, capability=lambda index: (9, 0))
-    replace(_weights, _stream=lambda tensor: None, identities=lambda tensors: None, versions=lambda tensors: None)
+    nothing = dict.fromkeys(("identities", "places", "versions"), lambda tensors: None)
+    replace(_weights, _stream=lambda tensor: None, **nothing)
     replace(torch.nn.utils, skip_init=lambda kind, *sizes, **options: kind(*sizes, **options))
-    replace(training_step, dropout_masks=masks)
-    replace(torch.cuda, Event=unittest.mock.MagicMock(), current_stream=unittest.mock.MagicMock())
+    streams = {"Event": unittest.mock.MagicMock(), "current_stream": unittest.mock.MagicMock()}
+    replace(torch.cuda, is_current_stream_capturing=lambda: False, **streams)
     replace(_graphs, pool_of=functools.lru_cache(_graphs.Pool))
 
 
 def replace(owner, **values):
     """Replace attributes of a module, class or object until the process ends; AttributeError if one does not exist."""
     unittest.mock.patch.multiple(owner, **values).start()
-
-
-def masks(probability, seed, step, first_row, shape, device):
-    """Dropout's masks, of no value: there is no generator on a device that pretends."""
-    layers, rows, steps, width = shape
-    return torch.empty(layers + 1, 2, rows, steps, width, dtype=torch.uint8, device=device)
 
 
 def whole(*shape, device, kind=torch.int64):
@@ -52,7 +47,8 @@ def train(device, precision, graph=False):
     """(a step of the original architecture, the results to compare devices of)."""
     model = language_model(device, precision)
     optimizer = AdaGrad(model.parameters())
-    replace(model.loss, draw=lambda seed, offset, device: (whole(SAMPLES, device="cpu"), whole(device="cpu")))
+    sampler = {"draw": lambda seed, offset, device: (whole(SAMPLES, device=device), whole(device=device))}
+    replace(model.loss, draws_on=lambda device: True, **sampler)
     spelled, state = TypeCharacters.__new__(TypeCharacters), None
     spelled._codes = whole(TYPES, CHARACTERS, device=device, kind=torch.uint8)
     spelled._ids, spelled.max_characters = whole(256, device=device), CHARACTERS
@@ -76,7 +72,7 @@ def train(device, precision, graph=False):
 
 def nothing_replayed(function, inputs, pool):
     """A graph of which nothing is seen once it has been captured."""
-    return _graphs.Entry(inputs, function(*inputs), lambda: None, function)
+    return _graphs.Entry(inputs, _graphs.run_pieces(function(*inputs)), lambda: None, function)
 
 
 def replay(device, precision):

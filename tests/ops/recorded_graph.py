@@ -93,6 +93,7 @@ class Recording(SparseAsOnGpu):
     def __init__(self):
         super().__init__()
         self.replays, self.before, self.allocated, self.kept, self.names = [], {}, {}, [], []
+        self.pieces = 0
 
     def run(self, function, arguments, options):
         namespace, _, name = function._schema.name.partition("::")
@@ -169,11 +170,20 @@ class Recorded(list):
     """The entries made, each with what it recorded."""
 
     def capture(self, function, inputs, pool):
-        """As `_graphs.capture` that runs nothing before."""
+        """As `_graphs.capture` that runs nothing before: what the host does between pieces is recorded, not done."""
         recording = Recording()
         try:
-            with _launches_seen(recording) if _triton.INTERPRETED else contextlib.nullcontext(), recording:
-                outputs = function(*inputs)
+            with _launches_seen(recording) if _triton.INTERPRETED else contextlib.nullcontext():
+                pieces = _graphs.pieces_of(function(*inputs))
+                while True:
+                    recording.pieces += 1
+                    try:
+                        with recording:
+                            between = next(pieces)
+                    except StopIteration as end:
+                        outputs = end.value
+                        break
+                    recording.replays.append(between)
         finally:
             recording.forget()
         replayed = itertools.count(1)

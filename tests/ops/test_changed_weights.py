@@ -409,9 +409,10 @@ def test_a_copy_on_a_second_stream_waits_for_the_first(monkeypatch):
     assert use(second) == ["second waits for first"]
     log.clear()
     current[0] = first
-    assert _weights.kept_rounded(weight) is not None
+    entries = _weights.fresh_roundings([weight])
+    assert _weights.roundings_of(entries).keys() == {id(weight)}
     assert log == ["first waits for second"]
-    _weights.mark_rounded(weight, torch.float16)
+    _weights.mark_rounded(entries)
     assert use(second) == ["second waits for first's event", "memory used by second"]
 
 

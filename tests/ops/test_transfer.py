@@ -2,15 +2,13 @@
 
 import torch
 
-from elmo_fast.devices import ALIGNED, parts_of
+from elmo_fast.devices import ALIGNED, pack_together, parts_of
 
 
 def test_parts_of_one_buffer_hold_each_tensor():
     """Of several dtypes and shapes, a number and nothing among them, none in the bytes of another; aligned."""
     tensors = [torch.arange(7), torch.tensor(5), torch.rand(3, 5) > 0.5, torch.empty(0, 2), torch.randn(2, 3)]
-    packed = torch.full((ALIGNED * 6,), 255, dtype=torch.uint8)
-    for part, tensor in zip(parts_of(packed, tensors), tensors, strict=True):
-        part.copy_(tensor)
-    parts = parts_of(packed, tensors)
+    packed = pack_together(tensors, pinned=False)
+    parts = parts_of(packed, [(each.shape, each.dtype) for each in tensors])
     assert all(part.dtype == each.dtype and torch.equal(part, each) for part, each in zip(parts, tensors, strict=True))
     assert all((part.data_ptr() - packed.data_ptr()) % ALIGNED == 0 for part in parts)

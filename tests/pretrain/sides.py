@@ -1,18 +1,17 @@
 """Models that train side by side, one of them by a stand-in for CUDA graphs, which must leave the same bits."""
 
-import contextlib
 import math
 import sys
 import warnings
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from elmo_fast import ops
 from elmo_fast.corpus import streams
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.ops import _graphs, _table_rows
 from elmo_fast.ops._checks import check_values
+from elmo_fast.pretrain import dropout, exchange
 from elmo_fast.pretrain.language_model import make_language_model
 from elmo_fast.pretrain.optimizer import AdaGrad
 from elmo_fast.pretrain.processes import Processes
@@ -24,7 +23,9 @@ def pretend(monkeypatch):
     """Steps of the CPU may be captured, which reads no value as a GPU reads none; no test finds another's graphs."""
     monkeypatch.setattr(_graphs, "enabled", lambda device: True)
     monkeypatch.setattr(streams, "PADDED_TO", 16)
-    monkeypatch.setattr(_table_rows, "coalesced_at_once", lambda device: False)
+    for module in (_table_rows, exchange):
+        monkeypatch.setattr(module, "coalesced_at_once", lambda device: False)
+    monkeypatch.setattr(dropout, "samples_by_generator", lambda device: False)
     actual = [module for name, module in sys.modules.items() if name.startswith("elmo_fast.")]
     for module in actual:
         if getattr(module, "check_values", None) is check_values:
@@ -63,8 +64,6 @@ class Side:
             micro_batches=micro_batches, sparse=make is not torch.optim.AdamW, processes=processes,
             cuda_graph=graphs is not None,
         )  # fmt: skip
-        exchange = processes.sum_gradients
-        processes.sum_gradients = lambda *arguments: self._among_all(exchange, *arguments)
         if self.step.captured is not None:
             self.step.captured.capturing = lambda *arguments: self._unseen(graphs.capture(*arguments))
         self.factor = torch.ones(())
@@ -79,11 +78,6 @@ class Side:
                 entry.replay()
 
         return entry._replace(replay=replay)
-
-    def _among_all(self, exchange, *arguments):
-        """What other processes send is of a size that the host reads, also on a GPU."""
-        with _disable_current_modes() if self.step.processes.distributed else contextlib.nullcontext():
-            exchange(*arguments)
 
     def take(self, number, batch, rate=0.2, factor=1.0, heard="error"):
         self.optimizer.param_groups[0]["lr"] = rate

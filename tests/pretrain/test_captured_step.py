@@ -11,8 +11,7 @@ from elmo_fast.errors import PerformanceWarning
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.ops import _graphs, _table_rows, _triton, _weights
 from elmo_fast.pretrain import step
-from elmo_fast.pretrain.captured_step import CapturedGradients
-from elmo_fast.pretrain.step import StepInputs
+from elmo_fast.pretrain.captured_step import CapturedStep
 from tests.backends import HAS_CUDA
 from tests.ops.recorded_graph import Recorded
 from tests.pretrain.sides import Side, check_equal, pretend
@@ -41,8 +40,8 @@ def test_replayed_steps_leave_the_bits_of_launched_ones(changes):
                     side.model.softmax_weight.mul_(0.5)
     check_equal(sides)
     assert "make" in changes or sides[1].optimizer.skipped == 1
-    # Launched: 0 has no state, 1 and 3 are the first of their shapes, 7 finds weights that others changed.
-    assert [each.times for each in graphs] == [3, 1, 1]
+    # Launched: 0 and 3 are the first of their shapes, 7 finds weights that others changed.
+    assert [each.times for each in graphs] == [4, 1, 1]
     assert all(parameter.grad is None for parameter in sides[1].model.parameters())
 
 
@@ -151,19 +150,19 @@ def test_a_step_whose_capture_fails_is_launched(monkeypatch):
         """Before the update, which counts up versions, a step reads the copies."""
         weight = optimizer.param_groups[0]["params"][0]
         assert torch.equal(_weights.rounded_copy(weight, torch.float16), weight.half())
-        return clip_and_step(optimizer, *arguments)
+        return clip_and_update(optimizer, *arguments)
 
-    clip_and_step = step.clip_and_step
-    monkeypatch.setattr(step, "clip_and_step", stepping)
+    clip_and_update = step.clip_and_update
+    monkeypatch.setattr(step, "clip_and_update", stepping)
     sides = Side(input="words"), Side(Recorded(), input="words")
     sides[1].step.captured.capturing = not_permitted
     for number in range(4):
         sides[0].take(number, number % 2)
-        if number != 2:
+        if number != 1:
             sides[1].take(number, number % 2)
             continue
         with pytest.warns(PerformanceWarning, match="without a CUDA graph, launch by launch: operation not permitted"):
-            sides[1].take(number, 0, heard="default")
+            sides[1].take(number, 1, heard="default")
     check_equal(sides)
     weight = sides[1].model.softmax_weight
     assert torch.equal(_weights.rounded_copy(weight, torch.float16), weight.half())
@@ -178,58 +177,74 @@ def pool_is_locked():
 
 
 class OneWeight(torch.nn.Module):
-    """A model whose step reads a rounded copy of its weight, which the launched update may write."""
+    """A model whose step reads a rounded copy of its weight.
 
-    def __init__(self, update_writes_copies):
+    update: "writes" the copy too, "leaves" it to the next step, or is the "host's", between two pieces.
+    """
+
+    def __init__(self, update):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
-        self.optimizer, self.writes = torch.optim.SGD([self.weight], 0.25), update_writes_copies
+        self.optimizer, self.update = torch.optim.SGD([self.weight], 0.25), update
         self.locked = []
 
-    def trained(self):
-        return [("weight", self.weight)]
-
-    def gradients(self, inputs):
+    @torch.no_grad()
+    def launches(self, factor, state):
+        entries = _weights.fresh_roundings([self.weight])
         copy = _weights.rounded_copy(self.weight, torch.float16)
-        self.weight.grad = copy.float() * inputs.types.sum()
-        return copy.float().sum()[None], (inputs.types.float(), inputs.types.float())
+        entries = _weights.fresh_roundings([self.weight])
+        gradient = copy.float() * factor.sum()
+        numbers, h, c = copy.float().sum()[None], state[0] + 1, factor.float()
+        if self.update == "host's":
+            yield lambda: self.step(gradient)
+            return numbers + 0, h, c
+        self.weight -= 0.25 * gradient
+        if self.update == "writes":
+            copy.copy_(self.weight)
+            _weights.mark_rounded(entries)
+        return numbers, h, c
 
-    def update(self):
-        with ThreadPoolExecutor(1) as other:  # the gradients are in the memory of all graphs
+    def step(self, gradient):
+        with ThreadPoolExecutor(1) as other:  # the gradient is in the memory of all graphs
             self.locked.append(other.submit(pool_is_locked).result())
-        copy = _weights.kept_rounded(self.weight)
+        self.weight.grad = gradient
         self.optimizer.step()
-        if self.writes:
-            copy.copy_(self.weight.detach())
-            _weights.mark_rounded(self.weight, torch.float16)
-        return 0.0
 
 
-@pytest.mark.parametrize("writes", [True, False], ids=["its update writes copies", "its update writes none"])
-def test_gradients_of_a_graph_are_those_of_the_weights_now(writes):
-    """Whether the launched update writes a weight's rounded copy or leaves it to the next step, and whoever made a
-    copy before the capture."""
+@pytest.mark.parametrize("update", ["writes", "leaves", "host's"])
+def test_gradients_of_a_graph_are_those_of_the_weights_now(update):
+    """Whoever updates, whether with a weight's rounded copy or without, and whoever made a copy before the capture."""
     actual, graphs = [], Recorded()
-    for capturing in (None, graphs.capture):
-        model = OneWeight(writes)
-        captured = capturing and CapturedGradients(model, model.optimizer, model.gradients, capturing)
-        for number in range(4):
-            inputs = StepInputs(torch.full((1,), number), None, [], None, None, None, None, [])
-            taken = captured.run(inputs, model.update) if captured else (*model.gradients(inputs), model.update())
-            actual.append((taken[0].clone(), model.weight.detach().clone()))
+    for captures in (False, True):
+        model, state = OneWeight(update), (torch.zeros(1), torch.zeros(1))
+        captured = CapturedStep(
+            model, model.optimizer, model.launches, writes_copies=lambda: update == "writes", capturing=graphs.capture
+        )
+        for number in range(5):
+            factor = torch.full((1,), number)
+            if captures:
+                numbers, *state = captured.run(factor, state, torch.device("cpu"))
+            else:
+                numbers, *state = _graphs.run_pieces(model.launches(factor, state))
+            actual.append((numbers.clone(), model.weight.detach().clone(), *(each.clone() for each in state)))
             if number == 0:
                 _weights.rounded_copy(model.weight, torch.float16)  # as an evaluation makes it
-    assert (graphs[0].times, model.locked) == (3, [True] * 4)
-    torch.testing.assert_close(actual[:4], actual[4:], rtol=0, atol=0)
+    assert (graphs[0].times, graphs[0].pieces) == (4, 2 if update == "host's" else 1)
+    assert update != "host's" or model.locked == [True] * 5
+    torch.testing.assert_close(actual[:5], actual[5:], rtol=0, atol=0)
 
 
-def test_a_replay_is_seen_by_copies_of_weights():
-    """A rounded copy that the graph wrote is up to date; another is made anew."""
-    weights = [torch.randn(3), torch.randn(3)]
-    copies = [_weights.rounded_copy(weight, torch.float16) for weight in weights]
-    for tensor in (*weights, copies[0]):
-        tensor.data.fill_(2.0)  # past the version counters, as a replay writes
-    copies[0][0] = 7.0
-    _weights.count_replay(weights, weights[:1])
-    assert _weights.rounded_copy(weights[0], torch.float16).tolist() == [7.0, 2.0, 2.0]
-    assert _weights.rounded_copy(weights[1], torch.float16).tolist() == [2.0, 2.0, 2.0]
+def test_a_steps_state_goes_from_graph_to_graph_and_back_to_the_caller():
+    """A graph goes on from the state that it left, from a caller's own, and from none; shapes of it may change."""
+    model, graphs = OneWeight("leaves"), Recorded()
+    model.launches = lambda factor, state: (
+        factor + 0, torch.zeros(2) if state is None else state[0] + factor, factor + 0 if state is None else state[1]
+    )  # fmt: skip
+    captured = CapturedStep(model, model.optimizer, model.launches, capturing=graphs.capture)
+    one, state, found = torch.ones(2), None, []
+    for number in range(9):
+        given = {5: (torch.full((2,), 7.0), torch.full((2,), 8.0)), 7: None}.get(number, state)
+        _, *state = captured.run(one, given, torch.device("cpu"))
+        found.append((state[0][0].item(), state[1][0].item()))
+    assert [each.times for each in graphs] == [8]
+    assert found == [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (8, 8), (9, 8), (1, 0), (2, 0)]

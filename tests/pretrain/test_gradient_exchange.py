@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.exchange import Exchange, Table
 from elmo_fast.pretrain.processes import Processes, _store, join_processes
 from tests.ops.recorded_graph import Recorded
 from tests.pretrain.sides import Side, check_equal, pretend
@@ -20,25 +21,44 @@ def tables():
     return [torch.sparse_coo_tensor([i], r, (10, 2), check_invariants=True) for i, r in zip(ids, rows, strict=True)]
 
 
-def check_rows(processes: Processes) -> None:
-    mine = tables()[processes.rank]
-    total, twice = processes.sum_rows([mine, 2 * mine])
-    torch.testing.assert_close(twice.to_dense(), 2 * total.to_dense())
-    assert total.is_coalesced()
-    assert total.indices()[0].tolist() == [0, 1, 2, 3, 4, 9]
-    expected = sum(each.to_dense().double() for each in tables())
-    torch.testing.assert_close(total.to_dense().double(), expected, rtol=1e-6, atol=1e-6)
+def exchanged(processes, dense, tables, memory=None):
+    """Sum the gradients over all processes, without a graph."""
+    exchange = Exchange(processes, {} if memory is None else memory)
+    for stage in (exchange.begin(dense, tables), exchange.finish()):
+        for act in stage:
+            act()
+
+
+def check_rows(processes: Processes, at_once: bool) -> None:
+    """Rows of the union of all ids, in ascending order; on a GPU, as many as are possible, the rest of them V."""
+    table, twice = torch.nn.Parameter(torch.zeros(10, 2)), torch.nn.Parameter(torch.zeros(10, 2))
+    mine = tables()[0 if processes.rank == 0 else processes.rank]
+    if not at_once:  # of one number in all processes
+        mine = tables()[0]._indices()[0] + processes.rank, tables()[0]._values() * (processes.rank + 1)
+        mine = torch.sparse_coo_tensor(mine[0][None], mine[1], (10, 2), check_invariants=True)
+    whole = mine.to_dense().double()
+    torch.distributed.all_reduce(whole)
+    table.grad, twice.grad = (each.coalesce() if at_once else each for each in (mine, 2 * mine))
+    exchanged(processes, [], [Table([table, twice], 7)])
+    ids = [0, 1, 2, 3, 4, 9] if at_once else [1, 2, 3, 4, 5, 6, 10, 10, 10]
+    assert table.grad.is_coalesced() == at_once
+    for parameter, factor in ((table, 1), (twice, 2)):
+        assert parameter.grad._indices()[0].tolist() == ids
+        sums = torch.zeros(11, 2, dtype=torch.float64).index_put(
+            (parameter.grad._indices()[0],), parameter.grad._values().double()
+        )
+        torch.testing.assert_close(sums[:10], factor * whole, rtol=1e-6, atol=1e-6)
 
 
 def check_dense(processes: Processes) -> None:
     """A module's gradients become the sums over the processes, twice in a row; those of a table too, in place."""
-    module, table = torch.nn.Linear(3, 2), torch.nn.Parameter(torch.zeros(4))
+    module, table, memory = torch.nn.Linear(3, 2), torch.nn.Parameter(torch.zeros(4)), {}
     inputs = torch.arange(18.0).reshape(3, 2, 3)
     for _ in range(2):
         module.zero_grad()
         table.grad = torch.full((4,), processes.rank + 1.0)
         module(inputs[processes.rank]).sum().backward()
-        processes.sum_gradients([*module.parameters(), table], [[table]])
+        exchanged(processes, list(module.parameters()), [Table([table], 4)], memory)
         torch.testing.assert_close(module.weight.grad, inputs.sum(dim=(0, 1)).expand(2, 3))
         torch.testing.assert_close(module.bias.grad, torch.full((2,), 6.0))
         assert table.grad.tolist() == [6.0] * 4
@@ -74,7 +94,7 @@ def check_graphs(processes: Processes) -> None:
         for number in range(4):
             side.take(number, 0, rate=0.2 / (number + 1), heard="ignore")
     check_equal(sides)
-    assert [each.times for each in graphs] == ([] if processes.rank == 1 else [2])
+    assert [(each.times, each.pieces) for each in graphs] == ([] if processes.rank == 1 else [(3, 6)])
 
 
 def test_three_processes_exchange_gradients_and_agree(tmp_path):
@@ -83,10 +103,11 @@ def test_three_processes_exchange_gradients_and_agree(tmp_path):
     def member():
         with join_processes(torch.device("cpu")) as processes, pytest.MonkeyPatch.context() as monkeypatch:
             assert processes.size == 3
-            check_rows(processes)
+            check_rows(processes, True)
             check_dense(processes)
             check_talk(processes)
             pretend(monkeypatch)
+            check_rows(processes, False)
             check_graphs(processes)
             processes.max_(0)
 
@@ -95,9 +116,11 @@ def test_three_processes_exchange_gradients_and_agree(tmp_path):
 
 def test_alone_nothing_is_exchanged():
     processes = Processes()
-    table = torch.sparse_coo_tensor([[1, 1]], torch.ones(2, 3), (4, 3), check_invariants=True)
+    table = torch.nn.Parameter(torch.zeros(4, 3))
+    table.grad = gradient = torch.sparse_coo_tensor([[1, 1]], torch.ones(2, 3), (4, 3), check_invariants=True)
+    exchanged(processes, [], [Table([table], 2)])
     assert (processes.rank, processes.size, processes.leads) == (0, 1, True)
-    assert processes.sum_rows([table])[0] is table
+    assert table.grad is gradient
     assert processes.gather(torch.ones(2), dim=0).tolist() == [1.0, 1.0]
     assert processes.run_on_leader(lambda: 5) == 5
 

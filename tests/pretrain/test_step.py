@@ -2,7 +2,6 @@
 which do not depend on who holds a row."""
 
 import random
-import threading
 
 import numpy as np
 import pytest
@@ -10,12 +9,15 @@ import torch
 
 from elmo_fast import ops
 from elmo_fast.corpus import encode
-from elmo_fast.ops import log_uniform_sample
+from elmo_fast.ops import _triton, log_uniform_sample
+from elmo_fast.ops._dropout import dropout_factors
+from elmo_fast.pretrain import dropout
 from elmo_fast.pretrain.corpora import target_counts
+from elmo_fast.pretrain.dropout import BLOCK, RowDropout
 from elmo_fast.pretrain.language_model import make_input_reader, make_language_model
 from elmo_fast.pretrain.optimizer import AdaGrad, make_optimizer
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.step import BLOCK, RowDropout, Step, dropout_masks, rows_to_reset
+from elmo_fast.pretrain.step import Step, rows_to_reset
 from elmo_fast.text import Vocabulary, count_words
 from elmo_fast.threads import torch_threads
 from tests.pretrain.toy import quiet, toy_batches, toy_config, toy_corpus, toy_model, toy_reader, toy_step
@@ -157,26 +159,6 @@ def test_distinct_words_that_the_loader_counts_give_the_same_step(parts):
     torch.testing.assert_close(results[1], results[0], rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("loss", ["sampled_softmax", "negative_sampling", "full_softmax"])
-def test_words_sampled_ahead_are_those_of_the_step(loss):
-    """In the order of steps, of which one is left out, as after a resume; a thread samples all but two of them."""
-    results, threads = [], []
-    for ahead in (False, True):
-        torch.manual_seed(3)
-        corpus, config = toy_corpus(), toy_config(loss=loss)
-        model = make_language_model(config, len(corpus.vocabulary), counts=target_counts(corpus))
-        batches = toy_batches(config, corpus)
-        step, state, draw = toy_step(model), None, model.loss.draw
-        step.samples_ahead = ahead
-        model.loss.draw = lambda *each, draw=draw: threads.append(threading.current_thread()) or draw(*each)
-        for number in (0, 1, 2, 4, 5):
-            state = step(batches[number % len(batches)], state, number).state
-        results.append([*state, *model.state_dict().values()])
-    assert all(map(torch.equal, *results))
-    assert [each is threading.main_thread() for each in threads[10:14]] == [True, True, False, False]
-    assert sum(each is threading.main_thread() for each in threads[10:]) == 4
-
-
 # 640 words of 64 numbers, most of them of few words: torch adds what is smaller on one thread.
 SIZES = {"projection_dim": 64, "dim": 64, "batch_size": 32, "unroll_steps": 20, "n_negative_samples_batch": 30}
 
@@ -211,41 +193,59 @@ def test_a_step_on_two_threads_gives_the_same_bits_again(loss, input, optimiser)
 L, T, D = 2, 3, 4
 
 
-def masks(first_row, rows, *, probability=0.3, seed=5, step=7):
-    return dropout_masks(probability, seed, step, first_row, (L, rows, T, D))
+@pytest.fixture(params=["by torch's generators", "by Philox"])
+def factors(request, monkeypatch):
+    """What each element is multiplied by, [L + 1, 2, rows, T, D], sampled as on a CPU and as on a GPU."""
+    monkeypatch.setattr(dropout, "samples_by_generator", lambda device: request.param != "by Philox")
+
+    def sample(first_row, rows, *, probability=0.3, seed=5, step=7):
+        offset = torch.tensor([2 * step])
+        return RowDropout(probability, seed, offset, first_row, (L, rows, T, D)).factors
+
+    return sample
 
 
 @pytest.mark.parametrize(("first", "rows"), [(0, 1), (0, BLOCK), (5, 40), (BLOCK - 1, 2), (BLOCK, BLOCK), (70, 10)])
-def test_a_rows_mask_is_the_same_in_every_share(first, rows):
-    """Rows [first, first + rows) of 80 have the masks they have when one process holds all 80."""
-    whole = masks(0, 80)
+def test_a_row_drops_the_same_in_every_share(factors, first, rows):
+    """Rows [first, first + rows) of 80 drop what they drop when one process holds all 80."""
+    whole = factors(0, 80)
     assert whole.shape == (L + 1, 2, 80, T, D)
-    assert torch.equal(masks(first, rows), whole[:, :, first : first + rows])
+    assert torch.equal(factors(first, rows), whole[:, :, first : first + rows])
 
 
-@pytest.mark.parametrize("other", [{"seed": 6}, {"step": 8}])
-def test_another_seed_or_step_has_other_masks(other):
-    assert not torch.equal(masks(0, 8), masks(0, 8, **other))
+@pytest.mark.parametrize("other", [{"seed": 6}, {"seed": 5 + 2**40}, {"step": 8}, {"step": 7 + 2**40}])
+def test_another_seed_or_step_drops_others(factors, other):
+    assert not torch.equal(factors(0, 8), factors(0, 8, **other))
 
 
-def test_layers_directions_blocks_and_rows_differ():
-    whole = masks(0, 3 * BLOCK, probability=0.5)
+def test_layers_directions_blocks_and_rows_differ(factors):
+    whole = factors(0, 3 * BLOCK, probability=0.5)
     flat = whole.reshape((L + 1) * 2 * 3 * BLOCK, T * D)
     # 576 masks of 12 bits drawn at random: about 537 distinct ones.
     assert len(flat.unique(dim=0)) > 480
 
 
-def test_what_stays_is_scaled_so_that_the_mean_stays():
+def test_what_stays_is_scaled_so_that_the_mean_stays(factors):
     """Exactly p of many elements are dropped to within four standard deviations, the others times 1 / (1 - p)."""
-    rows, p = 200, 0.3
-    drop = RowDropout(dropout_masks(p, 0, 0, 0, (1, rows, 50, 16)), p)
-    x = torch.ones(rows, 50, 16, dtype=torch.float64)
-    for layer in range(2):
+    p, drop = 0.3, factors(0, 2000)
+    for layer in range(L + 1):
         for direction in range(2):
-            y = drop(x, layer, direction)
-            assert set(y.unique().tolist()) == {0.0, 1 / (1 - p)}
+            y = drop[layer, direction]
+            assert set(y.unique().tolist()) == {0.0, torch.tensor(1 / (1 - p)).item()}
             spread = (p * (1 - p) / y.numel()) ** 0.5
             assert abs((y == 0).double().mean().item() - p) < 4 * spread
+
+
+@pytest.mark.skipif(not _triton.INTERPRETED, reason="Triton's interpreter is off")
+def test_dropout_in_triton_is_that_of_the_formula(monkeypatch):
+    """Rows of no whole blocks, one element, long rows; seeds and steps of more than 32 bits; almost all dropped."""
+    for shape in ((2, 3, 10), (6, 2, 1500), (1, 1, 1)):
+        for p, seed, offset, first in ((0.1, 1, 5, 0), (0.5, 2**40 + 3, 2**33 + 1, 70), (1 - 1e-10, 0, 0, 2)):
+            arguments = p, seed, torch.tensor([offset]), first, shape
+            actual = dropout_factors(*arguments)
+            with monkeypatch.context() as patch:
+                patch.setattr(_triton, "unsupported", lambda *each: "no Triton")
+                assert torch.equal(actual, dropout_factors(*arguments))
 
 
 def test_the_chance_is_that_of_every_row_and_step():
@@ -262,9 +262,9 @@ def test_a_step_reads_with_the_rows_that_begin_anew(tmp_path, monkeypatch):
     starts, ends = [], []
     streams, call = Step.__call__, Step._losses
 
-    def recording(self, inputs):
-        starts.append(inputs.state)
-        return call(self, inputs)
+    def recording(self, inputs, state, *more):
+        starts.append(state)
+        return call(self, inputs, state, *more)
 
     def step(self, words, state, number):
         ends.append(state)

@@ -376,18 +376,18 @@ def _numbers(a: AdagradArguments | AdagradRowsArguments, like: Tensor) -> tuple[
 def run(a: AdagradArguments) -> None:
     """Run elmo_fast.ops.adagrad_; cached rounded copies (`ops/_weights.py`) that are up to date change with it."""
     groups: dict[torch.dtype | None, list[tuple[Tensor, ...]]] = {}
+    written = [] if torch.compiler.is_compiling() else _weights.fresh_roundings(a.parameters)
+    copies = _weights.roundings_of(written)
     for weight, accumulator, gradient in zip(a.parameters, a.accumulators, a.gradients, strict=True):
         _check_contiguous("adagrad_", parameters=weight, accumulators=accumulator)
-        copy = None if torch.compiler.is_compiling() else _weights.kept_rounded(weight)
+        copy = copies.get(id(weight))
         key, more = (None, ()) if copy is None else (copy.dtype, (copy,))
         groups.setdefault(key, []).append((weight, accumulator, gradient, *more))
     numbers = _numbers(a, a.parameters[0])
-    for key, group in groups.items():
-        weights, sums, slopes, *copies = map(list, zip(*group, strict=True))
-        _update_op(weights, sums, slopes, copies[0] if copies else [], *numbers)
-        if key is not None:
-            for weight in weights:
-                _weights.mark_rounded(weight, key)
+    for group in groups.values():
+        weights, sums, slopes, *rounded = map(list, zip(*group, strict=True))
+        _update_op(weights, sums, slopes, rounded[0] if rounded else [], *numbers)
+    _weights.mark_rounded(written)
 
 
 def run_rows(a: AdagradRowsArguments) -> None:

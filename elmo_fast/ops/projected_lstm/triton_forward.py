@@ -17,7 +17,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import after_previous, plus_product, tanh
 from elmo_fast.ops._triton import MULTIPROCESSORS, Tiles, cdiv, ceil_power_of_two, input_precision, launch
-from elmo_fast.ops._weights import packed
+from elmo_fast.ops._weights import rounded_copies
 
 # Triton's interpreter has no assembly.
 ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)
@@ -518,25 +518,13 @@ class Steps(NamedTuple):
     hidden: Tensor
 
 
-def packed_weights(name: str, parameters: list[Tensor], dtype: torch.dtype) -> Tensor:
-    """Return the directions' parameters, stacked to [R, ...] in `dtype`; cached until one of them changes."""
-    shape = (len(parameters), *parameters[0].shape)
-
-    def fill(copies: list[Tensor]) -> None:
-        tensors = [parameter.detach() for parameter in parameters]
-        if tensors[0].dtype == dtype:
-            torch.stack(tensors, out=copies[0])
-        else:
-            torch._foreach_copy_(list(copies[0].unbind(0)), tensors)
-
-    device = parameters[0].device
-    return packed(f"{name} {dtype}", parameters, lambda: [torch.empty(shape, dtype=dtype, device=device)], fill)[0]
-
-
 def packed_layer(a: Any, dtype: torch.dtype) -> list[Tensor]:
-    """Return W_ih, W_hh, bias (float32; not for backward) and W_hr if there is one, each as `packed_weights`."""
+    """Return W_ih, W_hh, bias (float32; not for backward) and W_hr if there is one, each of all directions, [R, ...].
+
+    Cached until one of them changes.
+    """
     return [
-        packed_weights(name, getattr(a, name), torch.float32 if name == "bias" else dtype)
+        rounded_copies(getattr(a, name), torch.float32 if name == "bias" else dtype)
         for name in ("weight_ih", "weight_hh", "bias", "weight_hr")
         if getattr(a, name, None)
     ]

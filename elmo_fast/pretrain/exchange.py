@@ -1,0 +1,120 @@
+"""The sums of gradients over all processes, exchanged while the rest of the backward pass runs."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from elmo_fast.ops._table_rows import coalesced_at_once
+from elmo_fast.pretrain.processes import Processes
+
+Between = Iterator[Callable[[], object]]
+"""What the host does between launches: it starts an exchange, or lets later launches wait for one."""
+
+
+class Table(NamedTuple):
+    """Parameters whose gradients have the same rows, and at most how many different ones all processes use in a step.
+
+    parameters: [V, ...] each.
+    """
+
+    parameters: Sequence[Tensor]
+    most_rows: int
+
+
+class Exchange:
+    """The exchange of one step's gradients, begun as they become ready; every process does the same in the same order.
+
+    Its functions launch what a CUDA graph can hold, and yield what it cannot: the collectives. On a GPU nothing waits
+    on the host: all sizes are known before. The sums are in memory that stays allocated.
+
+    memory: of dense gradients, from step to step.
+    """
+
+    def __init__(self, processes: Processes, memory: dict[object, Tensor]) -> None:
+        self.processes, self.memory = processes, memory
+        self._pending: list[dist.Work] = []
+
+    def begin(self, dense: Sequence[Tensor], tables: Sequence[Table] = (), others: Sequence[Tensor] = ()) -> Between:
+        """Begin to sum what is ready; `finish` ends it. Sums replace the gradients, or are in place.
+
+        dense: parameters with dense gradients or none; tables: whose gradients are sparse or dense; others: tensors.
+        """
+        if not self.processes.distributed:
+            return
+        sparse = [table for table in tables if any(gradient.is_sparse for gradient in _gradients(table.parameters))]
+        summed = [*others, *(each for table in tables if table not in sparse for each in _gradients(table.parameters))]
+        own = [self._ids(table) for table in sparse]
+        everyone = [ids.new_empty(self.processes.size, len(ids)) for ids in own]
+        if own:
+            yield lambda: [dist.all_gather(list(into), ids) for into, ids in zip(everyone, own, strict=True)]
+        for table, ids in zip(sparse, everyone, strict=True):
+            summed += _rows_of_union(table, ids.flatten())
+        summed += self._together(dense)
+        yield lambda: self._pending.extend(dist.all_reduce(each, async_op=True) for each in summed)
+
+    def finish(self) -> Between:
+        """Let what follows wait for all sums: on a GPU its launches, elsewhere the host."""
+        if self._pending or self.processes.distributed:
+            yield self._wait
+
+    def _wait(self) -> None:
+        while self._pending:
+            self._pending.pop(0).wait()
+
+    def _ids(self, table: Table) -> Tensor:
+        """Return the ids of this process's rows, of the same number in all processes."""
+        ids = _gradients(table.parameters)[0]._indices()[0]
+        if not coalesced_at_once(ids.device):
+            return ids.contiguous()
+        missing = self.processes.max_(len(ids)) - len(ids)
+        return torch.cat([ids, ids.new_full((missing,), table.parameters[0].shape[0])])
+
+    def _together(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+        """Copy dense gradients behind each other, one tensor per dtype, of which they become views."""
+        kinds: dict[object, list[Tensor]] = {}
+        for parameter in parameters:
+            if parameter.grad is not None:
+                kinds.setdefault((id(parameters[0]), parameter.device, parameter.dtype), []).append(parameter)
+        for kind, some in kinds.items():
+            flat = torch.cat([gradient.flatten() for gradient in _gradients(some)], out=self.memory.get(kind))
+            self.memory[kind] = flat
+            for parameter, part in zip(some, flat.split([each.numel() for each in some]), strict=True):
+                parameter.grad = part.view_as(parameter)
+        return [self.memory[kind] for kind in kinds]
+
+
+def _gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def _rows_of_union(table: Table, everyone: Tensor) -> list[Tensor]:
+    """Make the gradients rows of all ids that any process used; return these rows, which the sum is still missing.
+
+    everyone: ids of all processes. On the CPU the rows of the union; elsewhere the host does not know their number, and
+    ids after the last are V, which no update takes for a word.
+    """
+    words = table.parameters[0].shape[0]
+    at_once = coalesced_at_once(everyone.device)
+    if at_once:
+        union = everyone.unique()
+        union = union[union < words]
+    else:
+        ids = everyone.sort().values
+        place = torch.cat([torch.zeros_like(ids[:1]), (ids[1:] != ids[:-1]).cumsum(0)])
+        # Two more, for paddings of the gradient itself.
+        union = ids.new_full((min(words, table.most_rows) + 2,), words).scatter_(0, place, ids)
+    blocks = []
+    for parameter in table.parameters:
+        if (gradient := parameter.grad) is None:
+            continue
+        ids, rows = gradient._indices()[0], gradient._values()
+        block = rows.new_zeros(len(union), *rows.shape[1:])
+        block = block.index_put((torch.searchsorted(union, ids),), rows, accumulate=True)
+        parameter.grad = torch.sparse_coo_tensor(
+            union[None], block, gradient.shape, is_coalesced=at_once, check_invariants=False
+        )
+        blocks.append(block)
+    return blocks
