@@ -29,12 +29,9 @@ def dropout_factors(
     planes, rows, width = shape
     threshold, scale = min(round(probability * 2**32), LOW), 1 / (1 - probability)
     if _triton.unsupported(offset.device, torch.float32, "float32") is None:
-        from elmo_fast.ops._kernels import sample_dropout
+        from elmo_fast.ops._kernels import launch_dropout
 
-        out = torch.empty(shape, dtype=torch.float32, device=offset.device)
-        grid = _triton.cdiv(_triton.cdiv(width, 4), 256), rows, planes
-        _triton.launch(sample_dropout, grid, out, offset, seed, first_row, rows, width, threshold, scale, BLOCK=256)
-        return out
+        return launch_dropout(threshold, scale, seed, offset, first_row, shape)
     plane, row, block = (torch.arange(count, device=offset.device) for count in (planes, rows, _triton.cdiv(width, 4)))
     first = (plane[:, None] * len(block) + block)[:, None, :].expand(planes, rows, -1)
     second, at = (first_row + row)[None, :, None].expand_as(first), offset.reshape(1, 1, 1).expand_as(first)

@@ -73,6 +73,11 @@ class Branch:
         captures = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
         self._stream = torch.cuda.Stream(device) if captures else None
 
+    @property
+    def is_beside(self) -> bool:
+        """True if launches of the branch run beside others."""
+        return self._stream is not None
+
     @contextlib.contextmanager
     def launches(self) -> Iterator[None]:
         """Return the context of these launches; they wait for all launches before it."""

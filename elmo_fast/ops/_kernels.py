@@ -270,3 +270,14 @@ def sample_dropout(out, offset, seed, first_row, rows, width, threshold, scale, 
     value = tl.where(bits.to(tl.int64) >= threshold, scale, 0.0)
     at_row = (plane.to(tl.int64) * rows + row) * width
     tl.store(out + at_row + column, value, mask=column < width)
+
+
+def launch_dropout(
+    threshold: int, scale: float, seed: int, offset: Tensor, first_row: int, shape: tuple[int, int, int]
+) -> Tensor:
+    """Compute `_dropout.dropout_factors` of the probability threshold / 2^32."""
+    planes, rows, width = shape
+    out = torch.empty(shape, dtype=torch.float32, device=offset.device)
+    grid = cdiv(cdiv(width, 4), 256), rows, planes
+    launch(sample_dropout, grid, out, offset, seed, first_row, rows, width, threshold, scale, BLOCK=256)
+    return out

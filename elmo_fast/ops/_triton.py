@@ -168,6 +168,14 @@ def is_small(device: torch.device) -> bool:
     return shared_memory(device) <= SMALL
 
 
+def reads_wide_tiles(device: torch.device) -> bool:
+    """Return whether tensor cores read from shared memory, and a block has 200 KiB of it (sm_90 and 100).
+
+    On others a tile of 128 x 256 numbers takes more registers than there are.
+    """
+    return shared_memory(device) > 200 * 1024
+
+
 def input_precision(dtype: torch.dtype, device: torch.device) -> str:
     """Return the `input_precision` of a tl.dot with operands of `dtype`, float32 or 16-bit.
 
@@ -270,7 +278,7 @@ class _PartsInFloat32:
                     setattr(torch.backends.cuda.matmul, name, both)
 
 
-_parts_in_float32 = _PartsInFloat32()
+parts_in_float32 = _PartsInFloat32()
 
 
 def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
@@ -283,7 +291,7 @@ def matmul(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     if a.dtype == dtype == torch.float32:
         return a @ b
     if a.dtype == dtype:
-        with _parts_in_float32:
+        with parts_in_float32:
             return a @ b
     if a.device.type == "cuda":
         return torch.mm(a, b, out_dtype=dtype) if a.dim() == 2 else torch.bmm(a, b, out_dtype=dtype)

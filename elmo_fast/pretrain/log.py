@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, install_command, sentence_of
@@ -82,8 +83,12 @@ class TrainingProgress:
 
     @property
     def unreported(self) -> list[list[float]]:
-        """Losses and norm of each step since the last report."""
-        return [[float(number) for number in result] for result in self._results]
+        """Losses and norm of each step since the last report; of steps on a GPU all are read at once."""
+        tensors = [number.double() for result in self._results for number in result if isinstance(number, Tensor)]
+        read = iter(torch.stack(tensors).tolist() if tensors else ())
+        return [
+            [next(read) if isinstance(each, Tensor) else float(each) for each in result] for result in self._results
+        ]
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -107,7 +112,7 @@ class TrainingProgress:
         come_again: the next report averages over these steps too.
         """
         steps = len(self._results)
-        forward, backward, norm = (sum(map(float, column)) / steps for column in zip(*self._results, strict=True))
+        forward, backward, norm = (sum(column) / steps for column in zip(*self.unreported, strict=True))
         span = max(self.since_report, 1e-9)
         loss = (forward + backward) / 2
         row = {

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from elmo_fast.ops import _triton
+from tests.fake_cuda import host
 
 WORKS = ("train", "replay", "evaluate", "embed", "others")
 # Launches of Triton's kernels and of torch, at most; lower them when there are fewer. They bound a step on the host.
@@ -67,6 +68,17 @@ def test_no_more_is_launched_than_before(report, work):
     most = MOST[report["precision"]][work]
     assert counts[0] <= most[0], f"Triton: {report[work]['triton']}"
     assert counts[1] <= most[1], f"torch: {report[work]['torch']}"
+
+
+# Calls of Python's and torch's functions by the host; lower it when there are fewer.
+MOST_CALLS = 906
+
+
+@pytest.mark.skipif(torch.backends.cuda.is_built(), reason="a stand-in for graphs on the CPU")
+def test_a_replayed_step_is_little_work_for_the_host(monkeypatch):
+    """Their number does not depend on the machine; `python -m tests.fake_cuda.host` says how long they take."""
+    once = host.replayed_step(monkeypatch)
+    assert host.calls_of(once) <= MOST_CALLS
 
 
 def test_each_call_does_the_same(report):

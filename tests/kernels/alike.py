@@ -23,7 +23,7 @@ def main() -> None:
     arguments = parser.parse_args()
     differ, number = {}, 0
     for op in arguments.ops:
-        launches = list(distinct(op, small=True).items())
+        launches = list(distinct(op, 99).items())
         for name, launch in launches[: 1 if arguments.sample else None]:
             one, other = (compiled(launch, capability) for capability in (ONE, OTHER))
             number += 1

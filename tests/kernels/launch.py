@@ -115,17 +115,18 @@ def identity(launch):
 
 
 @contextlib.contextmanager
-def small_card():
-    """Within it host functions choose for a card of 82 multiprocessors with 99 KiB of shared memory (an RTX 3090)."""
-    with mock.patch.multiple(_triton, shared_memory=lambda _: 99 * 1024, multiprocessors=lambda _: 82):
+def card(memory):
+    """Within it host functions choose for a card with so many KiB of shared memory; 99: also 82 multiprocessors."""
+    processors = 82 if memory == 99 else _triton.MULTIPROCESSORS  # an RTX 3090
+    with mock.patch.multiple(_triton, shared_memory=lambda _: memory * 1024, multiprocessors=lambda _: processors):
         yield
 
 
-def distinct(op, small=False):
+def distinct(op, memory=227):
     """{"kernel[switches], label": launch} of the distinct kernels in tests/kernels/<op>.py."""
     actual, seen = {}, set()
     for label, call in importlib.import_module(f"tests.kernels.{op}").launches():
-        with small_card() if small else contextlib.nullcontext():
+        with card(memory):
             launches = recorded(call)
         assert launches, f"{op}, {label}: nothing was launched"
         for launch in launches:

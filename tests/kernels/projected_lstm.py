@@ -1,6 +1,7 @@
 """projected_lstm at production shapes: 512 -> 4096 cells -> 512, both directions, a few steps of each batch."""
 
 import functools
+from unittest import mock
 
 import torch
 
@@ -30,11 +31,19 @@ def both_ways(batch, dtype, save=True, equal=False):
         backward(outputs, h, c, inputs, *kinds, [], *steps, order, falling, *options, True, True, True)
 
 
+def split(batch):
+    """The kernels of cells beside cuBLAS's products."""
+    with mock.patch.object(triton_forward, "FUSED", False):
+        both_ways(batch, torch.bfloat16)
+
+
 def launches():
     """(label, call) per batch and precision."""
     for batch in (16, 32, 64, 128, 1024):
         for dtype in (torch.float16, torch.bfloat16, torch.float32):
             if dtype == torch.float16 or batch in (16, 128):
                 yield f"batch {batch}, {str(dtype)[6:]}", functools.partial(both_ways, batch, dtype)
+    for batch in (128, 832):  # of embedding's own batches
+        yield f"batch {batch}, bfloat16, split", functools.partial(split, batch)
     yield "batch 16, float16, inference", functools.partial(both_ways, 16, torch.float16, False)
     yield "batch 16, float16, no lengths", functools.partial(both_ways, 16, torch.float16, equal=True)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import LSTMWeights, _dispatch, _triton, _weights, projected_lstm
+from elmo_fast.ops import LSTMWeights, _dispatch, _graphs, _triton, _weights, projected_lstm
 from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
 from tests.ops.lstm_cases import cast, check, leaves, make
 from tests.tolerances import assert_no_worse
@@ -35,6 +35,43 @@ def test_triton_never_leaves_its_memory(backend, lengths):
     for a, b in zip(wild, tame, strict=True):
         assert torch.equal(a, b)
         assert not a.isnan().any()
+
+
+class Beside(_graphs.Branch):
+    """A branch as while a graph is captured, whose launches run in turn here."""
+
+    is_beside = True
+
+
+WAYS = {"two streams": (True, 2), "split": (False, 1), "split, two streams": (False, 2)}
+
+
+@pytest.mark.parametrize("backend", TRITON)
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("apart", [False, True], ids=["added in place", "added by the kernel"])
+@pytest.mark.parametrize("way", WAYS)
+def test_triton_by_each_way_of_running_a_step(backend, way, apart, precision, monkeypatch):
+    """Products by cuBLAS, added to the gates in place or, as in bfloat16, by the kernel; a stream a direction."""
+    fused, streams = WAYS[way]
+    if fused and apart:
+        pytest.skip("there is no product of its own")
+    monkeypatch.setattr(triton_forward, "FUSED", fused)
+    monkeypatch.setattr(triton_forward, "STREAMS", streams)
+    monkeypatch.setattr(triton_forward, "Branch", Beside)
+    if apart:
+        product = lambda steps, weight, step: (steps.hidden.select(1, step).float() @ weight.float()).float()  # noqa: E731
+        monkeypatch.setattr(triton_forward, "gates_product", product)
+    lengths = torch.tensor([2, 3, 0, 3])
+    check(make(4, 3, 9, 20, 600, lengths=lengths), backend, precision, residual=False)
+    check(make(4, 3, 9, 20, 20, projected=False, lengths=lengths), backend, precision, cell_clip=0.5)
+
+
+@pytest.mark.parametrize("backend", TRITON)
+def test_triton_without_projection_in_tiles_of_rows_that_have_ended(backend):
+    """The product for W_hh's gradient reads the hidden state of all rows, 0 where a row has ended."""
+    lengths = torch.zeros(130, dtype=torch.int64)
+    lengths[:2] = torch.tensor([2, 1])
+    check(make(130, 2, 4, 8, 8, directions=1, projected=False, lengths=lengths), backend, reverse=(False,))
 
 
 @pytest.mark.parametrize("backend", TRITON)

@@ -190,7 +190,7 @@ def test_the_users_settings_of_products_are_restored(chosen):
     try:
         for name in names:
             setattr(flags, name, chosen)
-        with _triton._parts_in_float32:
+        with _triton.parts_in_float32:
             assert state() == [(False, chosen[1])] * 2
         assert state() == [chosen] * 2
         with pytest.raises(RuntimeError):
@@ -207,14 +207,14 @@ def test_threads_that_multiply_at_once_leave_torchs_flags_as_they_were():
     entered, left, inside = threading.Event(), threading.Event(), []
 
     def multiply():
-        with _triton._parts_in_float32:
+        with _triton.parts_in_float32:
             entered.set()
             left.wait(10)
             inside.append(flags.allow_fp16_reduced_precision_reduction)
 
     try:
         flags.allow_fp16_reduced_precision_reduction = True
-        with _triton._parts_in_float32:
+        with _triton.parts_in_float32:
             thread = threading.Thread(target=multiply)
             thread.start()
             entered.wait(10)

@@ -14,12 +14,14 @@ from torch import Tensor
 from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import after_previous, plus_product, scale_of, tanh
 from elmo_fast.ops._triton import cdiv, input_precision, launch
+from elmo_fast.ops.projected_lstm import triton_forward
 from elmo_fast.ops.projected_lstm.triton_forward import (
     Layer,
     SplitProduct,
     Steps,
     approximate,
     clipped,
+    each_direction,
     halves,
     launch_arrange,
     layer_of,
@@ -164,12 +166,14 @@ def update_gradients(
 
 @triton.jit(do_not_specialize=["step"])
 def cells_backward(
-    d_out, weight, gates, c, d_c, d_gates, hidden, lengths, step, batch, time, size, count, bound,
-    PROJECT: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+    d_out, weight, product, stride, gates, c, d_c, d_gates, hidden, lengths, step, batch, time, size, count, bound,
+    FUSED: tl.constexpr, PROJECT: tl.constexpr,
+    BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Run step `step` backwards: d_out · W_hr, then through o·tanh(c), the clip of c and the gates.
 
-    d_out [R, T, B, D]; weight [R, D, H]; gates [R, T, B, 4H] pre-activations; c [R, T+1, B, H] before its clip; d_c [R,
+    d_out [R, T, B, D]; weight [R, D, H]; product [R, B, H], directions `stride` apart: d_out · weight if not FUSED,
+    without a projection d_out itself; gates [R, T, B, 4H] pre-activations; c [R, T+1, B, H] before its clip; d_c [R,
     B, H] of c after its clip, in place; d_gates as gates; hidden [R, T, B, H] = o·tanh(c), computed again for W_hr's
     gradient. Rows without this step get 0 in d_gates and hidden: the large products read them.
     """
@@ -191,7 +195,7 @@ def cells_backward(
             tl.store(hidden + at, nothing, mask=within)
         return
     inside = active[:, None] & (cell < count)[None, :]
-    if PROJECT:
+    if FUSED:
         d_hidden = tl.zeros((BM, BC), dtype=tl.float32)
         d_out += (now + row)[:, None] * size
         weight += direction * size * count + cell[None, :]
@@ -201,7 +205,7 @@ def cells_backward(
             b = tl.load(weight + k[:, None] * count, mask=(k < size)[:, None] & (cell < count)[None, :], other=0.0)
             d_hidden = plus_product(d_hidden, a, b, PRECISION)
     else:
-        d_hidden = tl.load(d_out + now * count + at, mask=inside, other=0.0).to(tl.float32)
+        d_hidden = tl.load(product + direction * stride + at, mask=inside, other=0.0).to(tl.float32)
 
     before_at = c + (direction * (time + 1) + step) * batch * count
     update_gradients(
@@ -248,7 +252,8 @@ def scan(
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, *projection = weights
     device = lengths.device
-    tile, _ = tiles(layer, "cells_backward", device)
+    fused = bool(projection) and triton_forward.FUSED
+    tile, _ = tiles(layer, "cells_backward" if fused or not projection else "pointwise", device)
     precision = input_precision(layer.dtype, device)
     recur = SplitProduct.of(layer, "recur", grads.h)
     bounds = [None if math.isinf(clip) else clip for clip in (layer.cell_clip, layer.projection_clip)]
@@ -260,11 +265,14 @@ def scan(
             grads.projections, lengths, step, b, t, d, bounds[1], PRODUCT=step < t, launch_pdl=True, **recur.adding,
         )  # fmt: skip
         if step > 0:
+            product = grads.projections.select(1, step - 1)
+            if projection and not fused:
+                product = _triton.matmul(product, projection[0], torch.float32)
             launch(
                 cells_backward, (cdiv(h, tile.columns), cdiv(b, tile.rows), r),
-                grads.projections, projection[0] if projection else None, steps.gates, steps.cells,
-                grads.c, grads.gates, grads.hidden, lengths, step - 1, b, t, d, h, bounds[0],
-                PROJECT=bool(projection),
+                grads.projections, projection[0] if projection else None, product, product.stride(0), steps.gates,
+                steps.cells, grads.c, grads.gates, grads.hidden, lengths, step - 1, b, t, d, h, bounds[0],
+                FUSED=fused, PROJECT=bool(projection),
                 BM=tile.rows, BC=tile.columns, BK=tile.depth, PRECISION=precision, launch_pdl=True, **tile.options,
             )  # fmt: skip
 
@@ -326,7 +334,16 @@ def backward(a: Any) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
                 into.mul_(scale.select(0, 0))
     weight_ih, *others = packed_layer(a, layer.dtype)
     masks = sorted_rows(torch.stack(a.masks), order) if a.masks else None
-    scan(layer, steps, others, masks, a.falling, grads)
+
+    def run(part: Layer, of: slice) -> None:
+        some = (
+            Steps(*(each[of] for each in steps)),
+            [each[of] for each in others],
+            masks if masks is None else masks[of],
+        )
+        scan(part, *some, a.falling, Gradients(*(each[of] for each in grads)))
+
+    each_direction(layer, a.falling.device, run)
     d_weights = of_weights(layer, steps, grads, scale) if a.need_weights else []
     d_inputs = of_inputs(layer, grads, weight_ih, a, order, scale) if a.need_inputs else []
     if not a.need_h0:

@@ -6,6 +6,7 @@ order is None, rows are in the same order on both sides. A step is three kernels
 parts, their sum.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -15,9 +16,16 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
+from elmo_fast.ops._graphs import Branch
 from elmo_fast.ops._kernels import after_previous, plus_product, tanh
 from elmo_fast.ops._triton import MULTIPROCESSORS, Tiles, cdiv, ceil_power_of_two, input_precision, launch
 from elmo_fast.ops._weights import rounded_copies
+
+# Read where a step is launched, so also when a graph is captured; until a GPU has decided (docs/gpu.md):
+FUSED = (
+    True  # whether a step's products with W_hh and W_hr are in the kernels of its cells; otherwise they are cuBLAS's
+)
+STREAMS = 1  # 2: each direction is scanned on a stream of its own in a captured graph
 
 # Triton's interpreter has no assembly.
 ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)
@@ -277,8 +285,8 @@ def update_cells(
 
 @triton.jit(do_not_specialize=["step"])
 def cells(
-    h, weight, bias, gates, c, hidden, masks, out, h_next, lengths, step, batch, time, size, count, c_slots, bound,
-    SAVE: tl.constexpr, PROJECT: tl.constexpr,
+    h, weight, product, bias, gates, c, hidden, masks, out, h_next, lengths, step, batch, time, size, count, c_slots,
+    bound, FUSED: tl.constexpr, SAVE: tl.constexpr, PROJECT: tl.constexpr,
     BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Run step `step` of all rows and directions: gates, cell, and o·tanh(c) as the operand of the projection.
@@ -286,26 +294,47 @@ def cells(
     h [R, T+1, B, D] operands, read at `step`; weight [R, 4H, D]; bias [R, 4H]; gates [R, T, B, 4H]: in, the inputs'
     part of the pre-activations, out (SAVE) the pre-activations; c [R, c_slots, B, H] before its clip, read at `step`,
     written after it; hidden [R, B, H]. Without a projection the results go to out [R, T, B, D] and h_next = h at step +
-    1. Floor: 2·B·4H·D FLOP per direction, or W_hh (16.8 MB in 16 bit) once from L2 where B is small.
+    1. If not FUSED, product [R, B, 4H] float32 is h · weight^T, or None if gates have it already. Floor: 2·B·4H·D FLOP
+    per direction, or W_hh (16.8 MB in 16 bit) once from L2 where B is small; if not FUSED, the bytes of product, gates
+    and cells.
     """
     after_previous()
     direction = tl.program_id(2).to(tl.int64)
     row = tl.program_id(1) * BM + tl.arange(0, BM)
     active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
+    first = tl.program_id(0) * BC
     if tl.max(active.to(tl.int32)) == 0:
+        if SAVE and not PROJECT:  # the product for W_hh's gradient reads them; finish_projection writes them otherwise
+            cell = first + tl.arange(0, BC)
+            h_next += ((direction * (time + 1) + step + 1) * batch + row)[:, None] * count + cell[None, :]
+            within = (row < batch)[:, None] & (cell < count)[None, :]
+            tl.store(h_next, tl.zeros((BM, BC), dtype=h_next.dtype.element_ty), mask=within)
         return
-    h += ((direction * (time + 1) + step) * batch + row)[:, None] * size
-    # One product of all four gates: for several with the same rows Triton would give each warp 16 rows of every column.
-    n = tl.arange(0, 4 * BC)
-    gate, cell = n // (2 * BC) * 2 + n % 2, tl.program_id(0) * BC + n % (2 * BC) // 2
-    weight += direction * 4 * count * size + (gate * count + cell).to(tl.int64)[None, :] * size
-    product = tl.zeros((BM, 4 * BC), dtype=tl.float32)
-    for start in range(0, size, BK):
-        k = start + tl.arange(0, BK)
-        a = tl.load(h + k[None, :], mask=active[:, None] & (k < size)[None, :], other=0.0)
-        b = tl.load(weight + k[:, None], mask=(k < size)[:, None] & (cell < count)[None, :], other=0.0)
-        product = plus_product(product, a, b, PRECISION)
-    i, f, g, o = quarters(product, BM, BC)
+    if FUSED:
+        h += ((direction * (time + 1) + step) * batch + row)[:, None] * size
+        # One product of all four gates: for several with the same rows Triton would give each warp 16 rows of every
+        # column.
+        n = tl.arange(0, 4 * BC)
+        gate, cell = n // (2 * BC) * 2 + n % 2, first + n % (2 * BC) // 2
+        weight += direction * 4 * count * size + (gate * count + cell).to(tl.int64)[None, :] * size
+        acc = tl.zeros((BM, 4 * BC), dtype=tl.float32)
+        for start in range(0, size, BK):
+            k = start + tl.arange(0, BK)
+            a = tl.load(h + k[None, :], mask=active[:, None] & (k < size)[None, :], other=0.0)
+            b = tl.load(weight + k[:, None], mask=(k < size)[:, None] & (cell < count)[None, :], other=0.0)
+            acc = plus_product(acc, a, b, PRECISION)
+        i, f, g, o = quarters(acc, BM, BC)
+    elif product is None:
+        nothing = tl.zeros((BM, BC), dtype=tl.float32)
+        i, f, g, o = nothing, nothing, nothing, nothing
+    else:
+        cell = first + tl.arange(0, BC)
+        inside = active[:, None] & (cell < count)[None, :]
+        product += (direction * batch + row)[:, None] * 4 * count + cell[None, :]
+        i = tl.load(product, mask=inside, other=0.0)
+        f = tl.load(product + count, mask=inside, other=0.0)
+        g = tl.load(product + 2 * count, mask=inside, other=0.0)
+        o = tl.load(product + 3 * count, mask=inside, other=0.0)
 
     bias += direction * 4 * count
     gates += (direction * time + step) * batch * 4 * count
@@ -317,7 +346,6 @@ def cells(
         h_next += (direction * (time + 1) + step + 1) * batch * count
         if masks is not None:
             masks += direction * batch * count
-    first = tl.program_id(0) * BC
     update_cells(
         i, f, g, o, bias, gates, before, c, hidden, masks, out, h_next, lengths, step, batch, count, bound, first,
         SAVE, PROJECT, BM, BC,
@@ -413,6 +441,13 @@ class Layer(NamedTuple):
         return torch.float32 if self.dtype == torch.float32 else torch.float16
 
 
+# Tiles of 128 x 256 numbers, and from how many rows on; columns of cells have four gates each.
+WIDE = {
+    "inputs": (128, Tiles(128, 256, 64, 8, 3)),
+    "cells": (256, Tiles(128, 64, 64, 8, 3)),
+    "cells_backward": (256, Tiles(128, 128, 64, 8, 3)),
+    "recur": (256, Tiles(128, 256, 64, 8, 3)),
+}
 SUMMED_ROWS = 4  # of a block that sums the parts of a split product
 
 
@@ -433,11 +468,16 @@ def layer_of(a: Any) -> Layer:
 def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
     """Return the tile of a kernel, and the number of blocks that split a long sum: at most as many as it has depths.
 
-    kernel: inputs, cells, cells_backward, or a `split_product`: project, recur. Few rows stream weights: small tiles,
-    several blocks on each multiprocessor. For many rows these were the fastest on an H200 of some fifteen each; all fit
-    into the shared memory of small GPUs.
+    kernel: inputs, cells, cells_backward, or a `split_product`: project, recur; or pointwise: cells of either pass
+    without a product. Few rows stream weights: small tiles, several blocks on each multiprocessor. For 128 rows these
+    were the fastest on an H200 of some fifteen each, and fit into the shared memory of small GPUs. More rows read
+    the weights from L2 once for each tile of rows, and the rows once for each tile of columns: wide tiles read less.
     """
-    rows = ceil_power_of_two(layer.batch * (layer.time if kernel == "inputs" else 1), 16, 128)
+    if kernel == "pointwise":
+        rows = 1 if layer.batch <= _triton.MOST_BLOCKS else SUMMED_ROWS
+        return Tiles(rows, ceil_power_of_two(layer.cells, 16, 512), 16, 4, 1), 1
+    rows_of_all = layer.batch * (layer.time if kernel == "inputs" else 1)
+    rows = ceil_power_of_two(rows_of_all, 16, 128)
     small = _triton.is_small(device)
     if layer.dtype == torch.float32 and small:
         tile = Tiles(min(rows, 32), 32, 32, 4, 2)
@@ -449,6 +489,8 @@ def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
             tile = Tiles(64, 32, 32, 8, 2) if kernel == "cells" else Tiles(64, 64, 32, 8, 3)
     elif rows <= 32:
         tile = Tiles(rows, 32 if kernel == "cells" else 64, 64, 4, 4)
+    elif kernel in WIDE and rows_of_all >= WIDE[kernel][0] and _triton.reads_wide_tiles(device):
+        tile = WIDE[kernel][1]
     else:
         tile = {
             "inputs": Tiles(rows, 128, 64, 8, 3),
@@ -582,21 +624,40 @@ def sorted_rows(x: Tensor, order: Tensor | None) -> Tensor:
     return x if order is None else x.index_select(1, order)
 
 
+def each_direction(layer: Layer, device: torch.device, run: Callable[[Layer, slice], None]) -> None:
+    """Call `run` for a part of the directions: for all of them or, if STREAMS says so, each beside the others."""
+    beside = [Branch(device) for _ in range(1, layer.directions)] if STREAMS > 1 else []
+    if not any(branch.is_beside for branch in beside):
+        run(layer, slice(None))
+        return
+    one = layer._replace(directions=1, reverse=layer.reverse[:1])  # step order is the same for both
+    for i, branch in enumerate(beside, 1):
+        with branch.launches():
+            run(one, slice(i, i + 1))
+    run(one, slice(0, 1))
+    for branch in beside:
+        branch.join()
+
+
 def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None, lengths: Tensor, save: bool) -> None:
-    """Run all steps, three launches each (one without a projection). weights: W_hh, bias, and W_hr or nothing."""
+    """Run all steps, three launches each (one without a projection). weights: W_hh, bias, and W_hr or nothing.
+
+    If not FUSED, cuBLAS's product comes first; in float16 it adds to the gates in place.
+    """
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, bias, *projection = weights
     device = lengths.device
-    tile, _ = tiles(layer, "cells", device)
+    tile, _ = tiles(layer, "cells" if FUSED else "pointwise", device)
     precision = input_precision(layer.dtype, device)
     hidden = steps.hidden.new_empty(r, 1, b, h)
     project = SplitProduct.of(layer, "project", hidden) if projection else None
     for step in range(t):
+        product = None if FUSED else gates_product(steps, weight_hh.transpose(1, 2), step)
         launch(
             cells, (cdiv(h, tile.columns), cdiv(b, tile.rows), r),
-            steps.hidden, weight_hh, bias, steps.gates, steps.cells, hidden, masks, steps.projections, steps.hidden,
-            lengths, step, b, t, d, h, steps.cells.shape[1], layer.cell_clip,
-            SAVE=save, PROJECT=bool(projection),
+            steps.hidden, weight_hh, product, bias, steps.gates, steps.cells, hidden, masks, steps.projections,
+            steps.hidden, lengths, step, b, t, d, h, steps.cells.shape[1], layer.cell_clip,
+            FUSED=FUSED, SAVE=save, PROJECT=bool(projection),
             BM=tile.rows, BC=tile.columns, BK=tile.depth, PRECISION=precision, launch_pdl=True, **tile.options,
         )  # fmt: skip
         if project is not None:
@@ -605,6 +666,16 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
                 finish_projection, project.grid, project.parts, masks, steps.projections, steps.hidden, lengths,
                 step, b, t, d, layer.projection_clip, launch_pdl=True, **project.adding,
             )  # fmt: skip
+
+
+def gates_product(steps: Steps, weight: Tensor, step: int) -> Tensor | None:
+    """Compute h · weight [R, D, 4H] of a step in float32; None if it was added to the gates, which have h's dtype."""
+    h, gates = steps.hidden.select(1, step), steps.gates.select(1, step)
+    if h.dtype != gates.dtype:
+        return _triton.matmul(h, weight, torch.float32)
+    with _triton.parts_in_float32:
+        torch.baddbmm(gates, h, weight, out=gates)
+    return None
 
 
 def finish(
@@ -656,5 +727,15 @@ def forward(a: Any) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor | None
     if a.save and a.h0 is not None and a.lengths is not None:
         # In W_hh's gradient a row without steps is multiplied by 0, and 0 times infinity is NaN.
         steps.hidden.select(1, 0).masked_fill_((falling == 0)[:, None], 0)
-    scan(layer, steps, [weight_hh, bias, *rest], masks, falling, a.save)
+    weights = [weight_hh, bias, *rest]
+
+    def run(part: Layer, of: slice) -> None:
+        some = (
+            Steps(*(each[of] for each in steps)),
+            [each[of] for each in weights],
+            masks if masks is None else masks[of],
+        )
+        scan(part, *some, falling, a.save)
+
+    each_direction(layer, falling.device, run)
     return finish(layer, steps, a, order, falling, masks), steps, order, falling

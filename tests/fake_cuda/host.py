@@ -1,0 +1,96 @@
+"""How long the host works in a replayed training step, with launches that cost nothing: python -m tests.fake_cuda.host
+
+A model with as many weights as the original one, each of a few numbers, on the CPU; 128 rows of 20 steps. What is
+replayed does nothing; copies are those of the CPU.
+"""
+
+import cProfile
+import pstats
+import statistics
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from elmo_fast.corpus import DistinctWords, StreamBatch
+from elmo_fast.ops import _graphs
+from elmo_fast.pretrain.language_model import make_language_model
+from elmo_fast.pretrain.optimizer import AdaGrad
+from tests.pretrain.sides import pretend
+from tests.pretrain.toy import toy_config, toy_corpus, toy_step
+
+BATCH, STEPS, WORDS = 128, 20, 500
+SMALL = {
+    "filters": [[width, 2] for width in range(1, 8)], "n_highway": 2, "n_layers": 2, "dim": 4, "projection_dim": 4,
+    "batch_size": BATCH, "unroll_steps": STEPS, "dropout": 0.1, "backend": "reference", "state_reset": 0.01,
+}  # fmt: skip
+
+
+def nothing_replayed(function, inputs, pool):
+    """A graph that has been captured, and does nothing when it is replayed."""
+    return _graphs.Entry(inputs, _graphs.run_pieces(function(*inputs)), lambda: None, function)
+
+
+def replayed_step(monkeypatch):
+    """A function that takes the next step; all from the third on are replayed."""
+    pretend(monkeypatch)
+    torch.manual_seed(0)
+    model = make_language_model(toy_config(**SMALL), WORDS)
+    model.bilm.encoder._waits_for_nothing = True
+    optimizer = AdaGrad(model.parameters(), 0.2, backend="reference")
+    step, generator = toy_step(model, optimizer, rows=BATCH, state_reset=0.01), np.random.default_rng(0)
+    step.draws_on_device, step.captured.capturing = True, nothing_replayed
+    known = len(toy_corpus().types.words())
+    types = generator.integers(0, known, (2, BATCH, STEPS))
+    distinct = DistinctWords.of(types, np.ones(known, np.int64))
+    targets = torch.from_numpy(generator.integers(0, WORDS, types.shape))
+    batch = StreamBatch(torch.from_numpy(types), targets, np.full(BATCH, STEPS), BATCH * STEPS, [distinct])
+    samples = torch.arange(6), torch.tensor(6)
+    monkeypatch.setattr(model.loss, "draw", lambda seed, offset, device: samples)
+    state, number = None, 0
+
+    def once():
+        nonlocal state, number
+        state, number = step(batch, state, number).state, number + 1
+
+    for _ in range(3):
+        once()
+    assert len(step.captured.graphs) == 1
+    return once
+
+
+def calls_of(once):
+    """How many functions the host calls in a step, Python's and torch's."""
+    count = 0
+
+    def seen(frame, event, argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(seen)
+    try:
+        once()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def main():
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        once, times = replayed_step(monkeypatch), []
+        for _ in range(500):
+            begin = time.perf_counter()
+            once()
+            times.append(1e3 * (time.perf_counter() - begin))
+        print(f"{statistics.median(times):.3f} ms a step (median of {len(times)}), {calls_of(once)} calls")
+        with cProfile.Profile() as profile:
+            for _ in range(100):
+                once()
+        pstats.Stats(profile).sort_stats("tottime").print_stats(15)
+
+
+if __name__ == "__main__":
+    main()
