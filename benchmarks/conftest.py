@@ -7,6 +7,7 @@ the machine disturbs them alike. `python -m benchmarks.table` reduces the turns 
 
 import os
 import pathlib
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--case", nargs="+", help="run these cases only: NAME of bench_NAME.py, or of a mark case(NAME)")
     group.addoption("--turns", type=int, help="turns of each comparison; default: what each benchmark asks for")
     group.addoption("--text", type=pathlib.Path, help="one sentence per line; default: see benchmarks/inputs.py")
+    group.addoption("--seconds", type=float, help="skip the benchmarks that would begin later; default: none")
     group.addoption("--device", default="cpu", help="device of bench_gpu.py: cuda, or cpu with --quick")
     group.addoption(
         "--peer-python",
@@ -69,8 +71,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=keys.__getitem__)
 
 
+BEGIN = time.monotonic()
 ABOUT = pytest.StashKey[dict[str, Any]]()
 SKIPPED = pytest.StashKey[dict[str, list[str]]]()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what begins too late: a run that is stopped from outside would leave no results."""
+    seconds = item.config.getoption("seconds")
+    if seconds is not None and time.monotonic() - BEGIN > seconds:
+        pytest.skip(f"{item.name.split('[')[0]}: no time was left for some of it")
 
 
 @pytest.hookimpl(hookwrapper=True)

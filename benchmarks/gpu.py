@@ -1,8 +1,9 @@
-"""`make gpu`: builds, trains a step, checks and measures on one NVIDIA GPU, the most valuable first, in nine minutes.
+"""`make gpu`: builds, measures, checks and tests on one NVIDIA GPU, what decides most first, in 23 minutes at most.
 
 Each section is a process of its own with a time limit: one that hangs is stopped, one that fails leaves the others
-alone. Benchmarks write benchmarks/results/gpu-NAME/gpu.json after each section; logs are in OUT/gpu_logs. Ends with
-status 1 if anything failed. `--device cpu --quick` rehearses the benchmarks at toy sizes without a GPU.
+alone. `make gpu SECTION=learn`, `decide` or `prove` runs some of them, in nine minutes at most. Benchmarks write
+benchmarks/results/gpu-NAME/gpu.json after each section; logs are in OUT/gpu_logs. Ends with status 1 if anything
+failed. `--device cpu --quick` rehearses the benchmarks at toy sizes without a GPU.
 """
 
 import argparse
@@ -13,52 +14,80 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from benchmarks.machine import ROOT
 
-TOTAL = 530  # seconds
+PROGRAMS = f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin"  # where nvcc, ncu and compute-sanitizer are
+BENCHMARKS = "benchmarks/bench_gpu.py"
+SPARE = 15  # seconds of its limit in which a benchmark begins nothing
+GROUPS = {
+    "learn": ("build", "chip", "step", "profile", "ncu", "train_step"),
+    "decide": ("build", "switches", "embed"),
+    "prove": ("build", "check", "tests", "lstm", "losses", "parts", "sanitizer"),
+}
 
 
 class Section(NamedTuple):
-    """A command and how long it may take while others wait."""
+    """A command and how long it may take while others wait; why_not: the reason why it cannot run here."""
 
     seconds: float
     summary: str
-    command: list[str]
+    command: Sequence[str] = ()
+    why_not: str = ""
 
 
 def sections(device: str, out: pathlib.Path, quick: bool) -> dict[str, Section]:
-    """Return all sections, the most valuable first."""
-    python = sys.executable
+    """Return all sections in their order."""
+    python, plan = sys.executable, dict[str, Section]()
 
-    def bench(words: str, name: str) -> list[str]:
-        command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "benchmarks/bench_gpu.py", "-k", words]
-        return [*command, "--device", device, f"--benchmark-json={out / name}.json", *(["--quick"] if quick else [])]
+    def pytest_of(*words: str) -> list[str]:
+        return [python, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider", *words]
 
+    def tool(name: str, *words: str) -> tuple[Sequence[str], str]:
+        path = shutil.which(name, path=PROGRAMS)
+        return ([path, *words], "") if path else ((), f"{name} is absent")
+
+    def bench(name: str, seconds: float, summary: str, words: str) -> None:
+        command = pytest_of(BENCHMARKS, "-k", words, "--device", device, f"--benchmark-json={out / name}.json")
+        command += ["-W", "ignore:Not saving anything"]  # where all are skipped
+        plan[name] = Section(seconds, summary, [*command, *(["--quick"] if quick else [])])
+
+    build, checked = [python, "setup.py", "-q", "build_ext", "--inplace"], [python, "-m", "elmo_fast", "check"]
     workers = str(max(1, len(os.sched_getaffinity(0)) - 1))  # most of the time is compilation
-    tests = [python, "-m", "pytest", "-q", "-rfE", "--tb=short", "-n", workers, "--benchmark-disable"]
-    tests += ["-k", "triton or cuda", "tests/ops", "tests/modules", "tests/pretrain/test_steps_on_gpu.py"]
-    sanitizer = shutil.which("compute-sanitizer", path=f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin")
-    checked = [python, "-m", "elmo_fast", "check", "--device", device]
-    plan = {
-        "build": Section(70, "the C++ extension, in place", [python, "setup.py", "-q", "build_ext", "--inplace"]),
-        "train_step": Section(
-            60, "one step of pretraining, 128 x 20, 10,000 words", bench("train_step and 10000", "a")
-        ),
-        "check": Section(60, "every GPU op against its reference", checked),
-        "embed": Section(50, "sentences to activations", bench("bench_embed", "b")),
-        "train_steps": Section(50, "steps with 793,471 words", bench("train_step and 793471", "d")),
-        "tests": Section(110, "the tests of ops and modules on the GPU", tests),
-        "lstm": Section(60, "one layer of the projected LSTM", bench("bench_lstm", "c")),
-        "ops": Section(60, "encoder, losses, mix, update", bench("encoder or losses or mix or adagrad", "e")),
-    }
-    if sanitizer:
-        plan["sanitizer"] = Section(
-            40, "every op under compute-sanitizer", [sanitizer, "--error-exitcode", "86", *checked]
-        )
-    if device == "cpu":  # a rehearsal: the rest runs in the suite
-        plan = {name: each for name, each in plan.items() if "benchmarks/bench_gpu.py" in each.command}
+    tests = pytest_of("--tb=short", "-n", workers, "--benchmark-disable", "-k", "triton or cuda")
+    tests += ["tests/ops", "tests/modules", "tests/pretrain/test_steps_on_gpu.py"]
+    counters = [
+        "-k",
+        "regex:^(cells|cells_backward|split_product)$",
+        "--launch-skip",
+        "74",
+        "--launch-count",
+        "12",
+    ]  # three steps each way
+    counters += ["--section", "SpeedOfLight", "--section", "WarpStateStats", "--metrics", "lts__t_bytes.sum"]
+    layer = pytest_of(BENCHMARKS, "--device", device, "--benchmark-disable", "--turns", "1")
+    layer += ["-k", "bench_lstm and 128 and backward and elmo_fast and not graph"]
+
+    plan["build"] = Section(70, "the C++ extension, in place", build)
+    bench("chip", 40, "barriers, L2, multicast, launches", "bench_chip")
+    bench("step", 120, "a step of the LSTM, in every way", "bench_step")
+    bench("profile", 60, "clocks and kernels of a training step", "bench_clocks or bench_kernels")
+    plan["check"] = Section(60, "every GPU op against its reference", [*checked, "--device", device])
+    plan["tests"] = Section(110, "the tests of ops and modules on the GPU", tests)
+    bench("train_step", 110, "training steps against plain torch", "bench_train_step")
+    bench("switches", 270, "training steps, in every way", "bench_switches")
+    bench("embed", 150, "sentences to activations, arrays and files", "bench_embed")
+    bench("lstm", 110, "one layer of the projected LSTM", "bench_lstm")
+    bench("losses", 90, "sampled, full and other losses", "bench_losses")
+    bench("parts", 60, "encoder, mix and update", "encoder or parts or mix or adagrad")
+    plan["ncu"] = Section(40, "L2 traffic and stalls of a step's kernels", *tool("ncu", *counters, *layer))
+    sanitize = tool("compute-sanitizer", "--error-exitcode", "86", *checked, "--device", device)
+    plan["sanitizer"] = Section(40, "every op under compute-sanitizer", *sanitize)
+    if device == "cpu":  # a rehearsal: the suite runs the rest
+        others = {name: each for name, each in plan.items() if BENCHMARKS not in each.command}
+        plan |= {name: each._replace(why_not="needs a GPU") for name, each in [*others.items(), ("ncu", plan["ncu"])]}
     return plan
 
 
@@ -66,9 +95,10 @@ def run(section: Section, seconds: float, log: pathlib.Path) -> str:
     """Run a section's command and return how it ended."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     environment["ELMO_FAST_REQUIRE_NATIVE"] = "1"
+    command = [*section.command, *(["--seconds", f"{seconds - SPARE:.0f}"] if BENCHMARKS in section.command else [])]
     with log.open("w") as file:
         how = {"cwd": ROOT, "env": environment, "stdout": file, "stderr": subprocess.STDOUT, "process_group": 0}
-        child = subprocess.Popen(section.command, **how)  # type: ignore[call-overload]
+        child = subprocess.Popen(command, **how)  # type: ignore[call-overload]
         try:
             status = child.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -78,39 +108,54 @@ def run(section: Section, seconds: float, log: pathlib.Path) -> str:
     return "passed" if status == 0 else f"FAILED (status {status})"
 
 
-def main() -> int:
-    """Run the sections and print the tables last."""
+def tables(*words: str) -> str:
+    """Run benchmarks.table and return what it prints."""
+    command = [sys.executable, "-m", "benchmarks.table", *words]
+    return subprocess.run(command, cwd=ROOT, check=False, text=True, stdout=subprocess.PIPE).stdout
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the sections, print the rows of each, and at the end how each ended."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("--section", nargs="+", metavar="NAME", help="default: all")
+    parser.add_argument("--section", nargs="+", metavar="NAME", help=f"sections, or {', '.join(GROUPS)}; default: all")
     parser.add_argument(
         "--out", type=pathlib.Path, default=ROOT / "build" / "gpu", help="folder of logs and raw results"
     )
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, or cpu for a rehearsal with --quick")
-    parser.add_argument("--seconds", type=float, default=TOTAL, help="for all sections together")
+    parser.add_argument("--seconds", type=float, help="for all sections together; default: the sum of their limits")
     parser.add_argument("--quick", action="store_true", help="toy sizes, to see that it runs")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     options.out = options.out.absolute()
     (options.out / "gpu_logs").mkdir(parents=True, exist_ok=True)
     plan = sections(options.device, options.out, options.quick)
-    if unknown := set(options.section or ()) - plan.keys():
-        parser.error(f"--section: {', '.join(sorted(unknown))} is unknown; the sections are {', '.join(plan)}")
-    names = [name for name in plan if name in (options.section or plan)]
-    end, states = time.monotonic() + options.seconds, []
+    wanted = {name for each in options.section or plan for name in GROUPS.get(each, (each,))}
+    if unknown := wanted - plan.keys():
+        names = ", ".join([*GROUPS, *plan])
+        parser.error(f"--section: {', '.join(sorted(unknown))} is unknown; the sections are {names}")
+    names = [name for name in plan if name in wanted]
+    total = sum(plan[name].seconds for name in names) if options.seconds is None else options.seconds
+    end, states = time.monotonic() + total, []
     for i, name in enumerate(names):
-        left = end - time.monotonic()
-        later = sum(plan[each].seconds for each in names[i + 1 :])
-        seconds = max(plan[name].seconds, left - later)
-        print(f"{name}: {plan[name].summary} (at most {seconds:.0f} s)", flush=True)
-        begin = time.monotonic()
-        log = options.out / "gpu_logs" / f"{name}.log"
-        state = run(plan[name], seconds, log) if left > 0 else "no time was left"
-        print("\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]) if left > 0 else "")
+        section, log, raw = plan[name], options.out / "gpu_logs" / f"{name}.log", options.out / f"{name}.json"
+        left, begin = end - time.monotonic(), time.monotonic()
+        if section.why_not or left <= 0:
+            states.append((name, 0.0, f"skipped: {section.why_not}" if section.why_not else "no time was left"))
+            continue
+        raw.unlink(missing_ok=True)
+        seconds = max(section.seconds, left - sum(plan[each].seconds for each in names[i + 1 :]))
+        print(f"{name}: {section.summary} (at most {seconds:.0f} s)", flush=True)
+        state = run(section, seconds, log)
         states.append((name, time.monotonic() - begin, state))
-        if left > 0 and (raw := [str(path) for path in sorted(options.out.glob("?.json"))]):
-            subprocess.run([sys.executable, "-m", "benchmarks.table", *raw], cwd=ROOT, check=False)
+        measured = raw.exists() and raw.stat().st_size  # a benchmark that was stopped leaves an empty file
+        if state != "passed" or not measured:
+            print("\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]))
+        if measured:
+            print(tables("--show", str(raw)), flush=True)
+            saved = tables(*(str(path) for path in sorted(options.out.glob("*.json"))))
+            print("" if options.quick else saved)
     for name, seconds, state in states:
         print(f"{name:12}{seconds:6.0f} s  {state}")
-    return int(any(state != "passed" for _, _, state in states))
+    return int(any(state != "passed" and not state.startswith("skipped") for _, _, state in states))
 
 
 if __name__ == "__main__":

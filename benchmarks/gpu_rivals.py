@@ -1,22 +1,46 @@
-"""The rivals of bench_gpu.py, in the same 16 bit: plain torch, to be run eagerly or compiled, and cuDNN's LSTM.
+"""Problems of bench_gpu.py and its rivals in the same 16 bit: plain torch, eager or compiled, cuDNN, other libraries.
 
-Each takes tensors or modules of one dtype and computes in it throughout.
+A rival takes tensors or modules of one dtype and computes in it throughout.
 """
 
 import copy
+import functools
+import importlib
 import math
-from collections.abc import Callable, Sequence
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
 
+import h5py
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmo_fast import ops
+from benchmarks.inputs import Text, words_of_step
+from elmo_fast import batch_to_ids, ops
 from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.ops import LSTMWeights
+from elmo_fast.pretrain.config import ModelConfig
+from elmo_fast.pretrain.language_model import LanguageModel, options_of
+from elmo_fast.pretrain.optimizer import AdaGrad
+from elmo_fast.pretrain.step import Step
 
+TOY = {"filters": [[1, 4], [2, 8]], "char_embedding_dim": 16, "n_highway": 1, "dim": 16, "projection_dim": 8}
 CLIP = 3.0
+Compile = Callable[[Callable[..., Tensor]], Callable[..., Tensor]]
+
+
+def options(quick: bool, words: int, samples: int | None = None, dropout: float = 0.0):
+    """Return the options of the original architecture, or of a toy."""
+    model = ModelConfig(**(TOY if quick else {}), dropout=dropout)
+    return options_of(model, words, n_negative_samples_batch=samples)
+
+
+def spread(encoder: CharacterEncoder) -> None:
+    """Widen the filters: features that differ between words, as in trained models."""
+    with torch.no_grad():
+        for convolution in encoder._convolutions:
+            convolution.weight.mul_(5)
 
 
 def lstm_cell(gates: Tensor, h: Tensor, c: Tensor, w_hh: Tensor, w_hr: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,6 +75,16 @@ def lstm_loop(
     return torch.stack(outputs)
 
 
+def lstm_layers(
+    both: list[Tensor], layers: Sequence[Sequence[LSTMWeights]], drop: Callable[[Tensor], Tensor] = lambda x: x, **how
+) -> Iterator[list[Tensor]]:
+    """Yield both directions of each layer; from the second layer on its (dropped) input is added. how: of lstm_loop."""
+    for i, weights in enumerate(layers):
+        both = [drop(x) for x in both]
+        both = [y + x if i else y for y, x in zip(lstm_loop(both, weights, **how), both, strict=True)]
+        yield both
+
+
 def cudnn_lstm(weights: Sequence[LSTMWeights], dtype: torch.dtype, train: bool) -> nn.LSTM:
     """torch.nn.LSTM(proj_size) of both directions. It has no clips."""
     size, cells = weights[0].weight_hr.shape
@@ -66,6 +100,12 @@ def cudnn_lstm(weights: Sequence[LSTMWeights], dtype: torch.dtype, train: bool) 
     return lstm.requires_grad_(train)
 
 
+def lstm_weights(lstm: nn.Module) -> list[list[LSTMWeights]]:
+    """The weights of both directions of each layer."""
+    pairs = zip(lstm.forward_layers, lstm.backward_layers, strict=True)
+    return [[each.weights for each in pair] for pair in pairs]
+
+
 Layer = tuple[Tensor, Tensor]  # weight and bias
 
 
@@ -76,15 +116,24 @@ def encoder_weights(encoder: CharacterEncoder) -> tuple[Tensor, list[Layer], lis
     return encoder._char_embedding_weights, convolutions, highways, last
 
 
-def encode(ids: Tensor, table: Tensor, convolutions: list[Layer], highways: list[Layer], last: Layer) -> Tensor:
-    """Characters [N, C] to vectors [N, D] as AllenNLP's _ElmoCharacterEncoder does it."""
+def char_cnn(ids: Tensor, table: Tensor, convolutions: list[Layer]) -> Tensor:
+    """Characters [N, C] to features [N, W]."""
     x = F.embedding(ids, table).transpose(1, 2)
-    x = torch.cat([F.relu(F.conv1d(x, *each).max(dim=-1).values) for each in convolutions], dim=-1)
+    return torch.cat([F.relu(F.conv1d(x, *each).max(dim=-1).values) for each in convolutions], dim=-1)
+
+
+def highway(x: Tensor, highways: list[Layer], last: Layer) -> Tensor:
+    """Features [N, W] to vectors [N, D]."""
     for each in highways:
         transform, gate = F.linear(x, *each).chunk(2, dim=-1)
         gate = torch.sigmoid(gate)
         x = gate * x + (1 - gate) * F.relu(transform)
     return F.linear(x, *last)
+
+
+def encode(ids: Tensor, table: Tensor, convolutions: list[Layer], highways: list[Layer], last: Layer) -> Tensor:
+    """Characters [N, C] to vectors [N, D] as AllenNLP's _ElmoCharacterEncoder does it."""
+    return highway(char_cnn(ids, table, convolutions), highways, last)
 
 
 def scalar_mix(scalars: Tensor, gamma: Tensor, *layers: Tensor) -> Tensor:
@@ -99,12 +148,10 @@ class EagerBiLM:
     compiled: makes a compiled function of one; encoder and cell are, and the inputs' product leaves the loop.
     """
 
-    def __init__(self, model: BiLM, dtype: torch.dtype, compiled: Callable[..., Callable] | None = None) -> None:
+    def __init__(self, model: BiLM, dtype: torch.dtype, compiled: Compile | None = None) -> None:
         model = copy.deepcopy(model).to(dtype)
-        self.encoder, lstm = encoder_weights(model._token_embedder), model._separate_lstm
+        self.encoder, self.layers = encoder_weights(model._token_embedder), lstm_weights(model._separate_lstm)
         self.markers = tuple(model._token_embedder.markers)
-        pairs = zip(lstm.forward_layers, lstm.backward_layers, strict=True)
-        self.layers = [[each.weights for each in pair] for pair in pairs]
         self.encode = encode if compiled is None else compiled(encode)
         self.cell = lstm_cell if compiled is None else compiled(lstm_cell)
         self.hoist = compiled is not None
@@ -113,12 +160,18 @@ class EagerBiLM:
         """Activations of all layers, [B, T+2, 2D] each, of character ids [B, T, C]."""
         ids, _ = add_sentence_boundary_token_ids(inputs, (inputs > 0).any(dim=-1), *self.markers)
         words = self.encode(ids.flatten(0, 1), *self.encoder).unflatten(0, ids.shape[:2])
-        both, activations = [words, words], [torch.cat([words, words], dim=-1)]
-        for i, weights in enumerate(self.layers):
-            outputs = lstm_loop(both, weights, cell=self.cell, hoist=self.hoist)
-            both = [y + x if i else y for y, x in zip(outputs, both, strict=True)]
-            activations.append(torch.cat(both, dim=-1))
-        return activations
+        layers = lstm_layers([words, words], self.layers, cell=self.cell, hoist=self.hoist)
+        return [torch.cat(both, dim=-1) for both in ([words, words], *layers)]
+
+    def embed_file(self, sentences: list[list[str]], path: pathlib.Path, rows: int) -> None:
+        """Write the average of all layers as AllenNLP's embed_file does, `rows` sentences of one length at a time."""
+        device = next(iter(self.encoder)).device
+        with h5py.File(path, "w") as file:
+            for first in range(0, len(sentences), rows):
+                layers = self(batch_to_ids(sentences[first : first + rows]).to(device))
+                average = torch.stack(layers).mean(dim=0)[:, 1:-1].float().cpu().numpy()
+                for index, vectors in enumerate(average, first):
+                    file.create_dataset(str(index), data=vectors)
 
 
 def sampled_losses(hidden: Tensor, true_rows: Tensor, rows: Tensor, offsets: Tensor, ids: Tensor) -> Tensor:
@@ -158,8 +211,34 @@ def sampled_softmax(
     return core(hidden, rows[:count], rows[count:], offsets - expected, ids)
 
 
+def full_losses(hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    """Cross entropy over all words with its logits written out: losses [N]."""
+    logits = F.linear(hidden, table, bias)
+    return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), targets, reduction="none")
+
+
+def liger_losses(hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    """Liger's fused linear cross entropy, which computes the gradients in the forward pass: the mean loss."""
+    liger = importlib.import_module("liger_kernel.transformers")
+    return liger.LigerFusedLinearCrossEntropyLoss()(table, hidden, targets, bias)
+
+
+def cut_losses(hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    """Cut cross-entropy as its default has it, which leaves out small gradients: the mean loss."""
+    cut = importlib.import_module("cut_cross_entropy")
+    return cut.linear_cross_entropy(hidden, table, targets, bias)
+
+
+def torch_losses(hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    """torch's own fused linear cross entropy, from 2.13 on: the mean loss."""
+    return F.linear_cross_entropy(hidden, table, targets, linear_bias=bias)
+
+
+LIBRARIES = {"Liger": liger_losses, "cut-cross-entropy": cut_losses, "linear_cross_entropy (torch)": torch_losses}
+
+
 class LossProblem:
-    """A loss over a sample or a tree of words: hidden states, targets by a law like the samples', a table, its bias.
+    """A loss over all words, a sample or a tree: hidden states, targets by a law like the samples', a table, its bias.
 
     All sides have the same samples, and return the gradient of the rows of the table that were used.
     """
@@ -172,6 +251,9 @@ class LossProblem:
         self.op, self.tensors = op, (hidden, table, torch.randn(entries, device=device, generator=generator))
         log = torch.rand(rows, device=device, generator=generator, dtype=torch.float64) * math.log(words + 1)
         self.targets = (log.exp().long() - 1).clamp(0, words - 1)
+        if op == "full_softmax":
+            self.core = full_losses
+            return
         counts = 10**7 // torch.arange(1, words + 1)  # by rank, as Zipf's law has it
         if op == "hierarchical_softmax":
             self.core, self.tree = path_losses, ops.huffman_tree(counts).to(device)
@@ -188,9 +270,11 @@ class LossProblem:
             self.samples, self.tries = (t.to(device) for t in ops.log_uniform_sample(samples, words, seed=1))
         self.ids = torch.cat([self.targets, self.samples])
 
-    def fused(self, hidden: Tensor, table: Tensor, bias: Tensor, precision: str) -> Tensor:
-        """Return elmo_fast's losses [N]."""
-        how = {"sparse": True, "precision": precision}
+    def fused(self, hidden: Tensor, table: Tensor, bias: Tensor, **how: str) -> Tensor:
+        """Return elmo_fast's losses [N]. how: precision, backend."""
+        if self.op == "full_softmax":
+            return ops.full_softmax(hidden, self.targets, table, bias, **how)
+        how = {"sparse": True, **how}
         if self.op == "hierarchical_softmax":
             return ops.hierarchical_softmax(hidden, self.targets, table, bias, self.tree, **how)
         if self.op == "negative_sampling":
@@ -199,6 +283,8 @@ class LossProblem:
 
     def plain(self, hidden: Tensor, table: Tensor, bias: Tensor, core: Callable[..., Tensor]) -> Tensor:
         """Return the losses of plain torch, with sparse embeddings and written logits; `core` may be compiled."""
+        if self.op == "full_softmax":
+            return core(hidden, table, bias, self.targets)
         if self.op == "sampled_softmax":
             return sampled_softmax(hidden, table, bias, self.ids, len(self.samples), self.tries, core)
         rows, offsets = F.embedding(self.ids, table, sparse=True), F.embedding(self.ids, bias[:, None])[..., 0]
@@ -206,3 +292,109 @@ class LossProblem:
             return core(hidden, rows, offsets, self.signs, self.inside)
         count = len(self.targets)
         return core(hidden, rows[:count], rows[count:], offsets, self.ids, 5 / len(self.samples))
+
+
+class TrainStep:
+    """The words of both directions of one step, and the weights of a fixed seed; a word's id is its rank."""
+
+    def __init__(
+        self, device: torch.device, quick: bool, text: Text, rows: int, steps: int, words: int, dropout: float
+    ) -> None:
+        self.dropout, self.device, self.quick, self.words, self.steps = dropout, device, quick, words, steps
+        self.samples = 10 if quick else 8192
+        running, count = [word for sentence in text.sentences for word in sentence], rows * steps
+        running = [running[i % len(running)] for i in range(2 * count)]
+        ranks = {word: i % words for i, word in enumerate(dict.fromkeys(running))}
+        self.batch, self.characters = words_of_step(running[:count], running[count:], ranks, rows, device)
+
+    def model(self, **how) -> LanguageModel:
+        torch.manual_seed(0)
+        with torch.device(self.device):  # a table of 793,471 words takes seconds on a CPU
+            model = LanguageModel(options(self.quick, self.words, self.samples, self.dropout), **how)
+        spread(model.bilm._token_embedder)
+        return model.to(self.device)
+
+    def fused(self, precision: str, update_in_graph: bool | None = None, carried: bool = True) -> Callable[[], Tensor]:
+        """Return a step of elmo_fast: the losses of both directions.
+
+        update_in_graph: None for the default; carried: whether a step starts from the state after the one before.
+        """
+        model = self.model(precision=precision)
+        rows, state, count = self.batch.types.shape[1], None, 0
+        update = Step(model, AdaGrad(model.parameters()), self.characters, rows=rows, clip_norm=10.0)
+        if update_in_graph is not None:
+            update.update_in_graph = update_in_graph
+
+        def step():
+            nonlocal state, count
+            result = update(self.batch, state, count)
+            state, count = result.state if carried else None, count + 1
+            return torch.stack([torch.as_tensor(loss) for loss in (result.forward, result.backward)])
+
+        return step
+
+    def eager(self, precision: str, compiled: Compile | None = None) -> Callable[[], Tensor]:
+        """Return a step of plain torch: autocast, sparse embeddings, torch's own AdaGrad, no carried state.
+
+        precision: "float64" too. compiled: as in EagerBiLM; the loss of the samples is compiled too.
+        """
+        functions = {}
+        if compiled is not None:
+            functions = {"encode": compiled(encode), "core": compiled(sampled_losses)}
+            functions |= {"cell": compiled(lstm_cell), "hoist": True}
+        model = self.model(backend="reference").to(torch.float64 if precision == "float64" else torch.float32)
+        dense = [p for name, p in model.named_parameters() if name != "loss.softmax_w"]
+        how = {"lr": 0.2, "initial_accumulator_value": 1.0, "eps": 0.0}
+        optimizers = torch.optim.Adagrad(dense, foreach=True, **how), torch.optim.Adagrad([model.softmax_weight], **how)
+        count = 0
+
+        def step():
+            nonlocal count
+            model.zero_grad(set_to_none=True)
+            losses = torch.stack(self.losses(model, count, getattr(torch, precision), **functions))
+            (0.5 * losses.sum() * self.steps).backward()
+            gradients = [p.grad.coalesce().values() if p.grad.is_sparse else p.grad for p in model.parameters()]
+            torch.nn.utils.clip_grads_with_norm_(
+                model.parameters(), 10.0, torch.nn.utils.get_total_norm(gradients), foreach=False
+            )
+            for optimizer in optimizers:
+                optimizer.step()
+            count += 1
+            return losses.detach()
+
+        return step
+
+    def losses(
+        self, model: LanguageModel, draw: int, dtype: torch.dtype, encode=encode, core=sampled_losses, **lstm_options
+    ) -> tuple[Tensor, ...]:
+        """Return the mean loss per direction in plain torch; products in bfloat16 by autocast, or all in `dtype`."""
+        device = self.device
+        weights, layers = encoder_weights(model.bilm._token_embedder), lstm_weights(model.bilm._elmo_lstm)
+        with torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
+            both = [
+                encode(self.characters(ids.flatten().to(device)), *weights).unflatten(0, (-1, self.steps))
+                for ids in self.batch.types
+            ]
+            drop = functools.partial(F.dropout, p=self.dropout)
+            *_, both = lstm_layers(both, layers, drop, reverse=(False, False), **lstm_options)
+            return tuple(
+                self.loss(model, drop(hidden), targets.to(device), core, offset=2 * draw + way)
+                for way, (hidden, targets) in enumerate(zip(both, self.batch.targets, strict=True))
+            )
+
+    def loss(self, model: LanguageModel, hidden: Tensor, targets: Tensor, core: Callable, *, offset: int) -> Tensor:
+        """Return the mean sampled-softmax loss of one direction."""
+        sampled, tries = ops.log_uniform_sample(self.samples, self.words, seed=0, offset=offset)
+        ids, hidden = torch.cat([targets.flatten(), sampled.to(self.device)]), hidden.flatten(0, 1)
+        table = model.softmax_weight, model.softmax_bias
+        return sampled_softmax(hidden, *table, ids, self.samples, tries.to(self.device), core).mean()
+
+    def truth(self) -> list[Tensor]:
+        """Return `first_losses` in float64."""
+        return first_losses(self.eager("float64"))
+
+
+def first_losses(step: Callable[[], Tensor]) -> list[Tensor]:
+    """Return both losses of the first step, and how much they differ after two updates; elmo_fast replays the last."""
+    first, _, last = (step().double().cpu() for _ in range(3))
+    return [first, last - first]

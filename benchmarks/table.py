@@ -4,7 +4,7 @@
 of each side to a row of benchmarks/results/CPU/CASE.json, and rewrites the text between `<!-- bench:NAME -->` and
 `<!-- /bench:NAME -->` on each page, the chart docs/benchmarks.svg and the appendix docs/benchmarks.csv. Without a file
 it only rewrites these. `python -m benchmarks.table --compare BEFORE.json AFTER.json` prints the medians of two such
-files and their ratios, and writes nothing.
+files and their ratios, `--show RUN.json ...` every row of some, and both write nothing.
 """
 
 import csv
@@ -59,7 +59,7 @@ def reduce_run(run: Content) -> dict[str, Content]:
         info = dict(each["extra_info"])
         case, figures, notes = (info.pop(name) for name in ("case", "figures", "notes"))
         content = contents.setdefault(case, {"case": case, **about, "notes": {}, "skipped": [], "rows": []})
-        content["command"], content["skipped"] = f"make bench CASE={case}", run.get("skipped", {}).get(case, [])
+        content["command"], content["skipped"] = command(content), run.get("skipped", {}).get(case, [])
         content["notes"] |= notes
         if "variant" in info:
             amount, unit = info.pop("amount"), info["unit"]
@@ -76,6 +76,11 @@ def reduce_run(run: Content) -> dict[str, Content]:
         for row in content["rows"]:
             row["ratio"] = ratio(row, content["rows"])
     return contents
+
+
+def command(content: Content) -> str:
+    """Return the command that measures a case again."""
+    return "make gpu" if "gpu" in content else f"make bench CASE={content['case']}"
 
 
 def ratio(row: Content, rows: Iterable[Content]) -> float | None:
@@ -148,7 +153,7 @@ def case_table(content: Content) -> str:
     rows = [[row[index] for index in filled] for row in rows]
     notes = [f"{name}: {words(value)}" for name, value in content["notes"].items() if len(words(value)) < LONG_NOTE]
     skipped = [f"skipped: {reason}" for reason in content["skipped"]]
-    footnotes = [provenance(content), *notes, *skipped, f"reproduce: `make bench CASE={content['case']}`"]
+    footnotes = [provenance(content), *notes, *skipped, f"reproduce: `{command(content)}`"]
     return "\n".join([*markdown("ll".ljust(len(filled), "r"), *rows), "", *(f"- {each}" for each in footnotes)])
 
 
@@ -338,6 +343,43 @@ def gpu(contents: list[Content]) -> str:
     )
 
 
+GAIN = 1.2  # of a kernel of ours over torch: below, it is not worth its lines
+
+
+def deleted_next(content: Content) -> str:
+    """Return what beats the fastest rival by less than GAIN times: a row for each, the smallest gain first."""
+    gains = []
+    for variant in dict.fromkeys(
+        row["variant"] for row in content["rows"] if "against" in row and row["unit"] != "MiB"
+    ):
+        rows = [row for row in content["rows"] if row["variant"] == variant]
+        speed = {row["side"]: row["median"] if row["unit"].endswith("/s") else 1 / row["median"] for row in rows}
+        own = {side: value for side, value in speed.items() if side.startswith("elmo_fast")}
+        if own and (rivals := speed.keys() - own.keys()):
+            side, rival = max(own, key=own.__getitem__), max(rivals, key=speed.__getitem__)
+            gains.append((own[side] / speed[rival], variant, side, rival))
+    rows = [(variant, side, rival, f"{number(gain)}x") for gain, variant, side, rival in sorted(gains) if gain < GAIN]
+    heading = f"deleted next: less than {GAIN} times as fast as the rival", "fastest side", "fastest rival", "gain"
+    return "\n".join(markdown("lllr", heading, *rows)) if rows else ""
+
+
+def kernel_table(content: Content, most: int = 40) -> str:
+    """Return the longest kernels of a training step."""
+    kernels = content["notes"].get("kernels of a training step", [])
+    total = sum(each["us"] for each in kernels)
+    rows = [("kernel", "count", "us", "share", "registers", "spills")]
+    for each in kernels[:most]:
+        figures = str(each["count"]), number(each["us"]), f"{each['us'] / total:.0%}"
+        rows.append((each["kernel"][:70], *figures, *(str(each[name] or "") for name in ("registers", "spills"))))
+    return "\n".join([*markdown("lrrrrr", *rows), f"{len(kernels)} kernels, {number(total)} us"]) if kernels else ""
+
+
+def show(run: Content) -> str:
+    """Return every row of a file of pytest-benchmark and what of them is judged, to be printed."""
+    parts = [f(each) for each in reduce_run(run).values() for f in (case_table, deleted_next, kernel_table)]
+    return "\n\n".join(filter(None, parts))
+
+
 def headline(contents: list[Content]) -> str:
     """Say in one sentence how fast one CPU core embeds with the original model, for the first screen of README.md."""
     rows = {row["side"].removeprefix("elmo_fast, "): row for row in contents[0]["rows"] if row["variant"] == BATCHES}
@@ -421,11 +463,17 @@ def main(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["--compare"]:
         print(comparison(*(json.loads(pathlib.Path(path).read_text(encoding="utf-8")) for path in arguments[1:])))
         return 0
+    shows, arguments = arguments[:1] == ["--show"], [each for each in arguments if each != "--show"]
     texts = [pathlib.Path(argument).read_text(encoding="utf-8") for argument in arguments]
     runs = [json.loads(text) for text in texts if text]  # a run that was stopped leaves an empty file
     if runs:
-        skipped = {case: reasons for run in runs for case, reasons in run.get("skipped", {}).items()}
+        skipped: dict[str, list[str]] = {}
+        for case, reasons in [each for run in runs for each in run.get("skipped", {}).items()]:
+            skipped[case] = [*dict.fromkeys([*skipped.get(case, []), *reasons])]
         run = {**runs[-1], "benchmarks": [each for run in runs for each in run["benchmarks"]], "skipped": skipped}
+        if shows:
+            print(show(run))
+            return 0
         for content in reduce_run(run).values():
             if content.get("quick"):
                 print(f"{content['case']}: a quick run is not saved\n{case_table(content)}")

@@ -3,13 +3,15 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
 
-from benchmarks import bench_gpu, gpu, machine, table
+from benchmarks import bench_gpu, conftest, gpu, machine, table
 from benchmarks.elmo_worker import Worker
 
 LONG = ("pretrain", "static_quality", "scaling", "embed_file", "embed_parts")
@@ -140,6 +142,7 @@ def test_a_graph_side_is_checked_by_what_its_replay_left(monkeypatch):
     notes = {}
 
     class Timed:
+        quick = False
         note = error = staticmethod(lambda *_: None)
 
         def figure(self, variant, side, value, unit, **_):
@@ -185,11 +188,83 @@ def test_worker_answers_and_says_how_it_died(tmp_path):
 # ---------------------------------------------------------------- make gpu
 
 
-def test_sections_begin_with_a_step_then_the_check(tmp_path):
+def test_sections_begin_with_what_decides_and_each_group_takes_nine_minutes(tmp_path):
     plan = gpu.sections("cuda", tmp_path, quick=False)
-    assert list(plan)[:3] == ["build", "train_step", "check"]
-    assert "train_step and 10000" in plan["train_step"].command
-    assert sum(section.seconds for section in plan.values()) <= gpu.TOTAL + 40
+    assert list(plan)[:6] == ["build", "chip", "step", "profile", "check", "tests"]
+    assert {name for names in gpu.GROUPS.values() for name in names} == plan.keys()
+    for names in gpu.GROUPS.values():
+        assert sum(plan[name].seconds for name in names) <= 540
+
+
+def test_a_section_whose_program_is_absent_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu, "PROGRAMS", str(tmp_path))
+    assert gpu.main(["--section", "ncu", "sanitizer", "--out", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "ncu              0 s  skipped: ncu is absent",
+        "sanitizer        0 s  skipped: compute-sanitizer is absent",
+    ]
+
+
+def test_a_section_without_time_is_a_failure(tmp_path, capsys):
+    assert gpu.main(["--section", "check", "--seconds", "0", "--out", str(tmp_path)]) == 1
+    assert "no time was left" in capsys.readouterr().out
+
+
+def test_make_gpu_rehearses_without_a_gpu(tmp_path, capsys, monkeypatch):
+    """Clocks of a step, of the CPU here; what needs a GPU is skipped with its reason."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    words = ["--device", "cpu", "--quick", "--section", "check", "profile", "--out", str(tmp_path)]
+    assert gpu.main(words) == 0, (tmp_path / "gpu_logs" / "profile.log").read_text()
+    printed = capsys.readouterr().out
+    assert "| training step, 128 x 20, 793,471 words: host, queue full | update captured |" in printed
+    assert "| training step, 128 x 20, 793,471 words: GPU, eager update | update eager |" in printed
+    assert "- skipped: kernels of a step: needs a GPU\n" in printed
+    assert "check            0 s  skipped: needs a GPU\n" in printed
+
+
+def test_what_begins_too_late_is_skipped(monkeypatch):
+    """So that results are written before the section is stopped."""
+    item = types.SimpleNamespace(name="bench_x[1-2]", config=types.SimpleNamespace(getoption=lambda name: limit))
+    monkeypatch.setattr(conftest, "BEGIN", conftest.time.monotonic() - 100)
+    limit = None
+    conftest.pytest_runtest_setup(item)
+    limit = 1000
+    conftest.pytest_runtest_setup(item)
+    limit = 10
+    with pytest.raises(pytest.skip.Exception, match="bench_x: no time was left for some of it"):
+        conftest.pytest_runtest_setup(item)
+
+
+def test_kernels_of_a_trace_are_summed():
+    """By name, the longest first; registers from the trace, spills from Triton."""
+    kernel = lambda name, us: {"cat": "kernel", "name": name, "dur": us, "args": {"registers per thread": 64}}  # noqa: E731
+    events = [kernel("a", 1.5), kernel("b", 4.0), kernel("a", 1.5), {"cat": "gpu_memcpy", "name": "a", "dur": 9.0}]
+    assert bench_gpu.kernels_of(events, {"b": 8}) == [
+        {"kernel": "b", "count": 1, "us": 4.0, "registers": 64, "spills": 8},
+        {"kernel": "a", "count": 2, "us": 3.0, "registers": 64, "spills": None},
+    ]
+
+
+@pytest.mark.parametrize("way", bench_gpu.WAYS)
+def test_a_way_of_running_a_step_sets_the_switches_and_restores_them(way):
+    module = pytest.importorskip("elmo_fast.ops.projected_lstm.triton_forward")
+    names = bench_gpu.WAYS[way]
+    before = {name: getattr(module, name) for name in names}
+    with bench_gpu.switched(**names):
+        assert {name: getattr(module, name) for name in names} == names
+    assert {name: getattr(module, name) for name in names} == before
+
+
+@pytest.mark.skipif(shutil.which("nvcc", path=gpu.PROGRAMS) is None, reason="nvcc is absent")
+def test_the_chip_program_compiles(tmp_path):
+    command = ["nvcc", "-std=c++17", "-gencode", "arch=compute_90a,code=sm_90a", "-Werror", "all-warnings", "-cubin"]
+    source = str(machine.ROOT / "benchmarks" / "chip.cu")
+    environment = {**os.environ, "PATH": gpu.PROGRAMS}
+    done = subprocess.run(
+        [*command, "-o", str(tmp_path / "chip"), source], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Tables, chart and appendix are what the result files say, and nothing else."""
 
 import csv
+import json
 from xml.etree import ElementTree
 
 import pytest
@@ -114,6 +115,57 @@ def test_cpus_of_one_instruction_set_have_results_of_their_own(tmp_path, monkeyp
 
 def test_a_case_that_was_never_run_says_so(tmp_path):
     assert "`make bench CASE=text`" in table.render("text", tmp_path)
+
+
+def gpu_row(variant, side, median, unit="ms", **more):
+    return {"variant": variant, "side": side, "threads": 1, "unit": unit, "samples": 1, "median": median,
+            "p20": median, "p80": median, "against": "eager", **more}  # fmt: skip
+
+
+def test_a_kernel_that_hardly_beats_the_fastest_rival_is_deleted_next():
+    """The fastest side of each; a rate is better if higher; no rival, no row; memory is not judged."""
+    rows = [
+        gpu_row("slow", "elmo_fast", 2.0),
+        gpu_row("slow", "elmo_fast, graph", 1.0),
+        gpu_row("slow", "eager", 3.0),
+        gpu_row("slow", "torch.compile", 1.1),
+        gpu_row("fast", "elmo_fast", 100.0, "tokens/s"),
+        gpu_row("fast", "eager", 80.0, "tokens/s"),
+        gpu_row("slower", "elmo_fast", 50.0, "tokens/s"),
+        gpu_row("slower", "eager", 100.0, "tokens/s"),
+        gpu_row("alone", "elmo_fast, split, 1 stream, graph", 1.0, "us"),
+        gpu_row("alone", "elmo_fast, fused, 1 stream, graph", 1.0, "us"),
+        gpu_row("memory", "elmo_fast", 9.0, "MiB"),
+        gpu_row("memory", "eager", 1.0, "MiB"),
+    ]
+    assert table.deleted_next({"rows": rows}).splitlines()[2:] == [
+        "| slower | elmo_fast | eager | 0.5x |",
+        "| slow | elmo_fast, graph | torch.compile | 1.1x |",
+    ]
+    assert table.deleted_next({"rows": rows[4:6]}) == ""
+
+
+def test_the_kernels_of_a_step_are_a_table():
+    row = {"kernel": "cells", "count": 40, "us": 1100.0, "registers": 250, "spills": 8}
+    kernels = [row, {"kernel": "gemm", "count": 2, "us": 100.0, "registers": 168, "spills": None}]
+    lines = table.kernel_table({"notes": {"kernels of a training step": kernels}}).splitlines()
+    assert lines[2] == "| cells | 40 | 1,100 | 92% | 250 | 8 |"
+    assert lines[3:] == ["| gemm | 2 | 100 | 8% | 168 |  |", "2 kernels, 1,200 us"]
+    assert table.kernel_table({"notes": {}}) == ""
+
+
+def test_reasons_of_all_runs_are_kept(tmp_path, capsys):
+    """Sections of a GPU's results are runs of their own; one may be empty, as a stopped one leaves it."""
+    runs = [{"elmo_fast": {}, "benchmarks": [], "skipped": {"gpu": reasons}} for reasons in (["a"], ["b", "a"])]
+    info = {"case": "gpu", "side": "elmo_fast", "variant": "v", "unit": "ms", "amount": 1e3, "figures": [], "notes": {}}
+    runs[0]["benchmarks"] = [{"extra_info": info, "stats": {"data": [2.0]}}]
+    runs[0]["elmo_fast"] = runs[1]["elmo_fast"] = machine.describe("make gpu")
+    for name, text in (("a", json.dumps(runs[0])), ("b", json.dumps(runs[1])), ("c", "")):
+        (tmp_path / f"{name}.json").write_text(text)
+    assert table.main(["--show", *map(str, sorted(tmp_path.glob("*.json")))]) == 0
+    printed = capsys.readouterr().out
+    assert "| v | elmo_fast | 1 | 2,000 ms |" in printed
+    assert "- skipped: a\n- skipped: b\n" in printed
 
 
 PAGES = [table.README, *sorted((table.ROOT / "docs").glob("*.md"))]
