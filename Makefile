@@ -25,7 +25,7 @@ help:
 	@echo "make pictures  redraw every picture of the documentation; trains a tiny model first (five minutes)"
 	@echo "make bench   every benchmark (CASE=\"embed ops\": some), results under benchmarks/results/, tables in README.md and docs/"
 	@echo "make gpu     build, test and measure on an NVIDIA GPU with the Python that is there (PYTHON=...), no network:"
-	@echo "             nine minutes, most valuable first; SECTION=\"lstm ops\" runs some, OUT=folder writes elsewhere"
+	@echo "             23 minutes; SECTION=learn, decide or prove (nine each) or \"lstm losses\" runs some, OUT=folder writes elsewhere"
 	@echo "make build   (re)build the C++ extension in place; EXTRAS=dev installs no more than that needs, in a fresh clone"
 	@echo "make wheel   a wheel for this Python and every torch from 2.11 on, Linux on x86-64, dist/; make try-wheel"
 	@echo "             WHEEL=dist/... TORCH=2.11.0 PYTHON=python3.12 tries it in a new environment without a compiler (network)"

@@ -119,8 +119,10 @@ def graph_of(call):
     return replay
 
 
+@functools.cache
 def compiled(function, device):
-    torch._dynamo.reset()
+    """Return torch.compile's function; all sides, turns and sizes share what it has compiled."""
+    torch._dynamo.config.recompile_limit = 256
     return torch.compile(function, dynamic=False, backend="inductor" if device.type == "cuda" else "aot_eager")
 
 
@@ -462,14 +464,9 @@ def bench_embed(timed, device, precision, text, batch, side):
     model._token_embedder.unique_words = False
     exact = BiLM(model.options, stateful=False, cache_size=0, backend="reference").to(device).double()
     exact.load_state_dict(model.state_dict())
-    calls = {
-        ELMO_FAST: lambda: model(ids)["activations"],
-        EAGER: lambda: rivals.EagerBiLM(model, getattr(torch, precision))(ids),
-    }
-    if side == COMPILED:
-        eager = rivals.EagerBiLM(model, getattr(torch, precision), functools.partial(compiled, device=device))
-        calls[COMPILED] = lambda: eager(ids)
-    call = torch.no_grad()(calls[ELMO_FAST if side == GRAPH else side])
+    how = functools.partial(compiled, device=device) if side == COMPILED else None
+    eager = rivals.EagerBiLM(model, getattr(torch, precision), how)
+    call = torch.no_grad()(lambda: model(ids)["activations"] if side in (ELMO_FAST, GRAPH) else eager(ids))
     with torch.no_grad():
         truth = exact(ids)["activations"]
 

@@ -43,7 +43,7 @@ def sections(device: str, out: pathlib.Path, quick: bool) -> dict[str, Section]:
     python, plan = sys.executable, dict[str, Section]()
 
     def pytest_of(*words: str) -> list[str]:
-        return [python, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider", *words]
+        return [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
 
     def tool(name: str, *words: str) -> tuple[Sequence[str], str]:
         path = shutil.which(name, path=PROGRAMS)
@@ -51,12 +51,12 @@ def sections(device: str, out: pathlib.Path, quick: bool) -> dict[str, Section]:
 
     def bench(name: str, seconds: float, summary: str, words: str) -> None:
         command = pytest_of(BENCHMARKS, "-k", words, "--device", device, f"--benchmark-json={out / name}.json")
-        command += ["-W", "ignore:Not saving anything"]  # where all are skipped
+        command += ["-rsfE", "-W", "ignore:Not saving anything"]  # where all are skipped
         plan[name] = Section(seconds, summary, [*command, *(["--quick"] if quick else [])])
 
     build, checked = [python, "setup.py", "-q", "build_ext", "--inplace"], [python, "-m", "elmo_fast", "check"]
     workers = str(max(1, len(os.sched_getaffinity(0)) - 1))  # most of the time is compilation
-    tests = pytest_of("--tb=short", "-n", workers, "--benchmark-disable", "-k", "triton or cuda")
+    tests = pytest_of("-rfE", "--tb=short", "-n", workers, "--benchmark-disable", "-k", "triton or cuda")
     tests += ["tests/ops", "tests/modules", "tests/pretrain/test_steps_on_gpu.py"]
     counters = [
         "-k",
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--section: {', '.join(sorted(unknown))} is unknown; the sections are {names}")
     names = [name for name in plan if name in wanted]
     total = sum(plan[name].seconds for name in names) if options.seconds is None else options.seconds
-    end, states = time.monotonic() + total, []
+    end, states, saved = time.monotonic() + total, [], ""
     for i, name in enumerate(names):
         section, log, raw = plan[name], options.out / "gpu_logs" / f"{name}.log", options.out / f"{name}.json"
         left, begin = end - time.monotonic(), time.monotonic()
@@ -152,7 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if measured:
             print(tables("--show", str(raw)), flush=True)
             saved = tables(*(str(path) for path in sorted(options.out.glob("*.json"))))
-            print("" if options.quick else saved)
+    if saved and not options.quick:  # of all sections together; a quick run has shown it all
+        print(saved)
     for name, seconds, state in states:
         print(f"{name:12}{seconds:6.0f} s  {state}")
     return int(any(state != "passed" and not state.startswith("skipped") for _, _, state in states))

@@ -375,8 +375,8 @@ def kernel_table(content: Content, most: int = 40) -> str:
 
 
 def show(run: Content) -> str:
-    """Return every row of a file of pytest-benchmark and what of them is judged, to be printed."""
-    parts = [f(each) for each in reduce_run(run).values() for f in (case_table, deleted_next, kernel_table)]
+    """Return every row of a file of pytest-benchmark, and the kernels of a step, to be printed."""
+    parts = [f(each) for each in reduce_run(run).values() for f in (case_table, kernel_table)]
     return "\n\n".join(filter(None, parts))
 
 
@@ -458,6 +458,11 @@ def comparison(before: Content, after: Content) -> str:
     return "\n".join(markdown("llrrr", *rows))
 
 
+def measured(run: Content) -> tuple[str, str | None]:
+    """Return the commit and the GPU of a run: only runs that share both can be one result."""
+    return run["elmo_fast"]["commit"], run["elmo_fast"].get("gpu", {}).get("gpu")
+
+
 def main(arguments: Sequence[str]) -> int:
     """Reduce the files of one machine that are named, and rewrite the pages whose tables differ."""
     if arguments[:1] == ["--compare"]:
@@ -467,6 +472,10 @@ def main(arguments: Sequence[str]) -> int:
     texts = [pathlib.Path(argument).read_text(encoding="utf-8") for argument in arguments]
     runs = [json.loads(text) for text in texts if text]  # a run that was stopped leaves an empty file
     if runs:
+        newest = measured(max(runs, key=lambda run: run["elmo_fast"]["date"]))
+        if others := sum(measured(run) != newest for run in runs):
+            print(f"{others} of these files are of a different commit or GPU than the newest one, and left out")
+        runs = [run for run in runs if measured(run) == newest]
         skipped: dict[str, list[str]] = {}
         for case, reasons in [each for run in runs for each in run.get("skipped", {}).items()]:
             skipped[case] = [*dict.fromkeys([*skipped.get(case, []), *reasons])]
@@ -479,6 +488,7 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"{content['case']}: a quick run is not saved\n{case_table(content)}")
             else:
                 print(f"{content['case']} -> {save(content).relative_to(ROOT)}")
+                print(deleted_next(content) if "gpu" in content else "")
     for page, new in written().items():
         if not page.exists() or page.read_text(encoding="utf-8") != new:
             page.write_text(new, encoding="utf-8")

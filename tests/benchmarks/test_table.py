@@ -168,6 +168,20 @@ def test_reasons_of_all_runs_are_kept(tmp_path, capsys):
     assert "- skipped: a\n- skipped: b\n" in printed
 
 
+def test_a_run_of_an_older_commit_is_left_out(tmp_path, capsys):
+    """Its rows would be labelled with the newest run's commit."""
+    info = {"case": "gpu", "unit": "ms", "amount": 1e3, "variant": "v", "figures": [], "notes": {}}
+    for name, commit, date in (("new", "b", "2026-01-02"), ("old", "a", "2026-01-01")):
+        about = machine.describe("make gpu") | {"commit": commit, "date": date}
+        rows = [{"extra_info": {**info, "side": f"side of {commit}"}, "stats": {"data": [1.0]}}]
+        (tmp_path / f"{name}.json").write_text(json.dumps({"elmo_fast": about, "benchmarks": rows}))
+    table.main(["--show", *map(str, sorted(tmp_path.glob("*.json")))])
+    printed = capsys.readouterr().out
+    assert "1 of these files are of a different commit" in printed
+    assert "| v | side of b |" in printed
+    assert "side of a" not in printed
+
+
 PAGES = [table.README, *sorted((table.ROOT / "docs").glob("*.md"))]
 
 
