@@ -2,11 +2,12 @@
 
 Each section is a process of its own with a time limit: one that hangs is stopped, one that fails leaves the others
 alone. `make gpu SECTION=learn`, `decide` or `prove` runs some of them, in nine minutes at most. Benchmarks write
-benchmarks/results/gpu-NAME/gpu.json after each section; logs are in OUT/gpu_logs. Ends with status 1 if anything
-failed. `--device cpu --quick` rehearses the benchmarks at toy sizes without a GPU.
+benchmarks/results/gpu-NAME/ after each section; logs are in OUT/gpu_logs. Ends with status 1 if anything failed.
+`--device cpu --quick` rehearses the benchmarks at toy sizes without a GPU.
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import shutil
@@ -21,7 +22,7 @@ from benchmarks.machine import ROOT
 
 PROGRAMS = f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin"  # where nvcc, ncu and compute-sanitizer are
 BENCHMARKS = "benchmarks/bench_gpu.py"
-SPARE = 15  # seconds of its limit in which a benchmark begins nothing
+SPARE, GRACE = 15, 10  # seconds before its limit in which a benchmark begins nothing, and after it to end by itself
 GROUPS = {
     "learn": ("build", "chip", "step", "profile", "ncu", "train_step"),
     "decide": ("build", "switches", "embed"),
@@ -58,14 +59,8 @@ def sections(device: str, out: pathlib.Path, quick: bool) -> dict[str, Section]:
     workers = str(max(1, len(os.sched_getaffinity(0)) - 1))  # most of the time is compilation
     tests = pytest_of("-rfE", "--tb=short", "-n", workers, "--benchmark-disable", "-k", "triton or cuda")
     tests += ["tests/ops", "tests/modules", "tests/pretrain/test_steps_on_gpu.py"]
-    counters = [
-        "-k",
-        "regex:^(cells|cells_backward|split_product)$",
-        "--launch-skip",
-        "74",
-        "--launch-count",
-        "12",
-    ]  # three steps each way
+    # Of the layer's second forward pass the last steps, of its backward pass the first ones.
+    counters = ["-k", "regex:^(cells|cells_backward|split_product)$", "--launch-skip", "74", "--launch-count", "12"]
     counters += ["--section", "SpeedOfLight", "--section", "WarpStateStats", "--metrics", "lts__t_bytes.sum"]
     layer = pytest_of(BENCHMARKS, "--device", device, "--benchmark-disable", "--turns", "1")
     layer += ["-k", "bench_lstm and 128 and backward and elmo_fast and not graph"]
@@ -102,7 +97,11 @@ def run(section: Section, seconds: float, log: pathlib.Path) -> str:
         try:
             status = child.wait(seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
+            os.killpg(child.pid, signal.SIGINT)  # pytest then writes what has been measured
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             return f"stopped after {seconds:.0f} s"
     return "passed" if status == 0 else f"FAILED (status {status})"

@@ -168,6 +168,22 @@ def test_reasons_of_all_runs_are_kept(tmp_path, capsys):
     assert "- skipped: a\n- skipped: b\n" in printed
 
 
+def test_the_summary_of_a_gpu_is_of_elmo_fast(tmp_path):
+    """Not of a rival that beats plain torch by more."""
+    steps, embed = "training step, 128 x 20, 793,471 words, bfloat16", "embed, 128 x 20, bfloat16"
+    rows = [
+        gpu_row(variant, side, 1.0, ratio=ratio)
+        for variant in (steps, embed)
+        for side, ratio in (("elmo_fast", 3.0), ("elmo_fast, graph", 4.0), ("eager", None), ("torch.compile", 5.0))
+    ]
+    save_rows(tmp_path, "gpu", rows, {})
+    path = next(tmp_path.rglob("gpu.json"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"gpu": {"gpu": "A GPU"}}))
+    assert "On an A GPU in `bfloat16`, the original model trains 4 times and embeds 4 times" in table.render(
+        "gpu_summary", tmp_path
+    )
+
+
 def test_a_run_of_an_older_commit_is_left_out(tmp_path, capsys):
     """Its rows would be labelled with the newest run's commit."""
     info = {"case": "gpu", "unit": "ms", "amount": 1e3, "variant": "v", "figures": [], "notes": {}}
