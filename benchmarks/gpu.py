@@ -127,11 +127,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.out = options.out.absolute()
     (options.out / "gpu_logs").mkdir(parents=True, exist_ok=True)
     plan = sections(options.device, options.out, options.quick)
-    wanted = {name for each in options.section or plan for name in GROUPS.get(each, (each,))}
-    if unknown := wanted - plan.keys():
+    chosen = {name for each in options.section or plan for name in GROUPS.get(each, (each,))}
+    if unknown := chosen - plan.keys():
         names = ", ".join([*GROUPS, *plan])
         parser.error(f"--section: {', '.join(sorted(unknown))} is unknown; the sections are {names}")
-    names = [name for name in plan if name in wanted]
+    names = [name for name in plan if name in chosen]
     total = sum(plan[name].seconds for name in names) if options.seconds is None else options.seconds
     end, states, saved = time.monotonic() + total, [], ""
     for i, name in enumerate(names):

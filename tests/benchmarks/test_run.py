@@ -278,9 +278,11 @@ def test_a_section_that_fails_or_hangs_is_reported(program, expected, tmp_path):
 
 def test_a_section_that_ignores_the_interrupt_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "GRACE", 0.2)
-    program = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
-    section = gpu.Section(1, "", [sys.executable, "-c", program])
+    program = "import pathlib, signal, sys, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(5); "
+    program += "pathlib.Path(sys.argv[1]).touch()"
+    section = gpu.Section(1, "", [sys.executable, "-c", program, str(tmp_path / "end")])
     assert gpu.run(section, 1, tmp_path / "log") == "stopped after 1 s"
+    assert not (tmp_path / "end").exists()
 
 
 def test_a_benchmark_that_is_stopped_leaves_what_it_has_measured(tmp_path, monkeypatch):
