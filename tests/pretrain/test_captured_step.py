@@ -45,6 +45,24 @@ def test_replayed_steps_leave_the_bits_of_launched_ones(changes):
     assert all(parameter.grad is None for parameter in sides[1].model.parameters())
 
 
+def test_a_replay_samples_by_its_own_step():
+    """Where the device samples, the words are a function of the offset in memory, as the host's are of its number."""
+
+    def draw(seed, offset, device):
+        return (torch.arange(6) * 3 + offset) % 8, (offset % 5 + 6).reshape(())
+
+    graphs = Recorded()
+    sides = Side(input="words"), Side(graphs, input="words")
+    for side in sides:
+        side.step.draws_on_device, side.model.loss.draw = side is sides[1], draw
+        if side is sides[0]:
+            side.model.loss.draw = lambda seed, offset, device: draw(seed, torch.tensor(offset), device)
+        for number in range(5):
+            side.take(number, 0)
+    check_equal(sides)
+    assert [each.times for each in graphs] == [4]
+
+
 @pytest.mark.parametrize(("words", "parts"), [(300, 1), (300, 3), (10_000, 1), (800_000, 1)])
 @pytest.mark.parametrize("loss", LOSS_CLASSES)
 def test_steps_of_any_vocabulary_are_taken_and_replayed(loss, words, parts):
