@@ -93,16 +93,16 @@ def gather(
     word = tl.minimum(tl.maximum(word, 0), size - 1).to(tl.int64)
     result = tl.zeros([ROWS], tl.float32)
     for start in range(0, width, WIDTH):
-        col = start + tl.arange(0, WIDTH)
+        col = (start + tl.arange(0, WIDTH)).to(tl.int64)
         mask = inside[:, None] & (col < width)[None, :]
         w = tl.load(weight + word[:, None] * weight_row + col[None, :] * weight_col, mask=mask, other=0.0)
-        w = w.to(operands.dtype.element_ty)
-        operand = w
-        if hidden is not None:
+        if hidden is None:
+            tl.store(operands + i[:, None] * width + col[None, :], w.to(operands.dtype.element_ty), mask=mask)
+        else:
             h = tl.load(hidden + i[:, None] * hidden_row + col[None, :] * hidden_col, mask=mask, other=0.0)
-            operand = h.to(operands.dtype.element_ty)
-            result += tl.sum(operand.to(tl.float32) * w.to(tl.float32), axis=1)
-        tl.store(operands + i[:, None] * width + col[None, :], operand, mask=mask)
+            h = h.to(operands.dtype.element_ty)
+            tl.store(operands + i[:, None] * width + col[None, :], h, mask=mask)
+            result += tl.sum(h.to(tl.float32) * w.to(h.dtype).to(tl.float32), axis=1)
     result += tl.load(bias + word * bias_step, mask=inside, other=0.0)
     if CORRECTION == "noise":
         result -= tl.load(law + word, mask=inside, other=0.0) + TERM
@@ -151,26 +151,28 @@ def hits(targets, ids, base, row, s, count, words):
 @triton.jit
 def logits(
     hidden, rows, offsets, targets, ids, base, count, words, width,
-    LOGISTIC: tl.constexpr, COUNT_HITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr,
-    EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    BARRIERS: tl.constexpr, LOGISTIC: tl.constexpr, COUNT_HITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr,
+    DEPTH: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute a program's tile of logits; return its rows, its columns and the tile.
 
     A logit is -infinity past the words and, unless COUNT_HITS, where the column is the row's target. A sample off the
     table has offset NaN and is never left out. LOGISTIC: infinite logits never become NaN here.
+    BARRIERS keep the assembler from loading all vectors at once.
     """
     first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
     tile = product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN, PRECISION)
     row, s = first_row + tl.arange(0, ROWS), first + tl.arange(0, WORDS)
     if not (LOGISTIC or COUNT_HITS):
         tile = tl.where(hits(targets, ids, base, row, s, count, words), float("-inf"), tile)
-    # The barriers keep the assembler from loading all vectors at once: 128 registers, two programs per multiprocessor.
-    tl.debug_barrier()
+    if BARRIERS:
+        tl.debug_barrier()
     offset = tl.load(offsets + s, mask=s < words, other=float("-inf"))
     tile += offset[None, :]
     if LOGISTIC:
         tile = tl.where((s < words)[None, :], tile, float("-inf"))
-    tl.debug_barrier()
+    if BARRIERS:
+        tl.debug_barrier()
     if LOGISTIC and not COUNT_HITS:
         hit = hits(targets, ids, base, row, s, count, words) & (offset == offset)[None, :]
         tile = tl.where(hit, float("-inf"), tile)
@@ -191,9 +193,10 @@ def tile_sums(
     programs that run at the same time read the same rows of the table from L2. The floor is 2 N S D operations at 790
     TFLOP/s; a 128 x 128 tile reads 32 KiB of L2 for 2.1 MFLOP, 12 TB/s at that rate: L2 bounds it, not memory.
     """
+    # With barriers a softmax takes 128 registers on sm_90, so that two programs fit on a multiprocessor.
     row, _, tile = logits(
         hidden, rows, offsets, targets, ids, base, count, words, width,
-        LOGISTIC, COUNT_HITS, ROWS, WORDS, DEPTH, EVEN, PRECISION,
+        True, LOGISTIC, COUNT_HITS, ROWS, WORDS, DEPTH, EVEN, PRECISION,
     )  # fmt: skip
     place = tl.program_id(1).to(tl.int64) * count + row
     if LOGISTIC:
@@ -285,7 +288,7 @@ def logit_gradients(
     """
     row, s, tile = logits(
         hidden, rows, offsets, targets, ids, base, count, words, width,
-        LOGISTIC, COUNT_HITS, ROWS, WORDS, DEPTH, EVEN, PRECISION,
+        False, LOGISTIC, COUNT_HITS, ROWS, WORDS, DEPTH, EVEN, PRECISION,
     )  # fmt: skip
     inside = row < count
     g = tl.load(grad + row.to(tl.int64) * grad_step, mask=inside, other=0.0)
@@ -320,7 +323,7 @@ def finish_rows(
     word = tl.load(ids + row, mask=inside, other=0)
     tl.store(d_offsets + row, d, mask=inside)
     for start in range(0, width, WIDTH):
-        col = start + tl.arange(0, WIDTH)
+        col = (start + tl.arange(0, WIDTH)).to(tl.int64)
         mask = inside[:, None] & (col < width)[None, :]
         at = row[:, None] * width + col[None, :]
         h = tl.load(operands + at, mask=mask, other=0.0)

@@ -16,13 +16,13 @@ WORKS = ("train", "replay", "evaluate", "embed", "others")
 # Launches of Triton's kernels and of torch, at most; lower them when there are fewer. They bound a step on the host.
 MOST = {
     "float32": {"train": (320, 107), "replay": (22, 33), "evaluate": (240, 25), "embed": (171, 52), "others": (19, 45)},
-    "float16": {"train": (332, 128), "replay": (22, 33), "evaluate": (217, 25), "embed": (171, 52), "others": (23, 50)},
+    "float16": {"train": (332, 128), "replay": (22, 33), "evaluate": (192, 48), "embed": (171, 52), "others": (21, 52)},
     "bfloat16": {
         "train": (322, 111),
         "replay": (22, 33),
-        "evaluate": (219, 23),
+        "evaluate": (194, 46),
         "embed": (173, 50),
-        "others": (21, 45),
+        "others": (19, 47),
     },
 }
 # Half of an op whose backward is CUDA C++.
