@@ -447,10 +447,10 @@ def losses(
     lookups: list[tuple[Any, ...]] = [(a.targets, a.hidden, operands, true, ids)]
     if samples is not None:
         lookups.append((samples, None, *words[:3]))
-    for wanted, hidden, *into in lookups:
+    for looked_up, hidden, *into in lookups:
         launch(
-            gather, (cdiv(len(wanted), high),), wanted, wanted.stride(0), hidden, *a.hidden.stride(), a.weight,
-            *a.weight.stride(), a.bias, a.bias.stride(0), law, *into, len(wanted), size, *a.weight.shape,
+            gather, (cdiv(len(looked_up), high),), looked_up, looked_up.stride(0), hidden, *a.hidden.stride(), a.weight,
+            *a.weight.stride(), a.bias, a.bias.stride(0), law, *into, len(looked_up), size, *a.weight.shape,
             CORRECTION=correction, TERM=term, ROWS=high, WIDTH=wide,
         )  # fmt: skip
     for first in range(0, size, step):
