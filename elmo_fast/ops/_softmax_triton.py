@@ -6,7 +6,8 @@ accumulated in float32. Addresses are a 64-bit base per tile and 32-bit offsets 
 installed.
 """
 
-from collections.abc import Callable
+import functools
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,8 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
-from elmo_fast.ops._kernels import plus_product, power_of_two
+from elmo_fast.ops._autograd import Backward
+from elmo_fast.ops._kernels import logistic, plus_product, power_of_two, softplus
 from elmo_fast.ops._table_rows import table_gradient
 from elmo_fast.ops._triton import (
     MOST_BLOCKS,
@@ -32,6 +34,8 @@ from elmo_fast.ops._triton import (
 
 # Probabilities reach below float16's normal numbers (6e-5); times 2^14 they use its range, and 1 still fits.
 LIFT = 14
+# Rows or words per chunk, so that 32-bit offsets within a tile of any [rows, words] do not overflow.
+MOST_CHUNK = 2**20
 
 
 @triton.jit
@@ -70,62 +74,42 @@ def log_expected(word, tries, samples, words, CORRECTION: tl.constexpr, TERM: tl
 
 
 @triton.jit
-def offset_of(
-    word, inside, bias, bias_step, law, samples, words, CORRECTION: tl.constexpr, TERM: tl.constexpr
-):  # fmt: skip
-    """Compute b of words in the table, less the term of CORRECTION.
-
-    "noise" subtracts ln P + TERM, where `law` holds ln P [V]; "none" subtracts nothing; others subtract ln Q, where
-    `law` holds the number of tries.
-    """
-    offset = tl.load(bias + word * bias_step, mask=inside, other=0.0)
-    if CORRECTION == "noise":
-        offset -= tl.load(law + word, mask=inside, other=0.0) + TERM
-    elif CORRECTION != "none":
-        offset -= log_expected(word, tl.load(law), samples, words, CORRECTION, TERM)
-    return offset
-
-
-@triton.jit
-def true_logits(
-    hidden, hidden_row, hidden_col, targets, targets_step, weight, weight_row, weight_col, bias, bias_step, law,
-    operands, true, ids, count, samples, words, width,
+def gather(
+    words, words_step, hidden, hidden_row, hidden_col, weight, weight_row, weight_col, bias, bias_step, law,
+    operands, results, ids, count, samples, size, width,
     CORRECTION: tl.constexpr, TERM: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Compute the target's logit from rounded values, summed in float32; NaN for a word off the table.
+    """Look words up in the table: their offsets or, with hidden, the logits of the row that has each as its target.
 
-    Also writes hidden to `operands`. Bound by memory: 2 · 4 bytes read and 2 written per element.
+    An offset is b less the term of CORRECTION: "noise" subtracts ln P + TERM, where `law` holds ln P [V]; "none"
+    subtracts nothing; others subtract ln Q, where `law` holds the number of tries. The table's rows are stored as
+    operands or, with hidden, hidden is, and rounded values are multiplied and summed in float32. A word off the table
+    has id and row of the nearest one, and its result is NaN, which makes losses NaN. Bound by memory.
     """
-    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    inside = row < count
-    word = tl.load(targets + row * targets_step, mask=inside, other=0)
-    known = (word >= 0) & (word < words)
-    word = tl.minimum(tl.maximum(word, 0), words - 1).to(tl.int64)
-    total = tl.zeros([ROWS], tl.float32)
+    i = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    inside = i < count
+    word = tl.load(words + i * words_step, mask=inside, other=0)
+    known = (word >= 0) & (word < size)
+    word = tl.minimum(tl.maximum(word, 0), size - 1).to(tl.int64)
+    result = tl.zeros([ROWS], tl.float32)
     for start in range(0, width, WIDTH):
-        col = start + tl.arange(0, WIDTH)
+        col = (start + tl.arange(0, WIDTH)).to(tl.int64)
         mask = inside[:, None] & (col < width)[None, :]
-        h = tl.load(hidden + row[:, None] * hidden_row + col[None, :] * hidden_col, mask=mask, other=0.0)
         w = tl.load(weight + word[:, None] * weight_row + col[None, :] * weight_col, mask=mask, other=0.0)
-        h = h.to(operands.dtype.element_ty)
-        tl.store(operands + row[:, None] * width + col[None, :], h, mask=mask)
-        total += tl.sum(h.to(tl.float32) * w.to(operands.dtype.element_ty).to(tl.float32), axis=1)
-    total += offset_of(word, inside, bias, bias_step, law, samples, words, CORRECTION, TERM)
-    tl.store(true + row, tl.where(known, total, float("nan")), mask=inside)
-    tl.store(ids + row, word, mask=inside)
-
-
-@triton.jit
-def round_rows(
-    weight, weight_row, weight_col, out, first, words, width, ROWS: tl.constexpr, WIDTH: tl.constexpr
-):  # fmt: skip
-    """Round rows first.. of a table to operands; bound by memory: 4 bytes read and 2 written per element."""
-    s = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    for start in range(0, width, WIDTH):
-        col = start + tl.arange(0, WIDTH)
-        mask = (s < words)[:, None] & (col < width)[None, :]
-        w = tl.load(weight + (first + s)[:, None] * weight_row + col[None, :] * weight_col, mask=mask, other=0.0)
-        tl.store(out + s[:, None] * width + col[None, :], w.to(out.dtype.element_ty), mask=mask)
+        if hidden is None:
+            tl.store(operands + i[:, None] * width + col[None, :], w.to(operands.dtype.element_ty), mask=mask)
+        else:
+            h = tl.load(hidden + i[:, None] * hidden_row + col[None, :] * hidden_col, mask=mask, other=0.0)
+            h = h.to(operands.dtype.element_ty)
+            tl.store(operands + i[:, None] * width + col[None, :], h, mask=mask)
+            result += tl.sum(h.to(tl.float32) * w.to(h.dtype).to(tl.float32), axis=1)
+    result += tl.load(bias + word * bias_step, mask=inside, other=0.0)
+    if CORRECTION == "noise":
+        result -= tl.load(law + word, mask=inside, other=0.0) + TERM
+    elif CORRECTION != "none":
+        result -= log_expected(word, tl.load(law), samples, size, CORRECTION, TERM)
+    tl.store(results + i, tl.where(known, result, float("nan")), mask=inside)
+    tl.store(ids + i, word, mask=inside)
 
 
 @triton.jit
@@ -154,55 +138,88 @@ def product(
 
 
 @triton.jit
-def words_of(ids, base, s, inside):
-    """Return the words of a tile's columns: looked up, or counted from `base` if the table itself is walked."""
+def hits(targets, ids, base, row, s, count, words):
+    """Return where a column is the row's target. Words of columns are looked up, or counted from `base` without ids."""
+    target = tl.load(targets + row, mask=row < count, other=-1).to(tl.int32)
     if ids is not None:
-        return tl.load(ids + s, mask=inside, other=-1).to(tl.int32)
-    return (base + s).to(tl.int32)
+        word = tl.load(ids + s, mask=s < words, other=-1).to(tl.int32)
+    else:
+        word = (base + s).to(tl.int32)
+    return target[:, None] == word[None, :]
 
 
 @triton.jit
-def log_sums(
-    hidden, rows, offsets, targets, ids, base, maxima, sums, count, words, width,
-    ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
-    PRECISION: tl.constexpr,
+def logits(
+    hidden, rows, offsets, targets, ids, base, count, words, width,
+    BARRIERS: tl.constexpr, LOGISTIC: tl.constexpr, COUNT_HITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr,
+    DEPTH: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Compute, per row and tile of words, the largest logit and the sum of exp(logit - largest), without the target.
+    """Compute a program's tile of logits; return its rows, its columns and the tile.
 
-    One tile per program: a loop over tiles needs so many more registers that two programs no longer fit on a
-    multiprocessor, where the exponentials and first loads of one hide behind the products of the other. Row tiles run
-    fastest over the grid: programs that run at the same time read the same rows of the table from L2. The floor is 2 N
-    S D operations at 790 TFLOP/s; a 128 x 128 tile reads 32 KiB of L2 for 2.1 MFLOP, 12 TB/s at that rate: L2 bounds
-    it, not memory.
+    A logit is -infinity past the words and, unless COUNT_HITS, where the column is the row's target. A sample off the
+    table has offset NaN and is never left out. LOGISTIC: infinite logits never become NaN here.
+    BARRIERS keep the assembler from loading all vectors at once.
     """
     first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
     tile = product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN, PRECISION)
     row, s = first_row + tl.arange(0, ROWS), first + tl.arange(0, WORDS)
-    target = tl.load(targets + row, mask=row < count, other=-1).to(tl.int32)
-    hit = target[:, None] == words_of(ids, base, s, s < words)[None, :]
-    tile = tl.where(hit, float("-inf"), tile)
-    # The barriers keep the assembler from loading all vectors at once: 128 registers, two programs per multiprocessor.
-    tl.debug_barrier()
-    tile += tl.load(offsets + s, mask=s < words, other=float("-inf"))[None, :]
-    tl.debug_barrier()
-    largest = tl.max(tile, axis=1)
-    shift = tl.where(largest == float("-inf"), 0.0, largest)
+    if not (LOGISTIC or COUNT_HITS):
+        tile = tl.where(hits(targets, ids, base, row, s, count, words), float("-inf"), tile)
+    if BARRIERS:
+        tl.debug_barrier()
+    offset = tl.load(offsets + s, mask=s < words, other=float("-inf"))
+    tile += offset[None, :]
+    if LOGISTIC:
+        tile = tl.where((s < words)[None, :], tile, float("-inf"))
+    if BARRIERS:
+        tl.debug_barrier()
+    if LOGISTIC and not COUNT_HITS:
+        hit = hits(targets, ids, base, row, s, count, words) & (offset == offset)[None, :]
+        tile = tl.where(hit, float("-inf"), tile)
+    return row, s, tile
+
+
+@triton.jit
+def tile_sums(
+    hidden, rows, offsets, targets, ids, base, maxima, sums, count, words, width,
+    LOGISTIC: tl.constexpr, COUNT_HITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Compute, per row and tile of words, the largest logit and the sum of exp(logit - largest).
+
+    LOGISTIC: the sum of ln(1 + exp(logit)) alone. The target is left out unless COUNT_HITS. One tile per program: a
+    loop over tiles needs so many more registers that two programs no longer fit on a multiprocessor, where the
+    exponentials and first loads of one hide behind the products of the other. Row tiles run fastest over the grid:
+    programs that run at the same time read the same rows of the table from L2. The floor is 2 N S D operations at 790
+    TFLOP/s; a 128 x 128 tile reads 32 KiB of L2 for 2.1 MFLOP, 12 TB/s at that rate: L2 bounds it, not memory.
+    """
+    # With barriers a softmax takes 128 registers on sm_90, so that two programs fit on a multiprocessor.
+    row, _, tile = logits(
+        hidden, rows, offsets, targets, ids, base, count, words, width,
+        True, LOGISTIC, COUNT_HITS, ROWS, WORDS, DEPTH, EVEN, PRECISION,
+    )  # fmt: skip
     place = tl.program_id(1).to(tl.int64) * count + row
-    tl.store(maxima + place, largest, mask=row < count)
-    tl.store(sums + place, tl.sum(tl.exp(tile - shift[:, None]), axis=1), mask=row < count)
+    if LOGISTIC:
+        tile = softplus(tile)
+    else:
+        largest = tl.max(tile, axis=1)
+        tl.store(maxima + place, largest, mask=row < count)
+        tile = tl.exp(tile - tl.where(largest == float("-inf"), 0.0, largest)[:, None])
+    tl.store(sums + place, tl.sum(tile, axis=1), mask=row < count)
 
 
 @triton.jit
 def merge(
-    maxima, sums, state, true, losses, totals, count, parts,
-    FIRST: tl.constexpr, LAST: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr,
+    maxima, sums, state, true, losses, kept, share, count, parts,
+    LOGISTIC: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Merge the parts of a row in order, in float64, onto `state` [2, N] (largest, sum) unless FIRST.
 
-    LAST: write losses, and totals [N, 2]: the largest logit and the log-sum-exp relative to it (near 1e6 float32 has
-    sixteenths left). If the target is the largest, log1p keeps the digits of a small loss.
+    LAST: write losses and, of each row, what the backward pass needs: d loss / d(the target's logit) and, of a softmax,
+    the largest logit and the log-sum-exp relative to it (near 1e6 float32 has sixteenths left). If the target is the
+    largest, log1p keeps the digits of a small loss. LOGISTIC: a loss is the target's -ln σ plus `share` times the sum.
     """
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     inside = row < count
     largest = tl.full([ROWS], float("-inf"), tl.float64)
     total = tl.zeros([ROWS], tl.float64)
@@ -213,36 +230,44 @@ def merge(
         part = start + tl.arange(0, PARTS)
         mask = (part < parts)[:, None] & inside[None, :]
         place = part.to(tl.int64)[:, None] * count + row[None, :]
-        each = tl.load(maxima + place, mask=mask, other=float("-inf")).to(tl.float64)
-        top = tl.maximum(largest, tl.max(each, axis=0))
-        shift = tl.where(top == float("-inf"), 0.0, top)
-        added = tl.load(sums + place, mask=mask, other=0.0).to(tl.float64) * tl.exp(each - shift[None, :])
-        total = total * tl.exp(largest - shift) + tl.sum(added, axis=0)
-        largest = top
-    if LAST:
-        t = tl.load(true + row, mask=inside, other=0.0).to(tl.float64)
-        top = tl.maximum(largest, t)
-        rest = total * tl.exp(largest - top)
-        whole = rest + tl.exp(t - top)
-        # t - top: 0, but NaN for an infinite logit.
-        loss = tl.where(t >= largest, log1p64(rest) + (t - top), (largest - t) + tl.log(whole))
-        tl.store(losses + row, loss.to(tl.float32), mask=inside)
-        tl.store(totals + 2 * row, top.to(tl.float32), mask=inside)
-        tl.store(totals + 2 * row + 1, tl.log(whole).to(tl.float32), mask=inside)
-    else:
+        added = tl.load(sums + place, mask=mask, other=0.0).to(tl.float64)
+        if not LOGISTIC:
+            each = tl.load(maxima + place, mask=mask, other=float("-inf")).to(tl.float64)
+            top = tl.maximum(largest, tl.max(each, axis=0))
+            shift = tl.where(top == float("-inf"), 0.0, top)
+            added *= tl.exp(each - shift[None, :])
+            total *= tl.exp(largest - shift)
+            largest = top
+        total += tl.sum(added, axis=0)
+    if not LAST:
         tl.store(state + row, largest, mask=inside)
         tl.store(state + count + row, total, mask=inside)
+    else:
+        t = tl.load(true + row, mask=inside, other=0.0).to(tl.float64)
+        if LOGISTIC:
+            loss = log1p64(tl.exp(-tl.abs(t))) + tl.where(t < 0, -t, 0.0) + share * total
+            tl.store(kept + row, (-logistic(-t)).to(tl.float32), mask=inside)
+        else:
+            top = tl.maximum(largest, t)
+            others = total * tl.exp(largest - top)
+            whole = others + tl.exp(t - top)
+            # t - top: 0, but NaN for an infinite logit.
+            loss = tl.where(t >= largest, log1p64(others) + (t - top), (largest - t) + tl.log(whole))
+            tl.store(kept + 3 * row, expm1_64(-loss).to(tl.float32), mask=inside)
+            tl.store(kept + 3 * row + 1, top.to(tl.float32), mask=inside)
+            tl.store(kept + 3 * row + 2, tl.log(whole).to(tl.float32), mask=inside)
+        tl.store(losses + row, loss.to(tl.float32), mask=inside)
 
 
 @triton.jit
-def store_gradients(
-    tile, out, column_sums, first_tile, count, words, ROWS: tl.constexpr, WORDS: tl.constexpr
-):  # fmt: skip
-    """Store a program's tile of d(logits) as operands [N, S], and the unrounded sums over its rows (bias gradient)."""
+def store_gradients(tile, out, column_sums, count, words, ROWS: tl.constexpr, WORDS: tl.constexpr):
+    """Store a program's tile of d(logits) as operands [N, S], and the unrounded sums over its rows (bias gradient).
+
+    In the body of `logit_gradients` these lines would make the assembler spill in float32 on sm_86.
+    """
     first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
     row, s = first_row + tl.arange(0, ROWS), first + tl.arange(0, WORDS)
-    sums_at = column_sums + (first_tile + tl.program_id(0)).to(tl.int64) * words + s
-    tl.store(sums_at, tl.sum(tile, axis=0), mask=s < words)
+    tl.store(column_sums + tl.program_id(0).to(tl.int64) * words + s, tl.sum(tile, axis=0), mask=s < words)
     at = out + (first_row.to(tl.int64) * words + first)
     local = tl.arange(0, ROWS)[:, None] * words + tl.arange(0, WORDS)[None, :]
     tl.store(at + local, tile.to(out.dtype.element_ty), mask=(row < count)[:, None] & (s < words)[None, :])
@@ -250,82 +275,55 @@ def store_gradients(
 
 @triton.jit
 def logit_gradients(
-    hidden, rows, offsets, targets, ids, base, totals, losses, grad, grad_step, scale, out, column_sums, first_tile,
+    hidden, rows, offsets, targets, ids, base, kept, grad, grad_step, share, scale, out, column_sums,
     count, words, width,
-    ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr,
-    PRECISION: tl.constexpr,
+    LOGISTIC: tl.constexpr, COUNT_HITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Compute g p, times `scale`, as operands [N, S], and the unrounded sums over a tile's rows (bias gradient).
+    """Compute d(logits), times `scale`, as operands [N, S], and the unrounded sums over a tile's rows (bias gradient).
 
-    If a column is the row's target: g (p - 1) with losses (the whole table), else 0 (an accidental hit). The floor is
-    that of `log_sums`; `out` should stay in L2 until the two products that read it are done.
+    g p of a softmax, with the target's slope in place of p if the whole table is walked; g share σ(logit) if LOGISTIC;
+    0 where the target is left out. The floor is that of `tile_sums`; `out` should stay in L2 until the two products
+    that read it are done.
     """
-    first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
-    tile = product(hidden, rows, first_row, first, count, words, width, ROWS, WORDS, DEPTH, EVEN, PRECISION)
-    row, s = first_row + tl.arange(0, ROWS), first + tl.arange(0, WORDS)
-    inside, s_in = row < count, s < words
-    target = tl.load(targets + row, mask=inside, other=-1).to(tl.int32)
+    row, s, tile = logits(
+        hidden, rows, offsets, targets, ids, base, count, words, width,
+        False, LOGISTIC, COUNT_HITS, ROWS, WORDS, DEPTH, EVEN, PRECISION,
+    )  # fmt: skip
+    inside = row < count
     g = tl.load(grad + row.to(tl.int64) * grad_step, mask=inside, other=0.0)
     if scale is not None:
         g *= tl.load(scale)
-    tile += tl.load(offsets + s, mask=s_in, other=float("-inf"))[None, :]
-    tile -= tl.load(totals + 2 * row, mask=inside, other=float("inf"))[:, None]
-    tile = tl.exp(tile - tl.load(totals + 2 * row + 1, mask=inside, other=0.0)[:, None]) * g[:, None]
-    at_target = tl.zeros([ROWS], tl.float32)
-    if losses is not None:
-        at_target = g * expm1_64(-tl.load(losses + row, mask=inside, other=0.0).to(tl.float64)).to(tl.float32)
-    hit = target[:, None] == words_of(ids, base, s, s_in)[None, :]
-    tile = tl.where(hit, at_target[:, None], tile)
-    store_gradients(tile, out, column_sums, first_tile, count, words, ROWS, WORDS)
-
-
-@triton.jit
-def gather_samples(
-    samples, samples_step, weight, weight_row, weight_col, bias, bias_step, law, rows, offsets, ids,
-    count, words, width,
-    CORRECTION: tl.constexpr, TERM: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
-    """Gather the sampled rows of the table as operands, their offsets (`offset_of`), and the words.
-
-    The offset of a word off the table is NaN, which makes every loss NaN. Bound by memory: 4 bytes read and 2 written
-    per element, once per sample for all rows of the batch.
-    """
-    s = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    inside = s < count
-    word = tl.load(samples + s * samples_step, mask=inside, other=0)
-    known = (word >= 0) & (word < words)
-    word = tl.minimum(tl.maximum(word, 0), words - 1).to(tl.int64)
-    for start in range(0, width, WIDTH):
-        col = start + tl.arange(0, WIDTH)
-        mask = inside[:, None] & (col < width)[None, :]
-        w = tl.load(weight + word[:, None] * weight_row + col[None, :] * weight_col, mask=mask, other=0.0)
-        tl.store(rows + s[:, None] * width + col[None, :], w.to(rows.dtype.element_ty), mask=mask)
-    offset = offset_of(word, inside, bias, bias_step, law, count, words, CORRECTION, TERM)
-    tl.store(offsets + s, tl.where(known, offset, float("nan")), mask=inside)
-    tl.store(ids + s, word, mask=inside)
+    if LOGISTIC:
+        g *= share
+        tile = logistic(tile) * g[:, None]
+    else:
+        tile -= tl.load(kept + 3 * row + 1, mask=inside, other=float("inf"))[:, None]
+        tile = tl.exp(tile - tl.load(kept + 3 * row + 2, mask=inside, other=0.0)[:, None]) * g[:, None]
+    if ids is None:
+        at_target = g * tl.load(kept + 3 * row, mask=inside, other=0.0)
+        tile = tl.where(hits(targets, ids, base, row, s, count, words), at_target[:, None], tile)
+    store_gradients(tile, out, column_sums, count, words, ROWS, WORDS)
 
 
 @triton.jit
 def finish_rows(
-    grad, grad_step, slopes, operands, ids, weight, weight_row, weight_col, scale, d_hidden, d_rows, d_offsets,
-    count, width, LOSSES: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    grad, grad_step, slopes, slopes_step, operands, ids, weight, weight_row, weight_col, scale, d_hidden, d_rows,
+    d_offsets, count, width, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Add the target's part: its slope times g and its row to d_hidden, and times hidden to d_rows.
 
-    d_hidden is unscaled here. slopes [N]: d loss / d(the target's logit) or, with LOSSES, the loss of a softmax, whose
-    slope is p - 1. Bound by memory: 14 bytes read and 8 written per element. The target's row is read again from the
-    table: keeping it between the passes would take one more [N, D].
+    d_hidden is unscaled here. Bound by memory: 14 bytes read and 8 written per element. The target's row is read again
+    from the table: keeping it between the passes would take one more [N, D].
     """
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     inside = row < count
-    slope = tl.load(slopes + row, mask=inside, other=0.0)
-    if LOSSES:
-        slope = expm1_64(-slope.to(tl.float64)).to(tl.float32)
+    slope = tl.load(slopes + row * slopes_step, mask=inside, other=0.0)
     d = tl.load(grad + row * grad_step, mask=inside, other=0.0) * slope
     word = tl.load(ids + row, mask=inside, other=0)
     tl.store(d_offsets + row, d, mask=inside)
     for start in range(0, width, WIDTH):
-        col = start + tl.arange(0, WIDTH)
+        col = (start + tl.arange(0, WIDTH)).to(tl.int64)
         mask = inside[:, None] & (col < width)[None, :]
         at = row[:, None] * width + col[None, :]
         h = tl.load(operands + at, mask=mask, other=0.0)
@@ -373,69 +371,6 @@ def row_blocks(width: int) -> tuple[int, int]:
     return 1024 // columns, columns
 
 
-def launch_true_logits(
-    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, law: Tensor | None, operands: Tensor, ids: Tensor,
-    samples: int, correction: str, term: float,
-) -> Tensor:  # fmt: skip
-    """Round hidden into `operands`, write the targets into `ids`, and return their logits [N]."""
-    true = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
-    rows, columns = row_blocks(hidden.shape[1])
-    launch(
-        true_logits, (cdiv(len(hidden), rows),), hidden, *hidden.stride(), targets, targets.stride(0), weight,
-        *weight.stride(), bias, bias.stride(0), law, operands, true, ids, len(hidden), samples, *weight.shape,
-        CORRECTION=correction, TERM=term, ROWS=rows, WIDTH=columns,
-    )  # fmt: skip
-    return true
-
-
-def rounded_rows(weight: Tensor, first: int, words: int, scratch: Tensor | None) -> Tensor:
-    """Return rows first..first+words-1 of the table [V, D] as operands: in `scratch`, or in the table's own memory."""
-    if scratch is None:
-        return weight.narrow(0, first, words)
-    out = scratch.narrow(0, 0, words)
-    rows, columns = row_blocks(weight.shape[1])
-    launch(
-        round_rows, (cdiv(words, rows),), weight, *weight.stride(), out, first, words, weight.shape[1],
-        ROWS=rows, WIDTH=columns,
-    )  # fmt: skip
-    return out
-
-
-def empty_sums(planes: int, words: int, count: int, tile: Tiles, device: torch.device) -> Tensor:
-    """Allocate a tensor [planes, tiles of words, N].
-
-    It has room for `planes` numbers (such as largest logit and sum of exponentials) for each row and each tile of
-    `words` words.
-    """
-    return torch.empty(planes, cdiv(words, tile.columns), count, dtype=torch.float32, device=device)
-
-
-def launch_log_sums(
-    into: Tensor, operands: Tensor, rows: Tensor, offsets: Tensor, targets: Tensor, ids: Tensor | None, base: int,
-    tile: Tiles,
-) -> int:  # fmt: skip
-    """Compute the sums of operands [N, D] against rows [S, D] without the targets; return the number of word tiles."""
-    (count, width), words = operands.shape, len(rows)
-    parts = cdiv(words, tile.columns)
-    launch(
-        log_sums, (cdiv(count, tile.rows), parts), operands, rows, offsets, targets, ids, base, *into, count,
-        words, width, **constants(tile, operands),
-    )  # fmt: skip
-    return parts
-
-
-def launch_merge(
-    sums: Tensor, parts: int, state: Tensor | None, true: Tensor, losses: Tensor | None, totals: Tensor | None, *,
-    first: bool,
-) -> None:  # fmt: skip
-    """Merge sums onto `state` [2, N] float64 (or start it); given losses [N] and totals [N, 2], finish them."""
-    count = len(true)
-    launch(
-        merge, (cdiv(count, 32),), *sums, state, true, losses, totals, count, parts,
-        FIRST=first, LAST=losses is not None, ROWS=32, PARTS=32,
-    )  # fmt: skip
-
-
 def scale_of(grad: Tensor, dtype: torch.dtype, lift: int = LIFT) -> Tensor | None:
     """Return [scale, 1 / scale] for float16, whose range products of g and p exceed; None if no scale is needed."""
     if dtype != torch.float16:
@@ -445,144 +380,168 @@ def scale_of(grad: Tensor, dtype: torch.dtype, lift: int = LIFT) -> Tensor | Non
     return scale
 
 
-def launch_logit_gradients(
-    out: Tensor, column_sums: Tensor, first_tile: int, operands: Tensor, rows: Tensor, offsets: Tensor,
-    targets: Tensor, ids: Tensor | None, base: int, totals: Tensor, losses: Tensor | None, grad: Tensor,
-    scale: Tensor | None, tile: Tiles,
-) -> None:  # fmt: skip
-    """Compute out [N, S] operands and column_sums[first_tile:...] from operands [N, D] against rows [S, D].
+class Words(NamedTuple):
+    """The words that all rows are scored against: a sample, or the whole table."""
 
-    losses: [N] if the targets are among the words, else None.
-    """
-    (count, width), words = operands.shape, len(rows)
-    launch(
-        logit_gradients, (cdiv(count, tile.rows), cdiv(words, tile.columns)), operands, rows, offsets, targets,
-        ids, base, totals, losses, grad, grad.stride(0), scale, out, column_sums, first_tile, count, words, width,
-        **constants(tile, operands),
-    )  # fmt: skip
-
-
-class Drawn(NamedTuple):
-    """Rows of hidden states and one sample of the table, as kernels multiply them, and room for the losses."""
-
-    operands: Tensor
-    """hidden states, rounded, [N, D]"""
     rows: Tensor
-    """the samples' rows of the table, rounded, [S, D]"""
+    """[S, D]: operands or, with `scratch`, the table itself"""
     offsets: Tensor
-    """offsets of the samples' products, [S]"""
-    ids: Tensor
-    """all words, the targets first, clamped into the table, [N + S] int64"""
-    true: Tensor
-    """the targets' logits, [N]"""
-    sums: Tensor
-    """[planes, tiles of words, N], to be written"""
-    losses: Tensor
-    """[N], to be written"""
-    kept: Tensor
-    """numbers per row for the backward pass, [N] or [N, numbers], to be written"""
-    tile: Tiles
+    """added to the products, [S], contiguous"""
+    ids: Tensor | None
+    """[S] int64; None: the words from 0 on"""
+    scratch: Tensor | None = None
+    """room for a chunk of rows as operands"""
+
+    def chunk(self, first: int, count: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return operands, offsets and ids of the words first..first+count-1."""
+        rows, offsets = (each.narrow(0, first, count) for each in (self.rows, self.offsets))
+        if self.scratch is not None:
+            rows = self.scratch.narrow(0, 0, count).copy_(rows)
+        return rows, offsets, None if self.ids is None else self.ids.narrow(0, first, count)
 
 
-def _rows(count: int, numbers: int) -> tuple[int, ...]:
-    return (count,) if numbers == 1 else (count, numbers)
+def whole_table(weight: Tensor, bias: Tensor, most: int, dtype: torch.dtype) -> Words:
+    """Return the whole table, and room for `most` of its rows as operands if its own are none."""
+    serves = weight.dtype == dtype and weight.is_contiguous()
+    scratch = None if serves else torch.empty(most, weight.shape[1], dtype=dtype, device=weight.device)
+    return Words(weight, bias.contiguous(), None, scratch)
 
 
-def gather(op: str, a: Any, law: Tensor | None, correction: str, term: float, planes: int, numbers: int) -> Drawn:
-    """Round hidden states and the samples' rows, and compute the targets' logits.
+def chunk_length(total: int, room: int, tile: int) -> int:
+    """Return the length of even chunks of `total` rows or words: whole tiles, as many as fit into `room`, or one."""
+    most = max(tile, min(room, MOST_CHUNK) // tile * tile)
+    even = cdiv(max(total, 1), cdiv(max(total, 1), most))
+    return cdiv(even, tile) * tile
 
-    law, correction, term: see `offset_of`; planes: number of planes of the sums; numbers: per row of `kept`.
+
+def losses(
+    op: str, a: Any, samples: Tensor | None, law: Tensor | None = None, correction: str = "none", term: float = 0.0,
+    *, share: float | None = None, count_hits: bool = False,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Compute losses [N] and, for the backward pass, `kept` (see `merge`), operands of hidden [N, D] and words.
+
+    samples: None is the whole table, and words are the targets [N]; otherwise words are all words [N + S], targets
+    first, and operands of the samples' rows [S, D] and their offsets [S] are returned too.
+    law, correction, term: see `gather`; share: weight of the sum of a logistic loss, None for a softmax;
+    count_hits: samples equal to the target are not left out.
     """
-    (count, width), size, device, dtype = a.hidden.shape, len(a.samples), a.hidden.device, operand_dtype(a.precision)
-    check_sizes(op, len(a.weight), size)
+    (count, width), device, dtype = a.hidden.shape, a.hidden.device, operand_dtype(a.precision)
+    size, extra = (len(a.weight), 0) if samples is None else (len(samples), len(samples))
+    check_sizes(op, len(a.weight), extra)
     tile = tiles(count, size, width, dtype, device)
-    per_row = width * dtype.itemsize + 16 + 4 * planes * cdiv(size, tile.columns)
-    needed = count * per_row + size * (width * dtype.itemsize + 12)
-    with explained(op, "rows", needed, per_row, count, device):
-        operands, rows = (torch.empty(n, width, dtype=dtype, device=device) for n in (count, size))
-        offsets = torch.empty(size, dtype=torch.float32, device=device)
-        ids = torch.empty(count + size, dtype=torch.int64, device=device)
-        sums = empty_sums(planes, size, count, tile, device)
-        losses, kept = (torch.empty(_rows(count, n), dtype=torch.float32, device=device) for n in (1, numbers))
-    table = a.weight, a.bias, law
-    true = launch_true_logits(a.hidden, a.targets, *table, operands, ids, size, correction, term)
-    high, columns = row_blocks(width)
-    launch(
-        gather_samples, (cdiv(size, high),), a.samples, a.samples.stride(0), a.weight, *a.weight.stride(),
-        a.bias, a.bias.stride(0), law, rows, offsets, ids.narrow(0, count, size), size, *a.weight.shape,
-        CORRECTION=correction, TERM=term, ROWS=high, WIDTH=columns,
-    )  # fmt: skip
-    return Drawn(operands, rows, offsets, ids, true, sums, losses, kept, tile)
+    row_bytes, logistic = width * dtype.itemsize, share is not None
+    step = extra or min(size, chunk_length(size, a.chunk_bytes // max(1, row_bytes), tile.columns))
+    per_row = row_bytes + 44 + 8 * cdiv(step, tile.columns)
+    with explained(op, "rows", count * per_row + step * (row_bytes + 12), per_row, count, device):
+        empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
+        operands, ids = empty(count, width, dtype=dtype), empty(count + extra, dtype=torch.int64)
+        true, results, kept = empty(count), empty(count), empty(count, 1 if logistic else 3)
+        state = empty(2 if step < size else 0, count, dtype=torch.float64)
+        planes = empty(1 if logistic else 2, cdiv(step, tile.columns), count)
+        maxima, sums = (planes.select(0, i) for i in (0, -1))  # one of a logistic loss
+        if samples is None:
+            words = whole_table(a.weight, a.bias, step, dtype)
+        else:
+            words = Words(empty(size, width, dtype=dtype), empty(size), ids.narrow(0, count, size))
+    high, wide = row_blocks(width)
+    lookups: list[tuple[Any, ...]] = [(a.targets, a.hidden, operands, true, ids)]
+    if samples is not None:
+        lookups.append((samples, None, *words[:3]))
+    for looked_up, hidden, *into in lookups:
+        launch(
+            gather, (cdiv(len(looked_up), high),), looked_up, looked_up.stride(0), hidden, *a.hidden.stride(), a.weight,
+            *a.weight.stride(), a.bias, a.bias.stride(0), law, *into, len(looked_up), size, *a.weight.shape,
+            CORRECTION=correction, TERM=term, ROWS=high, WIDTH=wide,
+        )  # fmt: skip
+    for first in range(0, size, step):
+        rows, offsets, columns = words.chunk(first, min(step, size - first))
+        parts = cdiv(len(rows), tile.columns)
+        launch(
+            tile_sums, (cdiv(count, tile.rows), parts), operands, rows, offsets, ids, columns, first, maxima, sums,
+            count, len(rows), width, LOGISTIC=logistic, COUNT_HITS=count_hits, **constants(tile, operands),
+        )  # fmt: skip
+        launch(
+            merge, (cdiv(count, 32),), maxima, sums, state, true, results, kept, share, count, parts,
+            LOGISTIC=logistic, FIRST=first == 0, LAST=first + len(rows) == size, ROWS=32, PARTS=32,
+        )  # fmt: skip
+    return results, kept, operands, ids, *(() if samples is None else words[:2])
 
 
-def chunk_rows(count: int, size: int, itemsize: int, chunk_bytes: int, tile: int) -> int:
-    """Return rows per chunk: as many whole tiles as fit into `chunk_bytes` (at least one), with even chunks."""
-    most = max(tile, chunk_bytes // max(1, size * itemsize) // tile * tile)
-    even = cdiv(max(count, 1), cdiv(max(count, 1), most))
-    return min(most, cdiv(even, tile) * tile)
-
-
-# (d_logits, column sums, number of the first tile of rows, rows, scale, tile): writes d(logits) of these rows
-LogitGradients = Callable[[Tensor, Tensor, int, slice, Tensor | None, Tiles], None]
+def fake(a: Any, samples: Tensor | None, numbers: int = 3) -> tuple[Tensor, ...]:
+    """Allocate the results of `losses`; numbers: per row of `kept`."""
+    (count, width), dtype, of = a.hidden.shape, operand_dtype(a.precision), a.hidden.new_empty
+    results = of(count), of(count, numbers), of(count, width, dtype=dtype)
+    if samples is None:
+        return *results, a.targets.new_empty(count)
+    size = samples.shape[0]
+    return *results, a.targets.new_empty(count + size), of(size, width, dtype=dtype), of(size)
 
 
 def gradients(
-    op: str, a: Any, slopes: Tensor, write: LogitGradients, *, losses: bool, lift: int = LIFT
+    op: str, a: Any, *, whole: bool = False, share: float | None = None, count_hits: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute d_hidden [N, D], and d_rows [N + S, D] and d_offsets [N + S] of the words `ids`, all float32.
 
-    Per chunk of rows: d(logits) as operands, small enough to stay in L2, then two products. slopes, losses: see
-    `finish_rows`; lift: of float16's scale.
+    With `whole`, d_weight [V, D] and d_bias [V] of the whole table. Logits are computed again in chunks of
+    `chunk_bytes`, small enough to stay in L2, with two products for each. share, count_hits: as for `losses`.
     """
-    (count, width), size, dtype, device = a.operands.shape, len(a.rows), a.operands.dtype, a.grad.device
-    tile = tiles(count, size, width, dtype, device)
-    step = chunk_rows(count, size, dtype.itemsize, a.chunk_bytes, tile.rows)
-    per_row = 8 * width + 4 + 4 * size // tile.rows
-    needed = min(step, count) * size * dtype.itemsize + size * (4 * width + 4) + count * per_row
+    (count, width), dtype, device = a.operands.shape, a.operands.dtype, a.grad.device
+    size, extra = (len(a.weight), 0) if whole else (len(a.rows), count)
+    tile, room = tiles(count, size, width, dtype, device), a.chunk_bytes // dtype.itemsize
+    high = min(max(count, 1), chunk_length(count, room // (tile.columns if whole else size), tile.rows))
+    wide = min(size, chunk_length(size, room // high, tile.columns)) if whole else size
+    row_tiles, per_row = cdiv(count, tile.rows), 4 * ((1 if whole else 2) * width + 1 + wide // tile.rows)
+    needed = high * wide * dtype.itemsize + 4 * size * (width + 1) + count * per_row
     with explained(op, "rows", needed, per_row, count, device):
-        chunk = torch.empty(min(step, count), size, dtype=dtype, device=device)
-        d_hidden = torch.empty(count, width, dtype=torch.float32, device=device)
-        d_rows = torch.empty(count + size, width, dtype=torch.float32, device=device)
-        d_offsets = torch.empty(count + size, dtype=torch.float32, device=device)
-        column_sums = torch.empty(cdiv(count, tile.rows), size, dtype=torch.float32, device=device)
+        empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
+        chunk, column_sums = empty(high * wide, dtype=dtype), empty(row_tiles * wide)
+        d_hidden, d_rows, d_offsets = empty(count, width), empty(extra + size, width), empty(extra + size)
+        if whole:
+            words = whole_table(a.weight, a.bias, wide, dtype)
+        else:
+            words = Words(a.rows, a.offsets, a.ids.narrow(0, count, size))
     if count == 0:
         return d_hidden, d_rows.zero_(), d_offsets.zero_()
-    scale = scale_of(a.grad, dtype, lift)
-    d_sampled, sampled_offsets = d_rows.narrow(0, count, size), d_offsets.narrow(0, count, size)
-    for i in range(0, count, step):
-        n = min(step, count - i)
-        d = chunk.narrow(0, 0, n)
-        write(d, column_sums, i // tile.rows, slice(i, i + n), scale, tile)
-        _triton.add_product(d_hidden.narrow(0, i, n), d, a.rows, accumulate=False)
-        _triton.add_product(d_sampled, d.t(), a.operands.narrow(0, i, n), accumulate=i > 0)
-    torch.sum(column_sums, 0, out=sampled_offsets)
+    # σ times the share is what float16 has to hold: the share's power of two goes into the scale.
+    scale = scale_of(a.grad, dtype, LIFT - math.ceil(math.log2(share or 1.0)))
+    d_table, d_bias = d_rows.narrow(0, extra, size), d_offsets.narrow(0, extra, size)
+    for j in range(0, size, wide):
+        m = min(wide, size - j)
+        part, offsets, ids = words.chunk(j, m)
+        sums = column_sums.narrow(0, 0, row_tiles * m).view(row_tiles, m)
+        for i in range(0, count, high):
+            n = min(high, count - i)
+            h, target, kept, g, d_h = (x.narrow(0, i, n) for x in (a.operands, a.ids, a.kept, a.grad, d_hidden))
+            d, grid = chunk.narrow(0, 0, n * m).view(n, m), (cdiv(n, tile.rows), cdiv(m, tile.columns))
+            launch(
+                logit_gradients, grid, h, part, offsets, target, ids, j, kept, g, g.stride(0), share, scale, d,
+                sums.narrow(0, i // tile.rows, grid[0]), n, m, width,
+                LOGISTIC=share is not None, COUNT_HITS=count_hits or whole, **constants(tile, h),
+            )  # fmt: skip
+            _triton.add_product(d_h, d, part, accumulate=j > 0)
+            _triton.add_product(d_table.narrow(0, j, m), d.t(), h, accumulate=i > 0)
+        torch.sum(sums, 0, out=d_bias.narrow(0, j, m))
     if scale is not None:
-        torch._foreach_mul_([d_sampled, sampled_offsets], scale.select(0, 1))
-    high, columns = row_blocks(width)
-    launch(
-        finish_rows, (cdiv(count, high),), a.grad, a.grad.stride(0), slopes, a.operands, a.ids,
-        a.weight, *a.weight.stride(), scale, d_hidden, d_rows, d_offsets, count, width,
-        LOSSES=losses, ROWS=high, WIDTH=columns,
-    )  # fmt: skip
+        # `finish_rows` takes the scale out of d_hidden as it adds to it.
+        torch._foreach_mul_([d_table, d_bias, *([d_hidden] if whole else [])], scale.select(0, 1))
+    if not whole:
+        high, columns = row_blocks(width)
+        launch(
+            finish_rows, (cdiv(count, high),), a.grad, a.grad.stride(0), a.kept, a.kept.stride(0), a.operands, a.ids,
+            a.weight, *a.weight.stride(), scale, d_hidden, d_rows, d_offsets, count, width, ROWS=high, WIDTH=columns,
+        )  # fmt: skip
     return d_hidden, d_rows, d_offsets
 
 
-def fake(a: Any, numbers: int) -> tuple[Tensor, ...]:
-    """Allocate losses, kept, operands, rows, offsets and ids of `Drawn`."""
-    (count, width), size, dtype, of = a.hidden.shape, a.samples.shape[0], operand_dtype(a.precision), a.hidden.new_empty
-    return (
-        of(count), of(_rows(count, numbers)), of(count, width, dtype=dtype), of(size, width, dtype=dtype), of(size),
-        a.targets.new_empty(count + size),
-    )  # fmt: skip
-
-
-def row_shapes(a: Any) -> dict[str, Any]:
-    """Return the shapes of the results of `gradients`."""
+def _shapes(a: Any) -> dict[str, Any]:
     (count, width), words = a.operands.shape, a.ids.shape[0]
     return {"hidden": (count, width), "weight": (words, width), "bias": (words,)}
 
 
-def tables(a: Any, rows: dict[str, Any]) -> dict[str, Any]:
-    """Return the gradients of weight and bias, from the gradients of the rows of the words `ids`."""
+def _tables(a: Any, rows: dict[str, Any]) -> dict[str, Any]:
     shapes = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
     return rows | {name: table_gradient(shape, a.ids, rows[name], a.sparse) for name, shape in shapes.items()}
+
+
+# Of backward ops that return gradients of the rows of the words `ids`, from which those of weight and bias are made.
+OF_ROWS = Backward(shapes=_shapes, finish=_tables)

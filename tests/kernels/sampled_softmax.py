@@ -13,7 +13,7 @@ def both_passes(count, precision, correction="tensorflow", width=WIDTH):
     targets, samples = (torch.empty(n, dtype=torch.int64) for n in (count, SAMPLES))
     weight, tries = torch.empty(WORDS, width), torch.empty((), dtype=torch.int64)
     options = correction, False, CHUNK, precision
-    saved = undispatched("sampled_softmax")(
+    _, *saved = undispatched("sampled_softmax")(
         torch.empty(count, width), targets, weight, torch.empty(WORDS), samples, tries, *options
     )
     return undispatched("sampled_softmax_backward")(torch.empty(count), *saved, weight, False, CHUNK)

@@ -1,5 +1,6 @@
 """sampled_softmax: the loss by hand, gradients dense and sparse, chunks, precisions, on every backend."""
 
+import dataclasses
 import math
 import weakref
 
@@ -264,7 +265,7 @@ def test_memory_is_a_tenth_of_eagers(backend, count):
         with recording(), _Peak() as actual:
             hidden, weight, _ = of
             forward, backward = (_triton.undispatched(f"sampled_softmax{part}") for part in ("", "_backward"))
-            saved = forward(hidden, ids[0], *of[1:], *ids[1:], "tensorflow", False, 32 * 2**20, "bfloat16")
+            _, *saved = forward(hidden, ids[0], *of[1:], *ids[1:], "tensorflow", False, 32 * 2**20, "bfloat16")
             backward(torch.empty(count), *saved, weight, False, 32 * 2**20)
     assert gradients < actual.most <= gradients + 4 * (4 * count * size + (count + size) * width) / 10
 
@@ -272,10 +273,27 @@ def test_memory_is_a_tenth_of_eagers(backend, count):
 @alone
 def test_a_chunk_is_whole_tiles_within_the_bound(backend):
     """All chunks of like size; at least one tile, at most what fits."""
-    from elmo_fast.ops._softmax_triton import chunk_rows
+    from elmo_fast.ops._softmax_triton import chunk_length
 
-    assert chunk_rows(2560, 8192, 2, 32 * 2**20, 128) == 1280
-    assert chunk_rows(2561, 8192, 2, 32 * 2**20, 128) == 1408
-    assert chunk_rows(20480, 8192, 2, 32 * 2**20, 128) == 2048
-    assert chunk_rows(100, 8192, 2, 1, 128) == 128
-    assert chunk_rows(0, 8192, 2, 1, 16) == 16
+    for rows, room, length in ((2560, 2048, 1280), (2561, 2048, 1408), (20480, 2048, 2048), (100, 0, 128)):
+        assert chunk_length(rows, room, 128) == length
+    assert chunk_length(0, 0, 16) == 16
+    assert chunk_length(2**31 - 1, 2**40, 128) <= 2**20
+
+
+@alone
+@pytest.mark.skipif(not _triton.INTERPRETED, reason="only the interpreter looks for overflow")
+def test_columns_may_lie_further_apart_than_32_bits_count(backend, monkeypatch):
+    """A transposed table of 2^30 words. No row is inside, so that nothing is read and addresses are computed alone."""
+    from triton.runtime import interpreter
+
+    from elmo_fast.ops._softmax_triton import finish_rows, gather
+
+    builder = interpreter.interpreter_builder
+    monkeypatch.setattr(builder, "options", dataclasses.replace(builder.options, debug=True))
+    x, ids, strides, sizes = torch.zeros(1), torch.zeros(1, dtype=torch.int64), (1, 2**30), {"ROWS": 2, "WIDTH": 16}
+    table, law = (x, *strides, x, 1), None
+    _triton.launch(
+        gather, (1,), ids, 1, x, *strides, *table, law, x, x, ids, 0, 1, 1, 3, CORRECTION="none", TERM=0.0, **sizes
+    )
+    _triton.launch(finish_rows, (1,), x, 1, x, 1, x, ids, x, *strides, None, x, x, x, 0, 3, **sizes)

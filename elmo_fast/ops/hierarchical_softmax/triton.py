@@ -10,9 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo_fast.ops import _softmax_triton
-from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._kernels import logistic, softplus
+from elmo_fast.ops._softmax_triton import OF_ROWS
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, define, explained, launch, operand_dtype
 from elmo_fast.ops.hierarchical_softmax.op import HierarchicalSoftmaxArguments
 
@@ -159,5 +158,5 @@ _op = define(
     "-> (Tensor losses, Tensor slopes, Tensor operands, Tensor ids)",
     _forward,
     _fake,
-    Backward(shapes=_softmax_triton.row_shapes, finish=_softmax_triton.tables),
+    OF_ROWS,
 )
