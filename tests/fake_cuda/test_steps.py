@@ -15,10 +15,10 @@ from elmo_fast.ops import _triton
 WORKS = ("train", "replay", "evaluate", "embed", "others")
 # Launches of Triton's kernels and of torch, at most; lower them when there are fewer. They bound a step on the host.
 MOST = {
-    "float32": {"train": (320, 107), "replay": (22, 33), "evaluate": (240, 25), "embed": (171, 52), "others": (19, 45)},
-    "float16": {"train": (332, 128), "replay": (22, 33), "evaluate": (217, 25), "embed": (171, 52), "others": (23, 50)},
+    "float32": {"train": (314, 106), "replay": (21, 33), "evaluate": (240, 23), "embed": (171, 50), "others": (19, 45)},
+    "float16": {"train": (326, 127), "replay": (22, 33), "evaluate": (217, 23), "embed": (171, 50), "others": (23, 50)},
     "bfloat16": {
-        "train": (322, 111),
+        "train": (316, 110),
         "replay": (22, 33),
         "evaluate": (219, 23),
         "embed": (173, 50),
