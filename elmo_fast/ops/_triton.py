@@ -48,6 +48,8 @@ def launch(
 ) -> None:
     """Run a Triton kernel over `grid`: positional arguments first, its tl.constexpr ones by name.
 
+    A positional argument may be a tuple of tensors.
+
     launch_pdl: the kernel begins with `_kernels.after_previous`, so its blocks may start before the previous launch has
     ended (programmatic dependent launch; before Hopper an ordinary launch). An empty grid runs nothing. Raises
     RuntimeError on bfloat16 under the interpreter, which would multiply bit patterns.
@@ -81,7 +83,7 @@ def start(
             f"and a GPU takes {MOST_BLOCKS} in the second and third place; give fewer rows, words or sentences, "
             'or use backend="reference"'
         )
-    tensors = [a for a in arguments if isinstance(a, Tensor)]
+    tensors = [t for a in arguments for t in (a if isinstance(a, tuple) else (a,)) if isinstance(t, Tensor)]
     if INTERPRETED:
         if any(t.dtype == torch.bfloat16 for t in tensors):
             raise RuntimeError("TRITON_INTERPRET=1 multiplies the bit patterns of bfloat16; use float16 or float32")

@@ -142,8 +142,8 @@ def others(device, precision):
 def launched(launches):
     """What each launch is compiled for and given, but for tensors' addresses."""
     return [
-        (each.kernel.fn.__name__, [facts(a) if isinstance(a, torch.Tensor) else a for a in each.arguments],
-         each.constants, each.options)
+        (each.kernel.fn.__name__, [[*map(facts, tensors_of(a))] or a for a in each.arguments], each.constants,
+         each.options)
         for each in launches
     ]  # fmt: skip
 

@@ -57,6 +57,9 @@ def specialised(launch):
         elif isinstance(value, torch.Tensor):
             signature[name] = _POINTERS[value.dtype]
             attributes[(i,)] = [["tt.divisibility", 16]]
+        elif isinstance(value, tuple):
+            signature[name] = tuple(_POINTERS[each.dtype] for each in value)
+            attributes |= {(i, j): [["tt.divisibility", 16]] for j in range(len(value))}
         elif isinstance(value, bool):
             signature[name] = "u1"
         elif isinstance(value, int):

@@ -75,6 +75,17 @@ def test_no_layers_and_no_projection_is_a_copy(backend: str) -> None:
     assert torch.equal(torch.autograd.grad(y, x, grad)[0], grad)
 
 
+@triton
+def test_without_layers_strides_are_those_of_the_fakes(backend: str) -> None:
+    """A copy of a transposed tensor is contiguous, forward and backward."""
+    ops, x = torch.ops.elmo_fast_triton, torch.randn(4, 3).t()
+    torch.library.opcheck(ops.highway.default, (x, [], [], None, None, None, "float32", False))
+    _, *saved = ops.highway(x, [], [], None, None, None, "float32", True)
+    torch.library.opcheck(
+        ops.highway_backward.default, (x, x.contiguous(), *saved, [], None, None, "float32", True, True)
+    )
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_rounding_spares_what_the_gate_carries(precision: str, backend: str) -> None:

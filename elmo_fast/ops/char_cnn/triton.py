@@ -15,22 +15,13 @@ from torch import Tensor
 
 from elmo_fast.ops import _triton
 from elmo_fast.ops._autograd import requires_grad
-from elmo_fast.ops._kernels import segment_sum, tanh
+from elmo_fast.ops._kernels import counted_rows, segment_sum, tanh
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
 from elmo_fast.ops._weights import packed
 from elmo_fast.ops.char_cnn.native import BACKWARD, fake
 from elmo_fast.ops.char_cnn.op import CharCNNArguments
 
 PARTS = 16  # number of parts of the words over which weight gradients are summed in parallel
-
-
-@triton.jit
-def _number(count, rows, COUNTED: tl.constexpr):
-    """Return how many rows are to be computed."""
-    if COUNTED:
-        return tl.minimum(tl.maximum(tl.load(count), 0), rows).to(tl.int32)
-    else:
-        return rows
 
 
 @triton.jit
@@ -94,7 +85,7 @@ def convolve(
     ids, row_stride, column_stride, count, table, filters, biases, features, winners, rows, slots, characters, total,
     tiles,
     WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr, STEP: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, TANH: tl.constexpr, SAVE: tl.constexpr, COUNTED: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, TANH: tl.constexpr, SAVE: tl.constexpr,
 ):  # fmt: skip
     """Compute BM words' features for BN filters of one width: the largest of all windows that differ, and its index.
 
@@ -106,7 +97,7 @@ def convolve(
     tile = tl.program_id(0) % tiles
     tile = tiles - 1 - tile  # the widest filters, the last in ELMo's order, start first
     row = tl.program_id(0) // tiles * BM + tl.arange(0, BM)
-    live = row < _number(count, rows, COUNTED)
+    live = row < counted_rows(count, rows)
     width, begin, number, feature = _filters(tile, BN, WIDTHS, NUMBERS)
     tail = _tails(ids, row_stride, column_stride, row, live, slots, BM)
     stop = tl.minimum(tl.max(tail, axis=0) + 1, slots - width + 1)
@@ -144,14 +135,12 @@ def convolve(
 
 
 @triton.jit
-def _slope(grad, features, at, mask, TANH: tl.constexpr):
-    """Return the gradient before the activation."""
+def _slope(grad, features, winners, at, mask, TANH: tl.constexpr):
+    """Return the gradient before the activation, and the first slot of the window that won."""
     g = tl.load(grad + at, mask=mask, other=0.0)
     y = tl.load(features + at, mask=mask, other=0.0)
-    if TANH:
-        return g * (1 - y * y)
-    else:
-        return tl.where(y <= 0, 0.0, g)
+    g = g * (1 - y * y) if TANH else tl.where(y <= 0, 0.0, g)
+    return g, tl.load(winners + at, mask=mask, other=0).to(tl.int32)
 
 
 @triton.jit
@@ -159,7 +148,7 @@ def weight_sums(
     grad, features, winners, ids, row_stride, column_stride, count, table, sums, bias_sums, rows, slots, characters,
     total, tiles, parts,
     WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr, SLOTS: tl.constexpr,
-    BN: tl.constexpr, TANH: tl.constexpr, COUNTED: tl.constexpr,
+    BN: tl.constexpr, TANH: tl.constexpr,
 ):  # fmt: skip
     """Sum weight gradients over a part of the words: sums [parts, tiles · BN, DEPTH], bias_sums [parts, tiles · BN].
 
@@ -167,7 +156,7 @@ def weight_sums(
     in one row of the table. Floor: N·sum(width·E·n) multiply-adds in float32, as many numbers gathered from L1.
     """
     tile, part = tl.program_id(0) % tiles, tl.program_id(0) // tiles
-    limit = _number(count, rows, COUNTED)
+    limit = counted_rows(count, rows)
     each = tl.cdiv(limit, parts)
     width, begin, number, feature = _filters(tile, BN, WIDTHS, NUMBERS)
     column = begin + tl.arange(0, BN)
@@ -177,8 +166,7 @@ def weight_sums(
     bias = tl.zeros((BN,), dtype=tl.float32)
     for row in range(part * each, tl.minimum(limit, (part + 1) * each)):
         at = tl.full((1,), row, dtype=tl.int64) * total + feature + column
-        g = _slope(grad, features, at, known, TANH)
-        first = tl.load(winners + at, mask=known, other=0).to(tl.int32)
+        g, first = _slope(grad, features, winners, at, known, TANH)
         first = tl.minimum(tl.maximum(first, 0), slots - width)
         needed = (g != 0)[:, None] & (slot < width)[None, :]
         base = tl.full((1, 1), row, dtype=tl.int64) * row_stride
@@ -195,18 +183,25 @@ def weight_sums(
 
 @triton.jit
 def finish_weights(
-    sums, bias_sums, d_weight, d_bias, first, packed, parts, number, size, width,
-    E: tl.constexpr, DEPTH: tl.constexpr, SLOTS: tl.constexpr, BN: tl.constexpr,
+    sums, bias_sums, d_weights, d_biases, size, tiles, parts,
+    WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr, SLOTS: tl.constexpr,
+    BN: tl.constexpr,
 ):  # fmt: skip
-    """Add the parts of one width in order, into d_weight [n, size, width] and d_bias [n]; packed: rows of a part."""
-    column = tl.program_id(0) * BN + tl.arange(0, BN)
+    """Add the parts in order, into d_weights [n, size, width] and d_biases [n] of every width."""
+    width, begin, number, feature = _filters(tl.program_id(0), BN, WIDTHS, NUMBERS)
+    d_weight, d_bias, features = d_weights[0], d_biases[0], 0
+    for i in tl.static_range(len(WIDTHS)):
+        d_weight = tl.where(feature >= features, d_weights[i], d_weight)
+        d_bias = tl.where(feature >= features, d_biases[i], d_bias)
+        features += NUMBERS[i]
+    column = begin + tl.arange(0, BN)
     depth = tl.program_id(1) * SLOTS * E + tl.arange(0, SLOTS * E)
     sum = tl.zeros((BN, SLOTS * E), dtype=tl.float32)
     bias = tl.zeros((BN,), dtype=tl.float32)
     known = column < number
-    mask = known[:, None] & (depth < DEPTH)[None, :]
     for part in range(parts):
-        place = tl.full((1,), part, dtype=tl.int64) * packed + first + column
+        place = (tl.cast(part, tl.int64) * tiles + tl.program_id(0)) * BN + tl.arange(0, BN)
+        mask = known[:, None] & (depth < DEPTH)[None, :]
         sum += tl.load(sums + place[:, None] * DEPTH + depth[None, :], mask=mask, other=0.0)
         bias += tl.load(bias_sums + place, mask=known, other=0.0)
     slot, within = depth // E, depth % E
@@ -222,7 +217,6 @@ def input_gradients(
     total, tiles,
     WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, WIDEST: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr,
     BR: tl.constexpr, BS: tl.constexpr, BN: tl.constexpr, TANH: tl.constexpr, SCALED: tl.constexpr,
-    COUNTED: tl.constexpr,
 ):  # fmt: skip
     """Compute d_inputs [N, C, E], the gradient of BS slots of BR words, where any computed window reaches.
 
@@ -233,7 +227,7 @@ def input_gradients(
     """
     row = tl.program_id(0) * BR + tl.arange(0, BR)
     slot = tl.program_id(1) * BS + tl.arange(0, BS)
-    live = row < _number(count, rows, COUNTED)
+    live = row < counted_rows(count, rows)
     reach = _tails(ids, row_stride, column_stride, row, live, slots, BR) + WIDEST
     reached = live[:, None] & (slot[None, :] < tl.minimum(reach, slots)[:, None])
     any = tl.max(tl.max(reached.to(tl.int32), axis=1), axis=0)
@@ -244,8 +238,7 @@ def input_gradients(
         column = begin + tl.arange(0, BN)
         mask = live[:, None] & (column < number)[None, :]
         at = row.to(tl.int64)[:, None] * total + (feature + column)[None, :]
-        g = _slope(grad, features, at, mask, TANH)
-        first = tl.load(winners + at, mask=mask, other=0).to(tl.int32)
+        g, first = _slope(grad, features, winners, at, mask, TANH)
         undo = tl.full((BR,), 1.0, dtype=tl.float32)
         if SCALED:
             exponent = tl.max(tl.abs(g), axis=1).to(tl.int32, bitcast=True) & 0x7F800000
@@ -279,12 +272,9 @@ class Filters(NamedTuple):
     depth: int
     block: int
 
-    def tiles(self, block: int) -> list[int]:
-        """Return the first tile of each width, and the number of all tiles, in tiles of `block` filters."""
-        first = [0]
-        for number in self.numbers:
-            first.append(first[-1] + cdiv(number, block))
-        return first
+    def tiles(self, block: int) -> int:
+        """Return the number of tiles of `block` filters of one width."""
+        return sum(cdiv(number, block) for number in self.numbers)
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -312,14 +302,14 @@ def places_of(f: Filters, weights: Sequence[Tensor]) -> Tensor:
 
     Padding has the index after the last.
     """
-    first = [tile * f.block for tile in f.tiles(f.block)]
-    sizes = [weight.numel() for weight in weights]
+    sizes, start = [weight.numel() for weight in weights], 0
     numbers = torch.arange(sum(sizes), dtype=torch.int32, device=weights[0].device).split(sizes)
-    places = numbers[0].new_full((first[-1], f.depth), sum(sizes))
-    for start, weight, count in zip(first, weights, numbers, strict=False):
+    places = numbers[0].new_full((f.tiles(f.block) * f.block, f.depth), sum(sizes))
+    for weight, count in zip(weights, numbers, strict=True):
         number, size, width = weight.shape
         place = places[start : start + number, : width * f.size].view(number, width, f.size)
         place[:, :, :size].copy_(count.view(number, size, width).transpose(1, 2))
+        start += cdiv(number, f.block) * f.block
     return places
 
 
@@ -330,7 +320,7 @@ def operands(
     f = filters_of(weights, precision)
     dtype, device = getattr(torch, precision), embedding.device
     characters, size = embedding.shape
-    rows = f.tiles(f.block)[-1] * f.block
+    rows = f.tiles(f.block) * f.block
 
     def empty() -> list[Tensor]:
         shapes = (((characters + 2, f.size), dtype), ((rows, f.depth), dtype), ((sum(f.numbers),), torch.float32))
@@ -361,12 +351,12 @@ def forward(a: Any) -> tuple[Tensor, Tensor]:
     table, filters, bias = operands(a.embedding, a.weights, a.biases, a.precision)
     # One stage: the table is 8 KiB that every SM wants at once. Loads into registers find it in L1; the asynchronous
     # copies of more stages would read the same few lines of L2.
-    tiles, high = f.tiles(f.block)[-1], 64
+    tiles, high = f.tiles(f.block), 64
     launch(
         convolve, (cdiv(rows, high) * tiles,), a.ids, *a.ids.stride(), a.count, table, filters, bias, features,
         winners, rows, slots, a.embedding.shape[0], total, tiles, **f.constants,
         STEP=16 if a.precision == "float32" else f.depth if f.depth <= 256 else 64, BM=high, BN=f.block,
-        TANH=a.tanh, SAVE=a.save, COUNTED=a.count is not None, num_warps=8, num_stages=1,
+        TANH=a.tanh, SAVE=a.save, num_warps=8, num_stages=1,
     )  # fmt: skip
     return features, winners
 
@@ -380,25 +370,20 @@ def weight_gradients(a: Any, table: Tensor, f: Filters) -> tuple[list[Tensor], l
     """Compute the gradients of weights and biases: sums over parts of the words, then over the parts in order."""
     (rows, total), slots = a.features.shape, a.ids.shape[1]
     block, window_slots = min(32, f.block), max(1, min(f.depth, 128) // f.size)  # slots: a power of two
-    first = f.tiles(block)
-    parts = max(1, min(PARTS, cdiv(rows, 64)))
+    tiles, parts = f.tiles(block), max(1, min(PARTS, cdiv(rows, 64)))
     d_weights = [w.new_empty(w.shape) for w in a.weights]
     d_biases = [w.new_empty(w.shape[0]) for w in a.weights]
-    grid = (first[-1] * parts, cdiv(f.depth, window_slots * f.size))
-    sums = table.new_empty(parts, first[-1] * block, f.depth, dtype=torch.float32)
-    bias_sums = table.new_empty(parts, first[-1] * block, dtype=torch.float32)
+    sums = table.new_empty(parts, tiles * block, f.depth, dtype=torch.float32)
+    bias_sums = table.new_empty(parts, tiles * block, dtype=torch.float32)
     launch(
-        weight_sums, grid, *_read(a), table, sums, bias_sums, rows, slots,
-        table.shape[0] - 2, total, first[-1], parts, **f.constants, TANH=a.tanh, COUNTED=a.count is not None,
-        SLOTS=window_slots, BN=block, num_warps=4,
+        weight_sums, (tiles * parts, cdiv(f.depth, window_slots * f.size)), *_read(a), table, sums, bias_sums, rows,
+        slots, table.shape[0] - 2, total, tiles, parts, **f.constants, TANH=a.tanh, SLOTS=window_slots, BN=block,
     )  # fmt: skip
-    for start, d_weight, d_bias in zip(first, d_weights, d_biases, strict=False):
-        number, size, width = d_weight.shape
-        launch(
-            finish_weights, (cdiv(number, 16), grid[1]), sums, bias_sums, d_weight, d_bias,
-            start * block, first[-1] * block, parts, number, size, width,
-            E=f.size, DEPTH=f.depth, SLOTS=window_slots, BN=16, num_warps=4,
-        )  # fmt: skip
+    few = max(1, min(f.depth, 64) // f.size)
+    launch(
+        finish_weights, (tiles, cdiv(f.depth, few * f.size)), sums, bias_sums, tuple(d_weights), tuple(d_biases),
+        a.embedding.shape[1], tiles, parts, **f.constants, SLOTS=few, BN=block,
+    )  # fmt: skip
     return d_weights, d_biases
 
 
@@ -418,9 +403,8 @@ def embedding_gradient(a: Any, filters: Tensor, f: Filters) -> Tensor:
         keys = a.embedding.new_empty(rows * slots, dtype=narrow)
     launch(
         input_gradients, (cdiv(rows, high), cdiv(slots, wide)), *_read(a), filters, d_inputs, keys,
-        rows, slots, characters, total, f.tiles(f.block)[-1], **f.constants, TANH=a.tanh,
-        COUNTED=a.count is not None, WIDEST=max(f.widths), BR=high, BS=wide, BN=f.block, SCALED=scaled,
-        num_warps=4, num_stages=1,
+        rows, slots, characters, total, f.tiles(f.block), **f.constants, TANH=a.tanh, WIDEST=max(f.widths),
+        BR=high, BS=wide, BN=f.block, SCALED=scaled, num_stages=1,
     )  # fmt: skip
     gradient = segment_sum(d_inputs, keys, characters)
     return gradient if size == f.size else a.embedding.new_empty(a.embedding.shape).copy_(gradient[:, :size])

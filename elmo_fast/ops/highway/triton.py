@@ -3,7 +3,7 @@
 All kernels are bound by memory. All of them treat rows from `count` on as zeros, whatever they hold.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import counted_rows, finite_size, fitting, scale_of, strips
-from elmo_fast.ops._triton import explained
+from elmo_fast.ops._table_rows import first_rows
+from elmo_fast.ops._triton import cdiv, launch, matmul, operand_dtype
 from elmo_fast.ops._weights import rounded_copy
 from elmo_fast.ops.highway.native import BACKWARD, result
 from elmo_fast.ops.highway.op import HighwayArguments
@@ -165,94 +166,67 @@ def counted(
         tl.store(sums_ptr + tl.program_id(0).to(tl.int64) * width + c, tl.sum(total, axis=0), mask=c < width)
 
 
-def launch_counted(
-    x: Tensor,
-    count: Tensor | None,
-    to: Tensor,
-    *,
-    bias: Tensor | None = None,
-    scale: Tensor | None = None,
-    sums: Tensor | None = None,
-) -> None:
-    """Write x to `to`; see `counted`."""
-    grid, constants = strips(*x.shape)
-    _triton.launch(counted, grid, x, bias, scale, count, to, sums, *x.shape, *x.stride(), **constants)
+def allocate(a: Any) -> tuple[Tensor, Tensor]:
+    """Allocate what backward needs: inputs of the products [products, N, W], results of `saved` [layers, N, 2W].
+
+    The first input is missing if it is x itself, and the results are if no gradient is needed.
+    """
+    dtype, number = operand_dtype(a.precision), len(a.weights) + (a.projection_weight is not None)
+    of_x = dtype == torch.float32 and a.x.is_contiguous() and a.count is None and number > 0
+    kind = torch.float32 if dtype == torch.float32 else torch.float16
+    pre = a.x.new_empty(len(a.weights) * a.save, a.x.shape[0], 2 * a.x.shape[1], dtype=kind)
+    return a.x.new_empty(number - of_x, *a.x.shape, dtype=dtype), pre
 
 
-class Saved(NamedTuple):
-    """Tensors that a forward pass saves for the backward pass."""
-
-    operands: Tensor
-    """inputs of the layers and of the projection, [layers (+ 1), N, W]; without the first if that is x itself"""
-    pre: Tensor
-    """results of `saved` for the layers, [layers, N, 2W] ([0, N, 2W] if not needed)"""
+def factors_of(a: Any, operands: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the inputs of all products, and their weights as operands: those of the layers, then the projection."""
+    dtype = operand_dtype(a.precision)
+    weights = [rounded_copy(w, dtype) for w in (*a.weights, a.projection_weight) if w is not None]
+    return [a.x] * (len(weights) - len(operands)) + list(operands.unbind(0)), weights
 
 
-def allocate(a: Any) -> Saved:
-    """Allocate the tensors to save."""
-    x, dtype, number, layers = a.x, _triton.operand_dtype(a.precision), products_of(a), len(a.weights) * a.save
-    of_x = dtype == torch.float32 and x.is_contiguous() and a.count is None and number > 0
-    return Saved(
-        x.new_empty((number - of_x, *x.shape), dtype=dtype),
-        x.new_empty(
-            (layers, x.shape[0], 2 * x.shape[1]), dtype=torch.float32 if dtype == torch.float32 else torch.float16
-        ),
-    )
-
-
-def products_of(a: Any) -> int:
-    """Return the number of products."""
-    return len(a.weights) + (a.projection_weight is not None)
-
-
-def operand_of(i: int, a: Any, operands: Tensor) -> Tensor:
-    """Return the left operand of the i-th product."""
-    i -= products_of(a) - len(operands)
-    return a.x if i < 0 else operands.select(0, i)
-
-
-def rounded_weights(a: Any) -> tuple[list[Tensor], Tensor | None]:
-    """Return the weights of the layers and of the projection as operands, contiguous."""
-    dtype, projection = _triton.operand_dtype(a.precision), a.projection_weight
-    rounded_projection = None if projection is None else rounded_copy(projection, dtype)
-    return [rounded_copy(weight, dtype) for weight in a.weights], rounded_projection
+def copied(x: Tensor, count: Tensor | None) -> Tensor:
+    """Return the result without layers and projection: a contiguous copy, zeros from row `count` on."""
+    return first_rows(x, count).clone(memory_format=torch.contiguous_format)
 
 
 def forward(a: Any) -> tuple[Tensor, ...]:
     """Return the result, and what backward needs. Raises ElmoFastError if memory runs out."""
-    (rows, width), same = a.x.shape, a.precision == "float32"
-    per_row = width * ((4 if same else 2) * (products_of(a) + 2 * len(a.weights) * a.save) + 16)
-    with explained("highway", "rows", rows * per_row, per_row, rows, a.x.device):
-        (weights, projection), saved, y = rounded_weights(a), allocate(a), a.x
-        if len(saved.operands) == products_of(a) > 0:
-            launch_counted(y, a.count, saved.operands.select(0, 0))
+    (rows, width), same, layers = a.x.shape, a.precision == "float32", len(a.weights)
+    products = layers + (a.projection_weight is not None)
+    per_row = width * ((4 if same else 2) * (products + 2 * layers * a.save) + 16)
+    with _triton.explained("highway", "rows", rows * per_row, per_row, rows, a.x.device):
+        (operands, pre), y = allocate(a), a.x
+        if products == 0:
+            return copied(y, a.count), operands, pre
+        inputs, weights = factors_of(a, operands)
         grid, constants = strips(rows, width)
         high, wide = constants["BR"], constants["BC"]
-        for i, (weight, bias) in enumerate(zip(weights, a.biases, strict=True)):
-            operand, pre = operand_of(i, a, saved.operands), saved.pre.select(0, i) if a.save else None
-            if same and pre is not None:
-                product = torch.mm(operand, weight.t(), out=pre)
+        if inputs[0] is not a.x:
+            launch(counted, grid, y, None, None, a.count, inputs[0], None, rows, width, *y.stride(), **constants)
+        for i, bias in enumerate(a.biases):
+            to_pre = pre[i] if a.save else None
+            if same and to_pre is not None:
+                product = torch.mm(inputs[i], weights[i].t(), out=to_pre)
             else:
-                product = _triton.matmul(operand, weight.t(), torch.float32)
-            to = operand_of(i + 1, a, saved.operands) if i + 1 < products_of(a) else None
-            carry = y
+                product = matmul(inputs[i], weights[i].t(), torch.float32)
+            # The next input in float32 is y itself; in 16 bit, y is needed if a layer carries it, or if it is the last.
+            x, to = y, inputs[i + 1] if i + 1 < products else None
             if same and to is not None:
                 y, to = to, None
-            elif to is None or i + 1 < len(weights):
+            elif to is None or i + 1 < layers:
                 y = y.new_empty(rows, width)
-            _triton.launch(
-                mix, (_triton.cdiv(rows, high), grid[1]), product, carry, bias.contiguous(), a.count,
-                None if y is carry else y, to, pre, rows, width, *carry.stride(), BR=high, BC=wide,
+            launch(
+                mix, (cdiv(rows, high), grid[1]), product, x, bias.contiguous(), a.count,
+                None if y is x else y, to, to_pre, rows, width, *x.stride(), BR=high, BC=wide,
             )  # fmt: skip
-        if projection is not None:
-            y = _triton.matmul(operand_of(len(weights), a, saved.operands), projection.t(), torch.float32)
+        if a.projection_weight is not None:
+            y = matmul(inputs[-1], weights[-1].t(), torch.float32)
             if a.projection_bias is not None or a.count is not None:
                 bias = None if a.projection_bias is None else a.projection_bias.contiguous()
-                launch_counted(y, a.count, y, bias=bias)
-        elif not weights:
-            y = y.new_empty(rows, width)
-            launch_counted(a.x, a.count, y)
-    return y, *saved
+                grid, constants = strips(*y.shape)
+                launch(counted, grid, y, bias, None, a.count, y, None, *y.shape, *y.stride(), **constants)
+    return y, operands, pre
 
 
 def unscaled(product: Tensor, scale: Tensor | None) -> Tensor:
@@ -262,72 +236,47 @@ def unscaled(product: Tensor, scale: Tensor | None) -> Tensor:
 
 def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor]:
     """Compute the gradients of x, the weights, the biases and the projection; of size 0 if not needed."""
-    (weights, projection), (rows, width) = rounded_weights(a), a.grad.shape
-    d_weights, d_biases = list[Tensor](), list[Tensor]()
-    d_x, d_projection, d_bias = (a.grad.new_empty(0) for _ in range(3))
-    scale = scale_of([a.grad], LIFT, a.count) if a.precision == "float16" and products_of(a) else None
+    inputs, weights = factors_of(a, a.operands)
+    dy, new, (rows, width) = a.grad, a.grad.new_empty, a.x.shape
+    d_weights, d_biases, d_projection, d_bias = list[Tensor](), list[Tensor](), new(0), new(0)
+    if not weights:
+        return copied(dy, a.count) if a.need_x else new(0), [], [], d_projection, d_bias
+    scale = scale_of([dy], LIFT, a.count) if a.precision == "float16" else None
     # The incoming gradient is a product times that scale's inverse, plus what a gate carried.
-    dy, of_dy, carried = a.grad, None, None
-    if projection is not None:
-        d = a.grad.new_empty(rows, width, dtype=projection.dtype)
-        sums = a.grad.new_empty(strips(rows, width)[0][0], width) if a.need_weights else None
-        launch_counted(a.grad, a.count, d, scale=scale, sums=sums)
+    of_dy, carried = None, None
+    if a.projection_weight is not None:
+        grid, constants = strips(*dy.shape)
+        d, sums = inputs[-1].new_empty(dy.shape), new(grid[0], dy.shape[1]) if a.need_weights else None
+        launch(counted, grid, dy, None, scale, a.count, d, sums, *dy.shape, *dy.stride(), **constants)
         if sums is not None:
-            operand = operand_of(len(weights), a, a.operands)
-            d_projection, d_bias = unscaled(_triton.matmul(d.t(), operand, torch.float32), scale), sums.sum(0)
-        if weights or a.need_x:
-            dy, of_dy = _triton.matmul(d, projection, torch.float32), scale
-    for i in reversed(range(len(weights))):
-        operand, need_x = operand_of(i, a, a.operands), i > 0 or a.need_x
-        d, carried, sums, scale = unmixed(a, i, dy, carried, of_dy, scale, operand, need_x)
-        if a.need_weights:
-            d_weights.insert(0, unscaled(_triton.matmul(d.t(), operand, torch.float32), scale))
-            d_biases.insert(0, sums.sum(0))
-        if need_x:
-            dy, of_dy = _triton.matmul(d, weights[i], torch.float32), scale
-    if a.need_x and not products_of(a):
-        d_x = torch.empty_like(a.x, memory_format=torch.contiguous_format)
-        launch_counted(a.grad, a.count, d_x)
-    elif a.need_x:
-        d_x = unscaled(dy, of_dy) if carried is None else carried
-        if carried is not None:
-            d_x = carried.add_(dy) if of_dy is None else carried.addcmul_(dy, of_dy.select(0, 1))
-    return d_x, d_weights, d_biases, d_projection, d_bias
-
-
-def unmixed(
-    a: Any,
-    i: int,
-    dy: Tensor,
-    carried: Tensor | None,
-    of_dy: Tensor | None,
-    guess: Tensor | None,
-    x: Tensor,
-    need_x: bool,
-) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-    """Compute the gradients of a layer's products, as operands like x, and the part of dx that the gate carries.
-
-    Also returns the sums for the bias, and the scale of the first gradients: `guess` (None: unscaled) or, if float16
-    would lose digits with that, a new one.
-    """
-    rows, width = x.shape
+            d_projection, d_bias = unscaled(matmul(d.t(), inputs[-1], torch.float32), scale), sums.sum(0)
+        if a.weights or a.need_x:
+            dy, of_dy = matmul(d, weights[-1], torch.float32), scale
     grid, constants = strips(rows, width)
-    d, d_x = x.new_empty(rows, 2 * width), dy.new_empty(rows, width) if need_x else None
-    sums = dy.new_empty(grid[0] if a.need_weights else 0, 2 * width)
-    most = None if guess is None else dy.new_empty(grid[0] * grid[1])
-
-    def launch(scale: Tensor | None, unless: Tensor | None, *results: Tensor | None) -> None:
-        _triton.launch(
-            unmix, grid, dy, carried, of_dy, scale, unless, x, a.pre.select(0, i), a.count, d, *results,
-            rows, width, *dy.stride(), **constants,
-        )  # fmt: skip
-
-    launch(guess, None, d_x, sums if a.need_weights else None, most)
-    if most is None:
-        return d, d_x, sums, None
-    scale = fitting(most, LIFT, guess)
-    launch(scale, guess, None, None, None)
-    return d, d_x, sums, scale
+    for i in reversed(range(len(a.weights))):
+        # Gradients of the layer's products, as operands, and the part of dx that the gate carries.
+        d, dx = inputs[i].new_empty(rows, 2 * width), new(rows, width) if i > 0 or a.need_x else None
+        sums = new(grid[0], 2 * width) if a.need_weights else None
+        most = None if scale is None else new(grid[0] * grid[1])
+        of_layer = inputs[i], a.pre[i], a.count, d
+        sizes = rows, width, *dy.stride()
+        launch(unmix, grid, dy, carried, of_dy, scale, None, *of_layer, dx, sums, most, *sizes, **constants)
+        if most is not None:
+            # If float16 would lose digits with the scale so far, once more with a new one.
+            guess, scale = scale, fitting(most, LIFT, scale)
+            launch(unmix, grid, dy, carried, of_dy, scale, guess, *of_layer, None, None, None, *sizes, **constants)
+        if sums is not None:
+            d_weights.insert(0, unscaled(matmul(d.t(), inputs[i], torch.float32), scale))
+            d_biases.insert(0, sums.sum(0))
+        if dx is not None:
+            dy, of_dy, carried = matmul(d, weights[i], torch.float32), scale, dx
+    if not a.need_x:
+        d_x = new(0)
+    elif carried is None:
+        d_x = unscaled(dy, of_dy)
+    else:
+        d_x = carried.add_(dy) if of_dy is None else carried.addcmul_(dy, of_dy.select(0, 1))
+    return d_x, d_weights, d_biases, d_projection, d_bias
 
 
 def run(a: HighwayArguments) -> Tensor:

@@ -55,52 +55,43 @@ def keys(
 def firsts(
     ids, row_stride, column_stride, order, sorted_keys, out, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Compute out[i] = 1 if sorted row i differs, in full, from the one before it, else 0 (int32)."""
+    """Compute out[i] = 1 if sorted row i differs, in full, from the one before it, else 0; int32; out[0] = 0."""
     place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     live = (place > 0) & (place < rows)
     alike = tl.load(sorted_keys + place, mask=live, other=0) == tl.load(sorted_keys + place - 1, mask=live, other=0)
-    alike = alike & live
     here = tl.load(order + place, mask=live, other=0)[:, None] * row_stride
     before = tl.load(order + place - 1, mask=live, other=0)[:, None] * row_stride
-    differ = tl.zeros((ROWS,), dtype=tl.int32)
+    differ = tl.where(alike, 0, live.to(tl.int32))
     for start in range(0, columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
         at = ids + column.to(tl.int64)[None, :] * column_stride
-        mask = alike[:, None] & (column < columns)[None, :]
+        mask = (alike & live)[:, None] & (column < columns)[None, :]
         other = tl.load(at + here, mask=mask, other=0) != tl.load(at + before, mask=mask, other=0)
         differ = tl.maximum(differ, tl.max(other.to(tl.int32), axis=1))
-    tl.store(out + place, tl.where(alike, differ, 1), mask=place < rows)
+    tl.store(out + place, differ, mask=place < rows)
 
 
 @triton.jit
 def scatter(
-    ids, row_stride, column_stride, order, first, rank, unique, inverse, ordered, count, rows, columns,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ids, row_stride, column_stride, order, ranks, unique, inverse, rows, columns, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write unique [N, C], inverse [N], inverse sorted, as `order` has it, and count [].
-
-    unique has the rows that are the first of their kind at index rank - 1, then zeros.
-    """
+    """Write inverse [N], the ranks as `order` has them, and unique [N, C]: the first row of each rank, then zeros."""
     place = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     live = place < rows
-    number = tl.load(rank + rows - 1)
-    if tl.program_id(0) == 0:
-        tl.store(count, number)
     source = tl.load(order + place, mask=live, other=0)
-    target = tl.load(rank + place, mask=live, other=1) - 1
-    tl.store(inverse + source, target, mask=live)
-    tl.store(ordered + place, target, mask=live)
-    new = live & (tl.load(first + place, mask=live, other=0) != 0)
-    past = live & (place >= number)
+    rank = tl.load(ranks + place, mask=live, other=0)
+    tl.store(inverse + source, rank, mask=live)
+    new = live & (rank != tl.load(ranks + place - 1, mask=live & (place > 0), other=-1))
+    past = live & (place > tl.load(ranks + rows - 1))
     for start in range(0, columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
         inside = (column < columns)[None, :]
         at = source[:, None] * row_stride + column.to(tl.int64)[None, :] * column_stride
         x = tl.load(ids + at, mask=new[:, None] & inside, other=0)
-        tl.store(unique + target[:, None] * columns + column[None, :], x, mask=new[:, None] & inside)
-        nothing = tl.zeros((ROWS, BLOCK), dtype=unique.dtype.element_ty)
+        tl.store(unique + rank[:, None] * columns + column[None, :], x, mask=new[:, None] & inside)
         there = unique + place.to(tl.int64)[:, None] * columns + column[None, :]
-        tl.store(there, nothing, mask=past[:, None] & inside)
+        tl.store(there, tl.zeros_like(x), mask=past[:, None] & inside)
 
 
 @triton.jit
@@ -128,23 +119,18 @@ def gather(table: Tensor, inverse: Tensor, order: RowOrder | None) -> Tensor:
 def _padded(ids: Tensor, bits: int = HASH_BITS) -> tuple[Tensor, ...]:
     """Return unique, inverse and count of padded_unique_rows, inverse sorted, and the position of each before."""
     rows, columns = ids.shape
-    new = ids.new_empty
-    unique, inverse, sorted_inverse = new(rows, columns), new(rows, dtype=torch.int64), new(rows, dtype=torch.int64)
-    count = torch.zeros((), dtype=torch.int64, device=ids.device)
-    if rows == 0:
-        return unique, inverse, count, sorted_inverse, torch.empty_like(sorted_inverse)
-    hashes, first = new(rows, dtype=torch.int64), new(rows, dtype=torch.int32)
-    view = (ids, *ids.stride())
-    tile: dict[str, Any] = {"ROWS": 16, "BLOCK": ceil_power_of_two(columns, 16, 64), "num_warps": 4}
-    grid = (cdiv(rows, tile["ROWS"]),)
+    unique, inverse = ids.new_empty(rows, columns), ids.new_empty(rows, dtype=torch.int64)
+    hashes, first = torch.empty_like(inverse), ids.new_empty(rows, dtype=torch.int32)
+    view, grid = (ids, *ids.stride()), (cdiv(rows, 16),)
+    tile = {"ROWS": 16, "BLOCK": ceil_power_of_two(columns, 16, 64)}
     launch(keys, grid, *view, hashes, rows, columns, BITS=bits, **tile)
     ordered, order = torch.sort(hashes, stable=True)
     launch(firsts, grid, *view, order, ordered, first, rows, columns, **tile)
-    rank = torch.cumsum(first, 0, dtype=torch.int64)
-    results = unique, inverse, sorted_inverse, count
-    launch(scatter, grid, *view, order, first, rank, *results, rows, columns, **tile)
-    # Ranks rise with the keys, and equal keys keep their order: sorting `inverse` would give `order` again.
-    return unique, inverse, count, sorted_inverse, order
+    # Ranks rise with the keys, and equal keys keep their order: sorting `inverse` would give `ranks` and `order` again.
+    ranks = torch.cumsum(first, 0, dtype=torch.int64)
+    launch(scatter, grid, *view, order, ranks, unique, inverse, rows, columns, **tile)
+    count = ranks[-1] + 1 if rows else ids.new_zeros((), dtype=torch.int64)
+    return unique, inverse, count, ranks, order
 
 
 def _fake_padded(a: Any) -> tuple[Tensor, ...]:
@@ -157,9 +143,9 @@ def _gather(a: Any) -> Tensor:
     rows, width = inverse.shape[0], table.shape[1]
     out = table.new_empty(rows, width)
     block = ceil_power_of_two(width, 16, 512)
-    tile: dict[str, Any] = {"ROWS": 2048 // block, "BLOCK": block, "num_warps": 4}
-    grid = (cdiv(rows, tile["ROWS"]), cdiv(width, block))
-    launch(take, grid, table, inverse, out, table.shape[0], rows, width, **tile)
+    high = 2048 // block
+    grid = cdiv(rows, high), cdiv(width, block)
+    launch(take, grid, table, inverse, out, table.shape[0], rows, width, ROWS=high, BLOCK=block)
     return out
 
 
