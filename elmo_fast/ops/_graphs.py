@@ -5,6 +5,7 @@ memory.
 """
 
 import contextlib
+import functools
 import gc
 import os
 import threading
@@ -62,16 +63,23 @@ def run_pieces(result: tuple[Tensor, ...] | Pieces) -> tuple[Tensor, ...]:
         between()
 
 
+@functools.cache
+def _side_stream(device: torch.device, name: str) -> torch.cuda.Stream:
+    """Return the stream of all branches of a name: memory that is freed on a stream serves no other."""
+    return torch.cuda.Stream(device)
+
+
 class Branch:
     """Launches that may run beside those that follow: on a stream of their own while a graph is captured.
 
     Elsewhere they run in turn, because torch would need to know of each tensor on which streams it is used. Until
-    `join`, nothing may read what they write, and whatever they read must stay alive.
+    `join`, nothing may read what they write, and whatever they read must stay alive. Branches of one name run one after
+    the other.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, name: str) -> None:
         captures = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-        self._stream = torch.cuda.Stream(device) if captures else None
+        self._stream = _side_stream(device, name) if captures else None
 
     @property
     def is_beside(self) -> bool:

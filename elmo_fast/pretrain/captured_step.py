@@ -76,12 +76,15 @@ class CapturedStep:
         self.settings, self.writes_copies = settings, writes_copies
         # Where the weights are: the model's own dictionaries, since it may get other parameters.
         self.slots = [(module._parameters, name) for module in model.modules() for name in module._parameters]
+        self.buffers = list(model.buffers())
         self.graphs = _graphs.Graphs(GRAPHS, self._captured)
         # The state between steps, in memory that all graphs read and write, and its shapes.
         self.carried: LayerStates | None = None
         self._specs: list[_graphs.Spec] = []
         # Rounded copies of weights that are up to date after the step before.
         self._fresh: list[Any] = []
+        # Those that a graph takes for up to date.
+        self._taken: list[Any] = []
         # How often anything but a step has changed a tensor, or taken another one: graphs are of those before.
         self._changes = 0
         self._left = self._read()
@@ -90,7 +93,13 @@ class CapturedStep:
         """Take a step, replayed if possible; inputs: of `launches`, on the host."""
         now = self._read()
         same = len(now[0]) == len(self._left[0]) and all(map(operator.is_, now[0], self._left[0]))
-        self._changes += not same or now[1:] != self._left[1:]
+        changed = not same or now[1:] != self._left[1:]
+        if changed:
+            self._fresh = []
+        # A step of another shape may have written another copy of a weight than the one that a graph reads.
+        if changed or not set(map(id, self._taken)).issubset(map(id, self._fresh)):
+            self._changes += 1  # drops all graphs
+            self._taken = []
         packed = _Packed(inputs, pinned=device.type == "cuda")
         with _graphs.pool_of(device).lock:  # what the host does between pieces reads memory that other graphs write
             outcome = self._replayed(packed, state, device)
@@ -106,16 +115,18 @@ class CapturedStep:
 
         The tensors themselves, since an address may be used again.
         """
-        weights = self._weights()
-        sums = [each for weight in weights for each in self.optimizer.state.get(weight, {}).values()]
-        tensors = [*weights, *sums]
+        weights = [*self._weights(), *self.buffers]
+        states = [self.optimizer.state.get(weight, {}) for weight in weights]
+        sums = [each for state in states for each in state.values() if isinstance(each, Tensor) and each.dim()]
+        skipped = getattr(self.optimizer, "skipped", None)
+        tensors = [*weights, *sums, *([] if skipped is None else [skipped])]
         return tensors, _weights.places(tensors), _weights.versions(weights), _weights.generation()
 
     def _launched(self, packed: _Packed, state: LayerStates | None, device: torch.device) -> Outcome:
         _weights.mark_rounded(self._fresh)
         inputs = packed.opened(packed.bytes.to(device, non_blocking=True))
         outcome: Outcome = _graphs.run_pieces(self.launches(inputs, state))  # type: ignore[assignment]
-        self._fresh = _weights.fresh_roundings(self._weights())
+        self._fresh = _weights.fresh_roundings(self._weights()) if self.writes_copies() else []
         specs: list[_graphs.Spec] = [(each.shape, each.dtype) for each in outcome[1:]]
         if specs != self._specs:
             self._changes += self.carried is not None
@@ -136,19 +147,24 @@ class CapturedStep:
         def fill(memory: list[Tensor]) -> None:
             memory[0].copy_(packed.bytes, non_blocking=True)
 
-        def replayed(entry: _graphs.Entry) -> Outcome:
+        def ready(entry: _graphs.Entry) -> Callable[[], Outcome]:
             # Memory first: where there is none, the step is eager, and must not have been taken.
             numbers = torch.empty_like(entry.outputs[0])
             self._carry(state)
             fill(entry.inputs)
-            entry.replay()
-            numbers.copy_(entry.outputs[0])
-            assert self.carried is not None
-            return numbers, *self.carried
+
+            def replay() -> Outcome:
+                entry.replay()
+                numbers.copy_(entry.outputs[0])
+                assert self.carried is not None
+                return numbers, *self.carried
+
+            return replay
 
         key = (packed.specs, packed.places, self.settings())
         specs = [(packed.bytes.shape, packed.bytes.dtype)]
-        return self.graphs.run(key, self._changes, device, function, specs, fill, replayed)
+        replay = self.graphs.run(key, self._changes, device, function, specs, fill, ready)
+        return None if replay is None else replay()
 
     def _carry(self, state: LayerStates | None) -> None:
         """Write the state before a step to where graphs read it, unless a graph has left it there."""
@@ -168,6 +184,7 @@ class CapturedStep:
         # As an update leaves them: the graph writes all other copies before it reads them.
         torch.autograd.graph.increment_version(trained)
         _weights.mark_rounded(self._fresh)
+        self._taken += self._fresh
         try:
             entry = self.capturing(function, inputs, pool)
         except BaseException:

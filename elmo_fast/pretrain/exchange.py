@@ -35,32 +35,44 @@ class Exchange:
 
     def __init__(self, processes: Processes, memory: dict[object, Tensor]) -> None:
         self.processes, self.memory = processes, memory
+        self._ready: list[Tensor] = []
         self._pending: list[dist.Work] = []
 
-    def begin(self, dense: Sequence[Tensor], tables: Sequence[Table] = (), others: Sequence[Tensor] = ()) -> Between:
-        """Begin to sum what is ready; `finish` ends it. Sums replace the gradients, or are in place.
+    def add(self, dense: Sequence[Tensor], tables: Sequence[Table] = (), others: Sequence[Tensor] = ()) -> Between:
+        """Add what is ready to be summed, from the next `start` on. Sums replace the gradients, or are in place.
 
         dense: parameters with dense gradients or none; tables: whose gradients are sparse or dense; others: tensors.
         """
         if not self.processes.distributed:
             return
         sparse = [table for table in tables if any(gradient.is_sparse for gradient in _gradients(table.parameters))]
-        summed = [*others, *(each for table in tables if table not in sparse for each in _gradients(table.parameters))]
+        self._ready += others
+        self._ready += [each for table in tables if table not in sparse for each in _gradients(table.parameters)]
         own = [self._ids(table) for table in sparse]
         everyone = [ids.new_empty(self.processes.size, len(ids)) for ids in own]
         if own:
             yield lambda: [dist.all_gather(list(into), ids) for into, ids in zip(everyone, own, strict=True)]
         for table, ids in zip(sparse, everyone, strict=True):
-            summed += _rows_of_union(table, ids.flatten())
-        summed += self._together(dense)
-        yield lambda: self._pending.extend(dist.all_reduce(each, async_op=True) for each in summed)
+            self._ready += _rows_of_union(table, ids.flatten())
+        self._ready += self._together(dense)
+
+    def start(self) -> Between:
+        """Start the sums of what was added, while what follows is launched."""
+        if self._ready:
+            ready, self._ready = self._ready, []
+            yield lambda: self._sum(ready)
 
     def finish(self) -> Between:
         """Let what follows wait for all sums: on a GPU its launches, elsewhere the host."""
-        if self._pending or self.processes.distributed:
-            yield self._wait
+        if self.processes.distributed:
+            ready, self._ready = self._ready, []
+            yield lambda: self._wait(ready)
 
-    def _wait(self) -> None:
+    def _sum(self, tensors: Sequence[Tensor]) -> None:
+        self._pending += [dist.all_reduce(each, async_op=True) for each in tensors]
+
+    def _wait(self, tensors: Sequence[Tensor]) -> None:
+        self._sum(tensors)
         while self._pending:
             self._pending.pop(0).wait()
 
@@ -77,13 +89,16 @@ class Exchange:
         kinds: dict[object, list[Tensor]] = {}
         for parameter in parameters:
             if parameter.grad is not None:
-                kinds.setdefault((id(parameters[0]), parameter.device, parameter.dtype), []).append(parameter)
-        for kind, some in kinds.items():
+                kinds.setdefault((parameter.device, parameter.dtype), []).append(parameter)
+        flats = []
+        for some in kinds.values():
+            kind = tuple((id(parameter), parameter.numel()) for parameter in some)
             flat = torch.cat([gradient.flatten() for gradient in _gradients(some)], out=self.memory.get(kind))
             self.memory[kind] = flat
             for parameter, part in zip(some, flat.split([each.numel() for each in some]), strict=True):
                 parameter.grad = part.view_as(parameter)
-        return [self.memory[kind] for kind in kinds]
+            flats.append(flat)
+        return flats
 
 
 def _gradients(parameters: Sequence[Tensor]) -> list[Tensor]:

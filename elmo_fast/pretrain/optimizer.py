@@ -188,7 +188,8 @@ def clip_and_step(
         if parameter.grad is not None and parameter.grad.is_sparse:
             parameter.grad = coalesced(parameter.grad)
     values = [p.grad._values() if p.grad.is_sparse else p.grad for p in trained if p.grad is not None]
-    norm = math.sqrt(sum(square_norm([each]).item() for each in values))
+    squares = [square_norm([each]).double() for each in values]
+    norm = math.sqrt(sum(torch.stack(squares).tolist() if squares else ()))
     scale = max_norm / norm if norm > max_norm else None
     if not math.isfinite(norm):
         return norm

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast.corpus import DistinctWords, StreamBatch
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import WordEncoder
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs
@@ -39,7 +40,7 @@ class StepInputs(NamedTuple):
     types, targets, distinct: as of `StreamBatch`; lengths: filled positions of each row, [B] int64, None: all T; words:
     filled positions of all R rows, [] float64; fresh: rows whose state is reset, [B] bool, None: never any; offsets: of
     both directions' samples, [2] int64: 2 · step and 2 · step + 1; samples: per direction, as the loss samples them,
-    where it cannot on the model's device; rates: learning rate of each group of the optimizer, [G] float32.
+    where it cannot on the model's device; rates: learning rate of each group of the optimizer, [G] float32 or float64.
     """
 
     types: Tensor
@@ -116,6 +117,12 @@ class Step:
         self.embedding: Tensor | None = encoder.get_parameter("weight") if is_table else None
         self.softmax: list[Tensor] = list(model.loss.parameters())
         self.update_in_graph = is_launched(optimizer)
+        on_gpu = self.parameters[0].device.type != "cpu"
+        if sparse and on_gpu and self.processes.distributed and not isinstance(optimizer, AdaGrad):
+            raise ElmoFastError(
+                f"sparse must be False for {type(optimizer).__name__} in several processes on GPUs: the exchanged rows "
+                "end with some of no word, which only elmo_fast's AdaGrad leaves out"
+            )
         self.draws_on_device = model.loss.draws_on(self.parameters[0].device)
         self.captured = None
         if cuda_graph:
@@ -149,9 +156,13 @@ class Step:
             [value for name, value in group.items() if name not in ("params", "lr")]
             for group in self.optimizer.param_groups
         ]
+        # All of the loss's numbers and names but the choice that each step makes by its shape.
+        loss = [each for each in vars(self.model.loss).items() if isinstance(each[1], str | int | float)]
         return (
-            self.model.bilm.arithmetic, self.model.training, self.model.options.dropout, self.rows, self.clip_norm,
-            self.seed, self.micro_batches, self.sparse, self.update_in_graph, repr(groups),
+            self.model.bilm.arithmetic, self.model.training, self.model.options.dropout, self.rows, self.first_row,
+            self.clip_norm, self.seed, self.micro_batches, self.sparse, self.update_in_graph, self.characters,
+            getattr(self.optimizer, "backend", None), repr(groups),
+            *(value for name, value in loss if name != "sparse"),
         )  # fmt: skip
 
     def _inputs(self, batch: StreamBatch, number: int) -> StepInputs:
@@ -166,7 +177,8 @@ class Step:
         loss, offsets, samples = self.model.loss, (2 * number, 2 * number + 1), []
         if not self.draws_on_device:
             samples = [loss.draw(self.seed, offset, torch.device("cpu")) for offset in offsets]
-        rates = torch.tensor([group["lr"] for group in self.optimizer.param_groups], dtype=torch.float32)
+        kind = torch.promote_types(self.parameters[0].dtype, torch.float32)
+        rates = torch.tensor([group["lr"] for group in self.optimizer.param_groups], dtype=kind)
         words = torch.tensor(batch.words, dtype=torch.float64)
         return StepInputs(
             batch.types, batch.targets, batch.distinct, lengths, words, fresh, torch.tensor(offsets), samples, rates
@@ -183,7 +195,7 @@ class Step:
             state = reset_rows(state, inputs.fresh)
         parts, exchange = self.micro_batches, Exchange(self.processes, self._flat)
         self._choose_sparse(inputs.types[0].numel() // parts)
-        beside = _graphs.Branch(inputs.types.device)  # only the loss needs the samples
+        beside = _graphs.Branch(inputs.types.device, "samples")  # only the loss needs them
         with beside.launches():
             inputs = inputs._replace(samples=self._samples(inputs))
         dropout, sums, states = self._dropout(inputs), [], []
@@ -199,16 +211,18 @@ class Step:
             states.append(after)
         total = sum(sums[1:], sums[0])
         for stage, dense in enumerate(self._dense):
-            if stage:
+            if drop.is_cut(layer := len(self._dense) - 1 - stage):
+                yield from exchange.start()
                 with torch.enable_grad():
-                    drop.backward_below(len(self._dense) - 1 - stage)
+                    drop.backward_below(layer)
             tables = self._tables_of_stage(stage, inputs.types.shape[2])
-            yield from exchange.begin(dense, tables, [] if stage else [total])
+            yield from exchange.add(dense, tables, [] if stage else [total])
         yield from exchange.finish()
         h, c = states[0] if parts == 1 else (torch.cat(column, dim=2) for column in zip(*states, strict=True))
         means = total / inputs.words
         if isinstance(self.optimizer, AdaGrad) and self.update_in_graph:
             norm = clip_and_update(self.optimizer, self.parameters, self.clip_norm, self._tables(), inputs.rates)
+            self.optimizer.zero_grad(set_to_none=True)
             return torch.cat([means, norm.to(means)[None]]), h, c
         gradients = [(parameter, parameter.grad) for parameter in self.parameters if parameter.grad is not None]
         yield lambda: self._update(gradients)
@@ -306,10 +320,14 @@ class LayerInputs:
         self._cuts.setdefault(layer, []).append((x, leaf))
         return leaf
 
+    def is_cut(self, layer: int) -> bool:
+        """Return whether the backward pass has stopped at the inputs of a layer."""
+        return layer in self._cuts
+
     def backward_below(self, layer: int) -> None:
         """Continue the backward pass from the cut inputs of a layer to those of the layer below, or to the words."""
-        if cut := self._cuts.pop(layer, None):
-            torch.autograd.backward([x for x, _ in cut], [leaf.grad for _, leaf in cut])
+        cut = self._cuts.pop(layer)
+        torch.autograd.backward([x for x, _ in cut], [leaf.grad for _, leaf in cut])
 
 
 # Of state resets, next to the keys of dropout's draws, (seed, step, block).

@@ -177,12 +177,14 @@ class Recorded(list):
                 pieces = _graphs.pieces_of(function(*inputs))
                 while True:
                     recording.pieces += 1
+                    launched = len(recording.replays)
                     try:
                         with recording:
                             between = next(pieces)
                     except StopIteration as end:
                         outputs = end.value
                         break
+                    assert len(recording.replays) > launched, "a piece without launches: torch warns of an empty graph"
                     recording.replays.append(between)
         finally:
             recording.forget()

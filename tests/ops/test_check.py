@@ -59,7 +59,8 @@ def after(change, kernel, precision=None):
 
     def start(launched, grid, arguments, constants, options):
         whole(launched, grid, arguments, constants, options)
-        tensors = [each for each in arguments if isinstance(each, torch.Tensor) and each.is_floating_point()]
+        given = [each for some in arguments for each in (some if isinstance(some, tuple) else (some,))]
+        tensors = [each for each in given if isinstance(each, torch.Tensor) and each.is_floating_point()]
         meant = precision is None or any(each.dtype == getattr(torch, precision) for each in tensors)
         for each in tensors if meant and launched.fn.__name__ == kernel else ():
             change(each)

@@ -89,6 +89,7 @@ class Side:
         pairs = zip(self.model.parameters(), versions, strict=True)
         left_out = not math.isfinite(result.gradient_norm)
         assert left_out or all(parameter._version > before for parameter, before in pairs)  # or copies would be stale
+        assert all(parameter.grad is None for parameter in self.model.parameters())
         self.state = result.state
         self.found.append([result.forward, result.backward, float(result.gradient_norm)])
 

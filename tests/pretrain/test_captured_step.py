@@ -15,6 +15,7 @@ from elmo_fast.pretrain.captured_step import CapturedStep
 from tests.backends import HAS_CUDA
 from tests.ops.recorded_graph import Recorded
 from tests.pretrain.sides import Side, check_equal, pretend
+from tests.pretrain.toy import toy_reader
 
 pytestmark = pytest.mark.skipif(HAS_CUDA, reason="weights on the CPU")
 
@@ -42,7 +43,6 @@ def test_replayed_steps_leave_the_bits_of_launched_ones(changes):
     assert "make" in changes or sides[1].optimizer.skipped == 1
     # Launched: 0 and 3 are the first of their shapes, 7 finds weights that others changed.
     assert [each.times for each in graphs] == [4, 1, 1]
-    assert all(parameter.grad is None for parameter in sides[1].model.parameters())
 
 
 def test_a_replay_samples_by_its_own_step():
@@ -142,7 +142,22 @@ def other_precision(side):
         layer.precision = "bfloat16"
 
 
-@pytest.mark.parametrize("change", [wrapped_again, frozen_input, less_dropout, other_precision])
+def other_loss(side):
+    side.model.loss.semantics = "allennlp"
+
+
+def other_reader(side):
+    side.step.characters = toy_reader(side.model)
+
+
+def no_count(side):
+    side.optimizer.skipped = None
+
+
+CHANGES = [wrapped_again, frozen_input, less_dropout, other_precision, other_loss, other_reader, no_count]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_graph_is_of_the_settings_with_which_it_was_captured(change):
     """What a graph holds and no tensor shows: after a change the next step is eager."""
     graphs = Recorded()
@@ -208,25 +223,31 @@ class OneWeight(torch.nn.Module):
 
     @torch.no_grad()
     def launches(self, factor, state):
-        entries = _weights.fresh_roundings([self.weight])
         copy = _weights.rounded_copy(self.weight, torch.float16)
         entries = _weights.fresh_roundings([self.weight])
         gradient = copy.float() * factor.sum()
-        numbers, h, c = copy.float().sum()[None], state[0] + 1, factor.float()
+        numbers, h, c = copy.float().sum()[None], state[0] + 1, factor[:1].float()
         if self.update == "host's":
             yield lambda: self.step(gradient)
             return numbers + 0, h, c
         self.weight -= 0.25 * gradient
         if self.update == "writes":
-            copy.copy_(self.weight)
-            _weights.mark_rounded(entries)
+            self.write_copies(entries)
         return numbers, h, c
 
+    def write_copies(self, entries):
+        """As AdaGrad's kernel does."""
+        for copy in _weights.roundings_of(entries).values():
+            copy.copy_(self.weight)
+        _weights.mark_rounded(entries)
+
+    @torch.no_grad()
     def step(self, gradient):
         with ThreadPoolExecutor(1) as other:  # the gradient is in the memory of all graphs
             self.locked.append(other.submit(pool_is_locked).result())
-        self.weight.grad = gradient
-        self.optimizer.step()
+        entries = _weights.fresh_roundings([self.weight])
+        self.weight -= 0.25 * gradient
+        self.write_copies(entries)
 
 
 @pytest.mark.parametrize("update", ["writes", "leaves", "host's"])
@@ -250,6 +271,48 @@ def test_gradients_of_a_graph_are_those_of_the_weights_now(update):
     assert (graphs[0].times, graphs[0].pieces) == (4, 2 if update == "host's" else 1)
     assert update != "host's" or model.locked == [True] * 5
     torch.testing.assert_close(actual[:5], actual[5:], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("update", ["writes", "leaves", "host's"])
+@pytest.mark.parametrize("when", range(5))
+def test_a_step_after_a_change_reads_copies_of_the_new_weights(update, when):
+    """Whether the step before was launched, captured or replayed."""
+    actual, graphs = [], Recorded()
+    for captures in (False, True):
+        model, state = OneWeight(update), (torch.zeros(1), torch.zeros(1))
+        captured = CapturedStep(
+            model, model.optimizer, model.launches, writes_copies=lambda: update == "writes", capturing=graphs.capture
+        )
+        for number in range(6):
+            if number == when:
+                with torch.no_grad():
+                    model.weight.copy_(torch.tensor([9.0, 8.0, 7.0]))
+            factor = torch.full((1,), number)
+            if captures:
+                numbers, *state = captured.run(factor, state, torch.device("cpu"))
+            else:
+                numbers, *state = _graphs.run_pieces(model.launches(factor, state))
+            actual.append(numbers.clone())
+    torch.testing.assert_close(actual[:6], actual[6:], rtol=0, atol=0)
+
+
+def test_of_two_copies_of_a_weight_a_graph_reads_the_one_that_is_written():
+    """A step of another shape may write another one than the graph reads: then the graph is captured again."""
+    model, graphs, state, found = OneWeight("writes"), Recorded(), (torch.zeros(1), torch.zeros(1)), []
+    _weights.rounded_copy(model.weight, torch.bfloat16)
+    with torch.no_grad():
+        model.weight.mul_(1.5)
+    truth = model.weight.detach().clone()
+    captured = CapturedStep(model, model.optimizer, model.launches, capturing=graphs.capture)
+    for shape in (1, 1, 1, 0, 2, 1, 1):
+        if not shape:
+            _weights.rounded_copy(model.weight, torch.bfloat16)
+            continue
+        expected = truth.half().float().sum()
+        truth -= 0.25 * truth.half().float() * 0.5 * shape
+        numbers, *state = captured.run(torch.full((shape,), 0.5), state, torch.device("cpu"))
+        found.append((numbers[0].item(), expected.item()))
+    assert [actual for actual, _ in found] == [expected for _, expected in found]
 
 
 def test_a_steps_state_goes_from_graph_to_graph_and_back_to_the_caller():

@@ -626,7 +626,7 @@ def sorted_rows(x: Tensor, order: Tensor | None) -> Tensor:
 
 def each_direction(layer: Layer, device: torch.device, run: Callable[[Layer, slice], None]) -> None:
     """Call `run` for a part of the directions: for all of them or, if STREAMS says so, each beside the others."""
-    beside = [Branch(device) for _ in range(1, layer.directions)] if STREAMS > 1 else []
+    beside = [Branch(device, f"direction {i}") for i in range(1, layer.directions)] if STREAMS > 1 else []
     if not any(branch.is_beside for branch in beside):
         run(layer, slice(None))
         return
