@@ -2,12 +2,11 @@
 
 import functools
 import operator
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from elmo_fast.devices import pack_together, parts_of
 from elmo_fast.modules.elmo_lstm import LayerStates
@@ -21,24 +20,41 @@ Outcome = tuple[Tensor, Tensor, Tensor]
 """Numbers to report, and the state after: h and c."""
 
 
+def _leaves(value: Any) -> list[Tensor | None]:
+    """Return what lies in nested tuples and lists."""
+    return [leaf for each in value for leaf in _leaves(each)] if isinstance(value, tuple | list) else [value]
+
+
+def _with_leaves(value: Any, leaves: Iterator[Any]) -> Any:
+    """Return the same nested tuples and lists, with other leaves."""
+    if not isinstance(value, tuple | list):
+        return next(leaves)
+    parts = [_with_leaves(each, leaves) for each in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+
+
 class _Packed:
-    """Tensors of a nested structure, on the host, in one block of bytes; None stays None."""
+    """Tensors in nested tuples and lists, on the host, in one block of bytes; None stays None.
+
+    specs: shape and dtype of each tensor; places: the nested structure, True where there is one.
+    """
 
     def __init__(self, inputs: Any, *, pinned: bool) -> None:
-        leaves, self.structure = pytree.tree_flatten(inputs)
+        leaves = _leaves(inputs)
         tensors = [leaf for leaf in leaves if leaf is not None]
         self.specs = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
-        self.places = tuple(leaf is not None for leaf in leaves)
+        self.is_tensor = tuple(leaf is not None for leaf in leaves)
+        self.places = _with_leaves(inputs, iter(self.is_tensor))
         self.bytes = pack_together(tensors, pinned=pinned)
 
     @property
     def opened(self) -> Callable[[Tensor], Any]:
         """Return the function that views a copy of the bytes as the structure; it holds no tensor."""
-        specs, places, structure = self.specs, self.places, self.structure
+        specs, places, is_tensor = self.specs, self.places, self.is_tensor
 
         def inputs_in(memory: Tensor) -> Any:
             parts = iter(parts_of(memory, specs))
-            return pytree.tree_unflatten([next(parts) if place else None for place in places], structure)
+            return _with_leaves(places, iter([next(parts) if each else None for each in is_tensor]))
 
         return inputs_in
 
@@ -161,7 +177,7 @@ class CapturedStep:
 
             return replay
 
-        key = (packed.specs, packed.places, self.settings())
+        key = (packed.specs, packed.is_tensor, self.settings())
         specs = [(packed.bytes.shape, packed.bytes.dtype)]
         replay = self.graphs.run(key, self._changes, device, function, specs, fill, ready)
         return None if replay is None else replay()

@@ -4,8 +4,6 @@ A model with as many weights as the original one, each of a few numbers, on the 
 replayed does nothing; copies are those of the CPU.
 """
 
-import cProfile
-import pstats
 import statistics
 import sys
 import time
@@ -86,10 +84,6 @@ def main():
             once()
             times.append(1e3 * (time.perf_counter() - begin))
         print(f"{statistics.median(times):.3f} ms a step (median of {len(times)}), {calls_of(once)} calls")
-        with cProfile.Profile() as profile:
-            for _ in range(100):
-                once()
-        pstats.Stats(profile).sort_stats("tottime").print_stats(15)
 
 
 if __name__ == "__main__":
