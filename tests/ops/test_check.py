@@ -75,14 +75,18 @@ class CompilationError(Exception):
 BROKEN = {
     "compile": (raising(CompilationError("at 3:4: unsupported")), "float32", "case 0: CompilationError: at 3:4"),
     "launch": (raising(RuntimeError("out of resource")), "float32", "case 0: RuntimeError: out of resource"),
-    "wrong": (after(lambda tensor: tensor.mul_(1.01), "mix"), "float32", "case 0: mixed: largest error"),
+    "wrong": (
+        after(lambda tensor: tensor.mul_(1.01), "scalar_mix_forward_mix_kernel"),
+        "float32",
+        "case 0: mixed: largest error",
+    ),
     "nan": (
-        after(lambda tensor: tensor.flatten()[:1].fill_(torch.nan), "mix"),
+        after(lambda tensor: tensor.flatten()[:1].fill_(torch.nan), "scalar_mix_forward_mix_kernel"),
         "float32",
         "case 0: mixed: largest error nan",
     ),
     "wrong backward": (
-        after(lambda tensor: tensor.mul_(1.01), "unmix"),
+        after(lambda tensor: tensor.mul_(1.01), "scalar_mix_backward_gradients_kernel"),
         "float32",
         "case 0: gradient of layers 0: largest error",
     ),

@@ -287,13 +287,19 @@ def test_columns_may_lie_further_apart_than_32_bits_count(backend, monkeypatch):
     """A transposed table of 2^30 words. No row is inside, so that nothing is read and addresses are computed alone."""
     from triton.runtime import interpreter
 
-    from elmo_fast.ops._softmax_triton import finish_rows, gather
+    from elmo_fast.ops._softmax_triton import (
+        vocabulary_loss_backward_targets_kernel,
+        vocabulary_loss_forward_gather_kernel,
+    )
 
     builder = interpreter.interpreter_builder
     monkeypatch.setattr(builder, "options", dataclasses.replace(builder.options, debug=True))
     x, ids, strides, sizes = torch.zeros(1), torch.zeros(1, dtype=torch.int64), (1, 2**30), {"ROWS": 2, "WIDTH": 16}
     table, law = (x, *strides, x, 1), None
     _triton.launch(
-        gather, (1,), ids, 1, x, *strides, *table, law, x, x, ids, 0, 1, 1, 3, CORRECTION="none", TERM=0.0, **sizes
+        vocabulary_loss_forward_gather_kernel, (1,), ids, 1, x, *strides, *table, law, x, x, ids, 0, 1, 1, 3,
+        CORRECTION="none", TERM=0.0, **sizes,
+    )  # fmt: skip
+    _triton.launch(
+        vocabulary_loss_backward_targets_kernel, (1,), x, 1, x, 1, x, ids, x, *strides, None, x, x, x, 0, 3, **sizes
     )
-    _triton.launch(finish_rows, (1,), x, 1, x, 1, x, ids, x, *strides, None, x, x, x, 0, 3, **sizes)

@@ -127,7 +127,7 @@ def test_the_interpreter_is_given_no_bfloat16():
 
     x = torch.ones(1, 1, 4, dtype=torch.bfloat16)
     with pytest.raises(RuntimeError, match="multiplies the bit patterns of bfloat16"):
-        _triton.launch(triton_forward.arrange, (1,), x)
+        _triton.launch(triton_forward.projected_lstm_to_step_order_kernel, (1,), x)
 
 
 def test_an_empty_grid_starts_nothing():

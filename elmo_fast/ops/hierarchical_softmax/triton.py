@@ -17,7 +17,7 @@ from elmo_fast.ops.hierarchical_softmax.op import HierarchicalSoftmaxArguments
 
 
 @triton.jit
-def paths(
+def hierarchical_softmax_forward_paths_kernel(
     hidden, hidden_row, hidden_col, targets, targets_step, weight, weight_row, weight_col, bias, bias_step,
     first, nodes, codes, operands, losses, slopes, ids, words, steps, inner, width, longest,
     STEPS: tl.constexpr, WIDTH: tl.constexpr,
@@ -65,7 +65,7 @@ def paths(
 
 
 @triton.jit
-def path_gradients(
+def hierarchical_softmax_backward_paths_kernel(
     grad, grad_step, slopes, operands, ids, weight, weight_row, weight_col, d_hidden, d_rows, d_offsets,
     width, longest, STEPS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -118,7 +118,8 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
         ids = torch.empty(count * a.longest, dtype=torch.int64, device=device)
     tree = a.first.contiguous(), a.nodes.contiguous(), a.codes.contiguous()
     launch(
-        paths, (count,), a.hidden, *a.hidden.stride(), a.targets, a.targets.stride(0), a.weight,
+        hierarchical_softmax_forward_paths_kernel, (count,),
+        a.hidden, *a.hidden.stride(), a.targets, a.targets.stride(0), a.weight,
         *a.weight.stride(), a.bias, a.bias.stride(0), *tree, operands, losses, slopes, ids, len(a.first) - 1,
         len(a.nodes), len(a.weight), width, a.longest, **_tile(width),
     )  # fmt: skip
@@ -135,7 +136,8 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
         d_offsets = torch.empty(count * longest, dtype=torch.float32, device=device)
     tile = _tile(width)
     launch(
-        path_gradients, (count, max(1, cdiv(width, tile["WIDTH"]))), a.grad, a.grad.stride(0), a.slopes,
+        hierarchical_softmax_backward_paths_kernel, (count, max(1, cdiv(width, tile["WIDTH"]))),
+        a.grad, a.grad.stride(0), a.slopes,
         a.operands, a.ids, a.weight, *a.weight.stride(), d_hidden, d_rows, d_offsets, width, longest, **tile,
     )  # fmt: skip
     return d_hidden, d_rows, d_offsets
