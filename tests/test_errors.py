@@ -31,7 +31,7 @@ def test_a_library_that_is_there_is_returned_by_its_whole_name():
     assert require("xml.dom.minidom", "plots", "A map") is sys.modules["xml.dom.minidom"]
 
 
-def test_an_import_that_fails_inside_a_library_is_not_taken_for_its_absence(tmp_path, monkeypatch):
+def test_an_import_error_inside_a_library_is_not_a_missing_library(tmp_path, monkeypatch):
     """A broken installation keeps its own traceback."""
     (tmp_path / "half_installed.py").write_text("import nowhere_2\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -95,7 +95,7 @@ with replacing(sys.argv[1]) as temporary:
 """
 
 
-def test_what_a_killed_process_was_writing_goes_with_the_next_write_and_what_a_living_one_writes_stays(tmp_path):
+def test_a_write_removes_files_of_killed_processes_but_not_of_live_ones(tmp_path):
     command = [sys.executable, "-c", KILLED, tmp_path / "out"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     (tmp_path / ".other.x7_3k.partial").write_text("of another file")

@@ -424,7 +424,7 @@ def losses(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Compute losses [N] and, for the backward pass, `kept`, operands of hidden [N, D] and words.
 
-    kept: see `vocabulary_loss_forward_merge_kernel`.
+    `vocabulary_loss_forward_merge_kernel` documents `kept`.
     samples: None is the whole table, and words are the targets [N]; otherwise words are all words [N + S], targets
     first, and operands of the samples' rows [S, D] and their offsets [S] are returned too.
     law, correction, term: see `vocabulary_loss_forward_gather_kernel`;

@@ -58,7 +58,7 @@ def test_there_and_back_is_exact_with_softmax_and_vocabulary(pretrained, convert
         assert (folder / "vocab.txt").read_bytes() == (pretrained / "vocab.txt").read_bytes()
 
 
-def test_eval_of_the_converted_model_says_the_same_named_by_folder_or_files(pretrained, converted, tmp_path):
+def test_eval_of_the_converted_model_is_equal_by_folder_or_by_files(pretrained, converted, tmp_path):
     (tmp_path / "text").write_text("the cat sat .\nthe dog sat\n")
     files = [f"--weight_file={converted}/weights.hdf5", f"--softmax_file={converted}/softmax.hdf5"]
     files += [f"--options_file={converted}/options.json", f"--vocab_file={converted}/vocab.txt"]

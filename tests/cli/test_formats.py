@@ -143,7 +143,7 @@ def test_every_command_takes_every_format(here, command, kind):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_archive_of_several_elmos_asks_for_a_prefix_and_a_wrong_one_lists_them(here, command):
+def test_an_archive_of_several_elmos_needs_a_prefix_and_errors_list_them(here, command):
     before = set(here.iterdir())
     for more, message in (
         ([], "choose one with prefix= or --prefix"),

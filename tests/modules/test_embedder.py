@@ -174,7 +174,7 @@ def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch,
     assert ran == counts
 
 
-def test_the_same_sentence_gives_the_same_vectors_unless_state_is_asked_for(files):
+def test_equal_sentences_have_equal_vectors_unless_stateful(files):
     """`from_pretrained` is stateless; the constructor is AllenNLP's, whose vectors `stateful=True` gives too."""
     folder, words = files()[0].parent, ["I", "like", "Berlin"]
 

@@ -39,7 +39,7 @@ def whole(loss, hidden, offset=0.0):
     return scores.log_softmax(1)
 
 
-def test_the_full_softmax_is_the_cross_entropy_and_what_the_sampled_one_evaluates_to():
+def test_full_softmax_is_cross_entropy_and_evaluates_sampled_softmax():
     loss, (hidden, targets) = made(FullSoftmaxLoss), inputs()
     expected = F.nll_loss(whole(loss, hidden), targets, reduction="sum").item()
     assert loss(hidden, targets).item() == pytest.approx(expected, rel=1e-6)

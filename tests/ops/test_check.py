@@ -103,7 +103,7 @@ def test_a_kernel_broken_on_purpose_is_wrong(name):
 
 @needs_interpreter
 @pytest.mark.parametrize("wrong", [False, True])
-def test_the_command_prints_a_line_for_each_op_and_ends_with_status_1_where_one_is_wrong(monkeypatch, capsys, wrong):
+def test_the_command_prints_a_line_per_op_and_exits_1_if_one_is_wrong(monkeypatch, capsys, wrong):
     monkeypatch.setattr(cases, "CASES", {"scalar_mix": cases.CASES["scalar_mix"]})
     if wrong:
         monkeypatch.setattr(_triton, "start", raising(RuntimeError("out of resource")))

@@ -90,7 +90,7 @@ def run_python(program, **environment):
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | environment)
 
 
-def test_the_newest_instruction_set_is_used_unless_the_environment_names_an_older_one():
+def test_the_newest_instruction_set_is_used_unless_the_environment_differs():
     program = "from elmo_fast.ops import _native; print(_native.C.isa(), *_native.C.isas())"
     newest, *known = run_python(program, ELMO_FAST_ISA="").stdout.split()
     assert newest == known[-1]

@@ -331,13 +331,13 @@ def test_captures_of_a_pool_share_its_memory_and_its_stream(monkeypatch):
     assert cuda.current == "user"
 
 
-def test_what_changes_more_than_its_results_does_not_run_before_its_capture(monkeypatch):
+def test_functions_with_side_effects_do_not_run_before_their_capture(monkeypatch):
     cuda, pool, ran = FakeCuda(monkeypatch), _graphs.Pool(torch.device("cuda", 0)), []
     _graphs.capture(lambda x: (ran.append(str(cuda.current)), (x,))[1], [torch.zeros(1)], pool, run_before=False)
     assert ran == ["side 0"]
 
 
-def test_a_capture_that_fails_leaves_the_stream_and_the_default_generator_as_they_were(monkeypatch):
+def test_a_failed_capture_restores_the_stream_and_the_default_generator(monkeypatch):
     """torch would leave the generator within a capture: the user's own dropout would then fail."""
     cuda, pool = FakeCuda(monkeypatch), _graphs.Pool(torch.device("cuda", 0))
     cuda.fails = True

@@ -131,7 +131,7 @@ def test_an_infinite_bias_meets_the_largest_window_alone_in_the_kernel(backend):
 
 
 @both
-def test_without_a_state_nan_in_the_first_step_leaves_the_recurrent_weight_alone(backend):
+def test_nan_in_the_first_step_spares_the_recurrent_weight_without_state(backend):
     """Nothing was multiplied by it there. Lengths 2 and 1: the gradient is that of the second step of row 0."""
 
     def gradients(bias):

@@ -255,7 +255,7 @@ def test_what_fails_while_a_part_is_put_in_its_place_ends_the_process(embedder, 
     assert embed_parts(embedder, source, folder, settings=settings).parts == 4
 
 
-def test_the_manifest_stays_where_nothing_was_done_and_a_damaged_one_is_written_again(place, whole):
+def test_an_unchanged_manifest_stays_and_a_damaged_one_is_rewritten(place, whole):
     before = (whole / "manifest.json").read_bytes(), (whole / "manifest.json").stat().st_mtime_ns
     made_parts(place, whole)
     assert (whole / "manifest.json").stat().st_mtime_ns == before[1]

@@ -181,7 +181,7 @@ NO_NORM = [report(2) | {"gradient_norm": 0.0}, report(4) | {"gradient_norm": Non
 
 
 @pytest.mark.parametrize("rows", [[report(1)], [heldout(0), report(2, 1e30), report(3), report(4, math.nan)], NO_NORM])
-def test_the_first_reports_and_numbers_out_of_range_are_drawn_without_a_warning(tmp_path, rows):
+def test_first_reports_and_numbers_out_of_range_plot_without_warning(tmp_path, rows):
     draw_curves({"a": read_metrics(written(tmp_path, *rows))}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 

@@ -81,7 +81,7 @@ def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, mo
     )
 
 
-def test_a_disk_that_is_full_at_the_end_is_an_error_and_the_last_checkpoint_stays(tmp_path, monkeypatch):
+def test_a_full_disk_at_the_end_is_an_error_and_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     def refuse(*arguments, **settings):
         raise OSError(28, "No space left on device")
 
@@ -181,7 +181,7 @@ def test_a_second_run_is_refused_and_told_who_holds_the_folder(tmp_path):
         pass
 
 
-def test_a_run_that_fails_at_once_tells_its_own_error_on_nfs_and_leaves_no_folder(tmp_path, monkeypatch):
+def test_a_run_that_fails_at_once_on_nfs_shows_its_error_and_no_folder(tmp_path, monkeypatch):
     remove_as_nfs(monkeypatch)
     with pytest.raises(ElmoFastError, match="the run's"), folder_lock(tmp_path / "new"):
         raise ElmoFastError("the run's")

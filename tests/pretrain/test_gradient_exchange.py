@@ -125,7 +125,7 @@ def test_alone_nothing_is_exchanged():
     assert processes.run_on_leader(lambda: 5) == 5
 
 
-def test_several_machines_are_warned_where_a_restart_would_find_old_addresses(monkeypatch):
+def test_several_machines_are_warned_if_a_restart_would_use_old_addresses(monkeypatch):
     """Once a machine, and only where torchrun may restart and keeps the store; not where the store is new each time."""
     settings = {"LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "TORCHELASTIC_MAX_RESTARTS": "3"}
     for name, value in (settings | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).items():

@@ -132,7 +132,7 @@ def workers_of(parent: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="finds the worker to kill in /proc")
-def test_a_killed_worker_is_restarted_and_the_losses_are_those_of_an_undisturbed_run(tmp_path):
+def test_a_killed_worker_is_restarted_and_the_losses_do_not_change(tmp_path):
     """Two processes, one of them killed with SIGKILL after the first checkpoint; torchrun starts both again."""
     settings = {"max_steps": 60, "checkpoint_interval": 20, "dropout": 0.1, "state_reset": 0.05}
     pretrain(tmp_path, "undisturbed", 2, **settings)

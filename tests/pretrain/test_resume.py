@@ -139,7 +139,7 @@ def test_a_resumed_run_that_takes_no_step_reports_and_leaves_its_model(tmp_path,
     assert len(reports(on.folder)) == 3
 
 
-def test_a_run_goes_on_with_damaged_metrics_and_with_a_last_line_that_a_kill_has_cut(tmp_path):
+def test_a_run_resumes_with_damaged_metrics_and_with_a_cut_last_line(tmp_path):
     """The latter is no damage."""
     run = pretrain(longer(tmp_path, 4), report=quiet)
     path = run.folder / "metrics.jsonl"
@@ -182,7 +182,7 @@ def older_checkpoint(tmp_path):
     return folder, json.loads((folder / "position.json").read_text())
 
 
-def test_a_checkpoint_of_an_older_version_goes_on_and_says_what_could_not_be_checked(tmp_path):
+def test_an_older_checkpoint_resumes_and_reports_what_was_not_checked(tmp_path):
     folder, _ = older_checkpoint(tmp_path)
     with pytest.warns(
         UserWarning, match=r"no manifest\.json .*whether position\.json, config\.json are as written"
@@ -301,7 +301,7 @@ def test_a_run_without_a_checkpoint_is_not_bound_to_its_text(tmp_path, monkeypat
     assert not [line for line in lines if line.startswith(("vocab ", "data   this run"))], "not prepared again"
 
 
-def test_plain_text_for_a_run_on_a_prepared_corpus_is_refused_before_anything_is_written(tmp_path):
+def test_plain_text_for_a_run_on_a_prepared_corpus_fails_before_any_write(tmp_path):
     config = longer(tmp_path, 2)
     prepare(config.data.train_prefix, tmp_path / "prepared", min_count=1)
     text, config.data.train_prefix = config.data.train_prefix, str(tmp_path / "prepared")

@@ -180,7 +180,7 @@ def test_a_folder_with_a_run_is_never_overwritten(tmp_path):
     }
 
 
-def test_a_vocabulary_smaller_than_the_samples_takes_the_full_softmax_and_says_so(tmp_path):
+def test_a_vocabulary_smaller_than_the_samples_uses_the_full_softmax(tmp_path):
     """In a run, when it resumes, and in a dry run; as many samples as words are drawn, and the configuration stays."""
     config, lines = toy_config(tmp_path, n_negative_samples_batch=20, max_steps=2), []
     run = pretrain(config, report=lines.append)

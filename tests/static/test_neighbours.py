@@ -170,7 +170,7 @@ def test_a_header_that_was_changed_is_damage(tokens, old, new, error):
         CacheFile(path)
 
 
-def test_a_header_too_deep_for_python_is_damage_and_an_older_version_is_told(tokens):
+def test_a_header_too_deep_for_python_is_damage_and_old_versions_are_named(tokens):
     _, path = tokens
     _changed(path, b"token_vectors 3", b"token_vectors 1")
     with pytest.raises(DamagedFile, match="written by an older version"):
