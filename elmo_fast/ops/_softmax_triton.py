@@ -90,6 +90,7 @@ def vocabulary_loss_forward_gather_kernel(
     inside = i < count
     word = tl.load(words + i * words_step, mask=inside, other=0)
     known = (word >= 0) & (word < size)
+    # A wrong word reads the nearest row instead of foreign memory.
     word = tl.minimum(tl.maximum(word, 0), size - 1).to(tl.int64)
     result = tl.zeros([ROWS], tl.float32)
     for start in range(0, width, WIDTH):

@@ -90,6 +90,7 @@ def adagrad_update_kernel(
     factor = 1.0
     if scale is not None:
         factor = tl.load(scale)
+        # The clip's scale is NaN if the norm is not finite: this step is skipped.
         if not _finite(factor):
             return
     learning_rate = tl.load(rate)

@@ -233,6 +233,7 @@ def char_cnn_backward_inputs_kernel(
     any = tl.max(tl.max(reached.to(tl.int32), axis=1), axis=0)
     e = tl.arange(0, E)
     sum = tl.zeros((BR * BS, E), dtype=tl.float32)
+    # Slots that no window reaches, most of a padded word, need no pass over the filters.
     for tile in range(0, tl.where(any > 0, tiles, 0)):
         width, begin, number, feature = _filters(tile, BN, WIDTHS, NUMBERS)
         column = begin + tl.arange(0, BN)
@@ -241,6 +242,8 @@ def char_cnn_backward_inputs_kernel(
         g, first = _slope(grad, features, winners, at, mask, TANH)
         undo = tl.full((BR,), 1.0, dtype=tl.float32)
         if SCALED:
+            # The power of two below the largest gradient, clamped so that its inverse is a normal number: scaling is
+            # exact.
             exponent = tl.max(tl.abs(g), axis=1).to(tl.int32, bitcast=True) & 0x7F800000
             exponent = tl.minimum(tl.maximum(exponent, 1 << 23), 253 << 23)
             undo = exponent.to(tl.float32, bitcast=True)

@@ -30,6 +30,7 @@ def hierarchical_softmax_forward_paths_kernel(
     """
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets + row * targets_step)
+    # Indices from the caller become addresses: each is clamped, and a wrong one makes the loss NaN.
     known = (target >= 0) & (target < words)
     target = tl.minimum(tl.maximum(target, 0), words - 1).to(tl.int64)
     begin, end = tl.load(first + target), tl.load(first + target + 1)
@@ -40,6 +41,7 @@ def hierarchical_softmax_forward_paths_kernel(
     for start in range(0, longest, STEPS):
         j = start + tl.arange(0, STEPS)
         on = j < length
+        # Past the path its last node is repeated, so that all of `ids` are rows of the table when gradients are summed.
         step = begin + tl.maximum(tl.minimum(j, length - 1), 0)
         node = tl.load(nodes + step, mask=(j < longest) & (length > 0), other=0)
         fine = (node >= 0) & (node < inner) & known

@@ -94,6 +94,7 @@ def highway_backward_gate_kernel(
     scale that float16 needed) plus what the gate after it carried. With unless_ptr nothing is done if that scale is the
     one asked for. About 22 W bytes a row in 16 bit (dy, x, pre, d, dx).
     """
+    # A second launch, for float16: it has work only if the scale that the first one used did not fit.
     if unless_ptr is not None:  # noqa: SIM102 (one is known when compiling, the other is not)
         if tl.load(unless_ptr) == tl.load(to_scale_ptr):
             return
@@ -108,6 +109,7 @@ def highway_backward_gate_kernel(
     for step in range(0, STRIP, BR):
         r = first + step + tl.arange(0, BR)
         inside = (r < rows)[:, None] & (c < width)[None, :]
+        # Rows past the count load zeros and store zeros: the products that follow read every row.
         counts = (r < n)[:, None] & inside
         r = r.to(tl.int64)[:, None]
         at, both = r * width + c[None, :], r * (2 * width) + c[None, :]
@@ -120,6 +122,7 @@ def highway_backward_gate_kernel(
         p = tl.load(pre_ptr + both, mask=counts, other=0.0).to(tl.float32)
         small = tl.load(pre_ptr + width + both, mask=counts, other=0.0).to(tl.float32)
         gate, closed = unfolded(tl.abs(small) / FOLD, small < 0)
+        # As torch's relu: slope 0 at 0 and below, and 1 for NaN.
         d_transform = tl.where(p <= 0, 0.0, dy * closed)
         d_gate = dy * (x - tl.where(p < 0, 0.0, p)) * gate * closed
         sum_transform += d_transform

@@ -103,6 +103,7 @@ def projected_lstm_backward_finish_recurrence_kernel(
         offset = (direction * time + step - 1) * batch * size + at
         before = (row < batch) & (length > step - 1)
         inside = before[:, None] & within
+        # A row that ends at step - 1 has no product yet: it starts from the final state's gradient, which d_h holds.
         held = tl.load(d_h + at, mask=inside & (active == 0)[:, None], other=0.0)
         value = tl.where(active[:, None], value, held)
         value += tl.load(d_y + offset, mask=inside, other=0.0)
@@ -140,6 +141,8 @@ def update_gradients(
         at = row[:, None] * count + cell[None, :]
         gates += row[:, None] * 4 * count + cell[None, :]
         d_gates += row[:, None] * 4 * count + cell[None, :]
+        # All loads before the first store, which no later load could pass. Rows without this step load zeros, so their
+        # gradients are zeros.
         i = tl.load(gates, mask=inside, other=0.0)
         f = tl.load(gates + count, mask=inside, other=0.0)
         g = tl.load(gates + 2 * count, mask=inside, other=0.0)
@@ -156,6 +159,7 @@ def update_gradients(
         d_cell = passed(d_cell + d_hidden * o * (1.0 - t * t), after, bound)
         f = exact_gate(f.to(tl.float32), dtype)
         tl.store(d_c + at, d_cell * f, mask=inside)
+        # The initial state is not clipped.
         before = tl.where(step == 0, before, clipped(before, bound))
         tl.store(d_gates + count, as_operand(d_cell * before * f * (1.0 - f), dtype), mask=within)
         i = exact_gate(i.to(tl.float32), dtype)
@@ -187,6 +191,7 @@ def projected_lstm_backward_cells_kernel(
     now = (direction * time + step) * batch
     hidden += now * count
     d_gates += now * 4 * count
+    # Rows are sorted by length: blocks whose rows have all ended only write the zeros that the large products read.
     if tl.max(active.to(tl.int32)) == 0:
         nothing = tl.zeros((BM, BC), dtype=d_gates.dtype.element_ty)
         for gate in tl.static_range(4):

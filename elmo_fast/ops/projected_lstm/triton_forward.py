@@ -268,6 +268,7 @@ def update_cells(
             tl.store(gates + count, f.to(wide), mask=inside)
             tl.store(gates + 2 * count, g.to(wide), mask=inside)
             tl.store(gates + 3 * count, o.to(wide), mask=inside)
+        # Step 0 reads the initial state, which is not clipped. c is stored before its clip, which backward needs.
         after = gate(i, dtype) * squash(g, dtype)
         after = tl.fma(gate(f, dtype), tl.where(step == 0, held, clipped(held, bound)), after)
         tl.store(c + at, after, mask=inside)
@@ -278,6 +279,7 @@ def update_cells(
             tl.store(out + at, value, mask=inside)
             if masks is not None:
                 value *= tl.load(masks + at, mask=inside, other=0.0)
+            # Rows that have ended write zeros: the product for W_hh's gradient reads them.
             value = tl.where(active[:, None], value, 0.0)
             within = (row < batch)[:, None] & (cell < count)[None, :]
             tl.store(h_next + at, value.to(h_next.dtype.element_ty), mask=within)
@@ -368,6 +370,7 @@ def projected_lstm_split_product_kernel(
     row = tl.program_id(1) * BM + tl.arange(0, BM)
     column = tl.program_id(0) * BN + tl.arange(0, BN)
     active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
+    # The kernel that adds the parts masks the same rows.
     if tl.max(active.to(tl.int32)) == 0:
         return
     x += ((direction * slots + slot) * batch + row)[:, None] * depth
