@@ -1,4 +1,4 @@
-"""What the tests rest on: tensors where a backend runs, seeds that repeat, nothing rounded by default."""
+"""Foundations of the tests: tensors on a backend's device, seeds that repeat, nothing rounded by default."""
 
 import pytest
 import torch
@@ -10,7 +10,8 @@ from tests import backends
 
 @pytest.mark.skipif(not backends.HAS_CUDA, reason="there is no GPU here")
 def test_a_gpus_generator_serves_the_gpus_factories():
-    """As tests with a parameter `backend` make theirs: torch.Generator() alone stays on the CPU, and is refused."""
+    """Generators as tests with a parameter `backend` make them: torch.Generator() alone stays on the CPU, and is
+    rejected."""
     with torch.device(backends.device_of("triton")):
         drawn = [torch.randn(5, generator=torch.Generator(torch.get_default_device()).manual_seed(1)) for _ in range(2)]
     assert drawn[0].is_cuda

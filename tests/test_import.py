@@ -102,7 +102,7 @@ def test_without_the_extension_info_shows_the_sentence():
 
 
 def test_every_module_imports_where_unix_modules_are_missing():
-    """As on Windows: no fcntl, no resource, no SIGKILL and SIGHUP, no compiled extension."""
+    """No fcntl, no resource, no SIGKILL and SIGHUP, no compiled extension, as on Windows."""
     code = WITHOUT_EXTENSION.replace(
         'name == "elmo_fast._C"', 'name in ("elmo_fast._C", "fcntl", "resource", "termios", "pwd", "grp", "pty")'
     ) + (

@@ -1,4 +1,4 @@
-"""What is left of the memory, and a shortage of it in one sentence."""
+"""Available memory, and the sentence that reports a shortage."""
 
 import re
 import resource

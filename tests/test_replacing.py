@@ -143,7 +143,7 @@ def test_hdf5_is_written_and_read_back(tmp_path):
 
 
 def test_all_is_written_where_the_system_writes_a_part(tmp_path, monkeypatch):
-    """Of writes beyond 2 GiB, or up to the end of a disk."""
+    """Writes beyond 2 GiB, or up to the end of a disk."""
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda handle, data, place: write(handle, data[:3], place))
     with open(tmp_path / "out", "wb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""What setuptools packs: the package's files, the compiled module, and nothing else; a wheel of one Python."""
+"""Contents of a wheel: the package's files, the compiled module, and nothing else; a wheel of one Python."""
 
 import pathlib
 import shutil

@@ -1,4 +1,4 @@
-"""What users do wrong, through the command line: one clear sentence, status 2, no traceback, nothing spoilt."""
+"""Users' mistakes on the command line: one clear sentence, status 2, no traceback, nothing spoilt."""
 
 import errno
 import os

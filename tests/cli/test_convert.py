@@ -97,7 +97,7 @@ def test_a_softmax_file_beside_a_folder_or_alone_is_refused(pretrained, converte
 
 
 def test_a_model_of_lexicons_goes_to_our_format_and_not_to_bilm_tfs(tmp_path):
-    """As a folder and as an archive; nothing is written where the format has no place for it."""
+    """To a folder and to an archive; nothing is written if the format cannot express it."""
     folder = write_model(tmp_path / "manylangs")
     archive = shutil.make_archive(str(tmp_path / "144"), "zip", folder)
     for model in (str(folder), archive):

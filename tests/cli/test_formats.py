@@ -110,7 +110,7 @@ def run(command, named):
 
 
 def refusal(command, kind):
-    """What the command says of such a model; None: it takes it."""
+    """Return the command's error message for such a model; None if it takes it."""
     if command.startswith("eval") and kind not in SOFTMAX:
         return "has no softmax weights"
     if command == "plot layers" and kind not in ("task", "hub"):

@@ -54,7 +54,7 @@ def test_help_and_version():
 
 
 def processor_seconds(*words):
-    """What Python takes for these words: processor time, which other programs do not stretch."""
+    """Return Python's output for these words, with processor time, which does not depend on other programs."""
     before = os.times()
     subprocess.run([sys.executable, *words], check=True, capture_output=True)
     after = os.times()

@@ -1,4 +1,4 @@
-"""What is read is never replaced by what is written: refused before anything is written, also through links."""
+"""An output never replaces an input: an error before anything is written, also through links."""
 
 import gzip
 import io

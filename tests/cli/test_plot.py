@@ -20,7 +20,7 @@ def model(toy):
 
 
 def plotted(*words):
-    """What `plot` prints: the files."""
+    """Return the output of `plot`: the files."""
     return ran("plot", *words).stdout.split()
 
 

@@ -32,7 +32,7 @@ def texts(tmp_path, monkeypatch):
 
 
 def prepared(*words, out="out", text="texts"):
-    """What `prepare` logs."""
+    """Return the log of `prepare`."""
     return ran("prepare", "--train-prefix", text, "--out-dir", out, *words).stderr
 
 
@@ -134,7 +134,7 @@ def test_a_full_disk_leaves_nothing(limited, tmp_path, processes):
 
 
 def test_a_full_disk_at_the_end_leaves_what_was_there(limited, tmp_path):
-    """What is written of the pieces is within the limit, the shard is not."""
+    """The written pieces are within the limit, the shard is not."""
     (tmp_path / "in.txt").write_text("a a a\n")
     words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--processes", "1"]
     ran("prepare", *words)
@@ -169,7 +169,7 @@ def parent_of(number):
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
 )
 def test_a_signal_in_the_middle_leaves_the_old_folder_and_no_process(tmp_path, number, status):
-    """What kill -9 leaves beside it, which nothing can tidy up after, the next run removes."""
+    """The next run removes files that kill -9 left behind."""
     (tmp_path / "in.txt").write_text("a a a\n")
     words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--overwrite", "-q"]
     ran("prepare", *words)

@@ -85,7 +85,7 @@ def test_a_prepared_folder_holds_what_encoding_gives(tmp_path_factory, text, pie
 
 
 def shorter(shard, following, most):
-    """Whether the next shard's first sentence would have made this one too long."""
+    """True if the next shard's first sentence would have made this one too long."""
     return len(shard) + int(np.flatnonzero(following == 0)[1]) > most
 
 

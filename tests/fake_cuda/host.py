@@ -60,7 +60,7 @@ def replayed_step(monkeypatch):
 
 
 def calls_of(once):
-    """How many functions the host calls in a step, Python's and torch's."""
+    """Return the number of functions that the host calls in a step, Python's and torch's."""
     count = 0
 
     def seen(frame, event, argument):

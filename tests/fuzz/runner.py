@@ -98,7 +98,8 @@ class Worker:
 
 
 def place_in(message: str) -> str:
-    """Where a process stood when it died: a sanitizer's summary, or the innermost line of ours that Python names."""
+    """Return where a process died: a sanitizer's summary, or the innermost line of elmo_fast or the tests in the
+    traceback."""
     summary = re.search(r"SUMMARY: \w+: (\S+ .*)|: (runtime error: .*)", message)
     if summary:
         return re.sub(r"0x[0-9a-f]+|\(.*|/\S*/csrc/", "", summary[1] or summary[2])[:160]

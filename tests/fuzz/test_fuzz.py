@@ -69,7 +69,7 @@ def test_a_seed_repeats_its_case_and_so_do_its_draws():
 
 
 def test_a_case_becomes_smaller_while_it_fails():
-    """What is left are the draws that matter: one above 10 and, somewhere after it, an odd one."""
+    """Only the samples that matter are left: one above 10 and, somewhere after it, an odd one."""
 
     def fails(draws):
         at = next((i for i, draw in enumerate(draws) if draw > 10), None)
@@ -96,7 +96,7 @@ def test_rounding_of_cancelling_terms_passes_as_far_as_the_definition_errs():
 
 
 def test_terms_that_are_known_to_cancel_set_the_size_of_the_bound():
-    """Of 3e6 - 3e6 one backend leaves nothing, the other a rounding."""
+    """One backend computes 3e6 - 3e6 as 0, the other as a rounding error."""
     zero, rounded, true = torch.zeros(1), torch.ones(1), torch.zeros(1, dtype=torch.float64)
     assert _excess(rounded, zero, true, "float32", 0.0, 3e6) is None
     assert _excess(10 * rounded, zero, true, "float32", 0.0, 3e6) is not None

@@ -47,7 +47,7 @@ def accesses_before_the_wait(ptx):
 
 
 def job(asked):
-    """What a process does, for one kernel: {"sm_80": (its row, whether it was compiled), ...}."""
+    """Return the rows of one kernel and whether they were compiled: {"sm_80": (row, True), ...}."""
     op, name, launch, capabilities = asked
     actual = {}
     for capability, digest in digests(launch, capabilities).items():

@@ -72,7 +72,8 @@ def test_golden_tables_are_of_todays_kernels(rows):
 
 @pytest.mark.slow
 def test_what_is_compiled_for_sm_89_is_as_for_sm_86():
-    """Of some kernels, so that the table's rows for sm_86 stand for both; `python -m tests.kernels.alike` tries all."""
+    """A sample of kernels, so that the table's rows for sm_86 stand for both; `python -m tests.kernels.alike` tries
+    all."""
     pytest.importorskip("triton", reason="Triton is not installed")
     command = [sys.executable, "-m", "tests.kernels.alike", "--sample", "unique_rows", "sampled_softmax", "char_cnn"]
     done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True)

@@ -68,7 +68,7 @@ print(json.dumps(measure(["unique_rows"], json.load(sys.stdin))))
 
 
 def run(program, arguments, *words):
-    """What a program prints as JSON: in a process of its own, whose kernels compile."""
+    """Return a program's output, JSON, from a process of its own, whose kernels compile."""
     pytest.importorskip("triton", reason="Triton is not installed")
     command = [sys.executable, "-c", program, *words]
     compiling = {**os.environ, "TRITON_INTERPRET": "0"}

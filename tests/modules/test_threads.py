@@ -30,7 +30,7 @@ def hurried():
 
 
 def at_once(work, threads=THREADS):
-    """What `work(number of the thread)` returns in threads that begin together; the first error of one is raised."""
+    """Return `work(number of the thread)` of threads that begin together; raise the first error."""
     begin = threading.Barrier(threads)
 
     def run(number):

@@ -42,7 +42,7 @@ def test_each_sentence_has_the_vectors_it_has_alone(pair, batch_size):
 
 @pytest.mark.parametrize("max_tokens", [1, 7, 149, 150, 151])
 def test_a_long_sentence_is_run_in_stretches_with_the_same_vectors(pair, max_tokens):
-    """As the judge, whatever the length of a stretch, in its place among others, and without touching the state."""
+    """Equals the judge for any chunk length, at any position among others, and does not touch the state."""
     words, bilm = [f"w{i % 37}" for i in range(150)], BiLM(*pair)
     first, got, last = TokenVectors(bilm, "all", max_tokens=max_tokens)([["a"], words, ["b", "c"]])
     assert (len(first), len(last)) == (1, 2)

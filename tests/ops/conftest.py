@@ -1,4 +1,4 @@
-"""Where a test's tensors live: a GPU backend's on the GPU where there is one, else on the CPU (interpreted)."""
+"""Device of a test's tensors: the GPU for a GPU backend if there is one, else the CPU (interpreted)."""
 
 import pytest
 

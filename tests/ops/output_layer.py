@@ -1,4 +1,4 @@
-"""What every loss over a vocabulary is held to: a class of tests, whose subclasses say which loss it is."""
+"""Tests of every loss over a vocabulary: a class, whose subclasses name the loss."""
 
 import pytest
 import torch

@@ -62,7 +62,7 @@ class SparseAsOnGpu(TorchDispatchMode):
 
 
 class Sparse:
-    """What autograd and hooks do to sparse gradients, as ops on their indices and values."""
+    """Run autograd's and hooks' operations on sparse gradients as ops on their indices and values."""
 
     @staticmethod
     def made(indices, values, like):

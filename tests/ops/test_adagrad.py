@@ -110,7 +110,7 @@ def test_nothing_around_a_tensor_is_written_or_counted(backend, size):
 
 @every
 def test_large_and_small_gradients(backend):
-    """Where g is huge the step is the learning rate; where it is tiny it is lr g / √a and `a` does not move."""
+    """If g is huge the step is the learning rate; if it is tiny it is lr g / √a and `a` does not move."""
     gradients = [torch.tensor([1e18, -1e18, 1e-18, -1e-30, 0.0, -0.0])]
     weights, sums = [torch.zeros(6)], [torch.ones(6)]
     adagrad_(weights, sums, gradients, 0.5, backend=backend)

@@ -19,7 +19,7 @@ from tests.tolerances import assert_close, assert_no_worse
 
 @every
 def test_square_norms(backend):
-    """Of many tensors, of one element, of nothing; strided; more partial sums than one program adds at a time."""
+    """Many tensors, one element, nothing; strided; more partial sums than one program adds at a time."""
     gradients = tensors()[0]
     strided = [torch.randn(70, 40).t(), torch.randn(50)[::3]]
     for some in (gradients, gradients[3:4], gradients[4:5], strided):

@@ -171,7 +171,7 @@ def from_buffer(shape):
 
 
 def assigned(shape):
-    """What load_state_dict(assign=True) makes of an array."""
+    """load_state_dict(assign=True) of an array."""
     module = torch.nn.Module()
     module.weight = frozen(shape)
     weight = from_numpy(shape)
@@ -497,7 +497,7 @@ def test_a_child_forked_while_threads_run_ops_can_run_them():
 
 
 def ended(child, seconds=20.0):
-    """Whether the child ends well in time; one that does not is killed."""
+    """True if the child ends well in time; a child that does not is killed."""
     for _ in range(int(seconds * 100)):
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:

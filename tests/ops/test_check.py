@@ -69,7 +69,7 @@ def after(change, kernel, precision=None):
 
 
 class CompilationError(Exception):
-    """As Triton raises it."""
+    """An error like Triton's."""
 
 
 BROKEN = {

@@ -108,7 +108,7 @@ def test_gradients_read_what_was_multiplied(precision, backend):
 
 @needs_native
 def test_sparse_rows_of_a_large_tree_are_distinct_and_rise():
-    """Of more than 2^11 nodes, which is what one digit of the kernel's sort tells apart."""
+    """More than 2^11 nodes: one digit of the kernel's sort distinguishes no more."""
     arguments = problem(300, 3, 5000)
     leaves = leaves_of(arguments)
     losses = hierarchical_softmax(**arguments, sparse=True, backend="native")
@@ -181,7 +181,7 @@ def test_no_path_leaves_the_tree(backend, targets, begin, node, damaged):
 
 
 def is_sound(target, tree):
-    """Whether the tree has this word, and its path lies in the tree."""
+    """True if the tree has this word, and its path lies in the tree."""
     if not 0 <= target < len(tree.first) - 1:
         return False
     begin, end = int(tree.first[target]), int(tree.first[target + 1])

@@ -85,7 +85,7 @@ def test_a_context_is_five_words_to_either_side():
 
 
 def test_typical_words_are_frequent_here_and_not_there():
-    """What stands everywhere is typical of nothing; of equal scores the alphabet decides."""
+    """A word that occurs everywhere is typical of nothing; equal scores are in alphabetical order."""
     occurrences, _, truth = planted((30, 20))
     typical = typical_words(occurrences, truth)
     assert typical[0] == ["of", "on", "river", "sat", "with"]

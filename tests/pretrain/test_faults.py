@@ -1,4 +1,4 @@
-"""What goes wrong during a long run: nothing that was saved is lost, and a sentence says what happened."""
+"""Failures during a long run: nothing that was saved is lost, and a sentence says what happened."""
 
 import os
 import resource

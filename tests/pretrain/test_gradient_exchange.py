@@ -1,4 +1,4 @@
-"""What processes that train together exchange."""
+"""Gradients that processes exchange while they train together."""
 
 import warnings
 
@@ -98,7 +98,7 @@ def check_graphs(processes: Processes) -> None:
 
 
 def test_three_processes_exchange_gradients_and_agree(tmp_path):
-    """All that the functions above assert holds in each of three processes."""
+    """All assertions of the functions above hold in each of three processes."""
 
     def member():
         with join_processes(torch.device("cpu")) as processes, pytest.MonkeyPatch.context() as monkeypatch:

@@ -44,7 +44,7 @@ def state():
 
 @pytest.mark.parametrize("read", ["characters", "words"])
 def test_known_words_keep_row_and_bias_under_their_new_ids(read):
-    """Of a model of word ids, their vectors too, which follow the padding's."""
+    """Also a model of word ids and its vectors, which follow the padding's."""
     state = state_of(read)
     actual, report = adapt_vocabulary(state, Vocabulary(OLD), Vocabulary(NEW), seed=0)
     tables = {"softmax.weight": 0, "softmax.bias": 0} | ({"_word_embedding.weight": 1} if read == "words" else {})

@@ -1,4 +1,4 @@
-"""What a run writes of its steps: rows of metrics.jsonl, which damage does not spoil, and TensorBoard's files."""
+"""Log of a run: rows of metrics.jsonl, which damage does not spoil, and TensorBoard's files."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What a run says before it starts, and a dry run instead: who computes, sizes, steps, memory and disk."""
+"""Report of a run before it starts, or of a dry run: who computes, sizes, steps, memory and disk."""
 
 import math
 import os
@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 
 
 def lines(device=CPU, **changes):
-    """What a run of the toy configuration says of its ops."""
+    """Return the report of the toy configuration about its ops."""
     return describe_backends(toy_config(**changes), device)
 
 
@@ -185,7 +185,7 @@ def test_the_disk_announced_is_the_disk_used(tmp_path, monkeypatch):
 
 
 def test_the_memory_announced_is_the_peak(tmp_path):
-    """Of a process of its own, to a tenth; half of it is of the model, its steps and its evaluation."""
+    """Memory of a process of its own, to a tenth; half of it belongs to the model, its steps and its evaluation."""
     rng = random.Random(0)
     lines = (" ".join(f"word{rng.randrange(4000)}" for _ in range(20)) for _ in range(400))
     (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")

@@ -58,7 +58,7 @@ def test_a_run_in_pieces_is_the_run_in_one(tmp_path, changes, stops):
 
 
 def test_the_number_of_threads_changes_no_weight(tmp_path):
-    """Of a run, and of one that goes on with more threads; sizes at which torch would split its loops."""
+    """A run, and one that resumes with more threads; sizes at which torch would split its loops."""
     sizes = {"batch_size": 64, "unroll_steps": 20, "dim": 40, "projection_dim": 32, "n_negative_samples_batch": 9}
 
     def run(name, *threads):
@@ -100,7 +100,7 @@ def test_a_finished_run_does_nothing_more_and_a_longer_one_goes_on(tmp_path):
 
 
 def reports(folder):
-    """What the rows tell that does not depend on the clock."""
+    """Return the fields of the rows that do not depend on the clock."""
     records = rows(folder)
     return [(row["step"], row["loss"], row["gradient_norm"], row["learning_rate"]) for row in records if "loss" in row]
 
@@ -347,7 +347,7 @@ def test_another_corpus_is_refused_unless_told_otherwise(tmp_path):
 
 
 def test_another_vocabulary_for_the_same_text_is_refused(tmp_path):
-    """What the run's folder was prepared with counts, and a flag that says otherwise is not ignored."""
+    """The settings that prepared the run's folder count, and a flag that contradicts them is not ignored."""
     pretrain(longer(tmp_path, 2), report=quiet)
     (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")
     with pytest.raises(ElmoFastError, match="prepared with another vocabulary"):

@@ -82,5 +82,5 @@ def rows(folder: pathlib.Path) -> list[dict]:
 
 
 def same(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> bool:
-    """Whether all tensors of two states are bitwise equal."""
+    """True if all tensors of two states are bitwise equal."""
     return actual.keys() == expected.keys() and all(torch.equal(actual[name], expected[name]) for name in expected)

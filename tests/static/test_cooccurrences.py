@@ -40,7 +40,7 @@ def counted(parts, words, num_words, window, symmetric=True):
 
 
 def entries(actual):
-    """What the op found, as `counted` has it; fails where an entry is twice or out of order."""
+    """Return the op's result, as `counted` has it; fail if an entry occurs twice or out of order."""
     assert (actual.rows.dtype, actual.columns.dtype, actual.values.dtype) == (torch.int32, torch.int32, torch.float32)
     cells = list(zip(actual.rows.tolist(), actual.columns.tolist(), strict=True))
     assert all(a < b for a, b in itertools.pairwise(cells))

@@ -53,7 +53,7 @@ def test_no_lines(extension, content):
 @in_both
 @pytest.mark.parametrize("end", [b"\r\r\n", b"\r \n\n"])
 def test_a_line_has_one_end_the_last_as_all_others(extension, end):
-    """What is left of another one belongs to a number, and is none."""
+    """The rest of another one belongs to a number, and is none."""
     for content in (b"a 1" + end, b"a 1" + end + b"b 2\n"):
         with pytest.raises(ElmoFastError, match="line 1: "):
             read(content, 1, extension)

@@ -290,7 +290,7 @@ def test_vectors_that_do_not_fit(words, matrix, sentence):
 
 
 def test_a_description_is_one_line(tmp_path, vectors):
-    """Of a million words as of seven: size, width, and the file, not every word."""
+    """For a million words as for seven: size, width, and the file, not every word."""
     assert repr(vectors) == "Vectors(7 words, 5 dimensions)"
     save_vectors(vectors, tmp_path / "a.safetensors")
     assert (

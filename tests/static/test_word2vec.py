@@ -110,7 +110,7 @@ def test_without_gensim_it_is_said_what_to_install(text, monkeypatch):
 @needs_gensim
 @pytest.mark.parametrize("train", [train_word2vec, train_glove])
 def test_a_tokenizer_splits_the_text(tmp_path, train):
-    """As if its words had been separated by spaces."""
+    """Read as if its words had been separated by spaces."""
     raw, split = tmp_path / "raw.txt", tmp_path / "split.txt"
     raw.write_text("The cat, the dog.\n" * 30)
     split.write_text("The cat , the dog .\n" * 30)

@@ -130,7 +130,7 @@ def test_a_damaged_file_is_computed_anew_and_that_is_said(tmp_path, bilm, kind):
 
 
 def test_a_file_of_other_sentences_under_this_name_is_not_believed(tmp_path, bilm):
-    """Of the same shape, whole, with its right digest: the key in it tells."""
+    """Same shape, complete, with a valid digest: its key shows the difference."""
     cached_layers(bilm, EXAMPLES, tmp_path / "a")
     cached_layers(bilm, EXAMPLES[::-1], tmp_path / "b")
     os.replace(the_file(tmp_path / "b"), the_file(tmp_path / "a"))

@@ -141,8 +141,7 @@ def test_wrong_counts_are_refused(call):
 
 
 def test_speed_is_not_per_character():
-    """Of processor time: far below the million tokens a second that the benchmark shows, yet above any loop per
-    character."""
+    """Processor time: far below the benchmark's million tokens a second, yet above any loop per character."""
     sentences = [[f"word{(i * j) % 5000}" for j in range(25)] for i in range(2000)]
     best = float("inf")
     for _ in range(3):
