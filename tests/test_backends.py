@@ -30,7 +30,7 @@ DRAWN: list[float] = []
 
 @given(st.integers(0, 3))
 def test_an_example_draws_the_same_tensors_whenever_it_is_tried(n):
-    """Else hypothesis could neither shrink nor repeat what it found."""
+    """Else hypothesis could neither shrink nor repeat a failure."""
     DRAWN.append(float(torch.randn(())))
     assert DRAWN[-1] == DRAWN[0], n
 

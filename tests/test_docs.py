@@ -131,7 +131,7 @@ def test_every_command_has_a_page_with_an_entry_for_each_of_its_options(built):
 
 
 def test_the_picture_of_the_architecture_is_that_of_the_code(monkeypatch):
-    """Every package is drawn, above those that it imports."""
+    """Every package is in the picture, above those that it imports."""
     monkeypatch.syspath_prepend(DOCS)
     drawn = importlib.import_module("_architecture")
     assert drawn.CAPTIONS.keys() >= {path.parent.name for path in (ROOT / "elmo_fast").glob("*/__init__.py")}

@@ -37,7 +37,7 @@ def python(code, *words, **environment):
 
 
 def test_import_costs_less_than_50_ms_beyond_torch():
-    """Processor time, which other programs do not stretch: the median of three new interpreters."""
+    """Processor time, which does not depend on other programs: the median of three new interpreters."""
     code = "import torch, time; s = time.process_time(); import elmo_fast; print(time.process_time() - s)"
     assert statistics.median(float(python(code)) for _ in range(3)) < 0.05
 

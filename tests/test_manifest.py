@@ -24,7 +24,7 @@ def model(folder, seed, **changes):
 
 @pytest.fixture
 def saved(tmp_path):
-    """A folder of a model, with what a user puts beside it."""
+    """A folder of a model, with a user's own files in it."""
     save_folder(tmp_path / "own", *model(tmp_path, 0))
     (tmp_path / "own" / "README.md").write_text("mine")
     return tmp_path / "own"

@@ -170,7 +170,7 @@ except OSError as error:
 
 @pytest.mark.parametrize("when", ["check", "close"])
 def test_hdf5_on_a_full_disk_is_an_os_error_and_leaves_nothing(tmp_path, when):
-    """A limit on the size of files (EFBIG) stands for the full disk (ENOSPC); HDF5 left alone dies of either."""
+    """A limit on the size of files (EFBIG) stands for the full disk (ENOSPC); HDF5 by itself crashes on either."""
     target = tmp_path / "out.hdf5"
     target.write_text("old")
     done = subprocess.run([sys.executable, "-c", FULL_DISK, target, when], capture_output=True, text=True)

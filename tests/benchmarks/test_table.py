@@ -93,7 +93,7 @@ def test_a_limit_is_named(tmp_path, monkeypatch):
 
 
 def test_cpus_of_one_instruction_set_have_results_of_their_own(tmp_path, monkeypatch):
-    """Two generations: both are drawn, with names that differ; a CPU without family and model has the set alone."""
+    """Two generations: both are plotted, with different names; a CPU without family and model has the set alone."""
     for generation, ratio in (
         ({"cpu family": "25", "model": "17"}, 5),
         ({"cpu family": "26", "model": "2"}, 6),

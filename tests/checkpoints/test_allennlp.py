@@ -1,4 +1,4 @@
-"""AllenNLP's state dictionaries and its tasks' models: the ELMo is found, nothing is unpickled, damage is named."""
+"""AllenNLP's state dictionaries and its tasks' models: the ELMo is detected, nothing is unpickled, damage is named."""
 
 import json
 import os

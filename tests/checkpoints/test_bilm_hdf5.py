@@ -220,7 +220,7 @@ def test_projections_between_equal_sizes_are_kept_where_a_file_has_them(tmp_path
 
 
 def test_a_forget_bias_edited_later_counts(tmp_path):
-    """Forget biases that B cannot hold exactly lie beside it; where B was changed since, B is right."""
+    """Forget biases that B cannot hold exactly are stored next to it; if B was changed since, B counts."""
     files = make_weights(tmp_path)
     state, options = read(files)
     name = "_elmo_lstm.backward_layer_1.state_linearity.bias"

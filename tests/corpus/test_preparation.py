@@ -320,7 +320,7 @@ def test_the_old_folder_is_restored_if_it_cannot_be_replaced(prepared, monkeypat
 
 @pytest.mark.parametrize("moved", [0, 1, 4])
 def test_a_killed_replacement_leaves_one_complete_corpus(prepared, monkeypatch, moved):
-    """After the one rename that puts the new files beside the old ones, whoever reads next finishes the move."""
+    """After the one rename that puts the new files next to the old ones, the next reader finishes the move."""
     source, folder = prepared
     old, replace, moves = open_corpus(folder).fingerprint, os.replace, []
     text = write(folder.parent / "other.txt", [["d"], ["e", "f"]])

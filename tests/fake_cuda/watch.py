@@ -61,7 +61,7 @@ class Watching(TorchDispatchMode):
 
 
 def storage_of(arguments):
-    """Return the memory of the first argument."""
+    """Return the storage of the first argument."""
     return arguments[0].untyped_storage()._cdata
 
 

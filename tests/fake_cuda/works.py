@@ -76,7 +76,7 @@ def nothing_replayed(function, inputs, pool):
 
 
 def replay(device, precision):
-    """Return the launches of a step that remain if its graph is replayed."""
+    """Train with a graph that is replayed: only the launches that remain outside of it."""
     return train(device, precision, graph=True)
 
 

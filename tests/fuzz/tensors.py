@@ -146,7 +146,7 @@ def results(
         sentence(str(error))
         return Results(str(error), {})
     actual: dict[str, Tensor | None] = {f"output {i}": t.detach() for i, t in enumerate(outputs)}
-    # Drawn for every output: that none of what is wanted flows into one, a backend may see or not.
+    # Sampled for every output: a backend may notice or not that no tensor of interest flows into one.
     g = torch.Generator().manual_seed(cotangents)
     drawn = [torch.randn(t.shape, generator=g, dtype=torch.float64).to(t.dtype) for t in outputs]
     if cotangents % 4 == 1:
@@ -198,7 +198,7 @@ def compare(
     for name in actual.tensors | torchs.tensors:
         mine, expected, true = (each.get(name) for each in (actual.tensors, torchs.tensors, truth))
         if mine is None or expected is None or true is None:
-            # Where nothing depends on a tensor, one backend may see that before it computes, and give no zeros.
+            # If nothing depends on a tensor, a backend may notice that before it computes, and return no zeros.
             if any(each is not None and each.any() for each in (mine, expected)):
                 raise Wrong(f"{op}, {name}, given by one backend alone: native {mine is not None}")
             continue

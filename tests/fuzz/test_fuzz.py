@@ -24,7 +24,7 @@ PLANTED = {
     "refused": "raise __import__('elmo_fast.errors').errors.ElmoFastError('a sentence')",
     "nothing": "",
 }
-# Of these, damage by chance is tested here alone.
+# These targets damage files at random; it is tested here alone.
 FILES_OF_MODELS = ("foreign_models", "hdf5", "manylangs", "options", "safetensors_folder", "state_dict")
 DIFFERENTIATES = 1  # a seed with which `compare` asks for the gradients of two tensors
 KINDS = {"crash": "SIGSEGV", "hang": "hang", "traceback": "IndexError", "memory": "memory", "refused": "ElmoFastError"}
@@ -37,7 +37,7 @@ def worker():
 
 
 def test_every_kind_of_fault_is_found_and_the_worker_lives_on(worker, tmp_path, monkeypatch):
-    """Each stands beside a case that finds nothing, in one worker after the other."""
+    """Each runs next to a case without a finding, in one worker after the other."""
     package = tmp_path / "planted"
     package.mkdir()
     for name, body in PLANTED.items():
@@ -139,7 +139,7 @@ def test_a_run_that_is_interrupted_says_so(monkeypatch, capsys):
 
 @pytest.mark.parametrize("target", runner.TARGETS)
 def test_fixed_seeds_find_nothing(target):
-    """In this process: the findings of longer runs (`make fuzz`) are tests of their own beside the parts they hit."""
+    """In this process: the findings of longer runs (`make fuzz`) are tests of their own, next to the parts they hit."""
     module = importlib.import_module(f"tests.fuzz.targets.{target}")
     with torch_threads(1):
         for seed in range(60 if target in FILES_OF_MODELS else 3):

@@ -65,7 +65,7 @@ def test_kernels_are_as_the_table_says(rows, op):
 
 
 def test_golden_tables_are_of_todays_kernels(rows):
-    """Stale rows are compiled and compared by the test above, in every run until `make kernels`: told as a skip."""
+    """Stale rows are compiled and compared by the test above, in every run until `make kernels`: reported as a skip."""
     if stale := rows["again"]:
         pytest.skip(f"{len(stale)} stale rows were compiled; `make kernels` would spare that: {', '.join(stale[:3])}")
 

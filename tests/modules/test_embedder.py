@@ -34,7 +34,7 @@ def test_arrays_equal_the_judge(files):
 
 
 def test_empty_sentences(files):
-    """[layers, 0, 2D] of the model's own size; alone it leaves the state as it is, beside others it is run."""
+    """[layers, 0, 2D] of the model's own size; alone it leaves the state as it is, among others it is run."""
     embedder = ElmoEmbedder(*files(proj=6))
     assert embedder.embed_sentence([]).shape == (3, 0, 12)
     assert embedder.elmo_bilm._elmo_lstm._states is None

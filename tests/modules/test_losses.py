@@ -72,7 +72,7 @@ def test_gradients_as_rows_equal_the_dense_ones(kind):
     sparse.softmax_w.weight.data.copy_(dense.softmax_w.data)
     sparse.softmax_b.weight.data.copy_(dense.softmax_b.data[:, None])
     for loss in (dense, sparse):
-        torch.manual_seed(1)  # for the words that are drawn
+        torch.manual_seed(1)  # for the sampled words
         loss(hidden, targets).backward()
     assert sparse.softmax_w.weight.grad.is_sparse
     assert len(sparse.softmax_w.weight.grad.coalesce().indices()[0]) < len(dense.softmax_w)

@@ -72,7 +72,7 @@ def test_eight_threads_that_share_a_cache_get_what_one_gets(files, hurried, nati
 
 
 def test_a_stateful_module_rejects_concurrent_threads_but_not_in_turn(files):
-    """The second is told while the first is within; afterwards, and after an error, the module is free again."""
+    """The second gets an error while the first is within; afterwards, and after an error, the module is free again."""
     model, ids = BiLM(*files()), batch_to_ids([["a", "b"]])
     within, leave = threading.Event(), threading.Event()
     run_layers = model._elmo_lstm.run_layers

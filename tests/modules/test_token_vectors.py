@@ -29,7 +29,7 @@ def pair(files):
 
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
 def test_each_sentence_has_the_vectors_it_has_alone(pair, batch_size):
-    """Against the numpy judge, in the order given, twice: nothing is carried from batch to batch or run to run."""
+    """Against the numpy judge, in input order, twice: nothing is carried from batch to batch or run to run."""
     vectors = TokenVectors(BiLM(*pair), "all", batch_size=batch_size, max_tokens=12)
     expected = [np.concatenate(alone(pair, s), axis=-1) if s else np.zeros((0, 48)) for s in SENTENCES]
     for _ in range(2):

@@ -148,7 +148,7 @@ class OutputLayer:
                 assert_close(name, other[name], one[name])
 
     def test_bad_arguments_are_refused(self, refusal):
-        """Each in one sentence: argument, wanted, given."""
+        """Each in one sentence: argument, expected, actual."""
         change, expected = refusal
         with pytest.raises(ElmoFastError, match=expected):
             self.loss(**self.small | change)

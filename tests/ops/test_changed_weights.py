@@ -118,7 +118,7 @@ def scale_data(weight):
 
 
 def edit_second_parameter(weight):
-    """The second one has a counter of its own; it is kept, as a module that shares weights does."""
+    """The second one has a counter of its own; it is cached, as for a module that shares weights."""
     weight.second = torch.nn.Parameter(weight.data, requires_grad=weight.requires_grad)
     with torch.no_grad():
         one(weight.second)
@@ -171,7 +171,7 @@ def from_buffer(shape):
 
 
 def assigned(shape):
-    """load_state_dict(assign=True) of an array."""
+    """A weight that load_state_dict(assign=True) set from an array."""
     module = torch.nn.Module()
     module.weight = frozen(shape)
     weight = from_numpy(shape)

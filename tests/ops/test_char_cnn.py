@@ -245,7 +245,7 @@ def test_windows_of_padding_take_part(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", KERNELS)
 def test_ties_go_to_the_first_window(backend: str) -> None:
-    """With whole numbers many windows tie exactly; the gradient of the embedding tells which one won."""
+    """With whole numbers many windows tie exactly; the gradient of the embedding shows which one won."""
     c = case("two tails", 60, 10, 2, ((1, 6), (2, 6), (3, 6)))
     c = Case(c.ids, c.embedding.sign(), [w.sign() for w in c.weights], [b.round() for b in c.biases]).to(torch.float32)
     reference, d_reference = gradients(c, backend="reference")
@@ -322,7 +322,7 @@ def test_a_word_is_the_same_in_any_batch(precision: str, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", TRITON)
 def test_filters_are_packed_once(backend: str) -> None:
-    """Forward, backward and the next forward read one copy; a step of an optimizer makes it anew, in its place."""
+    """Forward, backward and the next forward read one copy; a step of an optimizer writes it again, in its place."""
     from elmo_fast.ops import _weights
 
     _weights.clear_packed()

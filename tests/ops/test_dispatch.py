@@ -90,7 +90,7 @@ def test_an_op_that_needs_none_and_the_cpu_are_silent():
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:0", "meta"])
 def test_explain_takes_a_devices_name(device):
-    """The device is taken as it is, and float32 if no dtype is given."""
+    """The answer is the same as for the device itself, and for float32 if no dtype is given."""
     for op in ops.op_names():
         assert ops.explain(op, device) == ops.explain(op, torch.device(device), torch.float32)
 

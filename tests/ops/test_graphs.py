@@ -47,7 +47,7 @@ class Calls:
 
 
 def test_a_size_is_captured_when_it_is_seen_again():
-    """Not at once: a capture costs more than a run. With other weights it starts anew, and the old graph is gone."""
+    """Not at once: a capture costs more than a run. With other weights it starts again, and the old graph is gone."""
     calls = Calls()
     assert [calls("a"), calls("b"), calls("a"), calls("a")] == [False, False, True, True]
     assert len(calls.pools) == 1
@@ -225,7 +225,7 @@ def test_threads_on_two_functions_get_their_own_numbers(monkeypatch):
 
 
 class State:
-    """A generator. capturing: torch then refuses to sample outside of a capture."""
+    """State of a generator. capturing: torch then refuses to sample outside of a capture."""
 
     capturing = False
 

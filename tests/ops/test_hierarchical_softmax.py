@@ -136,7 +136,7 @@ def test_large_scores_do_not_overflow(backend, score):
 FAR = [-(2**63), 2**63 - 1, 2**31, -(2**31), 2**32 + 4, -1, 9, 10]
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are expected
 @alone
 @settings(max_examples=8, deadline=None)
 @given(
@@ -192,7 +192,7 @@ def is_sound(target, tree):
 @alone
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of 0 times infinity
 def test_a_slope_of_zero_reads_no_node_and_gives_zero(backend):
-    """Steps past a path stay 0 beside a gradient and hidden states that are infinite."""
+    """Steps past a path stay 0 even if the gradient and hidden states are infinite."""
     with torch.device(device_of(backend)):
         operands, ids, weight = torch.tensor([[math.inf, 1.0]]), torch.tensor([0, 2**40]), torch.ones(1, 2)
         backward = _triton.undispatched("hierarchical_softmax_backward")

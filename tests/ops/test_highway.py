@@ -104,7 +104,7 @@ def test_rounding_spares_what_the_gate_carries(precision: str, backend: str) -> 
 @pytest.mark.parametrize("projection", [24, 0])
 @pytest.mark.parametrize("count", [0, 1, 64, 69])
 def test_rows_that_do_not_count(count: int, projection: int, precision: str, backend: str) -> None:
-    """Equals a call without them: whatever x and the arriving gradient hold, zeros and no gradient."""
+    """The others are as in a call without these; for any x and arriving gradient, these are 0 and pass none."""
     needs("highway", backend, precision)
     c, n = case(projection=projection).to(torch.float32), torch.tensor(count)
     few = Case(c.x.detach()[:count].requires_grad_(), *c[1:])

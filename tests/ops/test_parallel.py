@@ -21,7 +21,7 @@ TASKS = pathlib.Path("/proc/self/task")
 
 
 def assert_the_same_on_any_number_of_threads(work):
-    """work(): tensors. Three runs of each number, since each divides the work anew."""
+    """work(): tensors. Three runs of each number, since each divides the work again."""
     with torch_threads(1):
         expected = work()
     for count in COUNTS:

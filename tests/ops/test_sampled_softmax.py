@@ -166,7 +166,7 @@ def test_float16_gradients_of_improbable_words_do_not_underflow(backend):
 
 @every
 def test_a_small_loss_keeps_its_digits(backend):
-    """A target 60 ahead of the others: float32 still tells the loss e^-60 from zero where the kernel computes it."""
+    """A target 60 ahead of the others: float32 still distinguishes the loss e^-60 from zero."""
     if backend == "reference":
         pytest.skip("the definition in plain torch subtracts two sums of like size")
     hidden, weight = torch.ones(1, 1), torch.tensor([[60.0], [0.0], [0.0]])
@@ -190,7 +190,7 @@ def test_logits_stay_within_the_bound(precision):
     )
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are expected
 @alone
 @settings(max_examples=30, deadline=None)
 @given(targets=SOME_IDS, samples=SOME_IDS, tries=IDS)
@@ -254,7 +254,7 @@ class _Peak(TorchDispatchMode):
 @alone
 @pytest.mark.parametrize("count", [2560, 20480])
 def test_memory_is_a_tenth_of_eagers(backend, count):
-    """Bytes beside inputs and gradients, forward and backward, at the original ELMo's shapes, counted on fake GPUs.
+    """Bytes besides inputs and gradients, forward and backward, at the original ELMo's shapes, counted on fake GPUs.
 
     Eager torch holds the rows, and of the logits' size scores, logits, their logarithms and their gradients."""
     width, words, size = 512, 793_471, 8192

@@ -169,7 +169,7 @@ def test_eps_stands_under_the_root(backend):
     ],
 )
 def test_bad_arguments_are_refused(change, expected):
-    """Each in one sentence: argument, wanted, given."""
+    """Each in one sentence: argument, expected, actual."""
     arguments = {"layers": [torch.zeros(2, 3)] * 2, "scalars": torch.zeros(1, 2), "gammas": torch.ones(1)} | change
     with pytest.raises(ElmoFastError, match=expected):
         scalar_mix(arguments.pop("layers"), arguments.pop("scalars"), arguments.pop("gammas"), **arguments)

@@ -70,7 +70,7 @@ def test_native_keeps_the_order_of_first_occurrence() -> None:
 
 
 def test_a_full_table_of_many_rows() -> None:
-    """60,000 distinct rows and as many repeats: probing ends, and colliding hashes are told apart by comparison."""
+    """60,000 distinct rows and as many repeats: probing ends, and colliding hashes are resolved by comparison."""
     ids = torch.arange(60_000).view(-1, 1).expand(-1, 2) * torch.tensor([1, 7])
     unique, inverse = unique_rows(ids.repeat(2, 1), backend="native")
     assert torch.equal(unique, ids)

@@ -107,7 +107,7 @@ def lines(axes):
 
 
 def test_the_picture_shows_the_rows(tmp_path):
-    """Each curve's points are the rows' numbers over the words, the last held-out figures are told, restarts marked."""
+    """Each curve's points are the rows' numbers over the words, the last held-out figures shown, restarts marked."""
     rows = [report(2), heldout(2), report(4, 80.0), {"event": "resume", "step": 4}, report(6, 70.0), heldout(6, 25.0)]
     metrics = read_metrics(written(tmp_path, *rows))
     perplexity, speed, norm = picture({"a": metrics}).axes

@@ -1,4 +1,4 @@
-"""Weights of layers: read from models and results, drawn as they are."""
+"""Weights of layers: read from models and results, plotted as they are."""
 
 import json
 

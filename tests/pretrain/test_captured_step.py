@@ -95,7 +95,7 @@ def test_replayed_kernels_leave_the_bits_of_launched_ones(monkeypatch):
     from elmo_fast.ops.char_cnn import triton
 
     def segment_sum(rows, keys, number):
-        """Results of the op, whose kernels are slow to interpret."""
+        """The op's results, by torch: its kernels are slow to interpret."""
         places = torch.where((keys >= 0) & (keys < number), keys.long(), number)
         return rows.new_zeros(number + 1, rows.shape[1]).index_add(0, places, rows)[:number].contiguous()
 
@@ -282,7 +282,7 @@ def test_gradients_of_a_graph_are_those_of_the_weights_now(update):
 @pytest.mark.parametrize("update", ["writes", "leaves", "host's"])
 @pytest.mark.parametrize("when", range(5))
 def test_a_step_after_a_change_reads_copies_of_the_new_weights(update, when):
-    """Return whether the step before was eager, captured or replayed."""
+    """The step before was eager, captured or replayed."""
     actual, graphs = [], Recorded()
     for captures in (False, True):
         model, state = OneWeight(update), (torch.zeros(1), torch.zeros(1))

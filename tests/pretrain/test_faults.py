@@ -133,7 +133,7 @@ def test_a_shard_that_changes_under_a_running_job_stops_it_by_name(tmp_path, mon
 
 
 def test_sigterm_saves_everything_and_the_run_goes_on_from_there(tmp_path):
-    """A process of its own is told to end; nothing it trained is lost."""
+    """A process of its own gets a signal to end; nothing it trained is lost."""
     config = long_run(tmp_path, max_steps=10**6, n_epochs=10**6, checkpoint_interval=10**6)
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(config.flat()))
     process = subprocess.Popen(

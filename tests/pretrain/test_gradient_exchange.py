@@ -1,4 +1,4 @@
-"""Gradients that processes exchange while they train together."""
+"""Exchanges between processes that train together."""
 
 import warnings
 

@@ -36,7 +36,7 @@ def lines(device=CPU, **changes):
 
 
 def spoken(line):
-    """The backend of each op, from the line that tells it."""
+    """The backend of each op, from the line that reports it."""
     parts = [part.partition(": ") for part in line.removeprefix("ops    ").split("; ")]
     return {op: name for name, _, each in parts for op in each.split(", ")}
 
@@ -152,7 +152,7 @@ def test_a_dry_run_of_long_text_asks_to_prepare_it(tmp_path, monkeypatch):
     monkeypatch.setattr("elmo_fast.pretrain.run.MOST_DRY_RUN_BYTES", 10)
     with pytest.raises(ElmoFastError, match="more than a dry run reads: run elmo-fast prepare"):
         dry_run(toy_config(tmp_path), report=quiet)
-    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")  # it tells the size of the model
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")  # it reports the size of the model
     lines = []
     dry_run(toy_config(tmp_path, vocab_file=str(tmp_path / "vocab.txt")), report=lines.append)
     assert "more than a dry run reads" in lines[0]
@@ -237,7 +237,7 @@ def test_planned_steps_count_every_position_unless_told_the_words():
     ],
 )
 def test_the_plan_tells_the_loss_its_table_memory_and_work(tmp_path, loss, products, rows):
-    """Rows of the tables and FLOP a token: V - 1 inner nodes and log2(V) products, V + 1 with all words drawn."""
+    """Rows of the tables and FLOP a token: V - 1 inner nodes and log2(V) products, V + 1 with all words sampled."""
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(1021))]) + "\n")
     (tmp_path / "train.txt").write_text("w1 w2\n")

@@ -313,7 +313,7 @@ def test_plain_text_for_a_run_on_a_prepared_corpus_fails_before_any_write(tmp_pa
 
 
 def test_a_vocabulary_of_other_words_is_warned_of(tmp_path):
-    """And how much of the text is unknown is told in any case."""
+    """The unknown fraction of the text is reported in any case."""
     (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nzebra\nyak\nxenon\n")
     for words, expected in ((str(tmp_path / "words.txt"), 1), (None, 0)):
         lines = []
@@ -357,7 +357,7 @@ def test_another_vocabulary_for_the_same_text_is_refused(tmp_path):
 
 
 def test_a_branch_from_a_named_checkpoint_goes_on_by_the_same_command(tmp_path):
-    """Begun from a step of another run, in a folder of its own; given again, it goes on from its own newest."""
+    """Begun from a step of another run, in a folder of its own; the same command resumes from its own newest."""
     first = pretrain(longer(tmp_path, 6, keep_checkpoints=9), report=quiet)
     lines, branch = [], {"save_dir": str(tmp_path / "branch"), "resume": str(first.folder / "checkpoints/step-0000002")}
     for steps in (4, 6):

@@ -221,7 +221,7 @@ def test_another_seed_or_step_drops_others(factors, other):
 def test_layers_directions_blocks_and_rows_differ(factors):
     whole = factors(0, 3 * BLOCK, probability=0.5)
     flat = whole.reshape((L + 1) * 2 * 3 * BLOCK, T * D)
-    # 576 masks of 12 bits drawn at random: about 537 distinct ones.
+    # 576 masks of 12 random bits: about 537 distinct ones.
     assert len(flat.unique(dim=0)) > 480
 
 

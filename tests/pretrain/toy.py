@@ -67,7 +67,7 @@ def toy_reader(model: LanguageModel):
 
 
 def toy_step(model: LanguageModel, optimizer: torch.optim.Optimizer | None = None, **more: object) -> Step:
-    """Steps over the toy text, three rows of it unless told otherwise."""
+    """Steps over the toy text, three rows of it by default."""
     settings: dict[str, object] = {"rows": 3, "clip_norm": 1e9, "seed": 11} | more
     return Step(model, optimizer or AdaGrad(model.parameters()), toy_reader(model), **settings)
 

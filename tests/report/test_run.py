@@ -113,7 +113,7 @@ def test_other_training_text_is_run_anew(written, folder, tmp_path, monkeypatch)
 
 
 def test_the_settings_beside_the_page_run_it_again_from_any_folder(written, folder, tmp_path, monkeypatch):
-    """With relative paths and a model's name the same runs are found, and none is repeated."""
+    """With relative paths and a model's name the same runs are recognized, and none is repeated."""
     monkeypatch.setattr(report_run, "_one", lambda config: pytest.fail("a run was repeated"))
     monkeypatch.chdir(folder)
     relative = {f"{split}_path": f"{split}.conll" for split in ("train", "dev", "test")}

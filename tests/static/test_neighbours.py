@@ -96,7 +96,7 @@ def alike(actual, expected):
     ],
 )
 def test_most_similar_is_gensims(fifty, arguments, by_name):
-    """Its arguments, by place and by name, its words and its cosines; words that were given are left out."""
+    """Its arguments, by place and by name, its words and its cosines; words of the query are left out."""
     pytest.importorskip("gensim", reason="gensim is not installed")
     actual = most_similar(fifty, *arguments, **by_name)
     alike(actual, fifty.to_gensim().most_similar(*arguments, **by_name))

@@ -30,7 +30,7 @@ def text(tmp_path):
 @needs_gensim
 @pytest.mark.parametrize(("algorithm", "objective"), list(itertools.product(ALGORITHMS, OBJECTIVES)))
 def test_the_vectors_are_gensims(text, algorithm, objective):
-    """Bit by bit those of Word2Vec with the settings that the names stand for; each epoch is told."""
+    """Bit by bit those of Word2Vec with the settings that the names stand for; each epoch is reported."""
     from gensim.models import Word2Vec
     from gensim.models.word2vec import LineSentence
 

@@ -110,7 +110,7 @@ def test_the_words_of_a_table_come_back(words):
 
 
 def test_a_word_spelled_out_by_hand():
-    """ "Aé" in a batch beside a shorter sentence: BOW 259, bytes + 1, EOW 260, PAD 261; the missing token is zeros."""
+    """ "Aé" in a batch with a shorter sentence: BOW 259, bytes + 1, EOW 260, PAD 261; the missing token is zeros."""
     ids = batch_to_ids([["Aé", "b"], ["<S>"]])
     assert ids.shape == (2, 2, 50)
     assert ids[0, 0].tolist() == [259, 66, 196, 170, 260] + [261] * 45
