@@ -1,4 +1,4 @@
-"""What host code does on fake tensors: launches, copies for which it waits, results that differ from the fakes.
+"""Records host code on fake tensors: launches, copies for which it waits, results that differ from the fakes.
 
 `install` must run before elmo_fast is imported, whose registrations it watches.
 """

@@ -54,7 +54,7 @@ SOME_IDS = st.lists(IDS, min_size=1, max_size=5)
 
 
 def check_no_word_leaves_the_table(call, targets, samples):
-    """Of any ids at all: what they give is the clamped word's or NaN, and the table's NaN surroundings are never read.
+    """Results for any ids are those of the clamped word or NaN, and the table's NaN surroundings are never read.
 
     call: of (hidden, targets, table, bias, samples), with sparse gradients.
     """

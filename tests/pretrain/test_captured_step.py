@@ -66,7 +66,7 @@ def test_a_replay_samples_by_its_own_step():
 @pytest.mark.parametrize(("words", "parts"), [(300, 1), (300, 3), (10_000, 1), (800_000, 1)])
 @pytest.mark.parametrize("loss", LOSS_CLASSES)
 def test_steps_of_any_vocabulary_are_taken_and_replayed(loss, words, parts):
-    """Where two directions' rows outnumber a bias, torch would coalesce its gradient and not the table's: both are
+    """If two directions' rows outnumber a bias, torch would coalesce its gradient and not the table's: both are
     dense. The weights are those of sparse gradients, which the CPU takes."""
     changes = {"loss": loss, "words": words, "n_negative_samples_batch": min(words, 8192), "input": "words"}
     changes |= {"dim": 4, "projection_dim": 2, "n_layers": 1, "batch_size": 6, "micro_batches": parts, "dropout": 0.0}

@@ -306,7 +306,7 @@ def projected_lstm_forward_cells_kernel(
     active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
     first = tl.program_id(0) * BC
     if tl.max(active.to(tl.int32)) == 0:
-        if SAVE and not PROJECT:  # the product for W_hh's gradient reads them; finish_projection writes them otherwise
+        if SAVE and not PROJECT:  # zeros for W_hh's gradient; with a projection the kernel that finishes it writes them
             cell = first + tl.arange(0, BC)
             h_next += ((direction * (time + 1) + step + 1) * batch + row)[:, None] * count + cell[None, :]
             within = (row < batch)[:, None] & (cell < count)[None, :]
