@@ -60,7 +60,14 @@ def sections(device: str, out: pathlib.Path, quick: bool) -> dict[str, Section]:
     tests = pytest_of("-rfE", "--tb=short", "-n", workers, "--benchmark-disable", "-k", "triton or cuda")
     tests += ["tests/ops", "tests/modules", "tests/pretrain/test_steps_on_gpu.py"]
     # Of the layer's second forward pass the last steps, of its backward pass the first ones.
-    counters = ["-k", "regex:^(cells|cells_backward|split_product)$", "--launch-skip", "74", "--launch-count", "12"]
+    counters = [
+        "-k",
+        "regex:^projected_lstm_(forward_cells|backward_cells|split_product)_kernel$",
+        "--launch-skip",
+        "74",
+        "--launch-count",
+        "12",
+    ]
     counters += ["--section", "SpeedOfLight", "--section", "WarpStateStats", "--metrics", "lts__t_bytes.sum"]
     layer = pytest_of(BENCHMARKS, "--device", device, "--benchmark-disable", "--turns", "1")
     layer += ["-k", "bench_lstm and 128 and backward and elmo_fast and not graph"]

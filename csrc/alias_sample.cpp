@@ -1,5 +1,5 @@
-// alias_sample: Vose's pairing of a law, and draws from its table. Bit for bit those of the reference: every step on a double is one IEEE
-// operation, with no product that a compiler could join to a sum.
+// alias_sample: Vose's alias table of a distribution, and samples from it. Bitwise equal to the reference: every step on a double is one IEEE
+// operation, with no product that a compiler could contract with a sum.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -36,7 +36,7 @@ std::tuple<Tensor, Tensor> alias_pairs(const Tensor& shares) {
   return {thresholds, aliases};
 }
 
-// Columns and chances of draws first..first+count-1: the two numbers of block i of the generator are draw i's.
+// Columns and chances of samples first..first+count-1: sample i uses the two numbers of the generator's block i.
 ELMO_MULTIVERSION void draw(
     uint64_t seed, uint64_t offset, int64_t first, int64_t count, double words, int64_t* columns, double* chances) {
   for (int64_t i = 0; i < count; ++i) {

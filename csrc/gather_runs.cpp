@@ -24,7 +24,7 @@ void prefetch(const Run& run, bool upward) {
 #endif
 }
 
-// Where each run's numbers lie; raises where one leaves the part in which it begins.
+// Address of each run's numbers; raises if a run leaves the part in which it begins.
 std::vector<Run> located(const TensorList& values, const Tensor& first, const Tensor& lengths, int64_t upward) {
   std::vector<const int32_t*> parts;
   std::vector<int64_t> bounds{0};

@@ -1,5 +1,5 @@
-// hierarchical_softmax and its tree. Forward: a row's path from the root, one product of D at each node; the slopes are what backward needs.
-// Floor: reading N · length rows of D, of which those near the root stay in cache.
+// hierarchical_softmax and its tree. Forward: a row's path from the root, one product of D at each node; backward needs the slopes. Floor: reading
+// N · length rows of D; the rows near the root stay in cache.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -112,7 +112,7 @@ std::tuple<Tensor, Tensor> hierarchical_softmax_forward(
 // Backward: a row's gradient from the nodes on its path, a node's from the rows that passed it, in their order.
 
 struct Step {
-  int64_t node, place;  // place: row * longest + step, where its slope lies
+  int64_t node, place;  // place: index of its slope, row * longest + step
 };
 
 // All steps of the batch, row by row.
@@ -125,7 +125,7 @@ std::vector<Step> steps_of(const Paths& p) {
   return steps;
 }
 
-// Sorted by node, those of one node in the order of rows: a radix sort by digits of 11 bits.
+// Sorted by node, and within a node by row: a radix sort by digits of 11 bits.
 std::vector<Step> by_node(std::vector<Step> steps, int64_t limit) {
   constexpr int kBits = 11;
   std::vector<Step> sorted(steps.size());
@@ -140,7 +140,7 @@ std::vector<Step> by_node(std::vector<Step> steps, int64_t limit) {
   return steps;
 }
 
-// Where each distinct node's steps begin, and where the last end.
+// Begins of each distinct node's steps, and the end of the last.
 std::vector<int64_t> groups_of(const std::vector<Step>& steps) {
   std::vector<int64_t> begin;
   for (size_t i = 0; i < steps.size(); ++i)
@@ -208,7 +208,7 @@ std::tuple<Tensor, Tensor, Tensor> huffman_tree(const Tensor& counts_any, const 
   int64_t word = 0, joined = words;
   for (int64_t tree = words; tree < all; ++tree) {
     for (uint8_t side = 0; side < 2; ++side) {
-      // Of equals the word, so that the longest path stays short.
+      // Of equal counts the word, so that the longest path stays short.
       const bool leaf = word < words && (joined == tree || weight[word] <= weight[joined]);
       const int64_t taken = leaf ? word++ : joined++;
       weight[tree] += weight[taken];

@@ -86,8 +86,7 @@ void run_layer(const Layer<T>& l, const Packed& w, const char* operands, char* n
   });
 }
 
-// All layers on x, whose operands are replaced by those of the result. A layer's parts go into `saved` [layers, 3, N, W] when
-// backward will want them.
+// All layers on x, whose operands are replaced by the result's. If backward needs them, a layer's parts go into `saved` [layers, 3, N, W].
 template <typename T>
 Tensor run_layers(
     Tensor x, TensorList weights, TensorList biases, Operand operand, const Caching& caching, const Tensor& saved, Tensor& operands) {

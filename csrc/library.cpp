@@ -1,9 +1,9 @@
-// All schemas on one screen; each op's folder holds its CPU kernels, each op's native.py the shapes of its results. The
-// names in a backward schema are its autograd (elmo_fast/ops/_autograd.py): `grad` or d_<output> is the gradient of an
-// output, need_<input> whether that input's gradient is wanted, and every other argument an input or output of the op.
+// All schemas on one screen; each op's folder holds its CPU kernels, each op's native.py the shapes of its results. The names in a backward schema
+// are its autograd (elmo_fast/ops/_autograd.py): `grad` or d_<output> is the gradient of an output, need_<input> is true if that input needs a
+// gradient, and every other argument is an input or output of the op.
 #include "common/gemm.h"
 
-// `stamps` of an op are those of its weights (common/packed.h), in the order of its arguments; none: no weight has one.
+// `stamps` of an op belong to its weights (common/packed.h), in the order of its arguments; an empty list: no weight has a stamp.
 STABLE_TORCH_LIBRARY(elmo_fast, m) {
   // common/gemm: a[M, K] · b[K, N], operands rounded to `precision`
   m.def("matmul(Tensor a, Tensor b, str precision) -> Tensor");
@@ -59,7 +59,7 @@ STABLE_TORCH_LIBRARY(elmo_fast, m) {
       "scalar_mix_backward(Tensor grad, Tensor[] layers, Tensor coefficients, Tensor? counted, Tensor statistics, bool layer_norm, "
       "bool need_layers, bool need_coefficients) -> (Tensor[] layers, Tensor coefficients)");
 
-  // sampled_softmax: rows, offsets and ids are those of the N targets, then of the S samples; log_sums as full_softmax's
+  // sampled_softmax: rows, offsets and ids of the N targets, then of the S samples; log_sums as full_softmax's
   m.def("log_uniform_sample(int num_samples, int num_words, int seed, int offset) -> (Tensor ids, Tensor tries)");
   // CUDA builds alone have a kernel for it; seed_more and offset_more are numbers on the device, added to seed and offset
   m.def(
@@ -89,7 +89,7 @@ STABLE_TORCH_LIBRARY(elmo_fast, m) {
   m.def("alias_pairs(Tensor shares) -> (Tensor thresholds, Tensor aliases)");
   m.def("alias_sample(int num_samples, Tensor thresholds, Tensor aliases, int seed, int offset) -> Tensor");
 
-  // negative_sampling: rows, offsets and ids as sampled_softmax's; `slopes` [N, S] where kept, else [0, S]
+  // negative_sampling: rows, offsets and ids as sampled_softmax's; `slopes` [N, S] if saved, else [0, S]
   m.def(
       "negative_sampling(Tensor hidden, Tensor rows, Tensor offsets, Tensor ids, float share, bool count_hits, str precision,"
       " int chunk_bytes, bool keep) -> (Tensor losses, Tensor d_true, Tensor slopes)");

@@ -15,7 +15,7 @@ using namespace pybind11::literals;
 
 namespace {
 
-// Of exactly this type and contiguous: arguments say noconvert(), so that nothing is copied.
+// Must have exactly this type and be contiguous: arguments are declared noconvert(), so that nothing is copied.
 template <typename T>
 using Array = py::array_t<T, py::array::c_style>;
 

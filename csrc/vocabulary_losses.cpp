@@ -67,10 +67,10 @@ double scale_of(const Tensor& grad) {
   return std::isfinite(largest) && largest > 0 ? std::exp2(std::ceil(std::log2(largest))) : 1.0;
 }
 
-// From the slopes of the losses to the gradients of hidden, table and offsets (returned, in double: a block may be one row, and a single
-// chain of N additions rounds at the size of the whole). A loss has slope g · p to the score of each word of the table, p within [0, 1],
-// and d_true to its target's, whose row is in true_rows [N, D]. `kept`: p, as one block; where undefined, scores are computed again and
-// to_slopes(first row, first word, scores) makes them p. 16-bit operands hold p times a power of two, and g over another: probabilities
+// Adds the gradients of hidden and table, and returns those of the offsets in double (a block may be one row, and a single chain of N
+// additions rounds at the size of the whole). A loss has slope g · p to the score of each word of the table, p within [0, 1], and d_true to
+// its target's score, whose row is in true_rows [N, D]. `kept`: p, as one block; if undefined, scores are computed again and
+// to_slopes(first row, first word, scores) turns them into p. 16-bit operands hold p times a power of two, and g over another: probabilities
 // reach below float16's normal numbers (6e-5); times 2^14 they use its range, and 1 still fits.
 template <typename T, typename ToSlopes>
 Tensor add_gradients(
@@ -145,7 +145,7 @@ void each_row(const Tensor& scores, const F& f) {
   });
 }
 
-// ---- full_softmax: each row keeps its largest score and a sum of exponentials, in double.
+// ---- full_softmax: per row, its largest score and a sum of exponentials, in double.
 
 using Gradients = std::tuple<Tensor, Tensor, Tensor>;
 
@@ -178,7 +178,7 @@ struct Sum {
   double largest = kNoScore<double>, sum = 0;  // sum of exp(score - largest), the target left out
 };
 
-// Adds the words of a row of scores, of which the target is number `target`, if it is one.
+// Adds the words of a row of scores; the target, if it is one of them, is number `target`.
 template <typename T>
 void add_words(T* row, int64_t words, int64_t target, Sum& sum) {
   if (target >= 0 && target < words) row[target] = kNoScore<T>;
@@ -292,8 +292,8 @@ struct Sampled {
   }
 };
 
-// Calls finish(n, scores of row n, score of its target, keeps), which makes a loss of them and, where all rows fit into the bound and
-// `keep`, what backward wants in their place. Returns that, [N, S], else [0, S].
+// Calls finish(n, scores of row n, score of its target, keeps), which turns them into a loss and, if all rows fit into the bound and `keep` is
+// true, replaces them by what backward needs. Returns that, [N, S], else [0, S].
 template <typename T, typename Finish>
 Tensor finish_rows(const Sampled& s, bool keep, const Finish& finish) {
   const bool keeps = keep && s.count <= s.scores.rows;
@@ -312,7 +312,7 @@ Tensor finish_rows(const Sampled& s, bool keep, const Finish& finish) {
   return kept;
 }
 
-// The gradients of hidden, rows [N + S, D] and offsets. to_slopes(n, row): of the scores of row n, where none were kept.
+// The gradients of hidden, rows [N + S, D] and offsets. to_slopes(n, row) converts the scores of row n if none were saved.
 template <typename T, typename ToSlopes>
 Gradients gradients_of(const Sampled& s, const Tensor& g, const Tensor& d_true, const Tensor& kept, const ToSlopes& to_slopes) {
   const Tensor d_hidden = s.new_numbers(s.scores.hidden.sizes()), d_rows = s.new_numbers(s.rows.sizes());
@@ -334,7 +334,7 @@ Gradients gradients_of(const Sampled& s, const Tensor& g, const Tensor& d_true, 
   return {d_hidden, d_rows, d_offsets};
 }
 
-// What backward is given: numbers of the N rows, and what forward kept, [N, S] or [0, S], dense.
+// Arguments of backward: numbers of the N rows, and the tensor that forward saved, [N, S] or [0, S], dense.
 void check_saved(
     const Arguments& check, const Sampled& s, std::initializer_list<std::pair<const char*, Tensor>> of_rows, const char* name, const Tensor& kept) {
   const auto dtype = s.scores.hidden.scalar_type();

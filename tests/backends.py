@@ -47,7 +47,7 @@ def needs(op: str, backend: str, precision: str = "float32", dtype: torch.dtype 
 
 @functools.cache
 def rows_depend_on_their_place() -> bool:
-    """Whether numpy's product of a row depends on its place among the rows, as some processors' OpenBLAS has it."""
+    """True if numpy's product of a row depends on the row's position, as with some processors' OpenBLAS."""
     draw = np.random.default_rng(0)
     for rows in (16, 32, 64):
         a, b = (draw.standard_normal(shape, dtype=np.float32) for shape in ((rows, 32), (32, 64)))

@@ -1,4 +1,4 @@
-"""bilm-tf's forward pass once more, in float64 numpy, straight from its files: the judge of the modules.
+"""bilm-tf's forward pass again, in float64 numpy, straight from its files: the judge of the modules.
 
 Shares no code with elmo_fast: neither its reader of weights nor its character ids. Sources: the layout of the published
 HDF5 files, TensorFlow's LSTMCell, and "Deep contextualized word representations" (Peters et al., 2018).

@@ -8,7 +8,7 @@ from elmo_fast.cli.main import main
 
 
 def elmo_fast(*words):
-    """What `elmo-fast WORDS` returns and prints, as subprocess.run would give it."""
+    """Return status and output of `elmo-fast WORDS`, as subprocess.run would."""
     out, error = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
         try:

@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class TorchRandom:
-    """torch's generator for hypothesis: every example draws the same tensors whenever it is tried again."""
+    """torch's generator for hypothesis: every example samples the same tensors each time it is tried."""
 
     seed, getstate, setstate = (staticmethod(f) for f in (torch.manual_seed, torch.get_rng_state, torch.set_rng_state))
 
@@ -96,7 +96,7 @@ def poisoned():
 
 @pytest.fixture(scope="session")
 def shared():
-    """The folder of reference data beside a development checkout; tests that want it skip where it is absent."""
+    """The folder of reference data next to a development checkout; tests that need it skip if it is absent."""
     folder = pathlib.Path(os.environ.get("ELMO_FAST_SHARED", pathlib.Path(__file__).parents[2] / "shared"))
     if not folder.is_dir():
         pytest.skip("the folder of reference data (../shared, or $ELMO_FAST_SHARED) is absent")

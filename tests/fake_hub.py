@@ -7,11 +7,11 @@ import types
 
 
 class NoAnswer(Exception):
-    """What the library under huggingface_hub raises where it cannot connect: no OSError."""
+    """Error of huggingface_hub's library if it cannot connect: no OSError."""
 
 
 class HfHubHTTPError(NoAnswer, OSError):
-    """What huggingface_hub raises for an answer that is an error."""
+    """Error of huggingface_hub for an answer that is an error."""
 
 
 class FakeHub(types.ModuleType):
@@ -72,5 +72,5 @@ class FakeHub(types.ModuleType):
 
 
 def matches(path, patterns):
-    """As huggingface_hub: `*` stands for / too."""
+    """As in huggingface_hub, `*` also matches /."""
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns or [])

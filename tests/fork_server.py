@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Iterator
 
-# What commands import when they run, as far as it is installed.
+# Modules that commands import when they run, if installed.
 IMPORTED = (
     "torch.distributed", "h5py", "yaml", "jsonargparse", "matplotlib.pyplot", "gensim.models", "sklearn.cluster",
     "sklearn.manifold", "elmo_fast.ops", "elmo_fast.pretrain.run", "elmo_fast.tasks.run", "elmo_fast.report.run",
@@ -81,7 +81,7 @@ def ask(path: str, words: list[str]) -> int:
 @contextlib.contextmanager
 def serving(path: pathlib.Path, environment: dict[str, str]) -> Iterator[pathlib.Path]:
     """While open, `path` is a server's socket."""
-    # -P: the folders of tests beside this file are no packages to import.
+    # -P: the folders of tests next to this file are no packages to import.
     words = [sys.executable, "-P", __file__, str(path)]
     process = subprocess.Popen(words, env=environment, stdin=subprocess.PIPE, start_new_session=True)
     try:

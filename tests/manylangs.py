@@ -68,7 +68,7 @@ def _encoder_shapes(lstm):
 
 
 def formula(folder, sentences):
-    """What the model computes for each sentence by itself, [layers, tokens, 2D] float64; encoder "lstm": one layer."""
+    """Return the model's result per sentence alone, [layers, tokens, 2D] float64; encoder "lstm": one layer."""
     parts = json.loads((folder / "cnn.json").read_text())
     embedder, encoder = (
         {name: tensor.double() for name, tensor in torch.load(folder / file, weights_only=True).items()}

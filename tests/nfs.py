@@ -5,7 +5,7 @@ import os
 
 
 def remove_as_nfs(monkeypatch):
-    """Of files opened with os.open, which the locks are. `rmdir` of their folder then fails, as on NFS."""
+    """Make files opened with os.open, as locks are, outlive their removal: `rmdir` of the folder fails, as on NFS."""
     hidden, unlink, close = {}, os.unlink, os.close
 
     def kept(path, *, dir_fd=None):

@@ -62,7 +62,7 @@ def environment():
 
 
 def run_shell(code, folder):
-    """What `bash -e` prints for the code."""
+    """Return the output of `bash -e` for the code."""
     actual = environment() | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-euc", code], cwd=folder, env=actual, capture_output=True, text=True)
     assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
@@ -71,7 +71,7 @@ def run_shell(code, folder):
 
 
 def run_python(code, name):
-    """What a Python block prints; it runs in this process, by itself, in the current folder."""
+    """Return the output of a Python block; it runs in this process, by itself, in the current folder."""
     out = io.StringIO()
     with redirect_stdout(out):
         exec(compile(code, name, "exec"), {"__name__": "__main__"})

@@ -120,7 +120,7 @@ def arrays_of(weight_file):
 
 
 def write_checkpoint(folder, arrays, step=1250, slots=None, **how):
-    """What bilm-tf leaves after `step` steps; slots: of AdaGrad."""
+    """Write the files of bilm-tf after `step` steps; slots: of AdaGrad."""
     graph = training_graph(arrays)
     graph |= {f"{name}/Adagrad": array for name, array in training_graph(slots or {}).items()}
     graph |= {"global_step": np.float32(step), "train_perplexity": np.float32(0)}

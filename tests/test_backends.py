@@ -1,4 +1,4 @@
-"""What the tests rest on: tensors where a backend runs, seeds that repeat, nothing rounded by default."""
+"""Foundations of the tests: tensors on a backend's device, seeds that repeat, nothing rounded by default."""
 
 import pytest
 import torch
@@ -10,7 +10,8 @@ from tests import backends
 
 @pytest.mark.skipif(not backends.HAS_CUDA, reason="there is no GPU here")
 def test_a_gpus_generator_serves_the_gpus_factories():
-    """As tests with a parameter `backend` make theirs: torch.Generator() alone stays on the CPU, and is refused."""
+    """Generators as tests with a parameter `backend` make them: torch.Generator() alone stays on the CPU, and is
+    rejected."""
     with torch.device(backends.device_of("triton")):
         drawn = [torch.randn(5, generator=torch.Generator(torch.get_default_device()).manual_seed(1)) for _ in range(2)]
     assert drawn[0].is_cuda
@@ -29,7 +30,7 @@ DRAWN: list[float] = []
 
 @given(st.integers(0, 3))
 def test_an_example_draws_the_same_tensors_whenever_it_is_tried(n):
-    """Else hypothesis could neither shrink nor repeat what it found."""
+    """Else hypothesis could neither shrink nor repeat a failure."""
     DRAWN.append(float(torch.randn(())))
     assert DRAWN[-1] == DRAWN[0], n
 

@@ -1,4 +1,4 @@
-"""Which CUDA compiler builds the CUDA kernels, for which GPUs; an unfit one costs those kernels alone."""
+"""Choice of the CUDA compiler and the GPUs; an unfit compiler costs the CUDA kernels alone."""
 
 import pathlib
 import shutil

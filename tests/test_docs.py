@@ -98,14 +98,15 @@ def test_the_pages_build_without_a_warning(built):
 
 
 def entries(pages):
-    """What the built pages can be linked to: (name, kind) of each entry of Sphinx's inventory."""
+    """Return the link targets of the built pages: (name, kind) of each entry of Sphinx's inventory."""
     packed = (pages / "objects.inv").read_bytes().split(b"\n", 4)[4]
     lines = zlib.decompress(packed).decode().splitlines()
     return {re.match(r"(.+?) (\S+:\S+) ", line).groups() for line in lines}
 
 
 def test_every_public_function_and_class_can_be_linked_to(built):
-    """Of ops, compat.allennlp and the other packages of the page: each is an entry, as fields of named tuples are."""
+    """Names of ops, compat.allennlp and the other packages of the page: each is an entry, as fields of named tuples
+    are."""
     actual = {name for name, kind in entries(built[0]) if kind.startswith("py:")}
     for package in ("ops", "tasks", "static", "pictures", "checkpoints", "compat.allennlp"):
         module = importlib.import_module(f"elmo_fast.{package}")
@@ -118,7 +119,7 @@ def test_every_public_function_and_class_can_be_linked_to(built):
 
 
 def test_every_command_has_a_page_with_an_entry_for_each_of_its_options(built):
-    """Of commands of two words too; the page of each is made of its parser."""
+    """Also commands of two words; each one's page is created from its parser."""
     from elmo_fast.cli.main import parsers
 
     actual = entries(built[0])
@@ -130,7 +131,7 @@ def test_every_command_has_a_page_with_an_entry_for_each_of_its_options(built):
 
 
 def test_the_picture_of_the_architecture_is_that_of_the_code(monkeypatch):
-    """Every package is drawn, above those that it imports."""
+    """Every package is in the picture, above those that it imports."""
     monkeypatch.syspath_prepend(DOCS)
     drawn = importlib.import_module("_architecture")
     assert drawn.CAPTIONS.keys() >= {path.parent.name for path in (ROOT / "elmo_fast").glob("*/__init__.py")}

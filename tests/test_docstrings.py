@@ -57,7 +57,7 @@ def used(node):
 
 
 def everywhere(trees):
-    """What any docstring may name in backticks: modules, and what modules and classes define."""
+    """Names that any docstring may use in backticks: modules, and what modules and classes define."""
     names = {name for path in trees for name in (path.stem, path.parent.name)} | FOREIGN | set(dir(builtins))
     for tree in trees.values():
         names |= defined(tree)
@@ -117,7 +117,7 @@ def complaints(tree, shared, any_parameter=frozenset()):
 
 
 def test_docstrings_of_the_package_name_what_exists():
-    """Of public and private functions and classes."""
+    """Docstrings of public and private functions and classes."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
     assert len(trees) > 150
     shared = everywhere(trees)

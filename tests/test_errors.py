@@ -1,4 +1,4 @@
-"""What an absent library, a broken one, or a very long value looks like to the user."""
+"""Errors for an absent library, a broken one, or a very long value, as the user sees them."""
 
 import dataclasses
 import functools
@@ -31,7 +31,7 @@ def test_a_library_that_is_there_is_returned_by_its_whole_name():
     assert require("xml.dom.minidom", "plots", "A map") is sys.modules["xml.dom.minidom"]
 
 
-def test_an_import_that_fails_inside_a_library_is_not_taken_for_its_absence(tmp_path, monkeypatch):
+def test_an_import_error_inside_a_library_is_not_a_missing_library(tmp_path, monkeypatch):
     """A broken installation keeps its own traceback."""
     (tmp_path / "half_installed.py").write_text("import nowhere_2\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -42,7 +42,7 @@ def test_an_import_that_fails_inside_a_library_is_not_taken_for_its_absence(tmp_
 
 @pytest.mark.filterwarnings("always")
 def test_messages_hold_no_control_characters(tmp_path, capsys):
-    """Of a file or of the command line, in an error, a warning, and an error of the parser; as repr escapes them."""
+    """In an error about a file or the command line, a warning, and an error of the parser; as repr escapes them."""
     assert (
         str(ElmoFastError("a\x1b[2Jb\r\u202ec\ud800\x9b é\n- 日本")) == r"a\x1b[2Jb\r\u202ec\ud800\x9b é" + "\n- 日本"
     )

@@ -1,4 +1,4 @@
-"""JSON files of our own: what fits the type is taken, what does not is named by file, key, wanted and found."""
+"""JSON files of our own: values that fit the type are taken, others reported with file, key, type and value."""
 
 import dataclasses
 import json

@@ -37,7 +37,7 @@ def python(code, *words, **environment):
 
 
 def test_import_costs_less_than_50_ms_beyond_torch():
-    """Processor time, which other programs do not stretch: the median of three new interpreters."""
+    """Processor time, which does not depend on other programs: the median of three new interpreters."""
     code = "import torch, time; s = time.process_time(); import elmo_fast; print(time.process_time() - s)"
     assert statistics.median(float(python(code)) for _ in range(3)) < 0.05
 
@@ -82,7 +82,7 @@ def test_without_the_extension_the_native_backend_says_why_in_one_sentence():
     assert refused.startswith("highway: backend 'native' cannot serve this: ")
 
 
-def test_without_triton_everything_runs_on_the_cpu_and_the_gpus_backend_says_why():
+def test_without_triton_the_cpu_works_and_the_gpu_backend_says_why_not():
     """The CPU needs no Triton: no import fails, no warning comes, and explain has the sentence for a GPU."""
     code = WITHOUT_EXTENSION.replace('name == "elmo_fast._C"', 'name.partition(".")[0] == "triton"') + (
         "import torch\n"
@@ -102,7 +102,7 @@ def test_without_the_extension_info_shows_the_sentence():
 
 
 def test_every_module_imports_where_unix_modules_are_missing():
-    """As on Windows: no fcntl, no resource, no SIGKILL and SIGHUP, no compiled extension."""
+    """No fcntl, no resource, no SIGKILL and SIGHUP, no compiled extension, as on Windows."""
     code = WITHOUT_EXTENSION.replace(
         'name == "elmo_fast._C"', 'name in ("elmo_fast._C", "fcntl", "resource", "termios", "pwd", "grp", "pty")'
     ) + (

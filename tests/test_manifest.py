@@ -24,7 +24,7 @@ def model(folder, seed, **changes):
 
 @pytest.fixture
 def saved(tmp_path):
-    """A folder of a model, with what a user puts beside it."""
+    """A folder of a model, with a user's own files in it."""
     save_folder(tmp_path / "own", *model(tmp_path, 0))
     (tmp_path / "own" / "README.md").write_text("mine")
     return tmp_path / "own"
@@ -64,7 +64,7 @@ def killed_at(step, action):
 
 
 @pytest.mark.parametrize("before", ["a model", "a model of an older version", "nothing"])
-def test_a_save_that_is_killed_anywhere_leaves_the_old_model_or_the_new_one(tmp_path, before):
+def test_a_killed_save_leaves_the_old_model_or_the_new_one(tmp_path, before):
     """Each place between two calls that change a folder; the next save then leaves nothing else in it."""
     old, new, later = model(tmp_path, 0), model(tmp_path, 1, cell_clip=1.5), model(tmp_path, 2, skip=False)
     folder, actual = tmp_path / "own", []

@@ -1,4 +1,4 @@
-"""What is left of the memory, and a shortage of it in one sentence."""
+"""Available memory, and the sentence that reports a shortage."""
 
 import re
 import resource
@@ -41,7 +41,7 @@ def test_the_machine_tells_what_is_left(tmp_path):
     assert available(tmp_path / "nobody") is None
 
 
-def test_a_group_of_version_2_counts_with_those_above_it_and_what_the_kernel_gives_back(tmp_path):
+def test_a_version_2_group_counts_its_parents_and_reclaimable_memory(tmp_path):
     files = {
         "job/memory.max": f"{400 * MIB}\n", "job/memory.current": f"{350 * MIB}\n",
         "job/memory.stat": f"anon 7\ninactive_file {100 * MIB}\n",
@@ -50,7 +50,7 @@ def test_a_group_of_version_2_counts_with_those_above_it_and_what_the_kernel_giv
     assert available(machine(tmp_path, "0::/job/step\n", **files)) == 150 * MIB
 
 
-def test_a_group_of_version_1_counts_in_a_container_that_sees_only_its_root(tmp_path):
+def test_a_version_1_group_counts_in_a_container_that_sees_only_its_root(tmp_path):
     files = {
         "memory/memory.limit_in_bytes": f"{200 * MIB}\n", "memory/memory.usage_in_bytes": f"{150 * MIB}\n",
         "memory/memory.stat": f"total_inactive_file {10 * MIB}\n",

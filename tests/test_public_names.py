@@ -16,7 +16,7 @@ PUBLIC = [name for name in elmo_fast.__all__ if not name.startswith("__")]
 
 
 def test_public_names_import_and_have_a_docstring():
-    """Of the package and of ops, and public methods; constants (in capitals) need none."""
+    """Public names of the package and of ops, and public methods; constants (in capitals) need none."""
     for name in PUBLIC:
         thing = getattr(elmo_fast, name)
         assert thing.__module__.startswith("elmo_fast.")

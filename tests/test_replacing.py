@@ -95,7 +95,7 @@ with replacing(sys.argv[1]) as temporary:
 """
 
 
-def test_what_a_killed_process_was_writing_goes_with_the_next_write_and_what_a_living_one_writes_stays(tmp_path):
+def test_a_write_removes_files_of_killed_processes_but_not_of_live_ones(tmp_path):
     command = [sys.executable, "-c", KILLED, tmp_path / "out"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     (tmp_path / ".other.x7_3k.partial").write_text("of another file")
@@ -143,7 +143,7 @@ def test_hdf5_is_written_and_read_back(tmp_path):
 
 
 def test_all_is_written_where_the_system_writes_a_part(tmp_path, monkeypatch):
-    """Of writes beyond 2 GiB, or up to the end of a disk."""
+    """Writes beyond 2 GiB, or up to the end of a disk."""
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda handle, data, place: write(handle, data[:3], place))
     with open(tmp_path / "out", "wb", buffering=0) as file:
@@ -170,7 +170,7 @@ except OSError as error:
 
 @pytest.mark.parametrize("when", ["check", "close"])
 def test_hdf5_on_a_full_disk_is_an_os_error_and_leaves_nothing(tmp_path, when):
-    """A limit on the size of files (EFBIG) stands for the full disk (ENOSPC); HDF5 left alone dies of either."""
+    """A limit on the size of files (EFBIG) stands for the full disk (ENOSPC); HDF5 by itself crashes on either."""
     target = tmp_path / "out.hdf5"
     target.write_text("old")
     done = subprocess.run([sys.executable, "-c", FULL_DISK, target, when], capture_output=True, text=True)

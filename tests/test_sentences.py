@@ -78,7 +78,7 @@ OF_WORDS = {
     "count_words": lambda e, w, x: count_words(x),
     "corpus.encode": lambda e, w, x: encode(x, VOCABULARY),
 }
-# What holds no sentences, and what the error says.
+# Inputs without sentences, and their errors.
 REFUSED = {
     "a table": (TABLE, r"got a table: pass one column, table\[NAME\]"),
     "a dictionary": ({"text": [["I"]]}, r"got a table: pass one column, table\[NAME\]"),

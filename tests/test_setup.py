@@ -1,4 +1,4 @@
-"""What setup.py shows of a build while it goes on, what it keeps of one that failed, and of which sources."""
+"""Output of setup.py during a build, what it keeps of one that failed, and the sources that it builds."""
 
 import pathlib
 import runpy

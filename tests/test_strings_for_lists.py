@@ -1,4 +1,4 @@
-"""A string where a list of words or sentences is wanted is refused in one sentence, and not read letter by letter."""
+"""A string instead of a list of words or sentences is an error of one sentence, and is not read letter by letter."""
 
 import numpy as np
 import pytest

@@ -21,7 +21,7 @@ PARSERS = {".json": json.loads, ".ipynb": json.loads, ".toml": tomllib.loads}
 
 
 def faults(path):
-    """What is wrong with one file, in words."""
+    """Return what is wrong with one file, in words."""
     content = path.read_bytes()
     actual = []
     if len(content) > LARGEST and not path.is_relative_to(MODELS):

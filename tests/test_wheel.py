@@ -1,4 +1,4 @@
-"""What setuptools packs: the package's files, the compiled module, and nothing else; a wheel of one Python."""
+"""Contents of a wheel: the package's files, the compiled module, and nothing else; a wheel of one Python."""
 
 import pathlib
 import shutil
@@ -11,7 +11,7 @@ import zipfile
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# What a checkout has that nobody needs who builds or tests from an sdist.
+# Files of a checkout that building or testing from an sdist does not need.
 NOT_PACKED = (".", "docs/")
 
 
@@ -55,7 +55,7 @@ def packed(tracked, tmp_path_factory):
 
 
 def test_the_wheel_is_the_package_and_its_module_for_this_python(packed, tracked):
-    """Not those of other Pythons, which lie beside it in a checkout that was built for several."""
+    """Not those of other Pythons, which are next to it in a checkout that was built for several."""
     (path,) = packed.glob("*.whl")
     assert path.name.split("-", 2)[2].startswith("cp{0}{1}-cp{0}{1}-linux".format(*sys.version_info))
     module = f"elmo_fast/_C{sysconfig.get_config_var('EXT_SUFFIX')}"

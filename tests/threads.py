@@ -1,4 +1,4 @@
-"""What a work gives with one thread and with two."""
+"""Results of a work with one thread and with two."""
 
 from elmo_fast.threads import torch_threads
 

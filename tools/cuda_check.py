@@ -23,7 +23,7 @@ STATIC_SHARED = 48 * 1024  # more must be asked for at the launch
 
 
 def readable(mangled):
-    """char_cnn_sums_kernel<false, true> of its mangled name."""
+    """char_cnn_backward_sums_kernel<false, true> of its mangled name."""
     name, flags = re.search(r"\d([a-z_]+_kernel)(?:I((?:Lb[01]E)+)E)?", mangled).groups()
     return name + (
         f"<{', '.join('true' if f == '1' else 'false' for f in re.findall('[01]', flags))}>" if flags else ""

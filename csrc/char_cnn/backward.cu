@@ -13,24 +13,24 @@ namespace {
 constexpr int kArrangeThreads = 256;
 constexpr int kBinBytes = kBins * kThreads * sizeof(float);
 
-__global__ void __launch_bounds__(kArrangeThreads) char_cnn_arrange_kernel(const Params p) {
+__global__ void __launch_bounds__(kArrangeThreads) char_cnn_backward_arrange_kernel(const Params p) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kArrangeThreads + threadIdx.x;
   if (i < arranged_count(p)) arrange(p, i);
 }
 
 template <bool tanh, bool tiled>
-__global__ void __launch_bounds__(kThreads, 2) char_cnn_sums_kernel(const Params p) {
+__global__ void __launch_bounds__(kThreads, 2) char_cnn_backward_sums_kernel(const Params p) {
   extern __shared__ float bins[];
   sum_rows<Kind<tanh, tiled>>(p, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, bins);
 }
 
-__global__ void __launch_bounds__(kWeightThreads, 4) char_cnn_weights_kernel(const Params p) {
+__global__ void __launch_bounds__(kWeightThreads, 4) char_cnn_backward_weights_kernel(const Params p) {
   __shared__ WeightScratch scratch;
   DeviceBlock<WeightLane> block;
   weight_gradients(block, p, blockIdx.x, scratch);
 }
 
-__global__ void __launch_bounds__(kEmbeddingThreads) char_cnn_embedding_kernel(const Params p) {
+__global__ void __launch_bounds__(kEmbeddingThreads) char_cnn_backward_embedding_kernel(const Params p) {
   __shared__ EmbeddingScratch scratch;
   DeviceBlock<EmbeddingLane> block;
   embedding_gradients(block, p, static_cast<int64_t>(blockIdx.x) * kCharacters, blockIdx.y, scratch);
@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(kEmbeddingThreads) char_cnn_embedding_kernel(c
 
 cudaError_t launch_sums(const Params& p, cudaStream_t stream) {
   const bool tiled = p.tiles > 1;
-  void (*kernel)(Params) = p.tanh ? (tiled ? char_cnn_sums_kernel<true, true> : char_cnn_sums_kernel<true, false>)
-                                  : (tiled ? char_cnn_sums_kernel<false, true> : char_cnn_sums_kernel<false, false>);
+  void (*kernel)(Params) = p.tanh ? (tiled ? char_cnn_backward_sums_kernel<true, true> : char_cnn_backward_sums_kernel<true, false>)
+                                  : (tiled ? char_cnn_backward_sums_kernel<false, true> : char_cnn_backward_sums_kernel<false, false>);
   const auto error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBinBytes);
   if (error != cudaSuccess) return error;
   kernel<<<dim3(p.units, p.splits, p.tiles), kThreads, kBinBytes, stream>>>(p);
@@ -50,16 +50,16 @@ cudaError_t launch_sums(const Params& p, cudaStream_t stream) {
 
 cudaError_t launch(const Params& p, cudaStream_t stream) {
   const auto blocks = [](int64_t n, int64_t each) { return static_cast<unsigned>(ceil_div(n, each)); };
-  char_cnn_arrange_kernel<<<blocks(arranged_count(p), kArrangeThreads), kArrangeThreads, 0, stream>>>(p);
+  char_cnn_backward_arrange_kernel<<<blocks(arranged_count(p), kArrangeThreads), kArrangeThreads, 0, stream>>>(p);
   if (const auto error = cudaGetLastError(); error != cudaSuccess) return error;
   if (p.columns > 0) {
     if (const auto error = launch_sums(p, stream); error != cudaSuccess) return error;
-    char_cnn_weights_kernel<<<blocks(p.columns, kLanes), kWeightThreads, 0, stream>>>(p);
+    char_cnn_backward_weights_kernel<<<blocks(p.columns, kLanes), kWeightThreads, 0, stream>>>(p);
     if (const auto error = cudaGetLastError(); error != cudaSuccess) return error;
   }
   if (!p.need_embedding) return cudaSuccess;
   const dim3 grid(blocks(p.characters, kCharacters), static_cast<unsigned>(p.vectors()));
-  char_cnn_embedding_kernel<<<grid, kEmbeddingThreads, 0, stream>>>(p);
+  char_cnn_backward_embedding_kernel<<<grid, kEmbeddingThreads, 0, stream>>>(p);
   return cudaGetLastError();
 }
 

@@ -43,7 +43,7 @@ struct Params {
 };
 static_assert(sizeof(Params) <= 4096, "what a kernel takes by value");
 
-// How the rows are split over blocks: by their number alone, so that the same batch is always summed in the same order.
+// Splits the rows over blocks by their number alone, so that the same batch is always summed in the same order.
 ELMO_HOST_DEVICE constexpr int splits_of(int64_t rows) { return static_cast<int>(clamped<int64_t>(ceil_div(rows, 512), 1, kMaxSplits)); }
 ELMO_HOST_DEVICE constexpr int64_t first_row(int64_t rows, int split, int splits) { return rows * split / splits; }
 
@@ -66,7 +66,7 @@ inline void lay_out(Params& p) {
   p.tiles = static_cast<int32_t>(ceil_div(p.characters, kBins));
 }
 
-// What one thread of the first kernel owns: a filter and a position of its window; width < 0 where it owns nothing.
+// Filter and window position of one thread of the first kernel; width < 0 for a thread without work.
 struct Owned {
   int width, filter, tap;
 };
@@ -106,7 +106,7 @@ static_assert(kAhead % kTogether == 0);
 
 using Word __attribute__((may_alias)) = uint32_t;
 
-// What a block does, as the compiler must know it for few instructions a row: they bound the kernel.
+// Properties of a block as compile-time constants, for few instructions per row: they bound the kernel.
 template <bool is_tanh, bool is_tiled>
 struct Kind {
   static constexpr bool tanh = is_tanh, tiled = is_tiled;  // tiled: more characters than bins
@@ -227,7 +227,7 @@ ELMO_HOST_DEVICE void add_rows(Rows at, int64_t left, uint32_t last, uint32_t fi
   }
 }
 
-// bins: [kBins][kThreads], of which this thread touches column `thread`.
+// bins: [kBins][kThreads]; this thread uses column `thread` only.
 template <typename K>
 ELMO_HOST_DEVICE void sum_rows(const Params& p, int unit, int split, int tile, int thread, float* bins) {
   const Owned o = owned_by(p, unit, thread);

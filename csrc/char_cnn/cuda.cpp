@@ -43,7 +43,7 @@ void check(
     ELMO_CHECK(t.scalar_type() == kFloat, "char_cnn_cuda_backward: float32 tensors; got ", t.scalar_type());
 }
 
-// Contiguous copies that live as long as the launches need their addresses: the stream keeps the order, the allocator the memory.
+// Contiguous copies that stay alive until all launches are queued: the stream keeps the order, the allocator the memory.
 struct Inputs {
   Tensor grad, features, winners, ids, embedding, count;
   std::vector<Tensor> weights;

@@ -1,5 +1,5 @@
-// A thread block as the schedules see it (csrc/<op>/*.h): phases that every thread goes through, a barrier after each. The tests put a
-// loop over virtual threads in its place (tests/csrc/virtual_block.h). No torch here.
+// A thread block as the schedules (csrc/<op>/*.h) see it: phases that every thread runs, with a barrier after each. The tests replace it by a loop
+// over virtual threads (tests/csrc/virtual_block.h). No torch here.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,7 +8,7 @@
 
 namespace elmo_fast {
 
-// Lane: what a thread keeps between phases, in registers.
+// Lane: a thread's state between phases, in registers.
 template <typename Lane>
 struct DeviceBlock {
   Lane lane{};

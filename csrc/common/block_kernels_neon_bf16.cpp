@@ -9,7 +9,7 @@
 namespace elmo_fast {
 namespace {
 
-// As the CPU rounds them: it may round a pair's sum to odd, and counts numbers below 1.2e-38 as zero.
+// Sums of pairs with the CPU's own rounding: it may round a pair's sum to odd, and flushes numbers below 1.2e-38 to zero.
 struct BFloat16Pairs {
   using X = uint16_t;
   using W = uint16_t;

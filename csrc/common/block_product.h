@@ -10,11 +10,11 @@ namespace elmo_fast {
 // of columns stays in the first-level cache while all rows are multiplied with it.
 constexpr int64_t kRun = 128;
 
-// How far ahead one row fetches W: the farther, the less of a cache line a unit is.
+// Prefetch distance of W for one row: the less of a cache line a unit is, the farther.
 template <class F>
 constexpr int64_t kNearBytes = kGroup * F::kTerms * sizeof(typename F::W) < 64 ? 2048 : 1024;
 
-// What one call of multiply_rows reads and writes: units first..end-1, rows from x, columns from w, sums from c.
+// Inputs and outputs of one call of multiply_rows: units first..end-1, rows from x, columns from w, sums from c.
 template <class F>
 struct Part {
   int64_t first, end;
@@ -28,12 +28,12 @@ struct Part {
   bool accumulate;
 };
 
-// Whether W is held narrower than its products are summed: few rows then compute about as long as they wait for memory.
+// True if W is stored in fewer bits than its products are summed in: few rows then compute about as long as they wait for memory.
 template <class F>
 constexpr bool is_narrow = sizeof(typename F::W) < sizeof(float);
 
-// Whether what is multiplied next is fetched into the first-level cache, not whole groups ahead into the second: better for one row of a
-// narrow W, all of whose columns are read side by side.
+// True to prefetch the next operands into the first-level cache, not whole groups ahead into the second: better for one row of a narrow W, whose
+// columns are all read together.
 template <class F>
 constexpr bool is_near(int64_t rows) {
   return is_narrow<F> && rows == 1;

@@ -9,7 +9,7 @@
 
 namespace elmo_fast {
 
-using CudaGuard = torch::stable::accelerator::DeviceGuard;  // makes a device the current one, as long as it lives
+using CudaGuard = torch::stable::accelerator::DeviceGuard;  // makes a device the current one until it is destroyed
 
 inline cudaStream_t current_stream(int32_t device) {
   void* stream = nullptr;

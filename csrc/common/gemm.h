@@ -29,7 +29,7 @@ void interleave_units(const uint16_t* const* lines, int64_t count, uint16_t* tar
 void interleave_units(const uint32_t* const* lines, int64_t count, uint32_t* target);
 void interleave_units(const double* const* lines, int64_t count, double* target);
 
-// As below for blocks first..last-1, whose results start `block_stride` apart; x is read once, not once per block.
+// The product below for blocks first..last-1, whose results start `block_stride` apart; x is read once, not once per block.
 template <typename T>
 void multiply_blocks(
     const Packed& w, int64_t first, int64_t last, const void* x, int64_t ldx, int64_t m, T* c, int64_t ldc, int64_t block_stride,
@@ -42,7 +42,7 @@ void multiply_block(const Packed& w, int64_t block, const void* x, int64_t ldx, 
 }
 void release_kernels(const Packed& w);
 
-// Whether a product of m rows with one block can go in steps (common/tiles.h), and that product: c[M, 64] = x[M, K] · block `block`.
+// True if a product of m rows with one block can run in steps (common/tiles.h); and that product: c[M, 64] = x[M, K] · block `block`.
 inline bool goes_in_steps(const Packed& w, int64_t m) {
   return w.operand == Operand::BFloat16Pairs && isa().tiles && m <= 2 * kTileRows && 2 * w.k % kTileBytes == 0 && w.k > 0;
 }

@@ -1,4 +1,4 @@
-// What headers need that both nvcc and a plain C++ compiler read: the same arithmetic and the same index maps on GPU and CPU.
+// Shared by headers that both nvcc and a plain C++ compiler read: the same arithmetic and the same index maps on GPU and CPU.
 #pragma once
 
 #include <cstdint>

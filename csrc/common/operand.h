@@ -12,10 +12,10 @@ namespace elmo_fast {
 
 struct InstructionSet {
   const char* name;
-  bool (*is_here)();  // whether this CPU and system have it
+  bool (*is_here)();  // true if this CPU and system support it
   const BlockKernels& kernels;
   BlockKernel bfloat16_pairs, int8_quads;  // null: the widened kernels serve
-  bool tiles;                              // whether these two are those of tiles.h
+  bool tiles;                              // true if both come from tiles.h
 };
 
 // The fastest that this CPU and system have, or the slower one that ELMO_FAST_ISA or limit_isa names. Raises where ELMO_FAST_ISA names none
@@ -39,15 +39,15 @@ enum class Operand {
   Int8Widened,      // the same integers; the packed ones held in bytes and widened in registers, the others held in 16 bits
 };
 
-// What `precision` ("float32" | "bfloat16" | "float16") means for tensors of this dtype on this CPU.
-// "int8" is for inference: only where the caller allows it.
+// Operands that `precision` ("float32" | "bfloat16" | "float16") selects for tensors of this dtype on this CPU. "int8" is for inference: only if
+// the caller allows it.
 Operand resolve_operand(const std::string& precision, ScalarType dtype, bool allow_int8 = false);
 
 inline bool is_exact(Operand operand) { return operand == Operand::Float32 || operand == Operand::Float64; }
 inline bool is_float16(Operand operand) { return operand == Operand::Float16Widened; }
 inline bool is_int8(Operand operand) { return operand == Operand::Int8Quads || operand == Operand::Int8Widened; }
 
-// How the left operand is held, and the packed one.
+// Storage of the left operand and of the packed one.
 inline ScalarType storage_type(Operand operand) {
   if (operand == Operand::Int8Quads) return kByte;  // q + 128, which is what the products take
   if (operand == Operand::Int8Widened) return kShort;
@@ -68,7 +68,7 @@ inline int64_t padded(int64_t k, Operand operand) {
 inline int64_t row_width(int64_t k, Operand operand) {
   return padded(k, operand) + (is_int8(operand) ? static_cast<int64_t>(sizeof(float)) / element_size(operand) : 0);
 }
-// Whether a row can only be made of all its numbers at once.
+// True if a row can only be converted as a whole.
 inline bool needs_whole_rows(Operand operand) { return is_int8(operand); }
 
 // Rounds n numbers to the left operand; of int8, a whole row, its padding and its scale. The target may be unaligned; it is not padded

@@ -68,7 +68,7 @@ uint64_t digest_of(const void* data, int64_t count) {
 
 namespace {
 
-// Whether a tensor's numbers fill one piece of memory, in whatever order of dimensions.
+// True if a tensor's numbers fill one piece of memory, in any order of dimensions.
 bool is_dense(const Tensor& t) {
   std::vector<int64_t> order(t.dim());
   for (int64_t d = 0; d < t.dim(); ++d) order[d] = d;
@@ -99,15 +99,15 @@ uint64_t sampled_digest_of(const Tensor& tensor) {
   return digest;
 }
 
-// What is known of a weight when its copy is made.
+// State of a weight at the time of its copy.
 struct State {
   int64_t stamp, version;
   uint64_t sample, digest;
 };
 struct Entry {
   State state;
-  int64_t storage;    // its number, under which Python reports its death
-  const void* begin;  // of the storage, which may move while it lives
+  int64_t storage;    // its number, under which Python reports that it was freed
+  const void* begin;  // of the storage, whose memory may move
   std::shared_ptr<const Packed> packed;
 };
 using Key = std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>, std::string, Operand>;
@@ -130,7 +130,7 @@ const void* begin_of(const Tensor& t) {
   return static_cast<const char*>(t.const_data_ptr()) - t.storage_offset() * t.element_size();
 }
 
-// Drops the entries for which `goes` is true. Memory is given back after the lock: buffers have one of their own.
+// Drops the entries for which `goes` is true. Memory is freed after the lock is released: buffers have a lock of their own.
 template <typename Goes>
 void drop(const Goes& goes) {
   std::vector<std::shared_ptr<const Packed>> dropped;
@@ -171,7 +171,7 @@ std::shared_ptr<const Packed> packed_of(
   if (same && stamp == kUnstamped) return entry.packed;
   const auto packed = same ? entry.packed : std::make_shared<const Packed>(make());
   if (!same && full_digest_of(weight) != now.digest) return packed;  // another thread writes to it
-  const auto storage = call<int64_t>("elmo_fast_python::watch_storage", "", weight);  // which Python forgets with forget_packed when it dies
+  const auto storage = call<int64_t>("elmo_fast_python::watch_storage", "", weight);  // Python calls forget_packed when it is freed
   const void* begin = begin_of(weight);
   drop([&](const Entry& each) { return each.storage == storage && each.begin != begin; });
   keep(key, {now, storage, begin, packed});

@@ -42,8 +42,8 @@ void run_pieces(int64_t threads, int64_t count, int64_t grain, const std::functi
   Pieces pieces(count, std::max(grain, (count + kPieces * threads - 1) / (kPieces * threads)));
   const int64_t within = num_threads() / threads;
   call_together(threads - 1, [&](bool helper) {
-    // How many threads this thread has, for our loops and for torch's: torch.set_num_threads would also set what new threads begin
-    // with. A helper's torch remembers no operation for autograd, which is the caller's: kernels run below it.
+    // Sets this thread's number of threads, for our loops and for torch's: torch.set_num_threads would also set the number with which new
+    // threads begin. In a helper torch records no operation for autograd, which belongs to the caller: kernels run below it.
     const int before = static_cast<int>(num_threads());
     const bool gradient = aoti_torch_grad_mode_is_enabled();
     const AtEnd restore{[&] {

@@ -1,5 +1,5 @@
-// Loops shared by threads, in place of torch's parallel_for: its threads spin at the end of a loop until the last one is there, which on a busy
-// machine takes the time that the last one needs, and its shares are fixed before it is known which thread runs. No torch here: the threads
+// Loops shared by threads, in place of torch's parallel_for: its threads spin at the end of a loop until the last one arrives, which on a busy
+// machine takes as long as the last one needs, and its shares are fixed before it is known which thread runs. No torch here: the threads
 // (workers.cpp) are compiled and tested alone.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace elmo_fast {
 
 // torch's number for the calling thread.
 int64_t num_threads();
-// On how many threads `count` tasks run, of which one thread should have `grain` at least: at most torch's number for the calling thread.
+// Number of threads that run `count` tasks, at least `grain` of them each: at most torch's number for the calling thread.
 int64_t threads_for(int64_t count, int64_t grain);
 // The grain of tasks that multiply `products` pairs of numbers each: a thread that has less than some microseconds of work costs more than it saves.
 inline int64_t grain_of(int64_t products) {

@@ -1,4 +1,4 @@
-// Random numbers, the same bits on every compiler and processor, host or device: Philox, and the ids that log_uniform_sample draws from it.
+// Random numbers, bitwise equal on every compiler and processor, host or device: Philox, and the ids that log_uniform_sample samples from it.
 #pragma once
 
 #include <cmath>
@@ -37,7 +37,7 @@ ELMO_HOST_DEVICE constexpr Philox philox_block(uint64_t seed, uint64_t offset, u
   return philox4x32(counter, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
 }
 
-// The id that a draw gives, the same bits on every compiler and processor, host or device.
+// The id of a draw, bitwise equal on every compiler and processor, host or device.
 //
 // Every operation below is one IEEE operation, correctly rounded, and in every sum that a compiler could contract the fma is written out:
 // a product goes into nothing but the factors or the addend of an fma. So nvcc (-fmad=true), g++ with and without FMA instructions and
@@ -87,7 +87,7 @@ ELMO_HOST_DEVICE inline void words_of_block(
   words[1] = word_of(uniform53(bits.word[2], bits.word[3]), log_range, num_words);
 }
 
-// TensorFlow's bound: a sample that is not complete by the try before this one is given up.
+// TensorFlow's bound: a sample that is incomplete at this try is abandoned.
 constexpr int64_t kMaxTries = (int64_t{1} << 31) - 1;
 
 }  // namespace elmo_fast

@@ -81,7 +81,7 @@ ELMO_INLINE uint16_t bfloat16_bits(float x) {
 }
 ELMO_INLINE float bfloat16_value(float x) { return std::bit_cast<float>(static_cast<uint32_t>(bfloat16_bits(x)) << 16); }
 
-// The nearest float16 (ties to even; subnormals, and infinity above 65520, as IEEE 754 has them), kept as float.
+// The nearest float16 (ties to even; subnormals, and infinity above 65520, as in IEEE 754), stored as float.
 ELMO_INLINE float float16_value(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x), sign = u & 0x80000000u, magnitude = u & 0x7fffffffu;
   const float normal = std::bit_cast<float>((u + 0xfffu + ((u >> 13) & 1u)) & ~0x1fffu);

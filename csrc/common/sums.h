@@ -76,11 +76,11 @@ template <typename T>
 LogSum<T> log_sum_of(T true_logit, T largest, T sum) {
   const T total = sum + std::exp(true_logit - largest);
   if (std::isnan(total)) return {total, total};  // the target's logit, the largest, is infinite
-  // Where the target is the largest, log1p keeps the digits of a small loss.
+  // If the target is the largest, log1p keeps the digits of a small loss.
   return {largest == true_logit ? std::log1p(sum) : (largest - true_logit) + std::log(total), std::log(total)};
 }
 
-// How an operand is rounded while it is read.
+// Rounding of an operand while it is read.
 enum class Rounding { None, BFloat16, Float16 };
 
 inline Rounding rounding_of(Operand operand) {

@@ -1,6 +1,6 @@
-// torch's tensors through its stable C ABI (torch/csrc/stable), of which one build serves every torch from 2.11 on, and what a kernel asks of
-// them before it touches their memory. Views are made without torch's dispatcher: they carry no autograd and cost nanoseconds. What computes
-// is torch's own operator where a kernel has none of its own.
+// torch's tensors through its stable C ABI (torch/csrc/stable), so that one build serves every torch from 2.11 on, and the checks of a kernel
+// before it touches their memory. Views are created without torch's dispatcher: they carry no autograd and cost nanoseconds. Where a kernel has no
+// implementation of its own, torch's operator computes.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
@@ -37,7 +37,7 @@ std::string text_of(const Words&... words) {
   return text.str();
 }
 
-// What Python receives as ValueError, IndexError and RuntimeError.
+// Errors that Python receives as ValueError, IndexError and RuntimeError.
 #define ELMO_CHECK_AS(error, holds, ...) \
   if (!(holds)) throw error(::elmo_fast::text_of(__VA_ARGS__))
 #define ELMO_CHECK_VALUE(holds, ...) ELMO_CHECK_AS(std::invalid_argument, holds, __VA_ARGS__)
@@ -50,7 +50,7 @@ auto by_type(ScalarType numbers, const F& f) {
   return numbers == kDouble ? f.template operator()<double>() : f.template operator()<float>();
 }
 
-// What a new tensor is to be.
+// Properties of a new tensor.
 struct Options {
   ScalarType type = kFloat;
   int32_t device_type = aoti_torch_device_type_cpu(), device_index = 0;
@@ -85,7 +85,7 @@ class Tensor : public torch::stable::Tensor {
   Tensor unsqueeze(int64_t d) const;
   Tensor view(IntArrayRef sizes) const;  // of a contiguous tensor
 
-  // Copies; contiguous() and to() return the tensor itself where it is what was asked for.
+  // Copies; contiguous() and to() return the tensor itself if it already is so.
   Tensor contiguous() const;
   Tensor clone() const;  // contiguous
   Tensor to(ScalarType dtype) const;
@@ -129,7 +129,7 @@ void clear_idle_buffers();
 
 Tensor add(const Tensor& a, const Tensor& b);
 
-// Whether memory that nothing has written is filled with bytes that make every float NaN, so that tests see an output that nothing wrote.
+// If true, new memory is filled with bytes that make every float NaN, so that tests see an output that nothing wrote.
 void fill_new_memory(bool fill);
 void fill_if_asked(void* memory, int64_t bytes);
 
@@ -143,8 +143,8 @@ struct Types {
 };
 constexpr Types kFloating{kFloat, kDouble}, kWhole{kLong, kInt};
 
-// The arguments of one op: torch.ops.elmo_fast.* can be called past the public functions of Python, whose checks say more, and earlier. Each
-// check raises ValueError with the op, the argument, what was wanted and what was given.
+// The arguments of one op: torch.ops.elmo_fast.* can be called without the public Python functions, which check earlier and report more. Each check
+// raises ValueError with the op, the argument, the expected value and the actual one.
 class Arguments {
  public:
   explicit Arguments(const char* op) : op_(op) {}

@@ -10,13 +10,13 @@
 #if !defined(ELMO_AMX) && defined(__x86_64__) && defined(__linux__) && (defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 11))
 #include <immintrin.h>
 #define ELMO_AMX __attribute__((target("amx-tile,amx-bf16,amx-int8")))
-// Where vector arithmetic runs between the tiles' instructions; every CPU that has_tile_kernel() accepts has both.
+// Instruction set of the vector arithmetic between the tiles' instructions; every CPU that has_tile_kernel() accepts has both.
 #define ELMO_AMX_AND_VECTORS __attribute__((target("arch=x86-64-v4,amx-tile,amx-bf16,amx-int8")))
 #endif
 
 namespace elmo_fast {
 
-// Whether this CPU has the tiles, the system lets us use them, and the compiler knew them.
+// True if this CPU has the tiles, the system permits them, and the compiler supported them.
 bool has_tile_kernel();
 
 // The kernels, as block_kernels.h has them; of int8 in fours. Call release_tiles() on the same thread when done with a run of calls.

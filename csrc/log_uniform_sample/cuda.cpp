@@ -43,7 +43,7 @@ std::tuple<Tensor, Tensor> log_uniform_sample_cuda(
 
 }  // namespace
 
-// No tensor must go in, so the op is found under the key that serves every device.
+// The op takes no required tensor, so it is registered under the key that serves every device.
 STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CompositeExplicitAutograd, m) { m.impl("log_uniform_sample_cuda", ELMO_BOX(log_uniform_sample_cuda)); }
 
 }  // namespace elmo_fast::log_uniform

@@ -1,4 +1,4 @@
-// log_uniform_sample: draws until S distinct ids are found; a bitmap of V bits remembers those seen.
+// log_uniform_sample: samples until there are S distinct ids; a bitmap of V bits marks the ids already sampled.
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace elmo_fast {
 namespace {
 
-constexpr uint64_t kChunk = 1024;  // blocks drawn ahead
+constexpr uint64_t kChunk = 1024;  // blocks generated ahead
 
 // Compiled for several instruction sets for the sake of fma, which is a call where the processor may lack it; the words are the same.
 ELMO_MULTIVERSION void draw(
@@ -49,7 +49,7 @@ std::tuple<Tensor, Tensor> log_uniform_sample(int64_t num_samples, int64_t num_w
 
 }  // namespace
 
-// No tensor goes in, so the op is found under the key that serves every device.
+// The op takes no tensor, so it is registered under the key that serves every device.
 STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CompositeExplicitAutograd, m) { m.impl("log_uniform_sample", ELMO_BOX(log_uniform_sample)); }
 
 }  // namespace elmo_fast

@@ -8,7 +8,7 @@ namespace elmo_fast::log_uniform {
 namespace {
 
 template <bool shared>
-__global__ void __launch_bounds__(kThreads) log_uniform_kernel(const Params p) {
+__global__ void __launch_bounds__(kThreads) log_uniform_sample_kernel(const Params p) {
   __shared__ Scratch scratch;
   extern __shared__ uint32_t dynamic[];
   DeviceBlock<Lane> block;
@@ -37,13 +37,13 @@ cudaError_t launch(const Params& p, cudaStream_t stream) {
   const size_t bytes = bitmap_words(p.num_words) * sizeof(uint32_t);
   if (p.bitmap != nullptr) {
     if (const auto error = cudaMemsetAsync(p.bitmap, 0, bytes, stream); error != cudaSuccess) return error;
-    log_uniform_kernel<false><<<1, kThreads, 0, stream>>>(p);
+    log_uniform_sample_kernel<false><<<1, kThreads, 0, stream>>>(p);
     return cudaGetLastError();
   }
   const auto error =
-      cudaFuncSetAttribute(log_uniform_kernel<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+      cudaFuncSetAttribute(log_uniform_sample_kernel<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   if (error != cudaSuccess) return error;
-  log_uniform_kernel<true><<<1, kThreads, bytes, stream>>>(p);
+  log_uniform_sample_kernel<true><<<1, kThreads, bytes, stream>>>(p);
   return cudaGetLastError();
 }
 

@@ -1,6 +1,6 @@
-// How one thread block draws S distinct words: waves of 2048 draws in the order of the stream. Within a wave a hash table finds the first
-// draw of each word, a bitmap of V bits knows the words of earlier waves, and counting the first draws before each gives its place, so
-// that ids, their order and the number of tries are those of drawing one by one. `Block` is a thread block or a loop (common/block.cuh).
+// One thread block samples S distinct words: waves of 2048 draws in the order of the stream. Within a wave a hash table holds the first draw of
+// each word, a bitmap of V bits marks the words of earlier waves, and the number of first draws before each gives its position, so that ids, their
+// order and the number of tries equal those of sequential sampling. `Block` is a thread block or a loop (common/block.cuh).
 #pragma once
 
 #include "common/philox.h"
@@ -8,8 +8,8 @@
 namespace elmo_fast::log_uniform {
 
 constexpr int kThreads = 1024;
-constexpr int kWave = 2 * kThreads;  // draws of a wave: a block of Philox is two
-constexpr int kSlots = 2 * kWave;    // of the hash table, so that it is at most half full
+constexpr int kWave = 2 * kThreads;  // draws of a wave: two per block of Philox
+constexpr int kSlots = 2 * kWave;    // slots of the hash table, which so is at most half full
 constexpr int kFlagWords = kWave / 32;
 constexpr uint32_t kNone = 0xffffffffu;  // no word: V is below 2^31
 
@@ -25,7 +25,7 @@ struct Params {
 
 struct Scratch {
   uint32_t word[kSlots], first[kSlots];  // the hash table: a word, and its first draw in this wave
-  uint32_t flags[kFlagWords];            // one bit a draw: a word not seen before
+  uint32_t flags[kFlagWords];            // one bit per draw: the word is new
   uint32_t before[kFlagWords + 1];       // flags set in the words of flags before this one
 };
 
@@ -39,7 +39,7 @@ static_assert(kSlots == 1 << 12, "home_of keeps 12 bits");
 static_assert(kWave % 32 == 0 && kThreads >= kFlagWords && kThreads <= 1024);
 static_assert(sizeof(Scratch) <= 48 * 1024, "static shared memory");
 
-// Enters draw `order` of `word` in the table and returns its slot. At most half the slots are ever taken, so that the search ends.
+// Enters draw `order` of `word` in the table and returns its slot. At most half the slots are ever used, so that the search ends.
 template <typename Block>
 ELMO_HOST_DEVICE uint32_t enter(Scratch& s, uint32_t word, uint32_t order) {
   for (uint32_t slot = home_of(word);; slot = (slot + 1) % kSlots) {
@@ -71,7 +71,7 @@ ELMO_HOST_DEVICE void find_first_draws(Block& block, const Params& p, Scratch& s
   });
 }
 
-// Gives every first draw its place after the `found` words so far, and remembers it.
+// Gives every first draw its position after the words sampled so far, and stores it.
 template <typename Block>
 ELMO_HOST_DEVICE void keep(Block& block, const Params& p, Scratch& s, uint32_t* bitmap, int64_t found, int64_t wave) {
   block.each([&](int t, Lane&) {
@@ -93,7 +93,7 @@ ELMO_HOST_DEVICE void keep(Block& block, const Params& p, Scratch& s, uint32_t* 
   });
 }
 
-// ids and tries; where S words are not found before the limit, tries is -1 (and ids without a word are 0): a flag that nobody need wait
+// ids and tries. If S distinct words do not appear before the limit, tries is -1 (and ids without a word are 0): a flag that nobody has to wait
 // for, and that turns every expected count, and so the loss, into NaN.
 template <typename Block>
 ELMO_HOST_DEVICE void sample(Block& block, const Params& p, Scratch& s, uint32_t* bitmap) {

@@ -106,7 +106,7 @@ class Backward {
     const int64_t capacity = steps.batch * steps.time, first = group * capacity, packed = steps.offset[s] + row;
     const T* previous = s == 0 ? d.c0.template const_data_ptr<T>() + (group * steps.batch + row) * kCells
                                : d.cells + (first + steps.offset[s - 1] + row) * kCells;
-    const T previous_clip = s == 0 ? std::numeric_limits<T>::infinity() : cell_clip;  // the first state is used as given
+    const T previous_clip = s == 0 ? std::numeric_limits<T>::infinity() : cell_clip;  // the initial state is not clipped
     run_cells_backward(
         rows, dh, d.gates + (first + packed) * kBlock, d.cells + (first + packed) * kCells, previous, previous_clip,
         d.dc.template mutable_data_ptr<T>() + (group * steps.batch + row) * kCells, dgates,
@@ -216,7 +216,7 @@ Tensor scatter_steps(const Tensor& rows, const Tensor* residual, const Sizes& n,
   return dx;
 }
 
-// What flows in, and what forward saved.
+// Incoming gradients, and tensors that forward saved.
 struct Saved {
   const Tensor& d_outputs;
   const std::optional<Tensor>&d_h, &d_c;

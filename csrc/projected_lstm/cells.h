@@ -8,9 +8,9 @@
 
 namespace elmo_fast::projected_lstm {
 
-// What the cells of one block read and write. products, gates: [rows][64] as i, f, g, o of 16 cells; gates hold W_ih x and receive the
-// activations if they are saved; bias: [64]; c: [rows][16], state, clipped; before: [rows][16], receives the cell before its clip, null
-// if not saved; h: [rows][16], receives σ(o) tanh(c).
+// Inputs and outputs of the cells of one block. products, gates: [rows][64] as i, f, g, o of 16 cells; gates hold W_ih x and receive the
+// activations if they are saved; bias: [64]; c: [rows][16], state, clipped; before: [rows][16], receives the cell before its clip, null if not
+// saved; h: [rows][16], receives σ(o) tanh(c).
 template <typename T>
 struct Cells {
   int64_t rows;
@@ -59,10 +59,10 @@ ELMO_INLINE void cells_forward(const Cells<T>& of, const char* next) {
   }
 }
 
-// dh: [rows][64] gradient of h, of which 16 columns are read; gates: [rows][64] activations; before: [rows][16] cell before its clip; previous:
-// [rows][16] cell state entering the step, before its clip; dc: [rows][16] gradient of the cell state, updated in place; dgates: [rows][64],
-// gradient of the pre-activations; bias: += their sums over rows, in double: those of all steps are one chain; h: [rows][ld_h] receives
-// σ(o) tanh(c) again.
+// dh: [rows][64] gradient of h; 16 columns are read; gates: [rows][64] activations; before: [rows][16] cell before its clip; previous: [rows][16]
+// cell state entering the step, before its clip; dc: [rows][16] gradient of the cell state, updated in place; dgates: [rows][64], gradient of the
+// pre-activations; bias: += their sums over rows, in double, because the sums of all steps are one chain; h: [rows][ld_h] receives σ(o) tanh(c)
+// again.
 template <typename T>
 ELMO_INLINE void cells_backward(
     int64_t rows, const T* __restrict__ dh, const T* __restrict__ gates, const T* __restrict__ before, const T* __restrict__ previous,

@@ -45,13 +45,13 @@ struct Direction {
   T *cells, *projections, *output;  // [blocks][capacity][16], [positions, D], [B, T, D]
 };
 
-// Rows whose input products are made together. Few rows a step are bound by reading weights, so those of the inputs are read for many steps
-// at once; AMX multiplies so fast that 32 rows are few. Else the gates of more than one step only take the cache from the weights.
+// Number of rows whose input products are computed together. Few rows a step are bound by reading weights, so the input weights are read once for
+// many steps; AMX multiplies so fast that 32 rows are few. With more rows, the gates of several steps would only evict the weights from the cache.
 constexpr int64_t kChunkRows = 128;
 constexpr int64_t kShortChunkRows = 32;
 int64_t chunk_rows(const Steps& steps) { return isa_name() == "amx" || steps.batch <= 16 ? kChunkRows : kShortChunkRows; }
 
-// The step after the last whose input products are made together with those of step s.
+// End of the steps whose input products are computed together with step s.
 int64_t chunk_after(const Steps& steps, int64_t s) {
   const int64_t first = steps.offset[s], rows = chunk_rows(steps);
   while (s < steps.time && steps.offset[s] - first < rows) ++s;
@@ -225,11 +225,11 @@ class Forward {
   }
 };
 
-// What few rows read at every step is bound by memory, or by the last-level cache if that holds it.
+// With few rows, weights that are read at every step are bound by memory, or by the last-level cache if they fit.
 constexpr int64_t kFewRows = 2;  // with 8 rows, the waiting in each step costs more than the cache saves
 constexpr int64_t kCached = int64_t(16) << 20;
 
-// Whether a last-level cache holds the weights of one direction from step to step, but not those of all.
+// True if a last-level cache holds the weights of one direction from step to step, but not of all directions.
 bool runs_in_turn(const Sizes& n, Operand operand, bool projects) {
   const int64_t projection = projects ? n.output * padded(n.cells, operand) : 0;
   const int64_t bytes = (n.gate_columns() * padded(n.output, operand) + projection) * packed_size(operand);

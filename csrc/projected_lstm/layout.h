@@ -1,4 +1,4 @@
-// Where things lie: rows sorted by falling length, so that the active ones of every step are a prefix; gates of 16 cells side by side.
+// Memory layout: rows sorted by falling length, so that the active rows of every step are a prefix; gates of 16 cells adjacent.
 #pragma once
 
 #include <algorithm>
@@ -42,8 +42,8 @@ struct Steps {
   int64_t position(int64_t i, int64_t s, bool reverse) const { return reverse ? length[i] - 1 - s : s; }
 };
 
-// Gates and cells lie block by block, [blocks][rows][64] and [blocks][rows][16]: what 16 cells read of many rows is one stretch of
-// memory, not one line of every 64 KiB row.
+// Gates and cells are stored block by block, [blocks][rows][64] and [blocks][rows][16]: 16 cells of many rows read one contiguous piece of memory,
+// not one line of every 64 KiB row.
 struct Sizes {
   int64_t directions, batch, time, input, output, cells;
   int64_t cell_blocks() const { return (cells + kCells - 1) / kCells; }

@@ -22,7 +22,7 @@ int bits_of(int64_t num_words) {
   return bits;
 }
 
-// The last words before a place, newest first, up to a boundary.
+// The last words before a position, newest first, up to a boundary.
 class History {
  public:
   explicit History(int64_t window) : words_(2 * window), window_(window), at_(window) {}
@@ -82,7 +82,7 @@ Corner::Corner(int64_t num_words, int64_t product, bool symmetric) {
   for (int64_t row = 0; row < std::min(num_words, kMostRows); ++row) {
     const int64_t begin = symmetric ? row : 0, end = std::min(num_words, product / (row + 1));
     if (end <= begin) break;
-    places_.push_back(at - begin);  // the place of column 0, so that a cell is at place + column
+    places_.push_back(at - begin);  // index of column 0, so that a cell has index place + column
     begins_.push_back(begin);
     ends_.push_back(end);
     at += end - begin;

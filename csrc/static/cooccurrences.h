@@ -13,7 +13,7 @@ namespace elmo_fast {
 class Corner {
  public:
   Corner(int64_t num_words, int64_t product, bool symmetric);
-  // That of the largest product with at most so many cells.
+  // Returns the corner of the largest product that has at most `most_cells` cells.
   static Corner fitting(int64_t num_words, bool symmetric, int64_t most_cells);
   int64_t rows() const { return static_cast<int64_t>(ends_.size()); }
   int64_t cells() const { return cells_; }

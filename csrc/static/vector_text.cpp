@@ -101,13 +101,13 @@ bool read_row(const char* at, const char* end, int64_t count, float* row) {
   return at == end;
 }
 
-// Where the word ends; nullptr for a line that is not a word and `count` numbers.
+// End of the word; nullptr for a line that is not a word and `count` numbers.
 const char* read_line(const Line& line, int64_t count, float* row) {
   if (line.begin == line.end || is_blank(*line.begin)) return nullptr;
   const char* word = line.begin;
   while (word < line.end && !is_blank(*word)) ++word;
   if (read_row(word, line.end, count, row)) return word;
-  // A word may hold blanks: its end is found from the right, and it must not end with what is a number itself.
+  // A word may contain blanks: its end is searched from the right, and it must not end with something that is a number itself.
   word = line.end;
   for (int64_t i = 0; i < count; ++i) {
     while (word > line.begin && !is_blank(word[-1])) --word;

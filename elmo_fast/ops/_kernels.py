@@ -97,7 +97,7 @@ def _sum_of(values, order, start, stop, column, inside, width, INDIRECT: tl.cons
 
 
 @triton.jit
-def whole_chunks(
+def segment_sum_whole_chunks_kernel(
     values, order, keys, partial, rows, width, CHUNK: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Compute partial[i], the sum of chunk i (CHUNK entries of `order`), if the chunk lies in one segment.
@@ -118,11 +118,14 @@ def whole_chunks(
 
 
 @triton.jit
-def segments(values, order, offsets, partial, out, width, CHUNK: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def segment_sum_merge_kernel(
+    values, order, offsets, partial, out, width, CHUNK: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
     """Compute out[i], the sum of the rows order[offsets[i]:offsets[i + 1]] of values.
 
-    It adds the sums of `whole_chunks` and the rows at both ends of the segment. A segment without rows gives 0. At most
-    2·CHUNK rows and N / CHUNK partial sums are added one after the other, however often one key occurs.
+    It adds the sums of `segment_sum_whole_chunks_kernel` and the rows at both ends of the segment. A segment without
+    rows gives 0. At most 2·CHUNK rows and N / CHUNK partial sums are added one after the other, however often one key
+    occurs.
     """
     segment = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -157,8 +160,8 @@ def segment_sum(values: Tensor, keys: Tensor, number: int, order: tuple[Tensor, 
     partial = values.new_empty(max(1, rows // chunk), width)
     constants = {"CHUNK": chunk, "ROWS": 16 if block == 128 else 32, "BLOCK": block, "num_warps": 4}
     grid = (rows // chunk, columns)
-    launch(whole_chunks, grid, values, places, ordered, partial, rows, width, **constants)
-    launch(segments, (number, columns), values, places, offsets, partial, out, width, **constants)
+    launch(segment_sum_whole_chunks_kernel, grid, values, places, ordered, partial, rows, width, **constants)
+    launch(segment_sum_merge_kernel, (number, columns), values, places, offsets, partial, out, width, **constants)
     return out
 
 
@@ -180,7 +183,7 @@ def finite_size(x):
 
 
 @triton.jit
-def largest(
+def gradient_scale_largest_kernel(
     x_ptr, count_ptr, to_ptr, rows, width, row, column, STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
 ):
     """Find the largest finite |x| of the rows that count in a strip.
@@ -200,7 +203,7 @@ def largest(
 
 
 @triton.jit
-def power_of_two(grad, grad_step, scale, guess, count, LIFT: tl.constexpr, BLOCK: tl.constexpr):
+def gradient_scale_power_of_two_kernel(grad, grad_step, scale, guess, count, LIFT: tl.constexpr, BLOCK: tl.constexpr):
     """Compute scale[0] = 2^(LIFT - ceil(log2 max|grad|)) and its inverse scale[1], normal numbers for any grad.
 
     A guess [2] (None for no guess) is kept if it takes the largest to 2^-1 .. 2^15: float16 has digits there, and
@@ -241,7 +244,7 @@ def scale_of(gradients: Sequence[Tensor], lift: int = 0, count: Tensor | None = 
     sizes = [grid[0] * grid[1] for grid, _ in tiled]
     most = flat[0].new_empty(sum(sizes))
     for each, (grid, constants), to in zip(flat, tiled, most.split(sizes), strict=True):
-        launch(largest, grid, each, count, to, *each.shape, *each.stride(), **constants)
+        launch(gradient_scale_largest_kernel, grid, each, count, to, *each.shape, *each.stride(), **constants)
     return fitting(most, lift)
 
 
@@ -251,12 +254,12 @@ def fitting(most: Tensor, lift: int, guess: Tensor | None = None) -> Tensor:
     A guess fits if it takes the largest into 2^-1 .. 2^15.
     """
     scale = torch.empty(2, dtype=torch.float32, device=most.device)
-    launch(power_of_two, (1,), most, 1, scale, guess, most.numel(), LIFT=lift, BLOCK=1024)
+    launch(gradient_scale_power_of_two_kernel, (1,), most, 1, scale, guess, most.numel(), LIFT=lift, BLOCK=1024)
     return scale
 
 
 @triton.jit(do_not_specialize=["seed", "first_row", "threshold"])
-def sample_dropout(out, offset, seed, first_row, rows, width, threshold, scale, BLOCK: tl.constexpr):
+def dropout_sample_kernel(out, offset, seed, first_row, rows, width, threshold, scale, BLOCK: tl.constexpr):
     """Compute `_dropout.dropout_factors`, out [planes, rows, width]; BLOCK blocks of four numbers per program."""
     row, plane = tl.program_id(1), tl.program_id(2)
     block = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -279,5 +282,5 @@ def launch_dropout(
     planes, rows, width = shape
     out = torch.empty(shape, dtype=torch.float32, device=offset.device)
     grid = cdiv(cdiv(width, 4), 256), rows, planes
-    launch(sample_dropout, grid, out, offset, seed, first_row, rows, width, threshold, scale, BLOCK=256)
+    launch(dropout_sample_kernel, grid, out, offset, seed, first_row, rows, width, threshold, scale, BLOCK=256)
     return out

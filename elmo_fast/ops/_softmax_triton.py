@@ -18,7 +18,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
 from elmo_fast.ops._autograd import Backward
-from elmo_fast.ops._kernels import logistic, plus_product, power_of_two, softplus
+from elmo_fast.ops._kernels import gradient_scale_power_of_two_kernel, logistic, plus_product, softplus
 from elmo_fast.ops._table_rows import table_gradient
 from elmo_fast.ops._triton import (
     MOST_BLOCKS,
@@ -74,7 +74,7 @@ def log_expected(word, tries, samples, words, CORRECTION: tl.constexpr, TERM: tl
 
 
 @triton.jit
-def gather(
+def vocabulary_loss_forward_gather_kernel(
     words, words_step, hidden, hidden_row, hidden_col, weight, weight_row, weight_col, bias, bias_step, law,
     operands, results, ids, count, samples, size, width,
     CORRECTION: tl.constexpr, TERM: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
@@ -90,6 +90,7 @@ def gather(
     inside = i < count
     word = tl.load(words + i * words_step, mask=inside, other=0)
     known = (word >= 0) & (word < size)
+    # A wrong word reads the nearest row instead of foreign memory.
     word = tl.minimum(tl.maximum(word, 0), size - 1).to(tl.int64)
     result = tl.zeros([ROWS], tl.float32)
     for start in range(0, width, WIDTH):
@@ -180,7 +181,7 @@ def logits(
 
 
 @triton.jit
-def tile_sums(
+def vocabulary_loss_forward_tile_sums_kernel(
     hidden, rows, offsets, targets, ids, base, maxima, sums, count, words, width,
     LOGISTIC: tl.constexpr, COUNT_HITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr,
     EVEN: tl.constexpr, PRECISION: tl.constexpr,
@@ -209,7 +210,7 @@ def tile_sums(
 
 
 @triton.jit
-def merge(
+def vocabulary_loss_forward_merge_kernel(
     maxima, sums, state, true, losses, kept, share, count, parts,
     LOGISTIC: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -263,7 +264,8 @@ def merge(
 def store_gradients(tile, out, column_sums, count, words, ROWS: tl.constexpr, WORDS: tl.constexpr):
     """Store a program's tile of d(logits) as operands [N, S], and the unrounded sums over its rows (bias gradient).
 
-    In the body of `logit_gradients` these lines would make the assembler spill in float32 on sm_86.
+    In the body of `vocabulary_loss_backward_logits_kernel` these lines would make the assembler spill in float32 on
+    sm_86.
     """
     first_row, first = tl.program_id(0) * ROWS, tl.program_id(1) * WORDS
     row, s = first_row + tl.arange(0, ROWS), first + tl.arange(0, WORDS)
@@ -274,7 +276,7 @@ def store_gradients(tile, out, column_sums, count, words, ROWS: tl.constexpr, WO
 
 
 @triton.jit
-def logit_gradients(
+def vocabulary_loss_backward_logits_kernel(
     hidden, rows, offsets, targets, ids, base, kept, grad, grad_step, share, scale, out, column_sums,
     count, words, width,
     LOGISTIC: tl.constexpr, COUNT_HITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr,
@@ -283,8 +285,8 @@ def logit_gradients(
     """Compute d(logits), times `scale`, as operands [N, S], and the unrounded sums over a tile's rows (bias gradient).
 
     g p of a softmax, with the target's slope in place of p if the whole table is walked; g share σ(logit) if LOGISTIC;
-    0 where the target is left out. The floor is that of `tile_sums`; `out` should stay in L2 until the two products
-    that read it are done.
+    0 where the target is left out. The floor is that of `vocabulary_loss_forward_tile_sums_kernel`; `out`
+    should stay in L2 until the two products that read it are done.
     """
     row, s, tile = logits(
         hidden, rows, offsets, targets, ids, base, count, words, width,
@@ -307,7 +309,7 @@ def logit_gradients(
 
 
 @triton.jit
-def finish_rows(
+def vocabulary_loss_backward_targets_kernel(
     grad, grad_step, slopes, slopes_step, operands, ids, weight, weight_row, weight_col, scale, d_hidden, d_rows,
     d_offsets, count, width, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -376,7 +378,10 @@ def scale_of(grad: Tensor, dtype: torch.dtype, lift: int = LIFT) -> Tensor | Non
     if dtype != torch.float16:
         return None
     scale = torch.empty(2, dtype=torch.float32, device=grad.device)
-    launch(power_of_two, (1,), grad, grad.stride(0), scale, None, len(grad), LIFT=lift, BLOCK=4096, num_warps=8)
+    launch(
+        gradient_scale_power_of_two_kernel, (1,),
+        grad, grad.stride(0), scale, None, len(grad), LIFT=lift, BLOCK=4096, num_warps=8,
+    )  # fmt: skip
     return scale
 
 
@@ -418,11 +423,13 @@ def losses(
     op: str, a: Any, samples: Tensor | None, law: Tensor | None = None, correction: str = "none", term: float = 0.0,
     *, share: float | None = None, count_hits: bool = False,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Compute losses [N] and, for the backward pass, `kept` (see `merge`), operands of hidden [N, D] and words.
+    """Compute losses [N] and, for the backward pass, `kept`, operands of hidden [N, D] and words.
 
+    `vocabulary_loss_forward_merge_kernel` documents `kept`.
     samples: None is the whole table, and words are the targets [N]; otherwise words are all words [N + S], targets
     first, and operands of the samples' rows [S, D] and their offsets [S] are returned too.
-    law, correction, term: see `gather`; share: weight of the sum of a logistic loss, None for a softmax;
+    law, correction, term: see `vocabulary_loss_forward_gather_kernel`;
+    share: weight of the sum of a logistic loss, None for a softmax;
     count_hits: samples equal to the target are not left out.
     """
     (count, width), device, dtype = a.hidden.shape, a.hidden.device, operand_dtype(a.precision)
@@ -449,7 +456,8 @@ def losses(
         lookups.append((samples, None, *words[:3]))
     for looked_up, hidden, *into in lookups:
         launch(
-            gather, (cdiv(len(looked_up), high),), looked_up, looked_up.stride(0), hidden, *a.hidden.stride(), a.weight,
+            vocabulary_loss_forward_gather_kernel, (cdiv(len(looked_up), high),),
+            looked_up, looked_up.stride(0), hidden, *a.hidden.stride(), a.weight,
             *a.weight.stride(), a.bias, a.bias.stride(0), law, *into, len(looked_up), size, *a.weight.shape,
             CORRECTION=correction, TERM=term, ROWS=high, WIDTH=wide,
         )  # fmt: skip
@@ -457,11 +465,13 @@ def losses(
         rows, offsets, columns = words.chunk(first, min(step, size - first))
         parts = cdiv(len(rows), tile.columns)
         launch(
-            tile_sums, (cdiv(count, tile.rows), parts), operands, rows, offsets, ids, columns, first, maxima, sums,
+            vocabulary_loss_forward_tile_sums_kernel, (cdiv(count, tile.rows), parts),
+            operands, rows, offsets, ids, columns, first, maxima, sums,
             count, len(rows), width, LOGISTIC=logistic, COUNT_HITS=count_hits, **constants(tile, operands),
         )  # fmt: skip
         launch(
-            merge, (cdiv(count, 32),), maxima, sums, state, true, results, kept, share, count, parts,
+            vocabulary_loss_forward_merge_kernel, (cdiv(count, 32),),
+            maxima, sums, state, true, results, kept, share, count, parts,
             LOGISTIC=logistic, FIRST=first == 0, LAST=first + len(rows) == size, ROWS=32, PARTS=32,
         )  # fmt: skip
     return results, kept, operands, ids, *(() if samples is None else words[:2])
@@ -514,7 +524,8 @@ def gradients(
             h, target, kept, g, d_h = (x.narrow(0, i, n) for x in (a.operands, a.ids, a.kept, a.grad, d_hidden))
             d, grid = chunk.narrow(0, 0, n * m).view(n, m), (cdiv(n, tile.rows), cdiv(m, tile.columns))
             launch(
-                logit_gradients, grid, h, part, offsets, target, ids, j, kept, g, g.stride(0), share, scale, d,
+                vocabulary_loss_backward_logits_kernel, grid,
+                h, part, offsets, target, ids, j, kept, g, g.stride(0), share, scale, d,
                 sums.narrow(0, i // tile.rows, grid[0]), n, m, width,
                 LOGISTIC=share is not None, COUNT_HITS=count_hits or whole, **constants(tile, h),
             )  # fmt: skip
@@ -522,12 +533,13 @@ def gradients(
             _triton.add_product(d_table.narrow(0, j, m), d.t(), h, accumulate=i > 0)
         torch.sum(sums, 0, out=d_bias.narrow(0, j, m))
     if scale is not None:
-        # `finish_rows` takes the scale out of d_hidden as it adds to it.
+        # `vocabulary_loss_backward_targets_kernel` takes the scale out of d_hidden as it adds to it.
         torch._foreach_mul_([d_table, d_bias, *([d_hidden] if whole else [])], scale.select(0, 1))
     if not whole:
         high, columns = row_blocks(width)
         launch(
-            finish_rows, (cdiv(count, high),), a.grad, a.grad.stride(0), a.kept, a.kept.stride(0), a.operands, a.ids,
+            vocabulary_loss_backward_targets_kernel, (cdiv(count, high),),
+            a.grad, a.grad.stride(0), a.kept, a.kept.stride(0), a.operands, a.ids,
             a.weight, *a.weight.stride(), scale, d_hidden, d_rows, d_offsets, count, width, ROWS=high, WIDTH=columns,
         )  # fmt: skip
     return d_hidden, d_rows, d_offsets

@@ -188,7 +188,7 @@ def test_worker_answers_and_says_how_it_died(tmp_path):
 # ---------------------------------------------------------------- make gpu
 
 
-def test_sections_begin_with_what_decides_and_each_group_takes_nine_minutes(tmp_path):
+def test_sections_begin_with_what_decides_and_groups_take_nine_minutes(tmp_path):
     plan = gpu.sections("cuda", tmp_path, quick=False)
     assert list(plan)[:6] == ["build", "chip", "step", "profile", "check", "tests"]
     assert {name for names in gpu.GROUPS.values() for name in names} == plan.keys()

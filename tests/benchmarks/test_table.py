@@ -93,7 +93,7 @@ def test_a_limit_is_named(tmp_path, monkeypatch):
 
 
 def test_cpus_of_one_instruction_set_have_results_of_their_own(tmp_path, monkeypatch):
-    """Two generations: both are drawn, with names that differ; a CPU without family and model has the set alone."""
+    """Two generations: both are plotted, with different names; a CPU without family and model has the set alone."""
     for generation, ratio in (
         ({"cpu family": "25", "model": "17"}, 5),
         ({"cpu family": "26", "model": "2"}, 6),
@@ -146,10 +146,10 @@ def test_a_kernel_that_hardly_beats_the_fastest_rival_is_deleted_next():
 
 
 def test_the_kernels_of_a_step_are_a_table():
-    row = {"kernel": "cells", "count": 40, "us": 1100.0, "registers": 250, "spills": 8}
+    row = {"kernel": "projected_lstm_forward_cells_kernel", "count": 40, "us": 1100.0, "registers": 250, "spills": 8}
     kernels = [row, {"kernel": "gemm", "count": 2, "us": 100.0, "registers": 168, "spills": None}]
     lines = table.kernel_table({"notes": {"kernels of a training step": kernels}}).splitlines()
-    assert lines[2] == "| cells | 40 | 1,100 | 92% | 250 | 8 |"
+    assert lines[2] == "| projected_lstm_forward_cells_kernel | 40 | 1,100 | 92% | 250 | 8 |"
     assert lines[3:] == ["| gemm | 2 | 100 | 8% | 168 |  |", "2 kernels, 1,200 us"]
     assert table.kernel_table({"notes": {}}) == ""
 

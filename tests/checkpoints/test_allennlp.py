@@ -1,4 +1,4 @@
-"""AllenNLP's state dictionaries and its tasks' models: the ELMo is found, nothing is unpickled, damage is named."""
+"""AllenNLP's state dictionaries and its tasks' models: the ELMo is detected, nothing is unpickled, damage is named."""
 
 import json
 import os
@@ -104,7 +104,7 @@ def test_the_bilm_and_the_mixes_are_taken_out(pair, state, tmp_path):
         assert torch.equal(actual, other)
 
 
-def test_published_options_are_known_by_their_name_and_compared_with_the_weights(tmp_path):
+def test_published_options_are_known_by_name_and_checked_against_weights(tmp_path):
     """relu, clips of 3, skip connections, 50 characters, filters of 1 to 7."""
     files = make_weights(tmp_path / "pair", filters=ORIGINAL_FILTERS, char_dim=16, n_highway=1)
     options = read_options(files[0])

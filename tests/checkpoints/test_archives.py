@@ -39,7 +39,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize("kind", ["zip", "gztar", "tar"])
 @pytest.mark.parametrize("inside", [False, True])
 def test_an_archive_is_read_as_its_folder(folder, tmp_path, kind, inside):
-    """Whether the files are at its top or in one folder."""
+    """Files at the top of the archive or in one folder."""
     path = shutil.make_archive(
         tmp_path / "packed", kind, folder.parent if inside else folder, "model" if inside else "."
     )

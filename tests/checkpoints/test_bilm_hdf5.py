@@ -220,7 +220,7 @@ def test_projections_between_equal_sizes_are_kept_where_a_file_has_them(tmp_path
 
 
 def test_a_forget_bias_edited_later_counts(tmp_path):
-    """Forget biases that B cannot hold exactly lie beside it; where B was changed since, B is right."""
+    """Forget biases that B cannot hold exactly are stored next to it; if B was changed since, B counts."""
     files = make_weights(tmp_path)
     state, options = read(files)
     name = "_elmo_lstm.backward_layer_1.state_linearity.bias"
@@ -366,7 +366,7 @@ def test_files_of_very_many_groups_are_done_with_at_once(kind, tmp_path, monkeyp
 
 
 def test_a_table_that_was_never_written_is_not_believed(tmp_path):
-    """Of a shape that takes 4 TB in a file of a few kB."""
+    """A shape of 4 TB in a file of a few kB."""
     with h5py.File(tmp_path / "table.hdf5", "w") as file:
         file.create_dataset("embedding", (10**9, 1024), "float32", chunks=(1024, 1024))
     with pytest.raises(CheckpointError, match=r"embedding: wanted 4,096,000,000,000 bytes of numbers, found 0 in the"):

@@ -22,7 +22,7 @@ def hub(tmp_path, monkeypatch):
 
 @pytest.fixture
 def model(tmp_path):
-    """A folder of the own format among what a run leaves beside it."""
+    """A folder of elmo_fast's format among the other files of a run."""
     folder = tmp_path / "model"
     save_folder(folder, *load_checkpoint(None, *make_weights(tmp_path / "pair")))
     (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")

@@ -40,7 +40,7 @@ def test_folder_archive_and_own_format_hold_the_same(written, tmp_path):
     assert sorted(names) == sorted(file.name for file in written.iterdir())
 
 
-def test_configuration_is_that_named_then_that_beside_then_the_published_one(folder):
+def test_configuration_is_the_named_the_adjacent_or_the_published_one(folder):
     def named(path):
         (folder / "config.json").write_text(json.dumps({"config_path": path}))
         return _configuration(folder)

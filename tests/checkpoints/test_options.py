@@ -9,7 +9,7 @@ import pytest
 from elmo_fast.checkpoints import ElmoOptions, LstmOptions, read_options, write_options
 from elmo_fast.errors import CheckpointError
 
-# The options.json published beside elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5.
+# The options.json published with elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5.
 PUBLISHED = {
     "lstm": {
         "use_skip_connections": True,
@@ -28,7 +28,7 @@ PUBLISHED = {
         "max_characters_per_token": 50,
     },
 }
-# What bilm-tf's training writes beside its checkpoints.
+# Options that bilm-tf's training writes next to its checkpoints.
 TRAINING = {
     **PUBLISHED,
     "char_cnn": {**PUBLISHED["char_cnn"], "n_characters": 261},

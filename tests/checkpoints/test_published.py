@@ -50,7 +50,7 @@ def served(tmp_path, monkeypatch):
 
 
 def test_a_name_is_downloaded_once_and_then_cached(served, capsys):
-    """By from_pretrained, --model and `download`; the list tells which are."""
+    """By from_pretrained, --model and `download`; the list shows which are."""
     assert main(["models"]) == 0
     assert capsys.readouterr().out.splitlines()[2].split()[:2] == ["small", "about"]
     first = ElmoEmbedder.from_pretrained("small").embed_sentence(["I", "like", "Berlin"])

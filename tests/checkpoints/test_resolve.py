@@ -1,4 +1,5 @@
-"""Where a model lies: own folder, bilm-tf's folder, a pair of files; anything else is refused in one sentence."""
+"""Where models are looked for: own folder, bilm-tf's folder, a pair of files; anything else is an error of one
+sentence."""
 
 import shutil
 
@@ -90,7 +91,7 @@ def test_a_folder_with_the_published_names_is_a_model(tmp_path):
 
 
 def test_vectors_in_the_folder_are_no_candidates_for_its_weights(tmp_path):
-    """What `embed` wrote there, once or more often, beside weights of any name or a checkpoint; alone no model."""
+    """Results of one or more runs of `embed`, next to weights of any name or a checkpoint; alone they are no model."""
     options, weights = make_weights(tmp_path / "folder")
     state, arrays = load_checkpoint(options_file=options, weight_file=weights)[0], arrays_of(weights)
     weights.rename(tmp_path / "folder" / "other.hdf5")

@@ -128,7 +128,7 @@ def test_options_of_another_model_are_refused(model, tmp_path):
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_damage_with_a_digest_to_match_is_refused_or_rightly_shaped(small_folder, data):
-    """Even where config.json vouches for the damaged bytes: a CheckpointError, or the wanted names and shapes."""
+    """Even where config.json vouches for the damaged bytes: a CheckpointError, or the expected names and shapes."""
     import hashlib
 
     folder, content = small_folder

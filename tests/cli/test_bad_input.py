@@ -1,4 +1,4 @@
-"""What users do wrong, through the command line: one clear sentence, status 2, no traceback, nothing spoilt."""
+"""Users' mistakes on the command line: one clear sentence, status 2, no traceback, nothing spoilt."""
 
 import errno
 import os
@@ -66,7 +66,7 @@ def test_options_that_exclude_each_other_are_refused(tmp_path, monkeypatch, word
     assert os.listdir(tmp_path) == ["in.txt"]
 
 
-def test_a_line_of_a_megabyte_and_a_word_of_ten_thousand_bytes_are_embedded(run, tmp_path):
+def test_lines_of_a_megabyte_and_words_of_ten_thousand_bytes_are_embedded(run, tmp_path):
     """Accepted: all tokens of the line have vectors, and a word counts by its first 48 bytes."""
     done = run(b"word " * 200_000 + b"\n" + b"x" * 10_000 + b"\n" + b"x" * 48 + b"\n")
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ def gpu(monkeypatch, tmp_path):
     return about
 
 
-def test_a_gpu_is_unchecked_until_the_check_passes_and_with_another_driver_again(gpu):
+def test_a_gpu_is_unchecked_until_the_check_passes_and_after_a_new_driver(gpu):
     device = torch.device("cuda")
     message = "kernels are unchecked on this Stand-in 1: `elmo-fast check --device cuda` takes about a minute"
     assert check.reminder(device) == message

@@ -94,7 +94,7 @@ def test_what_print_config_shows_is_the_same_run(tmp_path, monkeypatch, command)
     assert parsed(command, *words, "--config", "shown.yaml") == expected
 
 
-def test_what_is_typed_wins_before_and_after_the_file_and_a_later_file_over_an_earlier_one(tmp_path, monkeypatch):
+def test_flags_override_files_and_later_files_override_earlier_ones(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.yaml").write_text("layers: all\nbatch_size: 3\ninput_file: x\n")
     (tmp_path / "b.yaml").write_text("batch_size: 4\n")

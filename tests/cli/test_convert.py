@@ -58,7 +58,7 @@ def test_there_and_back_is_exact_with_softmax_and_vocabulary(pretrained, convert
         assert (folder / "vocab.txt").read_bytes() == (pretrained / "vocab.txt").read_bytes()
 
 
-def test_eval_of_the_converted_model_says_the_same_named_by_folder_or_files(pretrained, converted, tmp_path):
+def test_eval_of_the_converted_model_is_equal_by_folder_or_by_files(pretrained, converted, tmp_path):
     (tmp_path / "text").write_text("the cat sat .\nthe dog sat\n")
     files = [f"--weight_file={converted}/weights.hdf5", f"--softmax_file={converted}/softmax.hdf5"]
     files += [f"--options_file={converted}/options.json", f"--vocab_file={converted}/vocab.txt"]
@@ -97,7 +97,7 @@ def test_a_softmax_file_beside_a_folder_or_alone_is_refused(pretrained, converte
 
 
 def test_a_model_of_lexicons_goes_to_our_format_and_not_to_bilm_tfs(tmp_path):
-    """As a folder and as an archive; nothing is written where the format has no place for it."""
+    """To a folder and to an archive; nothing is written if the format cannot express it."""
     folder = write_model(tmp_path / "manylangs")
     archive = shutil.make_archive(str(tmp_path / "144"), "zip", folder)
     for model in (str(folder), archive):

@@ -110,7 +110,7 @@ def run(command, named):
 
 
 def refusal(command, kind):
-    """What the command says of such a model; None: it takes it."""
+    """Return the command's error message for such a model; None if it takes it."""
     if command.startswith("eval") and kind not in SOFTMAX:
         return "has no softmax weights"
     if command == "plot layers" and kind not in ("task", "hub"):
@@ -143,7 +143,7 @@ def test_every_command_takes_every_format(here, command, kind):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_archive_of_several_elmos_asks_for_a_prefix_and_a_wrong_one_lists_them(here, command):
+def test_an_archive_of_several_elmos_needs_a_prefix_and_errors_list_them(here, command):
     before = set(here.iterdir())
     for more, message in (
         ([], "choose one with prefix= or --prefix"),

@@ -81,7 +81,7 @@ def test_what_was_uploaded_is_downloaded_and_used(hub, run, tmp_path):
     ],
 )
 def test_repositories_of_the_published_layouts_are_models(hub, tmp_path, options, weights):
-    """As docs/published_weights.md lists them: the pair is fetched, read whole, and gives the pair's vectors."""
+    """Layouts of docs/published_weights.md: the pair is downloaded, read whole, and gives the pair's vectors."""
     pair = make_weights(tmp_path / "pair")
     content = {options: pair[0].read_bytes(), weights: pair[1].read_bytes()}
     hub.repos["lysandre/elmo"] = {".gitattributes": b"x", **content}

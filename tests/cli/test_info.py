@@ -24,7 +24,7 @@ def test_info_tells_an_arm_cpu_what_it_has(monkeypatch, tmp_path):
 
 
 def test_info_tells_what_a_model_is(toy, tmp_path):
-    """Of any format, read and checked as a whole; a damaged one is refused."""
+    """Models of any format are read and checked as a whole; a damaged one is an error."""
     model = ["--model", write_model(tmp_path / "lexicons", encoder="lstm")]
     for words, expected in (
         (pair(toy), ["characters: vectors of", "clips: cell 3"]),
@@ -39,7 +39,7 @@ def test_info_tells_what_a_model_is(toy, tmp_path):
 @needs_extension
 @pytest.mark.parametrize(("built", "expected"), [(True, "in it"), (False, "none: nvcc was away")])
 def test_info_tells_whether_there_are_cuda_kernels(monkeypatch, built, expected):
-    """That the extension holds them, or in one sentence why not."""
+    """Says that the extension has them, or in one sentence why not."""
     monkeypatch.setattr(_native.C, "has_cuda", built)
     monkeypatch.setattr(_native.C, "why_no_cuda", None if built else "nvcc was away")
     assert f"CUDA C++ kernels: {expected}" in ran("info").stdout

@@ -21,7 +21,7 @@ def run(*words, **options):
 
 @pytest.fixture
 def command(monkeypatch):
-    """Puts a command named "probe" in the table whose run() is the function given."""
+    """Puts a command named "probe" in the table, with this function as its run()."""
 
     def install(function):
         def options(parser):
@@ -54,7 +54,7 @@ def test_help_and_version():
 
 
 def processor_seconds(*words):
-    """What Python takes for these words: processor time, which other programs do not stretch."""
+    """Return the processor time of Python with these words, which does not depend on other programs."""
     before = os.times()
     subprocess.run([sys.executable, *words], check=True, capture_output=True)
     after = os.times()

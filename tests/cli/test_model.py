@@ -23,7 +23,7 @@ COMMANDS = {
 }
 
 
-# What names a model otherwise than by --model; and what such a command says of one that lacks what it needs.
+# Arguments other than --model that name a model; and the command's error for one that lacks what it needs.
 OTHERS = {
     "pretrain": "pretrain --train_prefix in.txt --vocab_file run/vocab.txt --max_steps 1 --save_dir s --init_from",
     "plot layers": "plot layers",
@@ -60,7 +60,7 @@ def test_every_command_knows_the_names_of_models_and_their_misspellings(tmp_path
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """The folder "run" of a killed run with two checkpoints, and a text beside it."""
+    """The folder "run" of a killed run with two checkpoints, and a text next to it."""
     monkeypatch.chdir(tmp_path)
     for step in (900, 1000):
         model = load_checkpoint(None, *make_weights(tmp_path / "pair", seed=step, softmax=5))

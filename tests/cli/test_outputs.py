@@ -1,4 +1,4 @@
-"""What is read is never replaced by what is written: refused before anything is written, also through links."""
+"""An output never replaces an input: an error before anything is written, also through links."""
 
 import gzip
 import io
@@ -119,7 +119,7 @@ def test_json_under_a_name_that_ends_in_gz_is_gzip(place):
 
 
 def test_what_was_written_before_is_written_anew(place):
-    """An output beside the model, which the model is not read from, is no input."""
+    """An output next to the model, from which the model is not read, is no input."""
     pair = ["--options_file", "model/options.json", "--weight_file", "model/weights.hdf5"]
     for _ in range(2):
         ran("embed", "in.txt", "model/vectors.hdf5", "--top", *pair, "-q")

@@ -20,7 +20,7 @@ def model(toy):
 
 
 def plotted(*words):
-    """What `plot` prints: the files."""
+    """Return the output of `plot`: the files."""
     return ran("plot", *words).stdout.split()
 
 
@@ -76,7 +76,7 @@ def test_words_are_drawn_by_their_letters_and_in_their_sentences(bank, model):
         assert plotted("words", *model, *words) == [output]
 
 
-def test_the_projector_gets_layer_0_of_words_and_the_layer_asked_for_of_tokens(bank, model, toy):
+def test_the_projector_gets_layer_0_of_words_and_any_layer_of_tokens(bank, model, toy):
     embedder = ElmoEmbedder(*toy, stateful=False)
 
     def written(*words):

@@ -32,7 +32,7 @@ def texts(tmp_path, monkeypatch):
 
 
 def prepared(*words, out="out", text="texts"):
-    """What `prepare` logs."""
+    """Return the log of `prepare`."""
     return ran("prepare", "--train-prefix", text, "--out-dir", out, *words).stderr
 
 
@@ -60,7 +60,7 @@ def test_vocab_counts_and_prepare_takes_what_it_wrote(texts):
     assert open_corpus("out").fingerprint == open_corpus("two").fingerprint
 
 
-def test_one_default_decides_which_words_are_rare_and_what_is_left_out_is_said_first(texts):
+def test_one_default_decides_which_words_are_rare_and_omissions_come_first(texts):
     """prepare, vocab, pretrain and Python leave out the same words; lines on them come before anything is written."""
     pathlib.Path("in.txt").write_text("a a a b b\n")
     line = "vocab  the softmax has 4 words (min_count 3); 1 of 2 distinct words, 40.0% of the text, are left out and"
@@ -77,7 +77,7 @@ def test_one_default_decides_which_words_are_rare_and_what_is_left_out_is_said_f
 
 
 @pytest.mark.parametrize(("once", "hinted"), [(5001, True), (4999, False)])
-def test_numbers_and_identifiers_are_advised_to_be_replaced_where_most_words_occur_once(texts, once, hinted):
+def test_replacing_numbers_is_advised_if_most_words_occur_once(texts, once, hinted):
     """In a text of ten thousand distinct words or more; a short text always has most of its words once."""
     lines = [f"id{n}" for n in range(once)] + [f"w{n} w{n} w{n}" for n in range(10_000 - once)]
     pathlib.Path("in.txt").write_text("\n".join(lines))
@@ -134,7 +134,7 @@ def test_a_full_disk_leaves_nothing(limited, tmp_path, processes):
 
 
 def test_a_full_disk_at_the_end_leaves_what_was_there(limited, tmp_path):
-    """What is written of the pieces is within the limit, the shard is not."""
+    """The written pieces are within the limit, the shard is not."""
     (tmp_path / "in.txt").write_text("a a a\n")
     words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--processes", "1"]
     ran("prepare", *words)
@@ -169,7 +169,7 @@ def parent_of(number):
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
 )
 def test_a_signal_in_the_middle_leaves_the_old_folder_and_no_process(tmp_path, number, status):
-    """What kill -9 leaves beside it, which nothing can tidy up after, the next run removes."""
+    """The next run removes files that kill -9 left behind."""
     (tmp_path / "in.txt").write_text("a a a\n")
     words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--overwrite", "-q"]
     ran("prepare", *words)

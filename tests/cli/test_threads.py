@@ -1,4 +1,4 @@
-"""How many threads a command starts: a bound for those asked for, and room for other programs where none is asked."""
+"""Number of threads of a command: a bound on what the user asks for, and room for other programs otherwise."""
 
 import os
 import re
@@ -65,7 +65,7 @@ def test_what_the_user_chose_or_nobody_knows_is_left(machine, monkeypatch):
 
 @pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="needs /proc/stat")
 def test_work_of_others_is_seen_and_own_work_is_not(monkeypatch):
-    """Of processor seconds since a moment, those of this process and of its ended children are taken off."""
+    """Processor seconds of this process and of its ended children are subtracted."""
     before = threads.usage().own
     subprocess.run([sys.executable, "-S", "-c", "sum(range(4_000_000))"], check=True)
     since = threads.usage()

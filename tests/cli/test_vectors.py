@@ -29,7 +29,7 @@ def ask(toy, text):
 
 @pytest.fixture
 def embedded(monkeypatch):
-    """How many batches were embedded so far, the query's among them."""
+    """Return the number of batches embedded so far, including the query's."""
     count = [0]
     plain = BiLM.batch_to_ids
 

@@ -1,4 +1,4 @@
-"""What code written for AllenNLP's ELMo touches: names, defaults, parameters, states, the token indexer,
+"""Interface that code written for AllenNLP's ELMo uses: names, defaults, parameters, states, the token indexer,
 from_params."""
 
 import inspect

@@ -1,4 +1,4 @@
-"""google/elmo's outputs under their names: what the module's page says each is, of a model of ours."""
+"""google/elmo's outputs under their names: each is what the module's page says, for a model of elmo_fast."""
 
 import numpy as np
 import pytest

@@ -15,7 +15,7 @@ def doubled(number):
 
 
 def loaded(name):
-    """Whether a module is loaded, and the process."""
+    """Return whether a module is loaded, and the process."""
     return name in sys.modules, os.getpid()
 
 

@@ -1,4 +1,4 @@
-"""Corpora in memory: how types are numbered, what is stored, and what the fingerprint tells apart."""
+"""Corpora in memory: how types are numbered, what is stored, and which corpora the fingerprint distinguishes."""
 
 from collections import Counter
 

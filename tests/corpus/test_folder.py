@@ -83,7 +83,7 @@ def test_what_is_not_a_prepared_folder(tmp_path):
 
 
 def test_numbers_that_are_of_another_kind_or_do_not_agree(folder):
-    """A folder whose digests were made anew after it was changed by hand."""
+    """A folder whose digests were computed again after a change by hand."""
     np.save(folder / "counts.npy", np.zeros((3, 3)))
     sign(folder)
     with pytest.raises(

@@ -68,7 +68,7 @@ def folder(tmp_path_factory):
 @example(b"a b\r\nc\r\n", 4, 1, False)
 @example(b"a\nb \0 c\n", 2, 1, False)
 @example(b"a\nb \xff c\n", 2, 1, True)
-def test_any_bytes_in_pieces_of_any_size_are_the_sentences_of_the_file_or_its_error(folder, data, size, block, packed):
+def test_pieces_of_any_size_give_the_sentences_of_the_file_or_its_error(folder, data, size, block, packed):
     """The same sentences, or the same words about the same line, whatever pieces and blocks the file is read in."""
     path = folder / ("in.gz" if packed else "in.txt")
     path.write_bytes(gzip.compress(data) if packed else data)

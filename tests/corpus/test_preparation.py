@@ -85,7 +85,7 @@ def test_a_prepared_folder_holds_what_encoding_gives(tmp_path_factory, text, pie
 
 
 def shorter(shard, following, most):
-    """Whether the next shard's first sentence would have made this one too long."""
+    """True if the next shard's first sentence would have made this one too long."""
     return len(shard) + int(np.flatnonzero(following == 0)[1]) > most
 
 
@@ -302,7 +302,7 @@ def test_what_comes_under_the_name_meanwhile_is_kept(tmp_path, overwrite):
     assert sorted(os.listdir(tmp_path)) == ["out", "text.txt"]
 
 
-def test_the_old_folder_is_put_back_when_the_new_one_cannot_be_put_in_its_place(prepared, monkeypatch):
+def test_the_old_folder_is_restored_if_it_cannot_be_replaced(prepared, monkeypatch):
     source, folder = prepared
     before, rename = contents(folder), os.rename
 
@@ -319,8 +319,8 @@ def test_the_old_folder_is_put_back_when_the_new_one_cannot_be_put_in_its_place(
 
 
 @pytest.mark.parametrize("moved", [0, 1, 4])
-def test_a_replacement_that_is_killed_leaves_one_whole_corpus_under_the_name(prepared, monkeypatch, moved):
-    """After the one rename that puts the new files beside the old ones, whoever reads next finishes the move."""
+def test_a_killed_replacement_leaves_one_complete_corpus(prepared, monkeypatch, moved):
+    """After the one rename that puts the new files next to the old ones, the next reader finishes the move."""
     source, folder = prepared
     old, replace, moves = open_corpus(folder).fingerprint, os.replace, []
     text = write(folder.parent / "other.txt", [["d"], ["e", "f"]])

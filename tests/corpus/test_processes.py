@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def alive(number):
-    """Whether a process still runs (one that is dead and not yet asked after does not)."""
+    """True if a process still runs (False for a dead one that nobody has waited for)."""
     try:
         with open(f"/proc/{number}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"

@@ -169,7 +169,7 @@ def test_any_order_of_access_gives_the_same_batches():
 
 
 def test_reading_ahead_in_a_thread_gives_the_same_batches():
-    """As for a GPU, which computes meanwhile."""
+    """As with a GPU, which computes meanwhile."""
     corpus = encode(LONG, VOCABULARY)
     stream, expected = Stream(corpus, 3, 4, seed=1, ahead=True), Stream(corpus, 3, 4, seed=1)
     for where in [*itertools.product(range(3), range(stream.steps_per_epoch)), (0, 5), (2, 0), (1, 7)]:
@@ -210,7 +210,7 @@ def test_an_epoch_holds_sixteen_bytes_per_sentence():
 
 
 def test_batches_are_the_callers_own():
-    """What the caller does to a batch is not seen in the next ones that lie in other slabs."""
+    """A caller's changes to a batch do not show in the next ones, which are in other slabs."""
     stream = Stream(encode(LONG, VOCABULARY), 3, 4, seed=1)
     before = [stream.batch(0, step).types.clone() for step in range(stream.steps_per_epoch)]
     for step in range(stream.steps_per_epoch):

@@ -34,7 +34,7 @@ def spoken(corpus, types):
 
 
 def known(word):
-    """What is predicted for a word."""
+    """Return the predictions for a word."""
     return word if word in VOCABULARY else "<UNK>"
 
 

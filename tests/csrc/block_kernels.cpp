@@ -1,4 +1,4 @@
-// The products of 64 columns, on each way of holding operands, against sums in double; linked with the files of the kernels. No torch.
+// The products of 64 columns, for each form of operands, against sums in double; linked with the files of the kernels. No torch.
 // With no argument the kernels that every CPU has (SSE2, NEON) and those of tiles, whose instructions are in software; else those of the
 // instruction sets that are named.
 #include "tile_model.h"
@@ -58,7 +58,7 @@ int64_t place(int64_t k, int64_t column, int64_t depth, int64_t terms) {
   return column / kGroup * depth * kGroup + k / terms * kGroup * terms + column % kGroup * terms + k % terms;
 }
 
-// How an operand is drawn and what it stands for.
+// Random operands of one form, and their values.
 template <typename T>
 struct Held {
   T (*draw)();

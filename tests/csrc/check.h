@@ -1,4 +1,4 @@
-// What the host tests check with: a failure says where and what, and ends the program with 1.
+// Checks of the host tests: a failure prints the place and the condition, and ends the program with status 1.
 #pragma once
 
 #include <cstdio>

@@ -70,7 +70,7 @@ static void words_lie_in_the_vocabulary() {
   CHECK(wrapped > 1000, "%d draws were taken modulo V", wrapped);
 }
 
-// What the header's bound says of libm's exp: of a million draws over the published vocabulary, 5e-6 are expected to differ.
+// The header's bound for libm's exp: of a million draws over the published vocabulary, 5e-6 are expected to differ.
 static void libm_gives_the_same_words() {
   const uint32_t v = 793471;
   const double log_range = std::log1p(static_cast<double>(v));

@@ -57,7 +57,7 @@ static void compare(int64_t samples, int64_t words, uint64_t seed, uint64_t offs
   }
 }
 
-// A sample whose last word comes at try t is complete under the limit t + 1 and given up under t.
+// A sample whose last word comes at try t is complete under the limit t + 1 and abandoned under t.
 static void the_limit_is_exact(int64_t samples, int64_t words) {
   const auto wanted = one_by_one(samples, words, 3, 1, kMaxTries);
   const auto complete = in_waves(samples, words, 3, 1, wanted.tries + 1, 5, true, false);

@@ -20,7 +20,7 @@ needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc, the 
 def test_kernels_are_as_the_table_says():
     done = subprocess.run([sys.executable, ROOT / "tools" / "cuda_check.py"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "log_uniform_kernel<true>" in done.stdout
+    assert "log_uniform_sample_kernel<true>" in done.stdout
 
 
 SPILLING = """

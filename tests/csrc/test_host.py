@@ -13,7 +13,7 @@ from elmo_fast.ops import _native, log_uniform_sample
 HERE = pathlib.Path(__file__).parent
 CSRC = HERE.parents[1] / "csrc"
 PROGRAMS = sorted(path.stem for path in HERE.glob("*.cpp"))
-# What a program is linked with; without EVERY_SET only the generic kernels of these are more than a null.
+# Sources that a program is linked with; without EVERY_SET only the generic kernels of these are more than a null.
 LINKED = {
     "block_kernels": sorted(CSRC.glob("common/block_kernels_*.cpp")),
     "workers": [CSRC / "common" / "workers.cpp"],

@@ -1,5 +1,5 @@
 // The tile instructions in software, after the operations in Intel's manual (SDM volume 2: LDTILECFG, TILELOADD, TILESTORED, TILEZERO,
-// TDPBF16PS, TDPBUSD). What faults on a CPU fails a CHECK. Include it before common/tiles.h, which then uses no intrinsic.
+// TDPBF16PS, TDPBUSD). Instructions that would fault on a CPU fail a CHECK. Include it before common/tiles.h, which then uses no intrinsic.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
-// A thread block on the CPU: every phase runs all virtual threads one after the other, each time in another order. What must not depend on
-// the order of threads within a phase does not, or a test sees it; every index is real, so that the sanitizers see those.
+// A thread block on the CPU: every phase runs all virtual threads one after the other, each time in a different order. So a result that
+// depends on the order of threads within a phase fails a test; every index is real, so that the sanitizers check it.
 #pragma once
 
 #include <algorithm>

@@ -34,7 +34,7 @@ def test_the_nearest_contexts_are_by_cosine_from_the_mean_each_once():
 
 
 def test_the_perplexity_by_frequency_is_that_of_counts_plus_one():
-    """Of the words, the end of each sentence and unknown words: <S> </S> <UNK> a b are 1, 3, 1, 4 and 2 of 11."""
+    """Words, ends of sentences and unknown words: <S> </S> <UNK> a b are 1, 3, 1, 4 and 2 of 11."""
     vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "a", "b"])
     train = encode([["a", "a"], ["a", "b"]], vocabulary)
     heldout = encode([["a", "x"]], vocabulary)

@@ -13,7 +13,7 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
 def printed(name, folder):
-    """What the code cells print, run one after the other in an empty folder."""
+    """Return the output of the code cells, run one after the other in an empty folder."""
     cells = json.loads((EXAMPLES / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
     script = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     commands = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])  # elmo-fast of this Python

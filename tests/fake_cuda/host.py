@@ -1,4 +1,4 @@
-"""How long the host works in a replayed training step, with launches that cost nothing: python -m tests.fake_cuda.host
+"""Host time of a replayed training step, with launches that cost nothing: python -m tests.fake_cuda.host
 
 A model with as many weights as the original one, each of a few numbers, on the CPU; 128 rows of 20 steps. What is
 replayed does nothing; copies are those of the CPU.
@@ -60,7 +60,7 @@ def replayed_step(monkeypatch):
 
 
 def calls_of(once):
-    """How many functions the host calls in a step, Python's and torch's."""
+    """Return the number of functions that the host calls in a step, Python's and torch's."""
     count = 0
 
     def seen(frame, event, argument):

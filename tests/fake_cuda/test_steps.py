@@ -28,7 +28,7 @@ NOT_RUN = {"char_cnn_for_cuda"}
     scope="module", params=[("cuda:0", "float32"), ("cuda:0", "float16"), ("cuda:1", "bfloat16")], ids="-".join
 )
 def report(request):
-    """What the host code did, in a process of its own: device, precision, and the works by name."""
+    """Return the results of the host code in a process of its own: device, precision, and the works by name."""
     if torch.backends.cuda.is_built():
         pytest.skip("this torch has CUDA devices of its own")
     if _triton.WHY_NOT is not None or shutil.which("g++") is None:
@@ -76,7 +76,7 @@ def test_a_replayed_step_is_little_work_for_the_host(monkeypatch):
 
 
 def test_each_call_does_the_same(report):
-    """What a CUDA graph of the whole needs: the same ops, allocations, launches and numbers given to kernels."""
+    """Every step has the same ops, allocations, launches and kernel arguments, as a CUDA graph of the whole needs."""
     assert [report[work]["same again"] for work in WORKS] == [True] * len(WORKS)
 
 

@@ -1,4 +1,4 @@
-"""What host code does on fake tensors: launches, copies for which it waits, results that differ from the fakes.
+"""Records host code on fake tensors: launches, copies for which it waits, results that differ from the fakes.
 
 `install` must run before elmo_fast is imported, whose registrations it watches.
 """
@@ -61,12 +61,12 @@ class Watching(TorchDispatchMode):
 
 
 def storage_of(arguments):
-    """Which memory the first argument is in."""
+    """Return the storage of the first argument."""
     return arguments[0].untyped_storage()._cdata
 
 
 def facts(tensor):
-    """What a fake has to say of a result."""
+    """Return the properties that a fake result must share with the real one."""
     if tensor.is_sparse:
         return ["sparse", *facts(tensor._indices()), *facts(tensor._values())]
     return [list(tensor.shape), str(tensor.dtype), str(tensor.device), list(tensor.stride())]

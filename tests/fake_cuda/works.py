@@ -76,7 +76,7 @@ def nothing_replayed(function, inputs, pool):
 
 
 def replay(device, precision):
-    """What is left of a step to launch one by one where its graph is replayed."""
+    """Train with a graph that is replayed: only the launches that remain outside of it."""
     return train(device, precision, graph=True)
 
 
@@ -140,7 +140,7 @@ def others(device, precision):
 
 
 def launched(launches):
-    """What each launch is compiled for and given, but for tensors' addresses."""
+    """Return the kernel, arguments and constants of each launch, without tensors' addresses."""
     return [
         (each.kernel.fn.__name__, [[*map(facts, tensors_of(a))] or a for a in each.arguments], each.constants,
          each.options)
@@ -149,7 +149,7 @@ def launched(launches):
 
 
 def watched(work, device, precision):
-    """What the host code of one kind of work did in its last call."""
+    """Return a report of the host code's last call of one kind of work."""
     differences.clear(), calls.clear()
     before, same = None, False
     with FakeTensorMode(allow_non_fake_inputs=True), recording() as launches:
@@ -170,7 +170,7 @@ def watched(work, device, precision):
 
 
 def wrong(device):
-    """What each of these mistakes in host code is answered with."""
+    """Return the error of each of these mistakes in host code."""
     x, answers = torch.empty(3, 4, device=device), {}
     mistakes = {
         "item": lambda: x.sum().item(), "nonzero": x.nonzero, "mask": lambda: x[x > 0], "bool": lambda: bool(x.any()),
@@ -192,7 +192,7 @@ def wrong(device):
 
 
 def all_works(device, precision):
-    """What each of them did, which ops there are, and what the mistakes are answered with."""
+    """Return the reports of all works, the ops, and the errors of the mistakes."""
     pretend()
     actual = {work.__name__: watched(work, device, precision) for work in (train, replay, evaluate, embed, others)}
     with FakeTensorMode(allow_non_fake_inputs=True):

@@ -15,7 +15,7 @@ ODD_TEXT = ("", " ", "\0", "\n", "\r\n", "\r", "﻿", "é", "\u2028", "nan", "in
 
 
 def _span(rng: random.Random, size: int, most: int = 1 << 16) -> tuple[int, int]:
-    """A stretch of a text of that size, often short."""
+    """A piece of a text of that size, often short."""
     at = rng.randrange(size + 1)
     length = min(rng.choice((1, 1, 2, 4, 8, 64, 512, most)), size - at)
     return at, at + rng.randrange(length + 1)

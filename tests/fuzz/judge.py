@@ -15,7 +15,7 @@ class Wrong(AssertionError):
 
 @contextlib.contextmanager
 def may_refuse(*also: type[BaseException]) -> Iterator[None]:
-    """Lets pass what a user is told in one sentence: ElmoFastError, OSError, and what the docstring says (`also`)."""
+    """Lets errors of one sentence pass: ElmoFastError, OSError, and those that the docstring names (`also`)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -24,7 +24,7 @@ def may_refuse(*also: type[BaseException]) -> Iterator[None]:
             if isinstance(error, ElmoFastError):
                 sentence(str(error))
         except OSError as error:
-            # h5py and others raise bare OSErrors of C's: those are no sentence of ours.
+            # h5py and others raise bare OSErrors of C's: those are not elmo_fast's sentences.
             if error.errno is None:
                 raise
 
@@ -41,7 +41,7 @@ def told(error: BaseException) -> dict[str, str]:
     actual = [frame for frame in frames if "/elmo_fast/" in frame.filename] or frames[-1:]
     place = f"{actual[-1].filename.rpartition('/elmo_fast/')[2]}:{actual[-1].name}" if actual else "?"
     if isinstance(error, Wrong):
-        message = re.sub(r"\S*/case/", "", str(error))  # a process's folder tells no findings apart
+        message = re.sub(r"\S*/case/", "", str(error))  # a process's folder distinguishes no findings
         kind, place = "wrong", re.sub(r"[\d\[\]{}()'\"]+", "#", message)[:70]
     else:
         kind = type(error).__name__

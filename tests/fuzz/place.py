@@ -1,4 +1,4 @@
-"""Where a case puts its files, and the valid files that it damages: made once a process, in folders of its own."""
+"""Location of a case's files, and the valid files that it damages: written once per process, in folders of its own."""
 
 import atexit
 import functools

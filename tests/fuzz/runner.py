@@ -1,4 +1,4 @@
-"""Runs cases in worker processes: one that dies or hangs is a finding, told with the case that it was given."""
+"""Runs cases in worker processes: one that crashes or hangs is a finding, reported with its case."""
 
 import collections
 import json
@@ -26,11 +26,11 @@ Case = dict[str, Any]
 
 
 class Worker:
-    """A process of worker.py; started where none lives, so that a dead one costs its case alone."""
+    """A process of worker.py; started if none runs, so that a crash costs its case alone."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
-        self._errors = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - lives as long as the worker
+        self._errors = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - open as long as the worker runs
         self.root = pathlib.Path("/nonexistent")
         self.recent: collections.deque[str] = collections.deque(maxlen=RECENT)
 
@@ -98,7 +98,8 @@ class Worker:
 
 
 def place_in(message: str) -> str:
-    """Where a process stood when it died: a sanitizer's summary, or the innermost line of ours that Python names."""
+    """Return where a process died: a sanitizer's summary, or the innermost line of elmo_fast or the tests in the
+    traceback."""
     summary = re.search(r"SUMMARY: \w+: (\S+ .*)|: (runtime error: .*)", message)
     if summary:
         return re.sub(r"0x[0-9a-f]+|\(.*|/\S*/csrc/", "", summary[1] or summary[2])[:160]

@@ -71,7 +71,7 @@ def laid_out(rng: random.Random, values: Tensor) -> Tensor:
 
 
 class Kind(NamedTuple):
-    """How the values of one case are: factor, share of zeros, whether NaN and infinity are among them."""
+    """Properties of the values of one case: factor, fraction of zeros, whether NaN and infinity occur."""
 
     scale: float
     zeros: float
@@ -129,7 +129,7 @@ def threads(rng: random.Random) -> None:
 
 
 class Results(NamedTuple):
-    """What a backend gave: refused, in words; or tensors by name, outputs and gradients (None: it gave none)."""
+    """Result of a backend: an error message; or tensors by name, outputs and gradients (None: it returned none)."""
 
     refused: str | None
     tensors: dict[str, Tensor | None]
@@ -146,7 +146,7 @@ def results(
         sentence(str(error))
         return Results(str(error), {})
     actual: dict[str, Tensor | None] = {f"output {i}": t.detach() for i, t in enumerate(outputs)}
-    # Drawn for every output: that none of what is wanted flows into one, a backend may see or not.
+    # Sampled for every output: a backend may notice or not that no tensor of interest flows into one.
     g = torch.Generator().manual_seed(cotangents)
     drawn = [torch.randn(t.shape, generator=g, dtype=torch.float64).to(t.dtype) for t in outputs]
     if cotangents % 4 == 1:
@@ -198,7 +198,7 @@ def compare(
     for name in actual.tensors | torchs.tensors:
         mine, expected, true = (each.get(name) for each in (actual.tensors, torchs.tensors, truth))
         if mine is None or expected is None or true is None:
-            # Where nothing depends on a tensor, one backend may see that before it computes, and give no zeros.
+            # If nothing depends on a tensor, a backend may notice that before it computes, and return no zeros.
             if any(each is not None and each.any() for each in (mine, expected)):
                 raise Wrong(f"{op}, {name}, given by one backend alone: native {mine is not None}")
             continue
@@ -228,7 +228,8 @@ def compare(
 
 
 def _agree(name: str, mine: Tensor, expected: Tensor, true: Tensor) -> None:
-    """What is not finite stands in the same places; infinity or NaN is the order of a sum (docs/numerics.md)."""
+    """Numbers that are not finite are at the same indices; infinity or NaN depends on the order of a sum
+    (docs/numerics.md)."""
     different = (mine.isfinite() != expected.isfinite()) & ~((true.abs() > 1e36) & true.isfinite())
     if different.any():
         at = different.nonzero()[0].tolist()
@@ -264,7 +265,7 @@ def _excess(
 def _jittered(
     call: Call, tensors: Sequence[Tensor], leaf_numbers: Sequence[int], precision: str, cotangents: int, seed: int
 ) -> dict[str, Tensor | None]:
-    """What the reference gives for inputs that differ in the last place of the precision."""
+    """Return the reference's results for inputs that differ in the last place of the precision."""
     unit = UNIT[torch.float64] if tensors[0].dtype == torch.float64 else UNIT[precision]
     g = torch.Generator().manual_seed(seed)
     other = [t * (1 + 2 * unit * torch.randn(t.shape, generator=g, dtype=torch.float64)).to(t.dtype) for t in tensors]

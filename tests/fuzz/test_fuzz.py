@@ -24,7 +24,7 @@ PLANTED = {
     "refused": "raise __import__('elmo_fast.errors').errors.ElmoFastError('a sentence')",
     "nothing": "",
 }
-# Of these, damage by chance is tested here alone.
+# These targets damage files at random; it is tested here alone.
 FILES_OF_MODELS = ("foreign_models", "hdf5", "manylangs", "options", "safetensors_folder", "state_dict")
 DIFFERENTIATES = 1  # a seed with which `compare` asks for the gradients of two tensors
 KINDS = {"crash": "SIGSEGV", "hang": "hang", "traceback": "IndexError", "memory": "memory", "refused": "ElmoFastError"}
@@ -37,7 +37,7 @@ def worker():
 
 
 def test_every_kind_of_fault_is_found_and_the_worker_lives_on(worker, tmp_path, monkeypatch):
-    """Each stands beside a case that finds nothing, in one worker after the other."""
+    """Each runs next to a case without a finding, in one worker after the other."""
     package = tmp_path / "planted"
     package.mkdir()
     for name, body in PLANTED.items():
@@ -69,7 +69,7 @@ def test_a_seed_repeats_its_case_and_so_do_its_draws():
 
 
 def test_a_case_becomes_smaller_while_it_fails():
-    """What is left are the draws that matter: one above 10 and, somewhere after it, an odd one."""
+    """Only the samples that matter are left: one above 10 and, somewhere after it, an odd one."""
 
     def fails(draws):
         at = next((i for i, draw in enumerate(draws) if draw > 10), None)
@@ -85,7 +85,7 @@ def test_damage_changes_bytes_and_json():
     assert len({damaged_json(chance, text) for _ in range(200)}) > 100
 
 
-def test_rounding_passes_where_terms_cancel_only_as_far_as_the_definition_errs_too():
+def test_rounding_of_cancelling_terms_passes_as_far_as_the_definition_errs():
     """A true gradient of 0: its size is that of the call, 2 here, where the reference is not exact either."""
     zero, rounded, wrong = torch.zeros(3), torch.full((3,), 1.8e-7), torch.full((3,), 3e-6)
     reference, true = torch.full((3,), 6e-8), torch.zeros(3, dtype=torch.float64)
@@ -96,13 +96,13 @@ def test_rounding_passes_where_terms_cancel_only_as_far_as_the_definition_errs_t
 
 
 def test_terms_that_are_known_to_cancel_set_the_size_of_the_bound():
-    """Of 3e6 - 3e6 one backend leaves nothing, the other a rounding."""
+    """One backend computes 3e6 - 3e6 as 0, the other as a rounding error."""
     zero, rounded, true = torch.zeros(1), torch.ones(1), torch.zeros(1, dtype=torch.float64)
     assert _excess(rounded, zero, true, "float32", 0.0, 3e6) is None
     assert _excess(10 * rounded, zero, true, "float32", 0.0, 3e6) is not None
 
 
-def test_cotangents_are_those_of_the_output_whichever_outputs_a_backend_sees_to_depend_on_the_inputs():
+def test_cotangents_do_not_depend_on_which_outputs_a_backend_tracks():
     def call(t, backend, precision):
         return (0 * t[1] if backend == "native" else torch.zeros(3)), t[0] * t[1]
 
@@ -139,7 +139,7 @@ def test_a_run_that_is_interrupted_says_so(monkeypatch, capsys):
 
 @pytest.mark.parametrize("target", runner.TARGETS)
 def test_fixed_seeds_find_nothing(target):
-    """In this process: the findings of longer runs (`make fuzz`) are tests of their own beside the parts they hit."""
+    """In this process: the findings of longer runs (`make fuzz`) are tests of their own, next to the parts they hit."""
     module = importlib.import_module(f"tests.fuzz.targets.{target}")
     with torch_threads(1):
         for seed in range(60 if target in FILES_OF_MODELS else 3):

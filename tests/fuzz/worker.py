@@ -1,6 +1,6 @@
-"""The process in which cases run: reads a case a line, answers a line each, and may die of any of them.
+"""The process in which cases run: reads a case a line, answers a line each, and may crash on any of them.
 
-It is told the case before it runs it, so that whoever started it knows which one killed it.
+It gets each case before it runs it, so that the runner knows which one killed it.
 """
 
 import faulthandler
@@ -28,11 +28,11 @@ def _status(name: str) -> int:
 
 
 def run_case(target: str, seed: int | None, draws: list[int], memory: int) -> dict[str, Any]:
-    """Runs one case: {} where all is well, else the finding, with what was drawn; memory: bytes that it may add."""
+    """Runs one case: {} if all is well, else the finding, with its random choices; memory: bytes that it may add."""
     rng = Choices(seed, draws)
     actual: dict[str, Any] = {}
     attack = importlib.import_module(f"tests.fuzz.targets.{target}")
-    pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
+    pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # reset the peak
     before = _status("VmRSS")
     try:
         attack.case(rng)
@@ -45,7 +45,7 @@ def run_case(target: str, seed: int | None, draws: list[int], memory: int) -> di
 
 
 def prepare() -> None:
-    """Memory that is bounded, and a traceback when the process dies or hangs."""
+    """Memory that is bounded, and a traceback if the process crashes or hangs."""
     faulthandler.enable(all_threads=False)
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     if "san" not in os.environ.get("LD_PRELOAD", ""):  # a sanitizer's shadow takes terabytes of addresses

@@ -110,7 +110,7 @@ def test_a_tagger_learns_is_saved_and_loaded(tmp_path, model):
 
 
 def test_odd_sentences(model, truth):
-    """None, an empty one beside others, a very long one, words of strange characters."""
+    """None, an empty one among others, a very long one, words of strange characters."""
     embeddings = ElmoEmbeddings(model, embedding_mode="top", max_tokens=64)
     embeddings.embed([])
     empty, some, long = vectors(embeddings, "", "na\u00efve \u2022 \U0001f600", "word " * 300)

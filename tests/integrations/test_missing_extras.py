@@ -1,4 +1,4 @@
-"""Where a library is not installed, importing its integration is one sentence that names the line to install it."""
+"""Importing an integration without its library is an error of one sentence that names the line to install it."""
 
 import importlib
 import sys

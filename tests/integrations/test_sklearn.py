@@ -57,7 +57,7 @@ def test_scikit_learns_checks_of_a_transformer(model):
 
 
 def test_scikit_learns_checks_of_the_class_itself(model):
-    """As of any vectorizer of texts, scikit-learn checks that it can be cloned, and says that it has no texts."""
+    """scikit-learn can clone it and reports that it has no texts, as for any vectorizer of texts."""
     with pytest.warns(SkipTestWarning, match="Can't test estimator ElmoVectorizer"):
         results = check_estimator(ElmoVectorizer(model))
     assert {result["status"] for result in results} == {"passed"}

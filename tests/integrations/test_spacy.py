@@ -30,7 +30,7 @@ def pipeline(model, *before, **config):
 
 
 def expected(doc, truth, layers="average"):
-    """What doc.tensor should be: each sentence by itself without its white space, which has zeros."""
+    """Return the expected doc.tensor: each sentence by itself without its white space, which has zeros."""
     table = np.zeros((len(doc), len(truth(["a"], layers)[0])))
     for span in doc.sents if doc.has_annotation("SENT_START") else [doc]:
         words = [token for token in span if not token.is_space]
@@ -135,7 +135,7 @@ def test_docs_that_are_cut_merged_or_run_again(model):
 
 
 def test_similarity_is_the_cosine_of_the_vectors_without_a_warning(model):
-    """Of Docs, spans and tokens, also where the same word stands in two contexts; 0 beside white space and nothing."""
+    """Similarity of Docs, spans and tokens, also for one word in two contexts; 0 for white space and for nothing."""
     nlp = pipeline(model)
     one, two, blank = nlp("I like Berlin"), nlp("Berlin like I"), nlp(" \n ")
     for a, b in ((one, two), (one[:2], two[1:]), (one[2], two[0]), (one[0], two), (two[1:], one[1]), (one[1], two[1])):
@@ -205,7 +205,7 @@ def test_settings_out_of_range(model, config, words):
 
 
 def test_the_pipelines_error_handler_decides(model, monkeypatch):
-    """As spaCy's own components: a batch that fails goes to the handler, and the others come through."""
+    """As with spaCy's own components, a batch that fails goes to the handler, and the others come through."""
     nlp, failed = pipeline(model), []
     component = nlp.get_pipe("elmo_fast")
     annotate = component._annotate

@@ -25,7 +25,7 @@ from tests.kernels.launch import distinct, identity
 
 HERE = pathlib.Path(__file__).parent
 OPS = sorted(path.stem for path in HERE.glob("*.json"))
-# What host functions choose by: of which architectures a block has how much shared memory, in KiB.
+# Shared memory of a block, in KiB, by which host functions choose, for each group of architectures.
 CARDS = {(80,): 163, (90, 100): 227, (86, 120): 99}
 
 
@@ -47,7 +47,7 @@ def accesses_before_the_wait(ptx):
 
 
 def job(asked):
-    """What a process does, for one kernel: {"sm_80": (its row, whether it was compiled), ...}."""
+    """Return the rows of one kernel and whether they were compiled: {"sm_80": (row, True), ...}."""
     op, name, launch, capabilities = asked
     actual = {}
     for capability, digest in digests(launch, capabilities).items():
@@ -59,7 +59,7 @@ def job(asked):
 
 
 def jobs(op):
-    """[(op, name, launch, capabilities)]: a kernel that several cards are given alike is one job."""
+    """[(op, name, launch, capabilities)]: a kernel that is equal for several GPUs is one job."""
     actual = {}
     for capabilities, memory in CARDS.items():
         for name, launch in distinct(op, memory).items():

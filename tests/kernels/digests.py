@@ -1,4 +1,4 @@
-"""What the compiler is given for a launch, and a digest of it: equal digests, equal machine code.
+"""Input of the compiler for a launch, and a digest of it: equal digests mean equal machine code.
 
 The first thing `triton.compile` does with a kernel's Python is to turn it into TTIR, in hundredths of a second; what
 follows (minutes for all kernels) sees only that TTIR, the options, the target, the environment and itself. Callees,
@@ -51,7 +51,7 @@ def compiling_for(target):
 
 
 def ttir(launch, capability):
-    """The kernel as the compiler is given it, as text, without lines, files and the modules of callees."""
+    """The kernel as the compiler sees it, as text, without lines, files and the modules of callees."""
     target, options = target_and_options(launch, capability)
     backend = make_backend(target)
     options = backend.parse_options(options)

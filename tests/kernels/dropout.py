@@ -1,4 +1,4 @@
-"""What dropout multiplies by, for the inputs of two layers and the result of 128 rows of 20 steps."""
+"""Launches of dropout's factors, for the inputs of two layers and the result of 128 rows of 20 steps."""
 
 import torch
 

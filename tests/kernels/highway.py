@@ -1,4 +1,4 @@
-"""What highway launches for the original architecture: 2048 features, two layers, projection to 512."""
+"""Launches of highway for the original architecture: 2048 features, two layers, projection to 512."""
 
 import torch
 

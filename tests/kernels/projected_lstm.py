@@ -14,7 +14,7 @@ SIZE, CELLS, TIME = 512, 4096, 2
 def both_ways(batch, dtype, save=True, equal=False):
     """Forward and, with `save`, backward of one layer: the host functions, as the op calls them.
 
-    equal: no lengths are given.
+    equal: all rows have the same length.
     """
     inputs = [torch.empty(batch, TIME, SIZE) for _ in range(2)]
     sizes = ((4 * CELLS, SIZE), (4 * CELLS, SIZE), (4 * CELLS,), (SIZE, CELLS))
@@ -32,7 +32,7 @@ def both_ways(batch, dtype, save=True, equal=False):
 
 
 def split(batch):
-    """The kernels of cells beside cuBLAS's products."""
+    """The kernels of cells with cuBLAS's products."""
     with mock.patch.object(triton_forward, "FUSED", False):
         both_ways(batch, torch.bfloat16)
 

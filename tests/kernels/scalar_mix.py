@@ -1,4 +1,4 @@
-"""What scalar_mix launches for the original architecture: three layers of [128, 20, 1024]."""
+"""Launches of scalar_mix for the original architecture: three layers of [128, 20, 1024]."""
 
 import torch
 

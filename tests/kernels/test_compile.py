@@ -5,6 +5,7 @@ assembler may contract, registers and shared memory within limits. A row whose d
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ OPS = sorted(path.stem for path in HERE.glob("*.json"))
 # compute capabilities).
 SHARED = {"sm_80": 166912, "sm_86": 101376, "sm_90": 232448, "sm_100": 232448, "sm_120": 101376}
 SPILLED_ON_SMALL_CARDS = 64  # bytes a thread, at most
+OTHER_OPS = ("vocabulary_loss", "segment_sum", "gradient_scale", "dropout", "gather_rows", "log_uniform_sample")
 REGISTER_SLACK = 24  # how many more registers another compiler release may take before someone must look
 
 
@@ -64,15 +66,25 @@ def test_kernels_are_as_the_table_says(rows, op):
     assert complaints(kept, rows["found"][op]) == []
 
 
+def test_a_kernels_name_begins_with_its_op():
+    """Triton and CUDA kernels are named <op>_..._kernel, which a trace shows; `kernel_table` cuts names at 70."""
+    tables = [HERE / f"{op}.json" for op in OPS] + [HERE.parent / "csrc" / "cuda.json"]
+    names = {re.split(r"[\[,<]", each)[0] for path in tables for each in json.loads(path.read_text(encoding="utf-8"))}
+    assert len(names) > 40
+    assert [name for name in names if not re.fullmatch(rf"({'|'.join([*OPS, *OTHER_OPS])})_(\w+_)?kernel", name)] == []
+    assert max(map(len, names)) <= 70
+
+
 def test_golden_tables_are_of_todays_kernels(rows):
-    """Stale rows are compiled and compared by the test above, in every run until `make kernels`: told as a skip."""
+    """Stale rows are compiled and compared by the test above, in every run until `make kernels`: reported as a skip."""
     if stale := rows["again"]:
         pytest.skip(f"{len(stale)} stale rows were compiled; `make kernels` would spare that: {', '.join(stale[:3])}")
 
 
 @pytest.mark.slow
 def test_what_is_compiled_for_sm_89_is_as_for_sm_86():
-    """Of some kernels, so that the table's rows for sm_86 stand for both; `python -m tests.kernels.alike` tries all."""
+    """A sample of kernels, so that the table's rows for sm_86 stand for both; `python -m tests.kernels.alike` tries
+    all."""
     pytest.importorskip("triton", reason="Triton is not installed")
     command = [sys.executable, "-m", "tests.kernels.alike", "--sample", "unique_rows", "sampled_softmax", "char_cnn"]
     done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True)

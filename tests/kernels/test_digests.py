@@ -68,7 +68,7 @@ print(json.dumps(measure(["unique_rows"], json.load(sys.stdin))))
 
 
 def run(program, arguments, *words):
-    """What a program prints as JSON: in a process of its own, whose kernels compile."""
+    """Return a program's output, JSON, from a process of its own, whose kernels compile."""
     pytest.importorskip("triton", reason="Triton is not installed")
     command = [sys.executable, "-c", program, *words]
     compiling = {**os.environ, "TRITON_INTERPRET": "0"}
@@ -84,7 +84,7 @@ def test_a_digest_changes_with_the_kernel_and_with_nothing_else(tmp_path):
     assert {actual[name] for name in REMARKS} == {actual["usual"]}
 
 
-def test_kernels_ask_of_the_gpu_that_they_are_compiled_for_whether_it_is_hopper_or_later():
+def test_kernels_ask_the_target_only_whether_it_is_hopper_or_later():
     """So their TTIR is made once for those before and once for the others."""
     asked = [
         re.findall(r"target_info\.\S+\(.*?\)", path.read_text("utf-8")) for path in (ROOT / "elmo_fast").rglob("*.py")

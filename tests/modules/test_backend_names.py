@@ -43,7 +43,7 @@ def test_an_unknown_name_is_refused_when_the_module_is_made():
 
 
 @pytest.mark.parametrize("backend", ["native", "cuda", "triton"])
-def test_a_backend_that_this_installation_lacks_is_refused_when_the_model_is_made(backend, files, monkeypatch):
+def test_a_missing_backend_is_an_error_when_the_model_is_created(backend, files, monkeypatch):
     """And not where a device may still serve it: the model may be moved there. ScalarMix has no CUDA kernel: "auto"."""
     options_file, weight_file = files()
     kinds = _dispatch._KINDS

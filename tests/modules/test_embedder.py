@@ -34,7 +34,7 @@ def test_arrays_equal_the_judge(files):
 
 
 def test_empty_sentences(files):
-    """[layers, 0, 2D] of the model's own size; alone it leaves the state as it is, beside others it is run."""
+    """[layers, 0, 2D] of the model's own size; alone it leaves the state as it is, among others it is run."""
     embedder = ElmoEmbedder(*files(proj=6))
     assert embedder.embed_sentence([]).shape == (3, 0, 12)
     assert embedder.elmo_bilm._elmo_lstm._states is None
@@ -174,7 +174,7 @@ def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch,
     assert ran == counts
 
 
-def test_the_same_sentence_gives_the_same_vectors_unless_state_is_asked_for(files):
+def test_equal_sentences_have_equal_vectors_unless_stateful(files):
     """`from_pretrained` is stateless; the constructor is AllenNLP's, whose vectors `stateful=True` gives too."""
     folder, words = files()[0].parent, ["I", "like", "Berlin"]
 

@@ -15,7 +15,7 @@ IDS = batch_to_ids(BATCHES[0])
 
 @pytest.mark.parametrize("layer", [0, 1, 2])
 def test_vectors_point_where_float32s_do(files, layer):
-    """Of one sentence with no state before it: 2 % of the layer's size at most, and nearly its direction."""
+    """One sentence without a state: an error of at most 2 % of the layer's size, and nearly its direction."""
     exact, rounded = (
         ElmoEmbedder(*files(cell=256, proj=64, seed=1), stateful=False, precision=precision).embed_sentence(
             BATCHES[0][0]

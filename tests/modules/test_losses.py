@@ -39,7 +39,7 @@ def whole(loss, hidden, offset=0.0):
     return scores.log_softmax(1)
 
 
-def test_the_full_softmax_is_the_cross_entropy_and_what_the_sampled_one_evaluates_to():
+def test_full_softmax_is_cross_entropy_and_evaluates_sampled_softmax():
     loss, (hidden, targets) = made(FullSoftmaxLoss), inputs()
     expected = F.nll_loss(whole(loss, hidden), targets, reduction="sum").item()
     assert loss(hidden, targets).item() == pytest.approx(expected, rel=1e-6)
@@ -72,7 +72,7 @@ def test_gradients_as_rows_equal_the_dense_ones(kind):
     sparse.softmax_w.weight.data.copy_(dense.softmax_w.data)
     sparse.softmax_b.weight.data.copy_(dense.softmax_b.data[:, None])
     for loss in (dense, sparse):
-        torch.manual_seed(1)  # for the words that are drawn
+        torch.manual_seed(1)  # for the sampled words
         loss(hidden, targets).backward()
     assert sparse.softmax_w.weight.grad.is_sparse
     assert len(sparse.softmax_w.weight.grad.coalesce().indices()[0]) < len(dense.softmax_w)

@@ -35,7 +35,7 @@ def embedded(model, sentences):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_vectors_are_those_of_the_formula(kind, tmp_path):
-    """In float32, each sentence as by itself whatever runs beside it; in float64 to its last digits."""
+    """In float32, each sentence is as by itself whatever the batch holds; in float64 to its last digits."""
     folder = write_model(tmp_path / "model", **KINDS[kind])
     truth = formula(folder, SENTENCES)
     bilm = BiLM(folder, stateful=False).double()

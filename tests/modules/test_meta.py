@@ -15,7 +15,7 @@ WORDS = ["<pad>", "The", "cat", "sat"]
 
 
 def emptied(model):
-    """As to_empty leaves it: memory that holds anything, the sentence marks' included."""
+    """Return the model after to_empty: memory with any content, the sentence marks' included."""
     model = model.to("meta").to_empty(device="cpu")
     with torch.no_grad():
         for tensor in [*model.parameters(), *model.buffers()]:

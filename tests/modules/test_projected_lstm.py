@@ -92,7 +92,7 @@ def test_refusals():
     ("shape", "expected"),
     [((2, 5, 7), "[B=2, T=5, I=8]"), ((20, 64), "[B, T, I]"), ((8,), "[B, T, I]"), ((1, 2, 3, 8), "[B, T, I]")],
 )
-def test_inputs_of_another_shape_are_named_with_the_shape_that_the_module_takes(shape, expected):
+def test_inputs_of_a_wrong_shape_are_reported_with_the_expected_shape(shape, expected):
     message = f"projected_lstm: inputs must have shape {expected}; got shape {shape}, float32, cpu"
     with pytest.raises(ElmoFastError, match=re.escape(message)):
         ProjectedLSTM(8, 8, 16)(torch.randn(shape))

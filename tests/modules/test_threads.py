@@ -30,7 +30,7 @@ def hurried():
 
 
 def at_once(work, threads=THREADS):
-    """What `work(number of the thread)` returns in threads that begin together; the first error of one is raised."""
+    """Return `work(number of the thread)` of threads that begin together; raise the first error."""
     begin = threading.Barrier(threads)
 
     def run(number):
@@ -71,8 +71,8 @@ def test_eight_threads_that_share_a_cache_get_what_one_gets(files, hurried, nati
     assert len(cache) == CACHE
 
 
-def test_two_threads_at_once_on_a_stateful_module_are_refused_and_in_turn_they_are_not(files):
-    """The second is told while the first is within; afterwards, and after an error, the module is free again."""
+def test_a_stateful_module_rejects_concurrent_threads_but_not_in_turn(files):
+    """The second gets an error while the first is within; afterwards, and after an error, the module is free again."""
     model, ids = BiLM(*files()), batch_to_ids([["a", "b"]])
     within, leave = threading.Event(), threading.Event()
     run_layers = model._elmo_lstm.run_layers
@@ -109,7 +109,7 @@ def test_two_threads_at_once_on_a_stateful_module_are_refused_and_in_turn_they_a
         assert torch.equal(actual, layers_of(alone, [["a", "b"]]))
 
 
-def test_vectors_of_tokens_neither_use_nor_change_the_state_of_a_stateful_model(files):
+def test_token_vectors_neither_use_nor_change_a_stateful_models_state(files):
     """Eight threads over one stateful BiLM: the vectors of a stateless one, and it goes on carrying its state."""
     model = BiLM(*files())
     layers_of(model, BATCHES[0])

@@ -29,7 +29,7 @@ def pair(files):
 
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
 def test_each_sentence_has_the_vectors_it_has_alone(pair, batch_size):
-    """Against the numpy judge, in the order given, twice: nothing is carried from batch to batch or run to run."""
+    """Against the numpy judge, in input order, twice: nothing is carried from batch to batch or run to run."""
     vectors = TokenVectors(BiLM(*pair), "all", batch_size=batch_size, max_tokens=12)
     expected = [np.concatenate(alone(pair, s), axis=-1) if s else np.zeros((0, 48)) for s in SENTENCES]
     for _ in range(2):
@@ -42,7 +42,7 @@ def test_each_sentence_has_the_vectors_it_has_alone(pair, batch_size):
 
 @pytest.mark.parametrize("max_tokens", [1, 7, 149, 150, 151])
 def test_a_long_sentence_is_run_in_stretches_with_the_same_vectors(pair, max_tokens):
-    """As the judge, whatever the length of a stretch, in its place among others, and without touching the state."""
+    """Equals the judge for any chunk length, at any position among others, and does not touch the state."""
     words, bilm = [f"w{i % 37}" for i in range(150)], BiLM(*pair)
     first, got, last = TokenVectors(bilm, "all", max_tokens=max_tokens)([["a"], words, ["b", "c"]])
     assert (len(first), len(last)) == (1, 2)

@@ -43,7 +43,7 @@ def unprobed(weight):
 @pytest.mark.parametrize("write", [through_data, through_numpy])
 @pytest.mark.parametrize("name", ["_token_embedder._projection", "_elmo_lstm.forward_layer_1.state_linearity"])
 def test_refresh_weights_shows_what_was_written_past_the_counter(files, write, name):
-    """Bit-equal to a module that was made with these weights; words kept across batches are forgotten too."""
+    """Bitwise equal to a module created with these weights; words cached across batches are forgotten too."""
     model = BiLM(*files(cell=40, proj=16, filters=((1, 8), (2, 24), (3, 40))), stateful=False)
     before = torch.stack(model(IDS)["activations"])
     write(model.get_submodule(name).weight)

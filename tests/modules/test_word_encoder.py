@@ -59,7 +59,7 @@ def test_the_vocabulary_is_found_beside_folder_and_files_or_given(model):
         BiLM(*pair(model), vocabulary=Vocabulary([*WORDS, "more"]))
 
 
-def test_elmo_reads_ids_of_any_outer_shape_and_comes_back_from_its_own_folder(model, tmp_path):
+def test_elmo_takes_ids_of_any_outer_shape_and_reloads_from_its_folder(model, tmp_path):
     elmo = Elmo.from_pretrained(model, 2, dropout=0, stateful=False)
     ids = elmo.batch_to_ids(BATCH)
     assert ids.tolist() == [[4, 5, 6, 7], [4, 3, 0, 0], [7, 0, 0, 0]]

@@ -1,4 +1,4 @@
-"""What the tests of adagrad share: backends, tensors of awkward sizes, rows of repeated ids."""
+"""Shared by the tests of adagrad: backends, tensors of awkward sizes, rows of repeated ids."""
 
 import math
 

@@ -43,7 +43,7 @@ class Call(NamedTuple):
 
     @property
     def rounds(self) -> bool:
-        """Whether the op takes a precision."""
+        """True if the op takes a precision."""
         return self.op not in ("scalar_mix", "unique_rows")
 
     def tensors(self) -> dict[str, Tensor]:
@@ -193,7 +193,7 @@ def placed(name: str, backend: str, precision: str = "float32") -> tuple[Call, d
 
 
 def registers_gradients(name: str, backend: str) -> bool:
-    """Whether the call runs a registered op with a backward op; native gather_rows is torch's index_select."""
+    """True if the call runs a registered op with a backward op; native gather_rows is torch's index_select."""
     return (
         backend != "reference"
         and (name, backend) != ("gather_rows", "native")

@@ -1,11 +1,11 @@
-"""Where a test's tensors live: a GPU backend's on the GPU where there is one, else on the CPU (interpreted)."""
+"""Device of a test's tensors: the GPU for a GPU backend if there is one, else the CPU (interpreted)."""
 
 import pytest
 
 from elmo_fast.ops import _native
 from tests.backends import on_device_of
 
-# What products on the CPU are written for and this CPU has, oldest first; the last is in use everywhere else.
+# Instruction sets of the CPU's products that this CPU has, oldest first; the last is in use everywhere else.
 ISAS = _native.C.isas() if _native.C is not None else ["none"]
 
 

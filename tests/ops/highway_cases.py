@@ -1,4 +1,4 @@
-"""What the tests of highway share: the backends, cases and the comparison with float64."""
+"""Shared by the tests of highway: the backends, cases and the comparison with float64."""
 
 from typing import NamedTuple
 

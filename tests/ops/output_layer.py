@@ -1,4 +1,4 @@
-"""What every loss over a vocabulary is held to: a class of tests, whose subclasses say which loss it is."""
+"""Tests of every loss over a vocabulary: a class, whose subclasses name the loss."""
 
 import pytest
 import torch
@@ -54,7 +54,7 @@ SOME_IDS = st.lists(IDS, min_size=1, max_size=5)
 
 
 def check_no_word_leaves_the_table(call, targets, samples):
-    """Of any ids at all: what they give is the clamped word's or NaN, and the table's NaN surroundings are never read.
+    """Results for any ids are those of the clamped word or NaN, and the table's NaN surroundings are never read.
 
     call: of (hidden, targets, table, bias, samples), with sparse gradients.
     """
@@ -148,7 +148,7 @@ class OutputLayer:
                 assert_close(name, other[name], one[name])
 
     def test_bad_arguments_are_refused(self, refusal):
-        """Each in one sentence: argument, wanted, given."""
+        """Each in one sentence: argument, expected, actual."""
         change, expected = refusal
         with pytest.raises(ElmoFastError, match=expected):
             self.loss(**self.small | change)

@@ -12,7 +12,7 @@ from elmo_fast.ops import _graphs, _triton
 # Reading a value on the host, or a shape that depends on values: a capture refuses both.
 REFUSED = {"_local_scalar_dense", "nonzero", "_unique2", "unique_dim", "masked_select", "equal", "is_nonzero"}
 NOT_RUN = {"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "_indices", "_values"}
-# Sparse results that are made of the memory of what is given.
+# Sparse results that share their arguments' memory.
 SHARING = {
     "sparse_coo_tensor",
     "_sparse_coo_tensor_with_dims_and_tensors",
@@ -62,7 +62,7 @@ class SparseAsOnGpu(TorchDispatchMode):
 
 
 class Sparse:
-    """What autograd and hooks do to sparse gradients, as ops on their indices and values."""
+    """Run autograd's and hooks' operations on sparse gradients as ops on their indices and values."""
 
     @staticmethod
     def made(indices, values, like):

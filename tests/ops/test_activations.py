@@ -1,4 +1,4 @@
-"""The gates' sigmoid and tanh: within 3 units in the last place of the true value, saturated, NaN kept."""
+"""The gates' sigmoid and tanh: within 3 units in the last place of the true value, saturated, NaN stays."""
 
 import pytest
 import torch

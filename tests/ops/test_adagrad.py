@@ -1,4 +1,4 @@
-"""adagrad_: dense updates in place against float64, kept 16-bit copies, versions, opcheck."""
+"""adagrad_: dense updates in place against float64, cached 16-bit copies, versions, opcheck."""
 
 import math
 
@@ -110,7 +110,7 @@ def test_nothing_around_a_tensor_is_written_or_counted(backend, size):
 
 @every
 def test_large_and_small_gradients(backend):
-    """Where g is huge the step is the learning rate; where it is tiny it is lr g / √a and `a` does not move."""
+    """If g is huge the step is the learning rate; if it is tiny it is lr g / √a and `a` does not move."""
     gradients = [torch.tensor([1e18, -1e18, 1e-18, -1e-30, 0.0, -0.0])]
     weights, sums = [torch.zeros(6)], [torch.ones(6)]
     adagrad_(weights, sums, gradients, 0.5, backend=backend)
@@ -235,7 +235,7 @@ def test_of_two_copies_neither_is_left_behind(backend, no_copies):
 
 @every
 def test_versions_count_up(backend):
-    """So that autograd and kept copies see that a tensor was written."""
+    """So that autograd and cached copies see that a tensor was written."""
     weights, sums, gradients = tensors(shapes=[(6, 2), (3,)])
     adagrad_(weights, sums, gradients, 0.2, backend=backend)
     assert all(tensor._version for tensor in weights + sums)

@@ -1,4 +1,4 @@
-"""square_norm, merged_square_norm and clip_scale: against float64, and what is not finite is told."""
+"""square_norm, merged_square_norm and clip_scale: against float64, and numbers that are not finite show."""
 
 import fractions
 
@@ -19,7 +19,7 @@ from tests.tolerances import assert_close, assert_no_worse
 
 @every
 def test_square_norms(backend):
-    """Of many tensors, of one element, of nothing; strided; more partial sums than one program adds at a time."""
+    """Many tensors, one element, nothing; strided; more partial sums than one program adds at a time."""
     gradients = tensors()[0]
     strided = [torch.randn(70, 40).t(), torch.randn(50)[::3]]
     for some in (gradients, gradients[3:4], gradients[4:5], strided):
@@ -63,7 +63,7 @@ def test_a_sum_of_many_partial_sums(backend, monkeypatch):
 @pytest.mark.parametrize("width", WIDTHS, ids=str)
 @pytest.mark.parametrize("count", [0, 1, 333])
 def test_merged_square_norms(backend, width, count):
-    """The square norm of the dense gradient; the order may be given."""
+    """The square norm of the dense gradient; with and without the order."""
     most, words = fewer(width)
     ids, rows = repeated(min(count, most), words, 160), torch.randn(min(count, most), *width)
     truth, plain = (merged(ids, rows.to(dtype), words)[0].square().sum() for dtype in (torch.float64, torch.float32))

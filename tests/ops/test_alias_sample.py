@@ -1,4 +1,4 @@
-"""alias_sample: the law of a table, exact and as drawn; equal draws and tables on every backend."""
+"""alias_sample: the distribution of a table, exact and as sampled; equal samples and tables on every backend."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def zipf(words):
 
 
 def law_of(table):
-    """P(k) by the definition of the draw: a column each, kept or handed on."""
+    """P(k) by the definition of a sample: a column each, accepted or passed on."""
     law = table.thresholds.clone().index_add_(0, table.aliases, 1 - table.thresholds)
     return law / len(law)
 
@@ -48,7 +48,7 @@ def test_the_tables_law_is_the_one_asked_for(name, power):
 
 
 def test_frequencies_follow_the_law():
-    """Chi-square of 40,000 draws of 20 words, 19 degrees of freedom: 43.8 is the 0.1 % point."""
+    """Chi-square of 40,000 samples of 20 words, 19 degrees of freedom: 43.8 is the 0.1 % point."""
     weights = zipf(20)
     ids = alias_sample(40_000, alias_table(weights, power=0.75), seed=11, offset=2)
     expected = (weights**0.75 / (weights**0.75).sum() * 40_000).numpy()
@@ -83,7 +83,7 @@ def test_a_draw_is_a_block_of_the_generator():
 
 
 def test_no_draw_leaves_the_largest_vocabularies():
-    """The largest U times V rounds to less than V, whatever V below 2^31 (the edge: powers of two and beside them)."""
+    """The largest U times V rounds to less than V, whatever V below 2^31 (the edge: powers of two and neighbours)."""
     for words in (2**31 - 1, *(2**n + d for n in range(2, 31) for d in (-1, 0, 1))):
         assert int(np.float64(1 - 2.0**-53) * words) == words - 1
 
@@ -140,7 +140,7 @@ def test_bad_weights_are_refused(weights, expected):
     ],
 )
 def test_bad_arguments_are_refused(change, expected):
-    """Each in one sentence: argument, wanted, given."""
+    """Each in one sentence: argument, expected, actual."""
     arguments = {"num_samples": 3, "table": alias_table(torch.ones(4)), "seed": 0} | change
     with pytest.raises(ElmoFastError, match=expected):
         alias_sample(**arguments)

@@ -118,7 +118,7 @@ def scale_data(weight):
 
 
 def edit_second_parameter(weight):
-    """The second one has a counter of its own; it is kept, as a module that shares weights does."""
+    """The second one has a counter of its own; it is cached, as for a module that shares weights."""
     weight.second = torch.nn.Parameter(weight.data, requires_grad=weight.requires_grad)
     with torch.no_grad():
         one(weight.second)
@@ -171,7 +171,7 @@ def from_buffer(shape):
 
 
 def assigned(shape):
-    """What load_state_dict(assign=True) makes of an array."""
+    """A weight that load_state_dict(assign=True) set from an array."""
     module = torch.nn.Module()
     module.weight = frozen(shape)
     weight = from_numpy(shape)
@@ -497,7 +497,7 @@ def test_a_child_forked_while_threads_run_ops_can_run_them():
 
 
 def ended(child, seconds=20.0):
-    """Whether the child ends well in time; one that does not is killed."""
+    """True if the child ends well in time; a child that does not is killed."""
     for _ in range(int(seconds * 100)):
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:

@@ -161,7 +161,7 @@ def test_the_gradient_of_the_embedding_is_no_single_chain_of_sums() -> None:
 
 @pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 def test_the_gradients_of_the_weights_are_no_single_chain_of_sums() -> None:
-    """Of 5,000 equal words every sum grows by the same number each time, and a single chain rounds it one way."""
+    """With 5,000 equal words every sum grows by the same number each time, and a single chain rounds it one way."""
     weight, bias = torch.randn(1, 8, 1), torch.randn(1).abs()
     table, ids = torch.rand(3, 8), torch.ones(5000, 2, dtype=torch.int64)
 
@@ -178,7 +178,7 @@ def test_the_gradients_of_the_weights_are_no_single_chain_of_sums() -> None:
 @pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("scale", [1e-30, 1e12])
 def test_tiny_and_huge_gradients_keep_their_digits(scale: float, backend: str) -> None:
-    """Of a size that float16 has no numbers for: the operands of backward are scaled."""
+    """Gradients too small or large for float16: the operands of backward are scaled."""
     c = case("mixed", 9, 7, widths=FEW)
     _, plain = gradients(c.to(torch.float32), precision="float16", backend=backend)
     copy = c.to(torch.float32)
@@ -191,7 +191,7 @@ def test_tiny_and_huge_gradients_keep_their_digits(scale: float, backend: str) -
 @pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize(("activation", "number"), [("tanh", 65), *(("relu", number) for number in (-3, 64, 1000))])
 def test_rows_from_count_on_are_zero_and_pass_no_gradient(number: int, activation: str, backend: str) -> None:
-    """As the definition on the rows before; whatever the others hold."""
+    """Rows before the count equal the definition, for any content of the others."""
     c, count = case("mixed", 70, 6, 4, ((1, 3), (3, 5))), torch.tensor(number)
     features, grads = gradients(c.to(torch.float32), activation=activation, backend=backend, count=count)
     kept = max(0, min(70, number))
@@ -245,7 +245,7 @@ def test_windows_of_padding_take_part(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", KERNELS)
 def test_ties_go_to_the_first_window(backend: str) -> None:
-    """With whole numbers many windows tie exactly; the gradient of the embedding tells which one won."""
+    """With whole numbers many windows tie exactly; the gradient of the embedding shows which one won."""
     c = case("two tails", 60, 10, 2, ((1, 6), (2, 6), (3, 6)))
     c = Case(c.ids, c.embedding.sign(), [w.sign() for w in c.weights], [b.round() for b in c.biases]).to(torch.float32)
     reference, d_reference = gradients(c, backend="reference")
@@ -322,7 +322,7 @@ def test_a_word_is_the_same_in_any_batch(precision: str, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", TRITON)
 def test_filters_are_packed_once(backend: str) -> None:
-    """Forward, backward and the next forward read one copy; a step of an optimizer makes it anew, in its place."""
+    """Forward, backward and the next forward read one copy; a step of an optimizer writes it again, in its place."""
     from elmo_fast.ops import _weights
 
     _weights.clear_packed()

@@ -1,4 +1,4 @@
-"""What every op with gradients promises on every backend, on the calls of calls.py and the cases of ops/cases.py."""
+"""Contract of every op with gradients on every backend, on the calls of calls.py and the cases of ops/cases.py."""
 
 import pathlib
 import re
@@ -151,7 +151,7 @@ def test_the_same_bits_again(name, backend):
 @precisions
 @pytest.mark.parametrize("op", [op for op in cases.CASES if op != "log_uniform_sample"])
 def test_threads_change_nothing(op, precision):
-    """Of one to five, forward and backward, on cases that are cut into pieces."""
+    """One to five threads, forward and backward, on cases that are cut into pieces."""
     if precision != "float32" and not cases.CASES[op][1]:
         pytest.skip("nothing is rounded")
     needs(op, "native", precision)

@@ -1,4 +1,4 @@
-"""Where no kernel is made for a device, plain torch serves it and a warning says so, once."""
+"""A device without a kernel is served by plain torch, with one warning."""
 
 import inspect
 import warnings
@@ -26,7 +26,7 @@ def unwarned():
 
 
 def slower(monkeypatch, *precisions):
-    """As if these had been measured to be slower than float32 on this CPU's instruction set."""
+    """Pretend that these were measured to be slower than float32 on this CPU's instruction set."""
     isa, sets = _native.C.isa(), _cpu_products.INSTRUCTION_SETS
     monkeypatch.setitem(sets, isa, sets[isa]._replace(slower=precisions))
 
@@ -44,7 +44,7 @@ def test_an_op_without_a_kernel_for_gpus_says_so_once(op):
 
 
 def test_a_reason_that_all_ops_share_is_told_once(monkeypatch):
-    """As one warning, whichever op asks first."""
+    """One warning, whichever op asks first."""
     monkeypatch.setattr(_native, "WHY_NOT", "it was not built")
     message = "all C\\+\\+ ops: using the slower backend 'reference', because it was not built"
     with pytest.warns(PerformanceWarning, match=message):
@@ -90,13 +90,13 @@ def test_an_op_that_needs_none_and_the_cpu_are_silent():
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:0", "meta"])
 def test_explain_takes_a_devices_name(device):
-    """As it takes the device itself, and float32 where no dtype is given."""
+    """The answer is the same as for the device itself, and for float32 if no dtype is given."""
     for op in ops.op_names():
         assert ops.explain(op, device) == ops.explain(op, torch.device(device), torch.float32)
 
 
 def test_explain_without_a_gpu_says_that_there_is_none(monkeypatch):
-    """As a torch without CUDA does, which raises an AssertionError where it is asked for a GPU's capability."""
+    """A torch without CUDA raises an AssertionError if it is asked for a GPU's capability."""
     monkeypatch.setattr(_triton, "INTERPRETED", False)
     monkeypatch.setattr(_triton, "WHY_NOT", None)
     monkeypatch.setattr(_native, "why_no_cuda", lambda: None)

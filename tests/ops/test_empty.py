@@ -37,7 +37,7 @@ def tensor(*sizes):
 
 
 def zeros_like_all(gradients, leaves):
-    """Whether there is a gradient for each leaf, of its shape, and zero."""
+    """True if there is a gradient for each leaf, of its shape, and zero."""
     return all(g is not None and g.shape == x.shape and not g.any() for g, x in zip(gradients, leaves, strict=True))
 
 
@@ -105,7 +105,7 @@ def test_char_cnn_without_dimensions_or_filters(size, filters, precision, backen
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("size", [(3, 4, 0, 5, 6), (3, 4, 4, 0, 6), (3, 4, 4, 5, 0), (0, 4, 4, 5, 6)], ids=str)
 def test_projected_lstm_without_inputs_outputs_cells_or_rows(size, precision, backend):
-    """As in float64 by the definition, gradients too."""
+    """Equals the definition in float64, gradients too."""
     needs("projected_lstm", backend, precision)
     x, weights, leaves = layer(*size)
     outputs, (h, c) = projected_lstm([x], [weights], reverse=[False], precision=precision, backend=backend)

@@ -92,7 +92,7 @@ def test_a_small_loss_keeps_its_digits(backend):
 
 
 @kernels
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaN that is wanted
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaN that is expected
 def test_no_target_leaves_the_table(backend):
     """Off the CPU nothing is checked: a word outside has a NaN loss, reads no memory of others, and spares its rows.
 

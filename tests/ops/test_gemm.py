@@ -74,7 +74,7 @@ def test_a_row_does_not_depend_on_the_other_rows(precision):
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 @pytest.mark.usefixtures("isa")
 def test_rounding_follows_torch_to_the_bit(precision):
-    """Of the left operand and of the packed one; bfloat16's own subnormal numbers count as zero in pairs and tiles."""
+    """Both operands, left and packed; bfloat16's own subnormal numbers count as zero in pairs and tiles."""
     special = torch.tensor(
         [0.0, -0.0, 6e-8, 5.96e-8, 2.98e-8, 6.1e-5, 65504.0, 65519.9, 65520.0, 1e6, float("inf"), float("nan")]
     )
@@ -90,7 +90,7 @@ def run_python(program, **environment):
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | environment)
 
 
-def test_the_newest_instruction_set_is_used_unless_the_environment_names_an_older_one():
+def test_the_newest_instruction_set_is_used_unless_the_environment_differs():
     program = "from elmo_fast.ops import _native; print(_native.C.isa(), *_native.C.isas())"
     newest, *known = run_python(program, ELMO_FAST_ISA="").stdout.split()
     assert newest == known[-1]

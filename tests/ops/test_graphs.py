@@ -34,7 +34,7 @@ class Calls:
         return self.capturing(function, inputs, pool)
 
     def __call__(self, key, version=0, value=1.0):
-        """Whether a graph served the call, rightly."""
+        """True if a graph served the call, with the right result."""
 
         def replayed(entry):
             entry.inputs[0].fill_(value)
@@ -47,7 +47,7 @@ class Calls:
 
 
 def test_a_size_is_captured_when_it_is_seen_again():
-    """Not at once: a capture costs more than a run. With other weights it starts anew, and the old graph is gone."""
+    """Not at once: a capture costs more than a run. With other weights it starts again, and the old graph is gone."""
     calls = Calls()
     assert [calls("a"), calls("b"), calls("a"), calls("a")] == [False, False, True, True]
     assert len(calls.pools) == 1
@@ -66,7 +66,7 @@ def test_more_sizes_than_places_are_not_captured_for_ever():
 
 
 class OutOfResources(Exception):
-    """As Triton raises it, which derives all its errors from Exception."""
+    """An error like Triton's, which derives all its errors from Exception."""
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_failed_capture_is_a_warning_once(error, message):
 
 
 def test_an_error_of_the_function_itself_is_raised():
-    """What is no shortage and no failed capture is nothing to hide."""
+    """An error that is neither a shortage of memory nor a failed capture is raised."""
     calls = Calls()
     calls("a")
     with pytest.raises(ElmoFastError, match="no such thing"):
@@ -174,7 +174,7 @@ def test_a_graph_that_was_not_used_for_long_gives_way():
 
 
 def test_inputs_of_all_graphs_share_their_memory():
-    """Of the largest and what came before it, so that many sizes take little more than one."""
+    """The pool holds the largest size and what came before it, so that many sizes take little more than one."""
     graphs, sizes = _graphs._PoolGraphs(), [300, 10, 1000, 900, 20]
     tensors = [graphs.inputs([((size,), torch.float32), ((3, 2), torch.int64)], CPU) for size in sizes]
     for (first, second), size in zip(tensors, sizes, strict=True):
@@ -225,7 +225,7 @@ def test_threads_on_two_functions_get_their_own_numbers(monkeypatch):
 
 
 class State:
-    """Of a generator. capturing: torch then refuses to draw outside of a capture."""
+    """State of a generator. capturing: torch then refuses to sample outside of a capture."""
 
     capturing = False
 
@@ -331,13 +331,13 @@ def test_captures_of_a_pool_share_its_memory_and_its_stream(monkeypatch):
     assert cuda.current == "user"
 
 
-def test_what_changes_more_than_its_results_does_not_run_before_its_capture(monkeypatch):
+def test_functions_with_side_effects_do_not_run_before_their_capture(monkeypatch):
     cuda, pool, ran = FakeCuda(monkeypatch), _graphs.Pool(torch.device("cuda", 0)), []
     _graphs.capture(lambda x: (ran.append(str(cuda.current)), (x,))[1], [torch.zeros(1)], pool, run_before=False)
     assert ran == ["side 0"]
 
 
-def test_a_capture_that_fails_leaves_the_stream_and_the_default_generator_as_they_were(monkeypatch):
+def test_a_failed_capture_restores_the_stream_and_the_default_generator(monkeypatch):
     """torch would leave the generator within a capture: the user's own dropout would then fail."""
     cuda, pool = FakeCuda(monkeypatch), _graphs.Pool(torch.device("cuda", 0))
     cuda.fails = True

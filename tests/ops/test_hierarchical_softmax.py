@@ -108,7 +108,7 @@ def test_gradients_read_what_was_multiplied(precision, backend):
 
 @needs_native
 def test_sparse_rows_of_a_large_tree_are_distinct_and_rise():
-    """Of more than 2^11 nodes, which is what one digit of the kernel's sort tells apart."""
+    """More than 2^11 nodes: one digit of the kernel's sort distinguishes no more."""
     arguments = problem(300, 3, 5000)
     leaves = leaves_of(arguments)
     losses = hierarchical_softmax(**arguments, sparse=True, backend="native")
@@ -136,7 +136,7 @@ def test_large_scores_do_not_overflow(backend, score):
 FAR = [-(2**63), 2**63 - 1, 2**31, -(2**31), 2**32 + 4, -1, 9, 10]
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are expected
 @alone
 @settings(max_examples=8, deadline=None)
 @given(
@@ -181,7 +181,7 @@ def test_no_path_leaves_the_tree(backend, targets, begin, node, damaged):
 
 
 def is_sound(target, tree):
-    """Whether the tree has this word, and its path lies in the tree."""
+    """True if the tree has this word, and its path lies in the tree."""
     if not 0 <= target < len(tree.first) - 1:
         return False
     begin, end = int(tree.first[target]), int(tree.first[target + 1])
@@ -192,7 +192,7 @@ def is_sound(target, tree):
 @alone
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of 0 times infinity
 def test_a_slope_of_zero_reads_no_node_and_gives_zero(backend):
-    """Steps past a path stay 0 beside a gradient and hidden states that are infinite."""
+    """Steps past a path stay 0 even if the gradient and hidden states are infinite."""
     with torch.device(device_of(backend)):
         operands, ids, weight = torch.tensor([[math.inf, 1.0]]), torch.tensor([0, 2**40]), torch.ones(1, 2)
         backward = _triton.undispatched("hierarchical_softmax_backward")

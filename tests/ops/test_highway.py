@@ -104,7 +104,7 @@ def test_rounding_spares_what_the_gate_carries(precision: str, backend: str) -> 
 @pytest.mark.parametrize("projection", [24, 0])
 @pytest.mark.parametrize("count", [0, 1, 64, 69])
 def test_rows_that_do_not_count(count: int, projection: int, precision: str, backend: str) -> None:
-    """As if only the others were there: whatever x and the arriving gradient hold, zeros and no gradient."""
+    """The others are as in a call without these; for any x and arriving gradient, these are 0 and pass none."""
     needs("highway", backend, precision)
     c, n = case(projection=projection).to(torch.float32), torch.tensor(count)
     few = Case(c.x.detach()[:count].requires_grad_(), *c[1:])
@@ -184,7 +184,7 @@ def test_a_gradient_that_is_not_finite_leaves_float16s_scale_alone(projection, v
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("bias", [-12.0, 12.0])
 def test_gradients_of_saturated_gates(bias: float, precision: str, backend: str) -> None:
-    """Of a gate that is nearly open, what backward needs is how far it is closed: saved gates would not tell."""
+    """If a gate is nearly open, backward needs its distance from 1, which a saved gate would not show."""
     needs("highway", backend, precision)
     assert_both_parts_have_digits(bias, precision, backend)
 
@@ -210,7 +210,7 @@ def assert_both_parts_have_digits(bias: float, precision: str, backend: str) -> 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_gates_open_and_closed_for_good(precision: str, backend: str) -> None:
-    """What is left of them underflows; which of both they are must not be lost."""
+    """Their remainders underflow; which of both they are must not be lost."""
     needs("highway", backend, precision)
     c = case(20, 12, 1, 0)
     c.biases[0][12:18], c.biases[0][18:] = -1e4, 1e4

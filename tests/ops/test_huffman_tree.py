@@ -109,6 +109,6 @@ def test_opcheck():
     ],
 )
 def test_bad_counts_are_refused(counts, expected):
-    """Each in one sentence: argument, wanted, given."""
+    """Each in one sentence: argument, expected, actual."""
     with pytest.raises(ElmoFastError, match=expected):
         huffman_tree(counts)

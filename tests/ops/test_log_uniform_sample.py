@@ -105,7 +105,7 @@ def test_expected_counts_are_tensorflows():
 
 
 def test_expected_counts_match_how_often_words_are_drawn():
-    """Over 3000 draws of 20 of 50, a word appears as often as its mean expected count says (5 sigma + 2 %)."""
+    """Over 3000 samples of 20 of 50, a word appears as often as its mean expected count says (5 sigma + 2 %)."""
     draws, appeared, expected = 3000, np.zeros(50), np.zeros(50)
     for i in range(draws):
         ids, tries = log_uniform_sample(20, 50, seed=11, offset=i)
@@ -145,7 +145,7 @@ def test_allennlps_counts_round_in_float32_and_know_no_shortcut(correction, term
     ],
 )
 def test_arguments_out_of_range_are_refused(arguments, expected):
-    """The message names the argument, what is wanted and what was given."""
+    """The message names the argument, the expected value and the actual one."""
     with pytest.raises(ElmoFastError, match=expected):
         log_uniform_sample(**arguments)
 
@@ -180,7 +180,7 @@ def asked_of_cuda(monkeypatch, answer):
 
 
 def test_without_its_kernel_a_gpu_is_given_a_sample_of_the_cpu(monkeypatch):
-    """ "auto" says so once and draws by the CPU's best backend; a backend of the CPU may be named."""
+    """ "auto" says so once and samples by the CPU's best backend; a backend of the CPU may be named."""
     asked_of_cuda(monkeypatch, "the kernel stayed at home")
     _dispatch.warn_once.cache_clear()
     best = "native" if _native.WHY_NOT is None else "reference"

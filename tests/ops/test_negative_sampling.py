@@ -90,7 +90,7 @@ def test_a_sample_for_each_row_is_word2vecs_own(backend):
 
 @every
 def test_every_score_keeps_its_digits(backend):
-    """Small losses of samples far from the target do not vanish beside 1, large ones do not overflow; slopes too."""
+    """Small losses of samples far from the target do not vanish next to 1, large ones do not overflow; slopes too."""
     scores = [-60.0, -20.0, -14.0, -3.0, 0.0, 3.0, 20.0, 80.0, 1000.0]
     hidden, samples = torch.tensor(scores)[:, None].requires_grad_(), torch.ones(4099, dtype=torch.long)
     weight, bias = torch.tensor([[0.0], [1.0]]), torch.tensor([200.0, 0.0])
@@ -131,7 +131,7 @@ def test_gradients_of_offsets_over_many_rows_are_sums_of_sums(chunk_bytes):
     assert (gradient(torch.float32, "native") - expected).abs().max() <= 5e-7 * expected.max()
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are expected
 @alone
 @settings(max_examples=12, deadline=None)
 @given(targets=SOME_IDS, samples=SOME_IDS, noise=st.booleans())

@@ -69,7 +69,7 @@ BACKENDS = [
     for name, (op, _) in WITH_TENSORS.items()
     if op in ops.op_names()
     for each in backends(op, reference=True)
-    # Its launches take the interpreter half a minute, and tests/fake_cuda sees the devices of what they are given.
+    # Its launches take the interpreter half a minute, and tests/fake_cuda sees the devices of their arguments.
     if (op, *each.values) != ("projected_lstm", "triton")
 ]
 

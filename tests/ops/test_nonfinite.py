@@ -131,7 +131,7 @@ def test_an_infinite_bias_meets_the_largest_window_alone_in_the_kernel(backend):
 
 
 @both
-def test_without_a_state_nan_in_the_first_step_leaves_the_recurrent_weight_alone(backend):
+def test_nan_in_the_first_step_spares_the_recurrent_weight_without_state(backend):
     """Nothing was multiplied by it there. Lengths 2 and 1: the gradient is that of the second step of row 0."""
 
     def gradients(bias):
@@ -168,7 +168,7 @@ def test_clips_cut_infinity_and_pass_nan(backend):
 @lstms
 @pytest.mark.parametrize("clip", [2.0, None])
 def test_a_clip_passes_no_gradient_at_nan(clip, backend):
-    """As torch.clamp; without a clip the gradient is that of NaN. Of the cell's clip, then of the projection's."""
+    """As in torch.clamp; without a clip the gradient is NaN's. The cell's clip, then the projection's."""
 
     def gradients(cell, projection):
         state = torch.zeros(1, 1, 1), torch.full((1, 1, 1), cell, requires_grad=True)
@@ -334,7 +334,7 @@ def test_adagrad_steps_to_nan_unless_the_scale_is_none(value, backend):
 
 
 def test_rounding_keeps_infinity_with_a_gradient_or_without():
-    """Of tensors that require a gradient too: it passes unchanged."""
+    """Also for tensors that require a gradient: it passes unchanged."""
     values = torch.tensor([INF, -INF, NAN, 1e38, 1.0])
     leaf = values.clone().requires_grad_()
     for precision in ("bfloat16", "float16"):

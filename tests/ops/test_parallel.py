@@ -21,7 +21,7 @@ TASKS = pathlib.Path("/proc/self/task")
 
 
 def assert_the_same_on_any_number_of_threads(work):
-    """work(): tensors. Three runs of each number, since each divides the work anew."""
+    """work(): tensors. Three runs of each number, since each divides the work again."""
     with torch_threads(1):
         expected = work()
     for count in COUNTS:
@@ -146,7 +146,7 @@ def in_a_child(work):
 
 
 def test_a_forked_process_computes_with_threads_of_its_own():
-    """What a process has started is not there in its child, which neither waits for it nor does without."""
+    """A child process does not have its parent's threads: it neither waits for them nor does without threads."""
     case = make(9, 5, 16, 24, 70)
     with torch_threads(3), torch.no_grad():
         expected = projected_lstm(*case, backend="native")[0]

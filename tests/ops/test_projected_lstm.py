@@ -235,5 +235,5 @@ def test_lengths_elsewhere_are_refused():
 
 @both
 def test_every_part_of_a_long_sum_is_added(backend):
-    """As many cells as it takes for the last of a split product's parts to be more than nothing."""
+    """As many cells as the last part of a split product needs to have terms."""
     check(make(1, 1, 8, 8, 512, directions=1), backend, reverse=(False,))

@@ -102,7 +102,7 @@ def test_triton_float16_gradients_of_any_size(backend, size):
 @pytest.mark.parametrize("backend", TRITON)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
 def test_triton_float16_scale_leaves_out_what_is_not_finite(backend):
-    """Rows beside one whose gradient is NaN keep theirs, bit by bit, although it is far below float16's range."""
+    """Rows next to one whose gradient is NaN keep theirs, bit by bit, although it is far below float16's range."""
     inputs, weights, _, _ = make(3, 2, 6, 6, 9, state=False, directions=1)
     inputs[0].requires_grad_()
     out, _ = projected_lstm(inputs, weights, reverse=(False,), backend=backend, precision="float16")

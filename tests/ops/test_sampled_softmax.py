@@ -166,7 +166,7 @@ def test_float16_gradients_of_improbable_words_do_not_underflow(backend):
 
 @every
 def test_a_small_loss_keeps_its_digits(backend):
-    """A target 60 ahead of the others: float32 still tells the loss e^-60 from zero where the kernel computes it."""
+    """A target 60 ahead of the others: float32 still distinguishes the loss e^-60 from zero."""
     if backend == "reference":
         pytest.skip("the definition in plain torch subtracts two sums of like size")
     hidden, weight = torch.ones(1, 1), torch.tensor([[60.0], [0.0], [0.0]])
@@ -190,7 +190,7 @@ def test_logits_stay_within_the_bound(precision):
     )
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are wanted
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are expected
 @alone
 @settings(max_examples=30, deadline=None)
 @given(targets=SOME_IDS, samples=SOME_IDS, tries=IDS)
@@ -254,7 +254,7 @@ class _Peak(TorchDispatchMode):
 @alone
 @pytest.mark.parametrize("count", [2560, 20480])
 def test_memory_is_a_tenth_of_eagers(backend, count):
-    """Bytes beside inputs and gradients, forward and backward, at the original ELMo's shapes, counted on fake GPUs.
+    """Bytes besides inputs and gradients, forward and backward, at the original ELMo's shapes, counted on fake GPUs.
 
     Eager torch holds the rows, and of the logits' size scores, logits, their logarithms and their gradients."""
     width, words, size = 512, 793_471, 8192
@@ -287,13 +287,19 @@ def test_columns_may_lie_further_apart_than_32_bits_count(backend, monkeypatch):
     """A transposed table of 2^30 words. No row is inside, so that nothing is read and addresses are computed alone."""
     from triton.runtime import interpreter
 
-    from elmo_fast.ops._softmax_triton import finish_rows, gather
+    from elmo_fast.ops._softmax_triton import (
+        vocabulary_loss_backward_targets_kernel,
+        vocabulary_loss_forward_gather_kernel,
+    )
 
     builder = interpreter.interpreter_builder
     monkeypatch.setattr(builder, "options", dataclasses.replace(builder.options, debug=True))
     x, ids, strides, sizes = torch.zeros(1), torch.zeros(1, dtype=torch.int64), (1, 2**30), {"ROWS": 2, "WIDTH": 16}
     table, law = (x, *strides, x, 1), None
     _triton.launch(
-        gather, (1,), ids, 1, x, *strides, *table, law, x, x, ids, 0, 1, 1, 3, CORRECTION="none", TERM=0.0, **sizes
+        vocabulary_loss_forward_gather_kernel, (1,), ids, 1, x, *strides, *table, law, x, x, ids, 0, 1, 1, 3,
+        CORRECTION="none", TERM=0.0, **sizes,
+    )  # fmt: skip
+    _triton.launch(
+        vocabulary_loss_backward_targets_kernel, (1,), x, 1, x, 1, x, ids, x, *strides, None, x, x, x, 0, 3, **sizes
     )
-    _triton.launch(finish_rows, (1,), x, 1, x, 1, x, ids, x, *strides, None, x, x, x, 0, 3, **sizes)

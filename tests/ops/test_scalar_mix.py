@@ -138,7 +138,7 @@ def test_a_mean_far_from_zero(backend):
 
 @every
 def test_eps_stands_under_the_root(backend):
-    """Of constant layers only the term is left: (x - mean) / sqrt(0 + eps) = 0, and a wide eps shrinks everything."""
+    """Only the term is left of constant layers: (x - mean) / sqrt(0 + eps) = 0, and a wide eps shrinks everything."""
     x = torch.tensor([[1.0, -1.0], [1.0, -1.0]])
     actual = scalar_mix([x], torch.zeros(1, 1), torch.ones(1), layer_norm=True, eps=3.0, backend=backend)
     assert_close("half", actual[0], x / 2)
@@ -169,7 +169,7 @@ def test_eps_stands_under_the_root(backend):
     ],
 )
 def test_bad_arguments_are_refused(change, expected):
-    """Each in one sentence: argument, wanted, given."""
+    """Each in one sentence: argument, expected, actual."""
     arguments = {"layers": [torch.zeros(2, 3)] * 2, "scalars": torch.zeros(1, 2), "gammas": torch.ones(1)} | change
     with pytest.raises(ElmoFastError, match=expected):
         scalar_mix(arguments.pop("layers"), arguments.pop("scalars"), arguments.pop("gammas"), **arguments)

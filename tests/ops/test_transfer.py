@@ -6,7 +6,7 @@ from elmo_fast.devices import ALIGNED, pack_together, parts_of
 
 
 def test_parts_of_one_buffer_hold_each_tensor():
-    """Of several dtypes and shapes, a number and nothing among them, none in the bytes of another; aligned."""
+    """Several dtypes and shapes, including a number and nothing, none in the bytes of another; aligned."""
     tensors = [torch.arange(7), torch.tensor(5), torch.rand(3, 5) > 0.5, torch.empty(0, 2), torch.randn(2, 3)]
     packed = pack_together(tensors, pinned=False)
     parts = parts_of(packed, [(each.shape, each.dtype) for each in tensors])

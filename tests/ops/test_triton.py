@@ -1,5 +1,5 @@
-"""What all Triton kernels share: refusals in one sentence, the guard of the interpreter, plain products, memory that
-runs out."""
+"""Shared by all Triton kernels: errors of one sentence, the guard of the interpreter, plain products, memory that runs
+out."""
 
 import sys
 import sysconfig
@@ -54,7 +54,7 @@ def hopper(monkeypatch):
 
 
 def why_not():
-    """What both places say that ask; they agree."""
+    """Return the answer of both places that ask; they agree."""
     here, ever = _triton.unsupported(CUDA, torch.float32, "float16"), _triton.why_never()
     assert here == ever
     return here
@@ -127,7 +127,7 @@ def test_the_interpreter_is_given_no_bfloat16():
 
     x = torch.ones(1, 1, 4, dtype=torch.bfloat16)
     with pytest.raises(RuntimeError, match="multiplies the bit patterns of bfloat16"):
-        _triton.launch(triton_forward.arrange, (1,), x)
+        _triton.launch(triton_forward.projected_lstm_to_step_order_kernel, (1,), x)
 
 
 def test_an_empty_grid_starts_nothing():
@@ -139,7 +139,7 @@ def test_an_empty_grid_starts_nothing():
 
 @pytest.mark.parametrize("grid", [(1, 2**16), (1, 1, 2**16), (1, 2**17, 3)], ids=str)
 def test_a_grid_longer_than_a_gpu_takes_is_refused(grid):
-    """Of the second and third axis; the first may have more blocks."""
+    """Limits of the second and third axis; the first may have more blocks."""
 
     class Kernel:
         __name__, runs = "some_kernel", 0

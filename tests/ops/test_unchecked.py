@@ -42,7 +42,7 @@ GLOVE = {
     "learning_rate": 0.1, "x_max": 100.0, "alpha": 0.75,
 }  # fmt: skip
 
-# Of each op good arguments, and changes to them with what is said.
+# Good arguments of each op, and changes to them with their errors.
 CASES = {
     "matmul": ({"a": numbers(2, 3), "b": numbers(3, 4), "precision": "float32"}, [
         ({"b": numbers(4, 4)}, r"matmul: b must have shape \[3, any\], Float; got shape \[4, 4\], Float"),

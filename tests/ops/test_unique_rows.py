@@ -70,7 +70,7 @@ def test_native_keeps_the_order_of_first_occurrence() -> None:
 
 
 def test_a_full_table_of_many_rows() -> None:
-    """60,000 distinct rows and as many repeats: probing ends, and colliding hashes are told apart by comparison."""
+    """60,000 distinct rows and as many repeats: probing ends, and colliding hashes are resolved by comparison."""
     ids = torch.arange(60_000).view(-1, 1).expand(-1, 2) * torch.tensor([1, 7])
     unique, inverse = unique_rows(ids.repeat(2, 1), backend="native")
     assert torch.equal(unique, ids)
@@ -259,7 +259,7 @@ def test_errors_of_gather_name_the_argument(table: torch.Tensor, inverse: torch.
 
 @pytest.mark.parametrize("backend", backends("unique_rows", reference=True))
 def test_a_table_without_rows(backend: str) -> None:
-    """Of which only no rows can be taken."""
+    """A table without rows: only no rows can be taken."""
     device = device_of(backend)
     table, none = torch.zeros(0, 3, device=device, requires_grad=True), torch.zeros(0, dtype=torch.int64, device=device)
     rows = gather_rows(table, none, backend=backend)
@@ -273,7 +273,7 @@ def test_a_table_without_rows(backend: str) -> None:
 @pytest.mark.parametrize("index", [4, -1])
 @pytest.mark.parametrize("backend", ["native", "reference"])
 def test_an_index_outside_the_table_is_an_error_on_the_cpu(backend: str, index: int, width: int) -> None:
-    """Of one type and in our words, whichever kernel torch's index_select takes."""
+    """An error of one type and in our words, whichever kernel torch's index_select uses."""
     for table in (
         torch.zeros(4, width),
         torch.zeros(width, 4).t(),

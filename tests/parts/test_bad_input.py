@@ -1,4 +1,4 @@
-"""What does not belong together, or is damaged: one sentence that names the file, and nothing half written."""
+"""Parts that do not belong together, or are damaged: one sentence that names the file, and nothing half written."""
 
 import dataclasses
 import json

@@ -96,7 +96,7 @@ def test_each_process_writes_its_own_parts_alone(embedder, source, tmp_path):
 
 
 def test_a_killed_process_resumes(place, tmp_path):
-    """It dies within a part; a rerun writes that part and the rest."""
+    """It is killed within a part; a rerun writes that part and the rest."""
     folder = tmp_path / "out"
 
     def dies_in_its_second_part():
@@ -132,7 +132,7 @@ def test_a_killed_process_resumes(place, tmp_path):
 
 
 def test_a_part_that_two_processes_wrote_is_that_of_the_first(embedder, source, tmp_path, monkeypatch):
-    """A share that is given to two processes costs time alone: the second writer leaves what is there."""
+    """A share that two processes embed costs time alone: the second writer leaves what is there."""
     folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
     first_writer = embedder.write_text
 
@@ -197,7 +197,7 @@ def test_sizes_of_parts(embedder, tmp_path):
 
 
 def test_a_part_is_put_in_its_place_while_the_next_one_is_embedded(embedder, source, tmp_path, monkeypatch):
-    """The digest of part 0 waits until part 1 is computed: it would wait forever if nothing were computed beside it."""
+    """The digest of part 0 waits until part 1 is computed: it would wait forever if nothing were computed meanwhile."""
     computed, waited, write_text, marked = threading.Event(), [], embedder.write_text, manifest.mark_of
 
     def write(text, *arguments):
@@ -217,7 +217,7 @@ def test_a_part_is_put_in_its_place_while_the_next_one_is_embedded(embedder, sou
 
 
 def test_a_process_that_is_killed_after_the_rename_leaves_nothing(embedder, source, tmp_path, monkeypatch):
-    """The part is there, so nobody begins it again: what lies beside it goes when all parts are there."""
+    """The part is there, so nobody begins it again: files next to it are removed when all parts exist."""
     folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
 
     def dies():
@@ -255,7 +255,7 @@ def test_what_fails_while_a_part_is_put_in_its_place_ends_the_process(embedder, 
     assert embed_parts(embedder, source, folder, settings=settings).parts == 4
 
 
-def test_the_manifest_stays_where_nothing_was_done_and_a_damaged_one_is_written_again(place, whole):
+def test_an_unchanged_manifest_stays_and_a_damaged_one_is_rewritten(place, whole):
     before = (whole / "manifest.json").read_bytes(), (whole / "manifest.json").stat().st_mtime_ns
     made_parts(place, whole)
     assert (whole / "manifest.json").stat().st_mtime_ns == before[1]

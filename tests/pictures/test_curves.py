@@ -107,7 +107,7 @@ def lines(axes):
 
 
 def test_the_picture_shows_the_rows(tmp_path):
-    """Each curve's points are the rows' numbers over the words, the last held-out figures are told, restarts marked."""
+    """Each curve's points are the rows' numbers over the words, the last held-out figures shown, restarts marked."""
     rows = [report(2), heldout(2), report(4, 80.0), {"event": "resume", "step": 4}, report(6, 70.0), heldout(6, 25.0)]
     metrics = read_metrics(written(tmp_path, *rows))
     perplexity, speed, norm = picture({"a": metrics}).axes
@@ -181,7 +181,7 @@ NO_NORM = [report(2) | {"gradient_norm": 0.0}, report(4) | {"gradient_norm": Non
 
 
 @pytest.mark.parametrize("rows", [[report(1)], [heldout(0), report(2, 1e30), report(3), report(4, math.nan)], NO_NORM])
-def test_the_first_reports_and_numbers_out_of_range_are_drawn_without_a_warning(tmp_path, rows):
+def test_first_reports_and_numbers_out_of_range_plot_without_warning(tmp_path, rows):
     draw_curves({"a": read_metrics(written(tmp_path, *rows))}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 

@@ -1,4 +1,4 @@
-"""Weights of layers: read from models and results, drawn as they are."""
+"""Weights of layers: read from models and results, plotted as they are."""
 
 import json
 
@@ -38,7 +38,7 @@ def test_the_results_of_a_task_are_read_from_file_or_folder(tmp_path):
 
 
 def test_a_task_of_one_layer_has_no_weights_to_draw(tmp_path):
-    """Which layer it was is not in the file: its 1.0 would be drawn as the characters'."""
+    """The file does not say which layer it was: its 1.0 would be plotted as the characters'."""
     (tmp_path / "results.json").write_text(json.dumps({"mix_weights": {"input": [1.0]}}))
     with pytest.raises(ElmoFastError, match="without a mix that learns them"):
         read_layer_weights(tmp_path)

@@ -1,4 +1,4 @@
-"""Planted senses are found again, one cloud stays one, and typical words are those planted."""
+"""Planted senses are recovered, one cloud stays one, and typical words are those planted."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_planted_senses_are_found_with_their_number(clustering, sizes):
 
 @pytest.mark.parametrize(("count", "decay"), [(40, 0.8), (150, 1.0)])
 def test_one_cloud_stays_one(count, decay):
-    """Normal vectors, round or long: most draws are not cut (one in eleven may be, by chance)."""
+    """Normal vectors, round or long: most samples are not split (one in eleven may be, by chance)."""
     whole = 0
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -56,7 +56,7 @@ def test_one_cloud_stays_one(count, decay):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_few_and_equal_occurrences(count):
-    """They are drawn, and no cluster is made of what is the same."""
+    """They are plotted, and equal points form no clusters."""
     occurrences, vectors, _ = planted((4,))
     senses = senses_of(occurrences[:count], np.ones_like(vectors[:count]))
     assert senses.sizes == [count]
@@ -85,7 +85,7 @@ def test_a_context_is_five_words_to_either_side():
 
 
 def test_typical_words_are_frequent_here_and_not_there():
-    """What stands everywhere is typical of nothing; of equal scores the alphabet decides."""
+    """A word that occurs everywhere is typical of nothing; equal scores are in alphabetical order."""
     occurrences, _, truth = planted((30, 20))
     typical = typical_words(occurrences, truth)
     assert typical[0] == ["of", "on", "river", "sat", "with"]

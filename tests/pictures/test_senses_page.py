@@ -26,7 +26,7 @@ def page(tmp_path):
 
 
 def probed(browse, page, script):
-    """What a script that is put at the page's end returns, brought out through the document."""
+    """Return the result of a script at the page's end, through the document."""
     code = f"""<script>
     const found = (() => {{ {script} }})();
     const box = document.createElement("pre");

@@ -122,7 +122,7 @@ def test_the_same_words_are_the_same_file(tmp_path, kind):
     first = (tmp_path / f"a.{kind}").read_bytes()
     assert len(first) > 5000
     assert first.startswith(SIGNATURES[kind])
-    if kind != "svg":  # its identifiers are drawn anew
+    if kind != "svg":  # its identifiers are random
         assert first == (tmp_path / f"b.{kind}").read_bytes()
 
 

@@ -94,7 +94,7 @@ class Side:
         self.found.append([result.forward, result.backward, float(result.gradient_norm)])
 
     def left(self):
-        """All that a step changes, and what it reported."""
+        """Everything that a step changes, and what it reported."""
         states = [self.optimizer.state[parameter] for parameter in self.model.parameters()]
         sums = [{name: tensor.clone() for name, tensor in state.items()} for state in states]
         weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}

@@ -1,4 +1,4 @@
-"""Held-out perplexity decides: the best checkpoint is kept, patience ends a run, and a dry run says what it takes."""
+"""Held-out perplexity decides: the best checkpoint stays, patience ends a run, and a dry run says what it takes."""
 
 import math
 import shutil
@@ -123,7 +123,8 @@ def evaluated(run):
 
 @pytest.mark.parametrize("best", [True, False])
 def test_a_last_save_that_fails_is_completed_by_the_resumed_run(tmp_path, curve, monkeypatch, best):
-    """That of the best checkpoint, or the one after it: the log has the evaluation then, and the disk not all of it."""
+    """The save of the best checkpoint fails, or the one after it: then the log has the evaluation, and the disk not all
+    of it."""
     save, whole = trainer_module.save_checkpoint, trained(tmp_path, "whole", patience=99)
 
     def fail(*arguments, **named):

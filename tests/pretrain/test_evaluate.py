@@ -60,7 +60,7 @@ def oracle_losses(files, rows):
 
 
 def sides(way):
-    """What a boundary is read as and predicted as."""
+    """Ids of a boundary as input and as target."""
     return ("</S>", "<S>") if way else ("<S>", "</S>")
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong during a long run: nothing that was saved is lost, and a sentence says what happened."""
+"""Failures during a long run: nothing that was saved is lost, and a sentence says what happened."""
 
 import os
 import resource
@@ -81,7 +81,7 @@ def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, mo
     )
 
 
-def test_a_disk_that_is_full_at_the_end_is_an_error_and_the_last_checkpoint_stays(tmp_path, monkeypatch):
+def test_a_full_disk_at_the_end_is_an_error_and_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     def refuse(*arguments, **settings):
         raise OSError(28, "No space left on device")
 
@@ -133,7 +133,7 @@ def test_a_shard_that_changes_under_a_running_job_stops_it_by_name(tmp_path, mon
 
 
 def test_sigterm_saves_everything_and_the_run_goes_on_from_there(tmp_path):
-    """A process of its own is told to end; nothing it trained is lost."""
+    """A process of its own gets a signal to end; nothing it trained is lost."""
     config = long_run(tmp_path, max_steps=10**6, n_epochs=10**6, checkpoint_interval=10**6)
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(config.flat()))
     process = subprocess.Popen(
@@ -181,7 +181,7 @@ def test_a_second_run_is_refused_and_told_who_holds_the_folder(tmp_path):
         pass
 
 
-def test_a_run_that_fails_at_once_tells_its_own_error_on_nfs_and_leaves_no_folder(tmp_path, monkeypatch):
+def test_a_run_that_fails_at_once_on_nfs_shows_its_error_and_no_folder(tmp_path, monkeypatch):
     remove_as_nfs(monkeypatch)
     with pytest.raises(ElmoFastError, match="the run's"), folder_lock(tmp_path / "new"):
         raise ElmoFastError("the run's")

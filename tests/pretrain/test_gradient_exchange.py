@@ -1,4 +1,4 @@
-"""What processes that train together exchange."""
+"""Exchanges between processes that train together."""
 
 import warnings
 
@@ -98,7 +98,7 @@ def check_graphs(processes: Processes) -> None:
 
 
 def test_three_processes_exchange_gradients_and_agree(tmp_path):
-    """All that the functions above assert holds in each of three processes."""
+    """All assertions of the functions above hold in each of three processes."""
 
     def member():
         with join_processes(torch.device("cpu")) as processes, pytest.MonkeyPatch.context() as monkeypatch:
@@ -125,7 +125,7 @@ def test_alone_nothing_is_exchanged():
     assert processes.run_on_leader(lambda: 5) == 5
 
 
-def test_several_machines_are_warned_where_a_restart_would_find_old_addresses(monkeypatch):
+def test_several_machines_are_warned_if_a_restart_would_use_old_addresses(monkeypatch):
     """Once a machine, and only where torchrun may restart and keeps the store; not where the store is new each time."""
     settings = {"LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "TORCHELASTIC_MAX_RESTARTS": "3"}
     for name, value in (settings | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).items():

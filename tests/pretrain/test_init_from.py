@@ -1,4 +1,4 @@
-"""A model that goes on with another vocabulary: known words keep their rows, new ones are drawn, the biLM stays."""
+"""A model that goes on with another vocabulary: known words keep their rows, new ones are sampled, the biLM stays."""
 
 import contextlib
 import dataclasses
@@ -44,7 +44,7 @@ def state():
 
 @pytest.mark.parametrize("read", ["characters", "words"])
 def test_known_words_keep_row_and_bias_under_their_new_ids(read):
-    """Of a model of word ids, their vectors too, which follow the padding's."""
+    """Also a model of word ids and its vectors, which follow the padding's."""
     state = state_of(read)
     actual, report = adapt_vocabulary(state, Vocabulary(OLD), Vocabulary(NEW), seed=0)
     tables = {"softmax.weight": 0, "softmax.bias": 0} | ({"_word_embedding.weight": 1} if read == "words" else {})
@@ -62,7 +62,7 @@ def test_known_words_keep_row_and_bias_under_their_new_ids(read):
 
 
 def test_the_bilm_stays_and_the_result_is_a_model(state):
-    """All other tensors are the same, the mixes of a task go, and what was given is not changed."""
+    """All other tensors are the same, the mixes of a task go, and the input is not changed."""
     before = {name: tensor.clone() for name, tensor in state.items()}
     actual, _ = adapt_vocabulary(
         {**state, "scalar_mix_0.gamma": torch.ones(1)}, Vocabulary(OLD), Vocabulary(NEW), seed=0

@@ -41,7 +41,7 @@ def test_types_are_read_as_ids_and_others_as_unk():
     assert len(types) > known
 
 
-def test_a_run_of_word_ids_is_saved_embedded_evaluated_converted_and_goes_on(tmp_path, capsys):
+def test_a_run_of_word_ids_saves_embeds_evaluates_converts_and_resumes(tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("\n".join(SENTENCES) + "\n")
     lines = []
@@ -101,7 +101,7 @@ def test_a_text_shorter_than_a_step_has_a_hint(tmp_path, rows, hints):
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])
 @pytest.mark.parametrize("train", [False, True])
-def test_vectors_of_a_file_are_the_table_words_without_one_are_drawn_and_counted(tmp_path, train, optimizer):
+def test_vectors_of_a_file_fill_the_table_and_missing_ones_are_sampled(tmp_path, train, optimizer):
     """Frozen vectors stay bit for bit, also when the run goes on without the file; trained ones move."""
     made = vectors_file(tmp_path / "vectors.txt", ["the", "cat", "on", "nowhere", "<UNK>"])
     lines = []

@@ -1,4 +1,4 @@
-"""What a run writes of its steps: rows of metrics.jsonl, which damage does not spoil, and TensorBoard's files."""
+"""Log of a run: rows of metrics.jsonl, which damage does not spoil, and TensorBoard's files."""
 
 import json
 import sys
@@ -101,7 +101,7 @@ def logged(folder, steps, resumed=None, loss=4.0):
         log.heldout(Perplexity(0.0, 0.0, 10), steps[0], 100)
 
 
-def test_rows_become_scalars_and_a_resumed_run_takes_back_what_lies_beyond_its_step(tmp_path):
+def test_rows_become_scalars_and_a_resumed_run_removes_later_ones(tmp_path):
     """Steps up to the one resumed at stay; those after it are the new process's."""
     pytest.importorskip("tensorboard", reason="needs the extra tb")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

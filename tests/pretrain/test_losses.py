@@ -39,7 +39,7 @@ def trained(folder, loss, **changes):
 
 @pytest.fixture
 def gradients(monkeypatch):
-    """{a parameter's name: its gradient}: what the last update was given, since a step leaves none."""
+    """{a parameter's name: its gradient}: the input of the last update, since a step leaves none."""
     given, update = {}, Step._update
 
     def noting(step, gradients):
@@ -215,7 +215,7 @@ def test_a_checkpoint_without_its_counts_is_refused(tmp_path):
 
 @pytest.mark.parametrize("loss", ["negative_sampling", "hierarchical_softmax"])
 def test_init_from_keeps_what_can_be_kept(tmp_path, loss):
-    """The same words: rows as they were. Another loss: a tree's rows are of no word, and are drawn anew."""
+    """The same words: rows as they were. Another loss: a tree's rows belong to no word, and are sampled again."""
     first = trained(tmp_path, loss)
     vocabulary = str(first.folder / "vocab.txt")
     lines = []

@@ -172,7 +172,7 @@ def test_settings_of_another_optimizer_are_refused(backend):
 
 @as_on_a_gpu
 def test_the_ids_of_one_table_are_sorted_once(backend, monkeypatch):
-    """A table and its bias, which have the same rows, beside a table with others: the same bits as with a sort each."""
+    """A table and its bias, which have the same rows, and a table with others: the same bits as with a sort each."""
     ids, others, sorts = [4, 1, 4, 0], [2, 5, 1, 2], []
     values = torch.randn(4, 3), torch.randn(4), torch.randn(4, 3)
     monkeypatch.setattr(module, "row_order", lambda *arguments: (sorts.append(arguments), row_order(*arguments))[1])

@@ -1,4 +1,4 @@
-"""What a run says before it starts, and a dry run instead: who computes, sizes, steps, memory and disk."""
+"""Report of a run before it starts, or of a dry run: who computes, sizes, steps, memory and disk."""
 
 import math
 import os
@@ -31,12 +31,12 @@ CPU = torch.device("cpu")
 
 
 def lines(device=CPU, **changes):
-    """What a run of the toy configuration says of its ops."""
+    """Return the report of the toy configuration about its ops."""
     return describe_backends(toy_config(**changes), device)
 
 
 def spoken(line):
-    """The backend of each op, from the line that tells it."""
+    """The backend of each op, from the line that reports it."""
     parts = [part.partition(": ") for part in line.removeprefix("ops    ").split("; ")]
     return {op: name for name, _, each in parts for op in each.split(", ")}
 
@@ -152,7 +152,7 @@ def test_a_dry_run_of_long_text_asks_to_prepare_it(tmp_path, monkeypatch):
     monkeypatch.setattr("elmo_fast.pretrain.run.MOST_DRY_RUN_BYTES", 10)
     with pytest.raises(ElmoFastError, match="more than a dry run reads: run elmo-fast prepare"):
         dry_run(toy_config(tmp_path), report=quiet)
-    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")  # it tells the size of the model
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")  # it reports the size of the model
     lines = []
     dry_run(toy_config(tmp_path, vocab_file=str(tmp_path / "vocab.txt")), report=lines.append)
     assert "more than a dry run reads" in lines[0]
@@ -185,7 +185,7 @@ def test_the_disk_announced_is_the_disk_used(tmp_path, monkeypatch):
 
 
 def test_the_memory_announced_is_the_peak(tmp_path):
-    """Of a process of its own, to a tenth; half of it is of the model, its steps and its evaluation."""
+    """Memory of a process of its own, to a tenth; half of it belongs to the model, its steps and its evaluation."""
     rng = random.Random(0)
     lines = (" ".join(f"word{rng.randrange(4000)}" for _ in range(20)) for _ in range(400))
     (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
@@ -237,7 +237,7 @@ def test_planned_steps_count_every_position_unless_told_the_words():
     ],
 )
 def test_the_plan_tells_the_loss_its_table_memory_and_work(tmp_path, loss, products, rows):
-    """Rows of the tables and FLOP a token: V - 1 inner nodes and log2(V) products, V + 1 with all words drawn."""
+    """Rows of the tables and FLOP a token: V - 1 inner nodes and log2(V) products, V + 1 with all words sampled."""
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(["<S>", "</S>", "<UNK>", *(f"w{i}" for i in range(1021))]) + "\n")
     (tmp_path / "train.txt").write_text("w1 w2\n")

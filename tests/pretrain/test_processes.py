@@ -41,7 +41,7 @@ def test_one_two_and_three_processes_train_alike(tmp_path):
 def test_a_run_goes_on_in_another_number_of_processes(tmp_path, loss, read):
     """Five steps in three processes, the rest in two: the losses of one process, as rows keep their state.
 
-    Negatives are drawn alike, rows of the tables exchanged as rows, with dropout and micro-batches.
+    Negatives are sampled alike, rows of the tables exchanged as rows, with dropout and micro-batches.
     """
     for name, sittings in (("alone", [(1, 12, 1)]), ("mixed", [(3, 5, 2), (2, 12, 3)])):
         for count, steps, parts in sittings:
@@ -70,7 +70,7 @@ def test_a_number_of_processes_that_does_not_divide_the_rows_is_refused(tmp_path
     output = log.read_text()
     assert "batch_size=9 rows cannot be shared out evenly among 2 processes of micro_batches=3 each" in output
     assert "one of: 1, 3, or start a new run" in output
-    assert "elmo_fast/pretrain/" not in output  # no traceback of ours
+    assert "elmo_fast/pretrain/" not in output  # no traceback of elmo_fast
 
 
 def test_processes_with_different_options_end_with_each_option(tmp_path):
@@ -132,7 +132,7 @@ def workers_of(parent: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="finds the worker to kill in /proc")
-def test_a_killed_worker_is_restarted_and_the_losses_are_those_of_an_undisturbed_run(tmp_path):
+def test_a_killed_worker_is_restarted_and_the_losses_do_not_change(tmp_path):
     """Two processes, one of them killed with SIGKILL after the first checkpoint; torchrun starts both again."""
     settings = {"max_steps": 60, "checkpoint_interval": 20, "dropout": 0.1, "state_reset": 0.05}
     pretrain(tmp_path, "undisturbed", 2, **settings)

@@ -58,7 +58,7 @@ def test_a_run_in_pieces_is_the_run_in_one(tmp_path, changes, stops):
 
 
 def test_the_number_of_threads_changes_no_weight(tmp_path):
-    """Of a run, and of one that goes on with more threads; sizes at which torch would split its loops."""
+    """A run, and one that resumes with more threads; sizes at which torch would split its loops."""
     sizes = {"batch_size": 64, "unroll_steps": 20, "dim": 40, "projection_dim": 32, "n_negative_samples_batch": 9}
 
     def run(name, *threads):
@@ -100,7 +100,7 @@ def test_a_finished_run_does_nothing_more_and_a_longer_one_goes_on(tmp_path):
 
 
 def reports(folder):
-    """What the rows tell that does not depend on the clock."""
+    """Return the fields of the rows that do not depend on the clock."""
     records = rows(folder)
     return [(row["step"], row["loss"], row["gradient_norm"], row["learning_rate"]) for row in records if "loss" in row]
 
@@ -139,7 +139,7 @@ def test_a_resumed_run_that_takes_no_step_reports_and_leaves_its_model(tmp_path,
     assert len(reports(on.folder)) == 3
 
 
-def test_a_run_goes_on_with_damaged_metrics_and_with_a_last_line_that_a_kill_has_cut(tmp_path):
+def test_a_run_resumes_with_damaged_metrics_and_with_a_cut_last_line(tmp_path):
     """The latter is no damage."""
     run = pretrain(longer(tmp_path, 4), report=quiet)
     path = run.folder / "metrics.jsonl"
@@ -182,7 +182,7 @@ def older_checkpoint(tmp_path):
     return folder, json.loads((folder / "position.json").read_text())
 
 
-def test_a_checkpoint_of_an_older_version_goes_on_and_says_what_could_not_be_checked(tmp_path):
+def test_an_older_checkpoint_resumes_and_reports_what_was_not_checked(tmp_path):
     folder, _ = older_checkpoint(tmp_path)
     with pytest.warns(
         UserWarning, match=r"no manifest\.json .*whether position\.json, config\.json are as written"
@@ -301,7 +301,7 @@ def test_a_run_without_a_checkpoint_is_not_bound_to_its_text(tmp_path, monkeypat
     assert not [line for line in lines if line.startswith(("vocab ", "data   this run"))], "not prepared again"
 
 
-def test_plain_text_for_a_run_on_a_prepared_corpus_is_refused_before_anything_is_written(tmp_path):
+def test_plain_text_for_a_run_on_a_prepared_corpus_fails_before_any_write(tmp_path):
     config = longer(tmp_path, 2)
     prepare(config.data.train_prefix, tmp_path / "prepared", min_count=1)
     text, config.data.train_prefix = config.data.train_prefix, str(tmp_path / "prepared")
@@ -313,7 +313,7 @@ def test_plain_text_for_a_run_on_a_prepared_corpus_is_refused_before_anything_is
 
 
 def test_a_vocabulary_of_other_words_is_warned_of(tmp_path):
-    """And how much of the text is unknown is told in any case."""
+    """The unknown fraction of the text is reported in any case."""
     (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nzebra\nyak\nxenon\n")
     for words, expected in ((str(tmp_path / "words.txt"), 1), (None, 0)):
         lines = []
@@ -347,7 +347,7 @@ def test_another_corpus_is_refused_unless_told_otherwise(tmp_path):
 
 
 def test_another_vocabulary_for_the_same_text_is_refused(tmp_path):
-    """What the run's folder was prepared with counts, and a flag that says otherwise is not ignored."""
+    """The settings that prepared the run's folder count, and a flag that contradicts them is not ignored."""
     pretrain(longer(tmp_path, 2), report=quiet)
     (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")
     with pytest.raises(ElmoFastError, match="prepared with another vocabulary"):
@@ -357,7 +357,7 @@ def test_another_vocabulary_for_the_same_text_is_refused(tmp_path):
 
 
 def test_a_branch_from_a_named_checkpoint_goes_on_by_the_same_command(tmp_path):
-    """Begun from a step of another run, in a folder of its own; given again, it goes on from its own newest."""
+    """Begun from a step of another run, in a folder of its own; the same command resumes from its own newest."""
     first = pretrain(longer(tmp_path, 6, keep_checkpoints=9), report=quiet)
     lines, branch = [], {"save_dir": str(tmp_path / "branch"), "resume": str(first.folder / "checkpoints/step-0000002")}
     for steps in (4, 6):

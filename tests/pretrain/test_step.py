@@ -144,7 +144,7 @@ def test_sixteen_bit_operands_change_the_loss_a_little(precision):
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_distinct_words_that_the_loader_counts_give_the_same_step(parts):
-    """As those that the encoder finds, without a word of padding in any gradient."""
+    """Equal to those that the encoder finds, without a word of padding in any gradient."""
     results = []
     for known in (0, parts):
         torch.manual_seed(3)
@@ -177,7 +177,7 @@ def stepped(corpus, **changes):
 @pytest.mark.parametrize(("input", "optimiser"), [("characters", "adagrad"), ("words", "adamw")])
 @pytest.mark.parametrize("loss", ["sampled_softmax", "full_softmax", "negative_sampling", "hierarchical_softmax"])
 def test_a_step_on_two_threads_gives_the_same_bits_again(loss, input, optimiser):
-    """As a user runs it: without torch's deterministic mode, which the other tests are run in."""
+    """Without torch's deterministic mode, as users run it; the other tests run with it."""
     torch.use_deterministic_algorithms(False)
     draw = random.Random(0)
     text = [[f"w{draw.randrange(5)}" for _ in range(20)] for _ in range(33)]
@@ -195,7 +195,7 @@ L, T, D = 2, 3, 4
 
 @pytest.fixture(params=["by torch's generators", "by Philox"])
 def factors(request, monkeypatch):
-    """What each element is multiplied by, [L + 1, 2, rows, T, D], sampled as on a CPU and as on a GPU."""
+    """Return the factors of each element, [L + 1, 2, rows, T, D], sampled as on a CPU and as on a GPU."""
     monkeypatch.setattr(dropout, "samples_by_generator", lambda device: request.param != "by Philox")
 
     def sample(first_row, rows, *, probability=0.3, seed=5, step=7):
@@ -221,7 +221,7 @@ def test_another_seed_or_step_drops_others(factors, other):
 def test_layers_directions_blocks_and_rows_differ(factors):
     whole = factors(0, 3 * BLOCK, probability=0.5)
     flat = whole.reshape((L + 1) * 2 * 3 * BLOCK, T * D)
-    # 576 masks of 12 bits drawn at random: about 537 distinct ones.
+    # 576 masks of 12 random bits: about 537 distinct ones.
     assert len(flat.unique(dim=0)) > 480
 
 
@@ -258,7 +258,8 @@ def test_the_chance_is_that_of_every_row_and_step():
 
 
 def test_a_step_reads_with_the_rows_that_begin_anew(tmp_path, monkeypatch):
-    """What the network is given in each step is what the step before left, less the rows drawn; without resets, all."""
+    """The network's state in each step is the one that the step before left, less the sampled rows; without resets,
+    all."""
     starts, ends = [], []
     streams, call = Step.__call__, Step._losses
 

@@ -13,7 +13,7 @@ DEVICE = "cuda" if HAS_CUDA else "cpu"
 
 
 def taken(model, batches, cuda_graph):
-    """All that some steps report and leave, and the number of graphs."""
+    """Return everything that some steps report and leave, and the number of graphs."""
     optimizer = AdaGrad(model.parameters(), 0.2)
     step = toy_step(model, optimizer, clip_norm=0.5, state_reset=0.4, cuda_graph=cuda_graph)
     state, left = None, []

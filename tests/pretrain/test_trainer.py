@@ -1,4 +1,4 @@
-"""The loop: it learns, saves, stops when told, and refuses what it cannot run."""
+"""The loop: it learns, saves, stops on request, and rejects what it cannot run."""
 
 import dataclasses
 import os
@@ -180,8 +180,8 @@ def test_a_folder_with_a_run_is_never_overwritten(tmp_path):
     }
 
 
-def test_a_vocabulary_smaller_than_the_samples_takes_the_full_softmax_and_says_so(tmp_path):
-    """In a run, when it resumes, and in a dry run; as many samples as words are drawn, and the configuration stays."""
+def test_a_vocabulary_smaller_than_the_samples_uses_the_full_softmax(tmp_path):
+    """In a run, when it resumes, and in a dry run; there are as many samples as words, and the configuration stays."""
     config, lines = toy_config(tmp_path, n_negative_samples_batch=20, max_steps=2), []
     run = pretrain(config, report=lines.append)
     assert "loss   full_softmax: the vocabulary has 19 words, fewer than the 20 distinct ones that" in "\n".join(lines)
@@ -208,7 +208,7 @@ def test_a_new_model_has_bilm_tfs_spread_of_weights():
 
 
 def test_a_language_model_is_saved_and_comes_back_with_its_vocabulary(tmp_path):
-    """Bit by bit, from its folder or from a run's newest checkpoint; vocab.txt lies beside it."""
+    """Bit by bit, from its folder or from a run's newest checkpoint; vocab.txt is next to it."""
     model = LanguageModel(options_of(toy_config().model, 7))
     torch.nn.init.normal_(model.softmax_bias)
     words = Vocabulary(["<S>", "</S>", "<UNK>", "the", "cat", "sat", "."])

@@ -67,7 +67,7 @@ def toy_reader(model: LanguageModel):
 
 
 def toy_step(model: LanguageModel, optimizer: torch.optim.Optimizer | None = None, **more: object) -> Step:
-    """Steps over the toy text, three rows of it unless told otherwise."""
+    """Steps over the toy text, three rows of it by default."""
     settings: dict[str, object] = {"rows": 3, "clip_norm": 1e9, "seed": 11} | more
     return Step(model, optimizer or AdaGrad(model.parameters()), toy_reader(model), **settings)
 
@@ -82,5 +82,5 @@ def rows(folder: pathlib.Path) -> list[dict]:
 
 
 def same(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> bool:
-    """Whether all tensors of two states are bitwise equal."""
+    """True if all tensors of two states are bitwise equal."""
     return actual.keys() == expected.keys() and all(torch.equal(actual[name], expected[name]) for name in expected)

@@ -113,7 +113,7 @@ def test_other_training_text_is_run_anew(written, folder, tmp_path, monkeypatch)
 
 
 def test_the_settings_beside_the_page_run_it_again_from_any_folder(written, folder, tmp_path, monkeypatch):
-    """With relative paths and a model's name the same runs are found, and none is repeated."""
+    """With relative paths and a model's name the same runs are recognized, and none is repeated."""
     monkeypatch.setattr(report_run, "_one", lambda config: pytest.fail("a run was repeated"))
     monkeypatch.chdir(folder)
     relative = {f"{split}_path": f"{split}.conll" for split in ("train", "dev", "test")}
@@ -175,7 +175,7 @@ def rows_of_neighbours(page):
     return [[cell.strip() for cell in row.split(" | ")] for row in rows]
 
 
-def test_the_table_of_neighbours_names_each_word_once_with_static_vectors_and_without(written, folder, tmp_path):
+def test_the_table_of_neighbours_names_each_word_once(written, folder, tmp_path):
     """The word stands in the first of its rows, whatever that row is about."""
     rows = rows_of_neighbours(written[0].read_text(encoding="utf-8"))
     assert sorted(row[0].lstrip("| ") for row in rows) == ["", "", "play", "work"]
@@ -190,7 +190,7 @@ def test_the_table_of_neighbours_names_each_word_once_with_static_vectors_and_wi
     assert "| static vectors, the neighbour's most common tag | none |" in page
 
 
-def test_the_nearest_tokens_are_those_of_other_sentences_in_the_order_of_a_plain_search(folder):
+def test_the_nearest_tokens_of_other_sentences_equal_a_plain_search(folder):
     sentences = [example.words for example in read_examples(str(folder / "train.conll"))[:20]]
     text = TextTokens(ElmoEmbedder.from_pretrained(str(folder / "model"), stateful=False), sentences)
     unit = text.vectors / (text.vectors**2).sum(1, keepdims=True) ** 0.5

@@ -40,7 +40,7 @@ def counted(parts, words, num_words, window, symmetric=True):
 
 
 def entries(actual):
-    """What the op found, as `counted` has it; fails where an entry is twice or out of order."""
+    """Return the op's result, as `counted` has it; fail if an entry occurs twice or out of order."""
     assert (actual.rows.dtype, actual.columns.dtype, actual.values.dtype) == (torch.int32, torch.int32, torch.float32)
     cells = list(zip(actual.rows.tolist(), actual.columns.tolist(), strict=True))
     assert all(a < b for a, b in itertools.pairwise(cells))
@@ -105,7 +105,7 @@ def test_neither_threads_nor_memory_change_a_bit(monkeypatch, tmp_path, symmetri
 @native
 @pytest.mark.parametrize("num_words", [1, 2, 1000, 2**16 + 1, 2**22])
 def test_vocabularies_of_any_size(num_words):
-    """First and last word beside each other: keys of all widths, on either side of the table's edge."""
+    """First and last word next to each other: keys of all widths, on either side of the table's edge."""
     words = torch.tensor([0, num_words - 1, BOUNDARY], dtype=torch.int32)
     numbers = torch.tensor([0, 1, 2, 1, 1, 0], dtype=torch.int32)
     actual = cooccurrences([numbers], words, num_words, window=2, memory=SMALLEST)

@@ -45,7 +45,7 @@ def test_layer_0_is_a_words_own(embedder, occurrences):
 @pytest.mark.parametrize("layer", ["top", "average", 0, 1])
 @pytest.mark.parametrize("batch", [{"batch_size": 2}, {"max_tokens": 3}])
 def test_the_mean_over_a_words_occurrences(embedder, occurrences, layer, batch):
-    """Of each layer, whatever the batches; frequent words first."""
+    """Vectors of each layer, for any batches; frequent words first."""
     sentences = [sentence.split() for sentence in SENTENCES]
     seen = []
     vectors = averaged_vectors(embedder.elmo_bilm, sentences, layer, progress=seen.append, **batch)

@@ -124,7 +124,8 @@ def test_every_kind_of_text_is_the_same(tmp_path, kind):
 
 
 def test_threads_are_put_back_and_progress_is_told():
-    """Of twelve words that share frames in fours, the nearest are those of the same four; torch's own number stays."""
+    """Of twelve words that share frames in fours, the nearest belong to the same four. torch's number
+    of threads stays."""
     before, lines = torch.get_num_threads(), []
     vectors = train_glove(
         sentences(), **{**SMALL, "threads": 2, "epochs": 30}, progress=lambda *each: lines.append(each)

@@ -96,7 +96,7 @@ def alike(actual, expected):
     ],
 )
 def test_most_similar_is_gensims(fifty, arguments, by_name):
-    """Its arguments, by place and by name, its words and its cosines; words that were given are left out."""
+    """Its arguments, by place and by name, its words and its cosines; words of the query are left out."""
     pytest.importorskip("gensim", reason="gensim is not installed")
     actual = most_similar(fifty, *arguments, **by_name)
     alike(actual, fifty.to_gensim().most_similar(*arguments, **by_name))
@@ -170,7 +170,7 @@ def test_a_header_that_was_changed_is_damage(tokens, old, new, error):
         CacheFile(path)
 
 
-def test_a_header_too_deep_for_python_is_damage_and_an_older_version_is_told(tokens):
+def test_a_header_too_deep_for_python_is_damage_and_old_versions_are_named(tokens):
     _, path = tokens
     _changed(path, b"token_vectors 3", b"token_vectors 1")
     with pytest.raises(DamagedFile, match="written by an older version"):

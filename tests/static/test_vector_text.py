@@ -53,7 +53,7 @@ def test_no_lines(extension, content):
 @in_both
 @pytest.mark.parametrize("end", [b"\r\r\n", b"\r \n\n"])
 def test_a_line_has_one_end_the_last_as_all_others(extension, end):
-    """What is left of another one belongs to a number, and is none."""
+    """The rest of a second line end would belong to the number, which then is none."""
     for content in (b"a 1" + end, b"a 1" + end + b"b 2\n"):
         with pytest.raises(ElmoFastError, match="line 1: "):
             read(content, 1, extension)
@@ -89,7 +89,7 @@ def nearest(text):
 
 @native
 def test_every_number_is_the_nearest_float32():
-    """Digits of all lengths, and decimals beside the middle of two floats, which rounding twice gets wrong."""
+    """Digits of all lengths, and decimals near the middle of two floats, which rounding twice gets wrong."""
     draw = random.Random(0)
     texts = [f"{draw.uniform(-10, 10):.{draw.randint(0, 25)}f}" for _ in range(3000)]
     texts += [f"{draw.uniform(-1, 1):.{draw.randint(0, 18)}e}" for _ in range(500)]

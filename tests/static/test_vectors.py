@@ -1,4 +1,4 @@
-"""Files of word vectors: what is written is read back bit by bit, others' files are read, and damage is told."""
+"""Files of word vectors: what is written is read back bit by bit, others' files are read, and damage is reported."""
 
 import gzip
 import os
@@ -219,7 +219,7 @@ def test_a_damaged_own_file_is_refused(tmp_path, vectors):
 
 @pytest.fixture
 def text(tmp_path, monkeypatch, vectors):
-    """A text file for which a cache is kept."""
+    """A text file with a cache."""
     monkeypatch.setattr(module, "WORTH_BYTES", 1)
     save_vectors(vectors, tmp_path / "a.txt")
     return tmp_path / "a.txt"
@@ -250,7 +250,7 @@ def test_the_cache_of_another_file_is_not_used(text, vectors):
 
 
 def test_a_damaged_cache_is_never_trusted(text, vectors):
-    """A byte turned over or an end cut off: said, read from the text, written anew."""
+    """A byte turned over or an end cut off: reported, read from the text, written again."""
     load_vectors(text)
     kept = text.with_name("a.txt.cache.safetensors")
     whole = kept.read_bytes()
@@ -290,7 +290,7 @@ def test_vectors_that_do_not_fit(words, matrix, sentence):
 
 
 def test_a_description_is_one_line(tmp_path, vectors):
-    """Of a million words as of seven: size, width, and the file, not every word."""
+    """For a million words as for seven: size, width, and the file, not every word."""
     assert repr(vectors) == "Vectors(7 words, 5 dimensions)"
     save_vectors(vectors, tmp_path / "a.safetensors")
     assert (

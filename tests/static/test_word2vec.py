@@ -30,7 +30,7 @@ def text(tmp_path):
 @needs_gensim
 @pytest.mark.parametrize(("algorithm", "objective"), list(itertools.product(ALGORITHMS, OBJECTIVES)))
 def test_the_vectors_are_gensims(text, algorithm, objective):
-    """Bit by bit those of Word2Vec with the settings that the names stand for; each epoch is told."""
+    """Bit by bit those of Word2Vec with the settings that the names stand for; each epoch is reported."""
     from gensim.models import Word2Vec
     from gensim.models.word2vec import LineSentence
 
@@ -110,7 +110,7 @@ def test_without_gensim_it_is_said_what_to_install(text, monkeypatch):
 @needs_gensim
 @pytest.mark.parametrize("train", [train_word2vec, train_glove])
 def test_a_tokenizer_splits_the_text(tmp_path, train):
-    """As if its words had been separated by spaces."""
+    """Read as if its words had been separated by spaces."""
     raw, split = tmp_path / "raw.txt", tmp_path / "split.txt"
     raw.write_text("The cat, the dog.\n" * 30)
     split.write_text("The cat , the dog .\n" * 30)

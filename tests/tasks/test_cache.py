@@ -21,7 +21,7 @@ EXAMPLES = [Example(line.split(), []) for line in TEXT]
 
 
 def the_file(folder):
-    """The one file of the cache; no lock and no partial file is left beside it."""
+    """The one file of the cache; no lock and no partial file is left next to it."""
     (path,) = folder.iterdir()
     assert path.suffix == ".safetensors"
     return path
@@ -39,7 +39,7 @@ def computed(bilm, folder, **settings):
 
 @pytest.mark.parametrize("max_tokens", [1, 12, 4096])
 def test_the_layers_are_the_embedders(tmp_path, files, bilm, max_tokens):
-    """Those of each sentence alone, whatever is run beside it; 0 at padding; any order, any layers."""
+    """Those of each sentence alone, whatever the batch holds; 0 at padding; any order, any layers."""
     cache = cached_layers(bilm, EXAMPLES, tmp_path, max_tokens=max_tokens)
     embedder = ElmoEmbedder(*files, stateful=False)
     expected = [torch.from_numpy(embedder.embed_sentence(example.words)) for example in EXAMPLES]
@@ -130,7 +130,7 @@ def test_a_damaged_file_is_computed_anew_and_that_is_said(tmp_path, bilm, kind):
 
 
 def test_a_file_of_other_sentences_under_this_name_is_not_believed(tmp_path, bilm):
-    """Of the same shape, whole, with its right digest: the key in it tells."""
+    """Same shape, complete, with a valid digest: its key shows the difference."""
     cached_layers(bilm, EXAMPLES, tmp_path / "a")
     cached_layers(bilm, EXAMPLES[::-1], tmp_path / "b")
     os.replace(the_file(tmp_path / "b"), the_file(tmp_path / "a"))

@@ -27,7 +27,7 @@ def some_vectors(words=("the", "fox", "US", "us"), width=5):
 
 
 def test_words_are_looked_up_as_written_then_in_lower_case():
-    """Fox is fox's row; US keeps its own beside us; the rest have the unknown row, padding zeros."""
+    """Fox is fox's row; US keeps its own, different from us; the rest have the unknown row, padding zeros."""
     vectors = some_vectors()
     features = StaticFeatures(vectors)
     out = features([["Fox", "US", "us", "zygote"], ["the"]])

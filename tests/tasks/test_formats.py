@@ -155,7 +155,7 @@ def test_a_word_number_of_thousands_of_digits_is_refused_in_short(tmp_path):
 
 
 def test_formats_by_suffix_gzip_and_by_name(tmp_path):
-    """The suffix tells the format, less .gz; an unknown one asks; a text has words alone."""
+    """The suffix without .gz determines the format; an unknown one asks; a text has words alone."""
     with gzip.open(tmp_path / "a.conllu.gz", "wt", encoding="utf-8") as file:
         file.write(CONLLU)
     assert len(read_examples(tmp_path / "a.conllu.gz")) == 2

@@ -26,7 +26,7 @@ def torchs(actual, size, hidden):
 
 
 def test_the_bilstm_is_torchs():
-    """Two layers, outputs and gradients, sentences of other lengths beside each other."""
+    """Two layers, outputs and gradients, sentences of other lengths in one batch."""
     result = BiLSTM(6, 4, 2)
     expected = torchs(result, 6, 4)
     x, y = (torch.randn(3, 5, 6).requires_grad_() for _ in range(2))
@@ -51,7 +51,7 @@ def test_no_layers_is_the_input_itself():
 
 @pytest.mark.parametrize("crf", [False, True])
 def test_padding_changes_nothing_of_a_tagger(crf):
-    """Scores, loss and tags of a sentence are the same beside longer ones and alone."""
+    """Scores, loss and tags of a sentence are the same among longer ones and alone."""
     tagger = Tagger(6, 4, hidden=5, lstm_layers=1, output_width=2, crf=crf).eval()
     x, extra = torch.randn(3, 5, 6), torch.randn(3, 5, 2)
     labels = torch.randint(4, (3, 5)).masked_fill(torch.arange(5) >= LENGTHS[:, None], UNSEEN)

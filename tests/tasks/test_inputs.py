@@ -1,4 +1,4 @@
-"""What a trained task needs and does not hold: a biLM or vectors that have changed meanwhile are noticed."""
+"""Inputs that a trained task needs and does not hold: a changed biLM or changed vectors are noticed."""
 
 import dataclasses
 import pathlib
@@ -32,7 +32,7 @@ def test_another_bilm_of_the_same_shape_is_refused(tmp_path):
 @pytest.mark.parametrize("changed", ["cat 1 2\nAnn 2 1\n", "cat 1 2 3\nAnn 2 1 3\n", "Ann 1 2\ncat 2 1\nsees 1 1\n"])
 @pytest.mark.parametrize("train_vectors", [False, True])
 def test_other_vectors_are_refused(tmp_path, changed, train_vectors):
-    """Of the same width, of another one, with other words."""
+    """Vectors of the same width, of another one, and with other words."""
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("cat 2 1\nAnn 1 2\n")
     config = toy_config(tmp_path, epochs=1, vectors=str(vectors), train_vectors=train_vectors)

@@ -38,7 +38,7 @@ def test_a_flipped_byte_is_refused_in_every_file_that_is_read(folder, name):
         load_task(folder)
 
 
-def test_another_content_is_refused_and_believed_where_the_manifest_is_removed(folder):
+def test_changed_content_is_an_error_unless_the_manifest_is_removed(folder):
     labels = json.loads((folder / "labels.json").read_text())
     (folder / "labels.json").write_text(json.dumps(labels[::-1]))
     with pytest.raises(CheckpointError, match=r"labels\.json: damaged, or changed .* delete \S*manifest\.json"):
@@ -161,7 +161,7 @@ def test_a_damaged_state_is_refused(whole, folder, harm):
         train_task(toy_config(whole.parent, epochs=2, save_dir=str(folder)), silent)
 
 
-def test_a_state_of_an_older_version_goes_on_and_one_of_wrong_types_is_named(whole, folder):
+def test_an_older_state_resumes_and_one_of_wrong_types_is_named(whole, folder):
     """Older versions wrote no digest of the position."""
     config, path = toy_config(whole.parent, epochs=2, save_dir=str(folder)), folder / STATE_FILE
     tensors, message = load_tensors(path)

@@ -47,7 +47,7 @@ def test_a_task_is_learned_saved_and_read_back(tmp_path, changes):
             assert sum(weights) == pytest.approx(1)
 
 
-def test_a_classifier_of_sentences_before_labels_predicts_from_the_sentences(tmp_path):
+def test_a_classifier_with_sentences_before_labels_predicts_from_sentences(tmp_path):
     """With column 1 the words are in the first column, for predictions too; another format has no such column."""
     config = toy_config(tmp_path, classify=True, column=1, epochs=1)
     for path in (config.train_path, config.dev_path, config.test_path):

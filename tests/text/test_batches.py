@@ -1,4 +1,4 @@
-"""Batches: nothing lost, limits kept, order restored."""
+"""Batches: nothing lost, limits respected, order restored."""
 
 import hypothesis.strategies as st
 import pytest

@@ -110,7 +110,7 @@ def test_the_words_of_a_table_come_back(words):
 
 
 def test_a_word_spelled_out_by_hand():
-    """ "Aé" in a batch beside a shorter sentence: BOW 259, bytes + 1, EOW 260, PAD 261; the missing token is zeros."""
+    """ "Aé" in a batch with a shorter sentence: BOW 259, bytes + 1, EOW 260, PAD 261; the missing token is zeros."""
     ids = batch_to_ids([["Aé", "b"], ["<S>"]])
     assert ids.shape == (2, 2, 50)
     assert ids[0, 0].tolist() == [259, 66, 196, 170, 260] + [261] * 45
@@ -141,8 +141,7 @@ def test_wrong_counts_are_refused(call):
 
 
 def test_speed_is_not_per_character():
-    """Of processor time: far below the million tokens a second that the benchmark shows, yet above any loop per
-    character."""
+    """Processor time: far below the benchmark's million tokens a second, yet above any loop per character."""
     sentences = [[f"word{(i * j) % 5000}" for j in range(25)] for i in range(2000)]
     best = float("inf")
     for _ in range(3):

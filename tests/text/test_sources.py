@@ -18,7 +18,7 @@ def rows(path, start=0, **settings):
 
 
 def all_rows(tmp_path, path, **settings):
-    """From the beginning, and from places at and beside the edges of blocks."""
+    """From the beginning, and from positions at and next to the edges of blocks."""
     expected = [line.split() for line in LINES]
     assert rows(path, **settings) == expected
     for start in (1, 1023, 1024, 1999, 2000, 2999, 3000):

@@ -67,7 +67,7 @@ def test_text_can_be_cut_at_any_white_space(name):
 
 
 def test_placeholders_stay_what_they_are():
-    """So text whose numbers were replaced before, by this tokenizer or by hand, can be given again."""
+    """So text whose numbers were replaced before, by this tokenizer or by hand, can be processed again."""
     for _, expected in pairs("logs"):
         assert tokenizer("logs")(expected) == expected.split()
 

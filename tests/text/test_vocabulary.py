@@ -76,7 +76,7 @@ def test_write_and_read_give_the_same_words_or_no_file(tmp_path_factory, words):
 
 
 def test_a_name_in_gz_is_really_compressed(tmp_path):
-    """As `read` and every reader of text take such a name; equal words give equal bytes."""
+    """Such a name is accepted by `read` and every reader of text; equal words give equal bytes."""
     vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "é"])
     for name in ("v.gz", "w.gz"):
         vocabulary.write(tmp_path / name)

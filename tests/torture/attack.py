@@ -38,7 +38,7 @@ MOST_KILLS_OF_A_RUN = 6
 
 @dataclasses.dataclass
 class Tally:
-    """Of one kind: kills that fell, runs that ended after them, and those that ended as the undisturbed one."""
+    """Counts of one kind: kills that fell, runs that ended after them, and runs that ended as the undisturbed one."""
 
     kind: str
     kills: int = 0

@@ -85,7 +85,7 @@ def _reaped(left: set[int]) -> list[int]:
 
 
 def killed_after(children: Sequence[int], seconds: float, chance: random.Random) -> None:
-    """Kills all, or one that is drawn, at a moment of the clock."""
+    """Kills all, or a random one, at a moment of the clock."""
     time.sleep(seconds)
     for child in chance.choice([list(children), [chance.choice(list(children))]]):
         os.kill(child, signal.SIGKILL)

@@ -34,7 +34,7 @@ def test_killed_runs_end_as_undisturbed_ones_and_the_figures_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_an_error_of_a_child_itself_raises_also_where_others_are_killed_because_of_it(own, tmp_path):
+def test_a_childs_own_error_raises_even_if_others_are_killed_by_it(own, tmp_path):
     """A child that is killed does not, though its peer then ends with an error."""
     log = tmp_path / "log.txt"
     log.write_text("what it said")

@@ -1,4 +1,4 @@
-"""What is killed, started again until it ends, and compared then: pretraining, `prepare`, `embed`, a task."""
+"""Works that are killed and started again until they end, then compared: pretraining, `prepare`, `embed`, a task."""
 
 import hashlib
 import json
@@ -49,15 +49,16 @@ class Work:
         return started(lambda: self.run(name, count, *more), count, self.log)
 
     def whole(self, name: str) -> str:
-        """What is wrong with what a killed run has left; nothing where it is right."""
+        """Return what is wrong with the files of a killed run; nothing if they are right."""
         return ""
 
     def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
-        """How what has ended differs from the undisturbed run; sittings: (step begun at, processes) of each."""
+        """Return the differences between the ended run and the undisturbed one; sittings: (step begun at, processes) of
+        each."""
         raise NotImplementedError
 
     def step(self, name: str) -> int:
-        """Where a run would go on."""
+        """Return the step from which a run would resume."""
         return 0
 
 
@@ -65,7 +66,7 @@ STEPS, INTERVAL, BEST = 120, 7, "/checkpoints/best"
 
 
 def digest(folder: pathlib.Path, name: str) -> str:
-    """Of the weights' bytes; the file's header names tensors in an order of its own in every process."""
+    """Digest of the weights' bytes; the file's header names tensors in an order of its own in every process."""
     actual = hashlib.sha256()
     for key, tensor in sorted(load_file(folder / name / "model.safetensors").items()):
         actual.update(key.encode() + tensor.numpy().tobytes())
@@ -100,7 +101,7 @@ class Training(Work):
         return max((step for step, _ in saved_steps(self.folder / name)), default=0)
 
     def rows(self, name: str) -> list[tuple[object, ...]]:
-        """What the rows tell that does not depend on the clock."""
+        """Return the fields of the rows that do not depend on the clock."""
         message = ("event", "step", "words", "loss", "loss_forward", "gradient_norm", "learning_rate", "perplexity")
         lines = (self.folder / name / "metrics.jsonl").read_text().splitlines()
         actual = [tuple(row.get(key) for key in message) for row in map(json.loads, lines)]
@@ -112,7 +113,7 @@ class Training(Work):
         return sorted(os.fspath(path.relative_to(run)) for path in saves)
 
     def best(self, name: str) -> list[checkpoint.BestEvaluation]:
-        """What the newest and the best checkpoint know of the evaluations."""
+        """Return what the newest and the best checkpoint know of the evaluations."""
         newest = max(saved_steps(self.folder / name))[1]
         return [checkpoint.read_training_state(at).position.best for at in (newest, newest.parent / "best")]
 
@@ -160,7 +161,7 @@ class Saving(Training):
 
 
 class Ending(Saving):
-    """As `Saving`, but only the last saves count: of the last step, of the best evaluation, of both, of the model."""
+    """Like `Saving`, but only the last saves count: of the last step, of the best evaluation, of both, of the model."""
 
     patience, moments = None, 25
 

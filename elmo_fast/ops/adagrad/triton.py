@@ -73,7 +73,7 @@ def _update_block(w, a, g, c, offsets, n, factor, learning_rate, COPIED: tl.cons
 
 
 @triton.jit(do_not_specialize=[*_FIRSTS, *_SIZES])
-def update(
+def adagrad_update_kernel(
     scale, rate, f1, f2, f3, f4, f5, f6, f7,
     n0, n1, n2, n3, n4, n5, n6, n7,
     w0, w1, w2, w3, w4, w5, w6, w7,
@@ -90,6 +90,7 @@ def update(
     factor = 1.0
     if scale is not None:
         factor = tl.load(scale)
+        # The clip's scale is NaN if the norm is not finite: this step is skipped.
         if not _finite(factor):
             return
     learning_rate = tl.load(rate)
@@ -111,7 +112,7 @@ def update(
 
 
 @triton.jit(do_not_specialize=["at", *_FIRSTS, *_SIZES])
-def square_sums(
+def adagrad_square_norm_partial_sums_kernel(
     sums, at, f1, f2, f3, f4, f5, f6, f7,
     n0, n1, n2, n3, n4, n5, n6, n7,
     x0, x1, x2, x3, x4, x5, x6, x7,
@@ -132,7 +133,7 @@ def square_sums(
 
 
 @triton.jit(do_not_specialize=["count"])
-def total(sums, count, out, BLOCK: tl.constexpr):
+def adagrad_square_norm_total_kernel(sums, count, out, BLOCK: tl.constexpr):
     """Add sums[count] into out[], in float64 and a fixed order; one program, because there are few partial sums."""
     lanes = tl.arange(0, BLOCK)
     kept = tl.zeros([BLOCK], tl.float64)
@@ -174,7 +175,7 @@ def _merged(
 ):  # fmt: skip
     """Sum all rows of each segment that begins at a position i, [HEADS, COLUMNS].
 
-    `sum_pieces` has already summed its pieces after the first.
+    `adagrad_rows_sum_pieces_kernel` has already summed its pieces after the first.
     """
     sum = tl.zeros([HEADS, COLUMNS], tl.float32)
     end = tl.minimum(n, (i // PIECE + 1) * PIECE)
@@ -193,7 +194,7 @@ def _heads(i, ids, n, num_words):
 
 
 @triton.jit(do_not_specialize=["n"])
-def sum_pieces(
+def adagrad_rows_sum_pieces_kernel(
     ids, order, rows, pieces, n,
     D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
@@ -216,7 +217,7 @@ def sum_pieces(
 
 
 @triton.jit(do_not_specialize=["n", "num_words"])
-def update_rows(
+def adagrad_rows_update_kernel(
     ids, order, rows, pieces, table, accumulator, scale, rate, n, num_words,
     D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
@@ -246,11 +247,11 @@ def update_rows(
 
 
 @triton.jit(do_not_specialize=["n", "num_words"])
-def merged_square_sums(
+def adagrad_rows_square_norm_partial_sums_kernel(
     ids, order, rows, pieces, sums, n, num_words,
     D: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    """Compute sums[program, chunk], the sum of squares of the rows that `update_rows` would square there."""
+    """Compute sums[program, chunk], the sum of squares of the rows that `adagrad_rows_update_kernel` squares there."""
     at = sums + tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
     i = tl.program_id(0) * HEADS + tl.arange(0, HEADS)
     id, heads = _heads(i, ids, n, num_words)
@@ -297,7 +298,7 @@ def _update(a: Any) -> None:
     for blocks, firsts, sizes, tensors in _groups(UPDATE_BLOCK, *lists):
         absent = [] if a.copies else [None] * SLOTS
         launch(
-            update, (blocks,), a.scale, a.learning_rate, *firsts, *sizes, *tensors, *absent,
+            adagrad_update_kernel, (blocks,), a.scale, a.learning_rate, *firsts, *sizes, *tensors, *absent,
             num_warps=8, COPIED=bool(a.copies), BLOCK=UPDATE_BLOCK,
         )  # fmt: skip
     torch.autograd.graph.increment_version([*a.parameters, *a.accumulators, *a.copies])
@@ -309,14 +310,17 @@ def _square_norm(a: Any) -> Tensor:
     count = sum(blocks for blocks, *_ in groups)
     sums, at = tensors[0].new_empty(count), 0
     for blocks, firsts, sizes, some in groups:
-        launch(square_sums, (blocks,), sums, at, *firsts, *sizes, *some, num_warps=8, BLOCK=NORM_BLOCK)
+        launch(
+            adagrad_square_norm_partial_sums_kernel, (blocks,),
+            sums, at, *firsts, *sizes, *some, num_warps=8, BLOCK=NORM_BLOCK,
+        )  # fmt: skip
         at += blocks
     return _total(sums)
 
 
 def _total(sums: Tensor) -> Tensor:
     out = sums.new_empty(())
-    launch(total, (1,), sums, sums.numel(), out, num_warps=16, BLOCK=TOTAL_BLOCK)
+    launch(adagrad_square_norm_total_kernel, (1,), sums, sums.numel(), out, num_warps=16, BLOCK=TOTAL_BLOCK)
     return out
 
 
@@ -338,21 +342,21 @@ def _pieces(ids: Tensor, positions: Tensor, rows: Tensor) -> tuple[tuple[Tensor,
     needed = 4 * width
     with explained("adagrad", "pieces of rows", count * needed, needed, count, rows.device):
         pieces = rows.new_empty(count, width)
-    launch(sum_pieces, (cdiv(count, heads), chunks), ids, positions, rows, pieces, n, **tile)
+    launch(adagrad_rows_sum_pieces_kernel, (cdiv(count, heads), chunks), ids, positions, rows, pieces, n, **tile)
     return (ids, positions, rows, pieces), tile, (cdiv(n, heads), chunks)
 
 
 def _update_rows(a: Any) -> None:
     sorted_rows, tile, grid = _pieces(a.ids, a.positions, a.rows)
     arguments = (a.table, a.accumulator, a.scale, a.learning_rate, len(a.rows), a.table.shape[0])
-    launch(update_rows, grid, *sorted_rows, *arguments, **tile)
+    launch(adagrad_rows_update_kernel, grid, *sorted_rows, *arguments, **tile)
     torch.autograd.graph.increment_version([a.table, a.accumulator])
 
 
 def _merged_square_norm(a: Any) -> Tensor:
     sorted_rows, tile, grid = _pieces(a.ids, a.positions, a.rows)
     sums = a.rows.new_empty(grid)
-    launch(merged_square_sums, grid, *sorted_rows, sums, len(a.rows), a.num_words, **tile)
+    launch(adagrad_rows_square_norm_partial_sums_kernel, grid, *sorted_rows, sums, len(a.rows), a.num_words, **tile)
     return _total(sums)
 
 

@@ -81,7 +81,7 @@ def _windows(
 
 
 @triton.jit
-def convolve(
+def char_cnn_forward_convolve_kernel(
     ids, row_stride, column_stride, count, table, filters, biases, features, winners, rows, slots, characters, total,
     tiles,
     WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr, STEP: tl.constexpr,
@@ -144,7 +144,7 @@ def _slope(grad, features, winners, at, mask, TANH: tl.constexpr):
 
 
 @triton.jit
-def weight_sums(
+def char_cnn_backward_weight_sums_kernel(
     grad, features, winners, ids, row_stride, column_stride, count, table, sums, bias_sums, rows, slots, characters,
     total, tiles, parts,
     WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr, SLOTS: tl.constexpr,
@@ -182,7 +182,7 @@ def weight_sums(
 
 
 @triton.jit
-def finish_weights(
+def char_cnn_backward_finish_weights_kernel(
     sums, bias_sums, d_weights, d_biases, size, tiles, parts,
     WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr, SLOTS: tl.constexpr,
     BN: tl.constexpr,
@@ -212,7 +212,7 @@ def finish_weights(
 
 
 @triton.jit
-def input_gradients(
+def char_cnn_backward_inputs_kernel(
     grad, features, winners, ids, row_stride, column_stride, count, filters, d_inputs, keys, rows, slots, characters,
     total, tiles,
     WIDTHS: tl.constexpr, NUMBERS: tl.constexpr, WIDEST: tl.constexpr, E: tl.constexpr, DEPTH: tl.constexpr,
@@ -233,6 +233,7 @@ def input_gradients(
     any = tl.max(tl.max(reached.to(tl.int32), axis=1), axis=0)
     e = tl.arange(0, E)
     sum = tl.zeros((BR * BS, E), dtype=tl.float32)
+    # Slots that no window reaches, most of a padded word, need no pass over the filters.
     for tile in range(0, tl.where(any > 0, tiles, 0)):
         width, begin, number, feature = _filters(tile, BN, WIDTHS, NUMBERS)
         column = begin + tl.arange(0, BN)
@@ -241,6 +242,8 @@ def input_gradients(
         g, first = _slope(grad, features, winners, at, mask, TANH)
         undo = tl.full((BR,), 1.0, dtype=tl.float32)
         if SCALED:
+            # The power of two below the largest gradient, clamped so that its inverse is a normal number: scaling is
+            # exact.
             exponent = tl.max(tl.abs(g), axis=1).to(tl.int32, bitcast=True) & 0x7F800000
             exponent = tl.minimum(tl.maximum(exponent, 1 << 23), 253 << 23)
             undo = exponent.to(tl.float32, bitcast=True)
@@ -353,7 +356,8 @@ def forward(a: Any) -> tuple[Tensor, Tensor]:
     # copies of more stages would read the same few lines of L2.
     tiles, high = f.tiles(f.block), 64
     launch(
-        convolve, (cdiv(rows, high) * tiles,), a.ids, *a.ids.stride(), a.count, table, filters, bias, features,
+        char_cnn_forward_convolve_kernel, (cdiv(rows, high) * tiles,),
+        a.ids, *a.ids.stride(), a.count, table, filters, bias, features,
         winners, rows, slots, a.embedding.shape[0], total, tiles, **f.constants,
         STEP=16 if a.precision == "float32" else f.depth if f.depth <= 256 else 64, BM=high, BN=f.block,
         TANH=a.tanh, SAVE=a.save, num_warps=8, num_stages=1,
@@ -376,12 +380,14 @@ def weight_gradients(a: Any, table: Tensor, f: Filters) -> tuple[list[Tensor], l
     sums = table.new_empty(parts, tiles * block, f.depth, dtype=torch.float32)
     bias_sums = table.new_empty(parts, tiles * block, dtype=torch.float32)
     launch(
-        weight_sums, (tiles * parts, cdiv(f.depth, window_slots * f.size)), *_read(a), table, sums, bias_sums, rows,
+        char_cnn_backward_weight_sums_kernel, (tiles * parts, cdiv(f.depth, window_slots * f.size)),
+        *_read(a), table, sums, bias_sums, rows,
         slots, table.shape[0] - 2, total, tiles, parts, **f.constants, TANH=a.tanh, SLOTS=window_slots, BN=block,
     )  # fmt: skip
     few = max(1, min(f.depth, 64) // f.size)
     launch(
-        finish_weights, (tiles, cdiv(f.depth, few * f.size)), sums, bias_sums, tuple(d_weights), tuple(d_biases),
+        char_cnn_backward_finish_weights_kernel, (tiles, cdiv(f.depth, few * f.size)),
+        sums, bias_sums, tuple(d_weights), tuple(d_biases),
         a.embedding.shape[1], tiles, parts, **f.constants, SLOTS=few, BN=block,
     )  # fmt: skip
     return d_weights, d_biases
@@ -402,7 +408,7 @@ def embedding_gradient(a: Any, filters: Tensor, f: Filters) -> Tensor:
         d_inputs = a.embedding.new_empty(rows * slots, f.size)
         keys = a.embedding.new_empty(rows * slots, dtype=narrow)
     launch(
-        input_gradients, (cdiv(rows, high), cdiv(slots, wide)), *_read(a), filters, d_inputs, keys,
+        char_cnn_backward_inputs_kernel, (cdiv(rows, high), cdiv(slots, wide)), *_read(a), filters, d_inputs, keys,
         rows, slots, characters, total, f.tiles(f.block), **f.constants, TANH=a.tanh, WIDEST=max(f.widths),
         BR=high, BS=wide, BN=f.block, SCALED=scaled, num_stages=1,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from elmo_fast.ops.hierarchical_softmax.op import HierarchicalSoftmaxArguments
 
 
 @triton.jit
-def paths(
+def hierarchical_softmax_forward_paths_kernel(
     hidden, hidden_row, hidden_col, targets, targets_step, weight, weight_row, weight_col, bias, bias_step,
     first, nodes, codes, operands, losses, slopes, ids, words, steps, inner, width, longest,
     STEPS: tl.constexpr, WIDTH: tl.constexpr,
@@ -30,6 +30,7 @@ def paths(
     """
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets + row * targets_step)
+    # Indices from the caller become addresses: each is clamped, and a wrong one makes the loss NaN.
     known = (target >= 0) & (target < words)
     target = tl.minimum(tl.maximum(target, 0), words - 1).to(tl.int64)
     begin, end = tl.load(first + target), tl.load(first + target + 1)
@@ -40,6 +41,7 @@ def paths(
     for start in range(0, longest, STEPS):
         j = start + tl.arange(0, STEPS)
         on = j < length
+        # Past the path its last node is repeated, so that all of `ids` are rows of the table when gradients are summed.
         step = begin + tl.maximum(tl.minimum(j, length - 1), 0)
         node = tl.load(nodes + step, mask=(j < longest) & (length > 0), other=0)
         fine = (node >= 0) & (node < inner) & known
@@ -65,7 +67,7 @@ def paths(
 
 
 @triton.jit
-def path_gradients(
+def hierarchical_softmax_backward_paths_kernel(
     grad, grad_step, slopes, operands, ids, weight, weight_row, weight_col, d_hidden, d_rows, d_offsets,
     width, longest, STEPS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -118,7 +120,8 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
         ids = torch.empty(count * a.longest, dtype=torch.int64, device=device)
     tree = a.first.contiguous(), a.nodes.contiguous(), a.codes.contiguous()
     launch(
-        paths, (count,), a.hidden, *a.hidden.stride(), a.targets, a.targets.stride(0), a.weight,
+        hierarchical_softmax_forward_paths_kernel, (count,),
+        a.hidden, *a.hidden.stride(), a.targets, a.targets.stride(0), a.weight,
         *a.weight.stride(), a.bias, a.bias.stride(0), *tree, operands, losses, slopes, ids, len(a.first) - 1,
         len(a.nodes), len(a.weight), width, a.longest, **_tile(width),
     )  # fmt: skip
@@ -135,7 +138,8 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
         d_offsets = torch.empty(count * longest, dtype=torch.float32, device=device)
     tile = _tile(width)
     launch(
-        path_gradients, (count, max(1, cdiv(width, tile["WIDTH"]))), a.grad, a.grad.stride(0), a.slopes,
+        hierarchical_softmax_backward_paths_kernel, (count, max(1, cdiv(width, tile["WIDTH"]))),
+        a.grad, a.grad.stride(0), a.slopes,
         a.operands, a.ids, a.weight, *a.weight.stride(), d_hidden, d_rows, d_offsets, width, longest, **tile,
     )  # fmt: skip
     return d_hidden, d_rows, d_offsets

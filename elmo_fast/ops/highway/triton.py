@@ -46,7 +46,7 @@ def saved(transform, small, closes, dtype: tl.constexpr):
 
 
 @triton.jit
-def mix(
+def highway_forward_gate_kernel(
     product_ptr, x_ptr, bias_ptr, count_ptr, y_ptr, next_ptr, pre_ptr, rows, width, row, column,
     BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
@@ -83,7 +83,7 @@ def mix(
 
 
 @triton.jit
-def unmix(
+def highway_backward_gate_kernel(
     product_ptr, carried_ptr, from_scale_ptr, to_scale_ptr, unless_ptr, x_ptr, pre_ptr, count_ptr,
     d_ptr, dx_ptr, sums_ptr, most_ptr, rows, width, row, column,
     STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
@@ -94,6 +94,7 @@ def unmix(
     scale that float16 needed) plus what the gate after it carried. With unless_ptr nothing is done if that scale is the
     one asked for. About 22 W bytes a row in 16 bit (dy, x, pre, d, dx).
     """
+    # A second launch, for float16: it has work only if the scale that the first one used did not fit.
     if unless_ptr is not None:  # noqa: SIM102 (one is known when compiling, the other is not)
         if tl.load(unless_ptr) == tl.load(to_scale_ptr):
             return
@@ -108,6 +109,7 @@ def unmix(
     for step in range(0, STRIP, BR):
         r = first + step + tl.arange(0, BR)
         inside = (r < rows)[:, None] & (c < width)[None, :]
+        # Rows past the count load zeros and store zeros: the products that follow read every row.
         counts = (r < n)[:, None] & inside
         r = r.to(tl.int64)[:, None]
         at, both = r * width + c[None, :], r * (2 * width) + c[None, :]
@@ -120,6 +122,7 @@ def unmix(
         p = tl.load(pre_ptr + both, mask=counts, other=0.0).to(tl.float32)
         small = tl.load(pre_ptr + width + both, mask=counts, other=0.0).to(tl.float32)
         gate, closed = unfolded(tl.abs(small) / FOLD, small < 0)
+        # As torch's relu: slope 0 at 0 and below, and 1 for NaN.
         d_transform = tl.where(p <= 0, 0.0, dy * closed)
         d_gate = dy * (x - tl.where(p < 0, 0.0, p)) * gate * closed
         sum_transform += d_transform
@@ -138,7 +141,7 @@ def unmix(
 
 
 @triton.jit
-def counted(
+def highway_convert_kernel(
     x_ptr, bias_ptr, scale_ptr, count_ptr, to_ptr, sums_ptr, rows, width, row, column,
     STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
@@ -203,7 +206,10 @@ def forward(a: Any) -> tuple[Tensor, ...]:
         grid, constants = strips(rows, width)
         high, wide = constants["BR"], constants["BC"]
         if inputs[0] is not a.x:
-            launch(counted, grid, y, None, None, a.count, inputs[0], None, rows, width, *y.stride(), **constants)
+            launch(
+                highway_convert_kernel, grid,
+                y, None, None, a.count, inputs[0], None, rows, width, *y.stride(), **constants,
+            )  # fmt: skip
         for i, bias in enumerate(a.biases):
             to_pre = pre[i] if a.save else None
             if same and to_pre is not None:
@@ -217,7 +223,7 @@ def forward(a: Any) -> tuple[Tensor, ...]:
             elif to is None or i + 1 < layers:
                 y = y.new_empty(rows, width)
             launch(
-                mix, (cdiv(rows, high), grid[1]), product, x, bias.contiguous(), a.count,
+                highway_forward_gate_kernel, (cdiv(rows, high), grid[1]), product, x, bias.contiguous(), a.count,
                 None if y is x else y, to, to_pre, rows, width, *x.stride(), BR=high, BC=wide,
             )  # fmt: skip
         if a.projection_weight is not None:
@@ -225,7 +231,9 @@ def forward(a: Any) -> tuple[Tensor, ...]:
             if a.projection_bias is not None or a.count is not None:
                 bias = None if a.projection_bias is None else a.projection_bias.contiguous()
                 grid, constants = strips(*y.shape)
-                launch(counted, grid, y, bias, None, a.count, y, None, *y.shape, *y.stride(), **constants)
+                launch(
+                    highway_convert_kernel, grid, y, bias, None, a.count, y, None, *y.shape, *y.stride(), **constants
+                )
     return y, operands, pre
 
 
@@ -247,7 +255,7 @@ def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor
     if a.projection_weight is not None:
         grid, constants = strips(*dy.shape)
         d, sums = inputs[-1].new_empty(dy.shape), new(grid[0], dy.shape[1]) if a.need_weights else None
-        launch(counted, grid, dy, None, scale, a.count, d, sums, *dy.shape, *dy.stride(), **constants)
+        launch(highway_convert_kernel, grid, dy, None, scale, a.count, d, sums, *dy.shape, *dy.stride(), **constants)
         if sums is not None:
             d_projection, d_bias = unscaled(matmul(d.t(), inputs[-1], torch.float32), scale), sums.sum(0)
         if a.weights or a.need_x:
@@ -260,11 +268,17 @@ def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor
         most = None if scale is None else new(grid[0] * grid[1])
         of_layer = inputs[i], a.pre[i], a.count, d
         sizes = rows, width, *dy.stride()
-        launch(unmix, grid, dy, carried, of_dy, scale, None, *of_layer, dx, sums, most, *sizes, **constants)
+        launch(
+            highway_backward_gate_kernel, grid,
+            dy, carried, of_dy, scale, None, *of_layer, dx, sums, most, *sizes, **constants,
+        )  # fmt: skip
         if most is not None:
             # If float16 would lose digits with the scale so far, once more with a new one.
             guess, scale = scale, fitting(most, LIFT, scale)
-            launch(unmix, grid, dy, carried, of_dy, scale, guess, *of_layer, None, None, None, *sizes, **constants)
+            launch(
+                highway_backward_gate_kernel, grid,
+                dy, carried, of_dy, scale, guess, *of_layer, None, None, None, *sizes, **constants,
+            )  # fmt: skip
         if sums is not None:
             d_weights.insert(0, unscaled(matmul(d.t(), inputs[i], torch.float32), scale))
             d_biases.insert(0, sums.sum(0))

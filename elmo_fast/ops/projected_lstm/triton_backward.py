@@ -26,7 +26,7 @@ from elmo_fast.ops.projected_lstm.triton_forward import (
     launch_arrange,
     layer_of,
     packed_layer,
-    put_back,
+    projected_lstm_from_step_order_kernel,
     sorted_rows,
     sum_of_parts,
     tiles,
@@ -75,7 +75,7 @@ def exact_tanh(x, dtype: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["step"])
-def finish_recurrence(
+def projected_lstm_backward_finish_recurrence_kernel(
     parts, d_h, d_y, masks, out, d_out, lengths, step, batch, time, size, bound,
     PRODUCT: tl.constexpr, SPLIT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
@@ -103,6 +103,7 @@ def finish_recurrence(
         offset = (direction * time + step - 1) * batch * size + at
         before = (row < batch) & (length > step - 1)
         inside = before[:, None] & within
+        # A row that ends at step - 1 has no product yet: it starts from the final state's gradient, which d_h holds.
         held = tl.load(d_h + at, mask=inside & (active == 0)[:, None], other=0.0)
         value = tl.where(active[:, None], value, held)
         value += tl.load(d_y + offset, mask=inside, other=0.0)
@@ -140,6 +141,8 @@ def update_gradients(
         at = row[:, None] * count + cell[None, :]
         gates += row[:, None] * 4 * count + cell[None, :]
         d_gates += row[:, None] * 4 * count + cell[None, :]
+        # All loads before the first store, which no later load could pass. Rows without this step load zeros, so their
+        # gradients are zeros.
         i = tl.load(gates, mask=inside, other=0.0)
         f = tl.load(gates + count, mask=inside, other=0.0)
         g = tl.load(gates + 2 * count, mask=inside, other=0.0)
@@ -156,6 +159,7 @@ def update_gradients(
         d_cell = passed(d_cell + d_hidden * o * (1.0 - t * t), after, bound)
         f = exact_gate(f.to(tl.float32), dtype)
         tl.store(d_c + at, d_cell * f, mask=inside)
+        # The initial state is not clipped.
         before = tl.where(step == 0, before, clipped(before, bound))
         tl.store(d_gates + count, as_operand(d_cell * before * f * (1.0 - f), dtype), mask=within)
         i = exact_gate(i.to(tl.float32), dtype)
@@ -165,7 +169,7 @@ def update_gradients(
 
 
 @triton.jit(do_not_specialize=["step"])
-def cells_backward(
+def projected_lstm_backward_cells_kernel(
     d_out, weight, product, stride, gates, c, d_c, d_gates, hidden, lengths, step, batch, time, size, count, bound,
     FUSED: tl.constexpr, PROJECT: tl.constexpr,
     BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
@@ -187,6 +191,7 @@ def cells_backward(
     now = (direction * time + step) * batch
     hidden += now * count
     d_gates += now * 4 * count
+    # Rows are sorted by length: blocks whose rows have all ended only write the zeros that the large products read.
     if tl.max(active.to(tl.int32)) == 0:
         nothing = tl.zeros((BM, BC), dtype=d_gates.dtype.element_ty)
         for gate in tl.static_range(4):
@@ -261,7 +266,8 @@ def scan(
         if step < t:
             recur.launch(layer, grads.gates, weight_hh, lengths, step, step, transposed=False)
         launch(
-            finish_recurrence, recur.grid, recur.parts, grads.h, grads.outputs, masks, steps.projections,
+            projected_lstm_backward_finish_recurrence_kernel, recur.grid,
+            recur.parts, grads.h, grads.outputs, masks, steps.projections,
             grads.projections, lengths, step, b, t, d, bounds[1], PRODUCT=step < t, launch_pdl=True, **recur.adding,
         )  # fmt: skip
         if step > 0:
@@ -269,7 +275,7 @@ def scan(
             if projection and not fused:
                 product = _triton.matmul(product, projection[0], torch.float32)
             launch(
-                cells_backward, (cdiv(h, tile.columns), cdiv(b, tile.rows), r),
+                projected_lstm_backward_cells_kernel, (cdiv(h, tile.columns), cdiv(b, tile.rows), r),
                 grads.projections, projection[0] if projection else None, product, product.stride(0), steps.gates,
                 steps.cells, grads.c, grads.gates, grads.hidden, lengths, step - 1, b, t, d, h, bounds[0],
                 FUSED=fused, PROJECT=bool(projection),
@@ -308,7 +314,8 @@ def of_inputs(
         product = _triton.matmul(gates, weight, torch.float32)
         out = product.new_empty(layer.batch, layer.time, layer.width)
         launch(
-            put_back, (layer.time * layer.batch,), product, d_y, order, a.falling, None, scale, out,
+            projected_lstm_from_step_order_kernel, (layer.time * layer.batch,),
+            product, d_y, order, a.falling, None, scale, out,
             layer.batch, layer.time, layer.width, *d_y.stride(), float("inf"), REVERSE=layer.reverse[i],
             RESIDUAL=layer.residual,
             BLOCK=_triton.ceil_power_of_two(layer.width, 16, 1024),

@@ -55,7 +55,7 @@ def original(order, row):
 
 
 @triton.jit
-def arrange(
+def projected_lstm_to_step_order_kernel(
     x, order, lengths, scale, out, batch, width, stride_b, stride_t, stride_i,
     REVERSE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -79,7 +79,7 @@ def arrange(
 
 
 @triton.jit
-def put_back(
+def projected_lstm_from_step_order_kernel(
     steps, x, order, lengths, masks, scale, out, batch, time, width, stride_b, stride_t, stride_i, bound,
     REVERSE: tl.constexpr, RESIDUAL: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -109,7 +109,7 @@ def put_back(
 
 
 @triton.jit
-def last(
+def projected_lstm_forward_final_state_kernel(
     steps, start, order, lengths, masks, out, batch, width, slots, first, bound,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -136,7 +136,7 @@ def last(
 
 
 @triton.jit
-def inputs(
+def projected_lstm_forward_input_product_kernel(
     x, weight, out, rows, width, columns, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
 ):  # fmt: skip
     """Compute out [R, rows, columns] float16 = x [R, rows, width] · weight [R, columns, width]^T.
@@ -268,6 +268,7 @@ def update_cells(
             tl.store(gates + count, f.to(wide), mask=inside)
             tl.store(gates + 2 * count, g.to(wide), mask=inside)
             tl.store(gates + 3 * count, o.to(wide), mask=inside)
+        # Step 0 reads the initial state, which is not clipped. c is stored before its clip, which backward needs.
         after = gate(i, dtype) * squash(g, dtype)
         after = tl.fma(gate(f, dtype), tl.where(step == 0, held, clipped(held, bound)), after)
         tl.store(c + at, after, mask=inside)
@@ -278,13 +279,14 @@ def update_cells(
             tl.store(out + at, value, mask=inside)
             if masks is not None:
                 value *= tl.load(masks + at, mask=inside, other=0.0)
+            # Rows that have ended write zeros: the product for W_hh's gradient reads them.
             value = tl.where(active[:, None], value, 0.0)
             within = (row < batch)[:, None] & (cell < count)[None, :]
             tl.store(h_next + at, value.to(h_next.dtype.element_ty), mask=within)
 
 
 @triton.jit(do_not_specialize=["step"])
-def cells(
+def projected_lstm_forward_cells_kernel(
     h, weight, product, bias, gates, c, hidden, masks, out, h_next, lengths, step, batch, time, size, count, c_slots,
     bound, FUSED: tl.constexpr, SAVE: tl.constexpr, PROJECT: tl.constexpr,
     BM: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
@@ -304,7 +306,7 @@ def cells(
     active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
     first = tl.program_id(0) * BC
     if tl.max(active.to(tl.int32)) == 0:
-        if SAVE and not PROJECT:  # the product for W_hh's gradient reads them; finish_projection writes them otherwise
+        if SAVE and not PROJECT:  # zeros for W_hh's gradient; with a projection the kernel that finishes it writes them
             cell = first + tl.arange(0, BC)
             h_next += ((direction * (time + 1) + step + 1) * batch + row)[:, None] * count + cell[None, :]
             within = (row < batch)[:, None] & (cell < count)[None, :]
@@ -353,20 +355,22 @@ def cells(
 
 
 @triton.jit(do_not_specialize=["step", "slot"])
-def split_product(
+def projected_lstm_split_product_kernel(
     x, weight, parts, lengths, step, batch, size, depth, chunk, slots, slot, of_column, of_depth, SPLIT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Compute parts [R·SPLIT, B, D] of x [R, slots, B, K] at `slot` · weight [R, K, D], each over `chunk` of the depth.
 
     Rows without step `step` are not written. weight has strides of_depth and of_column. Blocks that add parts
-    themselves, the last of a tile to arrive, took three times as long as `finish_projection` (H200).
+    themselves, the last of a tile to arrive, took three times as long as a second launch,
+    `projected_lstm_forward_finish_projection_kernel` (H200).
     """
     after_previous()
     direction, part = (tl.program_id(2) // SPLIT).to(tl.int64), tl.program_id(2) % SPLIT
     row = tl.program_id(1) * BM + tl.arange(0, BM)
     column = tl.program_id(0) * BN + tl.arange(0, BN)
     active = (row < batch) & (tl.load(lengths + row, mask=row < batch, other=0) > step)
+    # The kernel that adds the parts masks the same rows.
     if tl.max(active.to(tl.int32)) == 0:
         return
     x += ((direction * slots + slot) * batch + row)[:, None] * depth
@@ -386,7 +390,7 @@ def split_product(
 
 @triton.jit
 def sum_of_parts(parts, at, inside, stride, SPLIT: tl.constexpr):
-    """Add the parts that `split_product` left, in order."""
+    """Add the parts that `projected_lstm_split_product_kernel` left, in order."""
     total = tl.zeros(at.shape, dtype=tl.float32)
     for part in tl.static_range(SPLIT):
         total += tl.load(parts + part * stride + at, mask=inside, other=0.0)
@@ -394,7 +398,7 @@ def sum_of_parts(parts, at, inside, stride, SPLIT: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["step"])
-def finish_projection(
+def projected_lstm_forward_finish_projection_kernel(
     parts, masks, out, h, lengths, step, batch, time, size, bound, SPLIT: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
@@ -468,10 +472,11 @@ def layer_of(a: Any) -> Layer:
 def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
     """Return the tile of a kernel, and the number of blocks that split a long sum: at most as many as it has depths.
 
-    kernel: inputs, cells, cells_backward, or a `split_product`: project, recur; or pointwise: cells of either pass
-    without a product. Few rows stream weights: small tiles, several blocks on each multiprocessor. For 128 rows these
-    were the fastest on an H200 of some fifteen each, and fit into the shared memory of small GPUs. More rows read
-    the weights from L2 once for each tile of rows, and the rows once for each tile of columns: wide tiles read less.
+    kernel: inputs, cells, cells_backward; project or recur, which `projected_lstm_split_product_kernel` computes; or
+    pointwise: cells of either pass without a product. Few rows stream weights: small tiles, several blocks on each
+    multiprocessor. For 128 rows these were the fastest on an H200 of some fifteen each, and fit into the shared memory
+    of small GPUs. More rows read the weights from L2 once for each tile of rows, and the rows once for each tile of
+    columns: wide tiles read less.
     """
     if kernel == "pointwise":
         rows = 1 if layer.batch <= _triton.MOST_BLOCKS else SUMMED_ROWS
@@ -509,7 +514,7 @@ def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
 
 
 class SplitProduct(NamedTuple):
-    """How a step's long product and the sum of its parts are launched, by `split_product` and what adds its parts.
+    """Launch of `projected_lstm_split_product_kernel`, a step's long product, and of the kernel that adds its parts.
 
     parts: [R·split, B, D]; adding: constants of the kernel that adds them, on `grid`.
     """
@@ -540,7 +545,8 @@ class SplitProduct(NamedTuple):
         chunk = cdiv(cdiv(depth, split), tile.depth) * tile.depth
         strides = (depth, 1) if transposed else (1, layer.size)
         launch(
-            split_product, (cdiv(layer.size, tile.columns), cdiv(b, tile.rows), layer.directions * split),
+            projected_lstm_split_product_kernel,
+            (cdiv(layer.size, tile.columns), cdiv(b, tile.rows), layer.directions * split),
             x, weight, self.parts, lengths, step, b, layer.size, depth, chunk, slots, slot, *strides,
             SPLIT=split, BM=tile.rows, BN=tile.columns, BK=tile.depth,
             PRECISION=input_precision(layer.dtype, x.device), launch_pdl=True, **tile.options,
@@ -577,7 +583,7 @@ def launch_arrange(
 ) -> None:
     """Write x [B, T, *] of one direction into out [T, B, *] in step order, in out's dtype."""
     launch(
-        arrange, (layer.time * layer.batch,),
+        projected_lstm_to_step_order_kernel, (layer.time * layer.batch,),
         x, order, steps, scale, out, layer.batch, x.shape[2], *x.stride(), REVERSE=layer.reverse[direction],
         BLOCK=ceil_power_of_two(x.shape[2], 16, 1024),
     )  # fmt: skip
@@ -595,7 +601,8 @@ def inputs_half(layer: Layer, x: Tensor, weight_ih: Tensor) -> Tensor:
     out, rows = x.new_empty(*x.shape[:3], gates, dtype=layer.wide), layer.time * layer.batch
     tile, _ = tiles(layer, "inputs", x.device)
     launch(
-        inputs, (cdiv(rows, tile.rows), cdiv(gates, tile.columns), layer.directions),
+        projected_lstm_forward_input_product_kernel,
+        (cdiv(rows, tile.rows), cdiv(gates, tile.columns), layer.directions),
         x, weight_ih, out, rows, layer.width, gates, BM=tile.rows, BN=tile.columns, BK=tile.depth, **tile.options,
     )  # fmt: skip
     return out
@@ -654,7 +661,7 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
     for step in range(t):
         product = None if FUSED else gates_product(steps, weight_hh.transpose(1, 2), step)
         launch(
-            cells, (cdiv(h, tile.columns), cdiv(b, tile.rows), r),
+            projected_lstm_forward_cells_kernel, (cdiv(h, tile.columns), cdiv(b, tile.rows), r),
             steps.hidden, weight_hh, product, bias, steps.gates, steps.cells, hidden, masks, steps.projections,
             steps.hidden, lengths, step, b, t, d, h, steps.cells.shape[1], layer.cell_clip,
             FUSED=FUSED, SAVE=save, PROJECT=bool(projection),
@@ -663,7 +670,8 @@ def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None
         if project is not None:
             project.launch(layer, hidden, projection[0], lengths, step, 0, transposed=True)
             launch(
-                finish_projection, project.grid, project.parts, masks, steps.projections, steps.hidden, lengths,
+                projected_lstm_forward_finish_projection_kernel, project.grid,
+                project.parts, masks, steps.projections, steps.hidden, lengths,
                 step, b, t, d, layer.projection_clip, launch_pdl=True, **project.adding,
             )  # fmt: skip
 
@@ -690,7 +698,7 @@ def finish(
         zip(a.inputs, steps.projections.unbind(0), each_mask, outputs.unbind(0), strict=True)
     ):
         launch(
-            put_back, (t * b,), left, x, order, lengths, mask, None, out,
+            projected_lstm_from_step_order_kernel, (t * b,), left, x, order, lengths, mask, None, out,
             b, t, d, *x.stride(), layer.projection_clip, REVERSE=layer.reverse[i],
             RESIDUAL=layer.residual, BLOCK=ceil_power_of_two(d, 16, 1024),
         )  # fmt: skip
@@ -700,7 +708,8 @@ def finish(
     ):
         start = None if start is None else start.contiguous()
         launch(
-            last, (b, r), left, start, order, lengths, mask, out, b, out.shape[2], slots, first, bound,
+            projected_lstm_forward_final_state_kernel, (b, r),
+            left, start, order, lengths, mask, out, b, out.shape[2], slots, first, bound,
             BLOCK=ceil_power_of_two(out.shape[2], 16, 1024),
         )  # fmt: skip
     return outputs, last_h, last_c

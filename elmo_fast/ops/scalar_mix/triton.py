@@ -55,7 +55,7 @@ def elements(x_ptr, i, inside, statistics_ptr, layer: tl.constexpr, L: tl.conste
 
 
 @triton.jit
-def mix(
+def scalar_mix_forward_mix_kernel(
     layers, factor_ptr, statistics_ptr, seed_ptr, threshold, keep_scale, y_ptr, n, first_mix, mixes,
     L: tl.constexpr, MP: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -79,7 +79,7 @@ def mix(
 
 
 @triton.jit
-def moments(
+def scalar_mix_forward_moments_kernel(
     layers, counted_ptr, partial_ptr, positions, width, tiles, L: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -115,7 +115,9 @@ def moments(
 
 
 @triton.jit
-def merge_moments(partial_ptr, statistics_ptr, programs, eps, L: tl.constexpr, BLOCK: tl.constexpr):
+def scalar_mix_forward_merge_moments_kernel(
+    partial_ptr, statistics_ptr, programs, eps, L: tl.constexpr, BLOCK: tl.constexpr
+):
     # statistics [3, L] float64: mean, 1 / sqrt(variance + eps), number of counted elements; NaN where none counts.
     layer, i = tl.program_id(0), tl.arange(0, BLOCK)
     inside, at = i < programs, partial_ptr + layer * programs + i
@@ -132,7 +134,7 @@ def merge_moments(partial_ptr, statistics_ptr, programs, eps, L: tl.constexpr, B
 
 
 @triton.jit
-def unmix(
+def scalar_mix_backward_gradients_kernel(
     g_ptr, layers, gradients, begins, factor_ptr, counted_ptr, statistics_ptr, sums_ptr, seed_ptr, threshold,
     keep_scale, partial_ptr, n, width, blocks, first_mix, mixes,
     FIRST: tl.constexpr, L: tl.constexpr, MP: tl.constexpr, LANES: tl.constexpr,
@@ -208,10 +210,13 @@ def statistics(a: Any) -> Tensor:
     programs = min(tiles, PROGRAMS)
     partial, results = (layers[0].new_empty(3, number, *more, dtype=torch.float64) for more in ((programs,), ()))
     launch(
-        moments, (programs, number), tuple(layers), a.counted, partial, positions, width, tiles,
+        scalar_mix_forward_moments_kernel, (programs, number),
+        tuple(layers), a.counted, partial, positions, width, tiles,
         L=number, ROWS=rows, COLUMNS=columns,
     )  # fmt: skip
-    launch(merge_moments, (number,), partial, results, programs, a.eps, L=number, BLOCK=PROGRAMS)
+    launch(
+        scalar_mix_forward_merge_moments_kernel, (number,), partial, results, programs, a.eps, L=number, BLOCK=PROGRAMS
+    )
     return results
 
 
@@ -225,7 +230,8 @@ def forward(a: Any) -> tuple[Tensor, Tensor]:
     stats = statistics(a) if a.layer_norm else first.new_empty(0, dtype=torch.float64)
     for first_mix in range(0, mixes, MIXES):
         launch(
-            mix, (cdiv(n, 4 * LANES),), tuple(a.layers), a.factors, stats if a.layer_norm else None, a.seed,
+            scalar_mix_forward_mix_kernel, (cdiv(n, 4 * LANES),),
+            tuple(a.layers), a.factors, stats if a.layer_norm else None, a.seed,
             *_dropout(a), y, n, first_mix, mixes,
             L=len(a.layers), MP=ceil_power_of_two(mixes, 1, MIXES), LANES=LANES,
             num_warps=ceil_power_of_two(len(a.layers), 4, 8),
@@ -269,7 +275,7 @@ def passes(a: Any, d_layers: list[Tensor], sums: Tensor | None, partial: Tensor 
         for first in range(0, number, BACKWARD_LAYERS):
             some = slice(first, first + BACKWARD_LAYERS)
             launch(
-                unmix, (min(blocks, PROGRAMS),),
+                scalar_mix_backward_gradients_kernel, (min(blocks, PROGRAMS),),
                 a.grad, tuple(a.layers[some]), tuple(to[some]) or None, rest[some] if rest and first_mix else None,
                 a.factors, a.counted, a.statistics if a.layer_norm else None, sums, a.seed, *_dropout(a), partial,
                 n, max(1, a.layers[0].shape[-1]), blocks, first_mix, mixes, FIRST=first, L=number,

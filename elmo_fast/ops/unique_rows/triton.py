@@ -25,7 +25,7 @@ def _mixed(x):
 
 
 @triton.jit
-def keys(
+def unique_rows_sort_keys_kernel(
     ids, row_stride, column_stride, out, rows, columns, BITS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Compute out[n] = (127 - slot of row n's trailing run of equal ids, at most 127) · 2^56 + hash of BITS bits.
@@ -52,7 +52,7 @@ def keys(
 
 
 @triton.jit
-def firsts(
+def unique_rows_mark_first_kernel(
     ids, row_stride, column_stride, order, sorted_keys, out, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Compute out[i] = 1 if sorted row i differs, in full, from the one before it, else 0; int32; out[0] = 0."""
@@ -72,7 +72,7 @@ def firsts(
 
 
 @triton.jit
-def scatter(
+def unique_rows_scatter_kernel(
     ids, row_stride, column_stride, order, ranks, unique, inverse, rows, columns, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -95,7 +95,7 @@ def scatter(
 
 
 @triton.jit
-def take(table, inverse, out, entries, rows, width, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def gather_rows_forward_kernel(table, inverse, out, entries, rows, width, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Compute out [N, D] = table[inverse], NaN if inverse points outside the table. Floor: reading and writing N·D."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -123,12 +123,12 @@ def _padded(ids: Tensor, bits: int = HASH_BITS) -> tuple[Tensor, ...]:
     hashes, first = torch.empty_like(inverse), ids.new_empty(rows, dtype=torch.int32)
     view, grid = (ids, *ids.stride()), (cdiv(rows, 16),)
     tile = {"ROWS": 16, "BLOCK": ceil_power_of_two(columns, 16, 64)}
-    launch(keys, grid, *view, hashes, rows, columns, BITS=bits, **tile)
+    launch(unique_rows_sort_keys_kernel, grid, *view, hashes, rows, columns, BITS=bits, **tile)
     ordered, order = torch.sort(hashes, stable=True)
-    launch(firsts, grid, *view, order, ordered, first, rows, columns, **tile)
+    launch(unique_rows_mark_first_kernel, grid, *view, order, ordered, first, rows, columns, **tile)
     # Ranks rise with the keys, and equal keys keep their order: sorting `inverse` would give `ranks` and `order` again.
     ranks = torch.cumsum(first, 0, dtype=torch.int64)
-    launch(scatter, grid, *view, order, ranks, unique, inverse, rows, columns, **tile)
+    launch(unique_rows_scatter_kernel, grid, *view, order, ranks, unique, inverse, rows, columns, **tile)
     count = ranks[-1] + 1 if rows else ids.new_zeros((), dtype=torch.int64)
     return unique, inverse, count, ranks, order
 
@@ -145,7 +145,7 @@ def _gather(a: Any) -> Tensor:
     block = ceil_power_of_two(width, 16, 512)
     high = 2048 // block
     grid = cdiv(rows, high), cdiv(width, block)
-    launch(take, grid, table, inverse, out, table.shape[0], rows, width, ROWS=high, BLOCK=block)
+    launch(gather_rows_forward_kernel, grid, table, inverse, out, table.shape[0], rows, width, ROWS=high, BLOCK=block)
     return out
 
 

@@ -53,7 +53,7 @@ def _task(rng):
 
 
 def _neighbours(folder):
-    """What the command prints; its status."""
+    """Return the command's output and status."""
     printed = io.StringIO()
     words = ["neighbours", "--model", folder / "bilm", "--corpus", folder / "text.txt", "--query", "the fox", "--index",
              0, "--cache", folder / "tokens.safetensors", "--quiet"]  # fmt: skip

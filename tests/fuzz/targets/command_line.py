@@ -13,7 +13,7 @@ from tests.fuzz.damage import value as any_value
 from tests.fuzz.judge import Wrong, sentence
 from tests.weights import make_weights
 
-# Commands that would train, measure or reach out for minutes are given options that they refuse, or --help.
+# Commands that would train, measure or reach out for minutes get options that they reject, or --help.
 QUICK = ("vocab", "prepare", "eval", "embed", "neighbours", "convert", "cache-vocab", "info")
 NESTED = {"static": ("neighbours", "convert", "eval", "export", "train"), "task": ("train", "eval", "predict"),
           "plot": ("curves", "layers", "words", "senses", "projector")}  # fmt: skip
@@ -60,7 +60,7 @@ def _value(rng):
     )()  # fmt: skip
 
 
-# As many processes or threads as are asked for are started.
+# The command starts as many processes or threads as are asked for.
 FEW = ("--processes", "--threads")
 
 

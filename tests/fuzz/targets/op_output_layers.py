@@ -44,7 +44,7 @@ def _cancelling(hidden, rows, offsets):
 
 
 def _more(op, rng, words, options):
-    """What an op takes behind its table; options of its own are added."""
+    """Return an op's arguments after its table; options of its own are added."""
     if op == "sampled_softmax":
         count = min(size(rng, 30, zero=False), words)
         drawn = ops.log_uniform_sample(count, words, seed=rng.getrandbits(30))

@@ -21,7 +21,7 @@ def valid(folder):
 
 
 class Object:
-    """What weights_only refuses."""
+    """Object that weights_only rejects."""
 
 
 def case(rng: random.Random) -> None:
