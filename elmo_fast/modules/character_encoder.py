@@ -12,13 +12,13 @@ from elmo_fast import ops
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import (
+    check_no_hooks,
     check_settings,
     load_state,
     plain,
     read_bilm,
     section,
     unset,
-    without_hooks,
 )
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.word_cache import WordCache
@@ -39,7 +39,8 @@ class Highways(nn.Module):
     @property
     def layers(self) -> list[nn.Linear]:
         """The layers, the lowest first."""
-        return [plain(layer) for layer in without_hooks(self)._layers]  # type: ignore[misc]
+        check_no_hooks(self)
+        return list(plain(*self._layers))  # type: ignore[arg-type]
 
 
 class CharacterEncoder(nn.Module):
@@ -115,9 +116,9 @@ class CharacterEncoder(nn.Module):
         self.requires_grad_(requires_grad)
 
     @property
-    def _convolutions(self) -> list[nn.Conv1d]:
+    def _convolutions(self) -> tuple[nn.Conv1d, ...]:
         count = 0 if self._characters is None else len(self._characters.filters)
-        return [plain(self.get_submodule(f"char_conv_{i}")) for i in range(count)]  # type: ignore[misc]
+        return plain(*[self._modules[f"char_conv_{i}"] for i in range(count)])  # type: ignore[return-value,arg-type]
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -136,7 +137,7 @@ class CharacterEncoder(nn.Module):
                     convolution.weight.normal_(0, math.sqrt(1 / convolution.weight[0].numel()))
                 nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
             highways = self._highways.layers
-            for layer in highways + ([] if self._projection is None else [plain(self._projection)]):
+            for layer in highways + ([] if self._projection is None else plain(self._projection)):
                 layer.weight.normal_(0, math.sqrt(1 / layer.in_features))
                 layer.bias.zero_()
             for layer in highways:
@@ -273,12 +274,13 @@ class CharacterEncoder(nn.Module):
         self, features: Tensor, layers: list[nn.Linear], projection: nn.Linear | None, count: Tensor | None
     ) -> Tensor:
         """Return the features through highway layers and a projection, if there is one."""
-        last = None if projection is None else plain(projection)
+        if projection is not None:
+            plain(projection)
         return ops.highway(
             features,
             [layer.weight for layer in layers],
             [layer.bias for layer in layers],
-            *((None, None) if last is None else (last.weight, last.bias)),
+            *((None, None) if projection is None else (projection.weight, projection.bias)),
             precision=self.precision,
             count=count,
             backend=ops.backend_for("highway", self.backend),

@@ -38,7 +38,11 @@ class Backward(NamedTuple):
 
 def requires_grad(*tensors: Tensor | None) -> bool:
     """Return whether autograd needs a gradient of any of them, so that the forward pass must save tensors."""
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
 
 
 def overload(qualified: str) -> Any:
@@ -139,15 +143,15 @@ def _register_autograd(
     defaults = [argument.default_value if argument.has_default_value() else None for argument in schema.arguments]
     listed_results = [_is_list(result) for result in schema.returns]
 
-    def below(keyset: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def below(keyset: Any, inputs: Sequence[Any]) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
-            outputs = op.redispatch(keyset & torch._C._after_autograd_keyset, *inputs)
-        return outputs if isinstance(outputs, tuple) else (outputs,)
+            return op.redispatch(keyset & torch._C._after_autograd_keyset, *inputs)
 
     def forward(ctx: Any, keyset: Any, lengths: Sequence[int | None], results: list[int | None], *flat: Any) -> Any:
         inputs = _nested(flat, lengths)
         with _all_levels():
             outputs = below(keyset, inputs)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         results += _lengths(outputs, listed_results)
         ctx.lengths, ctx.results = lengths, results
         setup(ctx, inputs, outputs)
@@ -163,6 +167,8 @@ def _register_autograd(
     apply: Any = super(torch.autograd.Function, node).apply  # type: ignore[misc]
 
     def run(keyset: Any, *args: Any) -> Any:
+        if forward_ad._current_level < 0 and not torch.is_grad_enabled():
+            return below(keyset, args)
         inputs = (*args, *defaults[len(args) :])  # the dispatcher omits arguments that equal their defaults
         flat = _flat(inputs, lists)
         tensors = [each for each in flat if isinstance(each, Tensor)]
@@ -172,13 +178,12 @@ def _register_autograd(
                 f"torch.autograd.forward_ad): the {_kernels_of(qualified)} kernels have reverse mode only; use "
                 'torch.func.vjp or grad, or backend="reference"'
             )
-        if requires_grad(*tensors):
-            results: list[int | None] = []
-            with _single_level():
-                outputs = apply(keyset, _lengths(inputs, lists), results, *flat)
-            outputs = _nested(outputs, results)
-        else:
-            outputs = below(keyset, inputs)
+        if not requires_grad(*tensors):
+            return below(keyset, args)
+        results: list[int | None] = []
+        with _single_level():
+            outputs = apply(keyset, _lengths(inputs, lists), results, *flat)
+        outputs = _nested(outputs, results)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     _library(qualified).impl(op._opname, run, "Autograd", with_keyset=True)
