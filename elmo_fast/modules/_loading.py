@@ -32,7 +32,7 @@ def unset(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Module
 _WEIGHT_HOOKS = (WeightNorm, SpectralNorm, BasePruningMethod)
 
 
-def plain(*layers: _Module) -> tuple[_Module, ...]:
+def plain(*layers: _Module) -> list[_Module]:
     """Return the layers, whose weights the kernels read without calling them, after the hooks that compute weights.
 
     Parametrizations, weight_norm, spectral_norm and pruning work so. Raises: ElmoFastError if a layer has another hook,
@@ -42,7 +42,7 @@ def plain(*layers: _Module) -> tuple[_Module, ...]:
     for layer in layers:
         if hooked or type(layer) not in (nn.Linear, nn.Conv1d) or "forward" in vars(layer):
             _run_weight_hooks(layer)
-    return layers
+    return list(layers)
 
 
 def _run_weight_hooks(layer: nn.Module) -> None:

@@ -40,7 +40,7 @@ class Highways(nn.Module):
     def layers(self) -> list[nn.Linear]:
         """The layers, the lowest first."""
         check_no_hooks(self)
-        return list(plain(*self._layers))  # type: ignore[arg-type]
+        return plain(*self._layers)
 
 
 class CharacterEncoder(nn.Module):
@@ -116,9 +116,9 @@ class CharacterEncoder(nn.Module):
         self.requires_grad_(requires_grad)
 
     @property
-    def _convolutions(self) -> tuple[nn.Conv1d, ...]:
+    def _convolutions(self) -> list[nn.Conv1d]:
         count = 0 if self._characters is None else len(self._characters.filters)
-        return plain(*[self._modules[f"char_conv_{i}"] for i in range(count)])  # type: ignore[return-value,arg-type]
+        return plain(*[self._modules[f"char_conv_{i}"] for i in range(count)])  # type: ignore[arg-type]
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -7,6 +7,7 @@ trained; the C++ cache (csrc/common/packed.h) hashes all values of the others. O
 wait: fused optimizers are made to count, and copies of a weight whose storage is shared are written at every use.
 """
 
+import functools
 import itertools
 import os
 import threading
@@ -139,7 +140,8 @@ def stamps(*weights: Tensor | None) -> list[int]:
     plain = [each for each in tensors if type(each) in (Tensor, torch.nn.Parameter) and not wrapped(each)]
     unshared, numbers = dict(zip(map(id, plain), alone(plain), strict=True)), []
     for weight in tensors:
-        if id(weight) not in unshared:
+        key = id(weight)
+        if key not in unshared:
             numbers.append(0)
             continue
         storage = weight.untyped_storage()
@@ -148,7 +150,7 @@ def stamps(*weights: Tensor | None) -> list[int]:
             known = None
         # A second owner in C++ may be a DLPack capsule, whose holder writes as it likes; or an op in another thread.
         owned_once = running.count > 0 or weight._use_count() == 1
-        if weight.requires_grad or not owned_once or not unshared[id(weight)]:
+        if weight.requires_grad or not owned_once or not unshared[key]:
             if known is not None:
                 known.stamp = (
                     0  # whoever trains or shares it may write without the counter, and be gone at the next call
@@ -156,9 +158,9 @@ def stamps(*weights: Tensor | None) -> list[int]:
             numbers.append(0)
             continue
         known = known or _known(storage)
-        reference, number = _used.get(id(weight), (None, 0))
+        reference, number = _used.get(key, (None, 0))
         if reference is None or reference() is not weight or number != known.number:
-            _used[id(weight)] = weakref.ref(weight, lambda _, key=id(weight): _used.pop(key, None)), known.number
+            _used[key] = weakref.ref(weight, functools.partial(_used.pop, key)), known.number
             known.stamp = 0
         known.stamp = known.stamp or next(_numbers)
         numbers.append(known.stamp)
