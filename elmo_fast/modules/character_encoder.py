@@ -93,7 +93,10 @@ class CharacterEncoder(nn.Module):
             raise ElmoFastError("options must be of a model of characters; got a model of word ids (BiLM reads both)")
         self._characters = options.char_cnn
         self.spelling = _spelling_of(options)
-        self._marker_rows = self.spelling.rows([self.spelling.begin, self.spelling.end]).tolist()
+        begin, end = self.spelling.rows([self.spelling.begin, self.spelling.end]).tolist()
+        padding = max(begin, key=begin.count)
+        others = [(slot, marks) for slot, marks in enumerate(zip(begin, end, strict=True)) if {*marks} != {padding}]
+        self._marker_padding, self._marker_slots = padding, others
         self.output_dim = options.lstm.projection_dim
         self.requires_grad = requires_grad
         self.unique_words, self.precision, self.backend = unique_words, precision, backend
@@ -160,10 +163,9 @@ class CharacterEncoder(nn.Module):
     def markers(self) -> Tensor:
         """The ids of BOS and EOS, [2, S] int64, on the parameters' device."""
         # Created on demand: a buffer outside the state_dict would be lost on the meta device.
-        begin, end = self._marker_rows
-        padding = max(begin, key=begin.count)
-        rows = torch.full((2, len(begin)), padding, dtype=torch.int64, device=next(self.parameters()).device)
-        for slot, marks in enumerate(zip(begin, end, strict=True)):
+        padding, device = self._marker_padding, next(self.parameters()).device
+        rows = torch.full((2, self.spelling.slots), padding, dtype=torch.int64, device=device)
+        for slot, marks in self._marker_slots:
             same = marks[0] == marks[1]
             for place, mark in [(rows[:, slot], marks[0])] if same else list(zip(rows[:, slot], marks, strict=True)):
                 if mark != padding:

@@ -147,14 +147,13 @@ def stamps(*weights: Tensor | None) -> list[int]:
         storage = weight.untyped_storage()
         known = _storages.get(id(storage))
         if known is not None and known.reference() is not storage:
-            known = None
+            known = None  # it has the address of one that is gone
         # A second owner in C++ may be a DLPack capsule, whose holder writes as it likes; or an op in another thread.
         owned_once = running.count > 0 or weight._use_count() == 1
         if weight.requires_grad or not owned_once or not unshared[key]:
+            # Whoever trains or shares it may write without the counter, and be gone at the next call.
             if known is not None:
-                known.stamp = (
-                    0  # whoever trains or shares it may write without the counter, and be gone at the next call
-                )
+                known.stamp = 0
             numbers.append(0)
             continue
         known = known or _known(storage)
