@@ -115,8 +115,6 @@ def backend_for(op: str, backend: str) -> str:
 
     For a caller that passes one name to several ops. Raises ElmoFastError if the op is unknown.
     """
-    if backend == "auto" and op in REGISTRY:
-        return backend
     return backend if backend in backends_of(op) else "auto"
 
 
