@@ -119,7 +119,7 @@ class GraphReplay:
                 lstm._carry((state[0][:, :, :batch].clone(), state[1][:, :, :batch].clone()))
             return activations[:, :batch, : time + 2].clone(), mask[:batch, : time + 2].clone()
 
-        alone = [_weights.is_alone(tensor) for tensor in tensors]  # or a pass writes their copies again
+        alone = _weights.alone(tensors)  # or a pass writes their copies again
         version = [_weights.generation(), _weights.identities(tensors), _weights.versions(tensors), alone]
         key = (rows, words, slots, inputs.dtype, carry, str(model.arithmetic), lstm.settings)
         with lstm.turn(carry):

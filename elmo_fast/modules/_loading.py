@@ -32,17 +32,22 @@ def unset(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Module
 _WEIGHT_HOOKS = (WeightNorm, SpectralNorm, BasePruningMethod)
 
 
-def plain(layer: _Module) -> _Module:
-    """Return the layer, whose weight the kernels read without calling it, after the hooks that compute its weight.
+def plain(*layers: _Module) -> list[_Module]:
+    """Return the layers, whose weights the kernels read without calling them, after the hooks that compute weights.
 
-    Parametrizations, weight_norm, spectral_norm and pruning work so. Raises: ElmoFastError if the layer has another
-    hook, or if something has replaced it (a quantizer, an adapter), which the kernels would leave out.
+    Parametrizations, weight_norm, spectral_norm and pruning work so. Raises: ElmoFastError if a layer has another hook,
+    or if something has replaced it (a quantizer, an adapter), which the kernels would leave out.
     """
-    kind = type(layer)
-    if kind in (nn.Linear, nn.Conv1d) and not has_hooks(layer) and "forward" not in vars(layer):
-        return layer
-    name = f"{kind.__module__}.{kind.__name__}"
-    if not isinstance(getattr(layer, "weight", None), Tensor) and "quantized" in kind.__module__:
+    hooked = has_hooks(*layers)
+    for layer in layers:
+        if hooked or type(layer) not in (nn.Linear, nn.Conv1d) or "forward" in vars(layer):
+            _run_weight_hooks(layer)
+    return list(layers)
+
+
+def _run_weight_hooks(layer: nn.Module) -> None:
+    name = f"{type(layer).__module__}.{type(layer).__name__}"
+    if not isinstance(getattr(layer, "weight", None), Tensor) and "quantized" in name.rpartition(".")[0]:
         raise ElmoFastError(
             f"torch.ao.quantization cannot quantize a layer of elmo_fast, whose own kernels read its weights (got "
             f'{name}); make the module with precision="int8" instead, and '
@@ -57,7 +62,7 @@ def plain(layer: _Module) -> _Module:
     for hook in layer._forward_pre_hooks.values():
         if isinstance(hook, _WEIGHT_HOOKS):
             hook(layer, ())
-    return without_hooks(layer, _WEIGHT_HOOKS)
+    check_no_hooks(layer, run=_WEIGHT_HOOKS)
 
 
 def forward_of(module: nn.Module) -> Any:
@@ -65,31 +70,29 @@ def forward_of(module: nn.Module) -> Any:
     return vars(module).get("forward", getattr(type(module), "forward", None))
 
 
-def without_hooks(module: _Module, run: tuple[type, ...] = ()) -> _Module:
-    """Return a module whose parameters are used without calling it.
+def check_no_hooks(*modules: nn.Module, run: tuple[type, ...] = ()) -> None:
+    """Raise ElmoFastError if a module, whose parameters are used without calling it, has hooks, which would never run.
 
-    run: types of hooks that the caller has run. Raises: ElmoFastError if the module has others, which would never run.
+    run: types of hooks that the caller has run.
     """
-    for hook in hooks_of(module) if has_hooks(module) else ():
-        if not isinstance(hook, run):
-            raise ElmoFastError(
-                f"a hook of the inner {type(module).__name__} would never run ({hook!r:.80}): elmo_fast's kernels "
-                "read its parameters without calling it; put the hook on the module that you call, such as a BiLM"
-            )
-    return module
+    if not has_hooks(*modules):
+        return
+    for module in modules:
+        kinds = module._forward_pre_hooks, module._forward_hooks, module._backward_hooks, module._backward_pre_hooks
+        for hook in (hook for hooks in kinds for hook in hooks.values()):
+            if not isinstance(hook, run):
+                raise ElmoFastError(
+                    f"a hook of the inner {type(module).__name__} would never run ({hook!r:.80}): elmo_fast's kernels "
+                    "read its parameters without calling it; put the hook on the module that you call, such as a BiLM"
+                )
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Return whether a call of the module runs hooks."""
-    return bool(
-        module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks
-    )
-
-
-def hooks_of(module: nn.Module) -> list[Any]:
-    """Return the hooks that a call of the module runs."""
-    kinds = module._forward_pre_hooks, module._forward_hooks, module._backward_hooks, module._backward_pre_hooks
-    return [hook for hooks in kinds for hook in hooks.values()]
+def has_hooks(*modules: nn.Module) -> bool:
+    """Return whether a call of any of the modules runs hooks."""
+    for each in modules:
+        if each._forward_pre_hooks or each._forward_hooks or each._backward_hooks or each._backward_pre_hooks:
+            return True
+    return False
 
 
 def check_settings(precision: InferencePrecision, backend: Backend, *used: str, int8: bool = True) -> None:

@@ -19,12 +19,12 @@ from elmo_fast.memory import bytes_of
 from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.modules._loading import (
     Weights,
+    check_no_hooks,
     check_settings,
     load_state,
     read_bilm,
     section,
     vocabulary_of,
-    without_hooks,
 )
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates, both_ways
@@ -258,7 +258,8 @@ class BiLM(nn.Module):
     @property
     def _separate_lstm(self) -> ElmoLstm:
         assert isinstance(self._elmo_lstm, ElmoLstm)
-        return without_hooks(self._elmo_lstm)
+        check_no_hooks(self._elmo_lstm)
+        return self._elmo_lstm
 
     def run_streams(
         self, words: Tensor, state: LayerStates | None = None, lengths: Tensor | None = None, drop: Drop | None = None

@@ -12,13 +12,13 @@ from elmo_fast import ops
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import (
+    check_no_hooks,
     check_settings,
     load_state,
     plain,
     read_bilm,
     section,
     unset,
-    without_hooks,
 )
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.word_cache import WordCache
@@ -39,7 +39,8 @@ class Highways(nn.Module):
     @property
     def layers(self) -> list[nn.Linear]:
         """The layers, the lowest first."""
-        return [plain(layer) for layer in without_hooks(self)._layers]  # type: ignore[misc]
+        check_no_hooks(self)
+        return plain(*self._layers)
 
 
 class CharacterEncoder(nn.Module):
@@ -92,7 +93,10 @@ class CharacterEncoder(nn.Module):
             raise ElmoFastError("options must be of a model of characters; got a model of word ids (BiLM reads both)")
         self._characters = options.char_cnn
         self.spelling = _spelling_of(options)
-        self._marker_rows = self.spelling.rows([self.spelling.begin, self.spelling.end]).tolist()
+        begin, end = self.spelling.rows([self.spelling.begin, self.spelling.end]).tolist()
+        padding = max(begin, key=begin.count)
+        others = [(slot, marks) for slot, marks in enumerate(zip(begin, end, strict=True)) if {*marks} != {padding}]
+        self._marker_padding, self._marker_slots = padding, others
         self.output_dim = options.lstm.projection_dim
         self.requires_grad = requires_grad
         self.unique_words, self.precision, self.backend = unique_words, precision, backend
@@ -117,7 +121,7 @@ class CharacterEncoder(nn.Module):
     @property
     def _convolutions(self) -> list[nn.Conv1d]:
         count = 0 if self._characters is None else len(self._characters.filters)
-        return [plain(self.get_submodule(f"char_conv_{i}")) for i in range(count)]  # type: ignore[misc]
+        return plain(*[self._modules[f"char_conv_{i}"] for i in range(count)])  # type: ignore[arg-type]
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -136,7 +140,7 @@ class CharacterEncoder(nn.Module):
                     convolution.weight.normal_(0, math.sqrt(1 / convolution.weight[0].numel()))
                 nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
             highways = self._highways.layers
-            for layer in highways + ([] if self._projection is None else [plain(self._projection)]):
+            for layer in highways + ([] if self._projection is None else plain(self._projection)):
                 layer.weight.normal_(0, math.sqrt(1 / layer.in_features))
                 layer.bias.zero_()
             for layer in highways:
@@ -159,10 +163,9 @@ class CharacterEncoder(nn.Module):
     def markers(self) -> Tensor:
         """The ids of BOS and EOS, [2, S] int64, on the parameters' device."""
         # Created on demand: a buffer outside the state_dict would be lost on the meta device.
-        begin, end = self._marker_rows
-        padding = max(begin, key=begin.count)
-        rows = torch.full((2, len(begin)), padding, dtype=torch.int64, device=next(self.parameters()).device)
-        for slot, marks in enumerate(zip(begin, end, strict=True)):
+        padding, device = self._marker_padding, next(self.parameters()).device
+        rows = torch.full((2, self.spelling.slots), padding, dtype=torch.int64, device=device)
+        for slot, marks in self._marker_slots:
             same = marks[0] == marks[1]
             for place, mark in [(rows[:, slot], marks[0])] if same else list(zip(rows[:, slot], marks, strict=True)):
                 if mark != padding:
@@ -273,12 +276,13 @@ class CharacterEncoder(nn.Module):
         self, features: Tensor, layers: list[nn.Linear], projection: nn.Linear | None, count: Tensor | None
     ) -> Tensor:
         """Return the features through highway layers and a projection, if there is one."""
-        last = None if projection is None else plain(projection)
+        if projection is not None:
+            plain(projection)
         return ops.highway(
             features,
             [layer.weight for layer in layers],
             [layer.bias for layer in layers],
-            *((None, None) if last is None else (last.weight, last.bias)),
+            *((None, None) if projection is None else (projection.weight, projection.bias)),
             precision=self.precision,
             count=count,
             backend=ops.backend_for("highway", self.backend),

@@ -1,6 +1,7 @@
 """The stacked bidirectional LSTMs of ELMo and ELMoForManyLangs, and the state carried from batch to batch."""
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import forward_of, loses_values, unset, without_hooks
+from elmo_fast.modules._loading import check_no_hooks, forward_of, loses_values, unset
 from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_beside
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import check_tensor
@@ -47,15 +48,16 @@ def both_ways(outputs: list[Tensor]) -> Tensor:
     return torch.stack([layer.permute(1, 2, 0, 3) for layer in outputs]).flatten(3)
 
 
-def _lstm_of(layer: nn.Module) -> ProjectedLSTM:
-    """Return a layer, whose parameters run together with another's. Raises: ElmoFastError if it was replaced."""
-    if not isinstance(layer, ProjectedLSTM) or forward_of(layer) is not ProjectedLSTM.forward:
-        raise ElmoFastError(
-            f"a layer of ElmoLstm was replaced by {type(layer).__module__}.{type(layer).__name__}, whose forward would "
-            "not run: the kernels run both directions' ProjectedLSTM at once. Wrap the whole BiLM or Elmo, or "
-            "adapt a weight with torch.nn.utils.parametrize"
-        )
-    return without_hooks(layer)
+def _check_layers(*layers: nn.Module) -> None:
+    """Raise ElmoFastError if a layer, whose parameters run together with another's, was replaced or has hooks."""
+    for layer in layers:
+        if not isinstance(layer, ProjectedLSTM) or forward_of(layer) is not ProjectedLSTM.forward:
+            raise ElmoFastError(
+                f"a layer of ElmoLstm was replaced by {type(layer).__module__}.{type(layer).__name__}, whose forward "
+                "would not run: the kernels run both directions' ProjectedLSTM at once. Wrap the whole BiLM or Elmo, "
+                "or adapt a weight with torch.nn.utils.parametrize"
+            )
+    check_no_hooks(*layers)
 
 
 class ElmoLstm(nn.Module):
@@ -156,12 +158,12 @@ class ElmoLstm(nn.Module):
     @property
     def forward_layers(self) -> list[ProjectedLSTM]:
         """The forward direction's layers, the lowest first."""
-        return [self.get_submodule(f"forward_layer_{i}") for i in range(self.num_layers)]  # type: ignore[misc]
+        return [self._modules[f"forward_layer_{i}"] for i in range(self.num_layers)]  # type: ignore[misc]
 
     @property
     def backward_layers(self) -> list[ProjectedLSTM]:
         """The backward direction's layers, the lowest first."""
-        return [self.get_submodule(f"backward_layer_{i}") for i in range(self.num_layers)]  # type: ignore[misc]
+        return [self._modules[f"backward_layer_{i}"] for i in range(self.num_layers)]  # type: ignore[misc]
 
     def reset_parameters(self) -> None:
         """Initialize as bilm-tf does: Glorot-uniform matrices, forget bias 1."""
@@ -215,8 +217,9 @@ class ElmoLstm(nn.Module):
             (L outputs [2, B, T, D], state after each row's last valid step).
         """
         both, outputs, hs, cs = [forward_inputs, backward_inputs], [], [], []
-        layers = [_lstm_of(layer) for layer in (*self.forward_layers, *self.backward_layers)]
-        for i, pair in enumerate(zip(layers[: self.num_layers], layers[self.num_layers :], strict=True)):
+        pairs = list(zip(self.forward_layers, self.backward_layers, strict=True))
+        _check_layers(*itertools.chain(*pairs))
+        for i, pair in enumerate(pairs):
             if drop is not None:
                 both = [drop(x, i, direction) for direction, x in enumerate(both)]
             before = None if state is None else (state[0][i], state[1][i])

@@ -100,9 +100,10 @@ class ProjectedLSTM(nn.Module):
     @property
     def weights(self) -> LSTMWeights:
         """The parameters in the form of the op."""
-        projection = None if self.state_projection is None else plain(self.state_projection).weight
-        of_input, of_state = plain(self.input_linearity), plain(self.state_linearity)
-        return LSTMWeights(of_input.weight, of_state.weight, of_state.bias, projection)
+        of_input, of_state, projection = self.input_linearity, self.state_linearity, self.state_projection
+        plain(of_input, of_state, *([] if projection is None else [projection]))
+        of_hidden = None if projection is None else projection.weight
+        return LSTMWeights(of_input.weight, of_state.weight, of_state.bias, of_hidden)
 
     def recurrent_mask(self, batch: int, like: Tensor) -> Tensor | None:
         """Return a dropout mask [B, D], scaled by 1/(1-p), for one pass; None when not training or p = 0."""

@@ -96,7 +96,7 @@ def run_batches(
         batch_size, max_tokens = GPU_BATCH_SIZE, max_tokens or GPU_TOKENS
     batch_size = BATCH_SIZE if batch_size is None else batch_size
     # Hooks, and a forward of a subclass, need a call of the whole.
-    hooked = forward_of(bilm) is not BiLM.forward or any(map(has_hooks, (bilm, bilm.encoder, bilm._elmo_lstm)))
+    hooked = forward_of(bilm) is not BiLM.forward or has_hooks(bilm, bilm.encoder, bilm._elmo_lstm)
     chunk = max_tokens if bilm.runs_in_chunks and not stateful and not hooked else None
     overlaps = device.type == "cpu" and isinstance(background, BackgroundThreads)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import itertools
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -38,7 +38,11 @@ class Backward(NamedTuple):
 
 def requires_grad(*tensors: Tensor | None) -> bool:
     """Return whether autograd needs a gradient of any of them, so that the forward pass must save tensors."""
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
 
 
 def overload(qualified: str) -> Any:
@@ -139,15 +143,15 @@ def _register_autograd(
     defaults = [argument.default_value if argument.has_default_value() else None for argument in schema.arguments]
     listed_results = [_is_list(result) for result in schema.returns]
 
-    def below(keyset: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def below(keyset: Any, inputs: Sequence[Any]) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
-            outputs = op.redispatch(keyset & torch._C._after_autograd_keyset, *inputs)
-        return outputs if isinstance(outputs, tuple) else (outputs,)
+            return op.redispatch(keyset & torch._C._after_autograd_keyset, *inputs)
 
     def forward(ctx: Any, keyset: Any, lengths: Sequence[int | None], results: list[int | None], *flat: Any) -> Any:
         inputs = _nested(flat, lengths)
         with _all_levels():
             outputs = below(keyset, inputs)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         results += _lengths(outputs, listed_results)
         ctx.lengths, ctx.results = lengths, results
         setup(ctx, inputs, outputs)
@@ -163,6 +167,8 @@ def _register_autograd(
     apply: Any = super(torch.autograd.Function, node).apply  # type: ignore[misc]
 
     def run(keyset: Any, *args: Any) -> Any:
+        if forward_ad._current_level < 0 and not torch.is_grad_enabled():
+            return below(keyset, args)
         inputs = (*args, *defaults[len(args) :])  # the dispatcher omits arguments that equal their defaults
         flat = _flat(inputs, lists)
         tensors = [each for each in flat if isinstance(each, Tensor)]
@@ -172,13 +178,12 @@ def _register_autograd(
                 f"torch.autograd.forward_ad): the {_kernels_of(qualified)} kernels have reverse mode only; use "
                 'torch.func.vjp or grad, or backend="reference"'
             )
-        if requires_grad(*tensors):
-            results: list[int | None] = []
-            with _single_level():
-                outputs = apply(keyset, _lengths(inputs, lists), results, *flat)
-            outputs = _nested(outputs, results)
-        else:
-            outputs = below(keyset, inputs)
+        if not requires_grad(*tensors):
+            return below(keyset, args)
+        results: list[int | None] = []
+        with _single_level():
+            outputs = apply(keyset, _lengths(inputs, lists), results, *flat)
+        outputs = _nested(outputs, results)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     _library(qualified).impl(op._opname, run, "Autograd", with_keyset=True)
@@ -190,14 +195,13 @@ def _single_level() -> contextlib.AbstractContextManager[Any]:
     return enable_single_level_autograd_function() if active else contextlib.nullcontext()
 
 
-@contextlib.contextmanager
-def _all_levels() -> Iterator[None]:
+def _all_levels() -> contextlib.AbstractContextManager[Any]:
     """Let outer levels of torch.func record gradients, which is disabled in an autograd.Function."""
-    if not torch._C._are_functorch_transforms_active():
-        yield
-        return
-    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
-        yield
+    levels = contextlib.ExitStack()
+    if torch._C._are_functorch_transforms_active():
+        levels.enter_context(torch.enable_grad())
+        levels.enter_context(forward_ad._set_fwd_grad_enabled(True))
+    return levels
 
 
 def _flat(values: Sequence[Any], lists: Sequence[bool]) -> list[Any]:
@@ -227,72 +231,71 @@ class _Formula:
         self.results = [each.name.removeprefix("d_") for each in backward_op._schema.returns]
         known = [*self.inputs, *outputs]
         # Where each argument of the backward op comes from: an input, an output, a gradient or a flag.
-        self.saved: list[tuple[int, Any]] = []
-        self.gradients: list[tuple[int, Any]] = []
+        self.saved: list[tuple[int, str, bool, bool]] = []  # whether it is a list of tensors, or a tensor
+        self.gradients: list[tuple[int, str, bool]] = []  # whether it may be None
         self.flags: list[tuple[int, list[int]]] = []
         for place, argument in enumerate(backward_op._schema.arguments):
             name = argument.name
             if name in known:
-                self.saved.append((known.index(name), argument))
+                self.saved.append((known.index(name), name, _is_list(argument), _holds_tensors(argument)))
             elif name.startswith("need_"):
                 covered = backward.covers.get(name, [name.removeprefix("need_")])
                 self.flags.append((place, [self.inputs.index(each) for each in covered]))
             elif name == "grad" or name.removeprefix("d_") in outputs:
-                self.gradients.append((0 if name == "grad" else outputs.index(name.removeprefix("d_")), argument))
+                output = 0 if name == "grad" else outputs.index(name.removeprefix("d_"))
+                self.gradients.append((output, name, isinstance(argument.type, torch.OptionalType)))
             else:
                 raise RuntimeError(f"{backward_op}: {name} is no input, output or gradient of {op}; rebuild _C")
-        self.plain = [i for i in range(len(outputs)) if i not in [output for output, _ in self.gradients]]
+        self.plain = [i for i in range(len(outputs)) if i not in [output for output, *_ in self.gradients]]
 
     def setup(self, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         values, tensors = (*inputs, *outputs), []
         ctx.others = []  # numbers, strings, and the lengths of the lists of tensors
-        for place, argument in self.saved:
+        for place, _, is_list, is_tensor in self.saved:
             value = values[place]
-            if _is_list(argument):
+            if is_list:
                 tensors += value
                 ctx.others.append(len(value))
-            elif _holds_tensors(argument):
+            elif is_tensor:
                 tensors.append(value)
             else:
                 ctx.others.append(value)
-        ctx.shapes = [outputs[i].shape for i, _ in self.gradients]
+        ctx.shapes = [outputs[i].shape for i, *_ in self.gradients]
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*(outputs[i] for i in self.plain))
+        ctx.mark_non_differentiable(*[outputs[i] for i in self.plain])
         ctx.save_for_backward(*tensors)
 
     def backward(self, ctx: Any, needed: Sequence[Any], *grads: Tensor | None) -> Sequence[Any]:
         gradients: list[Any] = [[None] * len(each) if isinstance(each, list) else None for each in needed]
-        output_grads = [grads[i] for i, _ in self.gradients]
-        some = next((grad for grad in output_grads if grad is not None), None)
-        if some is None:
+        output_grads = [grads[i] for i, *_ in self.gradients]
+        present = [grad for grad in output_grads if grad is not None]
+        if not present:
             return gradients
-        arguments = self._arguments_of(ctx, needed, output_grads, some)
+        wanted = {i for i, each in enumerate(needed) if (any(each) if isinstance(each, list) else each)}
+        arguments = self._arguments_of(ctx, wanted, output_grads, present[0])
         outputs = self.backward_op(*arguments)
         results = dict(zip(self.results, outputs if isinstance(outputs, tuple) else (outputs,), strict=True))
         if self.more.finish is not None:
             results = self.more.finish(arguments, results)
         for i, name in enumerate(self.inputs):
-            if name in results and _any(needed[i]):
+            if name in results and i in wanted:
                 # An op's results may not overlap, so the gradients of a list may come as one tensor.
                 one = isinstance(needed[i], list) and isinstance(results[name], Tensor)
                 gradients[i] = list(results[name].unbind(0)) if one else results[name]
         return gradients
 
-    def _arguments_of(
-        self, ctx: Any, needed: Sequence[Any], output_grads: Sequence[Tensor | None], some: Tensor
-    ) -> Any:
+    def _arguments_of(self, ctx: Any, wanted: set[int], output_grads: Sequence[Tensor | None], some: Tensor) -> Any:
         tensors, others = iter(ctx.saved_tensors), iter(ctx.others)
         named: dict[str, Any] = {}
-        for (_, argument), grad, shape in zip(self.gradients, output_grads, ctx.shapes, strict=True):
-            optional = isinstance(argument.type, torch.OptionalType)
-            named[argument.name] = some.new_zeros(shape) if grad is None and not optional else grad
-        for _, argument in self.saved:
-            if _is_list(argument):
-                named[argument.name] = [next(tensors) for _ in range(next(others))]
+        for (_, name, optional), grad, shape in zip(self.gradients, output_grads, ctx.shapes, strict=True):
+            named[name] = some.new_zeros(shape) if grad is None and not optional else grad
+        for _, name, is_list, is_tensor in self.saved:
+            if is_list:
+                named[name] = list(itertools.islice(tensors, next(others)))
             else:
-                named[argument.name] = next(tensors if _holds_tensors(argument) else others)
+                named[name] = next(tensors if is_tensor else others)
         for place, covered in self.flags:
-            named[self.arguments._fields[place]] = any(_any(needed[i]) for i in covered)
+            named[self.arguments._fields[place]] = not wanted.isdisjoint(covered)
         return self.arguments(**named)
 
     def fake(self, arguments: Any) -> Any:
@@ -316,7 +319,3 @@ class _Formula:
 def _like(value: Any, base: Tensor) -> Tensor:
     """Return a new tensor shaped like the tensor `value`, or of the shape `value` and the dtype of `base`."""
     return value.new_empty(value.shape) if isinstance(value, Tensor) else base.new_empty(value)
-
-
-def _any(needed: Any) -> bool:
-    return any(needed) if isinstance(needed, (list, tuple)) else bool(needed)

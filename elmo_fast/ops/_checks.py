@@ -1,6 +1,5 @@
 """Argument checks, run once, in the public function; a message names the argument, what it must be and what it is."""
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -34,17 +33,23 @@ def check_tensor(op: str, name: str, value: object, expected: str = "a tensor") 
     raise ElmoFastError(f"{op}: {name} must be {expected}; got {type(value).__name__}{advice}")
 
 
-def check_shape(op: str, name: str, tensor: Tensor, letters: str, **sizes: int) -> None:
-    """Raise ElmoFastError unless `tensor` has one dimension per letter of `letters` ("B T D").
+def check_shapes(op: str, *tensors: tuple[str, Tensor, str], **sizes: int) -> None:
+    """Raise ElmoFastError unless each tensor, a (name, tensor, "B T D"), has one dimension per letter.
 
-    sizes: required sizes of some of these dimensions.
+    A letter is one size in all of them: its own in `sizes`, or that of the first tensor which has the letter.
     """
-    if not isinstance(tensor, Tensor):
-        check_tensor(op, name, tensor)
-    names = letters.split()
-    if tensor.dim() != len(names) or any(tensor.shape[i] != sizes[n] for i, n in enumerate(names) if n in sizes):
-        expected = ", ".join(f"{n}={sizes[n]}" if n in sizes else n for n in names)
-        raise ElmoFastError(f"{op}: {name} must have shape [{expected}]; got {described(tensor)}")
+    for name, tensor, letters in tensors:
+        if not isinstance(tensor, Tensor):
+            check_tensor(op, name, tensor)
+        names, shape, known = letters.split(), tensor.shape, len(sizes)
+        fits = len(names) == len(shape)
+        for letter, size in zip(names, shape, strict=True) if fits else ():
+            if sizes.setdefault(letter, size) != size:
+                fits = False
+        if not fits:
+            before = list(sizes)[:known]  # without the letters that this tensor has first
+            expected = ", ".join(f"{n}={sizes[n]}" if n in before else n for n in names)
+            raise ElmoFastError(f"{op}: {name} must have shape [{expected}]; got {described(tensor)}")
 
 
 def check_dtype(op: str, name: str, tensor: Tensor, *allowed: torch.dtype) -> None:
@@ -88,7 +93,7 @@ def check_count(op: str, name: str, count: Tensor | None, rows: Tensor) -> None:
     name: name of `rows` in the message.
     """
     if count is not None:
-        check_shape(op, "count", count, "")
+        check_shapes(op, ("count", count, ""))
         check_dtype(op, "count", count, torch.int64)
         check_device(op, f"{name} and count", rows, count)
 
@@ -102,12 +107,11 @@ def check_output_layer(
     > 0.
     """
     for name, ids in samples.items():
-        check_shape(op, name, ids, "S")
+        check_shapes(op, (name, ids, "S"))
         check_same(op, f"targets and {name}", [targets, ids])
-    check_shape(op, "hidden", hidden, "N D")
-    check_shape(op, "weight", weight, "V D", D=hidden.shape[1])
-    check_shape(op, "bias", bias, "V", V=weight.shape[0])
-    check_shape(op, "targets", targets, "N", N=hidden.shape[0])
+    check_shapes(
+        op, ("hidden", hidden, "N D"), ("weight", weight, "V D"), ("bias", bias, "V"), ("targets", targets, "N")
+    )
     check_floating(op, "hidden", hidden)
     check_same(op, "hidden, weight and bias", [hidden, weight, bias])
     check_dtype(op, "targets", targets, torch.int64)
@@ -135,17 +139,10 @@ def check_values(op: str, name: str, tensor: Tensor, most: int, requirement: str
     """
     if torch.compiler.is_compiling() or tensor.device.type != "cpu" or not tensor.numel():
         return
-    low, high = (int(bound) for bound in tensor.aminmax())
+    lowest, highest = tensor.aminmax()
+    low, high = int(lowest), int(highest)
     if low < 0 or high > most:
         raise ElmoFastError(f"{op}: {name} must {requirement.format(most)}; got values from {low} to {high}")
-
-
-def checks_finite() -> bool:
-    """Return whether ELMO_FAST_CHECK_FINITE=1: ops then check arguments and results for NaN and infinity.
-
-    The check waits for the device: use it to find a fault, not in a long run.
-    """
-    return not torch.compiler.is_compiling() and os.environ.get("ELMO_FAST_CHECK_FINITE") == "1"
 
 
 def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
@@ -166,7 +163,10 @@ def _first_not_finite(values: Any, name: str) -> str | None:
 
 
 class CheckedForFinite:
-    """Wrapper of a backend whose `run` raises ElmoFastError if an argument or a result holds NaN or infinity."""
+    """Wrapper of a backend whose `run` raises ElmoFastError if an argument or a result holds NaN or infinity.
+
+    ELMO_FAST_CHECK_FINITE=1 wraps all. The check waits for the device: use it to find a fault, not in a long run.
+    """
 
     def __init__(self, op: str, backend: Any) -> None:
         self._op, self._backend = op, backend

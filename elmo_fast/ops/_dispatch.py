@@ -5,6 +5,7 @@ The others give a reason in one sentence.
 
 import functools
 import importlib
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -48,6 +49,8 @@ class Implementation(NamedTuple):
     """module with `run` and the other functions that the op calls"""
     unsupported: Unsupported
     """(device, dtype, precision) -> one sentence why it cannot serve them, or None"""
+    device: str | None
+    """kind of device it is built for; None: all"""
 
 
 REGISTRY: dict[str, Mapping[str, Implementation]] = {}
@@ -76,8 +79,9 @@ def _implementation(package: str, backend: str) -> Implementation:
     except ImportError:
         if (why := _triton.WHY_NOT) is None:
             raise
-        return Implementation(None, lambda device, dtype, precision: why)
-    return Implementation(module, getattr(module, "unsupported", _KINDS[backend].unsupported))
+        return Implementation(None, lambda device, dtype, precision: why, _KINDS[backend].device)
+    kind = _KINDS[backend]
+    return Implementation(module, getattr(module, "unsupported", kind.unsupported), kind.device)
 
 
 def op_names() -> list[str]:
@@ -87,7 +91,8 @@ def op_names() -> list[str]:
 
 def backends_of(op: str) -> Mapping[str, Implementation]:
     """Return the backends of an op, in the order in which they are tried; ElmoFastError if the op is unknown."""
-    check_choice("op", op, op_names())
+    if op not in REGISTRY:
+        check_choice("op", op, op_names())
     return REGISTRY[op]
 
 
@@ -143,11 +148,11 @@ def explain(
 
 def _choose(op: str, device: torch.device, dtype: torch.dtype, precision: str) -> Choice:
     refusals: dict[str, str] = {}
-    for name, implementation in backends_of(op).items():
+    for name, implementation in REGISTRY[op].items():
         reason = implementation.unsupported(device, dtype, precision)
         if reason is None and precision == "int8" and name == "reference" and device.type not in ("cpu", "meta"):
             reason = 'the reference multiplies int8 in float64, so it runs only when named; use precision="float16"'
-        if reason is None and not made_for(name, device):
+        if reason is None and implementation.device not in (None, device.type):
             reason = f"backend {name!r} runs on {device.type} only when it is named, as tests do"
         if reason is None:
             return Choice(name, refusals)
@@ -196,13 +201,14 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
 
     Raises ElmoFastError if the name is unknown or the named backend cannot serve.
     """
-    known = REGISTRY[op]
+    known, compiling = REGISTRY[op], torch.compiler.is_compiling()
     if backend == "auto":
         name, refusals = _choose(op, device, dtype, precision)
         slower = _slower(op, device, refusals) if refusals or name == "reference" else []
-        if slower and not torch.compiler.is_compiling():
+        if slower and not compiling:
             warn_once(_of_all(op, slower), name, "; ".join(slower))
-        if name == "native" and not torch.compiler.is_compiling() and (slow := why_slower_on_cpu(precision)):
+        rounds = name == "native" and precision != "float32"
+        if rounds and not compiling and (slow := why_slower_on_cpu(precision)):
             warn_of_precision(slow)
     elif backend not in known:
         raise ElmoFastError(f"{op}: backend must be one of auto, {', '.join(known)}; got {backend!r}")
@@ -210,4 +216,6 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
         name, reason = backend, known[backend].unsupported(device, dtype, precision)
         if reason is not None:
             raise ElmoFastError(f"{op}: backend {backend!r} cannot serve this: {reason}")
-    return _checks.CheckedForFinite(op, known[name].module) if _checks.checks_finite() else known[name].module
+    module = known[name].module
+    checks = not compiling and os.environ.get("ELMO_FAST_CHECK_FINITE") == "1"
+    return _checks.CheckedForFinite(op, module) if checks else module

@@ -17,9 +17,9 @@ def check_precision(precision: str, int8: bool = False) -> None:
     check_choice("precision", precision, INFERENCE_PRECISIONS if int8 else PRECISIONS)
 
 
-def check_no_gradient(precision: str, needs_backward: bool) -> None:
+def check_no_gradient(needs_backward: bool) -> None:
     """Raise ElmoFastError if a gradient through int8 operands would be needed."""
-    if precision == "int8" and needs_backward:
+    if needs_backward:
         raise ElmoFastError(
             'precision="int8" is for inference and has no gradients; run it within torch.no_grad(), or '
             'train with precision="bfloat16"'
@@ -30,26 +30,26 @@ def _has_autocast(device: torch.device) -> bool:
     return device.type != "meta" and torch.is_autocast_enabled(device.type)  # torch raises an error for meta
 
 
-def under_autocast(precision: str, device: torch.device, int8: bool = False) -> tuple[str, Callable[[Tensor], Tensor]]:
-    """Return the precision to compute with, and a cast for tensors computed by other layers.
+def under_autocast(
+    precision: str, device: torch.device, int8: bool = False
+) -> tuple[str, Callable[[Tensor], Tensor], contextlib.AbstractContextManager[object]]:
+    """Return the precision to compute with, a cast for tensors computed by other layers, and a context for the backend.
 
-    Under torch.autocast for this device, "float32" means autocast's dtype, and tensors of other layers, which may then
-    be 16-bit, are cast to float32. Otherwise neither changes anything. Raises ElmoFastError if `precision` is unknown.
+    Under torch.autocast for this device, "float32" means autocast's dtype, tensors of other layers, which may then be
+    16-bit, are cast to float32, and the context disables autocast, so that torch's products compute in their operands'
+    dtype. Otherwise none of them changes anything. Raises ElmoFastError if `precision` is unknown.
     """
     check_precision(precision, int8)
     if not _has_autocast(device):
-        return precision, lambda tensor: tensor
+        return precision, lambda tensor: tensor, contextlib.nullcontext()
     dtype = str(torch.get_autocast_dtype(device.type)).removeprefix("torch.")
     if precision == "float32" and dtype in PRECISIONS:
         precision = dtype
-    return precision, lambda tensor: tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-
-
-def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Disable autocast, so that torch's products compute in their operands' dtype; precision is already applied."""
-    if _has_autocast(device):
-        return torch.autocast(device.type, enabled=False)
-    return contextlib.nullcontext()
+    return (
+        precision,
+        lambda tensor: tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor,
+        torch.autocast(device.type, enabled=False),
+    )
 
 
 def autocast_of_caller(device: torch.device) -> Callable[[], contextlib.AbstractContextManager[object]]:

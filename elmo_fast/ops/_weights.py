@@ -2,11 +2,12 @@
 
 A copy is valid while its weight is unchanged. torch counts the changes that its own operations make, per tensor and its
 views, and not those made through `.data`, NumPy, a second Parameter on the same storage, or a fused optimizer. So a
-counter is trusted only if no other tensor holds the storage (`is_alone`), and on the CPU only for weights that are not
+counter is trusted only if no other tensor holds the storage (`alone`), and on the CPU only for weights that are not
 trained; the C++ cache (csrc/common/packed.h) hashes all values of the others. On a GPU a hash would make every step
 wait: fused optimizers are made to count, and copies of a weight whose storage is shared are written at every use.
 """
 
+import functools
 import itertools
 import os
 import threading
@@ -29,26 +30,24 @@ class _Running:
     """How many calls of C++ ops with stamps run now, in all threads: their arguments own the weights too."""
 
     def __init__(self) -> None:
-        self.count, self._lock = 0, threading.Lock()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self.count += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self.count -= 1
+        self.count, self.lock = 0, threading.Lock()
 
 
 running = _Running()
 
 
-def run_stamped(op: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a C++ op with arguments that have `stamps`."""
+def run_stamped(op: Callable[..., Any], weights: Sequence[Tensor | None], *arguments: Any) -> Any:
+    """Call a C++ op whose last argument is the `stamps` of the weights that it packs."""
+    numbers = stamps(*weights)
     if torch.compiler.is_compiling():
-        return op(*arguments)
-    with running:
-        return op(*arguments)
+        return op(*arguments, numbers)
+    with running.lock:
+        running.count += 1
+    try:
+        return op(*arguments, numbers)
+    finally:
+        with running.lock:
+            running.count -= 1
 
 
 def _renew_lock() -> None:
@@ -60,10 +59,7 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def _holders(storage: torch.UntypedStorage) -> int:
-    return torch._C._storage_Use_Count(storage._cdata)
-
-
+_holders = torch._C._storage_Use_Count
 _numbers = itertools.count(1)
 
 
@@ -101,71 +97,73 @@ def _known(storage: torch.UntypedStorage) -> _Storage:
         _storages.pop(key, None)
 
 
-def _stamp(weight: Tensor) -> int:
-    """Return the stamp of a weight's storage: a new one after any time at which it was not frozen and alone.
-
-    Also for another tensor on the storage, whose counter begins again, and for a weight that had another storage in
-    between, where others may have written.
-    """
-    if not _is_plain(weight):
-        return 0
-    storage = weight.untyped_storage()
-    if not _is_frozen(weight):
-        known = _storages.get(id(storage))
-        if known is not None and known.reference() is storage:
-            known.stamp = 0  # whoever trains or shares it may write without the counter, and be gone at the next call
-        return 0
-    known, key = _known(storage), id(weight)
-    reference, number = _used.get(key, (None, 0))
-    if reference is None or reference() is not weight or number != known.number:
-        _used[key] = weakref.ref(weight, lambda _: _used.pop(key, None)), known.number
-        known.stamp = 0
-    known.stamp = known.stamp or next(_numbers)
-    return known.stamp
-
-
 _python_ops = torch.library.Library("elmo_fast_python", "DEF")
 if _native.C is not None:  # C++ calls it before it caches a copy, also in a compiled graph
     _python_ops.define("watch_storage(Tensor tensor) -> int")
     _python_ops.impl("watch_storage", lambda each: _known(each.untyped_storage()).number, "CompositeExplicitAutograd")
     _native.C.hear_of_deaths()
 
-_ALONE = _holders(torch.UntypedStorage(0)) + 1  # the storage as Python's object, and one tensor
+_empty = torch.UntypedStorage(0)
+_ALONE = _holders(_empty._cdata) + 1  # the storage as Python's object, and one tensor
 
 
-def is_alone(tensor: Tensor) -> bool:
-    """Return whether this tensor has a version counter and nothing else is known to hold its memory.
+def alone(tensors: Iterable[Tensor]) -> list[bool]:
+    """Return for each tensor whether it has a version counter and nothing else is known to hold its memory.
 
     Other tensors on the same memory, such as a second Parameter, change it without this tensor's counter; so do other
     processes and libraries. torch makes a storage that does not own its memory, or was handed to NumPy, not resizable.
     """
-    if tensor.is_inference():
-        return False
-    storage = tensor.untyped_storage()
-    return _holders(storage) <= _ALONE and storage.resizable() and (tensor.is_cuda or not storage.is_shared())
+    answers = []
+    for tensor in tensors:
+        storage = None if tensor.is_inference() else tensor.untyped_storage()
+        answers.append(
+            storage is not None
+            and _holders(storage._cdata) <= _ALONE
+            and storage.resizable()
+            and (tensor.is_cuda or not storage.is_shared())
+        )
+    return answers
 
 
 def stamps(*weights: Tensor | None) -> list[int]:
-    """Return a number for the storage of each weight whose version counter is reliable, 0 for others; skip None.
+    """Return the stamp of the storage of each weight, 0 where its version counter is not reliable; skip None.
 
-    The C++ ops take them (`run_stamped`): a cached packed copy of a weight with a stamp is used without a look at all
-    its values.
+    A weight gets a new stamp after any time at which it was not frozen and alone, as does another tensor on its
+    storage, whose counter begins again, and a weight that had another storage in between, where others may have
+    written. With a stamp, C++ (`run_stamped`) uses a cached packed copy without a look at all values.
     """
-    tensors = [weight for weight in weights if weight is not None]
+    tensors: list[Any] = [weight for weight in weights if weight is not None]
     if _native.C is None or torch.compiler.is_compiling():
         return [0] * len(tensors)
-    return [_stamp(weight) for weight in tensors]
-
-
-def _is_plain(weight: Tensor) -> bool:
-    """Return whether a tensor has a storage of its own: no subclass, no wrapper of torch.func."""
-    return type(weight) in (Tensor, torch.nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(weight)
-
-
-def _is_frozen(weight: Tensor) -> bool:
-    # A second owner in C++ may be a DLPack capsule, whose holder writes as it likes; or an op in another thread.
-    owned_once = running.count > 0 or cast(Any, weight)._use_count() == 1
-    return not weight.requires_grad and owned_once and is_alone(weight)
+    # Others have no storage of their own: subclasses, wrappers of torch.func.
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    plain = [each for each in tensors if type(each) in (Tensor, torch.nn.Parameter) and not wrapped(each)]
+    unshared, numbers = dict(zip(map(id, plain), alone(plain), strict=True)), []
+    for weight in tensors:
+        key = id(weight)
+        if key not in unshared:
+            numbers.append(0)
+            continue
+        storage = weight.untyped_storage()
+        known = _storages.get(id(storage))
+        if known is not None and known.reference() is not storage:
+            known = None  # it has the address of one that is gone
+        # A second owner in C++ may be a DLPack capsule, whose holder writes as it likes; or an op in another thread.
+        owned_once = running.count > 0 or weight._use_count() == 1
+        if weight.requires_grad or not owned_once or not unshared[key]:
+            # Whoever trains or shares it may write without the counter, and be gone at the next call.
+            if known is not None:
+                known.stamp = 0
+            numbers.append(0)
+            continue
+        known = known or _known(storage)
+        reference, number = _used.get(key, (None, 0))
+        if reference is None or reference() is not weight or number != known.number:
+            _used[key] = weakref.ref(weight, functools.partial(_used.pop, key)), known.number
+            known.stamp = 0
+        known.stamp = known.stamp or next(_numbers)
+        numbers.append(known.stamp)
+    return numbers
 
 
 def _count_fused_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -292,7 +290,7 @@ def packed(
             entry = _Entry(sources, copies, lambda _: _kept.pop(key, None))
             entry.write(sources, fill)
             _kept[key] = entry
-        elif entry.state != _state_of(sources) or not all(map(is_alone, sources)):
+        elif entry.state != _state_of(sources) or not all(alone(sources)):
             entry.write(sources, fill)
         return entry.read()
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native
-from elmo_fast.ops._checks import check_dtype, check_shape, check_words, described
+from elmo_fast.ops._checks import check_dtype, check_shapes, check_words, described
 from elmo_fast.progress import Progress
 
 # In `words`: a number between sentences, and one that is left out as if it did not occur.
@@ -125,9 +125,9 @@ def _in_file(numbers: _Numbers, folder: str) -> _Numbers:
 def _check(parts: dict[str, Tensor], words: Tensor, num_words: int) -> None:
     """Raise ElmoFastError unless all tensors are int32 on the host, and each number has a word."""
     op = "cooccurrences"
-    check_shape(op, "words", words, "numbers")
+    check_shapes(op, ("words", words, "numbers"))
     for name, part in parts.items():
-        check_shape(op, name, part, "n")
+        check_shapes(op, (name, part, "n"))
     for name, tensor in {**parts, "words": words}.items():
         check_dtype(op, name, tensor, torch.int32)
         if tensor.device.type != "cpu":

@@ -125,7 +125,7 @@ class CharacterFeatures(nn.Module):
         return ops.char_cnn(
             ids,
             self.embedding,
-            [plain(convolution).weight for convolution in self.convolutions],  # type: ignore[misc]
+            [convolution.weight for convolution in plain(*self.convolutions)],
             [convolution.bias for convolution in self.convolutions],  # type: ignore[misc]
             activation=self.activation,
             precision=self.precision,

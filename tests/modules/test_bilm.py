@@ -1,5 +1,6 @@
 """The biLM against bilm-tf and the float64 judge, in every variant of the file format, and as it is trained."""
 
+import collections
 import json
 import sys
 
@@ -211,6 +212,25 @@ def test_few_frames_lie_between_a_call_and_the_kernel():
             sys.setprofile(None)
     assert {"char_cnn", "highway", "projected_lstm", "scalar_mix"} <= reached.keys()
     assert max(reached.values()) <= 9, reached
+
+
+def test_a_warm_call_makes_few_python_calls():
+    """The checks of a call look at all tensors together: two layers and twenty weights take fewer than 300 calls."""
+    elmo, calls = Elmo.from_pretrained("mini").eval(), []
+    ids = elmo.batch_to_ids([["the", "cat", "sat", "down"]])
+
+    def count(frame, event, _):
+        if "/elmo_fast/" in frame.f_code.co_filename and event == "call":
+            calls.append(frame.f_code.co_qualname)
+
+    with torch.no_grad():
+        elmo(ids)
+        sys.setprofile(count)
+        try:
+            elmo(ids)
+        finally:
+            sys.setprofile(None)
+    assert 100 < len(calls) < 300, collections.Counter(calls).most_common(5)
 
 
 WORDS = ["<S>", "the", "cat", "sat", "</S>", "<S>", "the", "dog", "</S>", "<S>", "it"]

@@ -264,5 +264,5 @@ def test_reading_weights_leaves_their_storages_as_they_were(files, tmp_path):
     save_bilm(tmp_path / "saved", model)
     write_bilm_hdf5(tmp_path / "weights.hdf5", model.checkpoint_state(), model.options)
     assert all(weight.untyped_storage().resizable() for weight in model.parameters())
-    assert all(_weights.is_alone(weight) for weight in model.parameters())
+    assert all(_weights.alone(model.parameters()))
     assert model_digest(BiLM(tmp_path / "saved")) == digest

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shape, described
+from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shapes, described
 from elmo_fast.ops._dispatch import select
 
 
@@ -222,7 +222,7 @@ def _check_number(op: str, name: str, number: Tensor | float | None, like: Tenso
 def _check_rows(op: str, ids: Tensor, rows: Tensor, order: RowOrder | None, width: Sequence[int]) -> None:
     check_floating(op, "rows", rows)
     check_dtype(op, "ids", ids, torch.int64, torch.int32)
-    check_shape(op, "ids", ids, "n")
+    check_shapes(op, ("ids", ids, "n"))
     if tuple(rows.shape) != (expected := (len(ids), *width)):
         raise ElmoFastError(f"{op}: rows must have shape {expected}, one row per id; got {described(rows)}")
     check_device(op, "ids and rows", ids, rows)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_dtype, check_shape, described
+from elmo_fast.ops._checks import check_dtype, check_shapes, described
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops._sampling import check_key, drawn_to
 
@@ -39,7 +39,7 @@ def alias_table(weights: Tensor, *, power: float = 1.0, backend: str = "auto") -
     Source: Vose 1991, A linear algorithm for generating random numbers with a given distribution; Walker 1977.
     """
     op = "alias_table"
-    check_shape(op, "weights", weights, "V")
+    check_shapes(op, ("weights", weights, "V"))
     if weights.device.type != "cpu":
         raise ElmoFastError(f"{op}: weights must be on the CPU; got {described(weights)}")
     if not 1 <= len(weights) < 2**31:
@@ -92,8 +92,7 @@ def alias_sample(
     """
     op = "alias_sample"
     thresholds, aliases = table
-    check_shape(op, "table.thresholds", thresholds, "V")
-    check_shape(op, "table.aliases", aliases, "V", V=len(thresholds))
+    check_shapes(op, ("table.thresholds", thresholds, "V"), ("table.aliases", aliases, "V"))
     check_dtype(op, "table.thresholds", thresholds, torch.float64)
     check_dtype(op, "table.aliases", aliases, torch.int64)
     if thresholds.device.type != "cpu" or aliases.device.type != "cpu":

@@ -10,7 +10,7 @@ from elmo_fast.ops._autograd import Backward, requires_grad
 from elmo_fast.ops._checks import described
 from elmo_fast.ops._native import describe
 from elmo_fast.ops._table_rows import first_rows
-from elmo_fast.ops._weights import run_stamped, stamps
+from elmo_fast.ops._weights import run_stamped
 from elmo_fast.ops.char_cnn.op import CharCNNArguments
 
 MOST_SLOTS = torch.iinfo(torch.int16).max  # a winner, the first slot of a window, is stored as such a number
@@ -22,9 +22,8 @@ def run(a: CharCNNArguments) -> Tensor:
             f"char_cnn: the C++ kernel takes ids of at most {MOST_SLOTS:,} slots; got {described(a.ids)}; "
             'use backend="reference" or truncate the words'
         )
-    save, caching = requires_grad(a.embedding, *a.weights, *a.biases), stamps(*a.weights)
-    op = torch.ops.elmo_fast.char_cnn
-    results = run_stamped(op, a.ids, a.embedding, a.weights, a.biases, a.tanh, a.precision, save, caching)
+    save, op = requires_grad(a.embedding, *a.weights, *a.biases), torch.ops.elmo_fast.char_cnn
+    results = run_stamped(op, a.weights, a.ids, a.embedding, a.weights, a.biases, a.tanh, a.precision, save)
     return first_rows(results[0], a.rows)
 
 

@@ -14,12 +14,12 @@ from elmo_fast.ops._checks import (
     check_dtype,
     check_floating,
     check_same,
-    check_shape,
+    check_shapes,
     check_values,
     described,
 )
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import under_autocast, without_autocast
+from elmo_fast.ops._precision import under_autocast
 
 
 class CharCNNArguments(NamedTuple):
@@ -80,9 +80,9 @@ def char_cnn(
     """
     _check(ids, embedding, weights, biases, activation)
     check_count("char_cnn", "ids", count, ids)
-    precision, _ = under_autocast("float32" if precision == "int8" else precision, embedding.device)
+    precision, _, no_autocast = under_autocast("float32" if precision == "int8" else precision, embedding.device)
     chosen = select("char_cnn", backend, embedding.device, embedding.dtype, precision)
-    with without_autocast(embedding.device):
+    with no_autocast:
         return chosen.run(
             CharCNNArguments(ids, embedding, list(weights), list(biases), count, activation == "tanh", precision)
         )
@@ -93,9 +93,9 @@ def _check(
 ) -> None:
     op = "char_cnn"
     check_choice(f"{op}: activation", activation, ACTIVATIONS)
-    check_shape(op, "ids", ids, "N C")
+    check_shapes(op, ("ids", ids, "N C"))
     check_dtype(op, "ids", ids, torch.int64, torch.int32)
-    check_shape(op, "embedding", embedding, "characters E")
+    check_shapes(op, ("embedding", embedding, "characters E"))
     check_floating(op, "embedding", embedding)
     check_device(op, "ids and embedding", ids, embedding)
     if len(weights) != len(biases) or not weights:
@@ -104,8 +104,8 @@ def _check(
         )
     check_same(op, "embedding, weights and biases", [embedding, *weights, *biases])
     for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        check_shape(op, f"weights[{i}]", weight, "filters E width", E=embedding.shape[1])
-        check_shape(op, f"biases[{i}]", bias, "filters", filters=weight.shape[0])
+        filters = (f"weights[{i}]", weight, "filters E width"), (f"biases[{i}]", bias, "filters")
+        check_shapes(op, *filters, E=embedding.shape[1])
         if not 1 <= weight.shape[2] <= ids.shape[1]:
             raise ElmoFastError(
                 f"{op}: the width of weights[{i}] must be from 1 to {ids.shape[1]} (slots of ids); got "

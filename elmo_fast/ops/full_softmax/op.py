@@ -6,7 +6,7 @@ from torch import Tensor
 
 from elmo_fast.ops._checks import check_output_layer, check_tensor
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import under_autocast, without_autocast
+from elmo_fast.ops._precision import under_autocast
 
 
 class FullSoftmaxArguments(NamedTuple):
@@ -58,9 +58,9 @@ def full_softmax(
     """
     op = "full_softmax"
     check_tensor("full_softmax", "hidden", hidden)
-    precision, cast = under_autocast(precision, hidden.device)
+    precision, cast, no_autocast = under_autocast(precision, hidden.device)
     hidden = cast(hidden)
     check_output_layer(op, hidden, targets, weight, bias, chunk_bytes)
     kernel = select(op, backend, hidden.device, hidden.dtype, precision)
-    with without_autocast(hidden.device):
+    with no_autocast:
         return kernel.run(FullSoftmaxArguments(hidden, targets, weight, bias, precision, chunk_bytes))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_dtype, check_same, check_shape, described
+from elmo_fast.ops._checks import check_dtype, check_same, check_shapes, described
 from elmo_fast.ops._dispatch import select
 
 
@@ -40,13 +40,13 @@ def gather_runs(
     """
     op = "gather_runs"
     for i, part in enumerate(values):
-        check_shape(op, f"values[{i}]", part, "n")
+        check_shapes(op, (f"values[{i}]", part, "n"))
         check_dtype(op, f"values[{i}]", part, torch.int32)
     if not values:
         raise ElmoFastError(f"{op}: values must have at least one part; got none")
     check_same(op, "the parts of values", values)
     for name, tensor in (("first", first), ("lengths", lengths)):
-        check_shape(op, name, tensor, "R", R=len(first))
+        check_shapes(op, (name, tensor, "R"), R=len(first))
         check_dtype(op, name, tensor, torch.int64)
         if tensor.device.type != "cpu":
             raise ElmoFastError(f"{op}: {name} must be on the host; got {described(tensor)}")

@@ -11,13 +11,13 @@ from elmo_fast.ops._checks import (
     check_dtype,
     check_floating,
     check_same,
-    check_shape,
+    check_shapes,
     check_tensor,
     check_words,
     described,
 )
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import under_autocast, without_autocast
+from elmo_fast.ops._precision import under_autocast
 
 
 class HuffmanTree(NamedTuple):
@@ -93,19 +93,18 @@ def hierarchical_softmax(
     section 2.1 (Huffman's tree).
     """
     check_tensor("hierarchical_softmax", "hidden", hidden)
-    precision, cast = under_autocast(precision, hidden.device)
+    precision, cast, no_autocast = under_autocast(precision, hidden.device)
     hidden = cast(hidden)
     _check(hidden, targets, weight, bias, tree)
     kernel = select("hierarchical_softmax", backend, hidden.device, hidden.dtype, precision)
-    with without_autocast(hidden.device):
+    with no_autocast:
         return kernel.run(HierarchicalSoftmaxArguments(hidden, targets, weight, bias, *tree, precision, sparse))
 
 
 def _check(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, tree: HuffmanTree) -> None:
     op = "hierarchical_softmax"
     words = len(tree.first) - 1
-    check_shape(op, "hidden", hidden, "N D")
-    check_shape(op, "targets", targets, "N", N=hidden.shape[0])
+    check_shapes(op, ("hidden", hidden, "N D"), ("targets", targets, "N"))
     if tuple(weight.shape) != (words - 1, hidden.shape[1]) or tuple(bias.shape) != (words - 1,):
         raise ElmoFastError(
             f"{op}: weight must have shape [V - 1={words - 1}, D={hidden.shape[1]}] and bias [V - 1], a row for every "
@@ -115,7 +114,7 @@ def _check(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, tree: 
     check_same(op, "hidden, weight and bias", [hidden, weight, bias])
     check_dtype(op, "targets", targets, torch.int64)
     check_same(op, "targets, tree.first and tree.nodes", [targets, tree.first, tree.nodes])
-    check_shape(op, "tree.codes", tree.codes, "steps", steps=len(tree.nodes))
+    check_shapes(op, ("tree.codes", tree.codes, "steps"), steps=len(tree.nodes))
     check_dtype(op, "tree.codes", tree.codes, torch.uint8)
     check_device(op, "hidden and targets", hidden, targets)
     check_device(op, "hidden and tree (see tree.to)", hidden, tree.codes)
@@ -140,7 +139,7 @@ def huffman_tree(counts: Tensor, *, backend: str = "auto") -> HuffmanTree:
     """
     op = "huffman_tree"
     check_choice(f"{op}: backend", backend, ("auto", "native", "reference"))
-    check_shape(op, "counts", counts, "V")
+    check_shapes(op, ("counts", counts, "V"))
     check_dtype(op, "counts", counts, torch.int64)
     if counts.device.type != "cpu":
         raise ElmoFastError(f"{op}: counts must be on the CPU; got {described(counts)}")

@@ -8,15 +8,14 @@ from torch import Tensor
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._native import describe
 from elmo_fast.ops._table_rows import first_rows
-from elmo_fast.ops._weights import run_stamped, stamps
+from elmo_fast.ops._weights import run_stamped
 from elmo_fast.ops.highway.op import HighwayArguments
 
 
 def run(a: HighwayArguments) -> Tensor:
     x, projection = first_rows(a.x, a.rows), (a.projection_weight, a.projection_bias)
-    save, caching = a.needs_backward(), stamps(*a.weights, a.projection_weight)
-    op = torch.ops.elmo_fast.highway
-    y = run_stamped(op, x, a.weights, a.biases, *projection, a.precision, save, caching)[0]
+    packed, op = (*a.weights, a.projection_weight), torch.ops.elmo_fast.highway
+    y = run_stamped(op, packed, x, a.weights, a.biases, *projection, a.precision, a.needs_backward())[0]
     return first_rows(y, a.rows)
 
 

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import requires_grad
-from elmo_fast.ops._checks import check_count, check_floating, check_same, check_shape, check_tensor
+from elmo_fast.ops._checks import check_count, check_floating, check_same, check_shapes, check_tensor
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import check_no_gradient, under_autocast, without_autocast
+from elmo_fast.ops._precision import check_no_gradient, under_autocast
 
 
 class HighwayArguments(NamedTuple):
@@ -72,20 +72,21 @@ def highway(
     Source: Srivastava et al. 2015, "Training Very Deep Networks", section 2; Kim et al. 2016, section 2.3.
     """
     check_tensor("highway", "x", x)
-    precision, cast = under_autocast(precision, x.device, int8=True)
+    precision, cast, no_autocast = under_autocast(precision, x.device, int8=True)
     x = cast(x)
     a = HighwayArguments(x, list(weights), list(biases), projection_weight, projection_bias, count, precision)
     _check(a)
     check_count("highway", "x", count, x)
-    check_no_gradient(precision, a.needs_backward())
+    if precision == "int8":
+        check_no_gradient(a.needs_backward())
     chosen = select("highway", backend, x.device, x.dtype, precision)
-    with without_autocast(x.device):
+    with no_autocast:
         return chosen.run(a)
 
 
 def _check(a: HighwayArguments) -> None:
     op, projection_weight = "highway", a.projection_weight
-    check_shape(op, "x", a.x, "N W")
+    check_shapes(op, ("x", a.x, "N W"))
     check_floating(op, "x", a.x)
     if len(a.weights) != len(a.biases):
         raise ElmoFastError(
@@ -95,11 +96,11 @@ def _check(a: HighwayArguments) -> None:
         raise ElmoFastError(f"{op}: projection_bias needs projection_weight; pass both or neither")
     projection = [tensor for tensor in (projection_weight, a.projection_bias) if tensor is not None]
     check_same(op, "x, weights, biases and projection", [a.x, *a.weights, *a.biases, *projection])
-    sizes = {"W": a.x.shape[1], "2W": 2 * a.x.shape[1]}
+    parameters: list[tuple[str, Tensor, str]] = []
     for i, (weight, bias) in enumerate(zip(a.weights, a.biases, strict=True)):
-        check_shape(op, f"weights[{i}]", weight, "2W W", **sizes)
-        check_shape(op, f"biases[{i}]", bias, "2W", **sizes)
+        parameters += [(f"weights[{i}]", weight, "2W W"), (f"biases[{i}]", bias, "2W")]
     if projection_weight is not None:
-        check_shape(op, "projection_weight", projection_weight, "D W", **sizes)
-        if a.projection_bias is not None:
-            check_shape(op, "projection_bias", a.projection_bias, "D", D=projection_weight.shape[0])
+        parameters.append(("projection_weight", projection_weight, "D W"))
+    if a.projection_bias is not None:
+        parameters.append(("projection_bias", a.projection_bias, "D"))
+    check_shapes(op, *parameters, **{"W": a.x.shape[1], "2W": 2 * a.x.shape[1]})

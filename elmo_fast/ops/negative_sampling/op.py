@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_output_layer, check_same, check_shape, check_tensor
+from elmo_fast.ops._checks import check_output_layer, check_same, check_shapes, check_tensor
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import under_autocast, without_autocast
+from elmo_fast.ops._precision import under_autocast
 from elmo_fast.ops._table_rows import table_rows
 
 CHUNK_BYTES = 32 * 2**20
@@ -96,11 +96,11 @@ def negative_sampling(
     """
     op = "negative_sampling"
     check_tensor("negative_sampling", "hidden", hidden)
-    precision, cast = under_autocast(precision, hidden.device)
+    precision, cast, no_autocast = under_autocast(precision, hidden.device)
     hidden = cast(hidden)
     check_output_layer(op, hidden, targets, weight, bias, chunk_bytes, samples=samples)
     if log_noise is not None:
-        check_shape(op, "log_noise", log_noise, "V", V=weight.shape[0])
+        check_shapes(op, ("log_noise", log_noise, "V"), V=weight.shape[0])
         check_same(op, "hidden and log_noise", [hidden, log_noise])
     negatives = float(len(samples) if negatives is None else negatives)
     if not 0 < negatives < float("inf"):
@@ -109,5 +109,5 @@ def negative_sampling(
     a = NegativeSamplingArguments(
         hidden, targets, weight, bias, samples, log_noise, negatives, sparse, chunk_bytes, precision
     )
-    with without_autocast(hidden.device):
+    with no_autocast:
         return kernel.run(a)

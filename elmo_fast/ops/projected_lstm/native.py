@@ -7,7 +7,7 @@ from torch import Tensor
 
 from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._native import describe
-from elmo_fast.ops._weights import run_stamped, stamps
+from elmo_fast.ops._weights import run_stamped
 from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
 
 
@@ -18,15 +18,10 @@ def run(a: ProjectedLSTMArguments) -> tuple[Tensor, Tensor, Tensor]:
     masks = a.recurrent_masks or []
     if torch.compiler.is_exporting() and not masks:  # AOTInductor hands an empty list on as None; ones change no bit
         masks = [x.new_ones(x.shape[0], w.weight_hh.shape[1]) for x, w in zip(a.inputs, a.weights, strict=True)]
-    arguments, caching = a.of_op(lengths, masks), stamps(*_packed_weights(a))
-    outputs, h, c, *_ = run_stamped(torch.ops.elmo_fast.projected_lstm, *arguments, caching)
+    weight_ih, weight_hh, _, weight_hr = zip(*a.weights, strict=True)
+    packed = (*weight_ih, *weight_hh, *weight_hr)
+    outputs, h, c, *_ = run_stamped(torch.ops.elmo_fast.projected_lstm, packed, *a.of_op(lengths, masks))
     return outputs, h, c
-
-
-def _packed_weights(a: ProjectedLSTMArguments) -> list[Tensor | None]:
-    return [
-        weight for kind in ("weight_ih", "weight_hh", "weight_hr") for weight in (getattr(w, kind) for w in a.weights)
-    ]
 
 
 def _fake(a: Any) -> tuple[Tensor, ...]:

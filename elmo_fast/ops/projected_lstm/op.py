@@ -1,5 +1,6 @@
 """The projected LSTM with cell and projection clip: one layer, one or two directions side by side."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _checks
 from elmo_fast.ops._autograd import requires_grad
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import check_no_gradient, under_autocast, without_autocast
+from elmo_fast.ops._precision import check_no_gradient, under_autocast
 
 
 class LSTMWeights(NamedTuple):
@@ -56,8 +57,7 @@ class ProjectedLSTMArguments(NamedTuple):
 
     def needs_backward(self) -> bool:
         """Return whether autograd needs a gradient."""
-        weights = [tensor for each in self.weights for tensor in each]
-        return requires_grad(*self.inputs, *weights, *(self.state or ()))
+        return requires_grad(*self.inputs, *itertools.chain(*self.weights), *(self.state or ()))
 
 
 def projected_lstm(
@@ -108,32 +108,34 @@ def projected_lstm(
     Source: Peters et al. 2018, section 3.4; Sak et al. 2014 (LSTMP); TensorFlow's LSTMCell with num_proj.
     """
     _check_lists(inputs, weights, reverse, recurrent_masks)
-    _checks.check_shape("projected_lstm", "inputs", inputs[0], "B T I")
-    precision, cast = under_autocast(precision, inputs[0].device, int8=True)
+    _checks.check_shapes("projected_lstm", ("inputs", inputs[0], "B T I"))
+    precision, cast, no_autocast = under_autocast(precision, inputs[0].device, int8=True)
     inputs, recurrent_masks = [cast(x) for x in inputs], recurrent_masks and [cast(m.detach()) for m in recurrent_masks]
     state = None if state is None else (cast(state[0]), cast(state[1]))
     batch, time, _ = inputs[0].shape
-    for direction in range(len(inputs)):
-        _check_direction(inputs[direction], weights[direction], batch, time, residual)
-    _check_clip("cell_clip", cell_clip)
-    _check_clip("projection_clip", projection_clip)
+    for x, w in zip(inputs, weights, strict=True):
+        _check_direction(x, w, batch, time, residual)
+    for name, clip in (("cell_clip", cell_clip), ("projection_clip", projection_clip)):
+        if clip is not None and not clip > 0:
+            raise ElmoFastError(f"projected_lstm: {name} must be a number > 0, or None for no clip; got {clip!r}")
     size, cells = weights[0].weight_hh.shape[1], weights[0].weight_hh.shape[0] // 4
     if lengths is not None:
         _check_lengths(lengths, inputs[0])
     if state is not None:
-        _checks.check_shape("projected_lstm", "state[0]", state[0], "R B D", R=len(inputs), B=batch, D=size)
-        _checks.check_shape("projected_lstm", "state[1]", state[1], "R B H", R=len(inputs), B=batch, H=cells)
+        states = ("state[0]", state[0], "R B D"), ("state[1]", state[1], "R B H")
+        _checks.check_shapes("projected_lstm", *states, R=len(inputs), B=batch, D=size, H=cells)
         _checks.check_same("projected_lstm", "inputs and state", (inputs[0], *state))
     for mask in recurrent_masks or ():
-        _checks.check_shape("projected_lstm", "recurrent_masks", mask, "B D", B=batch, D=size)
+        _checks.check_shapes("projected_lstm", ("recurrent_masks", mask, "B D"), B=batch, D=size)
         _checks.check_same("projected_lstm", "inputs and recurrent_masks", (inputs[0], mask))
     a = ProjectedLSTMArguments(
         list(inputs), list(weights), lengths, state, list(reverse), cell_clip, projection_clip, residual,
         None if recurrent_masks is None else list(recurrent_masks), precision,
     )  # fmt: skip
-    check_no_gradient(precision, a.needs_backward())
+    if precision == "int8":
+        check_no_gradient(a.needs_backward())
     run = select("projected_lstm", backend, inputs[0].device, inputs[0].dtype, precision).run
-    with without_autocast(inputs[0].device):
+    with no_autocast:
         outputs, h, c = run(a)
     return outputs, (h, c)
 
@@ -159,31 +161,25 @@ def _check_lists(
 
 def _check_direction(x: Tensor, w: LSTMWeights, batch: int, time: int, residual: bool) -> None:
     op = "projected_lstm"
-    _checks.check_shape(op, "weight_hh", w.weight_hh, "4H D")
+    _checks.check_shapes(op, ("weight_hh", w.weight_hh, "4H D"))
     gates, size = w.weight_hh.shape
     if gates % 4:
         raise ElmoFastError(f"{op}: weight_hh must have shape [4H, D]; got {_checks.described(w.weight_hh)}")
-    _checks.check_shape(op, "weight_ih", w.weight_ih, "4H I", **{"4H": gates})
-    _checks.check_shape(op, "inputs", x, "B T I", B=batch, T=time, I=w.weight_ih.shape[1])
-    _checks.check_shape(op, "bias", w.bias, "4H", **{"4H": gates})
+    shaped = [("weight_ih", w.weight_ih, "4H I"), ("inputs", x, "B T I"), ("bias", w.bias, "4H")]
     if w.weight_hr is not None:
-        _checks.check_shape(op, "weight_hr", w.weight_hr, "D H", D=size, H=gates // 4)
-    elif size != gates // 4:
+        shaped.append(("weight_hr", w.weight_hr, "D H"))
+    _checks.check_shapes(op, *shaped, B=batch, T=time, D=size, H=gates // 4, **{"4H": gates})
+    if w.weight_hr is None and size != gates // 4:
         raise ElmoFastError(f"{op}: without weight_hr, D must equal H; got D={size}, H={gates // 4}")
     if residual and x.shape[2] != size:
         raise ElmoFastError(f"{op}: residual=True needs inputs as wide as outputs; got I={x.shape[2]}, D={size}")
     _checks.check_floating(op, "inputs", x)
-    _checks.check_same(op, "inputs and weights", [x, *(p for p in w if p is not None)])
-
-
-def _check_clip(name: str, clip: float | None) -> None:
-    if clip is not None and not clip > 0:
-        raise ElmoFastError(f"projected_lstm: {name} must be a number > 0, or None for no clip; got {clip!r}")
+    _checks.check_same(op, "inputs and weights", [x, *(w if w.weight_hr is not None else w[:3])])
 
 
 def _check_lengths(lengths: Tensor, x: Tensor) -> None:
     batch, time, _ = x.shape
-    _checks.check_shape("projected_lstm", "lengths", lengths, "B", B=batch)
+    _checks.check_shapes("projected_lstm", ("lengths", lengths, "B"), B=batch)
     _checks.check_dtype("projected_lstm", "lengths", lengths, torch.int64)
     _checks.check_device("projected_lstm", "lengths and inputs", lengths, x)
     _checks.check_values("projected_lstm", "lengths", lengths, time, "lie in 0..T={}")

@@ -8,7 +8,7 @@ from torch import Tensor
 from elmo_fast.errors import check_choice
 from elmo_fast.ops._checks import check_output_layer, check_tensor
 from elmo_fast.ops._dispatch import select
-from elmo_fast.ops._precision import under_autocast, without_autocast
+from elmo_fast.ops._precision import under_autocast
 from elmo_fast.ops._table_rows import table_rows
 from elmo_fast.ops.log_uniform_sample.op import CORRECTIONS, log_expected_counts
 
@@ -91,7 +91,7 @@ def sampled_softmax(
     """
     op = "sampled_softmax"
     check_tensor("sampled_softmax", "hidden", hidden)
-    precision, cast = under_autocast(precision, hidden.device)
+    precision, cast, no_autocast = under_autocast(precision, hidden.device)
     hidden = cast(hidden)
     check_output_layer(op, hidden, targets, weight, bias, chunk_bytes, samples=samples)
     check_choice(f"{op}: correction", correction, CORRECTIONS)
@@ -99,5 +99,5 @@ def sampled_softmax(
     a = SampledSoftmaxArguments(
         hidden, targets, weight, bias, samples, tries, correction, sparse, chunk_bytes, precision
     )
-    with without_autocast(hidden.device):
+    with no_autocast:
         return kernel.run(a)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shape, described
+from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shapes, described
 from elmo_fast.ops._dispatch import select
 
 
@@ -96,8 +96,7 @@ def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor |
             raise ElmoFastError(
                 f"scalar_mix: layers must share one shape [..., D]; got {described(layers[0])} and {described(layer)}"
             )
-    check_shape("scalar_mix", "scalars", scalars, "M L", L=len(layers))
-    check_shape("scalar_mix", "gammas", gammas, "M", M=scalars.shape[0])
+    check_shapes("scalar_mix", ("scalars", scalars, "M L"), ("gammas", gammas, "M"), L=len(layers))
     if mask is None:
         return
     if mask.shape != layers[0].shape[:-1] or mask.device != layers[0].device:
@@ -117,7 +116,7 @@ def _seed(dropout: float, seed: Tensor | int | None, layer: Tensor) -> Tensor | 
     if not 0 <= dropout < 1:
         raise ElmoFastError(f"scalar_mix: dropout must be a probability, 0 <= dropout < 1; got {dropout}")
     if isinstance(seed, Tensor):
-        check_shape("scalar_mix", "seed", seed, "")
+        check_shapes("scalar_mix", ("seed", seed, ""))
         check_dtype("scalar_mix", "seed", seed, torch.int64)
         check_device("scalar_mix", "seed and layers", seed, layer)
     if dropout == 0:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shape, described
+from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shapes, described
 from elmo_fast.ops._dispatch import select
 from elmo_fast.ops.adagrad.op import RowOrder
 
@@ -100,13 +100,13 @@ def gather_rows(table: Tensor, inverse: Tensor, *, order: RowOrder | None = None
         ElmoFastError: wrong shape, dtype or device, indices into a table without rows, or an unknown backend.
     """
     op = "gather_rows"
-    check_shape(op, "table", table, "U D")
+    check_shapes(op, ("table", table, "U D"))
     check_floating(op, "table", table)
-    check_shape(op, "inverse", inverse, "N")
+    check_shapes(op, ("inverse", inverse, "N"))
     check_dtype(op, "inverse", inverse, torch.int64)
     check_device(op, "table and inverse", table, inverse)
     for name, tensor in () if order is None else order._asdict().items():
-        check_shape(op, f"order.{name}", tensor, "N", N=len(inverse))
+        check_shapes(op, (f"order.{name}", tensor, "N"), N=len(inverse))
         check_same(op, f"inverse and order.{name}", [inverse, tensor])
     kernel = select("unique_rows", backend, table.device, table.dtype)
     # torch's index_select refuses a table without rows, even without an index.
@@ -118,7 +118,7 @@ def gather_rows(table: Tensor, inverse: Tensor, *, order: RowOrder | None = None
 
 
 def _check(op: str, ids: Tensor) -> None:
-    check_shape(op, "ids", ids, "N C")
+    check_shapes(op, ("ids", ids, "N C"))
     check_dtype(op, "ids", ids, torch.int64, torch.int32)
     if ids.shape[1] == 0:
         raise ElmoFastError(f"{op}: ids must have at least one column; got {described(ids)}")

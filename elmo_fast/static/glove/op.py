@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shape, check_words, described
+from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shapes, check_words, described
 from elmo_fast.ops._dispatch import select
 
 
@@ -88,18 +88,18 @@ def glove_(
 
 def _check(a: GloveArguments) -> None:
     op = "glove_"
-    check_shape(op, "weights.words", a.weights.words, "V D")
+    check_shapes(op, ("weights.words", a.weights.words, "V D"))
     check_floating(op, "weights.words", a.weights.words)
     num_words, dimension = a.weights.words.shape
     for group, tables in (("weights", a.weights), ("squares", a.squares)):
         for name, table in tables._asdict().items():
             letters = "V" if name.endswith("biases") else "V D"
-            check_shape(op, f"{group}.{name}", table, letters, V=num_words, D=dimension)
+            check_shapes(op, (f"{group}.{name}", table, letters), V=num_words, D=dimension)
             if not table.is_contiguous():
                 raise ElmoFastError(f"{op}: {group}.{name} must be contiguous, as it is changed in place")
     check_same(op, "values, weights and squares", [a.weights.words, a.values, *a.weights, *a.squares])
     for name, index in (("rows", a.rows), ("columns", a.columns)):
-        check_shape(op, name, index, "Z", Z=len(a.values))
+        check_shapes(op, (name, index, "Z"), Z=len(a.values))
         check_dtype(op, name, index, torch.int32)
         if index.device != a.values.device:
             raise ElmoFastError(f"{op}: {name} must be on {a.values.device}, as values are; got {described(index)}")
