@@ -28,7 +28,7 @@ def dropout_factors(
     """
     planes, rows, width = shape
     threshold, scale = min(round(probability * 2**32), LOW), 1 / (1 - probability)
-    if _triton.unsupported(offset.device, torch.float32, "float32") is None:
+    if has_kernel(offset.device):
         from elmo_fast.ops._kernels import launch_dropout
 
         return launch_dropout(threshold, scale, seed, offset, first_row, shape)
@@ -38,3 +38,8 @@ def dropout_factors(
     counter = (first & LOW, second & LOW, at & LOW, (at >> 32) | DROPOUT)
     bits = torch.stack(philox4x32((seed & LOW, seed >> 32), counter), dim=-1).flatten(2)[:, :, :width]
     return (bits >= threshold).to(torch.float32) * scale
+
+
+def has_kernel(device: torch.device) -> bool:
+    """Return whether Triton samples on this device."""
+    return _triton.unsupported(device, torch.float32, "float32") is None

@@ -9,7 +9,7 @@ import torch
 
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.modules.losses import LOSS_CLASSES
-from elmo_fast.ops import _graphs, _table_rows, _triton, _weights
+from elmo_fast.ops import _dropout, _graphs, _table_rows, _triton, _weights
 from elmo_fast.pretrain import step
 from elmo_fast.pretrain.captured_step import CapturedStep
 from tests.backends import HAS_CUDA
@@ -100,6 +100,7 @@ def test_replayed_kernels_leave_the_bits_of_launched_ones(monkeypatch):
         return rows.new_zeros(number + 1, rows.shape[1]).index_add(0, places, rows)[:number].contiguous()
 
     monkeypatch.setattr(triton, "segment_sum", segment_sum)
+    monkeypatch.setattr(_dropout, "has_kernel", lambda device: True)
     tiny = {"backend": "triton", "precision": "float16", "unroll_steps": 1, "batch_size": 2, "n_layers": 1, "dim": 4}
     tiny |= {"filters": [[1, 3], [2, 4]], "char_embedding_dim": 4, "max_characters_per_token": 4, "projection_dim": 3}
     tiny |= {"words": 40}
@@ -121,6 +122,7 @@ def test_replayed_kernels_leave_the_bits_of_launched_ones(monkeypatch):
         "char_cnn_backward_weight_sums_kernel",
         "highway_forward_gate_kernel",
         "vocabulary_loss_backward_logits_kernel",
+        "dropout_sample_kernel",
     }
     assert kernels <= set(graphs[0].names)
 
