@@ -2,11 +2,12 @@
 
 import functools
 import operator
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from elmo_fast.devices import pack_together, parts_of
 from elmo_fast.modules.elmo_lstm import LayerStates
@@ -20,41 +21,24 @@ Outcome = tuple[Tensor, Tensor, Tensor]
 """Numbers to report, and the state after: h and c."""
 
 
-def _leaves(value: Any) -> list[Tensor | None]:
-    """Return what lies in nested tuples and lists."""
-    return [leaf for each in value for leaf in _leaves(each)] if isinstance(value, tuple | list) else [value]
-
-
-def _with_leaves(value: Any, leaves: Iterator[Any]) -> Any:
-    """Return the same nested tuples and lists, with other leaves."""
-    if not isinstance(value, tuple | list):
-        return next(leaves)
-    parts = [_with_leaves(each, leaves) for each in value]
-    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-
-
 class _Packed:
-    """Tensors in nested tuples and lists, on the host, in one block of bytes; None stays None.
-
-    specs: shape and dtype of each tensor; places: the nested structure, True where there is one.
-    """
+    """Tensors of a nested structure, on the host, in one block of bytes; None stays None."""
 
     def __init__(self, inputs: Any, *, pinned: bool) -> None:
-        leaves = _leaves(inputs)
+        leaves, self.structure = pytree.tree_flatten(inputs)
         tensors = [leaf for leaf in leaves if leaf is not None]
         self.specs = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
         self.is_tensor = tuple(leaf is not None for leaf in leaves)
-        self.places = _with_leaves(inputs, iter(self.is_tensor))
         self.bytes = pack_together(tensors, pinned=pinned)
 
     @property
     def opened(self) -> Callable[[Tensor], Any]:
         """Return the function that views a copy of the bytes as the structure; it holds no tensor."""
-        specs, places, is_tensor = self.specs, self.places, self.is_tensor
+        specs, is_tensor, structure = self.specs, self.is_tensor, self.structure
 
         def inputs_in(memory: Tensor) -> Any:
             parts = iter(parts_of(memory, specs))
-            return _with_leaves(places, iter([next(parts) if each else None for each in is_tensor]))
+            return pytree.tree_unflatten([next(parts) if each else None for each in is_tensor], structure)
 
         return inputs_in
 
@@ -65,6 +49,24 @@ def sent_inputs(inputs: Any, device: torch.device) -> Any:
         return inputs
     packed = _Packed(inputs, pinned=True)
     return packed.opened(packed.bytes.to(device, non_blocking=True))
+
+
+class _Read(NamedTuple):
+    """The tensors that a graph reads and writes by address, and what is equal while they are as they were.
+
+    tensors: themselves, since an address may be used again; versioned: those that nothing but a step may change.
+    """
+
+    tensors: list[Tensor]
+    versioned: list[Tensor]
+    places: list[Any]
+    versions: list[int]
+    generation: int
+
+    def differs(self, before: "_Read") -> bool:
+        """Return whether a tensor is another one, or somewhere else, or was changed."""
+        same = len(self.tensors) == len(before.tensors) and all(map(operator.is_, self.tensors, before.tensors))
+        return not same or self[2:] != before[2:]
 
 
 class CapturedStep:
@@ -108,8 +110,7 @@ class CapturedStep:
     def run(self, inputs: Any, state: LayerStates | None, device: torch.device) -> Outcome:
         """Take a step, replayed if possible; inputs: of `launches`, on the host."""
         now = self._read()
-        same = len(now[0]) == len(self._left[0]) and all(map(operator.is_, now[0], self._left[0]))
-        changed = not same or now[1:] != self._left[1:]
+        changed = now.differs(self._left)
         if changed:
             self._fresh = []
         # A step of another shape may have written another copy of a weight than the one that a graph reads.
@@ -120,23 +121,20 @@ class CapturedStep:
         with _graphs.pool_of(device).lock:  # what the host does between pieces reads memory that other graphs write
             outcome = self._replayed(packed, state, device)
             if outcome is not None:
-                self._left = *now[:2], _weights.versions(self._weights()), now[3]
+                self._left = now._replace(versions=_weights.versions(now.versioned))  # a replay changes nothing else
                 return outcome
             outcome = self._launched(packed, state, device)
         self._left = self._read()
         return outcome
 
-    def _read(self) -> tuple[list[Tensor], list[Any], list[int], int]:
-        """Return the tensors that a graph reads and writes by address, and what is equal while they are as they were.
-
-        The tensors themselves, since an address may be used again.
-        """
+    def _read(self) -> "_Read":
         weights = [*self._weights(), *self.buffers]
         states = [self.optimizer.state.get(weight, {}) for weight in weights]
         sums = [each for state in states for each in state.values() if isinstance(each, Tensor) and each.dim()]
         skipped = getattr(self.optimizer, "skipped", None)
         tensors = [*weights, *sums, *([] if skipped is None else [skipped])]
-        return tensors, _weights.places(tensors), _weights.versions(weights), _weights.generation()
+        versions = _weights.versions(weights)
+        return _Read(tensors, weights, _weights.places(tensors), versions, _weights.generation())
 
     def _launched(self, packed: _Packed, state: LayerStates | None, device: torch.device) -> Outcome:
         _weights.mark_rounded(self._fresh)

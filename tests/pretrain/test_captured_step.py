@@ -76,15 +76,15 @@ def test_steps_of_any_vocabulary_are_taken_and_replayed(loss, words, parts):
     graphs = None if loss == "full_softmax" and words > 10_000 else Recorded()
     sides = Side(**changes), Side(graphs, **changes)
     for side in sides:
-        for number in (0, 1, 1):
-            side.take(number, number)
+        for number in range(4):
+            side.take(number, min(number, 1))
     check_equal(sides)
-    assert graphs is None or [each.times for each in graphs] == [1]
+    assert graphs is None or [each.times for each in graphs] == [2]  # the step after a replay is one too
     plain = Side(**changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_table_rows, "coalesced_at_once", lambda device: device.type == "cpu")
-        for number in (0, 1, 1):
-            plain.state = plain.step(plain.batches[number], plain.state, number).state
+        for number in range(4):
+            plain.state = plain.step(plain.batches[min(number, 1)], plain.state, number).state
     torch.testing.assert_close(plain.left()[2:4], sides[0].left()[2:4], rtol=1e-5, atol=1e-7)
 
 
@@ -258,50 +258,58 @@ class OneWeight(torch.nn.Module):
         self.write_copies(entries)
 
 
-@pytest.mark.parametrize("update", ["writes", "leaves", "host's"])
-def test_gradients_of_a_graph_are_those_of_the_weights_now(update):
-    """Whoever updates, whether with a weight's rounded copy or without, and whoever made a copy before the capture."""
-    actual, graphs = [], Recorded()
+def launched_and_captured(update, steps, around):
+    """What steps of OneWeight leave, launched and captured; around: called with model and number before each step.
+
+    Returns (launched, captured), the captured side's model and its graphs.
+    """
+    sides, graphs = ([], []), Recorded()
     for captures in (False, True):
         model, state = OneWeight(update), (torch.zeros(1), torch.zeros(1))
         captured = CapturedStep(
             model, model.optimizer, model.launches, writes_copies=lambda: update == "writes", capturing=graphs.capture
         )
-        for number in range(5):
+        for number in range(steps):
+            around(model, number)
             factor = torch.full((1,), number)
             if captures:
                 numbers, *state = captured.run(factor, state, torch.device("cpu"))
             else:
                 numbers, *state = _graphs.run_pieces(model.launches(factor, state))
-            actual.append((numbers.clone(), model.weight.detach().clone(), *(each.clone() for each in state)))
-            if number == 0:
-                _weights.rounded_copy(model.weight, torch.float16)  # as an evaluation makes it
+            left = numbers, model.weight.detach(), *state
+            sides[captures].append([each.clone() for each in left])
+    return sides, model, graphs
+
+
+updates = pytest.mark.parametrize("update", ["writes", "leaves", "host's"])
+
+
+@updates
+def test_gradients_of_a_graph_are_those_of_the_weights_now(update):
+    """Whoever updates, whether with a weight's rounded copy or without, and whoever made a copy before the capture."""
+
+    def evaluated(model, number):
+        if number == 1:
+            _weights.rounded_copy(model.weight, torch.float16)  # as an evaluation makes it
+
+    (launched, captured), model, graphs = launched_and_captured(update, 5, evaluated)
     assert (graphs[0].times, graphs[0].pieces) == (4, 2 if update == "host's" else 1)
     assert update != "host's" or model.locked == [True] * 5
-    torch.testing.assert_close(actual[:5], actual[5:], rtol=0, atol=0)
+    torch.testing.assert_close(captured, launched, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("update", ["writes", "leaves", "host's"])
+@updates
 @pytest.mark.parametrize("when", range(5))
 def test_a_step_after_a_change_reads_copies_of_the_new_weights(update, when):
     """The step before was eager, captured or replayed."""
-    actual, graphs = [], Recorded()
-    for captures in (False, True):
-        model, state = OneWeight(update), (torch.zeros(1), torch.zeros(1))
-        captured = CapturedStep(
-            model, model.optimizer, model.launches, writes_copies=lambda: update == "writes", capturing=graphs.capture
-        )
-        for number in range(6):
-            if number == when:
-                with torch.no_grad():
-                    model.weight.copy_(torch.tensor([9.0, 8.0, 7.0]))
-            factor = torch.full((1,), number)
-            if captures:
-                numbers, *state = captured.run(factor, state, torch.device("cpu"))
-            else:
-                numbers, *state = _graphs.run_pieces(model.launches(factor, state))
-            actual.append(numbers.clone())
-    torch.testing.assert_close(actual[:6], actual[6:], rtol=0, atol=0)
+
+    def changed(model, number):
+        if number == when:
+            with torch.no_grad():
+                model.weight.copy_(torch.tensor([9.0, 8.0, 7.0]))
+
+    (launched, captured), *_ = launched_and_captured(update, 6, changed)
+    torch.testing.assert_close(captured, launched, rtol=0, atol=0)
 
 
 def test_of_two_copies_of_a_weight_a_graph_reads_the_one_that_is_written():
