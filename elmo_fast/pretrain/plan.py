@@ -321,6 +321,13 @@ def describe_backends(config: PretrainConfig, device: torch.device) -> list[str]
             lines.append(f"SLOWER {operands}: the reference rounds operands, then multiplies them in float32")
         elif not ops.is_faster_on_cpu(operands):
             lines.append(f"SLOWER {operands}: {ops.products_on_cpu(operands)}")
+    if device.type == "cuda" and optimizer.optimiser != "adagrad":
+        lines.append(
+            f"SLOWER {optimizer.optimiser}: in each step the host reads the gradient's norm and launches the update by "
+            "itself; adagrad's is in the step's CUDA graph"
+        )
+    if device.type == "cuda" and any(op in _ON_HOST for op in called):
+        lines.append(f"SLOWER {optimizer.loss}: the host samples its words, as there is no sampler for a GPU")
     if precision == "float32" and device.type == "cuda":
         lines.append(
             "SLOWER float32: products have no tensor cores, or take three on them for one; --precision bfloat16 or "
