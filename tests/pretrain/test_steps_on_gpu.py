@@ -27,7 +27,7 @@ def taken(model, batches, cuda_graph):
 
 @pytest.mark.parametrize("precisions", [("float32", "float16", "bfloat16")])
 def test_replayed_steps_leave_the_bits_of_launched_ones(precisions):
-    """The first step has no state, the second is launched, the third is captured. Without a GPU both are launched.
+    """The first step is launched, the second captured, all that follow are replayed. Without a GPU all are launched.
 
     One model after the other: its graphs die with it, and the next one's are captured.
     """
