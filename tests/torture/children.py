@@ -40,6 +40,8 @@ def started(work: Callable[[], None], count: int, log: pathlib.Path) -> list[int
             handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(handle, sys.stdout.fileno())
             os.dup2(handle, sys.stderr.fileno())
+            # pytest's own streams write a line's end by itself, and another process's line can come before it.
+            sys.stdout = sys.stderr = os.fdopen(handle, "w", buffering=1)
             if count > 1:
                 place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
                 place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
