@@ -102,8 +102,13 @@ REFUSED = {
 ONE_WORD = "one word that has spaces, 'so do I': pass the string itself"
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-@pytest.mark.parametrize("entry", OF_TEXTS | OF_WORDS)
+# One check is behind all entry points: each meets a container, an element and neither; two meet everything.
+EVERYWHERE = ("a table", "a number", "texts in bytes")
+ENTRIES = [(entry, kind) for entry in OF_TEXTS | OF_WORDS for kind in EVERYWHERE]
+ENTRIES += [(entry, kind) for entry in ("encode", "embed_batch") for kind in REFUSED if kind not in EVERYWHERE]
+
+
+@pytest.mark.parametrize(("entry", "kind"), ENTRIES)
 def test_what_holds_no_sentences_is_refused(embedder, words_bilm, tmp_path, monkeypatch, entry, kind):
     monkeypatch.chdir(tmp_path)
     value, message = REFUSED[kind]
