@@ -233,7 +233,7 @@ def bench_chip(timed, device, tmp_path):
 
 def switched(**switches):
     """Return a context in which steps of the LSTM run in this way; a graph that is captured within it stays so."""
-    return mock.patch.multiple(pytest.importorskip("elmo_fast.ops.projected_lstm.triton_forward"), **switches)
+    return mock.patch.multiple(pytest.importorskip("elmo_fast.ops.projected_lstm.forward_kernels"), **switches)
 
 
 PASSES = ("forward for training", "forward + backward", "forward")  # the first leaves what the backward pass reads

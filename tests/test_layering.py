@@ -117,7 +117,7 @@ def within_ops(parts, target):
         or parts[1] == "__init__"
     ):
         return True
-    return not parts[1].startswith("_") and "native" not in target[2:] and "reference" not in target[2:]
+    return not parts[1].startswith("_") and not {"kernels", "reference"}.intersection(target[2:])
 
 
 def file_of(root, name):
@@ -185,11 +185,11 @@ def test_imports_run_one_way():
     [
         ("text/vocabulary.py", "from elmo_fast.ops import highway\n"),
         ("text/vocabulary.py", "def f():\n    import elmo_fast.modules.elmo\n"),
-        ("ops/highway/op.py", "from ...modules import elmo\n"),
-        ("ops/highway/op.py", "from elmo_fast import Elmo\n"),
-        ("ops/highway/op.py", "from elmo_fast import _C\n"),
-        ("ops/highway/native.py", "from elmo_fast.ops.char_cnn import native\n"),
-        ("ops/highway/op.py", "from elmo_fast.ops.char_cnn.reference import run\n"),
+        ("ops/highway/reference.py", "from ...modules import elmo\n"),
+        ("ops/highway/__init__.py", "from elmo_fast import Elmo\n"),
+        ("ops/highway/__init__.py", "from elmo_fast import _C\n"),
+        ("ops/highway/kernels.py", "from elmo_fast.ops.char_cnn import kernels\n"),
+        ("ops/highway/__init__.py", "from elmo_fast.ops.char_cnn.reference import char_cnn\n"),
         ("ops/_checks.py", "from elmo_fast.ops import highway\n"),
         ("checkpoints/hdf5.py", "if True:\n    from elmo_fast.text import Vocabulary\n"),
         ("modules/elmo.py", "from elmo_fast.pretrain.config import Config\n"),

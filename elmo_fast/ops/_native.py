@@ -2,14 +2,12 @@
 
 import pathlib
 import sysconfig
-from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
 import torch
 
 from elmo_fast.op_choices import PRECISIONS
-from elmo_fast.ops._autograd import Backward, differentiate, register_fake
+from elmo_fast.ops._schemas import DIGEST
 
 C: ModuleType | None = None
 WHY_NOT: str | None = None
@@ -33,24 +31,11 @@ except ImportError as _error:
         )
 
 
-def has(name: str) -> bool:
-    """Return whether the extension is installed and has the op; one that lacks it is outdated and not used."""
-    global C, WHY_NOT
-    if C is not None and not hasattr(torch.ops.elmo_fast, name):
-        C = None
-        WHY_NOT = f"the compiled extension elmo_fast._C is older than the package (no {name}); rebuild it"
-    return C is not None
-
-
-def describe(name: str, fake: Callable[[Any], Any], backward: Backward | None = None) -> None:
-    """Register the fake and, given `backward`, the autograd of an op whose schema is in csrc/library.cpp.
-
-    fake: see `_autograd.register_fake`.
-    """
-    if has(name):
-        register_fake(f"elmo_fast::{name}", fake)
-        if backward is not None:
-            differentiate(f"elmo_fast::{name}", backward)
+if C is not None and getattr(C, "SCHEMAS_DIGEST", None) != DIGEST:
+    C = None
+    WHY_NOT = (
+        "the compiled extension elmo_fast._C was built for other schemas (ops/_schemas.py); rebuild it: make build"
+    )
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:

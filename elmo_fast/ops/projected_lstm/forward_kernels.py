@@ -18,7 +18,15 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
 from elmo_fast.ops._graphs import Branch
 from elmo_fast.ops._kernels import after_previous, plus_product, tanh
-from elmo_fast.ops._triton import MULTIPROCESSORS, Tiles, cdiv, ceil_power_of_two, input_precision, launch
+from elmo_fast.ops._triton import (
+    MULTIPROCESSORS,
+    Tiles,
+    cdiv,
+    ceil_power_of_two,
+    implement,
+    input_precision,
+    launch,
+)
 from elmo_fast.ops._weights import rounded_copies
 
 # Read where a step is launched, so also when a graph is captured; until a GPU has decided (docs/gpu.md):
@@ -715,8 +723,18 @@ def finish(
     return outputs, last_h, last_c
 
 
-def forward(a: Any) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor | None, Tensor]:
-    """Return outputs, h and c; the steps; the order of rows (None: unchanged); and their lengths, falling."""
+def saved(a: Any) -> list[Tensor]:
+    """Allocate what `forward` saves: the steps, the order of rows (empty: unchanged) and their lengths, falling."""
+    layer, new = layer_of(a), a.inputs[0].new_empty
+    r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
+    steps = (r, t, b, layer.width), (r, t, b, 4 * h), (r, t + 1, b, h), (r, t, b, d), (r, t + 1, b, d)
+    kinds = layer.dtype, layer.wide, torch.float32, torch.float32, layer.dtype
+    rows = new(0 if a.lengths is None else b, dtype=torch.int64), new(b, dtype=torch.int64)
+    return [*(new(shape, dtype=kind) for shape, kind in zip(steps, kinds, strict=True)), *rows]
+
+
+def forward(a: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    """Return outputs, h and c, and with `save` what `saved` allocates."""
     layer, order = layer_of(a), None
     if a.lengths is None:
         falling = torch.full((layer.batch,), layer.time, device=a.inputs[0].device)
@@ -747,4 +765,8 @@ def forward(a: Any) -> tuple[tuple[Tensor, Tensor, Tensor], Steps, Tensor | None
         scan(part, *some, falling, a.save)
 
     each_direction(layer, falling.device, run)
-    return finish(layer, steps, a, order, falling, masks), steps, order, falling
+    results = finish(layer, steps, a, order, falling, masks)
+    return *results, [*steps, falling.new_empty(0) if order is None else order, falling] if a.save else []
+
+
+implement("projected_lstm", forward, saved)

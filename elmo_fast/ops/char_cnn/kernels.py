@@ -14,13 +14,11 @@ import triton.language as tl
 from torch import Tensor
 
 from elmo_fast.ops import _triton
-from elmo_fast.ops._autograd import requires_grad
 from elmo_fast.ops._kernels import counted_rows, segment_sum, tanh
-from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch
 from elmo_fast.ops._weights import packed
-from elmo_fast.ops.char_cnn.native import BACKWARD, fake
-from elmo_fast.ops.char_cnn.op import CharCNNArguments
 
+CUDA_WIDTHS, CUDA_CHARACTERS = 32, 1056  # limits of one launch of CUDA C++'s backward pass; four passes over the rows
 PARTS = 16  # number of parts of the words over which weight gradients are summed in parallel
 
 
@@ -342,15 +340,21 @@ def operands(
     return table, filters, bias
 
 
-def forward(a: Any) -> tuple[Tensor, Tensor]:
-    """Compute features [N, F] float32 and, if `save`, the windows that won, [N, F] int16 (else [0, F])."""
+def allocate(a: Any) -> tuple[Tensor, Tensor]:
+    """Allocate features [N, F] float32 and, if `save`, the windows that won, [N, F] int16 (else [0, F])."""
+    rows, total = a.ids.shape[0], sum(weight.shape[0] for weight in a.weights)
+    with _triton.explained("char_cnn", "words", rows * total * 6, total * 6, rows, a.ids.device):
+        features = a.embedding.new_empty(rows, total)
+        return features, a.embedding.new_empty(rows if a.save else 0, total, dtype=torch.int16)
+
+
+def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
+    """Compute features [N, F] and, if `save`, the windows that won."""
     if a.ids.shape[1] > torch.iinfo(torch.int16).max:
         raise RuntimeError(f"char_cnn: more slots than an int16 counts: {a.ids.shape[1]}")
     f = filters_of(a.weights, a.precision)
-    (rows, slots), total = a.ids.shape, sum(f.numbers)
-    with _triton.explained("char_cnn", "words", rows * total * 6, total * 6, rows, a.ids.device):
-        features = a.embedding.new_empty(rows, total)
-        winners = a.embedding.new_empty(rows if a.save else 0, total, dtype=torch.int16)
+    (rows, slots), (features, winners) = a.ids.shape, allocate(a)
+    total = features.shape[1]
     table, filters, bias = operands(a.embedding, a.weights, a.biases, a.precision)
     # One stage: the table is 8 KiB that every SM wants at once. Loads into registers find it in L1; the asynchronous
     # copies of more stages would read the same few lines of L2.
@@ -362,12 +366,12 @@ def forward(a: Any) -> tuple[Tensor, Tensor]:
         STEP=16 if a.precision == "float32" else f.depth if f.depth <= 256 else 64, BM=high, BN=f.block,
         TANH=a.tanh, SAVE=a.save, num_warps=8, num_stages=1,
     )  # fmt: skip
-    return features, winners
+    return features, [winners] if a.save else []
 
 
 def _read(a: Any) -> tuple[Any, ...]:
     """Return the arguments that both halves of a backward pass read."""
-    return a.grad, a.features, a.winners, a.ids, *a.ids.stride(), a.count
+    return a.grad, a.features, a.saved[0], a.ids, *a.ids.stride(), a.count
 
 
 def weight_gradients(a: Any, table: Tensor, f: Filters) -> tuple[list[Tensor], list[Tensor]]:
@@ -417,9 +421,19 @@ def embedding_gradient(a: Any, filters: Tensor, f: Filters) -> Tensor:
 
 
 def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Return d_embedding, d_weights and d_biases; gradients that are not needed are empty."""
-    if a.winners.shape != a.features.shape:
+    """Return d_embedding, d_weights and d_biases; gradients that are not needed are empty.
+
+    With `cuda_backward` they are CUDA C++'s, which adds each gradient once per position of its window, not once per
+    number of the window's embeddings (csrc/char_cnn/backward.h); unless the alphabet is so large that most of its sums
+    would be empty.
+    """
+    if not a.saved:
         raise RuntimeError("char_cnn_backward: the forward pass was run with save=False")
+    if a.cuda_backward and len(a.weights) <= CUDA_WIDTHS and a.embedding.shape[0] <= CUDA_CHARACTERS:
+        return torch.ops.elmo_fast.char_cnn_cuda_backward(
+            a.grad, a.features, a.saved[0], a.ids, a.embedding, a.weights, a.count, a.tanh, a.precision,
+            a.need_embedding, a.need_weights,
+        )  # fmt: skip
     a = a._replace(grad=a.grad.contiguous())
     f = filters_of(a.weights, a.precision)
     table, filters, _ = operands(a.embedding, a.weights, a.biases, a.precision)
@@ -428,18 +442,5 @@ def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     return d_embedding, d_weights, d_biases
 
 
-def run(a: CharCNNArguments) -> Tensor:
-    return _forward_op(*a, requires_grad(a.embedding, *a.weights, *a.biases))[0]
-
-
-_triton.define(
-    "char_cnn_backward(Tensor grad, Tensor features, Tensor winners, Tensor ids, Tensor embedding, "
-    "Tensor[] weights, Tensor[] biases, Tensor? count, bool tanh, str precision, bool need_embedding, "
-    "bool need_weights) -> (Tensor embedding, Tensor[] weights, Tensor[] biases)",
-    backward,
-)
-SCHEMA = (
-    "(Tensor ids, Tensor embedding, Tensor[] weights, Tensor[] biases, Tensor? count, bool tanh, "
-    "str precision, bool save) -> (Tensor features, Tensor winners)"
-)
-_forward_op = _triton.define(f"char_cnn{SCHEMA}", forward, fake, BACKWARD)
+implement("char_cnn", forward, lambda a: [allocate(a)[1]])
+implement("char_cnn_backward", backward)

@@ -7,11 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo_fast.ops import _triton
-from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._kernels import segment_sum
-from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
-from elmo_fast.ops.adagrad.op import RowOrder
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch
 
 HASH_BITS = 56  # with the 7 bits of the length above them, the sort keys stay positive
 
@@ -106,16 +103,6 @@ def gather_rows_forward_kernel(table, inverse, out, entries, rows, width, ROWS: 
     tl.store(out + row.to(tl.int64)[:, None] * width + column[None, :], x, mask=live)
 
 
-def run(ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Run elmo_fast.ops.unique_rows; a shape that depends on values has to wait for the device."""
-    unique, inverse, count, _, _ = _padded(ids)
-    return unique[: int(count)].clone(), inverse
-
-
-def gather(table: Tensor, inverse: Tensor, order: RowOrder | None) -> Tensor:
-    return _gather_op(table, inverse, *(order or (None, None)), table.shape[0])
-
-
 def _padded(ids: Tensor, bits: int = HASH_BITS) -> tuple[Tensor, ...]:
     """Return unique, inverse and count of padded_unique_rows, inverse sorted, and the position of each before."""
     rows, columns = ids.shape
@@ -131,11 +118,6 @@ def _padded(ids: Tensor, bits: int = HASH_BITS) -> tuple[Tensor, ...]:
     launch(unique_rows_scatter_kernel, grid, *view, order, ranks, unique, inverse, rows, columns, **tile)
     count = ranks[-1] + 1 if rows else ids.new_zeros((), dtype=torch.int64)
     return unique, inverse, count, ranks, order
-
-
-def _fake_padded(a: Any) -> tuple[Tensor, ...]:
-    new, inverse = a.ids.new_empty, a.ids.new_empty(a.ids.shape[0], dtype=torch.int64)
-    return new(a.ids.shape), inverse, new((), dtype=torch.int64), *(torch.empty_like(inverse) for _ in range(2))
 
 
 def _gather(a: Any) -> Tensor:
@@ -155,21 +137,6 @@ def _gather_backward(a: Any) -> Tensor:
     return segment_sum(a.grad.contiguous(), a.inverse, a.entries, order)
 
 
-padded = _triton.define(
-    "padded_unique_rows(Tensor ids)"
-    " -> (Tensor unique, Tensor inverse, Tensor count, Tensor sorted_inverse, Tensor order)",
-    lambda a: _padded(a.ids),
-    _fake_padded,
-)
-# The table itself is not saved for the gradient: how many rows it has suffices.
-_triton.define(
-    "gather_rows_backward(Tensor grad, Tensor inverse, Tensor? sorted_inverse, Tensor? order, SymInt entries)"
-    " -> Tensor table",
-    _gather_backward,
-)
-_gather_op = _triton.define(
-    "gather_rows(Tensor table, Tensor inverse, Tensor? sorted_inverse, Tensor? order, SymInt entries) -> Tensor rows",
-    _gather,
-    lambda a: a.table.new_empty(a.inverse.shape[0], a.table.shape[1]),
-    Backward(shapes=lambda a: {"table": (a.entries, a.grad.shape[1])}),
-)
+implement("padded_unique_rows", lambda a: _padded(a.ids))
+implement("gather_rows", _gather)
+implement("gather_rows_backward", _gather_backward)

@@ -14,11 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _weights
-from elmo_fast.ops._checks import described
-from elmo_fast.ops._triton import cdiv, ceil_power_of_two, define, explained, launch
-from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments, RowOrder, row_order
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, explained, implement, launch
 
 # Tensors per launch. An ELMo has 37 dense ones, more than half of them cheaper than a launch; a table of
 # their addresses on the device would take any number, but would have to be copied there for every new gradient.
@@ -360,71 +356,7 @@ def _merged_square_norm(a: Any) -> Tensor:
     return _total(sums)
 
 
-def _check_contiguous(op: str, **tensors: Tensor) -> None:
-    for name, tensor in tensors.items():
-        if not tensor.is_contiguous():
-            raise ElmoFastError(
-                f"{op}: {name} must be contiguous, because the Triton kernels write in place; got "
-                f'{described(tensor)} with strides {tensor.stride()}; make it contiguous or use backend="reference"'
-            )
-
-
-def _numbers(a: AdagradArguments | AdagradRowsArguments, like: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return learning rate and scale on the device, so that captured and eager steps run the same compiled kernels."""
-    rate = a.learning_rate
-    if not isinstance(rate, Tensor):
-        rate = torch.full((), rate, dtype=torch.float32, device=like.device)
-    return rate, a.scale
-
-
-def run(a: AdagradArguments) -> None:
-    """Run elmo_fast.ops.adagrad_; cached rounded copies (`ops/_weights.py`) that are up to date change with it."""
-    groups: dict[torch.dtype | None, list[tuple[Tensor, ...]]] = {}
-    written = [] if torch.compiler.is_compiling() else _weights.fresh_roundings(a.parameters)
-    copies = _weights.roundings_of(written)
-    for weight, accumulator, gradient in zip(a.parameters, a.accumulators, a.gradients, strict=True):
-        _check_contiguous("adagrad_", parameters=weight, accumulators=accumulator)
-        copy = copies.get(id(weight))
-        key, more = (None, ()) if copy is None else (copy.dtype, (copy,))
-        groups.setdefault(key, []).append((weight, accumulator, gradient, *more))
-    numbers = _numbers(a, a.parameters[0])
-    for group in groups.values():
-        weights, sums, slopes, *rounded = map(list, zip(*group, strict=True))
-        _update_op(weights, sums, slopes, rounded[0] if rounded else [], *numbers)
-    _weights.mark_rounded(written)
-
-
-def run_rows(a: AdagradRowsArguments) -> None:
-    _check_contiguous("adagrad_rows_", table=a.table, accumulator=a.accumulator)
-    order = a.order or row_order(a.ids, a.table.shape[0])
-    _update_rows_op(a.table, a.accumulator, *order, a.rows, *_numbers(a, a.table))
-
-
-def square_norm(tensors: Sequence[Tensor]) -> Tensor:
-    return _square_norm_op(list(tensors))
-
-
-def merged_square_norm(ids: Tensor, rows: Tensor, num_words: int, order: RowOrder | None) -> Tensor:
-    return _merged_square_norm_op(*(order or row_order(ids, num_words)), rows, num_words)
-
-
-_update_op = define(
-    "adagrad_(Tensor(a!)[] parameters, Tensor(b!)[] accumulators, Tensor[] gradients, Tensor(c!)[] copies,"
-    " Tensor learning_rate, Tensor? scale) -> ()",
-    _update,
-    lambda a: None,
-)
-_update_rows_op = define(
-    "adagrad_rows_(Tensor(a!) table, Tensor(b!) accumulator, Tensor ids, Tensor positions, Tensor rows,"
-    " Tensor learning_rate, Tensor? scale) -> ()",
-    _update_rows,
-    lambda a: None,
-)
-_square_norm_op = define(
-    "adagrad_square_norm(Tensor[] tensors) -> Tensor", _square_norm, lambda a: a.tensors[0].new_empty(())
-)
-_merged_square_norm_op = define(
-    "adagrad_merged_square_norm(Tensor ids, Tensor positions, Tensor rows, int num_words) -> Tensor",
-    _merged_square_norm,
-    lambda a: a.rows.new_empty(()),
-)
+implement("adagrad_", _update)
+implement("adagrad_rows_", _update_rows)
+implement("square_norm", _square_norm)
+implement("merged_square_norm", _merged_square_norm)

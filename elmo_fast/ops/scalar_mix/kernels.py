@@ -12,9 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from elmo_fast.ops import _triton
-from elmo_fast.ops._autograd import Backward
-from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
-from elmo_fast.ops.scalar_mix.op import ScalarMixArguments
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch
 from elmo_fast.ops.scalar_mix.reference import LANES, threshold
 
 # Mixes that a program computes together. Backward keeps a sum per element, layer and mix in registers, so that it has
@@ -197,7 +195,9 @@ def scalar_mix_backward_gradients_kernel(
 
 def _contiguous(a: Any) -> Any:
     counted = None if a.counted is None else a.counted.contiguous()
-    return a._replace(layers=[x.contiguous() for x in a.layers], factors=a.factors.contiguous(), counted=counted)
+    return a._replace(
+        layers=[x.contiguous() for x in a.layers], coefficients=a.coefficients.contiguous(), counted=counted
+    )
 
 
 def statistics(a: Any) -> Tensor:
@@ -220,23 +220,23 @@ def statistics(a: Any) -> Tensor:
     return results
 
 
-def forward(a: Any) -> tuple[Tensor, Tensor]:
-    """Compute the mixes, and the statistics ([0] without a layer norm); factors are [M, L] float32, of any strides."""
+def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
+    """Compute the mixes, and with a layer norm the statistics; coefficients are [M, L] float32, of any strides."""
     a = _contiguous(a)
-    first, mixes, n = a.layers[0], a.factors.shape[0], a.layers[0].numel()
+    first, mixes, n = a.layers[0], a.coefficients.shape[0], a.layers[0].numel()
     rows, size = first.shape[0] if first.dim() > 1 else 1, mixes * n * first.itemsize
     with _triton.explained("scalar_mix", "sentences", size, size // max(1, rows), rows, first.device):
         y = first.new_empty(mixes, *first.shape)
-    stats = statistics(a) if a.layer_norm else first.new_empty(0, dtype=torch.float64)
+    stats = statistics(a) if a.layer_norm else None
     for first_mix in range(0, mixes, MIXES):
         launch(
             scalar_mix_forward_mix_kernel, (cdiv(n, 4 * LANES),),
-            tuple(a.layers), a.factors, stats if a.layer_norm else None, a.seed,
+            tuple(a.layers), a.coefficients, stats, a.seed,
             *_dropout(a), y, n, first_mix, mixes,
             L=len(a.layers), MP=ceil_power_of_two(mixes, 1, MIXES), LANES=LANES,
             num_warps=ceil_power_of_two(len(a.layers), 4, 8),
         )  # fmt: skip
-    return y, stats
+    return y, [] if stats is None else [stats]
 
 
 def _dropout(a: Any) -> tuple[int, float]:
@@ -245,31 +245,31 @@ def _dropout(a: Any) -> tuple[int, float]:
 
 
 def backward(a: Any) -> tuple[list[Tensor], Tensor]:
-    """Compute the gradients of the layers (none if not needed) and of the factors ([0] if not needed)."""
+    """Compute the gradients of the layers (none if not needed) and of the coefficients ([0] if not needed)."""
     a = _contiguous(a)._replace(grad=a.grad.contiguous())
-    number, mixes = len(a.layers), a.factors.shape[0]
-    fused = a.need_layers and a.need_factors and not a.layer_norm
+    number, mixes = len(a.layers), a.coefficients.shape[0]
+    fused = a.need_layers and a.need_coefficients and not a.layer_norm
     new = torch.empty_like if mixes else torch.zeros_like  # without mixes no kernel writes them
     d_layers = [new(layer) for layer in a.layers] if a.need_layers else []
     sums = None
-    if a.need_factors or a.layer_norm:
+    if a.need_coefficients or a.layer_norm:
         programs = min(cdiv(a.layers[0].numel(), 4 * LANES), PROGRAMS)
-        partial = a.factors.new_empty(programs, mixes, number + 1)
+        partial = a.coefficients.new_empty(programs, mixes, number + 1)
         passes(a, d_layers if fused else [], None, partial)
         sums = partial.sum(0, dtype=torch.float64)
     if a.need_layers and not fused:
         passes(a, d_layers, sums, None)
-    if sums is None or not a.need_factors:
-        return d_layers, a.factors.new_empty(0)
-    return d_layers, sums.narrow(1, 0, number).to(a.factors.dtype)
+    if sums is None or not a.need_coefficients:
+        return d_layers, a.coefficients.new_empty(0)
+    return d_layers, sums.narrow(1, 0, number).to(a.coefficients.dtype)
 
 
 def passes(a: Any, d_layers: list[Tensor], sums: Tensor | None, partial: Tensor | None) -> None:
     """Run a pass over gradients and layers, for a few mixes and layers at a time: sums, gradients or both."""
-    number, mixes, n = len(a.layers), a.factors.shape[0], a.layers[0].numel()
+    number, mixes, n = len(a.layers), a.coefficients.shape[0], a.layers[0].numel()
     blocks = cdiv(n, 4 * LANES)
     # More mixes than a kernel takes: intermediate results stay in float32.
-    rest = a.factors.new_empty(number, n).unbind(0) if d_layers and mixes > BACKWARD_MIXES else None
+    rest = a.coefficients.new_empty(number, n).unbind(0) if d_layers and mixes > BACKWARD_MIXES else None
     for first_mix in range(0, mixes, BACKWARD_MIXES):
         to = d_layers if rest is None or first_mix + BACKWARD_MIXES >= mixes else rest
         for first in range(0, number, BACKWARD_LAYERS):
@@ -277,47 +277,15 @@ def passes(a: Any, d_layers: list[Tensor], sums: Tensor | None, partial: Tensor 
             launch(
                 scalar_mix_backward_gradients_kernel, (min(blocks, PROGRAMS),),
                 a.grad, tuple(a.layers[some]), tuple(to[some]) or None, rest[some] if rest and first_mix else None,
-                a.factors, a.counted, a.statistics if a.layer_norm else None, sums, a.seed, *_dropout(a), partial,
+                a.coefficients, a.counted, a.saved[0] if a.layer_norm else None, sums, a.seed, *_dropout(a), partial,
                 n, max(1, a.layers[0].shape[-1]), blocks, first_mix, mixes, FIRST=first, L=number,
                 MP=ceil_power_of_two(mixes, 1, BACKWARD_MIXES), LANES=LANES,
             )  # fmt: skip
 
 
-def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Explain in one sentence why the kernels cannot serve these, or return None.
-
-    Unlike for other Triton backends, layers may be 16-bit: nothing is multiplied by tensor cores.
-    """
-    if dtype in (torch.float32, torch.float16, torch.bfloat16):
-        return _triton.unsupported(device, torch.float32, "bfloat16" if dtype == torch.bfloat16 else precision)
-    name = str(dtype).removeprefix("torch.")
-    return (
-        _triton.unsupported(device, torch.float32, precision)
-        or f"this Triton kernel takes layers in float32, float16 or bfloat16, not {name}"
-    )
+def _saved(a: Any) -> list[Tensor]:
+    return [a.layers[0].new_empty(3, len(a.layers), dtype=torch.float64)] if a.layer_norm else []
 
 
-def run(a: ScalarMixArguments) -> Tensor:
-    factors = a.gammas.float().unsqueeze(1) * torch.softmax(a.scalars.float(), dim=1)
-    return _forward_op(a.layers, factors, a.statistics_mask, a.seed, a.layer_norm, a.eps, a.dropout)[0]
-
-
-def _fake(a: Any) -> tuple[Tensor, Tensor]:
-    first = a.layers[0]
-    shape = (3, len(a.layers)) if a.layer_norm else (0,)
-    return first.new_empty(a.factors.shape[0], *first.shape), first.new_empty(shape, dtype=torch.float64)
-
-
-_triton.define(
-    "scalar_mix_backward(Tensor grad, Tensor[] layers, Tensor factors, Tensor? counted, Tensor? seed, "
-    "Tensor statistics, bool layer_norm, float dropout, bool need_layers, bool need_factors) "
-    "-> (Tensor[] layers, Tensor factors)",
-    backward,
-)
-_forward_op = _triton.define(
-    "scalar_mix(Tensor[] layers, Tensor factors, Tensor? counted, Tensor? seed, bool layer_norm, float eps, "
-    "float dropout) -> (Tensor mixes, Tensor statistics)",
-    forward,
-    _fake,
-    Backward(),
-)
+implement("scalar_mix", forward, _saved)
+implement("scalar_mix_backward", backward)

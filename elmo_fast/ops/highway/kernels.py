@@ -13,10 +13,8 @@ from torch import Tensor
 from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import counted_rows, finite_size, fitting, scale_of, strips
 from elmo_fast.ops._table_rows import first_rows
-from elmo_fast.ops._triton import cdiv, launch, matmul, operand_dtype
+from elmo_fast.ops._triton import cdiv, implement, launch, matmul, operand_dtype
 from elmo_fast.ops._weights import rounded_copy
-from elmo_fast.ops.highway.native import BACKWARD, result
-from elmo_fast.ops.highway.op import HighwayArguments
 
 # The largest incoming gradient is scaled to 2^LIFT. Those of the layers' products keep its scale (`fitting`) while
 # their largest is less than 2^9 times as small, as behind gates open to 0.99, and less than 2^6 times as large.
@@ -193,15 +191,15 @@ def copied(x: Tensor, count: Tensor | None) -> Tensor:
     return first_rows(x, count).clone(memory_format=torch.contiguous_format)
 
 
-def forward(a: Any) -> tuple[Tensor, ...]:
-    """Return the result, and what backward needs. Raises ElmoFastError if memory runs out."""
+def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
+    """Return the result, and with `save` what backward needs. Raises ElmoFastError if memory runs out."""
     (rows, width), same, layers = a.x.shape, a.precision == "float32", len(a.weights)
     products = layers + (a.projection_weight is not None)
     per_row = width * ((4 if same else 2) * (products + 2 * layers * a.save) + 16)
     with _triton.explained("highway", "rows", rows * per_row, per_row, rows, a.x.device):
         (operands, pre), y = allocate(a), a.x
         if products == 0:
-            return copied(y, a.count), operands, pre
+            return copied(y, a.count), [operands, pre] if a.save else []
         inputs, weights = factors_of(a, operands)
         grid, constants = strips(rows, width)
         high, wide = constants["BR"], constants["BC"]
@@ -234,7 +232,7 @@ def forward(a: Any) -> tuple[Tensor, ...]:
                 launch(
                     highway_convert_kernel, grid, y, bias, None, a.count, y, None, *y.shape, *y.stride(), **constants
                 )
-    return y, operands, pre
+    return y, [operands, pre] if a.save else []
 
 
 def unscaled(product: Tensor, scale: Tensor | None) -> Tensor:
@@ -244,7 +242,8 @@ def unscaled(product: Tensor, scale: Tensor | None) -> Tensor:
 
 def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor]:
     """Compute the gradients of x, the weights, the biases and the projection; of size 0 if not needed."""
-    inputs, weights = factors_of(a, a.operands)
+    operands, pre = a.saved
+    inputs, weights = factors_of(a, operands)
     dy, new, (rows, width) = a.grad, a.grad.new_empty, a.x.shape
     d_weights, d_biases, d_projection, d_bias = list[Tensor](), list[Tensor](), new(0), new(0)
     if not weights:
@@ -266,7 +265,7 @@ def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor
         d, dx = inputs[i].new_empty(rows, 2 * width), new(rows, width) if i > 0 or a.need_x else None
         sums = new(grid[0], 2 * width) if a.need_weights else None
         most = None if scale is None else new(grid[0] * grid[1])
-        of_layer = inputs[i], a.pre[i], a.count, d
+        of_layer = inputs[i], pre[i], a.count, d
         sizes = rows, width, *dy.stride()
         launch(
             highway_backward_gate_kernel, grid,
@@ -293,21 +292,5 @@ def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor
     return d_x, d_weights, d_biases, d_projection, d_bias
 
 
-def run(a: HighwayArguments) -> Tensor:
-    """Run elmo_fast.ops.highway."""
-    return _forward_op(*a, a.needs_backward())[0]
-
-
-_triton.define(
-    "highway_backward(Tensor grad, Tensor x, Tensor operands, Tensor pre, Tensor[] weights, Tensor? projection_weight, "
-    "Tensor? count, str precision, bool need_x, bool need_weights) -> (Tensor x, Tensor[] weights, Tensor[] biases, "
-    "Tensor projection_weight, Tensor projection_bias)",
-    backward,
-)
-_forward_op = _triton.define(
-    "highway(Tensor x, Tensor[] weights, Tensor[] biases, Tensor? projection_weight, Tensor? projection_bias, "
-    "Tensor? count, str precision, bool save) -> (Tensor y, Tensor operands, Tensor pre)",
-    forward,
-    lambda a: (result(a), *allocate(a)),
-    BACKWARD,
-)
+implement("highway", forward, lambda a: list(allocate(a)))
+implement("highway_backward", backward)

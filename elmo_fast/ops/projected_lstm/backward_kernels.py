@@ -13,9 +13,9 @@ from torch import Tensor
 
 from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import after_previous, plus_product, scale_of, tanh
-from elmo_fast.ops._triton import cdiv, input_precision, launch
-from elmo_fast.ops.projected_lstm import triton_forward
-from elmo_fast.ops.projected_lstm.triton_forward import (
+from elmo_fast.ops._triton import cdiv, implement, input_precision, launch
+from elmo_fast.ops.projected_lstm import forward_kernels
+from elmo_fast.ops.projected_lstm.forward_kernels import (
     Layer,
     SplitProduct,
     Steps,
@@ -257,7 +257,7 @@ def scan(
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, *projection = weights
     device = lengths.device
-    fused = bool(projection) and triton_forward.FUSED
+    fused = bool(projection) and forward_kernels.FUSED
     tile, _ = tiles(layer, "cells_backward" if fused or not projection else "pointwise", device)
     precision = input_precision(layer.dtype, device)
     recur = SplitProduct.of(layer, "recur", grads.h)
@@ -305,8 +305,9 @@ def of_weights(layer: Layer, steps: Steps, grads: Gradients, scale: Tensor | Non
 
 
 def of_inputs(
-    layer: Layer, grads: Gradients, weight_ih: Tensor, a: Any, order: Tensor | None, scale: Tensor | None
-) -> list[Tensor]:
+    layer: Layer, grads: Gradients, weight_ih: Tensor, a: Any, order: Tensor | None, falling: Tensor,
+    scale: Tensor | None,
+) -> list[Tensor]:  # fmt: skip
     """Compute the gradients of the inputs, R tensors [B, T, I]; a residual adds the outputs' own gradient."""
     gradients = []
     parts = zip(grads.gates.flatten(1, 2).unbind(0), weight_ih.unbind(0), a.d_outputs.unbind(0), strict=True)
@@ -315,7 +316,7 @@ def of_inputs(
         out = product.new_empty(layer.batch, layer.time, layer.width)
         launch(
             projected_lstm_from_step_order_kernel, (layer.time * layer.batch,),
-            product, d_y, order, a.falling, None, scale, out,
+            product, d_y, order, falling, None, scale, out,
             layer.batch, layer.time, layer.width, *d_y.stride(), float("inf"), REVERSE=layer.reverse[i],
             RESIDUAL=layer.residual,
             BLOCK=_triton.ceil_power_of_two(layer.width, 16, 1024),
@@ -324,16 +325,17 @@ def of_inputs(
     return gradients
 
 
-def backward(a: Any) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
-    """Compute the gradients of inputs, weights, h0 and c0 (empty if not needed) from the op's arguments."""
-    layer, steps = layer_of(a), Steps(a.step_inputs, a.gates, a.cells, a.projections, a.hidden)
+def backward(a: Any) -> tuple[Any, ...]:
+    """Compute the gradients of inputs, weights (directions concatenated), h0 and c0; empty if not needed."""
+    *steps_of_a, order, falling = a.saved
+    layer, steps = layer_of(a), Steps(*steps_of_a)
     nonempty = [d for d in (a.d_outputs, a.d_h, a.d_c) if d is not None and d.numel()]
     # float16 reaches 65504 times above and 6e-8 below 1: gradients may grow or shrink by as much going back in time.
     scale = scale_of(nonempty) if nonempty and layer.dtype == torch.float16 else None
     grads = allocate(layer, a.d_outputs, bool(a.weight_hr))
-    order = a.order if a.order.numel() else None
+    order = order if order.numel() else None
     for i, (d_y, into) in enumerate(zip(a.d_outputs.unbind(0), grads.outputs.unbind(0), strict=True)):
-        launch_arrange(d_y, layer, i, order, a.falling, into, scale)
+        launch_arrange(d_y, layer, i, order, falling, into, scale)
     for d_state, into in ((a.d_h, grads.h), (a.d_c, grads.c)):
         if d_state is not None:
             into.copy_(sorted_rows(d_state, order))
@@ -348,15 +350,20 @@ def backward(a: Any) -> tuple[list[Tensor], list[Tensor], Tensor, Tensor]:
             [each[of] for each in others],
             masks if masks is None else masks[of],
         )
-        scan(part, *some, a.falling, Gradients(*(each[of] for each in grads)))
+        scan(part, *some, falling, Gradients(*(each[of] for each in grads)))
 
-    each_direction(layer, a.falling.device, run)
+    each_direction(layer, falling.device, run)
+    empty = a.d_outputs.new_empty
     d_weights = of_weights(layer, steps, grads, scale) if a.need_weights else []
-    d_inputs = of_inputs(layer, grads, weight_ih, a, order, scale) if a.need_inputs else []
+    d_weights += [empty(0) for _ in range(4 - len(d_weights))]
+    d_inputs = of_inputs(layer, grads, weight_ih, a, order, falling, scale) if a.need_inputs else []
     if not a.need_h0:
-        return d_inputs, d_weights, grads.h.new_empty(0), grads.c.new_empty(0)
+        return d_inputs, *d_weights, empty(0), empty(0)
     if order is None:
         d_h0, d_c0 = grads.h.clone(), grads.c.clone()  # an op's results may not share memory
     else:
         d_h0, d_c0 = (each.index_select(1, torch.argsort(order)) for each in (grads.h, grads.c))
-    return d_inputs, d_weights, unscaled(d_h0, scale), unscaled(d_c0, scale)
+    return d_inputs, *d_weights, unscaled(d_h0, scale), unscaled(d_c0, scale)
+
+
+implement("projected_lstm_backward", backward)

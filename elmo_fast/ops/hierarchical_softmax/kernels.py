@@ -11,9 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from elmo_fast.ops._kernels import logistic, softplus
-from elmo_fast.ops._softmax_triton import OF_ROWS
-from elmo_fast.ops._triton import cdiv, ceil_power_of_two, define, explained, launch, operand_dtype
-from elmo_fast.ops.hierarchical_softmax.op import HierarchicalSoftmaxArguments
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, explained, implement, launch, operand_dtype
 
 
 @triton.jit
@@ -99,17 +97,13 @@ def hierarchical_softmax_backward_paths_kernel(
     tl.store(d_hidden + row * width + col, total, mask=col < width)
 
 
-def run(a: HierarchicalSoftmaxArguments) -> Tensor:
-    return _op(*a)[0]
-
-
 def _tile(width: int) -> dict[str, int]:
     """Return nodes and columns of one step of a program: 4096 numbers of the table at a time, 32 per thread."""
     columns = ceil_power_of_two(width, 16, 512)
     return {"STEPS": min(16, 4096 // columns), "WIDTH": columns}
 
 
-def _forward(a: Any) -> tuple[Tensor, ...]:
+def _forward(a: Any) -> tuple[Tensor, list[Tensor]]:
     """Return losses [N]; for backward: slopes of steps [N, longest], operands of hidden [N, D], nodes [N longest]."""
     (count, width), device, dtype = a.hidden.shape, a.hidden.device, operand_dtype(a.precision)
     per_row = width * dtype.itemsize + 12 * a.longest + 4
@@ -125,12 +119,13 @@ def _forward(a: Any) -> tuple[Tensor, ...]:
         *a.weight.stride(), a.bias, a.bias.stride(0), *tree, operands, losses, slopes, ids, len(a.first) - 1,
         len(a.nodes), len(a.weight), width, a.longest, **_tile(width),
     )  # fmt: skip
-    return losses, slopes, operands, ids
+    return losses, [slopes, operands, ids] if a.save else []
 
 
-def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute d_hidden [N, D], and d_rows [N longest, D] and d_offsets [N longest] of the nodes `ids`, all float32."""
-    (count, longest), width, device = a.slopes.shape, a.operands.shape[1], a.grad.device
+def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Compute d_hidden [N, D], and the nodes [N longest], d_rows [N longest, D] and d_offsets of them, float32."""
+    slopes, operands, ids = a.saved
+    (count, longest), width, device = slopes.shape, operands.shape[1], a.grad.device
     per_row = 4 * width + 4 * longest * (width + 1)
     with explained("hierarchical_softmax", "rows", count * per_row, per_row, count, device):
         d_hidden = torch.empty(count, width, dtype=torch.float32, device=device)
@@ -139,28 +134,17 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
     tile = _tile(width)
     launch(
         hierarchical_softmax_backward_paths_kernel, (count, max(1, cdiv(width, tile["WIDTH"]))),
-        a.grad, a.grad.stride(0), a.slopes,
-        a.operands, a.ids, a.weight, *a.weight.stride(), d_hidden, d_rows, d_offsets, width, longest, **tile,
+        a.grad, a.grad.stride(0), slopes,
+        operands, ids, a.weight, *a.weight.stride(), d_hidden, d_rows, d_offsets, width, longest, **tile,
     )  # fmt: skip
-    return d_hidden, d_rows, d_offsets
+    return d_hidden, ids.clone(), d_rows, d_offsets  # an op's results may not be its arguments
 
 
-def _fake(a: Any) -> tuple[Tensor, ...]:
-    (count, width), of = a.hidden.shape, a.hidden.new_empty
-    operands = of(count, width, dtype=operand_dtype(a.precision))
-    return of(count), of(count, a.longest), operands, a.nodes.new_empty(count * a.longest)
+def _saved(a: Any) -> list[Tensor]:
+    (count, width), new = a.hidden.shape, a.hidden.new_empty
+    operands = new(count, width, dtype=operand_dtype(a.precision))
+    return [new(count, a.longest), operands, a.nodes.new_empty(count * a.longest)]
 
 
-define(
-    "hierarchical_softmax_backward(Tensor grad, Tensor slopes, Tensor operands, Tensor ids, Tensor weight, bool sparse)"
-    " -> (Tensor hidden, Tensor weight, Tensor bias)",
-    _backward,
-)
-_op = define(
-    "hierarchical_softmax(Tensor hidden, Tensor targets, Tensor weight, Tensor bias, Tensor first, Tensor nodes, "
-    "Tensor codes, int longest, str precision, bool sparse) "
-    "-> (Tensor losses, Tensor slopes, Tensor operands, Tensor ids)",
-    _forward,
-    _fake,
-    OF_ROWS,
-)
+implement("hierarchical_softmax", _forward, _saved)
+implement("hierarchical_softmax_backward", _backward)

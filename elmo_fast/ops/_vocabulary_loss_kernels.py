@@ -1,9 +1,14 @@
-"""Shared by the Triton backends of the losses over a vocabulary: kernels of logits, and their launches.
+"""full_softmax, sampled_softmax and negative_sampling in Triton: kernels of logits, and their launches.
 
 Rows of logits exist in registers only: sums of exponentials over tiles are merged later (Milakov and Gimelshein 2018).
 Tiles are [ROWS, WORDS] of hidden [N, D] against rows of the table [S, D]: products of 16-bit (or float32) operands
-accumulated in float32. Addresses are a 64-bit base per tile and 32-bit offsets within it. Imported only if Triton is
-installed.
+accumulated in float32. Addresses are a 64-bit base per tile and 32-bit offsets within it. The gradient of the logits
+exists in chunks that stay in L2; the host never waits.
+
+full_softmax's table is 1.6 GB of float32 for 793,471 words. Rounding it inside the tiles would read 4 bytes per element
+for every tile of rows, 32 GB of L2 for 2560 rows; a chunk rounded first is read from memory once, whatever the number
+of rows (0.4 ms at 4.3 TB/s, the floor for few rows; for many rows the floor is 2 N V D operations, 2.6 ms for 2560). No
+copy of the table is cached.
 """
 
 import functools
@@ -17,15 +22,15 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
-from elmo_fast.ops._autograd import Backward
 from elmo_fast.ops._kernels import gradient_scale_power_of_two_kernel, logistic, plus_product, softplus
-from elmo_fast.ops._table_rows import table_gradient
+from elmo_fast.ops._sampling import CORRECTIONS
 from elmo_fast.ops._triton import (
     MOST_BLOCKS,
     Tiles,
     cdiv,
     ceil_power_of_two,
     explained,
+    implement,
     input_precision,
     is_small,
     launch,
@@ -422,12 +427,12 @@ def chunk_length(total: int, room: int, tile: int) -> int:
 def losses(
     op: str, a: Any, samples: Tensor | None, law: Tensor | None = None, correction: str = "none", term: float = 0.0,
     *, share: float | None = None, count_hits: bool = False,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    """Compute losses [N] and, for the backward pass, `kept`, operands of hidden [N, D] and words.
+) -> tuple[Any, ...]:  # fmt: skip
+    """Compute losses [N], and what the backward pass needs: `kept`, operands of hidden [N, D], and more.
 
     `vocabulary_loss_forward_merge_kernel` documents `kept`.
-    samples: None is the whole table, and words are the targets [N]; otherwise words are all words [N + S], targets
-    first, and operands of the samples' rows [S, D] and their offsets [S] are returned too.
+    samples: None is the whole table, and the targets [N] are saved; otherwise all words [N + S], targets first, are the
+    second result, and operands of the samples' rows [S, D] and their offsets [S] are saved.
     law, correction, term: see `vocabulary_loss_forward_gather_kernel`;
     share: weight of the sum of a logistic loss, None for a softmax;
     count_hits: samples equal to the target are not left out.
@@ -474,17 +479,8 @@ def losses(
             maxima, sums, state, true, results, kept, share, count, parts,
             LOGISTIC=logistic, FIRST=first == 0, LAST=first + len(rows) == size, ROWS=32, PARTS=32,
         )  # fmt: skip
-    return results, kept, operands, ids, *(() if samples is None else words[:2])
-
-
-def fake(a: Any, samples: Tensor | None, numbers: int = 3) -> tuple[Tensor, ...]:
-    """Allocate the results of `losses`; numbers: per row of `kept`."""
-    (count, width), dtype, of = a.hidden.shape, operand_dtype(a.precision), a.hidden.new_empty
-    results = of(count), of(count, numbers), of(count, width, dtype=dtype)
-    if samples is None:
-        return *results, a.targets.new_empty(count)
-    size = samples.shape[0]
-    return *results, a.targets.new_empty(count + size), of(size, width, dtype=dtype), of(size)
+    saved = [kept, operands, *([ids] if samples is None else words[:2])] if a.save else []
+    return (results, saved) if samples is None else (results, ids, saved)
 
 
 def gradients(
@@ -495,8 +491,10 @@ def gradients(
     With `whole`, d_weight [V, D] and d_bias [V] of the whole table. Logits are computed again in chunks of
     `chunk_bytes`, small enough to stay in L2, with two products for each. share, count_hits: as for `losses`.
     """
-    (count, width), dtype, device = a.operands.shape, a.operands.dtype, a.grad.device
-    size, extra = (len(a.weight), 0) if whole else (len(a.rows), count)
+    kept, operands, *rest = a.saved
+    (count, width), dtype, device = operands.shape, operands.dtype, a.grad.device
+    size, extra = (len(a.weight), 0) if whole else (len(rest[0]), count)
+    all_ids = rest[0] if whole else a.ids
     tile, room = tiles(count, size, width, dtype, device), a.chunk_bytes // dtype.itemsize
     high = min(max(count, 1), chunk_length(count, room // (tile.columns if whole else size), tile.rows))
     wide = min(size, chunk_length(size, room // high, tile.columns)) if whole else size
@@ -509,7 +507,7 @@ def gradients(
         if whole:
             words = whole_table(a.weight, a.bias, wide, dtype)
         else:
-            words = Words(a.rows, a.offsets, a.ids.narrow(0, count, size))
+            words = Words(rest[0], rest[1], all_ids.narrow(0, count, size))
     if count == 0:
         return d_hidden, d_rows.zero_(), d_offsets.zero_()
     # σ times the share is what float16 has to hold: the share's power of two goes into the scale.
@@ -521,11 +519,11 @@ def gradients(
         sums = column_sums.narrow(0, 0, row_tiles * m).view(row_tiles, m)
         for i in range(0, count, high):
             n = min(high, count - i)
-            h, target, kept, g, d_h = (x.narrow(0, i, n) for x in (a.operands, a.ids, a.kept, a.grad, d_hidden))
+            h, target, k, g, d_h = (x.narrow(0, i, n) for x in (operands, all_ids, kept, a.grad, d_hidden))
             d, grid = chunk.narrow(0, 0, n * m).view(n, m), (cdiv(n, tile.rows), cdiv(m, tile.columns))
             launch(
                 vocabulary_loss_backward_logits_kernel, grid,
-                h, part, offsets, target, ids, j, kept, g, g.stride(0), share, scale, d,
+                h, part, offsets, target, ids, j, k, g, g.stride(0), share, scale, d,
                 sums.narrow(0, i // tile.rows, grid[0]), n, m, width,
                 LOGISTIC=share is not None, COUNT_HITS=count_hits or whole, **constants(tile, h),
             )  # fmt: skip
@@ -539,21 +537,43 @@ def gradients(
         high, columns = row_blocks(width)
         launch(
             vocabulary_loss_backward_targets_kernel, (cdiv(count, high),),
-            a.grad, a.grad.stride(0), a.kept, a.kept.stride(0), a.operands, a.ids,
+            a.grad, a.grad.stride(0), kept, kept.stride(0), operands, all_ids,
             a.weight, *a.weight.stride(), scale, d_hidden, d_rows, d_offsets, count, width, ROWS=high, WIDTH=columns,
         )  # fmt: skip
     return d_hidden, d_rows, d_offsets
 
 
-def _shapes(a: Any) -> dict[str, Any]:
-    (count, width), words = a.operands.shape, a.ids.shape[0]
-    return {"hidden": (count, width), "weight": (words, width), "bias": (words,)}
+def saved_by(a: Any, numbers: int, samples: Tensor | None = None) -> list[Tensor]:
+    """Allocate what `losses` saves; numbers: per row of `kept`."""
+    (count, width), dtype, new = a.hidden.shape, operand_dtype(a.precision), a.hidden.new_empty
+    of_rows = [new(count, numbers), new(count, width, dtype=dtype)]
+    if samples is None:
+        return [*of_rows, a.targets.new_empty(count)]
+    return [*of_rows, new(len(samples), width, dtype=dtype), new(len(samples))]
 
 
-def _tables(a: Any, rows: dict[str, Any]) -> dict[str, Any]:
-    shapes = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
-    return rows | {name: table_gradient(shape, a.ids, rows[name], a.sparse) for name, shape in shapes.items()}
+def _sampled_softmax(a: Any) -> tuple[Any, ...]:
+    if a.log_expected is not None:
+        raise RuntimeError("sampled_softmax: the Triton kernels compute ln Q themselves; pass log_expected=None")
+    return losses("sampled_softmax", a, a.samples, a.tries, a.correction, CORRECTIONS[a.correction])
 
 
-# Of backward ops that return gradients of the rows of the words `ids`, from which those of weight and bias are made.
-OF_ROWS = Backward(shapes=_shapes, finish=_tables)
+def _negative_sampling(a: Any) -> tuple[Any, ...]:
+    law: tuple[Any, ...] = (None, "none", 0.0)
+    if a.log_noise is not None:
+        law = a.log_noise.contiguous(), "noise", math.log(a.negatives)
+    share, count_hits = a.negatives / len(a.samples), a.log_noise is not None
+    return losses("negative_sampling", a, a.samples, *law, share=share, count_hits=count_hits)
+
+
+def _negative_sampling_backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
+    share = a.negatives / len(a.saved[2])
+    return gradients("negative_sampling", a, share=share, count_hits=a.log_noise is not None)
+
+
+implement("full_softmax", lambda a: losses("full_softmax", a, None), lambda a: saved_by(a, 3))
+implement("full_softmax_backward", lambda a: gradients("full_softmax", a, whole=True))
+implement("sampled_softmax", _sampled_softmax, lambda a: saved_by(a, 3, a.samples))
+implement("sampled_softmax_backward", lambda a: gradients("sampled_softmax", a))
+implement("negative_sampling", _negative_sampling, lambda a: saved_by(a, 1, a.samples))
+implement("negative_sampling_backward", _negative_sampling_backward)
