@@ -7,7 +7,6 @@ __version__ = "0.1.0"
 _MODULES = {
     "modules": (
         "Elmo",
-        "ElmoEmbedder",
         "ElmoTokenEmbedder",
         "BiLM",
         "CharacterEncoder",
@@ -18,7 +17,7 @@ _MODULES = {
         "HierarchicalSoftmaxLoss",
         "FullSoftmaxLoss",
     ),
-    "parts": ("ElmoVectors",),
+    "embed": ("ElmoEmbedder", "ElmoVectors"),
     "text": ("Vocabulary", "batch_to_ids"),
 }
 __getattr__, __dir__ = lazy("elmo_fast", _MODULES, "__version__")

@@ -11,19 +11,19 @@ from torch import Tensor
 from elmo_fast import __version__
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.devices import device_named
+from elmo_fast.embed.layers import Layers
+from elmo_fast.embed.layers import pool as pooled
+from elmo_fast.embed.sentence_vectors import Array, run_batches, write_vectors
+from elmo_fast.embed.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
+from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.files import replaces
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
-from elmo_fast.modules.layers import Layers
-from elmo_fast.modules.layers import pool as pooled
-from elmo_fast.modules.sentence_vectors import Array, run_batches, write_vectors
-from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, check_sentences, check_words, checked_sentences, survey
 from elmo_fast.text import tokenizer as tokenizer_of
-from elmo_fast.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
 
 OUTPUTS = ("numpy", "torch", "pandas")
 
@@ -215,7 +215,7 @@ class ElmoEmbedder:
             max_tokens: maximum number of tokens in a batch, including padding; None: any number or, where batch_size
                 is None on a GPU without carried state, 16,384. A longer sentence runs alone and,
                 without carried state, in chunks.
-            pool: one vector per sentence, "mean", "max" or "first_last" of its tokens (`modules.layers.pool`);
+            pool: one vector per sentence, "mean", "max" or "first_last" of its tokens (`embed.layers.pool`);
                 a blank line gives zeros. The file is `embeddings` [N, L+1, 2D] or [N, 2D]; in "parquet", `embedding`.
             progress: called after each batch with the tokens done and the total.
 
@@ -272,7 +272,7 @@ class ElmoEmbedder:
     ) -> None:
         """Give the vectors of each sentence of a text to `write`, by the sentence's index, as they are computed.
 
-        write: of one of `elmo_fast.token_files.FORMATS`; other arguments and Raises: as in embed_file.
+        write: of one of `elmo_fast.embed.token_files.FORMATS`; other arguments and Raises: as in embed_file.
         """
         bilm = self.elmo_bilm
         # A blank line has no row in a batch that passes its state on, so that it changes no other sentence. Without

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from elmo_fast import memory
 from elmo_fast.devices import received, sent
+from elmo_fast.embed.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import size
 from elmo_fast.modules._graph_replay import padded_words
 from elmo_fast.modules._loading import forward_of, has_hooks
 from elmo_fast.modules.bilm import BiLM
-from elmo_fast.modules.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.ops._precision import autocast_of_caller
 from elmo_fast.progress import Progress
 from elmo_fast.text import SentenceBatch, batches
@@ -96,7 +96,7 @@ def run_batches(
         batch_size, max_tokens = GPU_BATCH_SIZE, max_tokens or GPU_TOKENS
     batch_size = BATCH_SIZE if batch_size is None else batch_size
     # Hooks, and a forward of a subclass, need a call of the whole.
-    hooked = forward_of(bilm) is not BiLM.forward or has_hooks(bilm, bilm.encoder, bilm._elmo_lstm)
+    hooked = forward_of(bilm) is not BiLM.forward or has_hooks(bilm, bilm.encoder, bilm.lstm)
     chunk = max_tokens if bilm.runs_in_chunks and not stateful and not hooked else None
     overlaps = device.type == "cpu" and isinstance(background, BackgroundThreads)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
@@ -191,7 +191,7 @@ def _run(
         return _to_host([layer[None] for layer in chosen_layers(activations, layers)])
     if context_free is not None:
         words = words or context_free(ids)
-        outputs = bilm._elmo_lstm(*words, stateful=stateful)
+        outputs = bilm.lstm(*words, stateful=stateful)
         return lambda: _to_host(_without_begin(chosen_layers(bilm.activations(*words, outputs), layers)))()
     return _to_host(_without_begin(chosen_layers(bilm(ids, stateful=stateful)["activations"], layers)))
 
@@ -251,7 +251,7 @@ def long_activations(bilm: BiLM, ids: Tensor, chunk: int) -> list[Tensor]:
 
     Returns: L+1 tensors [T, 2D], lowest first.
     """
-    lstm, encoder = bilm._separate_lstm, bilm.encoder
+    lstm, encoder = bilm.separate_lstm, bilm.encoder
     markers = encoder.markers.to(ids)
     whole = torch.cat([markers[:1], ids, markers[1:]])
     words = torch.cat([encoder.encode(part) for part in whole.split(chunk)])

@@ -10,10 +10,10 @@ import torch
 
 from elmo_fast.checkpoints import file_beside, model_files, pretrained_folder
 from elmo_fast.devices import device_named
+from elmo_fast.embed.layers import Layers, combined_width, pool
+from elmo_fast.embed.sentence_vectors import Array, run_batches
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules.bilm import BiLM
-from elmo_fast.modules.layers import Layers, combined_width, pool
-from elmo_fast.modules.sentence_vectors import Array, run_batches
 from elmo_fast.op_choices import POOLS
 from elmo_fast.text import checked_sentences, in_order
 
@@ -82,7 +82,7 @@ class TokenVectors:
         return in_order(pair for run in runs for pair in zip(run.indices, run.vectors(side_by_side), strict=True))
 
     def pooled(self, sentences: Iterable[Sequence[str]], pooling: str = "mean") -> Array:
-        """Return one vector per sentence, [N, W]: its tokens pooled by `modules.layers.pool`; zeros for an empty one.
+        """Return one vector per sentence, [N, W]: its tokens pooled by `embed.layers.pool`; zeros for an empty one.
 
         Raises: ElmoFastError.
         """

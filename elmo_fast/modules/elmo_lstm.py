@@ -187,10 +187,10 @@ class ElmoLstm(nn.Module):
         _check(inputs, mask)
         lengths, carry = mask.long().sum(dim=1), self.stateful if stateful is None else stateful
         with self.turn(carry):
-            state = self._initial(inputs) if carry else None
+            state = self.initial_state(inputs) if carry else None
             outputs, state = self.run_layers(inputs, inputs, lengths, state)
             if carry:
-                self._carry(state)
+                self.carry_state(state)
         return outputs
 
     def run_layers(
@@ -231,7 +231,7 @@ class ElmoLstm(nn.Module):
             cs.append(c)
         return outputs, (torch.stack(hs), torch.stack(cs))
 
-    def _initial(self, inputs: Tensor) -> LayerStates | None:
+    def initial_state(self, inputs: Tensor) -> LayerStates | None:
         """Return the carried state for a batch of B rows: its first B rows, and zeros for new rows."""
         if self._states is None:
             return None
@@ -246,7 +246,7 @@ class ElmoLstm(nn.Module):
             states.append(state.unflatten(2, (2, -1)).transpose(1, 2).contiguous())
         return states[0], states[1]
 
-    def _carry(self, state: LayerStates) -> None:
+    def carry_state(self, state: LayerStates) -> None:
         """Keep the final state, detached.
 
         Rows beyond this batch keep theirs. A row without a word keeps its initial state. Tensors on meta have no values
@@ -314,6 +314,7 @@ class JoinedLstm(nn.Module):
     """
 
     stateful = False
+    backend: Backend = "auto"
 
     def __init__(
         self, width: int, cell_size: int, layers: int, requires_grad: bool = False, *, precision: str = "float32"

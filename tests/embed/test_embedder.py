@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from elmo_fast import Elmo, ElmoEmbedder
+from elmo_fast.embed import sentence_vectors
+from elmo_fast.embed.embedder import finite
+from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM, sentence_vectors
-from elmo_fast.modules.embedder import finite
-from elmo_fast.modules.token_vectors import TokenVectors
+from elmo_fast.modules import BiLM
 from elmo_fast.text import survey
 from elmo_fast.threads import torch_threads
 from tests.bilm_numpy import BilmNumpy
@@ -121,7 +122,7 @@ def test_a_failure_in_the_middle_names_its_line_and_leaves_nothing(files, tmp_pa
     write(99)
     text = survey(source, keep_lines=True)
     for change, message in (
-        (lambda patch: patch.setattr("elmo_fast.modules.embedder.finite", spoilt), "line 51 of .*in.txt gave vectors"),
+        (lambda patch: patch.setattr("elmo_fast.embed.embedder.finite", spoilt), "line 51 of .*in.txt gave vectors"),
         (lambda patch: patch.setattr(BiLM, "batch_to_ids", refusing), "no ids for word 51"),
         (lambda patch: write(70), "it had 99 lines and now has 70"),
     ):
