@@ -248,14 +248,7 @@ class ElmoEmbedder:
             contents = contents._replace(pooled=True, metadata={**contents.metadata, "pool": pool})
         check_room(output_file_path, contents.nbytes, "; one layer (average or top) and float16 take less")
         with FORMATS[file_format](output_file_path, contents) as write:
-            write_sentence, computed = write, contents.dtype
-            if pool is not None:
-                computed = np.dtype(np.float32)
-
-                def write_sentence(index: int, vectors: np.ndarray[Any, Any]) -> None:
-                    write(index, finite(pooled(vectors, pool), contents.dtype, f"{text.source.place(index)}"))
-
-            self.write_text(text, write_sentence, computed, output_format, batch_size, max_tokens, progress)
+            self.write_text(text, write, contents.dtype, output_format, batch_size, max_tokens, progress, pool)
         if hasattr(input_file, "close"):
             input_file.close()
         return len(text)
@@ -269,6 +262,7 @@ class ElmoEmbedder:
         batch_size: int | None = None,
         max_tokens: int | None = None,
         progress: Progress | None = None,
+        pool: Pool | None = None,
     ) -> None:
         """Give the vectors of each sentence of a text to `write`, by the sentence's index, as they are computed.
 
@@ -281,11 +275,14 @@ class ElmoEmbedder:
         sentences = (tokens for tokens in text.sentences() if tokens or not bilm.stateful)
         layers = [bilm.num_layers] if output_format == "all" else []
         for number in np.flatnonzero(text.lengths == 0) if bilm.stateful else ():
-            write(int(number), np.empty((*layers, 0, bilm.get_output_dim()), dtype))
+            empty = np.empty((*layers, 0, bilm.get_output_dim()), dtype)
+            write(int(number), empty if pool is None else pooled(empty, pool))
 
         def write_sentence(index: int, vectors: Array) -> None:
             number = int(numbers[index])
-            write(number, finite(vectors, dtype, f"{text.source.place(number)} of {text.name}"))
+            if pool is not None:
+                vectors = pooled(finite(vectors, vectors.dtype, text, number), pool)
+            write(number, finite(vectors, dtype, text, number))
 
         write_vectors(
             bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
@@ -336,11 +333,11 @@ def text_contents(
     )
 
 
-def finite(vectors: np.ndarray[Any, Any], dtype: Any, what: str) -> np.ndarray[Any, Any]:
-    """Return the vectors in the dtype of the file; ElmoFastError if numbers are not finite in it."""
+def finite(vectors: np.ndarray[Any, Any], dtype: Any, text: SurveyedText, number: int) -> np.ndarray[Any, Any]:
+    """Return the vectors of a text's sentence in the dtype of the file; ElmoFastError if one is not finite in it."""
     with np.errstate(over="ignore"):
         rounded = vectors.astype(dtype, copy=False)
     if not np.isfinite(rounded).all():
         hint = "; give dtype float32, which holds larger numbers" if dtype == np.float16 else ""
-        raise ElmoFastError(f"{what} gave vectors that are not finite{hint}")
+        raise ElmoFastError(f"{text.source.place(number)} of {text.name} gave vectors that are not finite{hint}")
     return rounded

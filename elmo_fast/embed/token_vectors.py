@@ -11,11 +11,11 @@ import torch
 from elmo_fast.checkpoints import file_beside, model_files, pretrained_folder
 from elmo_fast.devices import device_named
 from elmo_fast.embed.layers import Layers, combined_width, pool
-from elmo_fast.embed.sentence_vectors import Array, run_batches
+from elmo_fast.embed.sentence_vectors import Array, in_order, run_batches
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.op_choices import POOLS
-from elmo_fast.text import checked_sentences, in_order
+from elmo_fast.text import checked_sentences
 
 
 def shared_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **settings: Any) -> BiLM:

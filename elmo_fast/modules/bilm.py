@@ -26,9 +26,8 @@ from elmo_fast.modules._loading import (
     section,
     vocabulary_of,
 )
-from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
+from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder, WordCache
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates, both_ways
-from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.modules.word_encoder import CachedWords, WordEncoder, WordTable
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import IDS, check_tensor

@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from elmo_fast import batch_to_ids
-from elmo_fast.embed.sentence_vectors import GPU_BATCH_SIZE, GPU_TOKENS, WINDOW
+from elmo_fast.embed.sentence_vectors import GPU_BATCH_SIZE, GPU_TOKENS, WINDOW, batches
 from elmo_fast.modules import BiLM, _graph_replay
 from elmo_fast.modules._graph_replay import GraphReplay, padded_rows, padded_words
 from elmo_fast.ops import _graphs, _triton, _weights
-from elmo_fast.text import batches
 from tests.backends import HAS_CUDA
 from tests.ops.graph_cases import again, assert_alike
 
