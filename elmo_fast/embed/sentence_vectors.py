@@ -18,7 +18,6 @@ from elmo_fast.embed.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import size
 from elmo_fast.modules._graph_replay import padded_words
-from elmo_fast.modules._loading import forward_of, has_hooks
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.ops._precision import autocast_of_caller
 from elmo_fast.progress import Progress
@@ -150,13 +149,12 @@ def run_batches(
     if batch_size is None and device.type != "cpu" and not stateful:
         batch_size, max_tokens = GPU_BATCH_SIZE, max_tokens or GPU_TOKENS
     batch_size = BATCH_SIZE if batch_size is None else batch_size
-    # Hooks, and a forward of a subclass, need a call of the whole.
-    hooked = forward_of(bilm) is not BiLM.forward or has_hooks(bilm, bilm.encoder, bilm.lstm)
-    chunk = max_tokens if bilm.runs_in_chunks and not stateful and not hooked else None
+    in_parts = bilm.runs_in_parts
+    chunk = max_tokens if bilm.runs_in_chunks and not stateful and in_parts else None
     overlaps = device.type == "cpu" and isinstance(background, BackgroundThreads)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
     cache, autocast = bilm.encoder.new_cache(), autocast_of_caller(device)
-    context_free = functools.partial(bilm.context_free, cache=cache) if device.type == "cpu" and not hooked else None
+    context_free = functools.partial(bilm.context_free, cache=cache) if device.type == "cpu" and in_parts else None
     cut = batches(
         sentences,
         batch_size=batch_size,

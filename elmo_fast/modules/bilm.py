@@ -21,6 +21,8 @@ from elmo_fast.modules._loading import (
     Weights,
     check_no_hooks,
     check_settings,
+    forward_of,
+    has_hooks,
     load_state,
     read_bilm,
     section,
@@ -164,7 +166,7 @@ class BiLM(nn.Module):
 
     def get_output_dim(self) -> int:
         """2D, the width of every layer's activations."""
-        return 2 * self.encoder.get_output_dim()
+        return 2 * self.encoder.output_dim
 
     @property
     def lstm(self) -> ElmoLstm | JoinedLstm:
@@ -175,6 +177,11 @@ class BiLM(nn.Module):
     def runs_in_chunks(self) -> bool:
         """Whether each direction runs by itself, so that a long sentence can be run chunk by chunk."""
         return isinstance(self._elmo_lstm, ElmoLstm)
+
+    @property
+    def runs_in_parts(self) -> bool:
+        """Whether `context_free`, `lstm` and `activations` may run apart: hooks and another `forward` need a call."""
+        return forward_of(self) is BiLM.forward and not has_hooks(self, self.encoder, self._elmo_lstm)
 
     @property
     def stateful(self) -> bool:
