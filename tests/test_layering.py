@@ -13,7 +13,7 @@ PACKAGE = pathlib.Path(elmo_fast.__file__).parent
 HOMES = {name: module for module, names in elmo_fast._MODULES.items() for name in names}
 # The core imports nothing of what is around it; a command of `cli` does, inside its functions, when it is run.
 AROUND = {"compat", "integrations", "pictures", "report", "static", "tasks", "tokens"}
-SUPPORT = {"_lazy", "devices", "errors", "fields", "files", "manifest", "memory", "op_choices", "progress"}
+SUPPORT = {"_lazy", "devices", "errors", "fields", "files", "manifest", "memory", "op_choices", "process", "progress"}
 BELOW_MODULES = SUPPORT | {"threads", "ops", "checkpoints", "text"}
 BELOW_COMMANDS = BELOW_MODULES | {"corpus", "modules", "embed", "pretrain"}
 # Layer -> the layers it may import besides itself. A layer that is not named here has no place yet: an error too.
@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "op_choices": set(),
     "devices": {"errors"},
     "threads": {"errors"},
+    "process": {"errors"},
     "memory": {"errors"},
     "files": {"errors", "progress"},
     "manifest": {"errors", "fields", "files"},
@@ -36,7 +37,7 @@ MAY_IMPORT = {
     "corpus": {"_lazy", "cluster", "threads", "errors", "fields", "files", "manifest", "op_choices", "text", "ops"},
     "modules": BELOW_MODULES,
     "embed": BELOW_MODULES | {"modules"},
-    "pretrain": BELOW_MODULES | {"cluster", "corpus", "modules", "embed"},
+    "pretrain": BELOW_MODULES | {"corpus", "modules", "embed"},
     "cli": BELOW_COMMANDS | AROUND | {"cluster"},
     "static": BELOW_MODULES | {"corpus", "embed", "modules"},
     "tokens": BELOW_MODULES | {"embed", "modules", "static"},

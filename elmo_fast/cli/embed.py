@@ -10,10 +10,10 @@ from jsonargparse import ActionYesNo, Namespace
 from elmo_fast import cluster
 from elmo_fast.cli import _common, check
 from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
-from elmo_fast.cluster import Place, place_by_srun, place_by_torchrun
 from elmo_fast.embed.token_files import NAMED, Format, format_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
+from elmo_fast.process import Place, place_by_srun, place_by_torchrun
 from elmo_fast.progress import duration
 from elmo_fast.text import Source, opened_source, survey
 

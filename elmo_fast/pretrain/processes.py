@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from elmo_fast.cluster import place_by_torchrun
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import bytes_of
+from elmo_fast.process import place_by_torchrun
 
 Result = TypeVar("Result")
 # Options that each process may have in its own way, with the reason; all others must be equal, paths too: machines
