@@ -1,7 +1,6 @@
 """Compiled extension, loaded once, or one sentence why it could not be loaded."""
 
 import pathlib
-import sysconfig
 from types import ModuleType
 
 import torch
@@ -15,20 +14,13 @@ WHY_NOT: str | None = None
 try:
     from elmo_fast import _C as C  # type: ignore[no-redef]
 except ImportError as _error:
-    _package = pathlib.Path(__file__).parent.parent
-    _installed = pathlib.Path(sysconfig.get_path("platlib"), "elmo_fast")
-    _note = _package / "_build_failure.txt"
+    _note = pathlib.Path(__file__).parent.parent / "_build_failure.txt"
     _lines = _note.read_text(encoding="utf-8").splitlines() if _note.is_file() else [str(_error)]
     _reason, _advice = [*_lines, "install a C++20 compiler"][:2]
     WHY_NOT = (
         f"the compiled extension elmo_fast._C is missing ({_reason}); "
-        f"{_advice}, then run pip install --no-build-isolation . in the clone"
+        f"{_advice}, then run pip install --no-build-isolation -e . in the clone"
     )
-    if _installed != _package and any(_installed.glob("_C.*")):
-        WHY_NOT = (
-            f"Python has imported the source folder {_package}, which has no compiled extension, in place of the "
-            f"package installed in {_installed}; start Python in another folder"
-        )
 
 
 if C is not None and getattr(C, "SCHEMAS_DIGEST", None) != DIGEST:

@@ -10,7 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast import ops
 from elmo_fast.corpus import DistinctWords, StreamBatch
-from elmo_fast.modules import BiLM, sentence_vectors
+from elmo_fast.embed import sentence_vectors
+from elmo_fast.modules import BiLM
 from elmo_fast.ops import _autograd, _graphs, _native, _schemas, _triton, _weights
 from elmo_fast.pretrain import step as training_step
 from elmo_fast.pretrain.config import ModelConfig

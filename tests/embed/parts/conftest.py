@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from elmo_fast.modules import ElmoEmbedder
+from elmo_fast import ElmoEmbedder
 from elmo_fast.text.sources import TextFile
 from tests.command_line import elmo_fast
 from tests.weights import make_weights

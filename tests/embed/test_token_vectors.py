@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from elmo_fast import BiLM
+from elmo_fast.embed import sentence_vectors
+from elmo_fast.embed.token_vectors import TokenVectors, shared_bilm
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.modules import sentence_vectors
-from elmo_fast.modules.token_vectors import TokenVectors, shared_bilm
 from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
 from tests.weights import make_weights
@@ -47,14 +47,14 @@ def test_a_long_sentence_is_run_in_stretches_with_the_same_vectors(pair, max_tok
     first, got, last = TokenVectors(bilm, "all", max_tokens=max_tokens)([["a"], words, ["b", "c"]])
     assert (len(first), len(last)) == (1, 2)
     np.testing.assert_allclose(got, np.concatenate(alone(pair, words), axis=-1), rtol=1e-5, atol=1e-5)
-    assert bilm._elmo_lstm._states is None
+    assert bilm.lstm._states is None
 
 
 def test_no_run_is_larger_than_said(pair, monkeypatch):
     """Each step's input to the LSTMs stays within max_tokens and the markers, also of a sentence that is longer, and a
     stream is not read whole before the first vectors come."""
     vectors, sizes, taken = TokenVectors(BiLM(*pair), batch_size=4, max_tokens=100), [], []
-    lstm = vectors.bilm._elmo_lstm
+    lstm = vectors.bilm.lstm
     run = lstm.run_layers
     monkeypatch.setattr(
         lstm, "run_layers", lambda *x, **y: sizes.append(x[0].shape[0] * (x[0].shape[1])) or run(*x, **y)

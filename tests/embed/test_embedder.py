@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from elmo_fast import Elmo, ElmoEmbedder
+from elmo_fast.embed import sentence_vectors
+from elmo_fast.embed.embedder import finite
+from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM, sentence_vectors
-from elmo_fast.modules.embedder import finite
-from elmo_fast.modules.token_vectors import TokenVectors
+from elmo_fast.modules import BiLM
 from elmo_fast.text import survey
 from elmo_fast.threads import torch_threads
 from tests.bilm_numpy import BilmNumpy
@@ -58,15 +59,18 @@ def test_a_description_is_one_line(files):
 @pytest.mark.parametrize("file_format", ["hdf5", "safetensors"])
 def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monkeypatch, file_format, count):
     """The vectors of one batch at a time are in memory; on two threads also those that are being written."""
-    references, alive, original = [], [], sentence_vectors._run
+    references, alive, sent, batch = [], [], sentence_vectors.sent, sentence_vectors.LayerBatch
 
-    def run(*arguments):
+    def beginning(*arguments):
         alive.append(sum(reference() is not None for reference in references))
-        layers = original(*arguments)
-        references.append(weakref.ref(layers))  # which alone holds them, or what they are made of
-        return layers
+        return sent(*arguments)
 
-    monkeypatch.setattr(sentence_vectors, "_run", run)
+    def ran(indices, sentences, layers, skips_empty):
+        references.append(weakref.ref(layers))  # which alone holds them, or what they are made of
+        return batch(indices, sentences, layers, skips_empty)
+
+    monkeypatch.setattr(sentence_vectors, "sent", beginning)
+    monkeypatch.setattr(sentence_vectors, "LayerBatch", ran)
     (tmp_path / "in.txt").write_text("\n".join(3 * LINES) + "\n")
     with torch_threads(count):
         ElmoEmbedder(*files()).embed_file(tmp_path / "in.txt", tmp_path / "out", batch_size=2, file_format=file_format)
@@ -78,13 +82,13 @@ def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monk
 @pytest.mark.parametrize("file_format", ["hdf5", "hdf5-flat", "safetensors", "npz"])
 def test_a_file_is_the_same_on_any_number_of_threads(files, tmp_path, monkeypatch, file_format, stateful):
     """Byte by byte: on one thread, on two that overlap and, without carried state, in two groups of two."""
-    pair, ran, original = files(), [], sentence_vectors._run
+    pair, ran, sent = files(), [], sentence_vectors.sent
 
-    def run(*arguments):
+    def beginning(*arguments):
         ran.append(threading.current_thread().name)
-        return original(*arguments)
+        return sent(*arguments)
 
-    monkeypatch.setattr(sentence_vectors, "_run", run)
+    monkeypatch.setattr(sentence_vectors, "sent", beginning)
     (tmp_path / "in.txt").write_text("".join(f"{line} {number}\n" for number in range(40) for line in LINES))
     actual = {}
     for count in (1, 2, 4):
@@ -110,8 +114,8 @@ def test_a_failure_in_the_middle_names_its_line_and_leaves_nothing(files, tmp_pa
     def write(numbers):
         source.write_text("".join(f"word {number}\n" for number in range(numbers)))
 
-    def spoilt(vectors, dtype, what):
-        return check(vectors * np.nan if what.startswith("line 51 of") else vectors, dtype, what)
+    def spoilt(vectors, dtype, text, number):
+        return check(vectors * np.nan if number == 50 else vectors, dtype, text, number)
 
     def refusing(bilm, batch):
         if ["word", "51"] in batch:
@@ -121,7 +125,7 @@ def test_a_failure_in_the_middle_names_its_line_and_leaves_nothing(files, tmp_pa
     write(99)
     text = survey(source, keep_lines=True)
     for change, message in (
-        (lambda patch: patch.setattr("elmo_fast.modules.embedder.finite", spoilt), "line 51 of .*in.txt gave vectors"),
+        (lambda patch: patch.setattr("elmo_fast.embed.embedder.finite", spoilt), "line 51 of .*in.txt gave vectors"),
         (lambda patch: patch.setattr(BiLM, "batch_to_ids", refusing), "no ids for word 51"),
         (lambda patch: write(70), "it had 99 lines and now has 70"),
     ):
@@ -168,7 +172,7 @@ def test_a_gpu_that_is_not_there_is_told_as_on_the_command_line():
 def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch, device, settings, counts):
     """Unless a batch's size is named, or decides which sentence continues which."""
     ran = []
-    monkeypatch.setattr(sentence_vectors, "_run", lambda bilm, ids, *rest: ran.append(len(ids)))
+    monkeypatch.setattr(sentence_vectors, "sent", lambda ids, device: ran.append(len(ids)) or ids[:0])  # nothing runs
     bilm = BiLM(*files()).to(device)
     list(sentence_vectors.run_batches(bilm, [["a", "b", "c", "d"]] * 200, **settings))
     assert ran == counts

@@ -13,13 +13,13 @@ import pytest
 
 from elmo_fast import manifest
 from elmo_fast.cli.embed import Place, place_of
+from elmo_fast.embed.parts import Settings, embed_parts, embedding
+from elmo_fast.embed.parts.plan import cut
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.parts import Settings, embed_parts, embedding
-from elmo_fast.parts.plan import cut
 from elmo_fast.text.sources import Lines
 from tests.command_line import elmo_fast
+from tests.embed.parts.conftest import PART, embed, made_parts
 from tests.nfs import remove_as_nfs
-from tests.parts.conftest import PART, embed, made_parts
 from tests.torture.children import in_a_child
 
 PARTS = [f"part-{number:05d}" for number in range(7)]

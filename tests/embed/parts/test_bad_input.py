@@ -8,14 +8,14 @@ import shutil
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from elmo_fast.embed.parts import ElmoVectors, Settings, embed_parts, plan
+from elmo_fast.embed.parts.plan import digest
+from elmo_fast.embed.parts.vectors import MARK, read_flat
 from elmo_fast.errors import CheckpointError
 from elmo_fast.manifest import mark_of
-from elmo_fast.parts import ElmoVectors, Settings, embed_parts, plan
-from elmo_fast.parts.plan import digest
-from elmo_fast.parts.vectors import MARK, read_flat
 from elmo_fast.text.sources import Lines
 from tests.command_line import elmo_fast
-from tests.parts.conftest import embed
+from tests.embed.parts.conftest import embed
 
 
 def error_of(done):

@@ -6,5 +6,5 @@ _MODULES = {
     "vectors": ("ElmoVectors", "merge_parts"),
     "embedding": ("Settings", "embed_parts"),
 }
-__getattr__, __dir__ = lazy("elmo_fast.parts", _MODULES)
+__getattr__, __dir__ = lazy("elmo_fast.embed.parts", _MODULES)
 __all__ = __dir__()

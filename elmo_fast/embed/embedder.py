@@ -11,19 +11,19 @@ from torch import Tensor
 from elmo_fast import __version__
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.devices import device_named
+from elmo_fast.embed.layers import Layers
+from elmo_fast.embed.layers import pool as pooled
+from elmo_fast.embed.sentence_vectors import Array, run_batches, write_vectors
+from elmo_fast.embed.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
+from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.files import replaces
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
-from elmo_fast.modules.layers import Layers
-from elmo_fast.modules.layers import pool as pooled
-from elmo_fast.modules.sentence_vectors import Array, run_batches, write_vectors
-from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, check_sentences, check_words, checked_sentences, survey
 from elmo_fast.text import tokenizer as tokenizer_of
-from elmo_fast.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
 
 OUTPUTS = ("numpy", "torch", "pandas")
 
@@ -215,7 +215,7 @@ class ElmoEmbedder:
             max_tokens: maximum number of tokens in a batch, including padding; None: any number or, where batch_size
                 is None on a GPU without carried state, 16,384. A longer sentence runs alone and,
                 without carried state, in chunks.
-            pool: one vector per sentence, "mean", "max" or "first_last" of its tokens (`modules.layers.pool`);
+            pool: one vector per sentence, "mean", "max" or "first_last" of its tokens (`embed.layers.pool`);
                 a blank line gives zeros. The file is `embeddings` [N, L+1, 2D] or [N, 2D]; in "parquet", `embedding`.
             progress: called after each batch with the tokens done and the total.
 
@@ -248,14 +248,7 @@ class ElmoEmbedder:
             contents = contents._replace(pooled=True, metadata={**contents.metadata, "pool": pool})
         check_room(output_file_path, contents.nbytes, "; one layer (average or top) and float16 take less")
         with FORMATS[file_format](output_file_path, contents) as write:
-            write_sentence, computed = write, contents.dtype
-            if pool is not None:
-                computed = np.dtype(np.float32)
-
-                def write_sentence(index: int, vectors: np.ndarray[Any, Any]) -> None:
-                    write(index, finite(pooled(vectors, pool), contents.dtype, f"{text.source.place(index)}"))
-
-            self.write_text(text, write_sentence, computed, output_format, batch_size, max_tokens, progress)
+            self.write_text(text, write, contents.dtype, output_format, batch_size, max_tokens, progress, pool)
         if hasattr(input_file, "close"):
             input_file.close()
         return len(text)
@@ -269,10 +262,11 @@ class ElmoEmbedder:
         batch_size: int | None = None,
         max_tokens: int | None = None,
         progress: Progress | None = None,
+        pool: Pool | None = None,
     ) -> None:
         """Give the vectors of each sentence of a text to `write`, by the sentence's index, as they are computed.
 
-        write: of one of `elmo_fast.token_files.FORMATS`; other arguments and Raises: as in embed_file.
+        write: of one of `elmo_fast.embed.token_files.FORMATS`; other arguments and Raises: as in embed_file.
         """
         bilm = self.elmo_bilm
         # A blank line has no row in a batch that passes its state on, so that it changes no other sentence. Without
@@ -281,11 +275,14 @@ class ElmoEmbedder:
         sentences = (tokens for tokens in text.sentences() if tokens or not bilm.stateful)
         layers = [bilm.num_layers] if output_format == "all" else []
         for number in np.flatnonzero(text.lengths == 0) if bilm.stateful else ():
-            write(int(number), np.empty((*layers, 0, bilm.get_output_dim()), dtype))
+            empty = np.empty((*layers, 0, bilm.get_output_dim()), dtype)
+            write(int(number), empty if pool is None else pooled(empty, pool))
 
         def write_sentence(index: int, vectors: Array) -> None:
             number = int(numbers[index])
-            write(number, finite(vectors, dtype, f"{text.source.place(number)} of {text.name}"))
+            if pool is not None:
+                vectors = pooled(finite(vectors, vectors.dtype, text, number), pool)
+            write(number, finite(vectors, dtype, text, number))
 
         write_vectors(
             bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
@@ -336,11 +333,11 @@ def text_contents(
     )
 
 
-def finite(vectors: np.ndarray[Any, Any], dtype: Any, what: str) -> np.ndarray[Any, Any]:
-    """Return the vectors in the dtype of the file; ElmoFastError if numbers are not finite in it."""
+def finite(vectors: np.ndarray[Any, Any], dtype: Any, text: SurveyedText, number: int) -> np.ndarray[Any, Any]:
+    """Return the vectors of a text's sentence in the dtype of the file; ElmoFastError if one is not finite in it."""
     with np.errstate(over="ignore"):
         rounded = vectors.astype(dtype, copy=False)
     if not np.isfinite(rounded).all():
         hint = "; give dtype float32, which holds larger numbers" if dtype == np.float16 else ""
-        raise ElmoFastError(f"{what} gave vectors that are not finite{hint}")
+        raise ElmoFastError(f"{text.source.place(number)} of {text.name} gave vectors that are not finite{hint}")
     return rounded

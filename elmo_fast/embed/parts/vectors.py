@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast.embed.parts.plan import PLAN, Plan, name_of, read_plan
+from elmo_fast.embed.token_files import FORMATS, NAMED, Contents, check_room, format_of, mapped
 from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
 from elmo_fast.fields import read_json
 from elmo_fast.manifest import MANIFEST, FileMark, Manifest, check_mark, check_written
-from elmo_fast.parts.plan import PLAN, Plan, name_of, read_plan
 from elmo_fast.progress import Progress
-from elmo_fast.token_files import FORMATS, NAMED, Contents, check_room, format_of, mapped
 
 Rows = npt.NDArray[Any]
 # The files of a part, and the key in the first one's metadata of `Plan.mark`; older versions wrote none.

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast.embed.token_files.formats import Write, mapped, safetensors_layout
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import replacing
-from elmo_fast.token_files.formats import Write, mapped, safetensors_layout
 
 Rows = npt.NDArray[Any]
 FAMILY = "elmo_fast.token_vectors"

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_fast.embed.vector_text import is_read_back, read_vector_text, write_vector_text
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native
-from elmo_fast.static.vector_text import is_read_back, read_vector_text, write_vector_text
 
 native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 in_both = pytest.mark.parametrize(

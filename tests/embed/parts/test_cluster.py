@@ -11,7 +11,7 @@ import pytest
 from elmo_fast import cluster
 from elmo_fast.errors import ElmoFastError
 from tests.command_line import elmo_fast
-from tests.parts.conftest import FORM, embed
+from tests.embed.parts.conftest import FORM, embed
 
 
 def refuse(task):

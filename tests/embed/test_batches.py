@@ -4,8 +4,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from elmo_fast.embed.sentence_vectors import batches, in_order
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import batches, in_order
 
 LENGTHS = st.lists(st.integers(0, 30), max_size=60)
 

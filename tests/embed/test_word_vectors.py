@@ -7,9 +7,9 @@ import struct
 import numpy as np
 import pytest
 
+from elmo_fast.embed import word_vectors as module
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.static import Vectors, load_vectors, save_vectors
-from elmo_fast.static import vectors as module
 
 WORDS = ["the", ",", "Zürich", "日本語", "1.5", "don't", "…"]
 FORMATS = {"a.bin": "word2vec-binary", "a.txt": "word2vec-text", "a.safetensors": "safetensors", "a.glove": "glove"}
@@ -53,7 +53,7 @@ def test_files_longer_than_one_chunk(tmp_path, monkeypatch, vectors, name):
     """Chunks that end anywhere, within words and numbers, change nothing."""
     save_vectors(vectors, tmp_path / name, FORMATS[name])
     for size in range(1, 60, 7):
-        monkeypatch.setattr("elmo_fast.static.vectors.CHUNK_BYTES", size)
+        monkeypatch.setattr("elmo_fast.embed.word_vectors.CHUNK_BYTES", size)
         assert same(load_vectors(tmp_path / name), vectors)
 
 
@@ -144,7 +144,7 @@ def test_lines_are_counted_over_chunks(tmp_path, monkeypatch):
     path = tmp_path / "a"
     path.write_bytes(b"9 2\n" + b"".join(b"w%d 1 2\n" % i for i in range(8)) + b"bad 1\n")
     for size in (1, 10, 1000):
-        monkeypatch.setattr("elmo_fast.static.vectors.CHUNK_BYTES", size)
+        monkeypatch.setattr("elmo_fast.embed.word_vectors.CHUNK_BYTES", size)
         with pytest.raises(ElmoFastError, match="a, line 10: "):
             load_vectors(path)
 
@@ -152,7 +152,7 @@ def test_lines_are_counted_over_chunks(tmp_path, monkeypatch):
 def test_a_line_longer_than_any_text_may_have_is_refused(tmp_path, monkeypatch):
     """Before it is in memory as a whole."""
     for name, size in (("CHUNK_BYTES", 10), ("HEAD_BYTES", 20), ("files.LONGEST_LINE", 100)):
-        monkeypatch.setattr(f"elmo_fast.static.vectors.{name}", size)
+        monkeypatch.setattr(f"elmo_fast.embed.word_vectors.{name}", size)
     (tmp_path / "a").write_bytes(b"the 1 2\nof 3 4\n" + b"to 5 6" + b" " * 1000)
     with pytest.raises(ElmoFastError, match="a, line 3: longer than 100 bytes"):
         load_vectors(tmp_path / "a")

@@ -2,9 +2,11 @@
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -12,24 +14,76 @@ from torch import Tensor
 
 from elmo_fast import memory
 from elmo_fast.devices import received, sent
+from elmo_fast.embed.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import size
 from elmo_fast.modules._graph_replay import padded_words
-from elmo_fast.modules._loading import forward_of, has_hooks
 from elmo_fast.modules.bilm import BiLM
-from elmo_fast.modules.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.ops._precision import autocast_of_caller
 from elmo_fast.progress import Progress
-from elmo_fast.text import SentenceBatch, batches
+from elmo_fast.text import check_sentences
 from elmo_fast.threads import AtOnce, BackgroundThreads, ahead, background_thread
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
+Result = TypeVar("Result")
 WINDOW = 16  # batches whose sentences are sorted by length together
 BATCH_SIZE = 64
 # Of a GPU without carried state: enough rows that a step of an LSTM's time loop keeps it busy.
 GPU_BATCH_SIZE, GPU_TOKENS = 1024, 16_384
 UNASKED_BYTES = 1 << 26  # a smaller batch runs without asking how much memory is left
 GROUP = 2  # threads that run a batch together: one for each direction
+
+
+class SentenceBatch(NamedTuple):
+    """Sentences that run together, and the position of each in the text."""
+
+    indices: list[int]
+    sentences: list[Sequence[str]]
+
+
+def batches(
+    sentences: Iterable[Sequence[str]],
+    *,
+    batch_size: int = 64,
+    max_tokens: int | None = None,
+    window: int = 0,
+    padded: Callable[[int], int] | None = None,
+) -> Iterator[SentenceBatch]:
+    """Split a stream of sentences into batches.
+
+    batch_size: maximum number of sentences in a batch
+    max_tokens: maximum number of tokens in a batch, including padding (sentences x longest); a longer sentence is a
+        batch of its own
+    padded: the number of tokens, padding included, with which a batch runs whose longest sentence has so many; None:
+        so many
+    window: how many batches of sentences are sorted by length, longest first, before they are split; 0 keeps the order
+        of the text, which a model that carries its state from batch to batch needs
+    """
+    for name, value in (("batch_size", batch_size), ("max_tokens", max_tokens)):
+        if value is not None and value < 1:
+            raise ElmoFastError(f"batches: {name} must be 1 or more; got {value}")
+    if window < 0:
+        raise ElmoFastError(f"batches: window must be 0 or more; got {window}")
+    check_sentences(sentences)
+    numbered, most = enumerate(sentences), min(window * batch_size, sys.maxsize)
+
+    def next_window() -> list[tuple[int, Sequence[str]]]:
+        return sorted(islice(numbered, most), key=lambda pair: -len(pair[1]))
+
+    windows: Iterable[Iterable[tuple[int, Sequence[str]]]] = iter(next_window, []) if window else [numbered]
+    for each in windows:
+        batch, longest = SentenceBatch([], []), 0
+        for index, sentence in each:
+            length = len(sentence) if padded is None else padded(len(sentence))
+            longest = max(longest, length)
+            count = len(batch.indices)
+            if count and (count == batch_size or (max_tokens is not None and (count + 1) * longest > max_tokens)):
+                yield batch
+                batch, longest = SentenceBatch([], []), length
+            batch.indices.append(index)
+            batch.sentences.append(sentence)
+        if batch.indices:
+            yield batch
 
 
 class LayerBatch(NamedTuple):
@@ -95,36 +149,55 @@ def run_batches(
     if batch_size is None and device.type != "cpu" and not stateful:
         batch_size, max_tokens = GPU_BATCH_SIZE, max_tokens or GPU_TOKENS
     batch_size = BATCH_SIZE if batch_size is None else batch_size
-    # Hooks, and a forward of a subclass, need a call of the whole.
-    hooked = forward_of(bilm) is not BiLM.forward or has_hooks(bilm, bilm.encoder, bilm._elmo_lstm)
-    chunk = max_tokens if bilm.runs_in_chunks and not stateful and not hooked else None
+    in_parts = bilm.runs_in_parts
+    chunk = max_tokens if bilm.runs_in_chunks and not stateful and in_parts else None
     overlaps = device.type == "cpu" and isinstance(background, BackgroundThreads)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
     cache, autocast = bilm.encoder.new_cache(), autocast_of_caller(device)
-    context_free = functools.partial(bilm.context_free, cache=cache) if device.type == "cpu" and not hooked else None
+    context_free = functools.partial(bilm.context_free, cache=cache) if device.type == "cpu" and in_parts else None
     cut = batches(
         sentences,
         batch_size=batch_size,
         max_tokens=max_tokens,
         window=window,
-        padded=padded_words if bilm.cuda_graphs and device.type == "cuda" else lambda length: length,
+        padded=padded_words if bilm.cuda_graphs and device.type == "cuda" else None,
     )
     fitting = _fitting(bilm, cut, chunk, groups, name)
+
+    def chosen(activations: Sequence[Tensor]) -> Callable[[], list[Array]]:
+        # Without the begin marker; `LayerBatch.vectors` cuts at the length, and so the end marker.
+        return _to_host([layer[:, 1:] for layer in chosen_layers(activations, layers)])
+
+    def joined(words: Tensor, mask: Tensor, outputs: Tensor) -> list[Array]:
+        return chosen(bilm.activations(words, mask, outputs))()
 
     @torch.no_grad()
     def prepared(batch: SentenceBatch) -> Callable[[], LayerBatch]:
         skips_empty = not stateful or len(batch.sentences) == 1  # else an empty sentence keeps its row of the state
         ids = bilm.batch_to_ids([each for each in batch.sentences if len(each) or not skips_empty])
-        long = chunk is not None and len(ids) == 1 and ids.shape[1] > chunk
-        words = None
-        if context_free is not None and overlaps and groups == 1 and len(ids) and not long:
+        in_chunks = chunk is not None and len(ids) == 1 and ids.shape[1] > chunk
+        encoded = None
+        if context_free is not None and overlaps and groups == 1 and len(ids) and not in_chunks:
             with autocast():
-                words = context_free(ids)  # next to the LSTM of the batch before
+                encoded = context_free(ids)  # next to the LSTM of the batch before
 
+        @torch.no_grad()
         def run() -> LayerBatch:
             with autocast():
-                outputs = _run(bilm, ids, words, layers, stateful, chunk if long else None, context_free)
-            return LayerBatch(batch.indices, batch.sentences, outputs, skips_empty)
+                here = sent(ids, device)
+                if not len(here):
+                    count = len(layer_numbers(layers, bilm.num_layers) or [0])
+                    ready = _to_host([here.new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count)
+                elif chunk is not None and in_chunks:
+                    activations = long_activations(bilm, here[0], chunk)
+                    ready = _to_host([layer[None] for layer in chosen_layers(activations, layers)])
+                elif context_free is not None:
+                    words, mask = encoded or context_free(here)
+                    outputs = bilm.lstm(words, mask, stateful=stateful)
+                    ready = functools.partial(joined, words, mask, outputs)  # by the thread that asks for the layers
+                else:
+                    ready = chosen(bilm(here, stateful=stateful)["activations"])
+                return LayerBatch(batch.indices, batch.sentences, ready, skips_empty)
 
         return run
 
@@ -165,39 +238,6 @@ def write_vectors(
             done += tokens
             if progress is not None:
                 progress(done, total)
-
-
-@torch.no_grad()
-def _run(
-    bilm: BiLM,
-    ids: Tensor,
-    words: tuple[Tensor, Tensor] | None,
-    layers: Layers,
-    stateful: bool,
-    chunk: int | None,
-    context_free: Callable[[Tensor], tuple[Tensor, Tensor]] | None,
-) -> Callable[[], list[Array]]:
-    """Run one batch; return the call that gives its layers on the host.
-
-    words: the words' vectors and mask, if another thread computed them; chunk: of one sentence that runs in chunks;
-    context_free: computes words' vectors and masks, where the biLM runs in its parts; None: it is called whole.
-    """
-    ids = sent(ids, next(bilm.parameters()).device)
-    if not len(ids):
-        count = len(layer_numbers(layers, bilm.num_layers) or [0])
-        return _to_host([ids.new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count)
-    if chunk is not None:
-        activations = long_activations(bilm, ids[0], chunk)
-        return _to_host([layer[None] for layer in chosen_layers(activations, layers)])
-    if context_free is not None:
-        words = words or context_free(ids)
-        outputs = bilm._elmo_lstm(*words, stateful=stateful)
-        return lambda: _to_host(_without_begin(chosen_layers(bilm.activations(*words, outputs), layers)))()
-    return _to_host(_without_begin(chosen_layers(bilm(ids, stateful=stateful)["activations"], layers)))
-
-
-def _without_begin(layers: list[Tensor]) -> list[Tensor]:
-    return [layer[:, 1:] for layer in layers]  # `vectors` cuts at the length, and so the end marker
 
 
 def _to_host(layers: list[Tensor]) -> Callable[[], list[Array]]:
@@ -251,7 +291,7 @@ def long_activations(bilm: BiLM, ids: Tensor, chunk: int) -> list[Tensor]:
 
     Returns: L+1 tensors [T, 2D], lowest first.
     """
-    lstm, encoder = bilm._separate_lstm, bilm.encoder
+    lstm, encoder = bilm.separate_lstm, bilm.encoder
     markers = encoder.markers.to(ids)
     whole = torch.cat([markers[:1], ids, markers[1:]])
     words = torch.cat([encoder.encode(part) for part in whole.split(chunk)])
@@ -266,3 +306,16 @@ def long_activations(bilm: BiLM, ids: Tensor, chunk: int) -> list[Tensor]:
             layer[0, ahead], layer[1, back] = output[0, 0], output[1, 0]
     joined = [torch.cat([words, words], dim=-1), *(torch.cat([layer[0], layer[1]], dim=-1) for layer in layers)]
     return [layer[1:-1] for layer in joined]
+
+
+def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
+    """Yield the results of (index, result) pairs in the order 0, 1, 2, ..., buffering those that come early."""
+    waiting: dict[int, Result] = {}
+    turn = 0
+    for index, result in results:
+        waiting[index] = result
+        while turn in waiting:
+            yield waiting.pop(turn)
+            turn += 1
+    if waiting:
+        raise ElmoFastError(f"in_order: the result of sentence {turn} is missing, but that of {min(waiting)} is there")

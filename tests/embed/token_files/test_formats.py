@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from elmo_fast.token_files import FORMATS, Contents
+from elmo_fast.embed.token_files import FORMATS, Contents
 
 LENGTHS = np.array([3, 0, 1, 40, 7])
 WORDS = ["é", "", "a b", "𝄞" * 3, "x" * 70_000]

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast import files
+from elmo_fast.embed.vector_text import Matrix, is_number, is_read_back, read_vector_text, write_vector_text
 from elmo_fast.errors import (
     CheckpointError,
     ElmoFastError,
@@ -32,7 +33,6 @@ from elmo_fast.errors import (
     sentence_of,
 )
 from elmo_fast.fields import parsed
-from elmo_fast.static.vector_text import Matrix, is_number, is_read_back, read_vector_text, write_vector_text
 
 FORMATS = ("word2vec-binary", "word2vec-text", "glove", "safetensors")
 SUFFIXES = {".bin": "word2vec-binary", ".txt": "word2vec-text", ".vec": "word2vec-text", ".safetensors": "safetensors"}

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from elmo_fast import ElmoVectors
+from elmo_fast.embed.parts import merge_parts
+from elmo_fast.embed.parts import vectors as vectors_module
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.parts import merge_parts
-from elmo_fast.parts import vectors as vectors_module
-from tests.parts.conftest import embed, made_parts
+from tests.embed.parts.conftest import embed, made_parts
 
 
 @pytest.mark.parametrize("kind", ["--all", "--average"])

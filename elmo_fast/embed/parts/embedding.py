@@ -14,19 +14,18 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from elmo_fast.embed.embedder import ElmoEmbedder, check_formats, text_contents
+from elmo_fast.embed.parts.plan import PLAN, Making, Plan, cut, name_of, read_parts, read_plan, write_once
+from elmo_fast.embed.parts.vectors import MARK, NAMES, VECTORS, done_parts, read_part
+from elmo_fast.embed.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, GPU_TOKENS, WINDOW
+from elmo_fast.embed.token_files import FORMATS, Contents, check_room
 from elmo_fast.errors import CheckpointError, ElmoFastError, shortened
 from elmo_fast.fields import read_json
 from elmo_fast.files import NO_ROOM, flush, folder_created, remove_leftovers, workplace, write_json
 from elmo_fast.manifest import MANIFEST, Manifest, mark_of, write_manifest
-from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.modules.bilm import model_digest
-from elmo_fast.modules.embedder import check_formats, text_contents
-from elmo_fast.modules.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, GPU_TOKENS, WINDOW
-from elmo_fast.parts.plan import PLAN, Making, Plan, cut, name_of, read_parts, read_plan, write_once
-from elmo_fast.parts.vectors import MARK, NAMES, VECTORS, done_parts, read_part
 from elmo_fast.progress import Progress
 from elmo_fast.text import Source, SurveyedText
-from elmo_fast.token_files import FORMATS, Contents, check_room
 
 _CLAIMS = ".claims"  # a folder of an older version
 
