@@ -119,7 +119,7 @@ def test_what_holds_no_sentences_is_refused(embedder, words_bilm, tmp_path, monk
 
 @pytest.mark.parametrize("entry", ["encode", "encode to pandas", "ElmoVectorizer"])
 def test_a_text_in_a_list_of_its_own_is_no_word(embedder, entry):
-    """As in table[["text"]].values.tolist(), beside which the list of the text's words is the right one."""
+    """As in table[["text"]].values.tolist(), next to which the list of the text's words is right."""
     with pytest.raises(ElmoFastError, match=ONE_WORD):
         OF_TEXTS[entry](embedder, None, [["so do I"], ["I"]])
     with pytest.warns(UserWarning, match=ONE_WORD):

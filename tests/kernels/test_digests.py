@@ -48,7 +48,7 @@ DIGESTS = """
 import importlib.util, json, sys, torch
 from tests.kernels.digests import digests
 from tests.kernels.launch import Launch
-found = {}
+results = {}
 for number, (name, asked) in enumerate(json.load(sys.stdin).items()):
     path = f"{sys.argv[1]}/kernel{number}.py"
     open(path, "w").write(asked["source"])
@@ -58,8 +58,8 @@ for number, (name, asked) in enumerate(json.load(sys.stdin).items()):
     arguments = (torch.empty(4, dtype=getattr(torch, asked["dtype"])), asked["n"])
     options = {"num_warps": asked["num_warps"], "num_stages": 3}
     launch = Launch(module.kernel, arguments, {"BLOCK": asked["block"]}, options)
-    found[name] = digests(launch, [asked["capability"]])[asked["capability"]]
-print(json.dumps(found))
+    results[name] = digests(launch, [asked["capability"]])[asked["capability"]]
+print(json.dumps(results))
 """
 
 STALE = """
