@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import MIN_COUNT, PREFIX, described, field_complaints
-from elmo_fast.op_choices import Activation, Backend, Loss, Precision, Tokenizer
+from elmo_fast.op_choices import DEFAULT_LOSS, LOSS_KINDS, Activation, Backend, Loss, Precision, Tokenizer
 
 # ruff: noqa: RUF009  (`described` returns a dataclasses.field)
 
@@ -98,7 +98,7 @@ class OptimizerConfig:
         "from 0 to 1",
     )
     loss: Loss = described(
-        "sampled_softmax",
+        DEFAULT_LOSS,
         "training loss: sampled_softmax, negative_sampling (noise from counts^0.75), hierarchical_softmax (Huffman "
         "tree of the counts) or full_softmax",
     )
@@ -302,8 +302,9 @@ def complaints(config: PretrainConfig) -> list[str]:
             sentences.append(f"train_vectors: false goes with input: vectors; got input: {model.input}")
     if run.prefix is not None and run.init_from is None:
         sentences.append(f"prefix chooses one of the ELMos of init_from; got {run.prefix!r} without init_from")
-    if optimizer.negatives is not None and optimizer.loss != "negative_sampling":
-        sentences.append(f"negatives goes with loss: negative_sampling; got loss: {optimizer.loss}")
+    takers = [kind.name for kind in LOSS_KINDS.values() if kind.takes_negatives]
+    if optimizer.negatives is not None and optimizer.loss not in takers:
+        sentences.append(f"negatives goes with loss: {' or '.join(takers)}; got loss: {optimizer.loss}")
     if optimizer.weight_decay and optimizer.optimiser == "adagrad":
         sentences.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimizer.weight_decay!r}")
     for name, is_set in (("keep_best", run.keep_best), ("patience", run.patience is not None)):

@@ -142,8 +142,8 @@ class Origin:
 
         A hierarchical softmax has rows of its tree's nodes: they are kept where tree and words stay, else sampled.
         """
-        was, now = self.options.trained_by, model.options.trained_by
-        of_words = "hierarchical_softmax" not in (was, now)
+        was, now = self.options.loss_kind, model.loss.kind
+        of_words = not (was.table_is_tree or now.table_is_tree)
         known = self.vocabulary is not None and self.vocabulary.words == vocabulary.words
         if not of_words and was == now and known:
             model.load(bilm_part(self.weights))

@@ -14,7 +14,8 @@ from elmo_fast.checkpoints import state_shapes
 from elmo_fast.corpus import Corpus, is_prepared
 from elmo_fast.corpus.encoding import warn_of_unknown
 from elmo_fast.memory import available, resident, size
-from elmo_fast.modules.losses import LOSS_CLASSES, NOISE_POWER
+from elmo_fast.modules.losses import LOSS_CLASSES
+from elmo_fast.op_choices import LOSS_KINDS
 from elmo_fast.ops._dispatch import made_for, suppress_warnings
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.corpora import corpus_bytes, free_bytes, prepared_bytes
@@ -54,25 +55,23 @@ def heldout_interval(config: PretrainConfig, total_steps: int) -> int:
 
 
 def with_fitting_loss(config: PretrainConfig, vocabulary_size: int, report: Callable[[str], None]) -> PretrainConfig:
-    """Return the configuration, with the full softmax in place of a sampled one that samples more words than exist.
-
-    Samples are distinct; the full softmax over fewer words than would be sampled costs less, and is exact.
-    """
+    """Return the configuration, with a different loss where its own does not suit so few words, which is reported."""
     optimizer = config.optimizer
-    if optimizer.loss != "sampled_softmax" or optimizer.n_negative_samples_batch <= vocabulary_size:
+    loss = LOSS_CLASSES[optimizer.loss].substitute(vocabulary_size, optimizer.n_negative_samples_batch).kind.name
+    if loss == optimizer.loss:
         return config
     report(
-        f"loss   full_softmax: the vocabulary has {vocabulary_size:,} words, fewer than the "
+        f"loss   {loss}: the vocabulary has {vocabulary_size:,} words, fewer than the "
         f"{optimizer.n_negative_samples_batch:,} distinct ones that n_negative_samples_batch samples"
     )
-    return dataclasses.replace(config, optimizer=dataclasses.replace(optimizer, loss="full_softmax"))
+    return dataclasses.replace(config, optimizer=dataclasses.replace(optimizer, loss=loss))
 
 
 def count_weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, int]:
     """Weights of the biLM, and of the loss's table for V words."""
     shapes = state_shapes(options_of(config.model, vocabulary_size), present=())
     bilm = sum(math.prod(side or 0 for side in shape) for shape in shapes.values())
-    return bilm, LOSS_CLASSES[config.optimizer.loss].table_rows(vocabulary_size) * (config.model.projection_dim + 1)
+    return bilm, LOSS_KINDS[config.optimizer.loss].rows(vocabulary_size) * (config.model.projection_dim + 1)
 
 
 def distinct_words(corpus: Corpus, positions: int) -> int:
@@ -120,21 +119,15 @@ def estimate_memory(
 
 
 def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
-    """Return the loss, what it draws, and the FLOP per token of a step in the LSTM's products and in the loss's."""
-    model, optimizer = config.model, config.optimizer
-    samples, negatives = optimizer.n_negative_samples_batch, optimizer.negatives
-    noise = f"{samples:,} words sampled per direction and step"
-    samplers = {
-        "sampled_softmax": f", {noise} by the log-uniform law",
-        "negative_sampling": f", {noise} by counts^{NOISE_POWER:g}, counting as {negatives or samples:g}",
-        "hierarchical_softmax": f", a tree of {vocabulary_size - 1:,} inner nodes",
-    }
+    """Return the loss, and the FLOP per token of a step in the LSTM's products and in the loss's."""
+    model, optimizer, loss = config.model, config.optimizer, LOSS_CLASSES[config.optimizer.loss]
+    samples = optimizer.n_negative_samples_batch
     # Two directions; 2 FLOP a product forward, and twice that backward.
     lstm = 12.0 * model.n_layers * 9 * model.dim * model.projection_dim
-    own = 12.0 * LOSS_CLASSES[optimizer.loss].products(vocabulary_size, samples) * model.projection_dim
+    products = 12.0 * loss.products(vocabulary_size, samples) * model.projection_dim
     return (
-        f"loss   {optimizer.loss}{samplers.get(optimizer.loss, '')} | about {lstm / 1e6:.2f} MFLOP per token in the "
-        f"LSTM, {own / 1e6:.2f} in the loss"
+        f"loss   {loss.describe(vocabulary_size, samples, optimizer.negatives)} | about {lstm / 1e6:.2f} MFLOP per "
+        f"token in the LSTM, {products / 1e6:.2f} in the loss"
     )
 
 
