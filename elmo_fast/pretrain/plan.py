@@ -1,10 +1,8 @@
 """The plan of a run: its size, memory and steps, reported at its start and by --dry_run."""
 
-import dataclasses
 import math
 import pathlib
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -52,19 +50,6 @@ def heldout_interval(config: PretrainConfig, total_steps: int) -> int:
     """
     run = config.run
     return run.heldout_interval or max(run.log_interval, math.ceil(total_steps / EVALUATIONS))
-
-
-def with_fitting_loss(config: PretrainConfig, vocabulary_size: int, report: Callable[[str], None]) -> PretrainConfig:
-    """Return the configuration, with a different loss where its own does not suit so few words, which is reported."""
-    optimizer = config.optimizer
-    loss = LOSS_CLASSES[optimizer.loss].substitute(vocabulary_size, optimizer.n_negative_samples_batch).kind.name
-    if loss == optimizer.loss:
-        return config
-    report(
-        f"loss   {loss}: the vocabulary has {vocabulary_size:,} words, fewer than the "
-        f"{optimizer.n_negative_samples_batch:,} distinct ones that n_negative_samples_batch samples"
-    )
-    return dataclasses.replace(config, optimizer=dataclasses.replace(optimizer, loss=loss))
 
 
 def count_weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, int]:
