@@ -156,6 +156,33 @@ def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], No
     return None
 
 
+def check_same_start(folder: pathlib.Path, given: PretrainConfig) -> None:
+    """Raise ElmoFastError where a run that resumes names other weights to start from than it was started with.
+
+    They are not read again. A path that is gone may have moved to the new one.
+    """
+    import yaml
+
+    path = folder / CONFIG_FILE
+    before = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+    now = {"init_from": given.run.init_from, "prefix": given.run.prefix, "vectors_file": given.data.vectors_file}
+    for name, value in now.items():
+        then = before.get(name)
+        if value is None or value == then or path_moved(then, value):
+            continue
+        raise ElmoFastError(
+            f"{name} was {then or 'not given'}, now {value}, and the run in {folder} continues from its checkpoint, "
+            f"which takes nothing from it: leave {name} as it was, or start a new run in another save_dir"
+        )
+
+
+def path_moved(before: str | None, now: str) -> bool:
+    """Return whether `now` is the place of what was at `before`, or may be, because nothing is there any longer."""
+    if before is None or not os.path.exists(now):
+        return False
+    return not os.path.exists(before) or os.path.samefile(before, now)
+
+
 def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corpus) -> TrainingState:
     """Return the state of a checkpoint, to continue at its position or, with a different text, at that text's start.
 
@@ -266,7 +293,9 @@ def start_run(
     processes.run_on_leader(lambda: finish_saves(folder))
     resumed, origin = find_checkpoint_to_resume(given, report), None
     processes.check_same(str(resumed and resumed.position.step), "the step to resume from")
-    if resumed is None:
+    if resumed is not None:
+        check_same_start(folder, given)
+    else:
         origin = load_origin(given, report)
         if started_before:
             report("plan   the run in this folder has no checkpoint yet: it starts over")

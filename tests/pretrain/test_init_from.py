@@ -229,6 +229,25 @@ def test_a_run_from_a_model_takes_its_architecture_and_resumes(tmp_path):
     assert sum("resumes after step 1" in line for line in lines) == 1
 
 
+def test_a_resumed_run_refuses_another_start_than_it_had(tmp_path):
+    """Its weights are those of its checkpoint. The same start may have moved, or be left out."""
+    config = {"max_steps": 1, "checkpoint_interval": 1}
+    for name in ("first", "other"):
+        pretrain(toy_config(tmp_path, save_dir=str(tmp_path / name), **config), report=quiet)
+    second = {"save_dir": str(tmp_path / "second"), **config}
+    pretrain(toy_config(tmp_path, init_from=str(tmp_path / "first"), **second), report=quiet)
+    second["max_steps"] = 2
+    refusal = r"init_from was .*first, now .*other, and the run in .* continues from its checkpoint.* leave init_from"
+    with pytest.raises(ElmoFastError, match=refusal):
+        pretrain(toy_config(tmp_path, init_from=str(tmp_path / "other"), **second), report=quiet)
+    (tmp_path / "first").rename(tmp_path / "moved")
+    assert pretrain(toy_config(tmp_path, init_from=str(tmp_path / "moved"), **second), report=quiet).steps == 2
+    second["max_steps"] = 3
+    assert pretrain(toy_config(tmp_path, **second), report=quiet).steps == 3
+    with pytest.raises(ElmoFastError, match=r"init_from was not given, now .*other"):
+        pretrain(toy_config(tmp_path, init_from=str(tmp_path / "other"), **second), report=quiet)
+
+
 def test_a_run_completes_its_configuration_and_leaves_the_given_one_alone(tmp_path):
     """With the origin's architecture and tokenizer and a loss for few words; a dry run plans the same model."""
     first = pretrain(toy_config(tmp_path, tokenizer="basic", max_steps=1), report=quiet)
