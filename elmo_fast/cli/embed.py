@@ -9,7 +9,7 @@ from jsonargparse import ActionYesNo, Namespace
 
 from elmo_fast import cluster
 from elmo_fast.cli import _common, check
-from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
+from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, TEXT, Parser
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
 from elmo_fast.process import Place, place_by_srun, place_by_torchrun
@@ -23,7 +23,8 @@ DTYPES = {"f32": "float32", "f16": "float16"}
 
 def embed_options(parser: Parser) -> None:
     parser.shared(*COMPUTING)
-    parser.add_argument("input_file", type=str, metavar="INPUT", help=f"{_common.TEXT}; or as --format_in says")
+    parser.add_argument("input_file", type=str, metavar="INPUT", help=f"{TEXT}; or as --format_in says")
+    parser.reads("input_file", standard_input="streamed")
     parser.add_argument(
         "output_file", type=str, metavar="OUTPUT", help="file to write; with several processes: folder to write"
     )
@@ -214,6 +215,7 @@ def place_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> 
 
 def merge_options(parser: Parser) -> None:
     parser.add_argument("parts", type=str, metavar="PARTS", help="folder of parts; all of them must be complete")
+    parser.reads("parts")
     parser.add_argument("output_file", type=str, metavar="OUTPUT", help="file to write")
     parser.writes("output_file")
     parser.option(

@@ -20,13 +20,14 @@ ROWS_AT_ONCE = 1 << 14
 def eval_options(parser: Parser) -> None:
     """Add the options of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
     parser.shared(*COMPUTING, *MODEL_OPTIONS, "softmax_file", "tokenizer")
-    parser.option("save_dir", str, "same as --model")
-    parser.option("vocab_file", str, "vocabulary of the model (default: its vocab.txt)")
-    parser.option(
+    parser.input("save_dir", "same as --model")
+    parser.input("vocab_file", "vocabulary of the model (default: its vocab.txt)", standard_input="streamed")
+    parser.input(
         "test_prefix",
-        str,
         "text to evaluate on: a file, a glob in quotes, a folder that `elmo-fast prepare` wrote, or - for the standard "
         "input",
+        standard_input="streamed",
+        pattern=True,
     )
     parser.shared("batch_size", default=256, help="number of rows into which the text is cut")
     parser.option("unroll_steps", int, "tokens per row and step", 20)
