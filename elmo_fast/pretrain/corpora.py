@@ -173,10 +173,10 @@ def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str 
     return corpus
 
 
-def free_bytes(place: pathlib.Path) -> int:
+def free_bytes(folder: pathlib.Path) -> int:
     """Return the free bytes of the disk of a folder, which may be still missing."""
-    place = place.absolute()
-    return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
+    path = folder.absolute()
+    return shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
 
 
 def corpus_bytes(corpus: Corpus) -> int:
@@ -198,13 +198,13 @@ def open_prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:
 
     Raises ElmoFastError where it cannot be seen from here.
     """
-    place = next((at for at in (pathlib.Path(data.train_prefix), folder / CORPUS_FOLDER) if is_prepared(at)), None)
-    if place is None:
+    prepared = next((at for at in (pathlib.Path(data.train_prefix), folder / CORPUS_FOLDER) if is_prepared(at)), None)
+    if prepared is None:
         raise ElmoFastError(
             f"{folder / CORPUS_FOLDER} is not there, though another process has prepared it; save_dir must be on "
             "a file system that all machines see"
         )
-    return open_corpus(place)
+    return open_corpus(prepared)
 
 
 def open_heldout_corpus(prefix: str | None, training: Corpus) -> Corpus | None:

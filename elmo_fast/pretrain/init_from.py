@@ -190,21 +190,21 @@ def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin
     if config.run.init_from is None:
         return None
     path = pathlib.Path(config.run.init_from)
-    place = pretrained_folder(config.run.init_from, from_hub=False)
-    folder = place if path.is_dir() else path  # what messages name: no archive's temporary folder
-    weights, options = load_checkpoint(place, prefix=config.run.prefix)
-    warn_if_rounded(place)
+    source = pretrained_folder(config.run.init_from, from_hub=False)
+    folder = source if path.is_dir() else path  # what messages name: no archive's temporary folder
+    weights, options = load_checkpoint(source, prefix=config.run.prefix)
+    warn_if_rounded(source)
     architecture = architecture_of(options, config.model, folder)
-    weight_file = model_files(place)[1]
+    weight_file = model_files(source)[1]
     sums: State = {}
     if weight_file.suffix == INDEX:
         sums = read_adagrad_sums(weight_file, options)
-    elif weight_file.suffix == ".hdf5" and (hidden := sorted(place.glob(f"*{INDEX}"))):
+    elif weight_file.suffix == ".hdf5" and (hidden := sorted(source.glob(f"*{INDEX}"))):
         report(
             f"init   the weights are those of {weight_file}; {hidden[-1].name} in the same folder, which may hold "
             "AdaGrad's sums, is not read: move the HDF5 file to another folder to take both from the checkpoint"
         )
-    vocabulary = _vocabulary_of(place, weights, options, config)
+    vocabulary = _vocabulary_of(source, weights, options, config)
     return Origin(folder, dict(weights), options, architecture, vocabulary, sums)
 
 

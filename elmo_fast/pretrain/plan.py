@@ -87,13 +87,13 @@ def estimate_memory(
         dense = trained = bilm - table
     elif model.input != "characters" and sums == 1:
         dense = bilm - table + min(table, 2 * positions * model.projection_dim)
-    per_place = 2 * model.n_layers * (5 * model.dim + 3 * model.projection_dim) + 2 * 5 * model.dim
+    per_position = 2 * model.n_layers * (5 * model.dim + 3 * model.projection_dim) + 2 * 5 * model.dim
     width = 4 if config.run.precision in ("float32", "tf32") else 3  # bytes: 16-bit operands and float32 cells
     needed = {
         "weights": 4 * (bilm + softmax),
         "optimizer": 4 * sums * (trained + softmax),
         "gradients": 4 * (dense + touched),
-        "activations": width * rows * optimizer.unroll_steps * per_place,
+        "activations": width * rows * optimizer.unroll_steps * per_position,
     }
     if model.input == "characters":
         words = rows * optimizer.unroll_steps if distinct is None else distinct
@@ -208,11 +208,11 @@ def describe_corpus(corpus: Corpus, what: str = "data  ") -> list[str]:
 
 def describe_filling(config: PretrainConfig, corpus: Corpus) -> list[str]:
     """Return a hint where the text is shorter than a step, whose rows then end in the middle of it."""
-    rows, places = config.optimizer.batch_size, config.optimizer.batch_size * config.optimizer.unroll_steps
-    if corpus.positions >= places:
+    rows, positions = config.optimizer.batch_size, config.optimizer.batch_size * config.optimizer.unroll_steps
+    if corpus.positions >= positions:
         return []
     return [
-        f"HINT   the text fills {corpus.positions:,} of a step's {places:,} places: its {rows:,} rows have at most "
+        f"HINT   the text fills {corpus.positions:,} of a step's {positions:,} places: its {rows:,} rows have at most "
         f"{math.ceil(corpus.positions / rows):,} words, and the model learns no longer context; lower batch_size"
     ]
 
@@ -252,13 +252,13 @@ def describe_disk(config: PretrainConfig, vocabulary_size: int, corpus: Corpus |
     checkpoint = 4 * ((1 + sums) * (bilm + softmax) + states)
     # While the newest is written, none has been removed; the model lies in the folder itself, too.
     needed = (run.keep_checkpoints + 1 + run.keep_best) * checkpoint + 4 * (bilm + softmax)
-    place = pathlib.Path(run.save_dir)
+    folder = pathlib.Path(run.save_dir)
     prepared = 0
     if not is_prepared(config.data.train_prefix):
         prepared = prepared_bytes(config.data.train_prefix) if corpus is None else corpus_bytes(corpus)
     needed += prepared
     of_text = f", the prepared text {size(prepared)}" if prepared else ""
-    free, used = free_bytes(place), sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    free, used = free_bytes(folder), sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     line = (
         f"disk   about {size(needed)} in save_dir: checkpoints of {size(checkpoint)} each{of_text}; {size(free)} are "
         "free"

@@ -11,7 +11,7 @@ from elmo_fast.fields import field_complaints, within
 from elmo_fast.op_choices import Backend, InferencePrecision, Tokenizer
 
 # Where ELMo is used -> the inputs that its mixes are.
-PLACES: dict[str, tuple[str, ...]] = {
+ELMO_AT: dict[str, tuple[str, ...]] = {
     "none": (),
     "input": ("input",),
     "output": ("output",),

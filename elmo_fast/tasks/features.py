@@ -108,13 +108,13 @@ class CharacterFeatures(nn.Module):
     def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """Return the vectors of a batch of tokenized sentences, [B, T, W], 0 at padding."""
         rows: dict[str, int] = {}
-        places = [[rows.setdefault(word, len(rows) + 1) for word in words] for words in sentences]
-        longest = max(map(len, places), default=0)
-        at = torch.tensor([row + [0] * (longest - len(row)) for row in places], dtype=torch.int64)
+        numbers = [[rows.setdefault(word, len(rows) + 1) for word in words] for words in sentences]
+        longest = max(map(len, numbers), default=0)
+        at = torch.tensor([row + [0] * (longest - len(row)) for row in numbers], dtype=torch.int64)
         vectors = self._encode(list(rows))
         with_padding = torch.cat([vectors.new_zeros(1, vectors.shape[1]), vectors])
         flat = with_padding.index_select(0, at.reshape(-1).to(vectors.device))
-        return flat.reshape(len(places), longest, vectors.shape[1])
+        return flat.reshape(len(numbers), longest, vectors.shape[1])
 
     def _encode(self, words: list[str]) -> Tensor:
         # Beyond the longest word and one window of padding all windows are alike: their maximum is the same.
