@@ -14,7 +14,7 @@ from elmo_fast import ops
 from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts
 from elmo_fast.modules import BiLM, ScalarMix
-from elmo_fast.modules._loading import check_settings, loses_values, plain, unset
+from elmo_fast.modules._loading import check_settings, loses_values, skip_init, weights_ready
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.layers import layer_number
 from elmo_fast.modules.scalar_mix import mixes
@@ -88,7 +88,7 @@ class CharacterFeatures(nn.Module):
         self.activation, self.precision, self.backend = activation, precision, backend
         self.embedding = nn.Parameter(torch.empty(_IDS, embedding_dim))
         self.convolutions = nn.ModuleList(
-            unset(nn.Conv1d, embedding_dim, number, width) for width, number in self.filters
+            skip_init(nn.Conv1d, embedding_dim, number, width) for width, number in self.filters
         )
         self.reset_parameters()
 
@@ -125,7 +125,7 @@ class CharacterFeatures(nn.Module):
         return ops.char_cnn(
             ids,
             self.embedding,
-            [convolution.weight for convolution in plain(*self.convolutions)],
+            [convolution.weight for convolution in weights_ready(*self.convolutions)],
             [convolution.bias for convolution in self.convolutions],  # type: ignore[misc]
             activation=self.activation,
             precision=self.precision,
