@@ -9,6 +9,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -39,12 +40,10 @@ from elmo_fast.pretrain.init_from import Origin, load_origin, load_word_vectors,
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
 from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.plan import (
+    RunPlan,
     describe_corpus,
-    describe_disk,
     describe_filling,
-    describe_model,
     describe_steps,
-    fits_memory,
     planned_steps,
 )
 from elmo_fast.pretrain.processes import Processes, join_processes, local_device
@@ -312,7 +311,8 @@ def start_run(
         resumed = state_to_resume(resumed, config, corpus)
 
     # Its model. The plan is reported before memory is taken.
-    for line in describe_model(config, words, processes, device, corpus) + describe_disk(config, words, corpus):
+    plan = RunPlan(config, words, processes, device, corpus)
+    for line in [*plan.describe_model(), plan.describe_disk()]:
         report(line)
     model = make_language_model(config, words, device, target_counts(corpus))
     model.options = dataclasses.replace(model.options, vocabulary_sha256=corpus.vocabulary.digest)
@@ -323,9 +323,13 @@ def start_run(
 
     # Its folder and its log, which the leader writes.
     processes.run_on_leader(lambda: write_settings(folder, config, corpus.vocabulary))
+    at: dict[str, Any] = {"step": 0 if started_before else None}
+    if resumed is not None:
+        position = resumed.position
+        at = {"step": position.step, "unreported": len(position.unreported), "evaluated": position.best.last}
     record = processes.run_leader_first(
         lambda leads: stack.enter_context(
-            open_log(config, folder, resumed, report, started_before=started_before, silent=not leads)
+            RunLog(folder, report, **at, tensorboard=config.run.tensorboard, silent=not leads)
         )
     )
     trainer = LanguageModelTrainer(
@@ -356,26 +360,6 @@ def write_settings(folder: pathlib.Path, config: PretrainConfig, vocabulary: Voc
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / CONFIG_FILE, yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None))
     vocabulary.write(folder / VOCABULARY)
-
-
-def open_log(
-    config: PretrainConfig,
-    folder: pathlib.Path,
-    resumed: TrainingState | None,
-    report: Callable[[str], None],
-    *,
-    started_before: bool,
-    silent: bool,
-) -> RunLog:
-    """Return the log of a run, without the rows that the run will write again."""
-    tensorboard = config.run.tensorboard
-    if resumed is None:
-        return RunLog(folder, report, step=0 if started_before else None, tensorboard=tensorboard, silent=silent)
-    at = resumed.position
-    unreported, evaluated = len(at.unreported), at.best.last
-    return RunLog(
-        folder, report, step=at.step, unreported=unreported, evaluated=evaluated, tensorboard=tensorboard, silent=silent
-    )
 
 
 def dry_run(
@@ -413,9 +397,9 @@ def dry_run(
         assert vocabulary is not None
         words = len(vocabulary)
         config = complete_config(given, None if origin is None else origin.architecture, tokenizer, words, report)
-        fits = fits_memory(config, words, processes, device, corpus)
-        lines = describe_model(config, words, processes, device, corpus)
-        for line in lines + describe_disk(config, words, corpus):
+        plan = RunPlan(config, words, processes, device, corpus)
+        fits = plan.fits_memory()
+        for line in [*plan.describe_model(), plan.describe_disk()]:
             report(line)
         if corpus is None:
             return
