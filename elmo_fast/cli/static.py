@@ -66,6 +66,11 @@ WORD2VEC |= {"negative": 5, "sample": 1e-3, "workers": 1}
 GLOVE: dict[str, Any] = {"epochs": 25, "window": 10, "learning_rate": 0.05, "x_max": 100.0}
 
 
+def both(name: str) -> str:
+    """Return the defaults of an option that word2vec and GloVe have, for its help."""
+    return f"(default: {WORD2VEC[name]}; glove: {GLOVE[name]})"
+
+
 def train_options(parser: Parser) -> None:
     parser.shared(*COMPUTING)
     parser.shared("train_prefix", required=True)
@@ -73,9 +78,9 @@ def train_options(parser: Parser) -> None:
     parser.option("algo", Literal["sg", "cbow", "glove"], "skip-gram, CBOW or GloVe", "sg")
     parser.option("dimension", int, "width of the vectors", 100)
     parser.shared("min_count", default=5)
-    parser.option("epochs", int, "passes over the text (default: 5; glove: 25)")
-    parser.option("window", int, "words of context on each side (default: 5; glove: 10)")
-    parser.option("learning_rate", float, "initial learning rate (default: 0.025; glove: 0.05)")
+    parser.option("epochs", int, f"passes over the text {both('epochs')}")
+    parser.option("window", int, f"words of context on each side {both('window')}")
+    parser.option("learning_rate", float, f"initial learning rate {both('learning_rate')}")
     objective = "sg, cbow: ns (negative sampling) or hs (hierarchical softmax) (default: ns)"
     parser.option("objective", Literal["ns", "hs"], objective)
     parser.option("negative", int, "sg, cbow with ns: random words per word (default: 5)")

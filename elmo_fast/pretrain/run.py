@@ -162,8 +162,12 @@ def check_same_start(folder: pathlib.Path, given: PretrainConfig) -> None:
     """
     import yaml
 
-    path = folder / CONFIG_FILE
-    before = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+    try:
+        before = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):  # the run itself never reads it, and writes it again below
+        return
+    if not isinstance(before, dict):
+        return
     now = {"init_from": given.run.init_from, "prefix": given.run.prefix, "vectors_file": given.data.vectors_file}
     for name, value in now.items():
         then = before.get(name)
@@ -176,7 +180,7 @@ def check_same_start(folder: pathlib.Path, given: PretrainConfig) -> None:
 
 
 def path_moved(before: str | None, now: str) -> bool:
-    """Return whether `now` is the place of what was at `before`, or may be, because nothing is there any longer."""
+    """Return whether `now` is the path of what was at `before`, or may be, because nothing is there any longer."""
     if before is None or not os.path.exists(now):
         return False
     return not os.path.exists(before) or os.path.samefile(before, now)
@@ -293,7 +297,7 @@ def start_run(
     resumed, origin = find_checkpoint_to_resume(given, report), None
     processes.check_same(str(resumed and resumed.position.step), "the step to resume from")
     if resumed is not None:
-        check_same_start(folder, given)
+        processes.run_on_leader(lambda: check_same_start(folder, given))
     else:
         origin = load_origin(given, report)
         if started_before:
