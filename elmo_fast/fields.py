@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import pathlib
+import textwrap
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -61,7 +62,7 @@ def within(default: Any, words: str) -> Any:
 
 def docstrings(kind: type) -> dict[str, str]:
     """Return the docstring below each field of a dataclass that has one, in one line: its help on the command line."""
-    (definition,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(kind))).body
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)
     return {
         field.target.id: " ".join(below.value.value.split())

@@ -155,7 +155,7 @@ def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], No
     return None
 
 
-def check_same_start(folder: pathlib.Path, given: PretrainConfig) -> None:
+def check_same_start(folder: pathlib.Path, requested: PretrainConfig) -> None:
     """Raise ElmoFastError where a run that resumes names other weights to start from than it was started with.
 
     They are not read again. A path that is gone may have moved to the new one.
@@ -168,7 +168,11 @@ def check_same_start(folder: pathlib.Path, given: PretrainConfig) -> None:
         return
     if not isinstance(before, dict):
         return
-    now = {"init_from": given.run.init_from, "prefix": given.run.prefix, "vectors_file": given.data.vectors_file}
+    now = {
+        "init_from": requested.run.init_from,
+        "prefix": requested.run.prefix,
+        "vectors_file": requested.data.vectors_file,
+    }
     for name, value in now.items():
         then = before.get(name)
         if value is None or value == then or path_moved(then, value):
@@ -229,7 +233,7 @@ def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corp
 
 
 def open_corpora(
-    given: PretrainConfig,
+    requested: PretrainConfig,
     origin: Origin | None,
     folder: pathlib.Path,
     processes: Processes,
@@ -239,35 +243,35 @@ def open_corpora(
 
     What the user left open is the origin's: the vocabulary, and the tokenizer.
     """
-    vocabulary, tokenizer = text_settings(given.data, origin)
+    vocabulary, tokenizer = text_settings(requested.data, origin)
     corpus = processes.run_leader_first(
         lambda leads: (
-            open_training_corpus(given.data, vocabulary, tokenizer, folder, report)
+            open_training_corpus(requested.data, vocabulary, tokenizer, folder, report)
             if leads
-            else open_prepared_corpus(given.data, folder)
+            else open_prepared_corpus(requested.data, folder)
         )
     )
     processes.check_same(corpus.fingerprint, "the training text")
-    heldout = open_heldout_corpus(given.data.heldout_prefix, corpus)
+    heldout = open_heldout_corpus(requested.data.heldout_prefix, corpus)
     processes.check_same(str(heldout and heldout.fingerprint), "the held-out text")
     return corpus, heldout
 
 
 def complete_config(
-    given: PretrainConfig,
+    requested: PretrainConfig,
     architecture: ModelConfig | None,
     tokenizer: Tokenizer | None,
     vocabulary_size: int,
     report: Callable[[str], None],
 ) -> PretrainConfig:
-    """Return the configuration of a run, with what the user left open or does not decide; `given` stays as it is.
+    """Return the configuration of a run, with what the user left open or does not decide; `requested` stays as it is.
 
     architecture: of the model that init_from names, None without one; tokenizer: of the corpus. The loss is one that
     suits the vocabulary. Whatever replaces a user's value is reported.
     """
-    model, optimizer = architecture or given.model, given.optimizer
-    if changed := [field for field, value in vars(model).items() if getattr(given.model, field) != value]:
-        replaced = f"that of {given.run.init_from}, which replaces the configuration's {', '.join(changed)}"
+    model, optimizer = architecture or requested.model, requested.optimizer
+    if changed := [field for field, value in vars(model).items() if getattr(requested.model, field) != value]:
+        replaced = f"that of {requested.run.init_from}, which replaces the configuration's {', '.join(changed)}"
         report(f"init   the architecture is {replaced}")
     loss = LOSS_CLASSES[optimizer.loss].substitute(vocabulary_size, optimizer.n_negative_samples_batch).kind.name
     if loss != optimizer.loss:
@@ -275,12 +279,12 @@ def complete_config(
             f"loss   {loss}: the vocabulary has {vocabulary_size:,} words, fewer than the "
             f"{optimizer.n_negative_samples_batch:,} distinct ones that n_negative_samples_batch samples"
         )
-    data = dataclasses.replace(given.data, tokenizer=tokenizer)
-    return PretrainConfig(model, data, dataclasses.replace(optimizer, loss=loss), given.run)
+    data = dataclasses.replace(requested.data, tokenizer=tokenizer)
+    return PretrainConfig(model, data, dataclasses.replace(optimizer, loss=loss), requested.run)
 
 
 def start_run(
-    given: PretrainConfig,
+    requested: PretrainConfig,
     folder: pathlib.Path,
     processes: Processes,
     device: torch.device,
@@ -289,27 +293,27 @@ def start_run(
 ) -> LanguageModelTrainer:
     """Return the trainer of a new or resumed run; `stack` closes its log at the end.
 
-    given: the configuration as the user gave it, of which `complete_config` makes that of the run.
+    requested: the configuration as the user gave it, of which `complete_config` makes that of the run.
     """
     # Where the run begins: a checkpoint of its own, a pretrained model, or neither.
     started_before = processes.run_on_leader(lambda: (folder / METRICS_FILE).exists())
     processes.run_on_leader(lambda: finish_saves(folder))
-    resumed, origin = find_checkpoint_to_resume(given, report), None
+    resumed, origin = find_checkpoint_to_resume(requested, report), None
     processes.check_same(str(resumed and resumed.position.step), "the step to resume from")
     if resumed is not None:
-        processes.run_on_leader(lambda: check_same_start(folder, given))
+        processes.run_on_leader(lambda: check_same_start(folder, requested))
     else:
-        origin = load_origin(given, report)
+        origin = load_origin(requested, report)
         if started_before:
             report("plan   the run in this folder has no checkpoint yet: it starts over")
 
     # Its text, which decides the vocabulary, and its configuration.
-    corpus, heldout = open_corpora(given, origin, folder, processes, report)
+    corpus, heldout = open_corpora(requested, origin, folder, processes, report)
     architecture = None if origin is None else origin.architecture
-    if resumed is not None and given.run.init_from is not None:
+    if resumed is not None and requested.run.init_from is not None:
         architecture = ModelConfig(**resumed.position.model)
     words = len(corpus.vocabulary)
-    config = complete_config(given, architecture, corpus.tokenizer, words, report)
+    config = complete_config(requested, architecture, corpus.tokenizer, words, report)
     processes.assign_rows(config.optimizer.batch_size, config.optimizer.micro_batches)
     if resumed is not None:
         resumed = state_to_resume(resumed, config, corpus)
@@ -367,21 +371,21 @@ def write_settings(folder: pathlib.Path, config: PretrainConfig, vocabulary: Voc
 
 
 def dry_run(
-    given: PretrainConfig, *, report: Callable[[str], None] = print, device: torch.device | str = "cpu"
+    requested: PretrainConfig, *, report: Callable[[str], None] = print, device: torch.device | str = "cpu"
 ) -> None:
     """Report what `pretrain` would do: weights, memory, disk, steps, and hours at the speed of a few steps.
 
     Leaves nothing behind: the steps train a model that is then dropped, and text that is not prepared is read into a
     temporary folder. Raises ElmoFastError with every complaint about the configuration.
     """
-    validate(given)
+    validate(requested)
     device = local_device(str(device))
-    with join_processes(device) as processes, _settings(given, device), contextlib.ExitStack() as stack:
+    with join_processes(device) as processes, _settings(requested, device), contextlib.ExitStack() as stack:
         if not processes.leads:
             return
-        data, origin = given.data, load_origin(given, report)
+        data, origin = requested.data, load_origin(requested, report)
         vocabulary, tokenizer = text_settings(data, origin)
-        folders = pathlib.Path(data.train_prefix), pathlib.Path(given.run.save_dir) / CORPUS_FOLDER
+        folders = pathlib.Path(data.train_prefix), pathlib.Path(requested.run.save_dir) / CORPUS_FOLDER
         corpus, prepared = None, next(filter(is_prepared, folders), None)
         if prepared is not None:
             corpus = open_corpus(prepared, tokenizer)
@@ -400,7 +404,7 @@ def dry_run(
             vocabulary, tokenizer = corpus.vocabulary, corpus.tokenizer
         assert vocabulary is not None
         words = len(vocabulary)
-        config = complete_config(given, None if origin is None else origin.architecture, tokenizer, words, report)
+        config = complete_config(requested, None if origin is None else origin.architecture, tokenizer, words, report)
         plan = RunPlan(config, words, processes, device, corpus)
         fits = plan.fits_memory()
         for line in [*plan.describe_model(), plan.describe_disk()]:
