@@ -53,13 +53,13 @@ def test_the_docstring_below_a_field_is_its_own_in_one_line():
         size: int = 3
         """how large
         it is"""
-        list: list[str] = dataclasses.field(default_factory=list)
+        names: list[str] = dataclasses.field(default_factory=list)
         """entries"""
 
         def method(self):
             """Do nothing."""
 
-    assert docstrings(Settings) == {"size": "how large it is", "list": "entries"}
+    assert docstrings(Settings) == {"size": "how large it is", "names": "entries"}
 
 
 def test_what_fits_is_taken_as_it_is(tmp_path):
