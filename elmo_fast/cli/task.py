@@ -8,10 +8,11 @@ from elmo_fast.cli._common import Progress, logger, named, set_up, values_of
 from elmo_fast.cli._parser import COMPUTING, Parser
 from elmo_fast.fields import docstrings
 from elmo_fast.files import write_json
-from elmo_fast.tasks.config import Metric, TaskConfig
 
 
 def train_options(parser: Parser) -> None:
+    from elmo_fast.tasks.config import TaskConfig
+
     parser.shared("device", "threads")
     parser.fields(TaskConfig)
     parser.reads("model", "vectors")
@@ -22,7 +23,7 @@ def run_train(arguments: Any) -> None:
 
     To resume a run that was killed, run the same command again.
     """
-    from elmo_fast.tasks import train_task
+    from elmo_fast.tasks import TaskConfig, train_task
 
     device = set_up(arguments)
     config = TaskConfig(**values_of(arguments, TaskConfig))
@@ -63,6 +64,8 @@ def reading(arguments: Any) -> Iterator[tuple[Progress, dict[str, Any]]]:
 
 
 def eval_options(parser: Parser) -> None:
+    from elmo_fast.tasks.config import Metric, TaskConfig
+
     add_reading(parser, "labelled sentences")
     parser.option("column", int | str, "column of the labels, as in `task train`; null: as in training")
     parser.option("metric", Metric, f"{docstrings(TaskConfig)['metric']} (default: as in training)")

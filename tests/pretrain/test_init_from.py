@@ -11,10 +11,10 @@ import pytest
 import torch
 import yaml
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import load_checkpoint, read_adagrad_sums, save_folder, saved_steps
 from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.pretrain.checkpoint import read_training_state
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.evaluate import evaluate

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from elmo_fast.embed.token_files import CacheFile, DamagedFile, writing_cache_file
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.static import Vectors, most_similar, nearest, nearest_words, neighbours
-from elmo_fast.token_files import CacheFile, DamagedFile, writing_cache_file
 from elmo_fast.tokens import nearest_in
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from elmo_fast.cli.main import main
+from elmo_fast.embed import word_vectors as vector_files
 from elmo_fast.static import load_vectors
-from elmo_fast.static import vectors as vector_files
 from elmo_fast.tasks import Example, cached_layers, load_bilm
 from tests.fuzz import place
 from tests.fuzz.damage import damaged, damaged_json
