@@ -166,7 +166,8 @@ def _register_autograd(
 
     def run(keyset: Any, *args: Any) -> Any:
         if forward_ad._current_level < 0 and not torch.is_grad_enabled():
-            return below(keyset, args)
+            with torch._C._AutoDispatchBelowAutograd():  # as `below`, without its call
+                return op.redispatch(keyset & torch._C._after_autograd_keyset, *args)
         inputs = (*args, *defaults[len(args) :])  # the dispatcher omits arguments that equal their defaults
         flat = _flat(inputs, lists)
         tensors = [each for each in flat if isinstance(each, Tensor)]

@@ -107,7 +107,9 @@ def backend_for(op: str, backend: str) -> str:
 
     For a caller that passes one name to several ops. Raises ElmoFastError if the op is unknown.
     """
-    return backend if backend in backends_of(op) else "auto"
+    if op not in OPS:
+        check_choice("op", op, op_names())
+    return backend if backend in OPS[op].unsupported else "auto"
 
 
 def why_never(op: str, backend: str) -> str | None:
@@ -198,14 +200,18 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
 
     Raises ElmoFastError if the name is unknown or the named backend cannot serve.
     """
+    known = OPS[op].unsupported
     if backend != "auto":
-        known = OPS[op].unsupported
         if backend not in known:
             raise ElmoFastError(f"{op}: backend must be one of auto, {', '.join(known)}; got {backend!r}")
         if (reason := known[backend](device, dtype, precision)) is not None:
             raise ElmoFastError(f"{op}: backend {backend!r} cannot serve this: {reason}")
         return backend
-    name, refusals = _choose(op, device, dtype, precision)
+    name, refusals = next(iter(known)), dict[str, str]()
+    if (
+        _DEVICES[name] != device.type or known[name](device, dtype, precision) is not None
+    ):  # most often the first serves
+        name, refusals = _choose(op, device, dtype, precision)
     if torch.compiler.is_compiling():
         return name
     if (refusals or name == "reference") and (slower := _slower(op, device, refusals)):
@@ -216,6 +222,7 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
 
 
 _MAY_OVERFLOW = {"square_norm", "merged_square_norm"}  # the caller looks at the norm
+_kernels: dict[tuple[str, str], Any] = {}  # torch.compile warns about functools.cache, not of a dict
 
 
 def kernel(op: str, backend: str) -> Callable[..., Any]:
@@ -223,23 +230,20 @@ def kernel(op: str, backend: str) -> Callable[..., Any]:
 
     torch's dispatcher chooses the kernel by the tensors' device. Only Triton's interpreter is asked for by name.
     """
-    namespace = _triton.NAMESPACE if backend in ("triton", "cuda") else _schemas.NAMESPACE
-    run = _schemas.overload(op, namespace)
-    if not checks_finite() or op in _MAY_OVERFLOW:
+    run = _kernels.get((op, backend))
+    if run is None:
+        namespace = _triton.NAMESPACE if backend in ("triton", "cuda") else _schemas.NAMESPACE
+        run = _kernels[op, backend] = _schemas.overload(op, namespace)
+    if os.environ.get("ELMO_FAST_CHECK_FINITE") != "1" or op in _MAY_OVERFLOW:
         return run
     return checked(op, run, [argument.name for argument in run._schema.arguments])
 
 
-def checks_finite() -> bool:
-    """Return whether ELMO_FAST_CHECK_FINITE=1 asks for a check of all arguments and results."""
-    return os.environ.get("ELMO_FAST_CHECK_FINITE") == "1" and not torch.compiler.is_compiling()
-
-
 def checked(op: str, run: Callable[..., Any], names: list[str] | None = None) -> Callable[..., Any]:
-    """Return `run` with a check of its arguments and results for NaN and infinity, if `checks_finite`.
+    """Return `run` with a check of its arguments and results for NaN and infinity, if ELMO_FAST_CHECK_FINITE=1.
 
     names: of the arguments, in order; None: those of the function.
     """
-    if not checks_finite():
+    if os.environ.get("ELMO_FAST_CHECK_FINITE") != "1" or torch.compiler.is_compiling():
         return run
     return _checks.checked_for_finite(op, run, names or list(inspect.signature(run).parameters))

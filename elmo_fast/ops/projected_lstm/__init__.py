@@ -85,7 +85,7 @@ def projected_lstm(
     for mask in recurrent_masks or ():
         _checks.check_shapes("projected_lstm", ("recurrent_masks", mask, "B D"), B=batch, D=size)
         _checks.check_same("projected_lstm", "inputs and recurrent_masks", (inputs[0], mask))
-    weight_ih, weight_hh, bias, weight_hr = (list(each) for each in zip(*weights, strict=True))
+    weight_ih, weight_hh, bias, weight_hr = map(list, zip(*weights, strict=True))
     projections = [weight for weight in weight_hr if weight is not None]
     cell_clip = math.inf if cell_clip is None else cell_clip
     projection_clip = math.inf if projection_clip is None or not projections else projection_clip
