@@ -8,7 +8,7 @@ import pathlib
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -155,26 +155,28 @@ def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], No
     return None
 
 
+START = ("init_from", "prefix", "vectors_file")  # options that say which weights a run starts from
+
+
+def recorded_start(folder: pathlib.Path) -> dict[str, str | None]:
+    """Return START as pretrain.yaml of a run has them; {} if that cannot be read, for the run itself never reads it."""
+    import yaml
+
+    try:
+        before = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return {name: before.get(name) for name in START} if isinstance(before, dict) else {}
+
+
 def check_same_start(folder: pathlib.Path, requested: PretrainConfig) -> None:
     """Raise ElmoFastError where a run that resumes names other weights to start from than it was started with.
 
     They are not read again. A path that is gone may have moved to the new one.
     """
-    import yaml
-
-    try:
-        before = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):  # the run itself never reads it, and writes it again below
-        return
-    if not isinstance(before, dict):
-        return
-    now = {
-        "init_from": requested.run.init_from,
-        "prefix": requested.run.prefix,
-        "vectors_file": requested.data.vectors_file,
-    }
-    for name, value in now.items():
-        then = before.get(name)
+    before, now = recorded_start(folder), requested.flat()
+    for name in before:
+        then, value = before[name], now[name]
         if value is None or value == then or path_moved(then, value):
             continue
         raise ElmoFastError(
@@ -330,7 +332,8 @@ def start_run(
         load_word_vectors(model, corpus.vocabulary, config.data, seed=config.run.seed, report=report)
 
     # Its folder and its log, which the leader writes.
-    processes.run_on_leader(lambda: write_settings(folder, config, corpus.vocabulary))
+    start = {} if resumed is None else recorded_start(folder)
+    processes.run_on_leader(lambda: write_settings(folder, config, corpus.vocabulary, start))
     at: dict[str, Any] = {"step": 0 if started_before else None}
     if resumed is not None:
         position = resumed.position
@@ -361,12 +364,19 @@ def start_run(
     return trainer
 
 
-def write_settings(folder: pathlib.Path, config: PretrainConfig, vocabulary: Vocabulary) -> None:
-    """Write pretrain.yaml and vocab.txt into a run's folder."""
+def write_settings(
+    folder: pathlib.Path, config: PretrainConfig, vocabulary: Vocabulary, start: Mapping[str, str | None]
+) -> None:
+    """Write pretrain.yaml and vocab.txt into a run's folder.
+
+    start: START of the run that resumes, which stays where the user has left it out.
+    """
     import yaml
 
+    options = config.flat()
+    options |= {name: value for name, value in start.items() if options[name] is None}
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / CONFIG_FILE, yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None))
+    write_text(folder / CONFIG_FILE, yaml.safe_dump(options, sort_keys=False, default_flow_style=None))
     vocabulary.write(folder / VOCABULARY)
 
 

@@ -244,8 +244,13 @@ def test_a_resumed_run_refuses_another_start_than_it_had(tmp_path):
     assert pretrain(toy_config(tmp_path, init_from=str(tmp_path / "moved"), **second), report=quiet).steps == 2
     second["max_steps"] = 3
     assert pretrain(toy_config(tmp_path, **second), report=quiet).steps == 3
-    with pytest.raises(ElmoFastError, match=r"init_from was not given, now .*other"):
+    second["max_steps"] = 4  # left out, it is still known
+    with pytest.raises(ElmoFastError, match=r"init_from was .*moved, now .*other"):
         pretrain(toy_config(tmp_path, init_from=str(tmp_path / "other"), **second), report=quiet)
+    assert pretrain(toy_config(tmp_path, init_from=str(tmp_path / "moved"), **second), report=quiet).steps == 4
+    third = {"save_dir": str(tmp_path / "other"), **config, "max_steps": 2}
+    with pytest.raises(ElmoFastError, match=r"init_from was not given, now .*other"):
+        pretrain(toy_config(tmp_path, init_from=str(tmp_path / "other"), **third), report=quiet)
 
 
 def test_a_run_completes_its_configuration_and_leaves_the_given_one_alone(tmp_path):
