@@ -6,7 +6,7 @@ from typing import Any
 
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, printable
 from elmo_fast.files import write_json, writing
 
 # No text has more rows or steps than this, and the arrays of positions could not hold them.
@@ -38,6 +38,11 @@ def eval_options(parser: Parser) -> None:
         "words, its losses in nats, and its perplexities",
         metavar="FILE",
     )
+    parser.option(
+        "worst",
+        int,
+        "print this many lines of the highest perplexity: line (counted over all files), perplexity, words",
+    )
     parser.shared("file_friendly_logging")
 
 
@@ -55,13 +60,15 @@ def run_eval(arguments: Any) -> None:
                 model,
                 corpus,
                 device=device,
-                per_sentence=arguments.per_sentence is not None,
+                per_sentence=arguments.per_sentence is not None or arguments.worst is not None,
                 progress=progress.add,
                 **_common.named(arguments, "batch_size", "unroll_steps"),
             )
         unknown = corpus.unknown / corpus.tokens
         print(f"perplexity {perplexity}; {unknown:.1%} of the words are outside the vocabulary")
-        if perplexity.sentences is not None:
+        if perplexity.sentences is not None and arguments.worst is not None:
+            _print_worst(arguments.worst, text, corpus, perplexity.sentences)
+        if perplexity.sentences is not None and arguments.per_sentence is not None:
             _write_table(arguments.per_sentence, text, corpus, perplexity.sentences)
     if arguments.output is not None:
         figures = {
@@ -91,8 +98,8 @@ def _loaded(arguments: Any) -> tuple[Any, Any, Any]:
     if arguments.model is not None and arguments.save_dir is not None:
         raise ElmoFastError("--model and --save_dir name the same thing; give one of them")
     arguments.model, arguments.save_dir = arguments.model or arguments.save_dir, None
-    for name in ("batch_size", "unroll_steps"):
-        if not 1 <= (value := getattr(arguments, name)) <= MOST:
+    for name in ("batch_size", "unroll_steps", "worst"):
+        if (value := getattr(arguments, name)) is not None and not 1 <= value <= MOST:
             raise ElmoFastError(f"--{name} must be {'1 or more' if value < 1 else f'at most {MOST}'}; got {value}")
     _common.resolve_model(arguments)
     device = _common.set_up(arguments, trained=True)
@@ -146,6 +153,25 @@ def _write_table(path: str, text: str, corpus: Any, losses: Any) -> None:
                 losses_and_perplexities = "\t".join(f"{number:.8g}" for number in row)
                 file.write(f"{line}\t{count}\t{losses_and_perplexities}\n".encode())
     _common.logger().info("%s: %d lines with their perplexities", path, len(words))
+
+
+def _print_worst(count: int, text: str, corpus: Any, losses: Any) -> None:
+    """Print the sentences of the highest perplexity, the highest first; arguments as `_write_table`'s.
+
+    Raises ElmoFastError if the text has changed since it was read.
+    """
+    import numpy as np
+
+    begins, positions = corpus.places(np.arange(corpus.sentences))
+    means = losses.mean(0) / positions
+    lines = _lines_of(text, positions - 1, corpus.tokenizer)
+    rows = [("line", "perplexity", "words")]
+    for index in np.argsort(-means, kind="stable")[:count].tolist():
+        perplexity = f"{np.exp(min(means[index], MOST_NATS)):.8g}"
+        rows.append((str(lines[index]), perplexity, printable(" ".join(corpus.words(begins[index], positions[index])))))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for line, perplexity, words in rows:
+        print(f"{line:>{widths[0]}}  {perplexity:>{widths[1]}}  {words}")
 
 
 def _lines_of(text: str, words: Any, tokenizer: str | None) -> Any:

@@ -120,6 +120,12 @@ class Corpus:
             ends[rows] = np.where(local < last, following, len(self.shards[shard]) - 1) + offset
         return begins, ends - begins
 
+    def words(self, begin: int, positions: int) -> list[str]:
+        """Return the words of a sentence, given what `places` says of it."""
+        shard = int(np.searchsorted(self.offsets, begin, side="right")) - 1
+        first = begin - int(self.offsets[shard]) + 1
+        return self.types.words(self.shards[shard][first : first + positions - 1].astype(np.int64) - 1)
+
 
 def groups(keys: Places, count: int) -> Iterator[tuple[int, Places]]:
     """Yield each key below `count` that occurs, and its positions in `keys`, in order."""

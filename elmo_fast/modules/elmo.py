@@ -12,10 +12,12 @@ from elmo_fast.checkpoints import (
     VOCABULARY,
     ElmoOptions,
     State,
+    is_model,
     load_checkpoint,
     model_files,
     pretrained_folder,
     read_config,
+    read_options,
     save_folder,
     task_settings,
 )
@@ -35,7 +37,8 @@ class Elmo(nn.Module):
     """Contextual word representations from a pretrained biLM, as learned mixes of its layers.
 
     Args:
-        options_file, weight_file: as in BiLM.
+        options_file, weight_file: as in BiLM; options.json with None for the weights: new parameters, as from an
+            ElmoOptions.
         num_output_representations: M, the number of mixes, each with its own weights.
         requires_grad: whether the biLM is trained too.
         do_layer_norm: as in ScalarMix.
@@ -88,6 +91,11 @@ class Elmo(nn.Module):
         elif options_file is None:
             raise ElmoFastError("options_file and weight_file are needed unless a module is given")
         else:
+            path = options_file if weight_file is None and not isinstance(options_file, ElmoOptions) else None
+            if path is not None and os.path.isfile(path) and not is_model(path):
+                options_file = read_options(path)
+                if options_file.reads_word_ids and settings.get("vocabulary") is None:
+                    settings["vocabulary"] = vocabulary_of(path)
             self._elmo_lstm = BiLM(
                 options_file, weight_file, requires_grad, vocab_to_cache, stateful=stateful, **settings
             )

@@ -11,7 +11,7 @@ import pytest
 
 from elmo_fast.cli import _common
 from elmo_fast.cli import eval as eval_command
-from elmo_fast.corpus import prepare, read_corpus
+from elmo_fast.corpus import open_corpus, prepare, read_corpus
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel
@@ -83,6 +83,22 @@ def test_a_prepared_corpus_and_the_standard_input_give_the_same_figures(model, t
     refused(elmo_fast(*words, tmp_path / "other"), "was prepared with a different vocabulary than the model")
 
 
+def test_the_lines_of_the_highest_perplexity(model, text, tmp_path):
+    """In the order of the table's last column, with the same numbers; of a prepared corpus in shards too."""
+    prepare(text, tmp_path / "prepared", vocabulary=Vocabulary(WORDS), shard_tokens=5)
+    assert len(open_corpus(tmp_path / "prepared").shards) > 1
+    words = ["eval", "--model", model, "-q", "--test_prefix"]
+    texts = dict(zip(LINES, ("the cat sat .", "birds", "the mat on the cat ."), strict=True))
+    for source, lines in ((text, LINES), (tmp_path / "prepared", [1, 2, 3])):
+        output = ran(*words, source, "--worst", 2, "--per_sentence", tmp_path / "out.tsv").stdout
+        rows = sorted(table(tmp_path / "out.tsv"), key=lambda row: -row[-1])
+        shown = [line.split(maxsplit=2) for line in output.splitlines()[-2:]]
+        assert [int(line) for line, _, _ in shown] == [row[0] for row in rows[:2]]
+        assert [float(perplexity) for _, perplexity, _ in shown] == [row[-1] for row in rows[:2]]
+        assert [sentence for _, _, sentence in shown] == [texts[LINES[lines.index(int(line))]] for line, _, _ in shown]
+    assert len(ran(*words, text, "--worst", 20).stdout.splitlines()) == 2 + 3, "no more lines than there are"
+
+
 def test_progress_comes_as_lines_for_a_log(model, text, monkeypatch):
     monkeypatch.setattr(_common.Progress, "between_lines", 0.0)
     words = ["eval", "--model", model, "--test_prefix", text, "--batch_size", 1, "--unroll_steps", 7]
@@ -117,6 +133,7 @@ def test_a_perplexity_beyond_all_numbers_is_the_largest(text, tmp_path):
         ("blank", "contains no words"),
         ("good --per_sentence no/out.tsv", "'no/out.tsv'"),
         ("good --unroll_steps 1" + 18 * "0", "--unroll_steps must be at most 16777216; got 1000"),
+        ("good --worst 0", "--worst must be 1 or more; got 0"),
         ("good --batch_size -1", "--batch_size must be 1 or more; got -1"),
         ("good --vocab_file short", "--vocab_file short must have the 9 words that the model was trained with; got 3"),
         ("good --vocab_file other", "--vocab_file other is not the vocabulary of the model"),

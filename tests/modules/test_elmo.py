@@ -6,11 +6,13 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from elmo_fast import Elmo, ElmoTokenEmbedder
+from elmo_fast.checkpoints import read_options
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules import BiLM, ScalarMix, remove_sentence_boundaries
-from elmo_fast.text import batch_to_ids
+from elmo_fast.text import Vocabulary, batch_to_ids
 from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
+from tests.weights import make_weights
 
 SENTENCES = [["The", "sentence", "."], ["ELMo", "helps", "disambiguate", "ELMo", "from", "Elmo", "."]]
 
@@ -123,6 +125,26 @@ def test_a_module_in_place_of_files(files):
         Elmo(*files(), 1, module=bilm)
     with pytest.raises(ElmoFastError, match="options_file and weight_file are needed"):
         Elmo(None, None, 1)
+
+
+def test_options_alone_give_random_weights_by_the_seed(files, tmp_path):
+    """AllenNLP's Elmo(options, None): equal to an Elmo of the ElmoOptions; a biLM of word ids finds its vocab.txt."""
+    options_file, weight_file = files()
+    ids, made = batch_to_ids(SENTENCES), []
+    for options in (str(options_file), read_options(options_file), options_file):
+        torch.manual_seed(1)
+        made.append(Elmo(options, None, 1, dropout=0.0)(ids)["elmo_representations"][0])
+    assert torch.equal(made[0], made[1])
+    assert torch.equal(made[0], made[2])
+    assert not torch.equal(made[0], Elmo(options_file, weight_file, 1, dropout=0.0)(ids)["elmo_representations"][0])
+    assert ElmoTokenEmbedder(options_file, None)(ids).shape == made[0].shape
+
+    options_file, _ = make_weights(tmp_path, words=4)
+    Vocabulary(["<S>", "</S>", "<UNK>", "cat"]).write(tmp_path / "vocab.txt")
+    elmo = Elmo(options_file, None, 1)
+    assert elmo(elmo.batch_to_ids([["cat"]]))["elmo_representations"][0].shape == (1, 1, 16)
+    with pytest.raises(CheckpointError, match="absent"):
+        Elmo("absent", None, 1)
 
 
 def test_text_and_swapped_files_say_what_is_wanted(files):
