@@ -77,7 +77,8 @@ class BestEvaluation:
 
     perplexity: None before the first; step: after which it was made; worse: how many evaluations since have not been
     better; text: fingerprint of the held-out text; last: step of the newest evaluation, -1 before the first, None
-    where an older version wrote the checkpoint.
+    where an older version wrote the checkpoint; seconds: of training when the newest evaluation ended; took: its
+    seconds. Bests of different clocks are equal.
 
     A checkpoint has it when all that follows from the evaluation is on the disk: what is later comes again.
     """
@@ -87,6 +88,8 @@ class BestEvaluation:
     worse: int = 0
     text: str = ""
     last: int | None = None
+    seconds: float = dataclasses.field(default=0.0, compare=False)
+    took: float = dataclasses.field(default=0.0, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -149,7 +149,7 @@ class RunConfig:
     """number of checkpoints to keep; older ones are removed"""
     heldout_interval: int | None = None
     """steps between evaluations of heldout_prefix, which is also evaluated at the end; null: a tenth of the planned
-    steps, at least log_interval"""
+    steps, at least log_interval, or of max_seconds, whichever comes first"""
     keep_best: bool = False
     """also keep the checkpoint with the best perplexity of heldout_prefix, as checkpoints/best"""
     patience: int | None = None

@@ -29,8 +29,9 @@ from elmo_fast.threads import unhindered_threads
 FEW_ROWS = 64
 # Bytes of modules and of threads' buffers that come with the first step, as measured.
 BUFFERS = 32 << 20
-# Of held-out text, in a run whose configuration does not say after how many steps.
-EVALUATIONS = 10
+# Of held-out text, in a run whose configuration does not say after how many steps; and, where time decides, how many
+# times as long as an evaluation training goes on before the next one.
+EVALUATIONS, TRAINED_PER_EVALUATED = 10, 4
 
 
 def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
@@ -52,6 +53,14 @@ def heldout_interval(config: PretrainConfig, total_steps: int) -> int:
     """
     run = config.run
     return run.heldout_interval or max(run.log_interval, math.ceil(total_steps / EVALUATIONS))
+
+
+def heldout_seconds(config: PretrainConfig) -> float | None:
+    """Return the seconds between evaluations of held-out text: a tenth of max_seconds; None if steps alone decide."""
+    run = config.run
+    if config.data.heldout_prefix is None or run.heldout_interval is not None or run.max_seconds is None:
+        return None
+    return run.max_seconds / EVALUATIONS
 
 
 def distinct_words(corpus: Corpus, positions: int) -> int:
@@ -237,7 +246,7 @@ def describe_filling(config: PretrainConfig, corpus: Corpus) -> list[str]:
 
 def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, done: int) -> str:
     """Return the steps, checkpoints and evaluations of a run, in a line of text."""
-    limit = config.run.max_seconds
+    limit, seconds = config.run.max_seconds, heldout_seconds(config)
     return (
         f"plan   {total:,} steps, {steps_per_epoch:,} per epoch"
         + (f", or {duration(limit)}" if limit else "")
@@ -249,7 +258,9 @@ def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, don
             else " | a checkpoint at the end only: if the run is killed before, it starts over"
         )
         + (
-            f" | held-out text every {heldout_interval(config, total):,} steps and at the end"
+            f" | held-out text every {heldout_interval(config, total):,} steps"
+            + (f" or {duration(seconds)}, whichever comes first," if seconds else "")
+            + " and at the end"
             if config.data.heldout_prefix is not None
             else ""
         )

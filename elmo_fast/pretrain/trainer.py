@@ -6,6 +6,7 @@ import pathlib
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -30,7 +31,7 @@ from elmo_fast.pretrain.evaluate import Perplexity, evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
 from elmo_fast.pretrain.log import RunLog, TrainingProgress
 from elmo_fast.pretrain.optimizer import make_optimizer, rate_of_step
-from elmo_fast.pretrain.plan import heldout_interval, planned_steps
+from elmo_fast.pretrain.plan import TRAINED_PER_EVALUATED, heldout_interval, heldout_seconds, planned_steps
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.step import Step, StepResult
 from elmo_fast.progress import StopRequest
@@ -124,7 +125,7 @@ class LanguageModelTrainer:
         that of a branch does.
         """
         if self.heldout is None or best.text != self.heldout.fingerprint:
-            return BestEvaluation(last=best.last)
+            return BestEvaluation(last=best.last, seconds=best.seconds, took=best.took)
         path = self.record.folder / CHECKPOINTS / BEST
         is_missing = self.config.run.keep_best and not self.processes.run_on_leader(path.exists)
         return dataclasses.replace(best, perplexity=None) if is_missing else best
@@ -221,6 +222,17 @@ class LanguageModelTrainer:
             self.progress.step,
         )
 
+    def evaluation_is_due(self, interval: int, seconds: float | None) -> bool:
+        """True after `interval` steps, or `seconds` (None: never) after the last evaluation; alike in all processes.
+
+        A long evaluation puts off the next one, so that most of the time is left to training.
+        """
+        by_steps = self.progress.step % interval == 0
+        if by_steps or seconds is None:
+            return by_steps
+        trained = self.progress.seconds - self.best.seconds
+        return bool(self.processes.max_(int(trained >= max(seconds, TRAINED_PER_EVALUATED * self.best.took))))
+
     def evaluate(self, *, planned: bool = True, final: bool = False) -> None:
         """Report the perplexity of the held-out text, as `elmo-fast eval` does, and keep the best checkpoint.
 
@@ -231,24 +243,26 @@ class LanguageModelTrainer:
         """
         if self.heldout is None:
             return
+        began = self.progress.seconds
         _graphs.release(self.device)  # a step's graph holds its memory
         self.perplexity = evaluate(
             self.model, self.heldout, device=self.device, processes=self.processes, progress=self._evaluation_lines()
         )
         self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
         mean = self.perplexity.mean
-        before, step, text = self.best, self.progress.step, self.heldout.fingerprint
+        before, text, now = self.best, self.heldout.fingerprint, self.progress.seconds
+        this: dict[str, Any] = {"last": self.progress.step, "seconds": now, "took": now - began}
         if before.perplexity is not None and not mean < before.perplexity:  # NaN is not better
-            self.best = dataclasses.replace(before, worse=before.worse + planned, last=step)
+            self.best = dataclasses.replace(before, worse=before.worse + planned, **this)
             return
-        self.best = BestEvaluation(mean, step, text=text, last=step)
+        self.best = BestEvaluation(mean, self.progress.step, text=text, **this)
         if not self.config.run.keep_best:
             return
         # The position that is saved holds the new best evaluation.
         if final:
             self.save(best=True)
         elif not self.try_to_save(best=True):
-            self.best = dataclasses.replace(before, worse=0, text=text, last=step)
+            self.best = dataclasses.replace(before, worse=0, text=text, **this)
 
     def _evaluation_lines(self) -> Callable[[int], None]:
         """Return what counts the words of an evaluation's steps in this process, and reports them at times."""
@@ -292,7 +306,7 @@ def train(trainer: LanguageModelTrainer) -> tuple[str, int]:
     """
     run, progress = trainer.config.run, trainer.progress
     progress.start()
-    interval = heldout_interval(trainer.config, progress.total_steps)
+    interval, seconds = heldout_interval(trainer.config, progress.total_steps), heldout_seconds(trainer.config)
     saved = progress.step
     with StopRequest() as request:
         while not (stop := _reason_to_stop(trainer, request)):
@@ -304,7 +318,7 @@ def train(trainer: LanguageModelTrainer) -> tuple[str, int]:
             if progress.step >= progress.total_steps:
                 continue
             with progress.paused():
-                if progress.step % interval == 0:
+                if trainer.evaluation_is_due(interval, seconds):
                     trainer.evaluate()
                 if progress.step % run.checkpoint_interval == 0 and trainer.try_to_save():
                     saved = progress.step

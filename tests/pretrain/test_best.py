@@ -15,7 +15,7 @@ from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.log import TrainingProgress
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.step import Step
-from tests.pretrain.toy import quiet, rows, toy_config
+from tests.pretrain.toy import quiet, rows, same, toy_config
 
 # Perplexity after each step at which it is measured: better, worse, best, then never better.
 CURVE = {2: 9.0, 4: 7.0, 6: 8.0, 8: 6.0, 10: 6.5, 12: 6.0, 14: 7.0, 16: 5.0}
@@ -186,3 +186,61 @@ def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, 
     assert (first.steps, first.stopped_by) == (3, "time")
     state = read_training_state(saved_steps(first.folder)[-1][1]).position
     assert (state.best.worse, state.best.step) == (0, 3)
+
+
+@pytest.fixture
+def slow_clock(monkeypatch, curve):
+    """A step takes a second, and an evaluation as many as the list that this returns holds."""
+    took, passed, evaluate = [0.0], [0.0], trainer_module.evaluate
+
+    def slow(*arguments, **named):
+        passed[0] += took[0]
+        return evaluate(*arguments, **named)
+
+    monkeypatch.setattr(trainer_module, "evaluate", slow)
+    sitting = property(lambda progress: float(progress.step - progress._first_step) + passed[0])
+    monkeypatch.setattr(TrainingProgress, "sitting", sitting)
+    return took
+
+
+BY_TIME = {"heldout_interval": None, "max_seconds": 20.0, "steps": 1000}
+
+
+def test_a_time_limit_alone_evaluates_about_ten_times_and_patience_counts(tmp_path, slow_clock):
+    lines = []
+    run = trained(tmp_path, "run", report=lines.append, patience=3, **BY_TIME)
+    assert any("held-out text every 100 steps or 2s, whichever comes first, and at the end" in line for line in lines)
+    assert [step for step, _ in evaluated(run)] == [2, 4, 6, 8, 10, 12, 14]
+    assert (run.steps, run.stopped_by) == (14, "patience")
+    whole = trained(tmp_path, "whole", **BY_TIME)
+    assert [step for step, _ in evaluated(whole)] == [*range(2, 20, 2), 20]
+    assert whole.stopped_by == "time"
+
+
+def test_steps_decide_where_their_number_is_given(tmp_path, slow_clock):
+    run = trained(tmp_path, "run", **BY_TIME | {"heldout_interval": 7})
+    assert [step for step, _ in evaluated(run)] == [7, 14, 20]
+
+
+def test_a_long_evaluation_puts_off_the_next_one(tmp_path, slow_clock):
+    """Three seconds of evaluation, twelve of training."""
+    slow_clock[0] = 3.0
+    run = trained(tmp_path, "run", **BY_TIME)
+    assert [step for step, _ in evaluated(run)] == [2, 14]
+
+
+def test_a_resumed_run_evaluates_by_the_same_clock(tmp_path, slow_clock):
+    """Killed between two evaluations and right after one; the weights are those of the undisturbed run."""
+    whole = trained(tmp_path, "whole", patience=3, log_interval=1, checkpoint_interval=1, **BY_TIME)
+    for stop in (3, 6, 7):
+
+        def die(line, stop=stop):
+            if line.startswith("step ") and int(line.split()[1]) == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            trained(tmp_path, "pieces", report=die, patience=3, log_interval=1, checkpoint_interval=1, **BY_TIME)
+    pieces = trained(tmp_path, "pieces", patience=3, log_interval=1, checkpoint_interval=1, **BY_TIME)
+    assert evaluated(pieces) == evaluated(whole)
+    assert (pieces.steps, pieces.stopped_by) == (whole.steps, whole.stopped_by) == (14, "patience")
+    assert same(pieces.model.state_dict(), whole.model.state_dict())
