@@ -223,7 +223,7 @@ class LanguageModelTrainer:
         )
 
     def evaluation_is_due(self, interval: int, seconds: float | None) -> bool:
-        """True after `interval` steps, or `seconds` (None: never) after the last evaluation; alike in all processes.
+        """Return true after `interval` steps, or `seconds` (None: never) after the last one; all processes agree.
 
         A long evaluation puts off the next one, so that most of the time is left to training.
         """
