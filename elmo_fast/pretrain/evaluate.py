@@ -18,6 +18,8 @@ from elmo_fast.pretrain.processes import Processes
 
 # Bound of the logits in memory at a time, in bytes.
 EVALUATED_AT_ONCE = 32 << 20
+# Rows and tokens per row and step, where a caller gives no other numbers.
+ROWS, STEPS = 256, 20
 
 
 def perplexity(loss: float) -> float:
@@ -69,8 +71,8 @@ def evaluate(
     model: LanguageModel,
     corpus: Corpus,
     *,
-    batch_size: int = 256,
-    unroll_steps: int = 20,
+    batch_size: int = ROWS,
+    unroll_steps: int = STEPS,
     chunk_bytes: int = EVALUATED_AT_ONCE,
     device: torch.device | str = "cpu",
     per_sentence: bool = False,

@@ -13,13 +13,14 @@ from elmo_fast import ops
 from elmo_fast.checkpoints import state_shapes
 from elmo_fast.corpus import Corpus, is_prepared
 from elmo_fast.corpus.encoding import warn_of_unknown
+from elmo_fast.corpus.streams import SLAB
 from elmo_fast.memory import available, resident, size
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.op_choices import LOSS_KINDS
 from elmo_fast.ops._dispatch import made_for, suppress_warnings
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.corpora import corpus_bytes, free_bytes, prepared_bytes
-from elmo_fast.pretrain.evaluate import EVALUATED_AT_ONCE
+from elmo_fast.pretrain.evaluate import EVALUATED_AT_ONCE, ROWS, STEPS
 from elmo_fast.pretrain.language_model import options_of
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.progress import duration
@@ -105,7 +106,8 @@ class RunPlan:
 
         The activations are what the LSTM keeps for its backward pass (gates, cells, inputs and outputs of both
         directions), and the gradients of a layer's gates and cells. For the characters of each distinct word, what the
-        convolutions and highways keep, and its gradients, count as 12 numbers per filter.
+        convolutions and highways keep, and its gradients, count as 12 numbers per filter. An epoch has an order of
+        sentences (16 bytes each), a slab of batches, and the characters of all distinct words.
         """
         model, optimizer = self.config.model, self.config.optimizer
         bilm, softmax = self.weights
@@ -129,16 +131,30 @@ class RunPlan:
         if model.input == "characters":
             distinct = at_once if self.corpus is None else distinct_words(self.corpus, at_once)
             needed["characters"] = 4 * distinct * 12 * sum(number for _, number in model.filters)
+        if self.corpus is not None:
+            spelled = model.max_characters_per_token if model.input == "characters" else 0
+            numbers = min(SLAB, 2 * self.corpus.positions)
+            needed["batches"] = 16 * self.corpus.sentences + 24 * numbers + spelled * len(self.corpus.types)
         if self.config.data.heldout_prefix is not None:
-            needed["evaluation"] = EVALUATED_AT_ONCE
+            needed["evaluation"] = min(EVALUATED_AT_ONCE, 4 * ROWS * STEPS * self.words)
         if self.device.type == "cpu":
             needed["buffers"] = BUFFERS
             needed["packed copies"] = 0 if self.config.run.backend == "reference" else 2 * 4 * bilm
             torch.optim.SGD([torch.zeros(1)])  # with its first optimizer torch loads its compiler, some 80 MB
         return needed
 
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of the prepared text, an estimate before it is: files that are mapped, and that the system may drop."""
+        if self.corpus is None:
+            return prepared_bytes(self.config.data.train_prefix)
+        return corpus_bytes(self.corpus)
+
     def fits_memory(self) -> bool:
-        """Return whether the memory that is left suffices, as far as is known: that of a GPU is not."""
+        """Return whether the memory that is left suffices, as far as is known: that of a GPU is not.
+
+        The text need not: what is dropped of it is read again.
+        """
         left = available() if self.device.type == "cpu" else None
         return left is None or sum(self.memory().values()) <= left
 
@@ -148,7 +164,7 @@ class RunPlan:
         (bilm, softmax), rows, memory = self.weights, self.rows, self.memory()
         on_cpu = device.type == "cpu"
         if on_cpu and (used := resident()):
-            memory = {"Python and the text": used, **memory}
+            memory = {"Python": used, **memory, "the text, which the system may drop": self.text_bytes}
         purposes = ", ".join(f"{name} {size(each)}" for name, each in memory.items())
         shared = f" | {rows} rows in each of {processes.size} processes" if processes.distributed else ""
         lines = [
@@ -206,8 +222,7 @@ class RunPlan:
         needed = (run.keep_checkpoints + 1 + run.keep_best) * checkpoint + 4 * sum(self.weights)
         folder, prepared = pathlib.Path(run.save_dir), 0
         if not is_prepared(config.data.train_prefix):
-            text = config.data.train_prefix
-            prepared = prepared_bytes(text) if self.corpus is None else corpus_bytes(self.corpus)
+            prepared = self.text_bytes
         needed += prepared
         of_text = f", the prepared text {size(prepared)}" if prepared else ""
         free, used = free_bytes(folder), sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -53,8 +53,10 @@ from elmo_fast.text import Vocabulary, files_matching
 from elmo_fast.threads import torch_threads
 
 CONFIG_FILE = "pretrain.yaml"
-# Steps that a dry run measures, after one that warms up; fewer if they take so many seconds.
-MEASURED_STEPS, MEASURED_SECONDS = 5, 30.0
+# Steps of a dry run that warm up, and steps that it measures; fewer if they take so many seconds, but one at least.
+# The first steps allocate memory and fill caches, and a processor that was idle is faster for a moment.
+WARM_UP_STEPS, WARM_UP_SECONDS = 3, 10.0
+MEASURED_STEPS, MEASURED_SECONDS = 20, 30.0
 # Longer text is not prepared for a dry run: that would take minutes, and the room of a temporary folder.
 MOST_DRY_RUN_BYTES = 1 << 28
 _WHY_STOPPED = {
@@ -442,19 +444,25 @@ def _speed(config: PretrainConfig, corpus: Corpus, total: int, device: torch.dev
     model = make_language_model(config, len(corpus.vocabulary), device, target_counts(corpus))
     record = RunLog(pathlib.Path(config.run.save_dir), silent=True)
     trainer = LanguageModelTrainer(config, model, corpus, record, device=device)
-    ends: list[float] = []
-    while len(ends) <= MEASURED_STEPS and (len(ends) < 2 or ends[-1] - ends[0] < MEASURED_SECONDS):
-        float(trainer.step().gradient_norm)  # waits for a GPU
-        ends.append(time.perf_counter())
-    seconds = (ends[-1] - ends[0]) / (len(ends) - 1)
-    tokens = config.optimizer.batch_size * config.optimizer.unroll_steps / seconds
+    warm_up, _, _ = _timed(trainer, WARM_UP_STEPS, WARM_UP_SECONDS)
+    steps, took, words = _timed(trainer, MEASURED_STEPS, MEASURED_SECONDS)
+    seconds = took / steps
     limit = config.run.max_seconds
     cut = limit is not None and limit < total * seconds
     return (
-        f"speed  {tokens:,.0f} tokens/s, measured here in {len(ends) - 1} steps after the first: {total:,} steps take "
+        f"speed  {words / took:,.0f} tokens/s, measured here in {steps} steps after {warm_up}: {total:,} steps take "
         f"about {duration(total * seconds)}, evaluations and saves apart"
         + (f"; max_seconds ends the run after {duration(limit)}" if cut and limit is not None else "")
     )
+
+
+def _timed(trainer: LanguageModelTrainer, most: int, limit: float) -> tuple[int, float, int]:
+    """Take steps, `most` of them or as many as begin within `limit` seconds; return steps, seconds and words."""
+    before, began, steps, took = trainer.progress.words, time.perf_counter(), 0, 0.0
+    while steps == 0 or (steps < most and took < limit):
+        float(trainer.step().gradient_norm)  # waits for a GPU
+        steps, took = steps + 1, time.perf_counter() - began
+    return steps, took, trainer.progress.words - before
 
 
 @contextlib.contextmanager
