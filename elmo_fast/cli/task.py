@@ -8,6 +8,7 @@ from elmo_fast.cli._common import Progress, logger, named, set_up, values_of
 from elmo_fast.cli._parser import COMPUTING, Parser
 from elmo_fast.fields import docstrings
 from elmo_fast.files import write_json
+from elmo_fast.op_choices import Tokenizer
 
 
 def train_options(parser: Parser) -> None:
@@ -84,8 +85,10 @@ def run_eval(arguments: Any) -> None:
 
 
 def predict_options(parser: Parser) -> None:
-    add_reading(parser, "sentences; labels in them are ignored")
+    add_reading(parser, "sentences; labels in them are ignored; - is the standard input")
     parser.add_argument("output", type=str, help="file to write; - is the standard output")
+    parser.option("tokenizer", Tokenizer, "tokenizer of sentences in text and tsv files; null: as in training")
+    parser.option("probabilities", None, "write JSON lines with the labels' probabilities, as to a name in .jsonl")
     parser.writes("output", printable=True)
 
 
@@ -93,11 +96,13 @@ def run_predict(arguments: Any) -> None:
     """Label sentences with a trained model.
 
     A tagger writes CoNLL columns, word<TAB>tag and a blank line after each sentence, or of a CoNLL-U file the same file
-    with its tags; a classifier writes label<TAB>sentence.
+    with its tags; a classifier writes label<TAB>sentence. --probabilities writes JSON lines: words, labels, and how
+    likely they are.
     """
     from elmo_fast.tasks import predict_task
 
     with reading(arguments) as (_, options):
+        options |= named(arguments, "tokenizer", "probabilities")
         count = predict_task(out=arguments.output, **options)
     logger().info(f"labelled {count:,} {'sentence' if count == 1 else 'sentences'} in {arguments.output}")
 

@@ -25,7 +25,7 @@ Metric = Literal["auto", "spans", "labels"]
 METRICS: tuple[str, ...] = get_args(Metric)
 
 # The fields that may change when a run is resumed.
-MAY_CHANGE = ("epochs", "patience", "resume", "save_dir", "test_path", "cache_dir", "threads", "backend")
+MAY_CHANGE = ("epochs", "patience", "resume", "save_dir", "test_path", "cache_dir", "copy_model", "threads", "backend")
 # Those that name files: they may be written in another way, or have moved; a digest of the content must not change.
 MAY_MOVE = ("train_path", "dev_path", "model", "vectors")
 
@@ -72,6 +72,9 @@ class TaskConfig:
     """with fine_tune: Adam's learning rate for the biLM"""
     cache_dir: str | None = None
     """folder for the cached layers of a frozen biLM; null: save_dir/cache"""
+    copy_model: bool = False
+    """copy the frozen biLM into save_dir, which then predicts without the biLM's own folder, wherever it is moved; a
+    fine-tuned biLM always lies there"""
 
     vectors: str | None = None
     """static word vectors: word2vec, GloVe or safetensors, plain or .gz; null: learned with the task"""
@@ -146,6 +149,7 @@ _NO_EFFECT: dict[str, tuple[str, Callable[[Any], bool], str, str]] = {
     "mix_l2": ("layer", lambda layer: layer != "mix", "one --layer", "give --layer mix"),
     "mix_l2_kind": ("layer", lambda layer: layer != "mix", "one --layer", "give --layer mix"),
     "elmo_learning_rate": ("fine_tune", lambda tuned: not tuned, "a frozen biLM", "give --fine_tune true"),
+    "copy_model": ("elmo", lambda elmo: elmo == "none", "--elmo none", "give --elmo input, output or both"),
     "cache_dir": ("fine_tune", lambda tuned: tuned, "--fine_tune true", "leave --fine_tune out"),
 }
 

@@ -57,6 +57,15 @@ class CRF(nn.Module):
             alpha = torch.where(within[:, t, None], step, alpha)
         return torch.logsumexp(alpha + self.end, dim=1)
 
+    def marginals(self, scores: Tensor, lengths: Tensor) -> Tensor:
+        """Return p(y_t = k | x) of each label at each word, [B, T, K], 0 past each length; arguments as `decode`'s.
+
+        It is the gradient of log Σ_y exp s(x, y) in the scores.
+        """
+        with torch.enable_grad():
+            leaf = scores.detach().requires_grad_()
+            return torch.autograd.grad(self.log_partition(leaf, lengths).sum(), leaf)[0]
+
     @torch.no_grad()
     def decode(self, scores: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return the likeliest labels of each row, by Viterbi's algorithm.

@@ -147,6 +147,11 @@ class Tagger(_Head):
         best = scores.argmax(dim=-1) if self.crf is None else self.crf.decode(scores, lengths)[0]
         return [row[:length] for row, length in zip(best.tolist(), lengths.tolist(), strict=True)]
 
+    def probabilities(self, scores: Tensor, lengths: Tensor) -> list[Tensor]:
+        """Return the probability of every tag at every word, B tensors [length, K]; of a CRF the marginal one."""
+        all_words = scores.softmax(dim=-1) if self.crf is None else self.crf.marginals(scores, lengths)
+        return [row[:length] for row, length in zip(all_words, lengths.tolist(), strict=True)]
+
 
 class Classifier(_Head):
     """One label per sentence.
@@ -173,6 +178,10 @@ class Classifier(_Head):
     def decode(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:
         """Return the best label of each sentence, B lists of one."""
         return [[best] for best in scores.argmax(dim=-1).tolist()]
+
+    def probabilities(self, scores: Tensor, lengths: Tensor) -> list[Tensor]:
+        """Return the probability of every label for every sentence, B tensors [K]."""
+        return list(scores.softmax(dim=-1))
 
 
 def pool(x: Tensor, lengths: Tensor, pooling: str) -> Tensor:

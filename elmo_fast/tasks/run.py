@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from elmo_fast.checkpoints import (
@@ -21,11 +23,13 @@ from elmo_fast.checkpoints import (
     put_model,
     stored_tokenizer,
 )
-from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
+from elmo_fast.checkpoints.safetensors_folder import WEIGHTS, warn_if_rounded
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import Kind, parsed, read_json, typed
-from elmo_fast.files import folder_lock, replaces, write_json
+from elmo_fast.files import folder_lock, replaces, write_json, writing
 from elmo_fast.manifest import check_written, settle, warn_unchecked, writing_together
+from elmo_fast.memory import size
+from elmo_fast.op_choices import Tokenizer
 from elmo_fast.progress import Progress, duration
 from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
 from elmo_fast.tasks.data import Labels, Split, doubts_about, read_data, read_labelled, scores_spans, training_splits
@@ -40,6 +44,7 @@ from elmo_fast.tasks.formats import (
 from elmo_fast.tasks.model import TaskModel, input_digests, new_model
 from elmo_fast.tasks.scores import Scores, tag_scores
 from elmo_fast.tasks.trainer import (
+    Prediction,
     TaskTrainer,
     check_settings,
     load_tensors,
@@ -49,9 +54,11 @@ from elmo_fast.tasks.trainer import (
     trained_weights,
 )
 from elmo_fast.text import checked_sentences, rereadable
+from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.threads import torch_threads
 
-# A biLM that is fine-tuned lies beside them as any model does: config.json, model.safetensors, vocab.txt.
+RAW_TEXT: Tokenizer = "basic"  # of strings, for a task that was trained on words
+# A biLM that is fine-tuned or copied lies beside them as any model does: config.json, model.safetensors, vocab.txt.
 CONFIG_FILE, RESULTS_FILE, MODEL_FILE = "task.json", "results.json", "task.safetensors"
 LABELS_FILE, WORDS_FILE = "labels.json", "words.json"
 # Of older versions, whose weights of a fine-tuned biLM are among the task's.
@@ -103,28 +110,80 @@ class SavedTask:
 
     def predict(
         self,
-        sentences: Sequence[Sequence[str]],
+        sentences: Sequence[str | Sequence[str]],
         *,
+        tokenizer: Tokenizer | None = None,
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> list[list[str]]:
-        """Label tokenized sentences: a list with a tag for each word or, of a classifier, with the one label.
+        """Label sentences: a list with a tag for each word or, of a classifier, with the one label.
 
-        sentences: lists of words; one without words gets an empty list. batch_size: sentences per batch; None: as in
-        training. progress: called
-        with how many sentences are done, and all.
-        Raises: ElmoFastError: a sentence that is a string.
+        Args:
+            sentences: raw strings, which the tokenizer splits, or lists of words; one without words gets an empty list.
+            tokenizer: "whitespace", "basic", "spacy" or "logs"; None: as training split its sentences, or "basic" if
+                it read words.
+            batch_size: sentences per batch; None: as in training.
+            progress: called with how many sentences are done, and all.
+
+        Raises: ElmoFastError: a sentence that is neither; one string for the list.
         """
-        given = list(checked_sentences(sentences))
-        examples = [Example(list(words), []) for words in given if len(words)]
-        split = Split(examples, None, per_word=self.config.task == "tag")
+        return [each.labels for each in self.predictions(self.split(sentences, tokenizer), batch_size, progress)]
+
+    def predict_proba(
+        self,
+        sentences: Sequence[str | Sequence[str]],
+        *,
+        tokenizer: Tokenizer | None = None,
+        batch_size: int | None = None,
+        progress: Progress | None = None,
+    ) -> list[npt.NDArray[np.float32]]:
+        """Return the probability of every label, in the order of `labels.names`; arguments and errors as in `predict`.
+
+        Each sentence has an array [words, K] or, of a classifier, [K], which are NaN for a sentence without words. A
+        CRF's are marginal probabilities; it predicts the likeliest sequence, in which a tag need not be the likeliest.
+        """
+        count = len(self.labels)
+        without_words = torch.full((count,) if self.config.task == "classify" else (0, count), torch.nan)
+        found = self.predictions(self.split(sentences, tokenizer), batch_size, progress, probabilities=True)
+        return [(without_words if each.probabilities is None else each.probabilities).numpy() for each in found]
+
+    def split(
+        self, sentences: Sequence[str | Sequence[str]], tokenizer: Tokenizer | None = None
+    ) -> list[Sequence[str]]:
+        """Return the words of each sentence; arguments and errors as in `predict`."""
+        config = self.config
+        read_words = format_of(config.train_path, config.format) != "tsv"
+        name = tokenizer or config.tokenizer or (RAW_TEXT if read_words else "whitespace")
+        return list(checked_sentences(sentences, split=tokenizer_of(name)))
+
+    def predictions(
+        self,
+        sentences: Sequence[Sequence[str]],
+        batch_size: int | None = None,
+        progress: Progress | None = None,
+        *,
+        probabilities: bool = False,
+    ) -> list[Prediction]:
+        """Return the prediction for each sentence, a list of words; arguments as in `predict`."""
+        examples = [Example(list(words), []) for words in sentences if len(words)]
+        split, size = Split(examples, None, per_word=self.config.task == "tag"), batch_size or self.config.batch_size
         with torch_threads(self.config.threads):
-            labels = iter(predict(self.model, split, self.labels, batch_size or self.config.batch_size, progress))
-        return [next(labels) if len(words) else [] for words in given]
+            found = iter(predict(self.model, split, self.labels, size, progress, probabilities=probabilities))
+        return [next(found) if len(words) else Prediction([]) for words in sentences]
+
+    def as_dict(self, words: Sequence[str], prediction: Prediction) -> dict[str, Any]:
+        """Return a prediction for JSON: words, a tag for each and its probability; of a classifier those of all."""
+        assert prediction.probabilities is not None
+        if self.config.task == "classify":
+            every = dict(zip(self.labels.names, prediction.probabilities.tolist(), strict=True))
+            return {"words": list(words), "label": prediction.labels[0], "probabilities": every}
+        at = torch.tensor(self.labels.ids(prediction.labels))
+        chosen = prediction.probabilities.gather(1, at[:, None])[:, 0].tolist()
+        return {"words": list(words), "labels": prediction.labels, "probabilities": chosen}
 
 
 def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: TaskResult) -> None:
-    """Write what load_task and people read, all together, with a manifest; a fine-tuned biLM as a model of its own."""
+    """Write what load_task and people read, all together, with a manifest; a fine-tuned or copied biLM is a model."""
     config, flat = result.config, result.config.flat()
     # What is no path is the name of a model; see _with_paths.
     paths = {
@@ -139,7 +198,7 @@ def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: Ta
         save_tensors(new / MODEL_FILE, trained_weights(model, with_bilm=False), about)
         write_json(new / CONFIG_FILE, flat | paths | {"metric": "spans" if result.dev.spans else "labels"})
         write_json(new / RESULTS_FILE, result.as_dict())
-        if model.elmo is not None and model.elmo.fine_tuned and config.model is not None:
+        if model.elmo is not None and _holds_bilm(config) and config.model is not None:
             put_model(new, model.elmo.bilm.checkpoint_state(), model.elmo.bilm.options)
             if (vocabulary := file_beside(pretrained_folder(config.model))) is not None:
                 shutil.copyfile(vocabulary, new / vocabulary.name)
@@ -147,6 +206,24 @@ def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: Ta
         if _is_old(folder):
             for name in (OLD_CONFIG_FILE, OLD_MODEL_FILE):
                 (folder / name).unlink(missing_ok=True)
+
+
+def _holds_bilm(config: TaskConfig) -> bool:
+    """Return whether the folder of a task holds its biLM: it was fine-tuned, or copied."""
+    return config.elmo != "none" and (config.fine_tune or config.copy_model)
+
+
+def _describe_folder(folder: pathlib.Path, config: TaskConfig, model: TaskModel) -> str:
+    """Return what the folder of a task needs to predict, with sizes, in a line of text."""
+    own = [folder / name for name in (CONFIG_FILE, MODEL_FILE, LABELS_FILE, WORDS_FILE, WEIGHTS)]
+    needs = []
+    if model.elmo is not None and not _holds_bilm(config):
+        weights = sum(each.nbytes for each in model.elmo.bilm.checkpoint_state().values())
+        needs.append(f"the biLM {config.model} ({size(weights)}; --copy_model true puts it into the folder)")
+    if config.vectors is not None:
+        needs.append(f"the vectors {config.vectors} ({size(os.path.getsize(config.vectors))})")
+    holds = size(sum(file.stat().st_size for file in own if file.exists()))
+    return f"{folder} has {holds} to predict with, and needs {' and '.join(needs) or 'no other file'}"
 
 
 def load_task(
@@ -171,8 +248,8 @@ def load_task(
     if not check_written(folder, read):
         warn_unchecked(folder, read)
     config = typed(flat, TaskConfig, str(folder / config_file))
-    tuned = config.fine_tune and config.elmo != "none" and not old
-    config = _with_paths(folder, config, {"model": model, "vectors": vectors}, tuned)
+    own = _holds_bilm(config) and not old
+    config = _with_paths(folder, config, {"model": model, "vectors": vectors}, own)
     labels = Labels(_of_task(folder, LABELS_FILE, list[str]))
     task = new_model(config, len(labels), words=_of_task(folder, WORDS_FILE, list[str]))
     weights, about = load_tensors(folder / model_file)
@@ -183,19 +260,21 @@ def load_task(
                 f"{folder} was trained with other {name}: what {getattr(config, name, None)!r} holds has changed since;"
                 f" put back what was there, or name what it was trained with by --{name}"
             )
-    load_weights(trained_weights(task, with_bilm=not tuned), weights, folder / model_file)
+    load_weights(trained_weights(task, with_bilm=old), weights, folder / model_file)
     return SavedTask(task.to(device).eval(), config, labels)
 
 
 def _with_paths(
-    folder: pathlib.Path, config: TaskConfig, paths: dict[str, str | os.PathLike[str] | None], tuned: bool
+    folder: pathlib.Path, config: TaskConfig, paths: dict[str, str | os.PathLike[str] | None], own: bool
 ) -> TaskConfig:
-    """Return the configuration with the paths of what the task needs; a fine-tuned biLM lies in the folder itself."""
-    needed = {"model": config.elmo != "none" and not tuned, "vectors": config.vectors is not None}
+    """Return the configuration with the paths of what the task needs; own: its biLM lies in the folder itself."""
+    needed = {"model": config.elmo != "none" and not own, "vectors": config.vectors is not None}
     for name, path in paths.items():
         if path is not None and not needed[name]:
-            own = " of its own, which was fine-tuned" if name == "model" and tuned else ""
-            raise ElmoFastError(f"leave out --{name}: {folder} was trained with{own or f'out {name}'}")
+            why = f"{folder} was trained without {name}"
+            if name == "model" and own:
+                why = f"{folder} holds its biLM, which was {'fine-tuned' if config.fine_tune else 'copied into it'}"
+            raise ElmoFastError(f"leave out --{name}: {why}")
         if not needed[name]:
             continue
         stored = getattr(config, name)
@@ -208,7 +287,7 @@ def _with_paths(
             )
         moved: dict[str, Any] = {name: found}
         config = dataclasses.replace(config, **moved)
-    return dataclasses.replace(config, model=os.fspath(folder), prefix=None) if tuned else config
+    return dataclasses.replace(config, model=os.fspath(folder), prefix=None) if own else config
 
 
 def _stored_path(folder: pathlib.Path, config: TaskConfig, stored: str) -> str:
@@ -293,7 +372,11 @@ def train_task(
         trainer = TaskTrainer(model, data.labels, *both, config, data.spans, folder, report, progress)
         trainer.fit()
         scores = {
-            name: tag_scores(split.gold, predict(model, split, data.labels, config.batch_size), spans=data.spans)
+            name: tag_scores(
+                split.gold,
+                [each.labels for each in predict(model, split, data.labels, config.batch_size)],
+                spans=data.spans,
+            )
             for name, split in splits.items()
             if name != "train"
         }
@@ -312,6 +395,7 @@ def train_task(
             notes=[*data.notes, *data.warnings],
         )
         save_task(folder, model, data.labels, result)
+        report(_describe_folder(folder, config, model))
     report(f"done in {duration(result.seconds)}: best epoch {result.best_epoch} of {len(result.epochs)}; {folder}")
     return result
 
@@ -363,6 +447,8 @@ def predict_task(
     out: str | os.PathLike[str],
     *,
     format: str | None = None,
+    tokenizer: Tokenizer | None = None,
+    probabilities: bool = False,
     batch_size: int | None = None,
     device: Device = "cpu",
     progress: Progress | None = None,
@@ -376,7 +462,12 @@ def predict_task(
         path: sentences in any format of read_examples; labels in it are ignored.
         out: the file to write, another than `path`: of a tagger "columns" (word<TAB>tag) or, if `path` is CoNLL-U and
             the suffix of `out` names no other format, `path` with other tags in the column of training (upos, if that
-            was of another format); of a classifier "tsv" (label<TAB>sentence).
+            was of another format); of a classifier "tsv" (label<TAB>sentence). A name in .jsonl asks for
+            `probabilities`.
+        tokenizer: of sentences in "text" and "tsv"; None: as in training.
+        probabilities: write JSON lines in place of these, an object per sentence: of a tagger `words`, `labels` and the
+            `probabilities` of these labels (see SavedTask.predict_proba); of a classifier `words`, `label` and the
+            `probabilities` of all labels.
         format, batch_size, device, progress, model, vectors: as in evaluate_task.
 
     Raises: ElmoFastError: the folder contains no trained task, the file contains no sentence or is `out`, or it is a
@@ -391,14 +482,19 @@ def predict_task(
     task = load_task(save_dir, device, model=model, vectors=vectors)
     config = task.config
     read_as = format_of(path, format or config.format)
-    to = _format_to_write(out, read_as, config)
+    to = _format_to_write(out, read_as, config, probabilities)
     # Labels are ignored; only in tsv does their column say which one has the words.
     both_tsv = read_as == format_of(config.train_path, config.format) == "tsv"
     with rereadable(path) if to == "conllu" else contextlib.nullcontext(path) as file:
-        examples = read_examples(file, read_as, config.column if both_tsv else None, config.tokenizer)
+        examples = read_examples(file, read_as, config.column if both_tsv else None, tokenizer or config.tokenizer)
         words = [example.words for example in examples]
-        labels = task.predict(words, batch_size=batch_size, progress=progress)
-        if to == "conllu":
+        predictions = task.predictions(words, batch_size, progress, probabilities=to == "jsonl")
+        labels = [each.labels for each in predictions]
+        if to == "jsonl":
+            with writing(out) as lines:
+                for pair in zip(words, predictions, strict=True):
+                    lines.write(json.dumps(task.as_dict(*pair), ensure_ascii=False).encode() + b"\n")
+        elif to == "conllu":
             trained_on = format_of(config.train_path, config.format)
             write_tagged_conllu(out, file, config.column if trained_on == "conllu" else None, labels)
         else:
@@ -406,9 +502,13 @@ def predict_task(
     return len(words)
 
 
-def _format_to_write(out: Path, read_as: str, config: TaskConfig) -> str:
-    """Return the format of predictions. Raises ElmoFastError if the suffix of `out` is CoNLL-U's and it cannot be."""
+def _format_to_write(out: Path, read_as: str, config: TaskConfig, probabilities: bool) -> str:
+    """Return the format of predictions. Raises ElmoFastError if the suffix of `out` names one that cannot be."""
     named = suffix_format(out)
+    if probabilities or os.fspath(out).lower().removesuffix(".gz").endswith(".jsonl"):
+        if named is not None:
+            raise ElmoFastError(f"{os.fspath(out)}: probabilities are written as JSON lines; give a name in .jsonl")
+        return "jsonl"
     if named == "conllu" and (config.task == "classify" or read_as != "conllu"):
         why = "a classifier has one label per sentence" if config.task == "classify" else f"the input is {read_as}"
         other = "tsv" if config.task == "classify" else "conll"

@@ -8,7 +8,7 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,19 +25,36 @@ from elmo_fast.tasks.model import TaskModel, input_digests
 from elmo_fast.tasks.scores import tag_scores
 
 
+class Prediction(NamedTuple):
+    """The labels of a sentence: one for each word or, of a classifier, one."""
+
+    labels: list[str]
+    """the best labels"""
+    probabilities: Tensor | None = None
+    """the probability of every label, [words, K], of a classifier [K], on the CPU; None if not asked for"""
+
+
 @torch.no_grad()
 def predict(
-    model: TaskModel, split: Split, labels: Labels, batch_size: int, progress: Progress | None = None
-) -> list[list[str]]:
-    """Return the predicted labels of each sentence, in the order of the split; without dropout."""
-    was_training, predictions, done = model.training, [[""]] * len(split.examples), 0
+    model: TaskModel,
+    split: Split,
+    labels: Labels,
+    batch_size: int,
+    progress: Progress | None = None,
+    *,
+    probabilities: bool = False,
+) -> list[Prediction]:
+    """Return the prediction for each sentence, in the order of the split; without dropout."""
+    was_training, predictions, done = model.training, [Prediction([])] * len(split.examples), 0
     device = next(model.parameters()).device
     model.eval()
     try:
         for indices in fixed_batches(split.lengths, batch_size):
             batch = split.batch(indices, device)
-            for index, ids in zip(indices, model.decode(model(batch), batch), strict=True):
-                predictions[index] = labels.of_ids(ids)
+            scores = model(batch)
+            shares = model.head.probabilities(scores, batch.lengths) if probabilities else [None] * len(indices)
+            for index, ids, share in zip(indices, model.decode(scores, batch), shares, strict=True):
+                predictions[index] = Prediction(labels.of_ids(ids), None if share is None else share.cpu())
             done += len(indices)
             if progress is not None:
                 progress(done, len(split.examples))
@@ -235,7 +252,7 @@ class TaskTrainer:
         torch.manual_seed(self.config.seed * 1_000_003 + epoch + 1)
         loss = self.train_epoch(epoch)
         trained = time.monotonic() - began
-        predicted = predict(self.model, self.dev, self.labels, self.config.batch_size)
+        predicted = [each.labels for each in predict(self.model, self.dev, self.labels, self.config.batch_size)]
         scores = tag_scores(self.dev.gold, predicted, spans=self.spans)
         before = max((row["score"] for row in self.epochs), default=-math.inf)
         row = {

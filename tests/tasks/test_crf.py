@@ -52,6 +52,24 @@ def test_likelihood_and_best_path_are_those_of_all_paths(labels, lengths):
         torch.testing.assert_close(best_score[row], totals.max())
 
 
+@torch.no_grad()
+def test_marginals_are_sums_over_all_paths():
+    """Each row sums to 1, and is 0 past its length; no gradient is left behind."""
+    crf, lengths = random_crf(3), torch.tensor([4, 1, 3])
+    scores = torch.randn(3, 4, 3, dtype=torch.float64)
+    marginals = crf.marginals(scores, lengths)
+    assert not marginals.requires_grad
+    assert crf.transitions.grad is None
+    for row, length in enumerate(lengths.tolist()):
+        paths, totals = every_path(crf, scores[row], length)
+        each, expected = totals.softmax(0), torch.zeros(4, 3, dtype=torch.float64)
+        for path, probability in zip(paths, each, strict=True):
+            for t, label in enumerate(path):
+                expected[t, label] += probability
+        torch.testing.assert_close(marginals[row], expected)
+        torch.testing.assert_close(marginals[row, :length].sum(1), torch.ones(length, dtype=torch.float64))
+
+
 def test_gradients_are_those_of_differences():
     """gradcheck of the likelihood with respect to the scores and all three tables."""
     crf, lengths = random_crf(3), torch.tensor([4, 1, 2])

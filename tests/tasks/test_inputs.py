@@ -1,15 +1,18 @@
 """Inputs that a trained task needs and does not hold: a changed biLM or changed vectors are noticed."""
 
 import dataclasses
+import json
 import pathlib
+import shutil
 
+import numpy as np
 import pytest
 
 from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import load_checkpoint, save_folder
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import Elmo
+from elmo_fast.modules import BiLM, Elmo
 from elmo_fast.tasks import load_task, read_examples
 from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
 from tests.fake_hub import FakeHub
@@ -49,7 +52,7 @@ def test_a_bilm_that_was_fine_tuned_is_in_the_task(tmp_path):
     result = train_task(config, silent)
     (tmp_path / "bilm").rename(tmp_path / "elsewhere")
     assert evaluate_task(config.save_dir, config.test_path) == result.test
-    with pytest.raises(ElmoFastError, match=r"leave out --model: .* of its own, which was fine-tuned"):
+    with pytest.raises(ElmoFastError, match=r"leave out --model: .* holds its biLM, which was fine-tuned"):
         load_task(config.save_dir, model=tmp_path / "elsewhere")
 
 
@@ -142,8 +145,79 @@ def test_sentences_in_memory_are_labelled_as_those_of_a_file(tmp_path, classify)
     assert task.predict([]) == []
     first, second = sentences[:2]
     assert task.predict([[], first, [], second]) == [[], written[0].labels, [], written[1].labels]
-    with pytest.raises(ElmoFastError, match="a list of words"):
-        task.predict(["the cat"])
+    with pytest.raises(ElmoFastError, match="must be a list of sentences"):
+        task.predict("the cat")
+
+
+@pytest.mark.parametrize("kind", ["classify", "tag", "crf"])
+def test_probabilities_are_those_of_the_scores_in_memory_and_in_json_lines(tmp_path, kind):
+    """Of every label in Python; in a file those of a tagger's tags, and all of a classifier's."""
+    classify = kind == "classify"
+    config = toy_config(tmp_path, epochs=1, classify=classify, crf=kind == "crf")
+    train_task(config, silent)
+    task, out = load_task(config.save_dir), tmp_path / "out.jsonl"
+    sentences = [example.words for example in read_examples(config.test_path)]
+    shares, labels = task.predict_proba(sentences), task.predict(sentences)
+    for words, share, each in zip(sentences, shares, labels, strict=True):
+        assert share.shape == ((len(task.labels),) if classify else (len(words), len(task.labels)))
+        np.testing.assert_allclose(share.sum(-1), 1, rtol=1e-5)
+        if kind != "crf":
+            assert task.labels.of_ids(np.atleast_1d(share.argmax(-1)).tolist()) == each
+    empty = task.predict_proba([[], sentences[0]])
+    assert empty[0].shape == ((len(task.labels),) if classify else (0, len(task.labels)))
+    np.testing.assert_allclose(empty[1], task.predict_proba(sentences[:1])[0], rtol=1e-6)
+
+    assert predict_task(config.save_dir, config.test_path, out) == len(sentences)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["words"] for row in rows] == sentences
+    for row, share, each in zip(rows, shares, labels, strict=True):
+        if classify:
+            assert [row["label"]] == each
+            assert list(row["probabilities"]) == task.labels.names
+            np.testing.assert_allclose(list(row["probabilities"].values()), share, rtol=1e-6)
+        else:
+            assert row["labels"] == each
+            chosen = [values[task.labels.index[label]] for values, label in zip(share, each, strict=True)]
+            np.testing.assert_allclose(row["probabilities"], chosen, rtol=1e-6)
+    with pytest.raises(ElmoFastError, match=r"probabilities are written as JSON lines; give a name in \.jsonl"):
+        predict_task(config.save_dir, config.test_path, tmp_path / "out.conll", probabilities=True)
+
+
+def test_strings_are_split_as_raw_text_or_as_training_split_them(tmp_path, capsys):
+    """A tagger, which read words, splits punctuation off; a classifier without a tokenizer splits at white space."""
+    train_task(tagger := toy_config(tmp_path, epochs=1), silent)
+    train_task(classifier := toy_config(tmp_path, epochs=1, classify=True, save_dir=str(tmp_path / "c")), silent)
+    task, sentence = load_task(tagger.save_dir), "Ann sees the cat."
+    assert task.split([sentence, ["the cat"]]) == [["Ann", "sees", "the", "cat", "."], ["the cat"]]
+    assert (
+        task.split([sentence], "whitespace") == load_task(classifier.save_dir).split([sentence]) == [sentence.split()]
+    )
+    assert task.predict([sentence]) == task.predict([["Ann", "sees", "the", "cat", "."]])
+    (tmp_path / "raw.txt").write_text(sentence + "\n")
+    words = ["task", "predict", tagger.save_dir, str(tmp_path / "raw.txt"), "-", "--format", "text", "--probabilities"]
+    for options, expected in (([], 4), (["--tokenizer", "basic"], 5)):
+        assert main([*words, *options]) == 0
+        assert len(json.loads(capsys.readouterr().out)["labels"]) == expected
+
+
+def test_a_task_that_holds_its_bilm_needs_no_other_folder(tmp_path):
+    """Moved alone; asked for after training too. Without it, training says what the folder needs."""
+    config, lines = toy_config(tmp_path, elmo="both", epochs=1), []
+    result = train_task(config, lines.append)
+    assert f"needs the biLM {config.model} (" in lines[-2]
+    assert "MiB" in lines[-2] or "KiB" in lines[-2]
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    train_task(dataclasses.replace(config, copy_model=True), lines.append)
+    assert lines[-2].endswith("needs no other file")
+    with pytest.raises(ElmoFastError, match=r"leave out --model: .* holds its biLM, which was copied into it"):
+        load_task(config.save_dir, model=config.model)
+    shutil.rmtree(config.model)
+    for name in ("cache", "training.safetensors"):
+        path = tmp_path / "run" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (tmp_path / "run").rename(tmp_path / "alone")
+    assert evaluate_task(tmp_path / "alone", config.test_path) == result.test
+    assert BiLM(str(tmp_path / "alone")).num_layers == 3
 
 
 def test_fine_tuning_rounded_weights_warns(tmp_path):
