@@ -166,14 +166,19 @@ def processor(content: Content) -> str:
     return f"{machine['cpu']} ({about})" if about else machine["cpu"]
 
 
-def provenance(content: Content) -> str:
-    """Name machine, versions, date and commit of a result."""
-    machine, versions, card = content["machine"], content["versions"], content.get("gpu")
-    where = f"{processor(content)}, {machine['cores']} cores"
+def machine_of(content: Content) -> str:
+    """Name the machine and the versions of a result."""
+    versions, card = content["versions"], content.get("gpu")
+    where = f"{processor(content)}, {content['machine']['cores']} cores"
     if card:
         where = f"{card['gpu']}, driver {card['driver']}, CUDA {card['cuda']}, Triton {versions.get('triton')}"
+    return f"{where}, Python {versions['python']}, torch {versions['torch']}"
+
+
+def provenance(content: Content) -> str:
+    """Name machine, versions, date and commit of a result."""
     return (
-        f"{where}, Python {versions['python']}, torch {versions['torch']}, {content['date']}, "
+        f"{machine_of(content)}, {content['date']}, "
         f"commit {content['commit']}{', QUICK: no figure means anything' * content.get('quick', False)}"
     )
 
@@ -203,11 +208,12 @@ SUMMARY = (
 
 
 def summary(folder: pathlib.Path = RESULTS) -> str:
-    """Return the table of the most important rows, each of the first machine that measured it, and the machines."""
-    rows = [["on one core", "elmo_fast", "compared with", "speed-up", "largest difference", "machine"]]
-    machines: list[str] = []
+    """Return the most important rows as a table for each machine that measured some of them."""
+    tables: dict[str, list[list[str]]] = {}
+    for content in (each for case in dict.fromkeys(case for _, case, _, _ in SUMMARY) for each in load(case, folder)):
+        tables.setdefault(machine_of(content), [])
     for label, case, variant, side in SUMMARY:
-        for content in load(case, folder)[:1]:
+        for content in load(case, folder):
             sides = {each["side"]: each for each in reversed(content["rows"]) if each["variant"] == variant}
             if (row := sides.get(side)) is None:
                 continue
@@ -216,19 +222,23 @@ def summary(folder: pathlib.Path = RESULTS) -> str:
                 compared = f"{peer['side']}: {number(peer['median'])} {peer['unit']}"
                 ratio = f"{number(row['ratio'])}x"
             error = "" if row.get("error") is None else small(row["error"])
-            if (machine := provenance(content)) not in machines:
-                machines.append(machine)
+            measured = f"{content['date'].split()[0]}, {content['commit']}"
             own = f"{number(row['median'])} {row['unit']}"
-            rows.append([label, own, compared, ratio, error, f"({machines.index(machine) + 1})"])
-    return "\n".join([*markdown("lrlrrl", *rows), "", *(f"{n}. {each}" for n, each in enumerate(machines, 1))])
+            tables[machine_of(content)].append([label, own, compared, ratio, error, measured])
+    heading = ["on one core", "elmo_fast", "compared with", "speed-up", "largest difference", "date, commit"]
+    parts = [
+        "\n".join([f"**{machine}**", "", *markdown("lrlrrl", heading, *rows)])
+        for machine, rows in tables.items()
+        if rows
+    ]
+    return "\n\n".join(parts)
 
 
 MODELS = {"small": (256, 128), "original": (4096, 1024)}  # cells and 2D of the models of benchmarks/inputs.py
 
 
-def costs(contents: list[Content]) -> str:
-    """Return time, memory and disk of `elmo-fast embed` for 100 million tokens, by the model."""
-    content = contents[0]
+def costs(content: Content) -> str:
+    """Return time, memory and disk of `elmo-fast embed` for 100 million tokens on a machine, by the model."""
     rows = [
         ["model", "tokens/s, one core", "100 M tokens, hours", "memory", "disk, `average`, f16", "disk, `all`, f32"]
     ]
@@ -238,7 +248,7 @@ def costs(contents: list[Content]) -> str:
         disk = [f"{number(1e8 * width * size / 1e9)} GB" for size in (2, 3 * 4)]
         used = "not measured" if memory is None else f"{number(memory)} MiB"
         rows.append([f"2 x {cells} cells, {width} numbers", number(speed), number(1e8 / speed / 3600), used, *disk])
-    return "\n".join([*markdown("lrrrrr", *rows), "", f"Measured on {provenance(content)}."])
+    return "\n".join([f"On {provenance(content)}:", "", *markdown("lrrrrr", *rows)])
 
 
 def precision(contents: list[Content]) -> str:
@@ -301,7 +311,7 @@ def appendix(folder: pathlib.Path = RESULTS) -> str:
     table.writerow([*COLUMNS, "machine", "date", "commit"])
     for case in sorted({path.stem for path in folder.rglob("*.json")}):
         for content in load(case, folder):
-            about = provenance(content).split(", 20")[0] if content.get("rows") else ""
+            about = machine_of(content) if content.get("rows") else ""
             for row in content.get("rows", ()):
                 values = {"case": case, "what": row["variant"], "speed_up": row.get("ratio"), **row}
                 table.writerow([*map(values.get, COLUMNS), about, content["date"], content["commit"]])
@@ -410,7 +420,7 @@ RENDERED: dict[str, tuple[str, Callable[[list[Content]], str]]] = {
     "headline": ("embed", headline),
     "torture": ("torture", lambda contents: torture(contents[0])),
     "fuzz": ("fuzz", lambda contents: fuzz(contents[0])),
-    "costs": ("embed_file", costs),
+    "costs": ("embed_file", lambda contents: "\n\n".join(map(costs, contents))),
     "precision": ("precision", precision),
 }
 
@@ -487,7 +497,7 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"{content['case']}: a quick run is not saved\n{case_table(content)}")
             else:
                 print(f"{content['case']} -> {save(content).relative_to(ROOT)}")
-                print(deleted_next(content) if "gpu" in content else "")
+                print(deleted_next(content) if "gpu" in content else case_table(content))
     for page, new in written().items():
         if not page.exists() or page.read_text(encoding="utf-8") != new:
             page.write_text(new, encoding="utf-8")

@@ -64,9 +64,12 @@ def test_text_between_markers_is_written_again(tmp_path):
 def test_the_summary_the_chart_and_the_appendix_follow_the_results(tmp_path):
     """Every bar and row is one of a result file; a case without a result has none."""
     results_of(tmp_path, ratio=5)
-    rows = table.summary(tmp_path).splitlines()
+    machine_of, _, *rows = table.summary(tmp_path).splitlines()
+    (content,) = table.load("embed", tmp_path)
+    assert machine_of == f"**{table.machine_of(content)}**"
     assert rows[2].startswith("| vectors, original model, batches of 32, `float32` | 500 tokens/s |")
-    assert rows[2].endswith("| AllenNLP: 100 tokens/s | 5x | 2.0e-6 | (1) |")
+    measured = f"{content['date'].split()[0]}, {content['commit']}"
+    assert rows[2].endswith(f"| AllenNLP: 100 tokens/s | 5x | 2.0e-6 | {measured} |")
     assert len([row for row in rows if row.startswith("| ")]) == 2 + 2  # headings, float32 and bfloat16
     headline = table.render("headline", tmp_path)
     assert "embeds 500 tokens per second" in headline
@@ -111,6 +114,24 @@ def test_cpus_of_one_instruction_set_have_results_of_their_own(tmp_path, monkeyp
     ):
         assert f">{name} ({used})<" in chart
         assert f">{ratio}00 ({ratio}x)<" in chart
+
+
+def test_a_run_adds_the_tables_of_its_machine_and_leaves_those_of_others(tmp_path, monkeypatch):
+    for model, speed in (("17", 5), ("2", 6)):
+        monkeypatch.setattr(
+            machine, "cpuinfo", lambda model=model: {"model name": "A CPU", "cpu family": "25", "model": model}
+        )
+        results_of(tmp_path, ratio=speed)
+        row = {"threads": 1, "unit": "tokens/s", "samples": 1, "side": "elmo_fast"}
+        rows = [row | {"variant": f"embed, {name}", "median": 100.0 * speed} for name in table.MODELS]
+        save_rows(tmp_path, "embed_file", rows, {})
+    for text, figures in (
+        (table.summary(tmp_path), ("500 tokens/s", "600 tokens/s")),
+        (table.render("costs", tmp_path), ("| 500 |", "| 600 |")),
+    ):
+        _, *parts = text.split("A CPU family 25 model ")
+        assert [part.split(" ")[0] for part in parts] == ["17", "2"]
+        assert [[figure in part for figure in figures] for part in parts] == [[True, False], [False, True]]
 
 
 def test_a_case_that_was_never_run_says_so(tmp_path):
