@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "memory": {"errors"},
     "files": {"errors", "process"},
     "manifest": {"errors", "fields", "files"},
-    "token_files": {"errors", "fields", "files", "memory"},
+    "token_files": {"errors", "fields", "files", "manifest", "memory"},
     "ops": {"_lazy", "devices", "errors", "fields", "op_choices", "memory"},
     "checkpoints": {"errors", "fields", "files", "manifest", "memory", "op_choices"},
     "text": {"errors", "files", "op_choices"},

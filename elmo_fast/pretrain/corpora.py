@@ -14,10 +14,9 @@ from torch import Tensor
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
 from elmo_fast.corpus.folder import read_meta
-from elmo_fast.corpus.pieces import META
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import read_json
-from elmo_fast.files import sha256_of, write_json
+from elmo_fast.files import remove_folder, sha256_of, write_json
 from elmo_fast.memory import size
 from elmo_fast.pretrain.config import DataConfig
 from elmo_fast.progress import duration
@@ -34,7 +33,7 @@ class _Source(TypedDict):
 
 
 class _SourcesFile(TypedDict):
-    """The content of corpus-sources.json: the files of text; older versions also wrote what meta.json has."""
+    """The content of corpus-sources.json: the files of text."""
 
     files: dict[str, _Source]
 
@@ -119,8 +118,7 @@ def open_training_corpus(
             if saved_steps(folder):
                 raise
             report(f"data   this run has no checkpoint, so that the text is prepared again: {error}")
-            (target / META).unlink()  # first: without it the folder is no prepared corpus, whatever is left of it
-            shutil.rmtree(target)
+            remove_folder(target)
     began = last_report = time.monotonic()
 
     def progress(done: int, total: int, words: int) -> None:

@@ -163,9 +163,7 @@ def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpu
     at, now = resumed.position, identity(config, corpus)
     names = ("rows", "unroll_steps", "seed", "shuffle", "optimiser", "loss")
     pairs = {name.replace("rows", "batch_size"): (getattr(at, name), now[name]) for name in names}
-    # Fields that the run did not know yet had their defaults.
-    before = dataclasses.asdict(ModelConfig()) | at.model
-    pairs |= {name: (before[name], value) for name, value in now["model"].items()}
+    pairs |= {name: (at.model[name], value) for name, value in now["model"].items()}
     differing = [f"{name} was {then!r}, now {value!r}" for name, (then, value) in pairs.items() if then != value]
     if differing:
         raise ElmoFastError(
@@ -235,15 +233,9 @@ def start_run(
     processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
     if resumed is not None and not check_same_run(resumed, config, corpus):
         position = dataclasses.replace(
-            resumed.position, step=0, words=0, seconds=0.0, unreported=[], best=BestEvaluation(last=-1)
+            resumed.position, step=0, words=0, seconds=0.0, unreported=[], best=BestEvaluation()
         )
         resumed = dataclasses.replace(resumed, state=None, position=position)
-    if resumed is not None and resumed.position.exact_shards is not None:
-        warnings.warn(
-            f"until step {resumed.position.step} gradients were added in the order of exact_shards, which is gone: the "
-            "weights will equal those of an undisturbed run but for rounding",
-            stacklevel=2,
-        )
     words = len(corpus.vocabulary)
     for line in describe_model(config, words, processes, device, corpus) + describe_disk(config, words, corpus):
         report(line)

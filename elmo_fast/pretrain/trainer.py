@@ -92,7 +92,7 @@ class LanguageModelTrainer:
         self.progress = TrainingProgress(total, run.max_seconds, model.loss.perplexity)
         self.state: LayerStates | None = None
         self.perplexity: Perplexity | None = None
-        self.best = BestEvaluation(last=-1)
+        self.best = BestEvaluation()
         if resumed is not None:
             model.load(resumed.weights)
             load_optimizer(model, self.optimizer, resumed.optimizer)

@@ -165,14 +165,15 @@ def test_a_best_checkpoint_that_was_not_saved_is_not_the_best(tmp_path, curve, m
     assert any("training continues, and checkpoints/best stays as it was" in each for each in messages)
 
 
-def test_a_save_killed_as_its_files_moved_up_is_completed(tmp_path, curve):
-    """Also one that was killed before it removed an older checkpoint."""
+def test_a_save_killed_as_it_replaced_files_is_completed(tmp_path, curve):
+    """By the next run, as a writer; also one that was killed before it removed an older checkpoint."""
     run = trained(tmp_path, "run", 8)
     expected = [step for step, _ in saved_steps(run.folder)]
     shutil.copytree(saved_steps(run.folder)[0][1], run.folder / "checkpoints" / "step-0000002")
     best = run.folder / "checkpoints" / "best"
-    (best / ".new-files").mkdir()
-    shutil.move(best / "position.json", best / ".new-files")
+    shutil.copytree(best, best / ".new-files")
+    (best / "position.json").unlink()
+    assert kept(run)[0] == 8
     trained(tmp_path, "run", 8)
     assert not (best / ".new-files").exists()
     assert kept(run)[0] == 8
