@@ -9,7 +9,7 @@ import shutil
 import signal
 from collections.abc import Sequence
 
-from elmo_fast import files, manifest
+from elmo_fast import manifest
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.cli.main import main
 from elmo_fast.corpus import open_corpus, prepare
@@ -33,7 +33,7 @@ class Work:
 
     share, counts = 1.0, (1,)
     moment = 0  # at which `Saving` kills itself
-    moments = 80  # at which its saves touch the disk
+    moments = 250  # at which its saves touch the disk
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder, self.log = folder, folder.parent / f"{folder.name}-log.txt"
@@ -141,7 +141,7 @@ def dying_at(moment: int) -> None:
         setattr(module, name, touching)
 
     for module, name in (
-        (manifest, "flush"), (files, "flush"), (os, "replace"), (os, "rename"), (os, "link"), (shutil, "rmtree"),
+        (os, "rename"), (os, "replace"), (os, "link"), (shutil, "rmtree"), (manifest, "flush"),
         (manifest, "sha256_of"), (checkpoint, "saved_steps"),
     ):  # fmt: skip
         wrap(module, name)
@@ -159,7 +159,7 @@ class Saving(Training):
 class Ending(Saving):
     """Like `Saving`, but only the last saves count: of the last step, of the best evaluation, of both, of the model."""
 
-    patience, moments = None, 25
+    patience, moments = None, 60
 
     def run(self, name: str, count: int, steps: int = STEPS) -> None:
         at_the_end = f"step {steps:>6} ", f"resumes after step {steps}:"
