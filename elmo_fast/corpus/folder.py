@@ -16,7 +16,7 @@ from elmo_fast.corpus.encoding import Corpus, FileStamp, TypeTable, fingerprint_
 from elmo_fast.corpus.pieces import FORMAT, META, Ids, is_prepared, pieces_matching
 from elmo_fast.corpus.word_counts import TextProgress, read_pieces
 from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
-from elmo_fast.fields import MIN_COUNT, read_json, typed
+from elmo_fast.fields import MIN_COUNT, changes, read_json, typed
 from elmo_fast.files import folder_lock, workplace
 from elmo_fast.manifest import MANIFEST, check_files, read_folder, write_folder
 from elmo_fast.text import Vocabulary
@@ -344,16 +344,10 @@ def _check_target(target: pathlib.Path, made_from: dict[str, Any], overwrite: bo
     if not is_prepared(target):
         if any(not path.name.startswith(f".{MANIFEST}.") for path in target.iterdir()):  # what `write_folder` makes
             raise ElmoFastError(f"{target} contains other files than a prepared corpus; name a new or empty folder")
-    elif not overwrite:
-        before = read_meta(target)["made from"]
-        if changed := [
-            f"{name}: {before.get(name)} then, {made_from.get(name)} now"
-            for name in {**before, **made_from}
-            if before.get(name) != made_from.get(name)
-        ]:
-            raise ElmoFastError(
-                f"{target} exists already, with another corpus ({'; '.join(changed)}); --overwrite replaces it"
-            )
+    elif not overwrite and (changed := changes(read_meta(target)["made from"], made_from)):
+        raise ElmoFastError(
+            f"{target} exists already, with another corpus ({'; '.join(changed)}); --overwrite replaces it"
+        )
 
 
 def _write(

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from elmo_fast.errors import ElmoFastError, shortened
+from elmo_fast.fields import changes
 from elmo_fast.files import remove_leftovers
 from elmo_fast.manifest import current, write_folder
 from elmo_fast.modules import ElmoEmbedder
@@ -164,13 +165,11 @@ def _agreed_plan(
             f"{plan.making.model_sha256[:16]}, here it is {shortened(embedder.model_name)} with "
             f"{making.model_sha256[:16]}; give another output folder"
         )
-    for field in dataclasses.fields(Making):
-        there, here = getattr(plan.making, field.name), getattr(making, field.name)
-        if there != here:
-            raise ElmoFastError(
-                f"{where}: the vectors of this folder were begun with {field.name} {there}, here it is {here}; give "
-                "the same options, or another output folder"
-            )
+    if changed := changes(dataclasses.asdict(plan.making), dataclasses.asdict(making)):
+        raise ElmoFastError(
+            f"{where}: the vectors of this folder were begun with other options ({'; '.join(changed)}); give the same "
+            "ones, or another output folder"
+        )
     if (asked := settings.part_sentences) not in (None, plan.part_sentences):
         raise ElmoFastError(
             f"{where}: the parts of this folder are of {plan.part_sentences} {plan.unit}s, here {asked} are wanted; "

@@ -15,6 +15,7 @@ import torch
 from elmo_fast.checkpoints import CHECKPOINTS, VOCABULARY, save_folder, saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.fields import changes
 from elmo_fast.files import folder_lock, write_text
 from elmo_fast.memory import size
 from elmo_fast.pretrain.checkpoint import (
@@ -162,9 +163,9 @@ def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpu
     """
     at, now = resumed.position, identity(config, corpus)
     names = ("rows", "unroll_steps", "seed", "shuffle", "optimiser", "loss")
-    pairs = {name.replace("rows", "batch_size"): (getattr(at, name), now[name]) for name in names}
-    pairs |= {name: (at.model[name], value) for name, value in now["model"].items()}
-    differing = [f"{name} was {then!r}, now {value!r}" for name, (then, value) in pairs.items() if then != value]
+    before, after = ({name.replace("rows", "batch_size"): run[name] for name in names} | run["model"]
+                     for run in (dataclasses.asdict(at), now))  # fmt: skip
+    differing = changes(before, after)
     if differing:
         raise ElmoFastError(
             f"the checkpoint after step {at.step} is of another run: {'; '.join(differing)}; give what it was, or "

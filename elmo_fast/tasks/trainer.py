@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, write_tensors
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.fields import read_json
+from elmo_fast.fields import changes, read_json
 from elmo_fast.files import write_text
 from elmo_fast.manifest import current, read_folder, write_folder
 from elmo_fast.progress import METRICS_FILE, Progress, duration
@@ -97,9 +97,7 @@ def check_settings(config: TaskConfig) -> None:
 
 def refuse_other(config: TaskConfig, before: Mapping[str, Any], changed: str | None = None) -> None:
     """Raise ElmoFastError if the settings of the run in save_dir were different, or for what else has `changed`."""
-    now = lasting(config)
-    other = [f"{name}: {before.get(name)!r}, now {now[name]!r}" for name in now if before.get(name) != now[name]]
-    if other or changed:
+    if (other := changes(before, lasting(config))) or changed:
         raise ElmoFastError(
             f"save_dir {config.save_dir} holds a run of other settings ({'; '.join(other) or changed}); give another "
             "save_dir, or start over with --resume false"

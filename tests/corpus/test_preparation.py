@@ -213,9 +213,9 @@ def test_the_same_again_is_left_as_it_is(prepared):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ([["a", "b"], ["c", "a"]], {"min_count": 2}, "min_count: 1 then, 2 now"),
-        ([["a", "b"], ["c"]], {"vocabulary": VOCABULARY}, "vocab_file: None then"),
-        ([["a", "b"], ["c", "d"]], {}, "bytes of text: 6 then, 8 now"),
+        ([["a", "b"], ["c", "a"]], {"min_count": 2}, "min_count was 1, now 2"),
+        ([["a", "b"], ["c"]], {"vocabulary": VOCABULARY}, "vocab_file was None, now"),
+        ([["a", "b"], ["c", "d"]], {}, "bytes of text was 6, now 8"),
         ([["a", "b"], ["d"]], {}, "corpus of another text"),
     ],
 )

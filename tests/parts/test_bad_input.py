@@ -25,10 +25,14 @@ def error_of(done):
     ("words", "settings", "message"),
     [
         ((), {"model": "other"}, "parts.json: the vectors of this folder are of another model: "),
-        (("--top",), {}, "parts.json: the vectors of this folder were begun with layers average, here it is top;"),
-        (("--dtype", "f16"), {}, "begun with dtype float32, here it is float16; give the same options"),
-        (("--precision", "bfloat16"), {}, "begun with precision float32, here it is bfloat16"),
-        (("--batch-size", "2"), {}, "begun with batch_size 1, here it is 2"),
+        (
+            ("--top",),
+            {},
+            "parts.json: the vectors of this folder were begun with other options (layers was 'average', now 'top');",
+        ),
+        (("--dtype", "f16"), {}, "(dtype was 'float32', now 'float16'); give the same"),
+        (("--precision", "bfloat16"), {}, "precision was 'float32', now 'bfloat16'"),
+        (("--batch-size", "2"), {}, "batch_size was 1, now 2"),
         (("--part-lines", "32"), {}, "the parts of this folder are of 16 lines, here 32 are wanted"),
         (("--part-lines", "24"), {}, None),
     ],

@@ -119,7 +119,7 @@ def test_more_epochs_go_on_and_other_settings_are_refused(tmp_path, monkeypatch)
     longer = train_task(dataclasses.replace(config, epochs=3), silent)
     assert [row["epoch"] for row in longer.epochs] == [1, 2, 3]
     monkeypatch.setattr("elmo_fast.tasks.run.read_data", None)  # other settings are refused before anything is read
-    with pytest.raises(ElmoFastError, match=r"holds a run of other settings \(hidden: 16, now 8\).*--resume false"):
+    with pytest.raises(ElmoFastError, match=r"holds a run of other settings \(hidden was 16, now 8\).*--resume false"):
         train_task(dataclasses.replace(config, hidden=8), silent)
     monkeypatch.undo()
     anew = train_task(dataclasses.replace(config, hidden=8, resume=False), silent)
