@@ -78,7 +78,7 @@ def file_beside(folder: PathLike, names: Sequence[str] = VOCABULARIES) -> Path |
     """
     place = opened(folder).resolve()
     run = [place.parent.parent] if place.parent.name == CHECKPOINTS else []
-    return next((file for at in (place, *run) for name in names if (file := at / name).is_file()), None)
+    return next((file for at in (current(place), place, *run) for name in names if (file := at / name).is_file()), None)
 
 
 @archives_named()

@@ -28,7 +28,7 @@ def run_models(arguments: Any) -> None:
         rows.append((name, _size_of(folder), "comes with elmo_fast", "English prose"))
     for name, model in PUBLISHED.items():
         folder = cached_folder(name)
-        cached = all((folder / file).is_file() for file in (model.options, model.weights))
+        cached = all((current(folder) / file).is_file() for file in (model.options, model.weights))
         size_text = "unknown" if model.millions is None else f"about {size(4e6 * model.millions)}"
         rows.append(
             (name, _size_of(folder) if cached else size_text, str(folder) if cached else "not downloaded", model.text)
