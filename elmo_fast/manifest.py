@@ -95,29 +95,36 @@ def _replace_files(new: pathlib.Path | None, target: pathlib.Path, work: pathlib
 
     No file system replaces several files at once, and a whole folder cannot be replaced where it holds others: a
     run's checkpoints, or what users put there. So one rename puts `new` into the folder, where readers look first
-    (`current`); then the files are linked to their names, and it is removed.
+    (`current`); then its files get their names, as links, and it is removed.
     """
     with only_one(target / f".{MANIFEST}{LOCK_FILE}", lambda: None):
-        for folder in (None, new):
-            if folder is not None:
-                if not replace and (target / MANIFEST).exists():
-                    return
-                folder.rename(target / _NEW)
-                flush(target)
-            if (pending := _pending(target)) is None:
-                continue
-            for name in os.listdir(pending):
-                linked = work / "linked"
-                linked.unlink(missing_ok=True)  # renaming one link of a file to another one leaves both
-                try:
-                    os.link(pending / name, linked)
-                except OSError:  # a file system without links
-                    shutil.copy2(pending / name, linked)
-                    flush(linked)
-                os.replace(linked, target / name)
+        if (left := _pending(target)) is not None:
+            _name_files(_linked(left, work), target, work)
+        if new is not None and (replace or not (target / MANIFEST).exists()):
+            links = _linked(new, work)  # before readers see it: after that a full disk would be no failed save
+            new.rename(target / _NEW)
             flush(target)
-            pending.rename(tempfile.mkdtemp(dir=work))
-            flush(target)
+            _name_files(links, target, work)
+
+
+def _linked(folder: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
+    """Return a folder in `work` with links to the files of a folder, so that this one stays complete."""
+    links = pathlib.Path(tempfile.mkdtemp(dir=work))
+    for name in os.listdir(folder):
+        try:
+            os.link(folder / name, links / name)
+        except OSError:  # a file system without links
+            shutil.copy2(folder / name, links / name)
+            flush(links / name)
+    return links
+
+
+def _name_files(links: pathlib.Path, target: pathlib.Path, work: pathlib.Path) -> None:
+    for name in os.listdir(links):
+        os.replace(links / name, target / name)
+    flush(target)
+    (target / _NEW).rename(tempfile.mkdtemp(dir=work))
+    flush(target)
 
 
 def _pending(folder: pathlib.Path) -> pathlib.Path | None:
@@ -158,7 +165,7 @@ def read_folder(
         try:
             check_files(version[0], names, advice)
             result = read(version[0])
-        except (CheckpointError, OSError):
+        except Exception:  # whatever libraries raise about files that are gone
             if _version(path) == version:
                 raise
         else:

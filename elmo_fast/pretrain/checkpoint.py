@@ -156,7 +156,18 @@ def save_checkpoint(
     folder = run / CHECKPOINTS
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / (BEST if best else step_name(position.step))
-    write_training_state(target, model, optimizer, rows, position)
+    tensors = {
+        f"{key}/{name}": torch.as_tensor(value).detach().cpu().contiguous()
+        for name, parameter in model.trained()
+        for key, value in optimizer.state[parameter].items()
+    }
+    states = {name: each for name, each in zip("hc", rows, strict=False) if each is not None}
+    content = {"format": "elmo_fast training position", "version": 1, "position": dataclasses.asdict(position)}
+    with write_folder(target) as new:
+        put_model(new, model.checkpoint_state(), model.options, extra={"pretraining_step": position.step})
+        write_tensors(new / OPTIMIZER_FILE, tensors)
+        write_tensors(new / ROWS_FILE, states)
+        (new / POSITION_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     if not best:
         remove_older(run, keep, position.step)
     return target
@@ -167,28 +178,6 @@ def remove_older(run: pathlib.Path, keep: int, step: int) -> None:
     older = [path for number, path in saved_steps(run) if number < step]
     for path in older[: len(older) + 1 - keep]:
         remove_folder(path)
-
-
-def write_training_state(
-    folder: pathlib.Path,
-    model: LanguageModel,
-    optimizer: torch.optim.Optimizer,
-    rows: Sequence[Tensor | None],
-    position: RunPosition,
-) -> None:
-    """Write the model, the optimizer's tensors, the LSTM states and the position as one folder."""
-    tensors = {
-        f"{key}/{name}": torch.as_tensor(value).detach().cpu().contiguous()
-        for name, parameter in model.trained()
-        for key, value in optimizer.state[parameter].items()
-    }
-    states = {name: each for name, each in zip("hc", rows, strict=False) if each is not None}
-    content = {"format": "elmo_fast training position", "version": 1, "position": dataclasses.asdict(position)}
-    with write_folder(folder) as new:
-        put_model(new, model.checkpoint_state(), model.options, extra={"pretraining_step": position.step})
-        write_tensors(new / OPTIMIZER_FILE, tensors)
-        write_tensors(new / ROWS_FILE, states)
-        (new / POSITION_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 @reader
