@@ -95,7 +95,11 @@ def test_a_killed_save_leaves_the_old_model_or_the_new_one(tmp_path, before):
             break
         left = snapshot(folder)
         if not (current(folder) / MANIFEST).exists():
+            assert before != "a model"
             assert (folder / "config.json").exists() == (folder / "model.safetensors").exists() == (before != "nothing")
+            if before != "nothing":
+                with pytest.warns(UserWarning, match="has no manifest"):
+                    assert same(load_folder(folder), old)
             actual.append("old")
         else:
             actual.append("new" if same(load_folder(folder), new) else "old")

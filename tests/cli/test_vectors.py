@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
+from elmo_fast.manifest import write_manifest
 from elmo_fast.modules import BiLM, ElmoEmbedder
 from elmo_fast.text import Vocabulary
 from elmo_fast.token_files.cache_file import VECTORS
@@ -76,6 +77,7 @@ def test_a_cache_of_something_else_is_refused_and_kept(ask, tmp_path):
     assert "is of a different model" in ask(*cache, model=other, status=2)
     assert "is of a different precision" in ask(*cache, "--precision", "bfloat16", status=2)
     assert (path / VECTORS).read_bytes() == whole
+    write_manifest(tmp_path / "model")
     (tmp_path / "diary").write_text("a diary")
     for name in ("diary", "model"):
         assert "is no folder of token vectors" in ask("--cache", str(tmp_path / name), status=2)
