@@ -82,7 +82,7 @@ sanitize: build
 	$(BIN)/python tools/sanitize.py $(if $(SECONDS),--seconds $(SECONDS))
 
 torture: build
-	ELMO_FAST_RAY=1 $(BIN)/python -m pytest -q tests/parts/test_cluster.py
+	ELMO_FAST_RAY=1 $(BIN)/python -m pytest -q tests/embed/parts/test_cluster.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture --kills $(or $(N),100) --seed $(or $(SEED),0) --json benchmarks/results/torture.json
 
 lint: $(STAMP)

@@ -31,9 +31,10 @@ def tool(name: str) -> str:
 
 
 def digest_of_sources() -> str:
-    """SHA-256 of the names and contents of csrc/ and CMakeLists.txt."""
+    """SHA-256 of the names and contents of csrc/, CMakeLists.txt and the ops' schemas."""
     digest = hashlib.sha256()
-    for path in (HERE / "CMakeLists.txt", *sorted(path for path in HERE.glob("csrc/**/*") if path.is_file())):
+    schemas = HERE / "elmo_fast" / "ops" / "_schemas.py"
+    for path in (HERE / "CMakeLists.txt", schemas, *sorted(path for path in HERE.glob("csrc/**/*") if path.is_file())):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(HERE).as_posix()} {len(content)}\n".encode() + content)
     return digest.hexdigest()

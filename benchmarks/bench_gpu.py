@@ -26,8 +26,8 @@ from benchmarks import gpu_rivals as rivals
 from benchmarks.gpu import PROGRAMS
 from benchmarks.machine import ROOT
 from benchmarks.op_calls import differentiated
-from elmo_fast import batch_to_ids, ops
-from elmo_fast.modules import BiLM, CharacterEncoder, ElmoEmbedder
+from elmo_fast import ElmoEmbedder, batch_to_ids, ops
+from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.ops import LSTMWeights, projected_lstm, scalar_mix
 from elmo_fast.ops._triton import INTERPRETED
 from elmo_fast.pretrain import step as step_module
@@ -233,7 +233,7 @@ def bench_chip(timed, device, tmp_path):
 
 def switched(**switches):
     """Return a context in which steps of the LSTM run in this way; a graph that is captured within it stays so."""
-    return mock.patch.multiple(pytest.importorskip("elmo_fast.ops.projected_lstm.triton_forward"), **switches)
+    return mock.patch.multiple(pytest.importorskip("elmo_fast.ops.projected_lstm.forward_kernels"), **switches)
 
 
 PASSES = ("forward for training", "forward + backward", "forward")  # the first leaves what the backward pass reads
@@ -449,7 +449,7 @@ def embedder_of(timed, device, **how):
     index = (device.index or 0) if device.type == "cuda" else -1
     torch.manual_seed(0)
     embedder = ElmoEmbedder(rivals.options(timed.quick, 1000), None, cuda_device=index, stateful=False, **how)
-    rivals.spread(embedder.elmo_bilm._token_embedder)
+    rivals.spread(embedder.elmo_bilm.encoder)
     return embedder
 
 
@@ -463,8 +463,8 @@ def bench_embed(timed, device, precision, text, batch, side):
     torch.manual_seed(0)
     how = {"stateful": False, "cache_size": 0, "precision": precision, "cuda_graphs": side == GRAPH}
     model = BiLM(rivals.options(timed.quick, 1000), **how).to(device).eval()
-    rivals.spread(model._token_embedder)
-    model._token_embedder.unique_words = False
+    rivals.spread(model.encoder)
+    model.encoder.unique_words = False
     exact = BiLM(model.options, stateful=False, cache_size=0, backend="reference").to(device).double()
     exact.load_state_dict(model.state_dict())
     how = functools.partial(compiled, device=device) if side == COMPILED else None

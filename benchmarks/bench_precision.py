@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks import inputs
+from elmo_fast import ElmoEmbedder
 from elmo_fast.corpus import open_corpus, prepare, read_corpus
-from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.op_choices import INFERENCE_PRECISIONS
 from elmo_fast.pretrain.config import load_preset
 from elmo_fast.pretrain.evaluate import evaluate

@@ -150,8 +150,8 @@ class EagerBiLM:
 
     def __init__(self, model: BiLM, dtype: torch.dtype, compiled: Compile | None = None) -> None:
         model = copy.deepcopy(model).to(dtype)
-        self.encoder, self.layers = encoder_weights(model._token_embedder), lstm_weights(model._separate_lstm)
-        self.markers = tuple(model._token_embedder.markers)
+        self.encoder, self.layers = encoder_weights(model.encoder), lstm_weights(model.separate_lstm)
+        self.markers = tuple(model.encoder.markers)
         self.encode = encode if compiled is None else compiled(encode)
         self.cell = lstm_cell if compiled is None else compiled(lstm_cell)
         self.hoist = compiled is not None
@@ -311,7 +311,7 @@ class TrainStep:
         torch.manual_seed(0)
         with torch.device(self.device):  # a table of 793,471 words takes seconds on a CPU
             model = LanguageModel(options(self.quick, self.words, self.samples, self.dropout), **how)
-        spread(model.bilm._token_embedder)
+        spread(model.bilm.encoder)
         return model.to(self.device)
 
     def fused(self, precision: str, update_in_graph: bool | None = None, carried: bool = True) -> Callable[[], Tensor]:
@@ -369,7 +369,7 @@ class TrainStep:
     ) -> tuple[Tensor, ...]:
         """Return the mean loss per direction in plain torch; products in bfloat16 by autocast, or all in `dtype`."""
         device = self.device
-        weights, layers = encoder_weights(model.bilm._token_embedder), lstm_weights(model.bilm._elmo_lstm)
+        weights, layers = encoder_weights(model.bilm.encoder), lstm_weights(model.bilm.lstm)
         with torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
             both = [
                 encode(self.characters(ids.flatten().to(device)), *weights).unflatten(0, (-1, self.steps))

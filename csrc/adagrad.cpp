@@ -107,11 +107,14 @@ ELMO_MULTIVERSION void update(const Stretch<T>& s, T rate, T scale) {
   }
 }
 
+double number_of(const Arguments& check, const char* name, const Tensor& number, Types types) {
+  check.tensor(name, number, types, {});
+  return number.scalar_type() == kDouble ? *number.const_data_ptr<double>() : *number.const_data_ptr<float>();
+}
+
 // The factor of the gradients; not finite: nothing is to be changed.
 double factor_of(const Arguments& check, const std::optional<Tensor>& scale, ScalarType dtype) {
-  if (!scale.has_value()) return 1.0;
-  check.tensor("scale", *scale, scale->scalar_type() == kFloat ? kFloat : dtype, {});
-  return scale->scalar_type() == kDouble ? *scale->const_data_ptr<double>() : *scale->const_data_ptr<float>();
+  return scale.has_value() ? number_of(check, "scale", *scale, {kFloat, dtype}) : 1.0;
 }
 
 // Marks these numbers as changed for autograd and for caches of copies: a view shares the version counter, and writing none of its numbers
@@ -140,10 +143,11 @@ void update_all(TensorList parameters, TensorList accumulators, const std::vecto
 }
 
 void adagrad_(
-    TensorList parameters, TensorList accumulators, TensorList inputs, double learning_rate,
+    TensorList parameters, TensorList accumulators, TensorList inputs, TensorList copies, const Tensor& learning_rate,
     const std::optional<Tensor>& scale) {
   const Arguments check("adagrad_");
   const size_t count = parameters.size();
+  check.need(copies.empty(), "the CPU's kernel changes no rounded copies; got ", copies.size());
   check.need(
       accumulators.size() == count && inputs.size() == count, "parameters, accumulators and gradients must be as many; got ", count, ", ",
       accumulators.size(), " and ", inputs.size());
@@ -155,10 +159,10 @@ void adagrad_(
     check.tensor(text_of("gradients[", i, "]"), inputs[i], dtype, parameters[i].sizes());
     gradients.push_back(inputs[i].contiguous());
   }
-  const double factor = factor_of(check, scale, dtype);
+  const double rate = number_of(check, "learning_rate", learning_rate, kFloating), factor = factor_of(check, scale, dtype);
   if (!std::isfinite(factor)) return;
   by_type(dtype, [&]<typename T>() {
-    update_all<T>(parameters, accumulators, gradients, static_cast<T>(learning_rate), static_cast<T>(factor));
+    update_all<T>(parameters, accumulators, gradients, static_cast<T>(rate), static_cast<T>(factor));
   });
   for (size_t i = 0; i < count; ++i) mark_written(parameters[i]), mark_written(accumulators[i]);
 }
@@ -182,9 +186,10 @@ void update_rows(const Tensor& table, const Tensor& sums, const Tensor& ids, con
 }
 
 void adagrad_rows_(
-    const Tensor& table, const Tensor& accumulator, const Tensor& ids_any, const Tensor& rows_any, double learning_rate,
-    const std::optional<Tensor>& scale) {
+    const Tensor& table, const Tensor& accumulator, const Tensor& ids_any, const std::optional<Tensor>& positions, const Tensor& rows_any,
+    const Tensor& learning_rate, const std::optional<Tensor>& scale) {
   const Arguments check("adagrad_rows_");
+  check.need(!positions.has_value(), "the CPU's kernel takes the rows in the order of distinct ids, without positions");
   check.need(table.dim() > 0, "table must have rows; got no dimension");
   check_written(check, "table", table, accumulator);
   auto sizes = table.sizes().vec();
@@ -195,10 +200,10 @@ void adagrad_rows_(
   check.ids("ids", ids, table.size(0));
   const auto* id = ids.const_data_ptr<int64_t>();
   check.need(std::adjacent_find(id, id + ids.numel(), std::greater_equal<>()) == id + ids.numel(), "ids must rise, none twice");
-  const double factor = factor_of(check, scale, table.scalar_type());
+  const double rate = number_of(check, "learning_rate", learning_rate, kFloating), factor = factor_of(check, scale, table.scalar_type());
   if (!std::isfinite(factor)) return;
   by_type(table.scalar_type(), [&]<typename T>() {
-    update_rows<T>(table, accumulator, ids, rows, static_cast<T>(learning_rate), static_cast<T>(factor));
+    update_rows<T>(table, accumulator, ids, rows, static_cast<T>(rate), static_cast<T>(factor));
   });
   mark_written(table), mark_written(accumulator);
 }

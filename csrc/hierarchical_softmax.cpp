@@ -88,9 +88,9 @@ T path_loss(const Paths& p, int64_t i, const T* h, int64_t size, const T* bias, 
   return loss;
 }
 
-std::tuple<Tensor, Tensor> hierarchical_softmax_forward(
+std::tuple<Tensor, std::vector<Tensor>> hierarchical_softmax_forward(
     const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias_any, const Tensor& first, const Tensor& nodes,
-    const Tensor& codes_any, int64_t longest, const Name& precision, bool sparse) {
+    const Tensor& codes_any, int64_t longest, const Name& precision, bool /*sparse*/, bool save) {
   const Arguments check("hierarchical_softmax");
   const Paths p("hierarchical_softmax", hidden, targets, weight, first, nodes, precision, longest);
   check.tensor("bias", bias_any, hidden.scalar_type(), {weight.size(0)});
@@ -106,7 +106,7 @@ std::tuple<Tensor, Tensor> hierarchical_softmax_forward(
       for (int64_t i = begin; i < end; ++i) loss[i] = path_loss<T>(p, i, h + i * size, size, b, code, slope + i * longest);
     });
   });
-  return {losses, slopes};
+  return {losses, std::vector<Tensor>(save ? 1 : 0, slopes)};
 }
 
 // Backward: a row's gradient from the nodes on its path, a node's from the rows that passed it, in their order.
@@ -150,9 +150,11 @@ std::vector<int64_t> groups_of(const std::vector<Step>& steps) {
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
-    const Tensor& grad, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& slopes, const Tensor& first,
+    const Tensor& grad, TensorList saved, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& first,
     const Tensor& nodes, const Name& precision, bool sparse) {
   const Arguments check("hierarchical_softmax_backward");
+  check.need(saved.size() == 1, "the forward pass was run with save=False");
+  const Tensor slopes = saved[0];
   check.tensor("slopes", slopes, hidden.scalar_type(), {kAny, kAny});
   const int64_t longest = slopes.size(1);
   const Paths p("hierarchical_softmax_backward", hidden, targets, weight, first, nodes, precision, longest);

@@ -90,7 +90,7 @@ void run_layer(const Layer<T>& l, const Packed& w, const char* operands, char* n
 template <typename T>
 Tensor run_layers(
     Tensor x, TensorList weights, TensorList biases, Operand operand, const Caching& caching, const Tensor& saved, Tensor& operands) {
-  const bool save = saved.dim() == 4, rounds = !is_exact(operand) && !needs_whole_rows(operand);
+  const bool save = saved.defined(), rounds = !is_exact(operand) && !needs_whole_rows(operand);
   auto next = rounds ? zeros_like(operands) : Tensor();
   for (size_t i = 0; i < weights.size(); ++i) {
     const auto bias = biases[i].contiguous();
@@ -118,14 +118,15 @@ Tensor run_layers(
 }
 
 template <typename T>
-std::tuple<Tensor, Tensor> forward(
+std::tuple<Tensor, std::vector<Tensor>> forward(
     const Tensor& input, TensorList weights, TensorList biases, const std::optional<Tensor>& projection_weight,
     const std::optional<Tensor>& projection_bias, Operand operand, bool save, const Caching& caching) {
   const auto x = input.contiguous();
   const int64_t rows = x.size(0), width = x.size(1), layers = static_cast<int64_t>(weights.size());
-  auto saved = save ? empty({layers, 3, rows, width}, x.options()) : empty({0}, x.options());
+  const auto of_layers = save ? empty({layers, 3, rows, width}, x.options()) : Tensor();
+  const std::vector<Tensor> saved(save ? 1 : 0, of_layers);
   auto operands = to_operand_rows(x, operand);
-  const auto last = run_layers<T>(x, weights, biases, operand, caching, saved, operands);
+  const auto last = run_layers<T>(x, weights, biases, operand, caching, of_layers, operands);
   if (!projection_weight.has_value()) return {save || layers == 0 ? last.clone() : last, saved};
   const auto w =
       packed_of(*projection_weight, "forward", operand, caching, weights.size(), [&] { return pack(projection_weight->t(), operand); });
@@ -137,10 +138,12 @@ std::tuple<Tensor, Tensor> forward(
   return {y, saved};
 }
 
-std::tuple<Tensor, Tensor> highway(
+std::tuple<Tensor, std::vector<Tensor>> highway(
     const Tensor& x, TensorList weights, TensorList biases, const std::optional<Tensor>& projection_weight,
-    const std::optional<Tensor>& projection_bias, const Name& precision, bool save, std::vector<int64_t> stamps) {
+    const std::optional<Tensor>& projection_bias, const std::optional<Tensor>& count, const Name& precision, bool save,
+    std::vector<int64_t> stamps) {
   const Arguments check("highway");
+  check.need(!count.has_value(), "count is of GPUs; the CPU's kernel computes all rows");
   check_layers(check, x, weights, projection_weight);
   check.need(biases.size() == weights.size(), "biases must be one per layer, ", weights.size(), "; got ", biases.size());
   check.tensors("biases", biases, x.scalar_type(), {2 * x.size(1)});
@@ -230,11 +233,12 @@ Gradients backward(
 }
 
 Gradients highway_backward(
-    const Tensor& grad, const Tensor& x, const Tensor& saved, TensorList weights,
-    const std::optional<Tensor>& projection_weight, const Name& precision, bool need_x, bool need_weights) {
+    const Tensor& grad, TensorList all_saved, const Tensor& x, TensorList weights, const std::optional<Tensor>& projection_weight,
+    const std::optional<Tensor>& /*count*/, const Name& precision, bool need_x, bool need_weights) {
   const Arguments check("highway_backward");
   check_layers(check, x, weights, projection_weight);
-  check.need(saved.dim() == 4, "the forward pass was run with save=False");
+  check.need(all_saved.size() == 1, "the forward pass was run with save=False");
+  const Tensor saved = all_saved[0];
   check.tensor("saved", saved, x.scalar_type(), {static_cast<int64_t>(weights.size()), 3, x.size(0), x.size(1)});
   check.contiguous("saved", saved);
   check.tensor("grad", grad, x.scalar_type(), {x.size(0), projection_weight.has_value() ? projection_weight->size(0) : x.size(1)});

@@ -1,5 +1,5 @@
-// The Python module elmo_fast._C. Importing it registers the ops (library.cpp); it has as functions what is no op of tensors. No other file
-// knows of Python.
+// The Python module elmo_fast._C. Importing it implements the ops for the CPU (and a GPU); its functions are those that are no ops of tensors. No
+// other file knows of Python.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -75,7 +75,8 @@ py::tuple merge(const CooccurrenceCounter& counter, const Runs& runs, int64_t sc
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
-  m.doc() = "The kernels in C++: importing this registers torch.ops.elmo_fast.*; its functions are those that are no ops of tensors.";
+  m.doc() = "The kernels in C++: importing this implements torch.ops.elmo_fast.*; its functions are those that are no ops of tensors.";
+  m.attr("SCHEMAS_DIGEST") = ELMO_FAST_SCHEMAS_DIGEST;
 #if defined(ELMO_FAST_NO_CUDA)
   m.attr("why_no_cuda") = ELMO_FAST_NO_CUDA;
 #else
@@ -90,7 +91,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("packed_count", &elmo_fast::packed_count, "Return how many packed copies of weights are kept.");
   m.def("packed_bytes", &elmo_fast::packed_bytes, "Return their size, in bytes.");
   m.def("clear_packed", &elmo_fast::clear_packed, "Drop all packed copies.");
-  m.def("hear_of_deaths", &elmo_fast::hear_of_deaths, "Declare that `forget_packed` is called when a storage dies: copies are kept from now on.");
+  m.def("enable_caching", &elmo_fast::enable_caching, "Cache packed copies from now on: `forget_packed` will be called when a storage is freed.");
   m.def("forget_packed", &elmo_fast::forget_packed, "storage"_a, "Drop the copies of a storage's weights, by its number.");
 
   m.def("idle_buffer_bytes", &elmo_fast::idle_buffer_bytes, "Return the memory of dead tensors that is kept for the next ones, in bytes.");

@@ -160,9 +160,11 @@ void mix(const std::vector<const T*>& layers, Shape shape, const Tensor& factors
   });
 }
 
-std::tuple<Tensor, Tensor> scalar_mix_forward(
-    TensorList layers_any, const Tensor& coefficients, const std::optional<Tensor>& counted, bool layer_norm, double eps) {
+std::tuple<Tensor, std::vector<Tensor>> scalar_mix_forward(
+    TensorList layers_any, const Tensor& coefficients, const std::optional<Tensor>& counted, const std::optional<Tensor>& seed, bool layer_norm,
+    double eps, double dropout) {
   const Arguments check("scalar_mix");
+  check.need(!seed.has_value() && dropout == 0, "dropout is of GPUs; the CPU's kernel drops nothing");
   check_layers(check, layers_any);
   check_counted(check, counted, layers_any[0]);
   check.tensor("coefficients", coefficients, coefficients.scalar_type(), {kAny, static_cast<int64_t>(layers_any.size())});
@@ -184,7 +186,7 @@ std::tuple<Tensor, Tensor> scalar_mix_forward(
     const Tensor factors = coefficients.to(kDouble).mul(statistics[1]).to(out.scalar_type()).contiguous();
     mix<T>(p, shape, factors, statistics[0].to(out.scalar_type()), out.mutable_data_ptr<T>());
   });
-  return {out, statistics};
+  return {out, {statistics}};
 }
 
 // scalar_mix backward: one pass of sums (for the coefficients and through the statistics), one that writes the layers' gradients.
@@ -292,9 +294,11 @@ std::vector<Tensor> all_layer_gradients(
 }
 
 std::tuple<std::vector<Tensor>, Tensor> scalar_mix_backward(
-    const Tensor& grad_any, TensorList layers_any, const Tensor& coefficients, const std::optional<Tensor>& counted,
-    const Tensor& statistics, bool layer_norm, bool need_layers, bool need_coefficients) {
+    const Tensor& grad_any, TensorList saved, TensorList layers_any, const Tensor& coefficients, const std::optional<Tensor>& counted,
+    const std::optional<Tensor>& /*seed*/, bool layer_norm, double /*dropout*/, bool need_layers, bool need_coefficients) {
   const Arguments check("scalar_mix_backward");
+  check.need(saved.size() == 1, "saved must hold the statistics of the forward pass; got ", saved.size());
+  const Tensor statistics = saved[0];
   check_gradient(check, grad_any, layers_any, statistics);
   check_counted(check, counted, layers_any[0]);
   check.tensor("coefficients", coefficients, coefficients.scalar_type(), {grad_any.size(0), statistics.size(1)});

@@ -191,12 +191,16 @@ void add_words(T* row, int64_t words, int64_t target, Sum& sum) {
   sum = {static_cast<double>(largest), before + static_cast<double>(exponentials<T>(row, words, largest))};
 }
 
-std::tuple<Tensor, Tensor> full_softmax(
-    const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias, const Name& precision, int64_t chunk_bytes) {
+// Losses and what backward needs.
+using Losses = std::tuple<Tensor, std::vector<Tensor>>;
+
+Losses full_softmax(
+    const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias, const Name& precision, int64_t chunk_bytes, bool save) {
   const Whole w = checked_whole("full_softmax", hidden, targets, weight, bias, precision, chunk_bytes);
   const int64_t count = hidden.size(0);
   const Tensor losses = empty({count}, hidden.options()), log_sums = empty({count, 2}, hidden.options());
-  if (count == 0) return {losses, log_sums};
+  const std::vector<Tensor> saved(save ? 1 : 0, log_sums);
+  if (count == 0) return {losses, saved};
   const auto* target = w.targets.const_data_ptr<int64_t>();
   std::vector<Sum> sums(count);
   by_type(hidden.scalar_type(), [&]<typename T>() {
@@ -213,13 +217,15 @@ std::tuple<Tensor, Tensor> full_softmax(
       log_sum[2 * i + 1] = static_cast<T>(found.log_sum);
     }
   });
-  return {losses, log_sums};
+  return {losses, saved};
 }
 
 Gradients full_softmax_backward(
-    const Tensor& grad_any, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias, const Tensor& losses,
-    const Tensor& log_sums, const Name& precision, int64_t chunk_bytes) {
+    const Tensor& grad_any, const Tensor& losses, TensorList saved, const Tensor& hidden, const Tensor& targets, const Tensor& weight,
+    const Tensor& bias, const Name& precision, int64_t chunk_bytes) {
   const Arguments check("full_softmax_backward");
+  check.need(saved.size() == 1, "the forward pass was run with save=False");
+  const Tensor log_sums = saved[0];
   const Whole w = checked_whole("full_softmax_backward", hidden, targets, weight, bias, precision, chunk_bytes);
   const int64_t count = hidden.size(0), size = hidden.size(1);
   check.tensor("grad", grad_any, hidden.scalar_type(), {count});
@@ -261,22 +267,15 @@ struct Sampled {
   std::vector<std::pair<int64_t, int64_t>> hits;  // (word, position) of the samples, sorted; empty where hits count
 
   Sampled(
-      const Arguments& check, const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const Tensor& ids_any, const Name& precision,
+      const Arguments& check, const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const Tensor& ids, const Name& precision,
       int64_t chunk_bytes, bool count_hits)
-      : rows(rows), offsets(offsets) {
-    check.tensor("hidden", hidden, kFloating, {kAny, kAny});
-    check.tensor("rows", rows, hidden.scalar_type(), {kAny, hidden.size(1)});
-    count = hidden.size(0), samples = rows.size(0) - count;
-    check.need(samples >= 0, "rows must begin with one for each of hidden's ", count, "; got ", rows.size(0));
-    check.tensor("offsets", offsets, hidden.scalar_type(), {rows.size(0)});
-    check.tensor("ids", ids_any, kLong, {rows.size(0)});
+      : count(hidden.size(0)), samples(rows.size(0) - count), rows(rows), offsets(offsets), ids(ids.contiguous()) {
     check.need(chunk_bytes > 0, "chunk_bytes must be at least 1; got ", chunk_bytes);
     const Operand operand = resolve_operand(precision, hidden.scalar_type());
     const int64_t chunk = std::max<int64_t>(1, std::min(count, chunk_bytes / std::max<int64_t>(1, samples * hidden.element_size())));
     scores = {hidden.contiguous(), rows.narrow(0, count, samples), offsets.narrow(0, count, samples).contiguous(), operand, chunk, samples};
-    ids = ids_any.contiguous();
     if (count_hits) return;
-    for (int64_t i = 0; i < samples; ++i) hits.emplace_back(ids.const_data_ptr<int64_t>()[count + i], i);
+    for (int64_t i = 0; i < samples; ++i) hits.emplace_back(this->ids.const_data_ptr<int64_t>()[count + i], i);
     std::sort(hits.begin(), hits.end());
   }
 
@@ -291,6 +290,47 @@ struct Sampled {
     for (; hit != hits.end() && hit->first == target; ++hit) row[hit->second] = value;
   }
 };
+
+// The words of N targets, then of S samples.
+Tensor words_of(const Arguments& check, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias, const Tensor& samples) {
+  check.tensor("hidden", hidden, kFloating, {kAny, kAny});
+  check.tensor("weight", weight, hidden.scalar_type(), {kAny, hidden.size(1)});
+  check.tensor("bias", bias, hidden.scalar_type(), {weight.size(0)});
+  check.tensor("targets", targets, kLong, {hidden.size(0)});
+  check.tensor("samples", samples, kLong, {kAny});
+  check.ids("targets", targets, weight.size(0));
+  check.ids("samples", samples, weight.size(0));
+  const Tensor ids = empty({targets.size(0) + samples.size(0)}, targets.options());
+  ids.narrow(0, 0, targets.size(0)).copy_(targets);
+  ids.narrow(0, targets.size(0), samples.size(0)).copy_(samples);
+  return ids;
+}
+
+// bias - term of these words: the term is ln Q, or ln(K P).
+template <typename T, typename Term>
+Tensor offsets_of(const Tensor& bias_any, const Tensor& ids, const Term& term) {
+  const Tensor bias = bias_any.contiguous(), offsets = empty(ids.sizes(), bias.options());
+  const T* of_words = bias.const_data_ptr<T>();
+  const auto* id = ids.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < ids.numel(); ++i) offsets.mutable_data_ptr<T>()[i] = of_words[id[i]] - term(i, id[i]);
+  return offsets;
+}
+
+// What forward saves: numbers of each row, [N, S] or [0, S], and rows and offsets of the words.
+Sampled saved_sample(
+    const Arguments& check, const Tensor& hidden, TensorList saved, const Tensor& ids, const Name& precision, int64_t chunk_bytes, bool count_hits) {
+  check.need(saved.size() == 4, "the forward pass was run with save=False");
+  check.tensor("hidden", hidden, kFloating, {kAny, kAny});
+  const auto dtype = hidden.scalar_type();
+  const int64_t count = hidden.size(0), words = ids.numel();
+  check.tensor("ids", ids, kLong, {words});
+  check.need(words >= count, "ids must begin with one for each of hidden's ", count, " rows; got ", words);
+  check.tensor("saved[2]", saved[2], dtype, {words, hidden.size(1)});
+  check.tensor("saved[3]", saved[3], dtype, {words});
+  const Tensor kept = saved[1];
+  check.tensor("saved[1]", kept, dtype, {kept.dim() > 0 && kept.size(0) == 0 ? 0 : count, words - count});
+  return Sampled(check, hidden, saved[2], saved[3], ids, precision, chunk_bytes, count_hits);
+}
 
 // Calls finish(n, scores of row n, score of its target, keeps), which turns them into a loss and, if all rows fit into the bound and `keep` is
 // true, replaces them by what backward needs. Returns that, [N, S], else [0, S].
@@ -334,41 +374,45 @@ Gradients gradients_of(const Sampled& s, const Tensor& g, const Tensor& d_true, 
   return {d_hidden, d_rows, d_offsets};
 }
 
-// Arguments of backward: numbers of the N rows, and the tensor that forward saved, [N, S] or [0, S], dense.
-void check_saved(
-    const Arguments& check, const Sampled& s, std::initializer_list<std::pair<const char*, Tensor>> of_rows, const char* name, const Tensor& kept) {
-  const auto dtype = s.scores.hidden.scalar_type();
-  for (const auto& [each, tensor] : of_rows) check.tensor(each, tensor, dtype, {s.count});
-  check.tensor(name, kept, dtype, {kept.dim() > 0 && kept.size(0) == 0 ? 0 : s.count, s.samples});
-}
+// Losses, words and what backward needs.
+using SampledLosses = std::tuple<Tensor, Tensor, std::vector<Tensor>>;
 
-std::tuple<Tensor, Tensor, Tensor> sampled_softmax(
-    const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const Tensor& ids, const Name& precision, int64_t chunk_bytes, bool keep) {
-  const Sampled s(Arguments("sampled_softmax"), hidden, rows, offsets, ids, precision, chunk_bytes, false);
-  const Tensor losses = s.new_numbers({s.count}), log_sums = s.new_numbers({s.count, 2});
-  return by_type(hidden.scalar_type(), [&]<typename T>() -> std::tuple<Tensor, Tensor, Tensor> {
+SampledLosses sampled_softmax(
+    const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias, const Tensor& samples, const Tensor& /*tries*/,
+    const Name& /*correction*/, const std::optional<Tensor>& log_expected, bool /*sparse*/, int64_t chunk_bytes, const Name& precision, bool save) {
+  const Arguments check("sampled_softmax");
+  const Tensor ids = words_of(check, hidden, targets, weight, bias, samples);
+  check.need(log_expected.has_value(), "the CPU's kernel takes ln Q of all words as log_expected");
+  check.tensor("log_expected", *log_expected, hidden.scalar_type(), ids.sizes());
+  return by_type(hidden.scalar_type(), [&]<typename T>() -> SampledLosses {
+    const Tensor expected = log_expected->contiguous();
+    const Tensor offsets = offsets_of<T>(bias, ids, [&](int64_t i, int64_t) { return expected.const_data_ptr<T>()[i]; });
+    const Sampled s(check, hidden, rows_of(weight, ids), offsets, ids, precision, chunk_bytes, false);
+    const Tensor losses = s.new_numbers({s.count}), log_sums = s.new_numbers({s.count, 2});
     T *loss = losses.mutable_data_ptr<T>(), *log_sum = log_sums.mutable_data_ptr<T>();
-    const Tensor probabilities = finish_rows<T>(s, keep, [&](int64_t n, T* row, T true_score, bool keeps) {
+    const Tensor probabilities = finish_rows<T>(s, save, [&](int64_t n, T* row, T true_score, bool keeps) {
       const T largest = largest_of<T>(row, s.samples, true_score), sum = exponentials<T>(row, s.samples, largest);
       const LogSum<T> found = log_sum_of<T>(true_score, largest, sum);
       loss[n] = found.loss, log_sum[2 * n] = largest, log_sum[2 * n + 1] = found.log_sum;
       if (keeps) scale<T>(row, s.samples, T(1) / (sum + std::exp(true_score - largest)));
     });
-    return {losses, log_sums, probabilities};
+    if (!save) return {losses, ids, {}};
+    return {losses, ids, {log_sums, probabilities, s.rows, offsets}};
   });
 }
 
 Gradients sampled_softmax_backward(
-    const Tensor& grad_any, const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const Tensor& ids, const Tensor& losses,
-    const Tensor& log_sums_any, const Tensor& kept, const Name& precision, int64_t chunk_bytes) {
+    const Tensor& grad_any, const Tensor& losses, const Tensor& ids, TensorList saved, const Tensor& hidden, const Tensor& /*weight*/,
+    bool /*sparse*/, int64_t chunk_bytes, const Name& precision) {
   const Arguments check("sampled_softmax_backward");
-  const Sampled s(check, hidden, rows, offsets, ids, precision, chunk_bytes, false);
-  check_saved(check, s, {{"grad", grad_any}, {"losses", losses}}, "probabilities", kept);
-  check.tensor("log_sums", log_sums_any, hidden.scalar_type(), {s.count, 2});
-  const Tensor log_sums = log_sums_any.contiguous(), grad = grad_any.contiguous();
+  const Sampled s = saved_sample(check, hidden, saved, ids, precision, chunk_bytes, false);
+  check.tensor("grad", grad_any, hidden.scalar_type(), {s.count});
+  check.tensor("losses", losses, hidden.scalar_type(), {s.count});
+  check.tensor("saved[0]", saved[0], hidden.scalar_type(), {s.count, 2});
+  const Tensor log_sums = saved[0].contiguous(), grad = grad_any.contiguous();
   return by_type(hidden.scalar_type(), [&]<typename T>() {
     const T* log_sum = log_sums.const_data_ptr<T>();
-    return gradients_of<T>(s, grad, true_slopes<T>(losses, grad), kept.contiguous(), [&](int64_t n, T* row) {
+    return gradients_of<T>(s, grad, true_slopes<T>(losses, grad), saved[1].contiguous(), [&](int64_t n, T* row) {
       probabilities<T>(row, s.samples, log_sum[2 * n], log_sum[2 * n + 1]);
     });
   });
@@ -426,31 +470,43 @@ ELMO_MULTIVERSION void slopes_loop(T* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = slope_of(x[i], decay_of(x[i]));
 }
 
-std::tuple<Tensor, Tensor, Tensor> negative_sampling(
-    const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const Tensor& ids, double share, bool count_hits, const Name& precision,
-    int64_t chunk_bytes, bool keep) {
-  const Sampled s(Arguments("negative_sampling"), hidden, rows, offsets, ids, precision, chunk_bytes, count_hits);
-  const Tensor losses = s.new_numbers({s.count}), d_true = s.new_numbers({s.count});
-  return by_type(hidden.scalar_type(), [&]<typename T>() -> std::tuple<Tensor, Tensor, Tensor> {
+SampledLosses negative_sampling(
+    const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& bias, const Tensor& samples,
+    const std::optional<Tensor>& log_noise, double negatives, bool /*sparse*/, int64_t chunk_bytes, const Name& precision, bool save) {
+  const Arguments check("negative_sampling");
+  const Tensor ids = words_of(check, hidden, targets, weight, bias, samples);
+  check.tensor("log_noise", log_noise, hidden.scalar_type(), {weight.size(0)});
+  check.need(samples.numel() > 0, "samples must hold at least one word; got none");
+  return by_type(hidden.scalar_type(), [&]<typename T>() -> SampledLosses {
+    const Tensor noise = log_noise.has_value() ? log_noise->contiguous() : Tensor();
+    const T log_negatives = static_cast<T>(std::log(negatives)), share = static_cast<T>(negatives / static_cast<double>(samples.numel()));
+    const Tensor offsets = offsets_of<T>(
+        bias, ids, [&](int64_t, int64_t word) { return noise.defined() ? noise.const_data_ptr<T>()[word] + log_negatives : T(0); });
+    const Sampled s(check, hidden, rows_of(weight, ids), offsets, ids, precision, chunk_bytes, noise.defined());
+    const Tensor losses = s.new_numbers({s.count}), d_true = s.new_numbers({s.count});
     T *loss = losses.mutable_data_ptr<T>(), *slope = d_true.mutable_data_ptr<T>();
-    const Tensor slopes = finish_rows<T>(s, keep, [&](int64_t n, T* row, T score, bool keeps) {
+    const Tensor slopes = finish_rows<T>(s, save, [&](int64_t n, T* row, T score, bool keeps) {
       const T sum = keeps ? softplus_sum<T, true>(row, s.samples) : softplus_sum<T, false>(row, s.samples);
       const T e = std::exp(-std::abs(score));
-      loss[n] = ((score < 0 ? -score : T(0)) + std::log1p(e)) + static_cast<T>(share) * sum;
+      loss[n] = ((score < 0 ? -score : T(0)) + std::log1p(e)) + share * sum;
       slope[n] = -slope_of(-score, e);
     });
-    return {losses, d_true, slopes};
+    if (!save) return {losses, ids, {}};
+    return {losses, ids, {d_true, slopes, s.rows, offsets}};
   });
 }
 
 Gradients negative_sampling_backward(
-    const Tensor& grad, const Tensor& hidden, const Tensor& rows, const Tensor& offsets, const Tensor& ids, const Tensor& d_true,
-    const Tensor& kept, double share, bool count_hits, const Name& precision, int64_t chunk_bytes) {
+    const Tensor& grad, const Tensor& ids, TensorList saved, const Tensor& hidden, const Tensor& /*weight*/,
+    const std::optional<Tensor>& log_noise, double negatives, bool /*sparse*/, int64_t chunk_bytes, const Name& precision) {
   const Arguments check("negative_sampling_backward");
-  const Sampled s(check, hidden, rows, offsets, ids, precision, chunk_bytes, count_hits);
-  check_saved(check, s, {{"grad", grad}, {"d_true", d_true}}, "slopes", kept);
+  const Sampled s = saved_sample(check, hidden, saved, ids, precision, chunk_bytes, log_noise.has_value());
+  check.tensor("grad", grad, hidden.scalar_type(), {s.count});
+  check.tensor("saved[0]", saved[0], hidden.scalar_type(), {s.count});
+  check.need(s.samples > 0, "samples must hold at least one word; got none");
+  const double share = negatives / static_cast<double>(s.samples);
   return by_type(hidden.scalar_type(), [&]<typename T>() {
-    return gradients_of<T>(s, grad.mul(share).contiguous(), d_true.mul(grad), kept.contiguous(), [&](int64_t, T* row) {
+    return gradients_of<T>(s, grad.mul(share).contiguous(), saved[0].mul(grad), saved[1].contiguous(), [&](int64_t, T* row) {
       slopes_loop<T>(row, s.samples);
     });
   });

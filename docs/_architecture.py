@@ -12,11 +12,10 @@ CAPTIONS = {
     "ops": "C++, CUDA, Triton",
     "checkpoints": "model files",
     "text": "sentences, tokenizers",
-    "token_files": "files of vectors",
     "corpus": "text as numbers",
     "modules": "ELMo, BiLM, losses",
+    "embed": "text to vectors",
     "static": "GloVe, word2vec",
-    "parts": "many processes",
     "tokens": "nearest tokens",
     "tasks": "tagger, classifier",
     "pretrain": "training runs",
@@ -26,6 +25,7 @@ CAPTIONS = {
     "integrations": "spaCy, flair, ...",
     "cli": "elmo-fast",
 }
+CORE = {"_C", "ops", "checkpoints", "text", "corpus", "modules", "embed", "pretrain", "cli"}  # blue; the others grey
 WIDTH, HEIGHT, GAP, ROW = 150, 44, 12, 92  # of a box, between boxes, from row to row
 LANE = 16  # width of the gap in a row through which a line passes
 SWEEPS = 20
@@ -154,9 +154,10 @@ def picture() -> str:
         points = [f"{leaves[name, target]:g} {y[name] + HEIGHT}", *passed, f"{arrives[name, target]:g} {y[target] - 2}"]
         drawn.append(f'<path d="M{" L".join(points)}" fill="none" stroke="#7a8088" marker-end="url(#arrow)"/>')
     for name in graph:
+        fill, edge = ("#eaf1fb", "#4c78a8") if name in CORE else ("#f4f4f4", "#a0a0a0")
         drawn += [
-            f'<rect x="{x[name] - WIDTH / 2:g}" y="{y[name]}" width="{WIDTH}" height="{HEIGHT}" rx="5" fill="#eaf1fb" '
-            'stroke="#4c78a8"/>',
+            f'<rect x="{x[name] - WIDTH / 2:g}" y="{y[name]}" width="{WIDTH}" height="{HEIGHT}" rx="5" fill="{fill}" '
+            f'stroke="{edge}"/>',
             f'<text x="{x[name]:g}" y="{y[name] + 19}" text-anchor="middle" font-weight="bold">{name}</text>',
             f'<text x="{x[name]:g}" y="{y[name] + 35}" text-anchor="middle" font-size="11">{CAPTIONS[name]}</text>',
         ]

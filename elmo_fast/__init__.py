@@ -1,13 +1,25 @@
 """ELMo at the speed of the hardware. Names are loaded on first use, so importing the package costs almost nothing."""
 
+import pathlib
+
 from elmo_fast._lazy import lazy
 
 __version__ = "0.1.0"
 
+# A build leaves the extension next to this file or, where it failed, a note that says why. A clone that nobody built
+# has neither, and would otherwise hide an installed package from a Python that is started in it.
+_FOLDER = pathlib.Path(__file__).parent
+if (_FOLDER.parent / "setup.py").is_file() and not any(
+    any(_FOLDER.glob(result)) for result in ("_C.*", "_build_failure.txt")
+):
+    raise ImportError(
+        f"{_FOLDER.parent} holds the sources of elmo_fast, which are not compiled: run `make build` or `pip install "
+        "--no-build-isolation -e .` there or, if elmo_fast is installed, start Python in a different folder"
+    )
+
 _MODULES = {
     "modules": (
         "Elmo",
-        "ElmoEmbedder",
         "ElmoTokenEmbedder",
         "BiLM",
         "CharacterEncoder",
@@ -18,7 +30,7 @@ _MODULES = {
         "HierarchicalSoftmaxLoss",
         "FullSoftmaxLoss",
     ),
-    "parts": ("ElmoVectors",),
+    "embed": ("ElmoEmbedder", "ElmoVectors"),
     "text": ("Vocabulary", "batch_to_ids"),
 }
 __getattr__, __dir__ = lazy("elmo_fast", _MODULES, "__version__")

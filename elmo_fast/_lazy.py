@@ -13,15 +13,16 @@ def lazy(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the package's `__getattr__` and `__dir__` (PEP 562).
 
-    package: its dotted name; modules: module of the package -> public names that it defines; own: further public names,
-    which the package itself defines
+    package: its dotted name; modules: module of the package, or "elmo_fast.ROOM.MODULE" -> public names that it
+    defines; own: further public names, which the package itself defines
     """
     homes = {name: module for module, names in modules.items() for name in names}
     public = sorted([*homes, *own])
 
     def load(name: str) -> Any:
         if name in homes:
-            value = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+            home = homes[name] if homes[name].startswith("elmo_fast.") else f"{package}.{homes[name]}"
+            value = getattr(importlib.import_module(home), name)
             document_fields(value)
             return value
         raise AttributeError(f"module {package!r} has no attribute {name!r}; it has: {', '.join(public)}")

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 from elmo_fast.errors import ElmoFastError, require
-from elmo_fast.process import StopRequest
+from elmo_fast.progress import StopRequest
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

@@ -1,10 +1,8 @@
-"""Which of several processes this one is, as torchrun or srun says in the environment; and signals to it."""
+"""Which of several processes this one is, as torchrun or srun says in the environment."""
 
 import os
-import signal
-import threading
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from elmo_fast.errors import ElmoFastError
 
@@ -42,28 +40,3 @@ def _checked(environment: Mapping[str, str], number: str, processes: str, on_mac
     if place.number >= place.processes:
         raise ElmoFastError(f"{number}={place.number} must be less than {processes}={place.processes}")
     return place
-
-
-class StopRequest:
-    """While open, the first SIGINT or SIGTERM only sets `signal` to its number; a second one interrupts at once.
-
-    Outside the main thread, where Python delivers no signals, nothing changes.
-    """
-
-    def __init__(self) -> None:
-        self.signal = 0
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> "StopRequest":
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: Any) -> None:
-        if self.signal:
-            raise KeyboardInterrupt
-        self.signal = number

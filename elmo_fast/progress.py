@@ -1,7 +1,10 @@
-"""Progress of long-running functions: for a caller, as text, and in a file."""
+"""Progress of long-running functions, for a caller, as text and in a file; and requests to stop one."""
 
 import math
+import signal
+import threading
 from collections.abc import Callable
+from typing import Any
 
 Progress = Callable[[int, int], None]
 """Called with how much is done, and the total."""
@@ -18,3 +21,28 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+class StopRequest:
+    """While open, the first SIGINT or SIGTERM only sets `signal` to its number; a second one interrupts at once.
+
+    Outside the main thread, where Python delivers no signals, nothing changes.
+    """
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: Any) -> None:
+        if self.signal:
+            raise KeyboardInterrupt
+        self.signal = number

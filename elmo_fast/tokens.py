@@ -10,17 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast._lazy import document_fields
+from elmo_fast.embed.embedder import ElmoEmbedder
+from elmo_fast.embed.layers import Layers, layer_numbers
+from elmo_fast.embed.sentence_vectors import run_batches
+from elmo_fast.embed.token_files import CacheFile, check_room, writing_cache_file
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_counts
 from elmo_fast.fields import parsed
 from elmo_fast.files import sha256_of
-from elmo_fast.modules import BiLM, ElmoEmbedder
+from elmo_fast.modules import BiLM
 from elmo_fast.modules.bilm import model_digest
-from elmo_fast.modules.layers import Layers, layer_numbers
-from elmo_fast.modules.sentence_vectors import run_batches
 from elmo_fast.progress import Progress
 from elmo_fast.static.neighbours import Nearest, Search, nearest, unit_rows
 from elmo_fast.text import check_words, checked_sentences, read_sentences
-from elmo_fast.token_files import CacheFile, check_room, writing_cache_file
 
 __all__ = ["NearestToken", "TextTokens", "in_context", "nearest_tokens"]
 Floats = npt.NDArray[np.float32]

@@ -30,17 +30,17 @@ def on_device_of(backend: str) -> contextlib.AbstractContextManager:
 def backends(op: str, *, reference: bool = False, precision: str = "float32", only: str | None = None) -> list:
     """One parameter per backend that `op` has, or for that one, marked to skip with the backend's own sentence."""
     actual = []
-    for name, module in _dispatch.REGISTRY[op].items():
+    for name in _dispatch.backends_of(op):
         if (name == "reference" and not reference) or name != (only or name):
             continue
-        why = module.unsupported(device_of(name), torch.float32, precision)
+        why = _dispatch.unsupported(op, name, device_of(name), torch.float32, precision)
         actual.append(pytest.param(name, marks=pytest.mark.skipif(why is not None, reason=str(why))))
     return actual
 
 
 def needs(op: str, backend: str, precision: str = "float32", dtype: torch.dtype = torch.float32) -> None:
     """Skips the test, with the backend's own sentence, where `backend` cannot serve `precision` and `dtype` here."""
-    why = _dispatch.REGISTRY[op][backend].unsupported(device_of(backend), dtype, precision)
+    why = _dispatch.unsupported(op, backend, device_of(backend), dtype, precision)
     if why is not None:
         pytest.skip(why)
 

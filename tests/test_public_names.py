@@ -57,11 +57,22 @@ def test_every_module_imports_and_has_a_docstring():
             assert name.startswith("elmo_fast.integrations.")
 
 
-@pytest.mark.parametrize("package", ["", ".corpus", ".pictures", ".static", ".tasks"])
+@pytest.mark.parametrize("package", ["", ".corpus", ".embed", ".pictures", ".static", ".tasks"])
 def test_no_lazy_name_is_that_of_a_module(package):
     """Importing the module would put it in the name's place."""
     module = importlib.import_module(f"elmo_fast{package}")
     assert not set(module.__all__) & {inner.name for inner in pkgutil.iter_modules(module.__path__)}
+
+
+def test_names_that_have_moved_are_found_where_they_were():
+    """Those that the documentation named; looking there loads nothing of `embed` before the name is used."""
+    from elmo_fast import embed
+    from elmo_fast.modules.token_vectors import TokenVectors
+
+    assert TokenVectors is embed.TokenVectors
+    assert elmo_fast.modules.ElmoEmbedder is embed.ElmoEmbedder is ElmoEmbedder
+    with pytest.raises(AttributeError, match="'ElmoEmbeder'; it has: ElmoEmbedder"):
+        _ = elmo_fast.modules.ElmoEmbeder
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():

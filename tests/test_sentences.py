@@ -8,8 +8,8 @@ import pytest
 from elmo_fast import BiLM, ElmoEmbedder, Vocabulary, batch_to_ids
 from elmo_fast.compat.tensorflow_hub import Module
 from elmo_fast.corpus import encode
+from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.static import averaged_vectors
 from elmo_fast.tasks.run import SavedTask
 from elmo_fast.text import count_words

@@ -6,11 +6,12 @@ import pytest
 from elmo_fast import BiLM, ElmoEmbedder, Vocabulary, batch_to_ids
 from elmo_fast.compat.allennlp import ELMoTokenCharactersIndexer
 from elmo_fast.corpus import TypeTable, encode
+from elmo_fast.embed.sentence_vectors import batches
+from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.pictures import words_picture, write_projector
 from elmo_fast.static import Vectors, averaged_vectors, context_free_vectors
-from elmo_fast.text import CharacterTable, batches, count_words, words_to_ids
+from elmo_fast.text import CharacterTable, count_words, words_to_ids
 from tests.weights import make_weights
 
 LETTERS = np.eye(4, dtype=np.float32)

@@ -31,7 +31,7 @@ def digests() -> dict[str, str]:
         _native.C.limit_isa(isa)
         for op, (build, rounds) in cases.CASES.items():
             precisions = ("float32", "bfloat16", "float16") if rounds else ("float32",)
-            for precision in (*precisions, *(("int8",) if op in _dispatch.INT8 else ())):
+            for precision in (*precisions, *(("int8",) if _dispatch.OPS[op].int8 else ())):
                 for number, case in enumerate(build(cases.Draw())):
                     case = case._replace(differentiates=case.differentiates and precision != "int8")
                     how = {"backend": "native", "precision": precision}
@@ -44,7 +44,7 @@ def digests() -> dict[str, str]:
 def check_that_copies_die() -> None:
     """Raise AssertionError unless a packed copy is freed with its parameter: each torch reports that in its own way."""
     weight = torch.nn.Parameter(torch.ones(64, 32))
-    torch.ops.elmo_fast.highway(torch.ones(3, 32), [weight], [torch.ones(64)], None, None, "float32", False)
+    torch.ops.elmo_fast.highway(torch.ones(3, 32), [weight], [torch.ones(64)], None, None, None, "float32", False)
     before = _native.C.packed_count()
     del weight
     assert _native.C.packed_count() == before - 1

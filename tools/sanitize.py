@@ -42,7 +42,8 @@ OPTIONS = {
 # writes is seen. Left out: the units in the last place of tanh, which -O1, fusing no multiply with an addition, misses;
 # and the faults on purpose, of which a sanitizer makes an exit status in place of a signal.
 TESTS = [
-    "tests/ops", *(f"tests/static/test_{name}.py" for name in ("cooccurrences", "glove_update", "vector_text")),
+    "tests/ops", "tests/embed/test_vector_text.py",
+    "tests/static/test_cooccurrences.py", "tests/static/test_glove_update.py",
     "-s", "-p", "no:cacheprovider",
     "-k", "not triton and not cuda and not gpu and not compile",
     "--deselect", "tests/ops/test_activations.py::test_tanh_is_within_three_units_in_the_last_place",

@@ -270,7 +270,7 @@ void run(const Forward<T>& f, T* features, int16_t* winners) {
 }
 
 template <typename T>
-std::tuple<Tensor, Tensor> forward(
+std::tuple<Tensor, std::vector<Tensor>> forward(
     const Tensor& ids, const Tensor& embedding, TensorList weights, TensorList biases, bool tanh, Operand operand,
     bool save, const Caching& caching) {
   auto f = prepare<T>(ids, embedding, weights, operand, caching);
@@ -278,16 +278,18 @@ std::tuple<Tensor, Tensor> forward(
   f.bias = bias.template const_data_ptr<T>(), f.tanh = tanh;
   auto features = empty({f.words.rows, f.features}, embedding.options());
   Tensor winners = empty({save ? f.words.rows : 0, f.features}, embedding.options().dtype(kShort));
-  if (features.numel() == 0) return {features, winners};
+  const std::vector<Tensor> saved(save ? 1 : 0, winners);
+  if (features.numel() == 0) return {features, saved};
   compute_constants(f, embedding.options(), embedding.size(0));
   run(f, features.template mutable_data_ptr<T>(), save ? winners.template mutable_data_ptr<int16_t>() : nullptr);
-  return {features, winners};
+  return {features, saved};
 }
 
-std::tuple<Tensor, Tensor> char_cnn(
-    const Tensor& ids, const Tensor& embedding, TensorList weights, TensorList biases, bool tanh,
-    const Name& precision, bool save, std::vector<int64_t> stamps) {
+std::tuple<Tensor, std::vector<Tensor>> char_cnn(
+    const Tensor& ids, const Tensor& embedding, TensorList weights, TensorList biases, const std::optional<Tensor>& count, bool tanh,
+    const Name& precision, bool save, bool cuda_backward, std::vector<int64_t> stamps) {
   const Arguments check("char_cnn");
+  check.need(!count.has_value() && !cuda_backward, "count and cuda_backward are of GPUs; the CPU's kernel computes all rows");
   check_words(check, ids, embedding, weights);
   check.need(biases.size() == weights.size(), "biases must be one per width, ", weights.size(), "; got ", biases.size());
   for (size_t i = 0; i < weights.size(); ++i) check.tensor("biases", biases[i], embedding.scalar_type(), {weights[i].size(0)});
@@ -475,7 +477,6 @@ void check(
   const int64_t rows = ids.size(0), all = widths.back().feature + widths.back().filters;
   check.tensor("grad", grad, embedding.scalar_type(), {rows, all});
   check.tensor("features", features, embedding.scalar_type(), {rows, all});
-  check.need(std::ranges::equal(winners.sizes(), features.sizes()), "the forward pass was run with save=False");
   check.tensor("winners", winners, kShort, {rows, all});
   check.contiguous("winners", winners);
   for (const auto& w : widths) check.ids("winners", winners.narrow(1, w.feature, w.filters), w.windows(ids.size(1)));
@@ -494,8 +495,11 @@ Tensor activation_backward(const Tensor& grad_any, const Tensor& features_any, b
 }
 
 Gradients char_cnn_backward(
-    const Tensor& grad, const Tensor& features, const Tensor& winners, const Tensor& ids, const Tensor& embedding,
-    TensorList weights, bool tanh, const Name& precision, bool need_embedding, bool need_weights) {
+    const Tensor& grad, const Tensor& features, TensorList saved, const Tensor& ids, const Tensor& embedding, TensorList weights,
+    TensorList /*biases*/, const std::optional<Tensor>& /*count*/, bool tanh, const Name& precision, bool /*cuda_backward*/,
+    bool need_embedding, bool need_weights) {
+  Arguments("char_cnn_backward").need(saved.size() == 1, "the forward pass was run with save=False");
+  const Tensor winners = saved[0];
   check(grad, features, winners, ids, embedding, weights);
   const Operand operand = resolve_operand(precision, embedding.scalar_type());
   const auto gradient = activation_backward(grad, features, tanh);

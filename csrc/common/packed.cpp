@@ -114,7 +114,7 @@ using Key = std::tuple<const void*, std::vector<int64_t>, std::vector<int64_t>, 
 using Entries = std::map<Key, Entry>;
 
 constexpr int64_t kNoVersion = -1;  // an entry of a weight without a stamp serves none with one before a digest has shown it equal
-std::atomic<bool> hears_of_deaths{false};
+std::atomic<bool> caching_enabled{false};
 
 Entries& entries() {
   static auto* map = new Entries();  // never destroyed: tensors may outlive static destructors
@@ -158,7 +158,7 @@ std::shared_ptr<const Packed> packed_of(
     const Tensor& weight, const std::string& layout, Operand operand, const Caching& caching, size_t number,
     const std::function<Packed()>& make) {
   const int64_t stamp = caching.stamp(number);
-  if ((stamp == kUnstamped && caching.trains) || !hears_of_deaths || weight.numel() == 0 || !is_dense(weight))
+  if ((stamp == kUnstamped && caching.trains) || !caching_enabled || weight.numel() == 0 || !is_dense(weight))
     return std::make_shared<const Packed>(make());
   const Key key{weight.const_data_ptr(), weight.sizes().vec(), weight.strides().vec(), layout, operand};
   Entry entry = cached(key);
@@ -171,14 +171,14 @@ std::shared_ptr<const Packed> packed_of(
   if (same && stamp == kUnstamped) return entry.packed;
   const auto packed = same ? entry.packed : std::make_shared<const Packed>(make());
   if (!same && full_digest_of(weight) != now.digest) return packed;  // another thread writes to it
-  const auto storage = call<int64_t>("elmo_fast_python::watch_storage", "", weight);  // Python calls forget_packed when it is freed
+  const auto storage = call<int64_t>("elmo_fast::watch_storage", "", weight);  // Python calls forget_packed when it is freed
   const void* begin = begin_of(weight);
   drop([&](const Entry& each) { return each.storage == storage && each.begin != begin; });
   keep(key, {now, storage, begin, packed});
   return packed;
 }
 
-void hear_of_deaths() { hears_of_deaths = true; }
+void enable_caching() { caching_enabled = true; }
 
 void forget_packed(int64_t storage) {
   drop([&](const Entry& each) { return each.storage == storage; });

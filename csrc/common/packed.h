@@ -30,7 +30,7 @@ std::shared_ptr<const Packed> packed_of(
 
 // torch's stable ABI has no weak reference to a storage: Python holds one (elmo_fast/ops/_weights.py), numbers it and notifies us when the storage
 // is freed. No copy is cached before Python has declared that it does so.
-void hear_of_deaths();
+void enable_caching();
 void forget_packed(int64_t storage);
 
 int64_t packed_count();

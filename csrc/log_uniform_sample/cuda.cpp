@@ -16,10 +16,11 @@ const int64_t* number_at(const std::optional<Tensor>& number, const char* name, 
   return number->const_data_ptr<int64_t>();
 }
 
-std::tuple<Tensor, Tensor> log_uniform_sample_cuda(
+}  // namespace
+
+std::tuple<Tensor, Tensor> sample_on_gpu(
     int64_t num_samples, int64_t num_words, int64_t seed, int64_t offset, const std::optional<Tensor>& seed_more,
     const std::optional<Tensor>& offset_more, torch::stable::Device asked) {
-  ELMO_CHECK(asked.is_cuda(), "log_uniform_sample: the CUDA kernel draws on a CUDA device");
   ELMO_CHECK(
       num_samples >= 1 && num_samples <= num_words && num_words <= (int64_t{1} << 31) - 1, "log_uniform_sample: ", num_samples, " of ",
       num_words, " words");
@@ -40,10 +41,5 @@ std::tuple<Tensor, Tensor> log_uniform_sample_cuda(
   STD_CUDA_CHECK(launch(p, current_stream(device)));
   return {ids, tries};
 }
-
-}  // namespace
-
-// The op takes no required tensor, so it is registered under the key that serves every device.
-STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CompositeExplicitAutograd, m) { m.impl("log_uniform_sample_cuda", ELMO_BOX(log_uniform_sample_cuda)); }
 
 }  // namespace elmo_fast::log_uniform

@@ -9,6 +9,13 @@
 #include "common/tensor.h"
 
 namespace elmo_fast {
+
+namespace log_uniform {  // cuda.cpp
+std::tuple<Tensor, Tensor> sample_on_gpu(
+    int64_t num_samples, int64_t num_words, int64_t seed, int64_t offset, const std::optional<Tensor>& seed_more,
+    const std::optional<Tensor>& offset_more, torch::stable::Device device);
+}
+
 namespace {
 
 constexpr uint64_t kChunk = 1024;  // blocks generated ahead
@@ -19,8 +26,16 @@ ELMO_MULTIVERSION void draw(
   for (uint64_t i = 0; i < count; ++i) words_of_block(seed, offset, first + i, log_range, num_words, words + 2 * i);
 }
 
-std::tuple<Tensor, Tensor> log_uniform_sample(int64_t num_samples, int64_t num_words, int64_t seed, int64_t offset) {
-  Arguments("log_uniform_sample").need(
+std::tuple<Tensor, Tensor> log_uniform_sample(
+    int64_t num_samples, int64_t num_words, int64_t seed, int64_t offset, const std::optional<Tensor>& seed_more,
+    const std::optional<Tensor>& offset_more, torch::stable::Device device) {
+  const Arguments check("log_uniform_sample");
+#if defined(USE_CUDA)
+  if (device.is_cuda()) return log_uniform::sample_on_gpu(num_samples, num_words, seed, offset, seed_more, offset_more, device);
+#endif
+  check.need(device.is_cpu(), "this build samples on the CPU alone");
+  check.need(!seed_more.has_value() && !offset_more.has_value(), "seed_more and offset_more are of GPUs");
+  check.need(
       num_words > 0 && num_words < int64_t{1} << 31 && num_samples >= 0 && num_samples <= num_words,
       "num_words must be from 1 to 2^31 - 1 and num_samples from 0 to num_words; got ", num_words, " and ", num_samples);
   const auto options = Options{kLong};
@@ -49,7 +64,7 @@ std::tuple<Tensor, Tensor> log_uniform_sample(int64_t num_samples, int64_t num_w
 
 }  // namespace
 
-// The op takes no tensor, so it is registered under the key that serves every device.
+// The op may take no tensor, so it is registered under the key that serves every device.
 STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CompositeExplicitAutograd, m) { m.impl("log_uniform_sample", ELMO_BOX(log_uniform_sample)); }
 
 }  // namespace elmo_fast

@@ -169,13 +169,11 @@ Tensor transposed_gates(const Tensor& dgates, const Sizes& n, Operand operand) {
   return target;
 }
 
-// left (operands [M, padded K]) · right [K, N] -> [M, N]
+// result [M, N] <- left (operands [M, padded K]) · right [K, N]
 template <typename T>
-Tensor product(const Tensor& left, const Tensor& right, Operand operand) {
-  auto result = empty_buffer({left.size(0), right.size(1)}, right.options());
+void product(const Tensor& left, const Tensor& right, Operand operand, const Tensor& result) {
   const auto w = pack(right, operand);
   multiply<T>(w, left.const_data_ptr(), left.size(1), left.size(0), result.template mutable_data_ptr<T>(), right.size(1));
-  return result;
 }
 
 // The state that entered each packed position: h0 at the first step, then the clipped and masked projection of the step before.
@@ -195,9 +193,8 @@ Tensor entering_state(const Direction<T>& d, const Tensor& h0, const Steps& step
   return rows;
 }
 
-using Gradients = std::tuple<
-    std::vector<Tensor>, std::vector<Tensor>, std::vector<Tensor>, std::vector<Tensor>, std::vector<Tensor>, Tensor,
-    Tensor>;
+// Of the inputs, one for each direction; of W_ih, W_hh, bias and W_hr, all directions in one; of h0 and c0.
+using Gradients = std::tuple<std::vector<Tensor>, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 // Packed rows of a direction -> dx [B, T, I]; positions past a row's length get zero.
 template <typename T>
@@ -220,18 +217,23 @@ Tensor scatter_steps(const Tensor& rows, const Tensor* residual, const Sizes& n,
 struct Saved {
   const Tensor& d_outputs;
   const std::optional<Tensor>&d_h, &d_c;
-  const Tensor &gates, &cells, &projections;
+  const Tensor gates, cells, projections;
 };
 
 template <typename T>
-Gradients backward_of(const Given& g, const Saved& saved, const Sizes& n, Operand operand, bool need_inputs, bool need_weights) {
-  const Steps steps(g.lengths, n.time);
+Gradients backward_of(const Given& g, const Saved& saved, const Sizes& n, Operand operand, bool need_inputs, bool need_weights, bool need_state) {
+  const Steps steps(g.lengths, n.batch, n.time);
   const int64_t positions = steps.valid(), columns = n.gate_columns();
   const auto options = g.inputs[0].options(), held = options.dtype(storage_type(operand));
   const auto order = gate_order(n);
-  const auto each = [&](bool needed) { return std::vector<Tensor>(needed ? n.directions : 0); };
-  auto dx = each(need_inputs), d_ih = each(need_weights), d_hh = each(need_weights), d_bias = each(need_weights);
-  auto d_hr = each(need_weights && !g.weight_hr.empty());
+  std::vector<Tensor> dx(need_inputs ? n.directions : 0);
+  const auto stacked = [&](bool needed, int64_t rows, int64_t width) {
+    return needed ? empty_buffer({n.directions, rows, width}, options) : empty({0}, options);
+  };
+  const int64_t gates = kGates * n.cells;
+  const Tensor d_ih = stacked(need_weights, gates, n.input), d_hh = stacked(need_weights, gates, n.output);
+  const Tensor d_bias = empty(need_weights ? std::vector<int64_t>{n.directions, gates} : std::vector<int64_t>{0}, options);
+  const Tensor d_hr = stacked(need_weights && !g.weight_hr.empty(), n.output, n.cells);
   auto dh0 = empty({n.directions, n.batch, n.output}, options), dc0 = empty({n.directions, n.batch, n.cells}, options);
   each_direction(n.directions, false, [&](int64_t r) {
     Direction<T> d;
@@ -265,25 +267,26 @@ Gradients backward_of(const Given& g, const Saved& saved, const Sizes& n, Operan
     if (!need_weights) return;
     const auto left = transposed_gates(d.dgates, n, operand);
     const auto start = sorted_rows<T>(g.h0, r, steps, n.output, g.inputs[0]);
-    d_ih[r] = product<T>(left, gather_steps<T>(g.inputs[r], steps, d.reverse), operand);
+    product<T>(left, gather_steps<T>(g.inputs[r], steps, d.reverse), operand, d_ih[r]);
     if (!g.h0 && positions > 0) left.narrow(1, 0, steps.active(0)).zero_();  // no state: NaN in the first step meets no zeros
-    d_hh[r] = product<T>(left, entering_state<T>(d, start, steps, n.output, static_cast<T>(g.projection_clip)), operand);
-    if (d.projection) d_hr[r] = product<T>(to_operand_rows(d.dm.t(), operand), d.hidden.narrow(1, 0, n.cells), operand);
-    d_bias[r] = empty({n.cells * kGates}, options);
+    product<T>(left, entering_state<T>(d, start, steps, n.output, static_cast<T>(g.projection_clip)), operand, d_hh[r]);
+    if (d.projection) product<T>(to_operand_rows(d.dm.t(), operand), d.hidden.narrow(1, 0, n.cells), operand, d_hr[r]);
+    T* of_bias = d_bias.mutable_data_ptr<T>() + r * gates;
     for (int64_t j = 0; j < columns; ++j)
-      if (order[j] >= 0)
-        d_bias[r].template mutable_data_ptr<T>()[order[j]] = static_cast<T>(d.dbias.template const_data_ptr<double>()[j]);
+      if (order[j] >= 0) of_bias[order[j]] = static_cast<T>(d.dbias.template const_data_ptr<double>()[j]);
   });
+  if (!need_state) dh0 = empty({0}, options), dc0 = empty({0}, options);
   return {dx, d_ih, d_hh, d_bias, d_hr, dh0, dc0};
 }
 
 Gradients backward(
-    const Tensor& d_outputs, const std::optional<Tensor>& d_h, const std::optional<Tensor>& d_c, TensorList inputs,
-    TensorList weight_ih, TensorList weight_hh, TensorList weight_hr, const Tensor& lengths,
-    const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks, const Tensor& gates,
-    const Tensor& cells, const Tensor& projections, const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual,
-    const Name& precision, bool need_inputs, bool need_weights) {
+    const Tensor& d_outputs, const std::optional<Tensor>& d_h, const std::optional<Tensor>& d_c, TensorList saved, TensorList inputs,
+    TensorList weight_ih, TensorList weight_hh, TensorList weight_hr, const std::optional<Tensor>& lengths,
+    const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks, const std::vector<bool>& reverse, double cell_clip,
+    double projection_clip, bool residual, const Name& precision, bool need_inputs, bool need_weights, bool need_state) {
   const Arguments check("projected_lstm_backward");
+  check.need(saved.size() == 3, "the forward pass was run with save=False");
+  const Tensor gates = saved[0], cells = saved[1], projections = saved[2];
   const Given g{inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual};
   const Sizes n = checked_sizes(check, g);
   const auto dtype = inputs[0].scalar_type();
@@ -293,10 +296,10 @@ Gradients backward(
   check.tensor("gates", gates, dtype, {n.directions, n.cell_blocks(), n.batch * n.time, kBlock});
   check.tensor("cells", cells, dtype, {n.directions, n.cell_blocks(), n.batch * n.time, kCells});
   check.tensor("projections", projections, dtype, {n.directions, n.batch * n.time, n.output});
-  for (const Tensor& saved : {gates, cells, projections}) check.contiguous("gates, cells and projections", saved);
+  for (const Tensor& each : saved) check.contiguous("gates, cells and projections", each);
   const Operand operand = resolve_operand(precision, dtype);
   return by_type(dtype, [&]<typename T>() {
-    return backward_of<T>(g, {d_outputs, d_h, d_c, gates, cells, projections}, n, operand, need_inputs, need_weights);
+    return backward_of<T>(g, {d_outputs, d_h, d_c, gates, cells, projections}, n, operand, need_inputs, need_weights, need_state);
   });
 }
 

@@ -254,11 +254,12 @@ void clear_padding(T* output, const Steps& steps, int64_t width) {
   }
 }
 
-using Saved = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+// outputs, h, c, and what backward needs: gates, cells and projections of all steps.
+using Results = std::tuple<Tensor, Tensor, Tensor, std::vector<Tensor>>;
 
 template <typename T>
-Saved forward_of(const Given& g, TensorList bias, const Sizes& n, Operand operand, bool save, const Caching& caching) {
-  const Steps steps(g.lengths, n.time);
+Results forward_of(const Given& g, TensorList bias, const Sizes& n, Operand operand, bool save, const Caching& caching) {
+  const Steps steps(g.lengths, n.batch, n.time);
   const auto options = g.inputs[0].options();
   const int64_t positions = n.batch * n.time, blocks = n.cell_blocks(), saved = save ? positions : 0;
   const int64_t capacity = save ? positions : largest_chunk(steps);
@@ -302,12 +303,13 @@ Saved forward_of(const Given& g, TensorList bias, const Sizes& n, Operand operan
     restore_order<T>(d.h, steps, n.output, h[r].mutable_data_ptr<T>());
     restore_order<T>(from_blocks(d.c), steps, n.cells, c[r].mutable_data_ptr<T>());
   });
-  return {outputs, h, c, save ? gates : empty({n.directions, blocks, 0, kBlock}, options), cells, projections};
+  if (!save) return {outputs, h, c, {}};
+  return {outputs, h, c, {gates, cells, projections}};
 }
 
-Saved forward(
+Results forward(
     TensorList inputs, TensorList weight_ih, TensorList weight_hh, TensorList bias, TensorList weight_hr,
-    const Tensor& lengths, const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks,
+    const std::optional<Tensor>& lengths, const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks,
     const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual, const Name& precision, bool save,
     std::vector<int64_t> stamps) {
   const Arguments check("projected_lstm");

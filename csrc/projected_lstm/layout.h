@@ -24,9 +24,10 @@ struct Steps {
   int64_t batch, time;
   std::vector<int64_t> order, length, offset;
 
-  Steps(const Tensor& lengths, int64_t time) : batch(lengths.size(0)), time(time), order(batch), length(batch), offset(time + 1, 0) {
-    const auto held = lengths.contiguous();
-    const int64_t* given = held.const_data_ptr<int64_t>();
+  // Without lengths all rows have `time` steps.
+  Steps(const std::optional<Tensor>& lengths, int64_t batch, int64_t time) : batch(batch), time(time), order(batch), length(batch), offset(time + 1, 0) {
+    std::vector<int64_t> given(batch, time);
+    if (lengths.has_value()) std::copy_n(lengths->contiguous().const_data_ptr<int64_t>(), batch, given.begin());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return given[a] > given[b]; });
     for (int64_t i = 0; i < batch; ++i) {
@@ -51,11 +52,10 @@ struct Sizes {
   int64_t gate_columns() const { return cell_blocks() * kBlock; }
 };
 
-// The arguments that both passes have; weight_hr and masks may be empty, h0 and c0 missing.
+// The arguments that both passes have; weight_hr and masks may be empty, lengths, h0 and c0 missing.
 struct Given {
   TensorList inputs, weight_ih, weight_hh, weight_hr;
-  const Tensor& lengths;
-  const std::optional<Tensor>&h0, &c0;
+  const std::optional<Tensor>&lengths, &h0, &c0;
   TensorList masks;
   const std::vector<bool>& reverse;
   double cell_clip, projection_clip;

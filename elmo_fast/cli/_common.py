@@ -154,7 +154,7 @@ def tokenizer_of(arguments: Any) -> str | None:
 def load_embedder(arguments: Any, *, stateful: bool = False) -> Any:
     """Load the ElmoEmbedder of the model that the options name, on --device; apply the common options."""
     device = set_up(arguments, trained=True)
-    from elmo_fast.modules import ElmoEmbedder
+    from elmo_fast.embed.embedder import ElmoEmbedder
 
     embedder = ElmoEmbedder(
         arguments.options_file or arguments.model,

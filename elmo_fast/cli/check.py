@@ -54,14 +54,14 @@ def checks_on(device: Any) -> tuple[list[Check], dict[Check, str]]:
     import torch
 
     from elmo_fast.op_choices import PRECISIONS
-    from elmo_fast.ops._dispatch import backends_of, made_for
+    from elmo_fast.ops._dispatch import backends_of, made_for, unsupported
     from elmo_fast.ops.cases import CASES
 
     checks, reasons = [], {}
     for op, (_, multiplies) in CASES.items():
-        for backend, implementation in backends_of(op).items():
+        for backend in backends_of(op):
             for precision in PRECISIONS if multiplies else ("float32",):
-                why = implementation.unsupported(device, torch.float32, precision)
+                why = unsupported(op, backend, device, torch.float32, precision)
                 if backend != "reference" and why is None:
                     checks.append((op, backend, precision))
                 elif backend != "reference" and made_for(backend, device):

@@ -10,12 +10,12 @@ from jsonargparse import ActionYesNo, Namespace
 from elmo_fast import cluster
 from elmo_fast.cli import _common, check
 from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
+from elmo_fast.embed.token_files import NAMED, Format, format_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
 from elmo_fast.process import Place, place_by_srun, place_by_torchrun
 from elmo_fast.progress import duration
 from elmo_fast.text import Source, opened_source, survey
-from elmo_fast.token_files import NAMED, Format, format_of
 
 LAYERS = ("all", "top", "average")
 DTYPES = {"f32": "float32", "f16": "float16"}
@@ -158,7 +158,7 @@ def _embed_parts(arguments: Any, source: Source, place: Place) -> None:
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
     if place.number == 0:
         check.remind(arguments.device)
-    from elmo_fast.parts import Settings, embed_parts
+    from elmo_fast.embed.parts import Settings, embed_parts
 
     arguments.quiet |= place.number > 0
     with _common.Progress(arguments) as progress:
@@ -229,7 +229,7 @@ def run_merge(arguments: Any) -> None:
 
     Checks the digest of every part first. The file appears only when it is complete; the folder stays.
     """
-    from elmo_fast.parts import merge_parts
+    from elmo_fast.embed.parts import merge_parts
 
     with _common.Progress(arguments, unit="sentences") as progress:
         count = merge_parts(arguments.parts, arguments.output_file, arguments.format, progress.reach)

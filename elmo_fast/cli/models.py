@@ -210,7 +210,7 @@ def largest_difference(options: Any, state: Any, folder: pathlib.Path, *, compar
     Of tensors and, if requested, of the sample's vectors.
     """
     from elmo_fast.checkpoints import bilm_part, load_checkpoint
-    from elmo_fast.modules import ElmoEmbedder
+    from elmo_fast.embed.embedder import ElmoEmbedder
 
     again, read_options = load_checkpoint(folder)
     before, after = bilm_part(state), bilm_part(again)

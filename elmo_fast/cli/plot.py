@@ -80,7 +80,7 @@ def _of_file(arguments: Any, words: list[str]) -> Labelled:
 
 def in_sentences(arguments: Any, word: str | None, **options: Any) -> tuple[list[Any], int, npt.NDArray[Any], int]:
     """Return occurrences of a word of --text (None: of all), how many there are, their vectors, the layer's number."""
-    from elmo_fast.modules.layers import layer_number
+    from elmo_fast.embed.layers import layer_number
     from elmo_fast.pictures import find_occurrences, occurrence_vectors
 
     options |= {"seed": arguments.seed, "tokenizer": _common.tokenizer_of(arguments)}

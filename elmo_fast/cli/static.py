@@ -54,7 +54,7 @@ def write_vectors(arguments: Any, vectors: Any) -> None:
 
 def check_output(arguments: Any) -> None:
     """Raise ElmoFastError for a name without a known format, before any long work."""
-    from elmo_fast.static.vectors import format_to_write
+    from elmo_fast.embed.word_vectors import format_to_write
 
     format_to_write(arguments.output, arguments.output_format)
 

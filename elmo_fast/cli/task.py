@@ -7,10 +7,11 @@ from typing import Any
 from elmo_fast.cli._common import Progress, logger, named, set_up, values_of
 from elmo_fast.cli._parser import COMPUTING, Parser
 from elmo_fast.files import write_json
-from elmo_fast.tasks.config import METRIC, Metric, TaskConfig
 
 
 def train_options(parser: Parser) -> None:
+    from elmo_fast.tasks.config import TaskConfig
+
     parser.shared(*COMPUTING)
     parser.fields(TaskConfig)
 
@@ -20,7 +21,7 @@ def run_train(arguments: Any) -> None:
 
     To resume a run that was killed, run the same command again.
     """
-    from elmo_fast.tasks import train_task
+    from elmo_fast.tasks import TaskConfig, train_task
 
     device = set_up(arguments)
     config = TaskConfig(**values_of(arguments, TaskConfig))
@@ -60,6 +61,8 @@ def reading(arguments: Any) -> Iterator[tuple[Progress, dict[str, Any]]]:
 
 
 def eval_options(parser: Parser) -> None:
+    from elmo_fast.tasks.config import METRIC, Metric
+
     add_reading(parser, "labelled sentences")
     parser.option("column", int | str, "column of the labels, as in `task train`; null: as in training")
     parser.option("metric", Metric, f"{METRIC} (default: as in training)")

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from elmo_fast.embed.embedder import ElmoEmbedder as _ElmoEmbedder
+from elmo_fast.embed.sentence_vectors import BATCH_SIZE
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.errors import ElmoFastError as ConfigurationError
 from elmo_fast.modules import BiLM as _ElmoBiLm
 from elmo_fast.modules import CharacterEncoder as _ElmoCharacterEncoder
 from elmo_fast.modules import Elmo as _Elmo
-from elmo_fast.modules import ElmoEmbedder as _ElmoEmbedder
 from elmo_fast.modules import (
     ElmoLstm,
     SampledSoftmaxLoss,
@@ -33,7 +34,6 @@ from elmo_fast.modules import (
 from elmo_fast.modules import ElmoTokenEmbedder as _ElmoTokenEmbedder
 from elmo_fast.modules import ProjectedLSTM as LstmCellWithProjection
 from elmo_fast.modules.losses import log_uniform_choice as _choice
-from elmo_fast.modules.sentence_vectors import BATCH_SIZE
 from elmo_fast.text import BOS, BOS_WORD, BOW, EOS, EOS_WORD, EOW, MAX_CHARACTERS, PAD, batch_to_ids, words_to_ids
 
 

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from elmo_fast.embed.token_vectors import shared_bilm
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules import BiLM, ScalarMix
 from elmo_fast.modules.boundaries import mask_without_boundaries
-from elmo_fast.modules.token_vectors import shared_bilm
 from elmo_fast.text.checks import check_sentences, check_words, checked_sentences, may_hold_words
 
 __all__ = ["Module"]

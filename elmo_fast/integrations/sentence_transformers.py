@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from elmo_fast.checkpoints import pretrained_folder
+from elmo_fast.embed.layers import Layers, combined_layers, combined_width
+from elmo_fast.embed.sentence_vectors import long_activations
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.elmo import save_bilm
-from elmo_fast.modules.layers import Layers, combined_layers, combined_width
-from elmo_fast.modules.sentence_vectors import long_activations
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.text import checked_sentences, tokenizer
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from elmo_fast.embed.layers import Layers
+from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, require
-from elmo_fast.modules.layers import Layers
-from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.op_choices import POOLS, InferencePrecision
 from elmo_fast.text import checked_sentences
 
@@ -29,7 +29,7 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
     Args:
         model: a model's folder or archive, or a name on the hub ("user/name@revision").
         layers: "average" of all, the "top", "all" side by side, a number from 0 (the word encoder), or several.
-        pooling: "mean", "max" or "first_last", as in `modules.layers.pool`.
+        pooling: "mean", "max" or "first_last", as in `embed.layers.pool`.
         tokenizer: a function from a text to its tokens; None: split at white space.
         precision: "float32" | "bfloat16" | "float16" | "int8", of the operands of matrix products.
         device: "cpu", "cuda", "cuda:1".

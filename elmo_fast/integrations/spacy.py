@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.modules.elmo import save_bilm
-from elmo_fast.modules.token_vectors import TokenVectors
 
 _PURPOSE = "elmo_fast.integrations.spacy"
 _language = require("spacy.language", "spacy", _PURPOSE)

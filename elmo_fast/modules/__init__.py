@@ -3,12 +3,12 @@
 Parameters have AllenNLP's names, so state_dicts are exchangeable with AllenNLP.
 """
 
+from elmo_fast._lazy import lazy
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids, remove_sentence_boundaries
 from elmo_fast.modules.character_encoder import CharacterEncoder, LexiconEncoder
 from elmo_fast.modules.elmo import Elmo, ElmoTokenEmbedder
 from elmo_fast.modules.elmo_lstm import ElmoLstm, JoinedLstm
-from elmo_fast.modules.embedder import ElmoEmbedder
 from elmo_fast.modules.losses import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
 from elmo_fast.modules.scalar_mix import ScalarMix
@@ -18,7 +18,6 @@ __all__ = [
     "BiLM",
     "CharacterEncoder",
     "Elmo",
-    "ElmoEmbedder",
     "ElmoLstm",
     "ElmoTokenEmbedder",
     "FullSoftmaxLoss",
@@ -33,3 +32,5 @@ __all__ = [
     "add_sentence_boundary_token_ids",
     "remove_sentence_boundaries",
 ]
+# ElmoEmbedder lives in elmo_fast.embed, which imports this package; it is also found here, where it was.
+__getattr__, _ = lazy("elmo_fast.embed", {"embedder": ("ElmoEmbedder",)})

@@ -104,7 +104,7 @@ class GraphReplay:
         def fill(memory: list[Tensor]) -> None:
             ids, _, *states = memory
             ids.zero_()[:batch, :time] = inputs
-            before = lstm._initial(weight.new_empty(batch, 0)) if carry else None
+            before = lstm.initial_state(weight.new_empty(batch, 0)) if carry else None
             for into, state in zip(states, before or (None, None), strict=bool(states)):
                 if state is None:
                     into.zero_()
@@ -116,7 +116,7 @@ class GraphReplay:
             entry.replay()
             activations, mask, *state = entry.outputs
             if carry:
-                lstm._carry((state[0][:, :, :batch].clone(), state[1][:, :, :batch].clone()))
+                lstm.carry_state((state[0][:, :, :batch].clone(), state[1][:, :, :batch].clone()))
             return activations[:, :batch, : time + 2].clone(), mask[:batch, : time + 2].clone()
 
         alone = _weights.alone(tensors)  # or a pass writes their copies again

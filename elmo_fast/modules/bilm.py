@@ -21,14 +21,15 @@ from elmo_fast.modules._loading import (
     Weights,
     check_no_hooks,
     check_settings,
+    forward_of,
+    has_hooks,
     load_state,
     read_bilm,
     section,
     vocabulary_of,
 )
-from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder
+from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder, WordCache
 from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates, both_ways
-from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.modules.word_encoder import CachedWords, WordEncoder, WordTable
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import IDS, check_tensor
@@ -165,12 +166,22 @@ class BiLM(nn.Module):
 
     def get_output_dim(self) -> int:
         """2D, the width of every layer's activations."""
-        return 2 * self.encoder.get_output_dim()
+        return 2 * self.encoder.output_dim
+
+    @property
+    def lstm(self) -> ElmoLstm | JoinedLstm:
+        """The LSTM of all layers and both directions."""
+        return self._elmo_lstm
 
     @property
     def runs_in_chunks(self) -> bool:
         """Whether each direction runs by itself, so that a long sentence can be run chunk by chunk."""
         return isinstance(self._elmo_lstm, ElmoLstm)
+
+    @property
+    def runs_in_parts(self) -> bool:
+        """Whether `context_free`, `lstm` and `activations` may run apart: hooks and another `forward` need a call."""
+        return forward_of(self) is BiLM.forward and not has_hooks(self, self.encoder, self._elmo_lstm)
 
     @property
     def stateful(self) -> bool:
@@ -183,19 +194,21 @@ class BiLM(nn.Module):
             self._elmo_lstm.stateful = carry
 
     @property
+    def precision(self) -> str:
+        """Precision of the operands of the matrix products; several, as "float32 and int8", if parts differ."""
+        lstm = self._elmo_lstm
+        layers = [lstm] if isinstance(lstm, JoinedLstm) else [*lstm.forward_layers, *lstm.backward_layers]
+        encoder = self.encoder.precision if isinstance(self.encoder, CharacterEncoder) else "float32"
+        return " and ".join(dict.fromkeys([*(layer.precision for layer in layers), encoder]))
+
+    @property
     def arithmetic(self) -> str:
         """How numbers are computed now: "float32", or other precisions and torch's settings.
 
         With equal weights and input, an equal text means equal numbers on one machine, to the order of sums: the key
         of whatever outlives a call contains it.
         """
-        lstm = self._elmo_lstm
-        layers = [lstm] if isinstance(lstm, JoinedLstm) else [*lstm.forward_layers, *lstm.backward_layers]
-        precisions = dict.fromkeys(
-            [*(layer.precision for layer in layers), getattr(self.encoder, "precision", "float32")]
-        )
-        settings = torch_settings(next(self.parameters()).device)
-        return ", ".join([" and ".join(precisions), *settings])
+        return ", ".join([self.precision, *torch_settings(next(self.parameters()).device)])
 
     def reset_states(self) -> None:
         """Forget the carried state: the next batch starts from zeros."""
@@ -252,11 +265,12 @@ class BiLM(nn.Module):
     def _whole(self, ids: Tensor, state: LayerStates | None, out: Tensor | None) -> tuple[Tensor, Tensor, LayerStates]:
         """Run `forward` as a function of tensors: (activations [L+1, B, T+2, 2D], which are `out`, mask, state)."""
         words, mask = self.context_free(ids)
-        outputs, state = self._separate_lstm.run_layers(words, words, mask.long().sum(dim=1), state)
+        outputs, state = self.separate_lstm.run_layers(words, words, mask.long().sum(dim=1), state)
         return torch.stack(self.activations(words, mask, both_ways(outputs)), out=out), mask, state
 
     @property
-    def _separate_lstm(self) -> ElmoLstm:
+    def separate_lstm(self) -> ElmoLstm:
+        """The LSTM of a model that runs in chunks, for calls of its parts: it must have no hooks."""
         assert isinstance(self._elmo_lstm, ElmoLstm)
         check_no_hooks(self._elmo_lstm)
         return self._elmo_lstm
@@ -285,7 +299,7 @@ class BiLM(nn.Module):
         elif drop is None and self.options.dropout > 0:
             drop = lambda x, layer, direction: F.dropout(x, self.options.dropout)  # noqa: E731
         forward, backward = words.unbind(0)
-        layers, (h, c) = self._separate_lstm.run_layers(
+        layers, (h, c) = self.separate_lstm.run_layers(
             forward, backward, lengths, state, reverse=(False, False), drop=drop
         )
         top = layers[-1]

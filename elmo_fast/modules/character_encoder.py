@@ -1,9 +1,12 @@
-"""Encoders of a word's characters, bytes or entries of a lexicon, to its context-free vector."""
+"""The encoder of a word's characters, bytes or entries of a lexicon to its context-free vector, and their cache."""
 
 import math
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -21,12 +24,76 @@ from elmo_fast.modules._loading import (
     unset,
 )
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
-from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import IDS, check_tensor, described
 from elmo_fast.text import ByteSpelling, LexiconSpelling, Spelling
 
 CACHE_SIZE = 16384
+
+
+class WordCache:
+    """At most `size` word vectors; the least recently used one is dropped first.
+
+    A word's vector depends on the word and the weights alone, so a cache belongs to one call that owns the weights
+    while it runs (`embed_file`, `encode`, an evaluation): it is created when the call starts and dropped when it ends.
+    It never looks at the weights. Several threads of the call may share it.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._lock = threading.Lock()
+        self._slots: OrderedDict[bytes, int] = OrderedDict()
+        self._vectors: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def lookup(self, words: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the vectors [U, D] of distinct words [U, C] (whole numbers, on the CPU).
+
+        `encode` computes only those that are not cached.
+        """
+        rows = np.ascontiguousarray(words.numpy().astype(np.int32))
+        width, flat = rows.shape[1] * rows.itemsize, rows.tobytes()
+        keys = [flat[start : start + width] for start in range(0, len(flat), width)]
+        with self._lock:
+            slots = [self._slots.get(key, -1) for key in keys]
+            missing = [row for row, slot in enumerate(slots) if slot < 0]
+            for key, slot in zip(keys, slots, strict=True):
+                if slot >= 0:
+                    self._slots.move_to_end(key)
+            vectors = None
+            if self._vectors is not None and len(missing) < len(keys):
+                vectors = self._vectors[[max(slot, 0) for slot in slots]]
+        if vectors is not None and not missing:
+            return vectors
+        fresh = encode(words[missing] if len(missing) < len(keys) else words)  # other threads may look up meanwhile
+        with self._lock:
+            self._store([keys[row] for row in missing], fresh)
+        if vectors is None:
+            return fresh
+        vectors[missing] = fresh
+        return vectors
+
+    def _store(self, keys: list[bytes], fresh: Tensor) -> None:
+        """Store the last `size` of the fresh vectors, in place of the least recently used ones if there is no room."""
+        keys, fresh, slots = keys[-self.size :], fresh[-self.size :], []
+        for key in keys:
+            slot = self._slots.get(key, len(self._slots))
+            if slot == self.size:
+                slot = self._slots.popitem(last=False)[1]
+            self._slots[key] = slot
+            self._slots.move_to_end(key)  # another thread may have stored it meanwhile
+            slots.append(slot)
+        rows, size = max(slots, default=-1) + 1, 0 if self._vectors is None else len(self._vectors)
+        if rows > size:
+            with torch.inference_mode(False):  # so that the store can be written in and out of inference mode
+                grown = fresh.new_zeros(min(self.size, max(2 * rows, 1024)), fresh.shape[1])
+                if self._vectors is not None:
+                    grown[:size] = self._vectors
+            self._vectors = grown
+        if self._vectors is not None:
+            self._vectors[slots] = fresh
 
 
 class Highways(nn.Module):
@@ -93,6 +160,7 @@ class CharacterEncoder(nn.Module):
             raise ElmoFastError("options must be of a model of characters; got a model of word ids (BiLM reads both)")
         self._characters = options.char_cnn
         self.spelling = _spelling_of(options)
+        self._reads_lexicons = isinstance(self.spelling, LexiconSpelling)  # the word's id is behind its characters'
         begin, end = self.spelling.rows([self.spelling.begin, self.spelling.end]).tolist()
         padding = max(begin, key=begin.count)
         others = [(slot, marks) for slot, marks in enumerate(zip(begin, end, strict=True)) if {*marks} != {padding}]
@@ -156,10 +224,6 @@ class CharacterEncoder(nn.Module):
         return self.spelling.slots - self._reads_lexicons
 
     @property
-    def _reads_lexicons(self) -> bool:
-        return isinstance(self.spelling, LexiconSpelling)  # the id of the word is then behind its characters'
-
-    @property
     def markers(self) -> Tensor:
         """The ids of BOS and EOS, [2, S] int64, on the parameters' device."""
         # Created on demand: a buffer outside the state_dict would be lost on the meta device.
@@ -195,7 +259,13 @@ class CharacterEncoder(nn.Module):
         Returns:
             'token_embedding': [B, T+2, D]; 'mask': [B, T+2] bool.
         """
-        self._check(inputs)
+        check_tensor("CharacterEncoder", "inputs", inputs, IDS)
+        slots = self.spelling.slots
+        if inputs.dim() != 3 or inputs.shape[-1] != slots or inputs.is_floating_point():
+            raise ElmoFastError(
+                f"inputs must be ids of shape [B, T, {slots}], whole numbers, as from the model's batch_to_ids; "
+                f"got {described(inputs)}"
+            )
         begin, end = self.markers
         ids, mask = add_sentence_boundary_token_ids(inputs, (inputs > 0).any(dim=-1), begin, end)
         return {"token_embedding": self.encode(ids, cache=cache), "mask": mask}
@@ -203,7 +273,7 @@ class CharacterEncoder(nn.Module):
     def encode(
         self,
         ids: Tensor,
-        spelled: Callable[[Tensor], Tensor] = lambda rows: rows,
+        spelled: Callable[[Tensor], Tensor] | None = None,
         cache: WordCache | None = None,
     ) -> Tensor:
         """Encode words given as ids [..., C] int64 to vectors [..., D], with nothing added.
@@ -215,11 +285,12 @@ class CharacterEncoder(nn.Module):
         if self.unique_words and (self._waits_for_nothing or rows.device.type == "cuda"):
             # The host does not ask for the number of distinct words: only the device knows it.
             unique, inverse, count, order = ops.ordered_unique_rows(rows, backend=backend)
-            vectors = ops.gather_rows(self._encode(spelled(unique), count), inverse, order=order, backend=backend)
+            unique = unique if spelled is None else spelled(unique)
+            vectors = ops.gather_rows(self._encode(unique, count), inverse, order=order, backend=backend)
             return vectors.reshape(*ids.shape[:-1], self.output_dim)
         if self.unique_words and not (torch.compiler.is_compiling() or rows.is_meta):
             rows, inverse = ops.unique_rows(rows, backend=backend)
-        rows = spelled(rows)
+        rows = rows if spelled is None else spelled(rows)
         vectors = self._encode(rows) if cache is None else cache.lookup(rows, self._encode)
         vectors = vectors if inverse is None else vectors.index_select(0, inverse)
         return vectors.reshape(*ids.shape[:-1], self.output_dim)
@@ -287,15 +358,6 @@ class CharacterEncoder(nn.Module):
             count=count,
             backend=ops.backend_for("highway", self.backend),
         )
-
-    def _check(self, inputs: Tensor) -> None:
-        check_tensor("CharacterEncoder", "inputs", inputs, IDS)
-        slots = self.spelling.slots
-        if inputs.dim() != 3 or inputs.shape[-1] != slots or inputs.is_floating_point():
-            raise ElmoFastError(
-                f"inputs must be ids of shape [B, T, {slots}], whole numbers, as from the model's batch_to_ids; "
-                f"got {described(inputs)}"
-            )
 
 
 LexiconEncoder = CharacterEncoder  # the name of one for a model of lexicons in older code

@@ -1,7 +1,6 @@
 """The stacked bidirectional LSTMs of ELMo and ELMoForManyLangs, and the state carried from batch to batch."""
 
 import contextlib
-import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -46,18 +45,6 @@ class _Turn:
 def both_ways(outputs: list[Tensor]) -> Tensor:
     """L layers' outputs [2, B, T, D] as [L, B, T, 2D]: forward, then backward."""
     return torch.stack([layer.permute(1, 2, 0, 3) for layer in outputs]).flatten(3)
-
-
-def _check_layers(*layers: nn.Module) -> None:
-    """Raise ElmoFastError if a layer, whose parameters run together with another's, was replaced or has hooks."""
-    for layer in layers:
-        if not isinstance(layer, ProjectedLSTM) or forward_of(layer) is not ProjectedLSTM.forward:
-            raise ElmoFastError(
-                f"a layer of ElmoLstm was replaced by {type(layer).__module__}.{type(layer).__name__}, whose forward "
-                "would not run: the kernels run both directions' ProjectedLSTM at once. Wrap the whole BiLM or Elmo, "
-                "or adapt a weight with torch.nn.utils.parametrize"
-            )
-    check_no_hooks(*layers)
 
 
 class ElmoLstm(nn.Module):
@@ -180,18 +167,15 @@ class ElmoLstm(nn.Module):
 
         Raises: ElmoFastError: a stateful module that is exported or in use by another thread.
         """
-        return both_ways(self.outputs(inputs, mask, stateful=stateful))
-
-    def outputs(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> list[Tensor]:
-        """Return the outputs of every layer, [2, B, T, D]; `forward` puts the directions side by side."""
-        _check(inputs, mask)
+        check_tensor("ElmoLstm", "inputs", inputs)
+        check_tensor("ElmoLstm", "mask", mask)
         lengths, carry = mask.long().sum(dim=1), self.stateful if stateful is None else stateful
         with self.turn(carry):
-            state = self._initial(inputs) if carry else None
+            state = self.initial_state(inputs) if carry else None
             outputs, state = self.run_layers(inputs, inputs, lengths, state)
             if carry:
-                self._carry(state)
-        return outputs
+                self.carry_state(state)
+        return both_ways(outputs)
 
     def run_layers(
         self,
@@ -218,7 +202,15 @@ class ElmoLstm(nn.Module):
         """
         both, outputs, hs, cs = [forward_inputs, backward_inputs], [], [], []
         pairs = list(zip(self.forward_layers, self.backward_layers, strict=True))
-        _check_layers(*itertools.chain(*pairs))
+        layers = [layer for pair in pairs for layer in pair]
+        for layer in layers:
+            if not isinstance(layer, ProjectedLSTM) or forward_of(layer) is not ProjectedLSTM.forward:
+                raise ElmoFastError(
+                    f"a layer of ElmoLstm was replaced by {type(layer).__module__}.{type(layer).__name__}, whose "
+                    "forward would not run: the kernels run both directions' ProjectedLSTM at once. Wrap the whole "
+                    "BiLM or Elmo, or adapt a weight with torch.nn.utils.parametrize"
+                )
+        check_no_hooks(*layers)
         for i, pair in enumerate(pairs):
             if drop is not None:
                 both = [drop(x, i, direction) for direction, x in enumerate(both)]
@@ -231,7 +223,7 @@ class ElmoLstm(nn.Module):
             cs.append(c)
         return outputs, (torch.stack(hs), torch.stack(cs))
 
-    def _initial(self, inputs: Tensor) -> LayerStates | None:
+    def initial_state(self, inputs: Tensor) -> LayerStates | None:
         """Return the carried state for a batch of B rows: its first B rows, and zeros for new rows."""
         if self._states is None:
             return None
@@ -246,7 +238,7 @@ class ElmoLstm(nn.Module):
             states.append(state.unflatten(2, (2, -1)).transpose(1, 2).contiguous())
         return states[0], states[1]
 
-    def _carry(self, state: LayerStates) -> None:
+    def carry_state(self, state: LayerStates) -> None:
         """Keep the final state, detached.
 
         Rows beyond this batch keep theirs. A row without a word keeps its initial state. Tensors on meta have no values
@@ -314,6 +306,7 @@ class JoinedLstm(nn.Module):
     """
 
     stateful = False
+    backend: Backend = "auto"
 
     def __init__(
         self, width: int, cell_size: int, layers: int, requires_grad: bool = False, *, precision: str = "float32"
@@ -338,21 +331,13 @@ class JoinedLstm(nn.Module):
 
     def forward(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> Tensor:
         """Return the outputs [1, B, T, 2D] (forward, then backward), 0 where masked; arguments as ElmoLstm's."""
-        return both_ways(self.outputs(inputs, mask, stateful=stateful))
-
-    def outputs(self, inputs: Tensor, mask: Tensor, *, stateful: bool | None = None) -> list[Tensor]:
-        """Return the one output, [2, B, T, D]; `forward` puts the directions side by side."""
-        _check(inputs, mask)
+        check_tensor("ElmoLstm", "inputs", inputs)
+        check_tensor("ElmoLstm", "mask", mask)
         batch, time = mask.shape
         if not batch:
-            return [inputs.new_zeros(2, 0, time, self.hidden_size)]
+            return inputs.new_zeros(1, 0, time, 2 * self.hidden_size)
         lengths = mask.long().sum(dim=1).cpu()
         packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
         hidden, _ = pad_packed_sequence(self.encoder(packed)[0], batch_first=True, total_length=time)
         projected = self.projection(hidden.unflatten(2, (2, -1)))
-        return [torch.where(mask.bool()[..., None, None], projected, 0).permute(2, 0, 1, 3)]
-
-
-def _check(inputs: Tensor, mask: Tensor) -> None:
-    check_tensor("ElmoLstm", "inputs", inputs)
-    check_tensor("ElmoLstm", "mask", mask)
+        return torch.where(mask.bool()[..., None, None], projected, 0).flatten(2)[None]

@@ -13,7 +13,7 @@ from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts
 from elmo_fast.modules._loading import check_settings
 from elmo_fast.op_choices import Backend, Precision
-from elmo_fast.ops.log_uniform_sample.op import CORRECTIONS
+from elmo_fast.ops.log_uniform_sample import CORRECTIONS
 
 CHUNK_BYTES = 32 * 2**20
 NOISE_POWER = 0.75

@@ -11,7 +11,7 @@ from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import load_state, loses_values
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
-from elmo_fast.modules.word_cache import WordCache
+from elmo_fast.modules.character_encoder import WordCache
 from elmo_fast.ops._checks import IDS, check_tensor, described
 from elmo_fast.ops._table_rows import table_rows
 from elmo_fast.text import Vocabulary, checked_sentences

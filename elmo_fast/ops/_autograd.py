@@ -8,8 +8,7 @@ any other output; `need_<input>` requests an input's gradient; every other argum
 import contextlib
 import functools
 import itertools
-from collections import namedtuple
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import torch
@@ -18,22 +17,20 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from elmo_fast.errors import ElmoFastError
-
-_complete: set[str] = set()
-_KERNELS = {"elmo_fast": "C++", "elmo_fast_triton": "Triton"}
+from elmo_fast.ops import _triton
+from elmo_fast.ops._schemas import NAMESPACE, arguments_of, overload
 
 
 class Backward(NamedTuple):
     """Details of a backward op that its schema leaves open."""
 
-    op: str | None = None
-    """qualified name; None: `<op>_backward`"""
     covers: Mapping[str, Sequence[str]] = {}
     """flag `need_...` -> the inputs whose gradients it requests, if it is not just the input that it names"""
     shapes: Callable[[Any], Mapping[str, Any]] | None = None
     """(arguments of the backward op) -> result -> its shape, shapes or tensor, for results unlike any argument"""
-    finish: Callable[[Any, dict[str, Any]], dict[str, Any]] | None = None
-    """(arguments of the backward op, its results by name) -> the gradients by input; None: the results"""
+    finish: Callable[[Any, dict[str, Any], Set[str]], dict[str, Any]] | None = None
+    """(arguments of the backward op, its results by name, inputs that need a gradient) -> the gradients by input; None:
+    the results"""
 
 
 def requires_grad(*tensors: Tensor | None) -> bool:
@@ -45,19 +42,6 @@ def requires_grad(*tensors: Tensor | None) -> bool:
     return False
 
 
-def overload(qualified: str) -> Any:
-    """Return the registered op of the name "namespace::op"."""
-    namespace, name = qualified.split("::")
-    return getattr(getattr(torch.ops, namespace), name).default
-
-
-def arguments_of(schema: Any) -> Any:
-    """Return a namedtuple class with the argument names of a schema, which is parsed or a string."""
-    parsed = torch._C.parse_schema(schema) if isinstance(schema, str) else schema
-    defaults = [argument.default_value for argument in parsed.arguments if argument.has_default_value()]
-    return namedtuple("arguments", [argument.name for argument in parsed.arguments], defaults=defaults)
-
-
 def _is_list(argument: Any) -> bool:
     return isinstance(argument.type, torch.ListType) and isinstance(argument.type.getElementType(), torch.TensorType)
 
@@ -67,62 +51,76 @@ def _holds_tensors(argument: Any) -> bool:
     return isinstance(kind, torch.TensorType)
 
 
-def register_fake(qualified: str, fake: Callable[[Any], Any]) -> None:
-    """Register the shapes and dtypes of an op's results; torch.func.vmap over it is an error.
+def describe(
+    name: str,
+    fake: Callable[[Any], Any],
+    backward: Backward | None = None,
+    saved: Callable[[Any], list[Tensor]] | None = None,
+) -> None:
+    """Describe an op to torch: the shapes and dtypes of its results, and its autograd, on every device.
 
-    fake(arguments): returns the results, given the arguments as a tuple with the schema's names.
+    fake(arguments): returns the results, given the arguments as a tuple with the schema's names. saved(arguments):
+    returns what C++ saves for the backward pass, where the schema has `saved` as its last result. backward: None for an
+    op that has no gradient.
     """
-    arguments = arguments_of(overload(qualified)._schema)
+    for namespace in sorted({NAMESPACE, _triton.NAMESPACE}):
+        register_fake(namespace, name, fake if saved is None else _with_saved(namespace, name, fake, saved))
+        if backward is not None:
+            formula = _Formula(overload(name, namespace), overload(f"{name}_backward", namespace), backward)
+            register_fake(namespace, f"{name}_backward", formula.fake)
+            _refuse_gradients(namespace, f"{name}_backward")
+            _register_autograd(namespace, name, formula.setup, formula.backward)
+
+
+def _with_saved(namespace: str, name: str, fake: Any, by_native: Callable[[Any], list[Tensor]]) -> Callable[[Any], Any]:
+    """Return a fake that appends what the backend of the arguments' device saves."""
+
+    def both(arguments: Any) -> tuple[Any, ...]:
+        outputs = fake(arguments)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        if not getattr(arguments, "save", True):
+            return *outputs, []
+        native = namespace == NAMESPACE and outputs[0].device.type != "cuda"
+        return *outputs, (by_native if native else _triton.saved_by(name))(arguments)
+
+    return both
+
+
+def register_fake(namespace: str, name: str, fake: Callable[[Any], Any]) -> None:
+    """Register the shapes and dtypes of an op's results; torch.func.vmap over it is an error."""
+    arguments, qualified = arguments_of(name), f"{namespace}::{name}"
     torch.library.register_fake(qualified, lambda *args, **kwargs: fake(arguments(*args, **kwargs)))
 
     def refuse_vmap(*args: Any, **kwargs: Any) -> None:
         raise ElmoFastError(
-            f"{qualified} has no batching rule for torch.func.vmap: the {_kernels_of(qualified)} kernels take batches "
-            'as they are; give the op the whole batch, or use backend="reference"'
+            f"{qualified} has no batching rule for torch.func.vmap: the kernels take batches as they are; give the op "
+            'the whole batch, or use backend="reference"'
         )
 
     for key in ("FuncTorchBatched", "Batched"):  # the second one is torch.autograd's own, for is_grads_batched
-        _library(qualified).impl(qualified.split("::")[1], refuse_vmap, key)
+        _fragment(namespace).impl(name, refuse_vmap, key)
 
 
-def refuse_gradients(qualified: str) -> None:
-    """Make the backward pass of an op raise an error: it cannot be differentiated."""
+def _refuse_gradients(namespace: str, name: str) -> None:
+    """Make the backward pass of an op raise an error: a backward op cannot be differentiated again."""
 
     def refuse(ctx: Any, needed: Sequence[Any], *grads: Any) -> Sequence[Any]:
         raise RuntimeError(
-            f"{qualified} is not differentiable: the {_kernels_of(qualified)} kernels have first derivatives only; "
-            'for second derivatives use backend="reference"'
+            f"{namespace}::{name} is not differentiable: the kernels have first derivatives only; for second "
+            'derivatives use backend="reference"'
         )
 
-    _register_autograd(qualified, lambda ctx, inputs, outputs: None, refuse)
-
-
-def differentiate(qualified: str, backward: Backward) -> None:
-    """Register the autograd of an op, and the fake of its backward op, which cannot be differentiated again."""
-    name = backward.op or f"{qualified}_backward"
-    formula = _Formula(overload(qualified), overload(name), backward)
-    if name not in _complete:  # two ops may share one
-        _complete.add(name)
-        register_fake(name, formula.fake)
-        refuse_gradients(name)
-    _register_autograd(qualified, formula.setup, formula.backward)
+    _register_autograd(namespace, name, lambda ctx, inputs, outputs: None, refuse)
 
 
 @functools.cache
-def _namespace(name: str) -> torch.library.Library:
-    return torch.library.Library(name, "FRAGMENT")
-
-
-def _library(qualified: str) -> torch.library.Library:
-    return _namespace(qualified.split("::")[0])
-
-
-def _kernels_of(qualified: str) -> str:
-    return _KERNELS[qualified.split("::")[0]]
+def _fragment(namespace: str) -> torch.library.Library:
+    return torch.library.Library(namespace, "FRAGMENT")
 
 
 def _register_autograd(
-    qualified: str,
+    namespace: str,
+    name: str,
     setup: Callable[[Any, Sequence[Any], Sequence[Any]], None],
     backward: Callable[..., Sequence[Any]],
 ) -> None:
@@ -137,7 +135,7 @@ def _register_autograd(
     backward: called as backward(ctx, needed, *grads), returns a gradient per input, a list for a list of tensors;
         needed is nested likewise.
     """
-    op = overload(qualified)
+    op = overload(name, namespace)
     schema = op._schema
     lists = [_is_list(argument) for argument in schema.arguments]
     defaults = [argument.default_value if argument.has_default_value() else None for argument in schema.arguments]
@@ -168,15 +166,16 @@ def _register_autograd(
 
     def run(keyset: Any, *args: Any) -> Any:
         if forward_ad._current_level < 0 and not torch.is_grad_enabled():
-            return below(keyset, args)
+            with torch._C._AutoDispatchBelowAutograd():  # as `below`, without its call
+                return op.redispatch(keyset & torch._C._after_autograd_keyset, *args)
         inputs = (*args, *defaults[len(args) :])  # the dispatcher omits arguments that equal their defaults
         flat = _flat(inputs, lists)
         tensors = [each for each in flat if isinstance(each, Tensor)]
         if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
             raise ElmoFastError(
-                f"{qualified} has no derivative in forward mode (torch.func.jvp, jacfwd, hessian or linearize, "
-                f"torch.autograd.forward_ad): the {_kernels_of(qualified)} kernels have reverse mode only; use "
-                'torch.func.vjp or grad, or backend="reference"'
+                f"{namespace}::{name} has no derivative in forward mode (torch.func.jvp, jacfwd, hessian or linearize, "
+                "torch.autograd.forward_ad): the kernels have reverse mode only; use torch.func.vjp or grad, or "
+                'backend="reference"'
             )
         if not requires_grad(*tensors):
             return below(keyset, args)
@@ -186,7 +185,7 @@ def _register_autograd(
         outputs = _nested(outputs, results)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    _library(qualified).impl(op._opname, run, "Autograd", with_keyset=True)
+    _fragment(namespace).impl(name, run, "Autograd", with_keyset=True)
 
 
 def _single_level() -> contextlib.AbstractContextManager[Any]:
@@ -226,7 +225,7 @@ class _Formula:
     def __init__(self, op: Any, backward_op: Any, backward: Backward) -> None:
         inputs, outputs = op._schema.arguments, [each.name for each in op._schema.returns]
         self.backward_op, self.more = backward_op, backward
-        self.arguments = arguments_of(backward_op._schema)
+        self.arguments = arguments_of(backward_op._opname)
         self.inputs = [each.name for each in inputs]
         self.results = [each.name.removeprefix("d_") for each in backward_op._schema.returns]
         known = [*self.inputs, *outputs]
@@ -246,7 +245,8 @@ class _Formula:
                 self.gradients.append((output, name, isinstance(argument.type, torch.OptionalType)))
             else:
                 raise RuntimeError(f"{backward_op}: {name} is no input, output or gradient of {op}; rebuild _C")
-        self.plain = [i for i in range(len(outputs)) if i not in [output for output, *_ in self.gradients]]
+        self.other = [i for i in range(len(outputs)) if i not in [output for output, *_ in self.gradients]]
+        self.other_lists = [_is_list(op._schema.returns[i]) for i in self.other]
 
     def setup(self, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         values, tensors = (*inputs, *outputs), []
@@ -262,7 +262,7 @@ class _Formula:
                 ctx.others.append(value)
         ctx.shapes = [outputs[i].shape for i, *_ in self.gradients]
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*[outputs[i] for i in self.plain])
+        ctx.mark_non_differentiable(*_flat([outputs[i] for i in self.other], self.other_lists))
         ctx.save_for_backward(*tensors)
 
     def backward(self, ctx: Any, needed: Sequence[Any], *grads: Tensor | None) -> Sequence[Any]:
@@ -276,7 +276,7 @@ class _Formula:
         outputs = self.backward_op(*arguments)
         results = dict(zip(self.results, outputs if isinstance(outputs, tuple) else (outputs,), strict=True))
         if self.more.finish is not None:
-            results = self.more.finish(arguments, results)
+            results = self.more.finish(arguments, results, {self.inputs[i] for i in wanted})
         for i, name in enumerate(self.inputs):
             if name in results and i in wanted:
                 # An op's results may not overlap, so the gradients of a list may come as one tensor.

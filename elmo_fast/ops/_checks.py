@@ -1,6 +1,6 @@
 """Argument checks, run once, in the public function; a message names the argument, what it must be and what it is."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -162,30 +162,28 @@ def _first_not_finite(values: Any, name: str) -> str | None:
     return None
 
 
-class CheckedForFinite:
-    """Wrapper of a backend whose `run` raises ElmoFastError if an argument or a result holds NaN or infinity.
+def checked_for_finite(op: str, run: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    """Return `run`, which raises ElmoFastError if an argument or a result holds NaN or infinity.
 
-    ELMO_FAST_CHECK_FINITE=1 wraps all. The check waits for the device: use it to find a fault, not in a long run.
+    ELMO_FAST_CHECK_FINITE=1 asks for it. The check waits for the device: use it to find a fault, not in a long run.
+
+    names: of the arguments, in order.
     """
 
-    def __init__(self, op: str, backend: Any) -> None:
-        self._op, self._backend = op, backend
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
-
-    def run(self, *arguments: Any) -> Any:
-        """Run the backend, with a check before and after."""
-        argument = _first_not_finite(arguments, "arguments")
-        if argument is not None:
+    def checking(*arguments: Any, **options: Any) -> Any:
+        named = {**dict(zip(names, arguments, strict=False)), **options}
+        bad = next(filter(None, (_first_not_finite(value, name) for name, value in named.items())), None)
+        if bad is not None:
+            raise ElmoFastError(f"{op}: {bad} holds NaN or infinity before the op; check the code that computed it")
+        results = run(*arguments, **options)
+        # A list in a tuple is what the backward pass needs: memory of which some is never read.
+        several = isinstance(results, tuple)
+        bad = _first_not_finite([x for x in results if isinstance(x, Tensor)] if several else results, "results")
+        if bad is not None:
             raise ElmoFastError(
-                f"{self._op}: {argument} holds NaN or infinity before the op; check the code that computed it"
-            )
-        results = self._backend.run(*arguments)
-        result = _first_not_finite(results, "results")
-        if result is not None:
-            raise ElmoFastError(
-                f"{self._op}: {result} holds NaN or infinity although all arguments are finite; "
+                f"{op}: {bad} holds NaN or infinity although all arguments are finite; "
                 "a sum overflowed: look for very large weights or inputs, or use a wider precision"
             )
         return results
+
+    return checking

@@ -1,10 +1,12 @@
-"""Registry of the ops, and the only place where a backend is chosen: the first that can serve.
+"""Choice of an op's backend: the first that can serve; the others give a reason in one sentence.
 
-The others give a reason in one sentence.
+torch's dispatcher has the kernels, by device: C++ those of the CPU, Triton and CUDA C++ those of a GPU. Here is what it
+does not know: which backends an op has, why one cannot serve, and that one was named.
 """
 
 import functools
 import importlib
+import inspect
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,85 +17,75 @@ import torch
 from elmo_fast import op_choices
 from elmo_fast.devices import device_called
 from elmo_fast.errors import ElmoFastError, PerformanceWarning, check_choice
-from elmo_fast.ops import _checks, _native, _triton
+from elmo_fast.ops import _checks, _native, _schemas, _triton
 from elmo_fast.ops._cpu_products import why_slower_on_cpu
 from elmo_fast.ops._precision import check_precision
 
 BACKENDS = tuple(name for name in op_choices.BACKEND_CHOICES if name != "auto")
 Unsupported = Callable[[torch.device, torch.dtype, str], str | None]
 
-
-class _Kind(NamedTuple):
-    """Properties shared by all backends of one name."""
-
-    device: str | None
-    """kind of device they are built for; None: all. A refusal elsewhere slows nothing down, so it causes no warning"""
-    why_never: Callable[[], str | None]
-    """() -> one sentence why this installation lacks them, whatever the device, or None"""
-    unsupported: Unsupported
-    """default for a backend module without its own"""
-
-
-_KINDS = {
-    "native": _Kind("cpu", lambda: _native.WHY_NOT, _native.unsupported),
-    "cuda": _Kind("cuda", _native.why_no_cuda, _native.cuda_unsupported),
-    "triton": _Kind("cuda", _triton.why_never, _triton.unsupported),
-    "reference": _Kind(None, lambda: None, lambda device, dtype, precision: None),
+# Kind of device that a backend is built for; None: all. A refusal elsewhere slows nothing down: no warning.
+_DEVICES = {"native": "cpu", "cuda": "cuda", "triton": "cuda", "reference": None}
+_UNSUPPORTED: dict[str, Unsupported] = {
+    "native": _native.unsupported,
+    "cuda": _native.cuda_unsupported,
+    "triton": _triton.unsupported,
+    "reference": lambda device, dtype, precision: None,
 }
 
 
-class Implementation(NamedTuple):
-    """Implementation of an op by one backend."""
+class Op(NamedTuple):
+    """What `register` was told of an op."""
 
-    module: Any
-    """module with `run` and the other functions that the op calls"""
-    unsupported: Unsupported
-    """(device, dtype, precision) -> one sentence why it cannot serve them, or None"""
-    device: str | None
-    """kind of device it is built for; None: all"""
+    unsupported: Mapping[str, Unsupported]
+    """backend, in the order in which they are tried -> (device, dtype, precision) -> why it cannot serve, or None"""
+    no_gpu_kernel_needed: bool
+    int8: bool
 
 
-REGISTRY: dict[str, Mapping[str, Implementation]] = {}
-PLAIN: set[str] = set()
-INT8: set[str] = set()
+OPS: dict[str, Op] = {}
 
 
-def register(package: str, *backends: str, plain: bool = False, int8: bool = False) -> None:
-    """Register an op: a package with the op's name, and a module in it for each of its backends.
+def register(
+    op: str,
+    *backends: str,
+    kernels: str | None = None,
+    no_gpu_kernel_needed: bool = False,
+    int8: bool = False,
+    **unsupported: Unsupported,
+) -> None:
+    """Register an op's backends besides the reference, and import its Triton kernels if Triton is there.
 
-    plain: a GPU kernel would be no faster than plain torch, so there is no warning if it is missing. int8: the op
-    supports that precision.
+    Args:
+        op: name of the op.
+        backends: "native", "cuda", "triton".
+        kernels: module that implements it in Triton.
+        no_gpu_kernel_needed: a GPU kernel would be no faster than plain torch, so there is no warning if it is missing.
+        int8: the op supports that precision.
+        unsupported: by backend, in place of the backend's own: (device, dtype, precision) -> why it cannot serve them.
     """
-    op = package.rpartition(".")[2]
-    if int8:
-        INT8.add(op)
-    if plain:
-        PLAIN.add(op)
-    REGISTRY[op] = {name: _implementation(package, name) for name in BACKENDS if name in backends}
-
-
-def _implementation(package: str, backend: str) -> Implementation:
-    """Import a backend's module; without Triton, a backend that imports it has no module and always refuses."""
-    try:
-        module = importlib.import_module(f"{package}.{backend}")
-    except ImportError:
-        if (why := _triton.WHY_NOT) is None:
-            raise
-        return Implementation(None, lambda device, dtype, precision: why, _KINDS[backend].device)
-    kind = _KINDS[backend]
-    return Implementation(module, getattr(module, "unsupported", kind.unsupported), kind.device)
+    if kernels is not None and _triton.WHY_NOT is None:
+        importlib.import_module(kernels)
+    known = _UNSUPPORTED | unsupported
+    names = [name for name in BACKENDS if name in (*backends, "reference")]
+    OPS[op] = Op({name: known[name] for name in names}, no_gpu_kernel_needed, int8)
 
 
 def op_names() -> list[str]:
     """Return the names of all registered ops."""
-    return sorted(REGISTRY)
+    return sorted(OPS)
 
 
-def backends_of(op: str) -> Mapping[str, Implementation]:
+def backends_of(op: str) -> list[str]:
     """Return the backends of an op, in the order in which they are tried; ElmoFastError if the op is unknown."""
-    if op not in REGISTRY:
+    if op not in OPS:
         check_choice("op", op, op_names())
-    return REGISTRY[op]
+    return list(OPS[op].unsupported)
+
+
+def unsupported(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+    """Explain in one sentence why this backend of `op` cannot serve these, or return None."""
+    return OPS[op].unsupported[backend](device, dtype, precision)
 
 
 class Choice(NamedTuple):
@@ -107,7 +99,7 @@ class Choice(NamedTuple):
 
 def made_for(backend: str, device: torch.device) -> bool:
     """Return whether a backend is built for this kind of device (the reference is for all)."""
-    return _KINDS[backend].device in (None, device.type)
+    return _DEVICES[backend] in (None, device.type)
 
 
 def backend_for(op: str, backend: str) -> str:
@@ -115,7 +107,9 @@ def backend_for(op: str, backend: str) -> str:
 
     For a caller that passes one name to several ops. Raises ElmoFastError if the op is unknown.
     """
-    return backend if backend in backends_of(op) else "auto"
+    if op not in OPS:
+        check_choice("op", op, op_names())
+    return backend if backend in OPS[op].unsupported else "auto"
 
 
 def why_never(op: str, backend: str) -> str | None:
@@ -123,7 +117,12 @@ def why_never(op: str, backend: str) -> str | None:
 
     Also returns None for a backend that the op lacks, for which `backend_for` returns "auto".
     """
-    return _KINDS[backend].why_never() if backend in backends_of(op) else None
+    if backend not in backends_of(op):
+        return None
+    if backend == "native":
+        return _native.WHY_NOT
+    why_no_cuda = _native.why_no_cuda() if backend == "cuda" else None
+    return why_no_cuda or (_triton.why_never() if backend == "triton" else None)
 
 
 def explain(
@@ -142,17 +141,17 @@ def explain(
     """
     device = device_called(device)
     backends_of(op)
-    check_precision(precision, int8=op in INT8)
+    check_precision(precision, int8=OPS[op].int8)
     return _choose(op, device, dtype, precision)
 
 
 def _choose(op: str, device: torch.device, dtype: torch.dtype, precision: str) -> Choice:
     refusals: dict[str, str] = {}
-    for name, implementation in REGISTRY[op].items():
-        reason = implementation.unsupported(device, dtype, precision)
+    for name, why_not in OPS[op].unsupported.items():
+        reason = why_not(device, dtype, precision)
         if reason is None and precision == "int8" and name == "reference" and device.type not in ("cpu", "meta"):
             reason = 'the reference multiplies int8 in float64, so it runs only when named; use precision="float16"'
-        if reason is None and implementation.device not in (None, device.type):
+        if reason is None and _DEVICES[name] not in (None, device.type):
             reason = f"backend {name!r} runs on {device.type} only when it is named, as tests do"
         if reason is None:
             return Choice(name, refusals)
@@ -175,8 +174,8 @@ def warn_once(op: str, backend: str, reasons: str) -> None:
 def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[str]:
     """Return why faster backends of `op` for this device cannot serve; if none exists, one sentence saying so."""
     slower = [why for name, why in refusals.items() if made_for(name, device)]
-    has_kernel = any(made_for(name, device) for name in REGISTRY[op] if name != "reference")
-    if slower or has_kernel or op in PLAIN or device.type in ("cpu", "meta"):
+    has_kernel = any(made_for(name, device) for name in OPS[op].unsupported if name != "reference")
+    if slower or has_kernel or OPS[op].no_gpu_kernel_needed or device.type in ("cpu", "meta"):
         return slower
     return [f"it has no kernel for {device.type} yet"]
 
@@ -196,26 +195,55 @@ def suppress_warnings(op: str, choice: Choice, device: torch.device, precision: 
             warn_of_precision(why)
 
 
-def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> Any:
-    """Return the module that serves `op`: the named backend or, for "auto", the first that can.
+def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> str:
+    """Return the backend that serves `op`: the named one or, for "auto", the first that can.
 
     Raises ElmoFastError if the name is unknown or the named backend cannot serve.
     """
-    known, compiling = REGISTRY[op], torch.compiler.is_compiling()
-    if backend == "auto":
-        name, refusals = _choose(op, device, dtype, precision)
-        slower = _slower(op, device, refusals) if refusals or name == "reference" else []
-        if slower and not compiling:
-            warn_once(_of_all(op, slower), name, "; ".join(slower))
-        rounds = name == "native" and precision != "float32"
-        if rounds and not compiling and (slow := why_slower_on_cpu(precision)):
-            warn_of_precision(slow)
-    elif backend not in known:
-        raise ElmoFastError(f"{op}: backend must be one of auto, {', '.join(known)}; got {backend!r}")
-    else:
-        name, reason = backend, known[backend].unsupported(device, dtype, precision)
-        if reason is not None:
+    known = OPS[op].unsupported
+    if backend != "auto":
+        if backend not in known:
+            raise ElmoFastError(f"{op}: backend must be one of auto, {', '.join(known)}; got {backend!r}")
+        if (reason := known[backend](device, dtype, precision)) is not None:
             raise ElmoFastError(f"{op}: backend {backend!r} cannot serve this: {reason}")
-    module = known[name].module
-    checks = not compiling and os.environ.get("ELMO_FAST_CHECK_FINITE") == "1"
-    return _checks.CheckedForFinite(op, module) if checks else module
+        return backend
+    name, refusals = next(iter(known)), dict[str, str]()
+    if (
+        _DEVICES[name] != device.type or known[name](device, dtype, precision) is not None
+    ):  # most often the first serves
+        name, refusals = _choose(op, device, dtype, precision)
+    if torch.compiler.is_compiling():
+        return name
+    if (refusals or name == "reference") and (slower := _slower(op, device, refusals)):
+        warn_once(_of_all(op, slower), name, "; ".join(slower))
+    if name == "native" and precision != "float32" and (slow := why_slower_on_cpu(precision)):
+        warn_of_precision(slow)
+    return name
+
+
+_MAY_OVERFLOW = {"square_norm", "merged_square_norm"}  # the caller looks at the norm
+_kernels: dict[tuple[str, str], Any] = {}  # torch.compile warns about functools.cache, not of a dict
+
+
+def kernel(op: str, backend: str) -> Callable[..., Any]:
+    """Return the registered op `op` (or a part of an op, such as "square_norm"), as `backend` has it.
+
+    torch's dispatcher chooses the kernel by the tensors' device. Only Triton's interpreter is asked for by name.
+    """
+    run = _kernels.get((op, backend))
+    if run is None:
+        namespace = _triton.NAMESPACE if backend in ("triton", "cuda") else _schemas.NAMESPACE
+        run = _kernels[op, backend] = _schemas.overload(op, namespace)
+    if os.environ.get("ELMO_FAST_CHECK_FINITE") != "1" or op in _MAY_OVERFLOW:
+        return run
+    return checked(op, run, [argument.name for argument in run._schema.arguments])
+
+
+def checked(op: str, run: Callable[..., Any], names: list[str] | None = None) -> Callable[..., Any]:
+    """Return `run` with a check of its arguments and results for NaN and infinity, if ELMO_FAST_CHECK_FINITE=1.
+
+    names: of the arguments, in order; None: those of the function.
+    """
+    if os.environ.get("ELMO_FAST_CHECK_FINITE") != "1" or torch.compiler.is_compiling():
+        return run
+    return _checks.checked_for_finite(op, run, names or list(inspect.signature(run).parameters))

@@ -1,15 +1,12 @@
 """Compiled extension, loaded once, or one sentence why it could not be loaded."""
 
 import pathlib
-import sysconfig
-from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
 import torch
 
 from elmo_fast.op_choices import PRECISIONS
-from elmo_fast.ops._autograd import Backward, differentiate, register_fake
+from elmo_fast.ops._schemas import DIGEST
 
 C: ModuleType | None = None
 WHY_NOT: str | None = None
@@ -17,40 +14,20 @@ WHY_NOT: str | None = None
 try:
     from elmo_fast import _C as C  # type: ignore[no-redef]
 except ImportError as _error:
-    _package = pathlib.Path(__file__).parent.parent
-    _installed = pathlib.Path(sysconfig.get_path("platlib"), "elmo_fast")
-    _note = _package / "_build_failure.txt"
+    _note = pathlib.Path(__file__).parent.parent / "_build_failure.txt"
     _lines = _note.read_text(encoding="utf-8").splitlines() if _note.is_file() else [str(_error)]
     _reason, _advice = [*_lines, "install a C++20 compiler"][:2]
     WHY_NOT = (
         f"the compiled extension elmo_fast._C is missing ({_reason}); "
-        f"{_advice}, then run pip install --no-build-isolation . in the clone"
+        f"{_advice}, then run pip install --no-build-isolation -e . in the clone"
     )
-    if _installed != _package and any(_installed.glob("_C.*")):
-        WHY_NOT = (
-            f"Python has imported the source folder {_package}, which has no compiled extension, in place of the "
-            f"package installed in {_installed}; start Python in another folder"
-        )
 
 
-def has(name: str) -> bool:
-    """Return whether the extension is installed and has the op; one that lacks it is outdated and not used."""
-    global C, WHY_NOT
-    if C is not None and not hasattr(torch.ops.elmo_fast, name):
-        C = None
-        WHY_NOT = f"the compiled extension elmo_fast._C is older than the package (no {name}); rebuild it"
-    return C is not None
-
-
-def describe(name: str, fake: Callable[[Any], Any], backward: Backward | None = None) -> None:
-    """Register the fake and, given `backward`, the autograd of an op whose schema is in csrc/library.cpp.
-
-    fake: see `_autograd.register_fake`.
-    """
-    if has(name):
-        register_fake(f"elmo_fast::{name}", fake)
-        if backward is not None:
-            differentiate(f"elmo_fast::{name}", backward)
+if C is not None and getattr(C, "SCHEMAS_DIGEST", None) != DIGEST:
+    C = None
+    WHY_NOT = (
+        "the compiled extension elmo_fast._C was built for other schemas (ops/_schemas.py); rebuild it: make build"
+    )
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:

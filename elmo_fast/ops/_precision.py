@@ -39,8 +39,9 @@ def under_autocast(
     16-bit, are cast to float32, and the context disables autocast, so that torch's products compute in their operands'
     dtype. Otherwise none of them changes anything. Raises ElmoFastError if `precision` is unknown.
     """
-    check_precision(precision, int8)
-    if not _has_autocast(device):
+    if precision not in (INFERENCE_PRECISIONS if int8 else PRECISIONS):
+        check_precision(precision, int8)
+    if device.type == "meta" or not torch.is_autocast_enabled(device.type):  # torch raises an error for meta
         return precision, lambda tensor: tensor, contextlib.nullcontext()
     dtype = str(torch.get_autocast_dtype(device.type)).removeprefix("torch.")
     if precision == "float32" and dtype in PRECISIONS:

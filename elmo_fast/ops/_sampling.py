@@ -14,6 +14,10 @@ from elmo_fast.errors import ElmoFastError
 LOW = 0xFFFFFFFF
 
 
+# Of log_uniform_sample: the term inside the logarithm of the expected counts.
+CORRECTIONS = {"tensorflow": 0.0, "allennlp": 1e-13, "allennlp-0.9": 1e-7}
+
+
 def _wide(a: int, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return the high and low 32 bits of a * b; the product wraps in int64, but its bits are right."""
     product = b * a

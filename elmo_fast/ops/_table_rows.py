@@ -1,7 +1,7 @@
 """Rows of a table, with a gradient that touches only those rows; losses over a sample, in chunks of rows."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Set
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,7 +9,26 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._precision import rounded
+
+
+class RowOrder(NamedTuple):
+    """Sorted ids of a table's rows; equal ids keep their order."""
+
+    ids: Tensor
+    """the ids, ascending, [n]"""
+    positions: Tensor
+    """position of each id before sorting, [n] int64"""
+
+
+def row_order(ids: Tensor, num_words: int) -> RowOrder:
+    """Sort ids [n] int64|int32 of a table of `num_words` rows; ids outside it become -1 or `num_words`.
+
+    With it a norm and an update of the same rows sort once. No value is read on the host. A radix sort passes over the
+    keys once per byte: 32 bits suffice if V allows it, and no larger id can wrap into the table, because all are
+    clamped first.
+    """
+    keys = ids.clamp(-1, num_words)
+    return RowOrder(*torch.sort(keys.to(torch.int32) if num_words < 2**31 - 1 else keys, stable=True))
 
 
 def first_rows(table: Tensor, count: Tensor | None) -> Tensor:
@@ -71,13 +90,12 @@ def stays_sparse(entries: int, *parameters: Tensor) -> bool:
 def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool) -> Tensor:
     """Compute the gradient [V, ...] of a table from the gradients `rows` of the words `ids`, summed for each word.
 
-    A dense gradient on a CPU with several threads differs bitwise on every run, because torch adds the rows of one word
-    in any order.
-
     sparse: return COO, coalesced on the CPU. On other devices words may be repeated, because `coalesce` would wait for
     the device to know the number of distinct words (`stays_sparse` says when their sum waits for it too).
     """
     if not sparse:
+        if rows.device.type == "cpu":  # in the order of the rows; torch's index_put takes any
+            return rows.new_zeros(shape).index_add_(0, ids, rows)
         return torch.index_put(rows.new_zeros(shape), (ids,), rows, accumulate=True)
     gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, device=rows.device, check_invariants=False)
     return gradient.coalesce() if coalesced_at_once(rows.device) else gradient
@@ -114,27 +132,52 @@ def coalesced(gradient: Tensor) -> Tensor:
     )
 
 
-def fake_of_samples(a: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Allocate the C++ kernels' results: [N], [N], and [N, S] if that fits into `chunk_bytes` and is cached."""
-    count, samples = a.hidden.shape[0], a.rows.shape[0] - a.hidden.shape[0]
-    cached = a.keep and (count <= 1 or count * samples * a.hidden.element_size() <= a.chunk_bytes)
-    losses = a.hidden.new_empty(count)
-    return losses, losses.new_empty(count), a.hidden.new_empty(count if cached else 0, samples)
+def in_chunks(
+    losses: Callable[..., Tensor], hidden: Tensor, rows: Tensor, offsets: Tensor, ids: Tensor, chunk_bytes: int
+) -> Tensor:
+    """Call losses(hidden, targets' rows, samples' rows, offsets, ids) in chunks of hidden's rows.
 
-
-def in_chunks(losses: Callable[..., Tensor], a: Any, *more: Any) -> Tensor:
-    """Call losses(hidden, targets' rows, samples' rows, offsets, ids, *more) in chunks of rows.
-
-    The scores of a chunk take at most `chunk_bytes`, or one row. If there are several chunks, the backward pass
-    computes the scores again.
+    rows, offsets, ids: of the targets, then of the samples. The scores of a chunk take at most `chunk_bytes`, or one
+    row. If there are several chunks, the backward pass computes the scores again.
     """
-    rows, offsets, ids = a.gathered()
-    hidden, rows, count = rounded(a.hidden, a.precision), rounded(rows, a.precision), a.hidden.shape[0]
-    step = max(1, min(count, a.chunk_bytes // (a.samples.shape[0] * hidden.element_size())))
+    count = hidden.shape[0]
+    step = max(1, min(count, chunk_bytes // ((len(rows) - count) * hidden.element_size())))
     results = []
     for i in range(0, max(count, 1), step):
         part = slice(i, min(i + step, count))
         offsets_here, ids_here = (torch.cat([each[:count][part], each[count:]]) for each in (offsets, ids))
-        chunk = (hidden[part], rows[:count][part], rows[count:], offsets_here, ids_here, *more)
+        chunk = (hidden[part], rows[:count][part], rows[count:], offsets_here, ids_here)
         results.append(losses(*chunk) if count <= step else checkpoint(losses, *chunk, use_reentrant=False))
     return torch.cat(results)
+
+
+def fake_of_samples(a: Any) -> tuple[Tensor, Tensor]:
+    """Allocate losses [N] and words [N + S] of a loss over a sample."""
+    count = a.hidden.shape[0]
+    return a.hidden.new_empty(count), a.targets.new_empty(count + a.samples.shape[0])
+
+
+def saved_of_samples(a: Any, numbers: tuple[int, ...]) -> list[Tensor]:
+    """Allocate what C++ saves of such a loss: `numbers` for each row, [N, S] if that fits, the words' rows and offsets.
+
+    [N, S] fits into `chunk_bytes`, or is one row.
+    """
+    (count, width), samples, new = a.hidden.shape, a.samples.shape[0], a.hidden.new_empty
+    fits = count <= 1 or count * samples * a.hidden.element_size() <= a.chunk_bytes
+    words = count + samples
+    return [new(count, *numbers), new(count if fits else 0, samples), new(words, width), new(words)]
+
+
+def shapes_of_rows(a: Any) -> dict[str, Any]:
+    """Return the shapes of the gradients of the rows of the words `ids`."""
+    words = a.ids.shape[0]
+    return {"weight": (words, a.hidden.shape[1]), "bias": (words,)}
+
+
+def table_gradients(a: Any, rows: dict[str, Any], needed: Set[str]) -> dict[str, Any]:
+    """Compute the gradients of weight and bias from those of the rows of the words `ids`."""
+    shapes = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
+    tables = {
+        name: table_gradient(shape, a.ids, rows[name], a.sparse) for name, shape in shapes.items() if name in needed
+    }
+    return {"hidden": rows["hidden"]} | tables

@@ -1,4 +1,4 @@
-"""Shared by all Triton backends: define ops, launch kernels, check devices and query the GPU.
+"""Shared by all Triton backends: implement ops, launch kernels, check devices and query the GPU.
 
 Triton is optional.
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, install_command
 from elmo_fast.memory import size
-from elmo_fast.ops._autograd import Backward, arguments_of, differentiate, refuse_gradients, register_fake
+from elmo_fast.ops import _schemas
 from elmo_fast.ops._native import capability, no_gpu_for, of_amd, only_float32
 
 WHY_NOT: str | None = None
@@ -30,11 +30,12 @@ try:
 except ImportError as _error:
     WHY_NOT = f"Triton is missing ({_error}); it comes with torch for CUDA, or with {install_command('gpu')}"
 
-NAMESPACE = "elmo_fast_triton"
-_LIBRARY = torch.library.Library(NAMESPACE, "DEF")
-
+# Triton's interpreter runs on the CPU, whose key is C++'s: then its ops are in a namespace of their own.
+NAMESPACE = "elmo_fast_interpreted" if INTERPRETED else _schemas.NAMESPACE
+_LIBRARY = _schemas.define(NAMESPACE) if INTERPRETED else _schemas.LIBRARY
 
 _undispatched: dict[str, Callable[..., Any]] = {}
+_saved: dict[str, Callable[[Any], list[Tensor]]] = {}
 
 
 def launch(
@@ -227,28 +228,23 @@ def undispatched(name: str) -> Callable[..., Any]:
     return _undispatched[name]
 
 
-def define(
-    schema: str, run: Callable[..., Any], fake: Callable[[Any], Any] | None = None, backward: Backward | None = None
-) -> Any:
-    """Register `schema` ("name(Tensor x, ...) -> Tensor") in torch.ops.elmo_fast_triton and return the op.
+def implement(name: str, run: Callable[[Any], Any], saved: Callable[[Any], list[Tensor]] | None = None) -> None:
+    """Implement an op on a GPU, or on the CPU by Triton's interpreter.
 
-    run: launches the kernels, given the arguments as a tuple with the schema's names; fake: see
-    `_autograd.register_fake`; None for a backward op, which is defined before its forward op and whose fake comes with
-    the forward op's `backward`. An op without `backward` raises an error if it is differentiated. An op that writes its
-    arguments ("Tensor(a!) x") has no autograd: called without gradients, it increments their versions itself.
+    run: launches the kernels, given the arguments as a tuple with the schema's names; an op that writes its arguments
+    ("Tensor(a!) x") increments their versions itself. saved: allocates what the op returns for its backward pass, from
+    the same arguments, where the schema has `saved`.
     """
-    name, arguments = schema.split("(")[0], arguments_of(schema)
-    qualified = f"{NAMESPACE}::{name}"
+    arguments = _schemas.arguments_of(name)
     _undispatched[name] = lambda *args, **kwargs: run(arguments(*args, **kwargs))
-    _LIBRARY.define(schema)
     _LIBRARY.impl(name, _undispatched[name], "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
-    if fake is not None:
-        register_fake(qualified, fake)
-        if backward is not None:
-            differentiate(qualified, backward)
-        elif "!" not in schema:
-            refuse_gradients(qualified)
-    return getattr(getattr(torch.ops, NAMESPACE), name)
+    if saved is not None:
+        _saved[name] = saved
+
+
+def saved_by(name: str) -> Callable[[Any], list[Tensor]]:
+    """Return the function that allocates what this op saves on a GPU for its backward pass."""
+    return _saved[name]
 
 
 class _PartsInFloat32:

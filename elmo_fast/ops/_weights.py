@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from elmo_fast.ops import _native
+from elmo_fast.ops._schemas import LIBRARY
 
 _kept: dict[tuple[Any, ...], "_Entry"] = {}
 _generation = 0
@@ -97,11 +98,9 @@ def _known(storage: torch.UntypedStorage) -> _Storage:
         _storages.pop(key, None)
 
 
-_python_ops = torch.library.Library("elmo_fast_python", "DEF")
 if _native.C is not None:  # C++ calls it before it caches a copy, also in a compiled graph
-    _python_ops.define("watch_storage(Tensor tensor) -> int")
-    _python_ops.impl("watch_storage", lambda each: _known(each.untyped_storage()).number, "CompositeExplicitAutograd")
-    _native.C.hear_of_deaths()
+    LIBRARY.impl("watch_storage", lambda each: _known(each.untyped_storage()).number, "CompositeExplicitAutograd")
+    _native.C.enable_caching()
 
 _empty = torch.UntypedStorage(0)
 _ALONE = _holders(_empty._cdata) + 1  # the storage as Python's object, and one tensor

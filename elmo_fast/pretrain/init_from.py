@@ -247,7 +247,7 @@ def load_word_vectors(
 
     Raises ElmoFastError when the file's vectors are not projection_dim wide, or it has none of the words.
     """
-    from elmo_fast.static.vectors import load_vectors
+    from elmo_fast.embed.word_vectors import load_vectors
 
     encoder = model.bilm.encoder
     assert isinstance(encoder, WordEncoder)

@@ -22,6 +22,7 @@ from elmo_fast.checkpoints.state import SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WE
 from elmo_fast.corpus import Corpus, DistinctWords
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, CharacterEncoder
+from elmo_fast.modules.character_encoder import WordCache
 from elmo_fast.modules.elmo_lstm import Drop, LayerStates
 from elmo_fast.modules.losses import (
     LOSS_CLASSES,
@@ -31,7 +32,6 @@ from elmo_fast.modules.losses import (
     SampledSoftmaxLoss,
     VocabularyLoss,
 )
-from elmo_fast.modules.word_cache import WordCache
 from elmo_fast.op_choices import Backend, InferencePrecision, trained_precision
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.text import Vocabulary

@@ -270,7 +270,7 @@ class Step:
 
         Layers from the top down, then all others, which are the encoder's.
         """
-        lstm = self.model.bilm._separate_lstm
+        lstm = self.model.bilm.separate_lstm
         layers: list[list[Tensor]] = [
             [*forward.parameters(), *backward.parameters()]
             for forward, backward in zip(lstm.forward_layers, lstm.backward_layers, strict=True)

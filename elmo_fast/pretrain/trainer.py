@@ -33,7 +33,7 @@ from elmo_fast.pretrain.optimizer import make_optimizer, rate_of_step
 from elmo_fast.pretrain.plan import heldout_interval, planned_steps
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.step import Step, StepResult
-from elmo_fast.process import StopRequest
+from elmo_fast.progress import StopRequest
 
 # Seconds between lines about training or an evaluation, at most, however slow the steps are.
 LONGEST_SILENCE = 10.0

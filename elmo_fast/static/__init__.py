@@ -4,7 +4,7 @@ from elmo_fast._lazy import lazy
 
 _MODULES = {
     "glove": ("GloveEpoch", "train_glove"),
-    "vectors": ("Vectors", "load_vectors", "save_vectors"),
+    "elmo_fast.embed.word_vectors": ("Vectors", "load_vectors", "save_vectors"),
     "from_bilm": ("averaged_vectors", "context_free_vectors", "write_word_vectors"),
     "evaluation": ("evaluate_analogies", "evaluate_similarity"),
     "neighbours": ("most_similar", "nearest", "nearest_words"),

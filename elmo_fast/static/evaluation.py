@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from elmo_fast import files
+from elmo_fast.embed.word_vectors import Vectors
 from elmo_fast.errors import ElmoFastError, require
-from elmo_fast.static.vectors import Vectors
 from elmo_fast.text import read_lines
 
 QUESTIONS, WORDSIM353, SIMLEX999 = "questions-words.txt", "wordsim353.tsv", "simlex999.txt"

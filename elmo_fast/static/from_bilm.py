@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import torch
 
+from elmo_fast.embed.token_vectors import TokenVectors, shared_bilm
+from elmo_fast.embed.vector_text import Matrix
+from elmo_fast.embed.word_vectors import Vectors
 from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
 from elmo_fast.files import hdf5_replacing
 from elmo_fast.modules.bilm import BiLM
-from elmo_fast.modules.token_vectors import TokenVectors, shared_bilm
-from elmo_fast.static.vector_text import Matrix
-from elmo_fast.static.vectors import Vectors
 from elmo_fast.text import check_sentences, count_words
 
 Model = str | os.PathLike[str] | BiLM

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast.embed.vector_text import Matrix
+from elmo_fast.embed.word_vectors import Vectors
 from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
-from elmo_fast.static.vector_text import Matrix
-from elmo_fast.static.vectors import Vectors
 
 BLOCK_BYTES = 1 << 20  # a block of rows stays in a core's cache
 

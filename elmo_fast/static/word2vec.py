@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from elmo_fast.embed.word_vectors import Vectors
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts, require
 from elmo_fast.op_choices import Tokenizer
-from elmo_fast.static.vectors import Vectors
 from elmo_fast.text import files_matching, read_sentences
 
 ALGORITHMS = ("sg", "cbow")

@@ -15,15 +15,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from elmo_fast.embed.sentence_vectors import write_vectors
+from elmo_fast.embed.token_files import FORMAT, CacheFile, check_room, writing_cache_file
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import only_one
 from elmo_fast.memory import size
 from elmo_fast.modules import BiLM, WordEncoder
 from elmo_fast.modules.bilm import model_digest
-from elmo_fast.modules.sentence_vectors import write_vectors
 from elmo_fast.progress import Progress
 from elmo_fast.tasks.formats import Example
-from elmo_fast.token_files import FORMAT, CacheFile, check_room, writing_cache_file
 
 MAX_TOKENS = 4096
 Sentences = Sequence[Sequence[str]]
@@ -219,7 +219,7 @@ def _find(path: pathlib.Path, key: str, shape: tuple[int, int, int], warn: Calla
 
 
 def _key(model: BiLM, sentences: Sentences) -> str:
-    backend, device = getattr(model._elmo_lstm, "backend", "auto"), next(model.parameters()).device.type
+    backend, device = model.lstm.backend, next(model.parameters()).device.type
     settings = [FORMAT, model_digest(model), model.arithmetic, backend, device, "float32"]
     if isinstance(model.encoder, WordEncoder):
         settings.append(model.encoder.known().digest)

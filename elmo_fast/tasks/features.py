@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from elmo_fast import ops
 from elmo_fast.checkpoints import pretrained_folder
+from elmo_fast.embed.layers import layer_number
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts
 from elmo_fast.modules import BiLM, ScalarMix
 from elmo_fast.modules._loading import check_settings, loses_values, plain, unset
 from elmo_fast.modules.boundaries import mask_without_boundaries
-from elmo_fast.modules.layers import layer_number
 from elmo_fast.modules.scalar_mix import mixes
 from elmo_fast.op_choices import Backend, InferencePrecision, Precision
 from elmo_fast.static import Vectors

@@ -1,6 +1,5 @@
-"""Text to numbers: vocabularies, character ids, sentences, batches. No torch until ids become a tensor."""
+"""Text to numbers: vocabularies, character ids, sentences. No torch until ids become a tensor."""
 
-from elmo_fast.text.batches import SentenceBatch, batches, in_order
 from elmo_fast.text.characters import (
     BOS,
     BOS_WORD,
@@ -36,19 +35,16 @@ __all__ = [
     "ByteSpelling",
     "CharacterTable",
     "LexiconSpelling",
-    "SentenceBatch",
     "Source",
     "Spelling",
     "SurveyedText",
     "Vocabulary",
     "batch_to_ids",
-    "batches",
     "check_sentences",
     "check_words",
     "checked_sentences",
     "count_words",
     "files_matching",
-    "in_order",
     "opened_source",
     "read_lines",
     "read_sentences",

@@ -77,6 +77,8 @@ RAW_CHARACTERS, PREDICTION_CHARACTERS = 261, 262
 
 # Bytes that UTF-8 lacks store the markers and the padding, the raw ids from 256 on, in one byte each.
 FIRST_MARKER = 0xF8
+RAW_ID_OF_CODE = np.arange(256)
+RAW_ID_OF_CODE[FIRST_MARKER : FIRST_MARKER + RAW_CHARACTERS - 256] = np.arange(256, RAW_CHARACTERS)
 _WORDS_AT_ONCE = 1 << 16
 
 
@@ -113,15 +115,6 @@ class TypeTable:
     def characters(self, max_characters: int, device: "torch.device | str" = "cpu") -> "TypeCharacters":
         """Return every word's characters, truncated to `max_characters` slots, on a device."""
         return TypeCharacters(CharacterTable(self, max_characters), device)
-
-
-def id_of_code(n_characters: int) -> Rows:
-    """Return the id of each code of a CharacterTable, [256] int64; n_characters: 261 for raw ids, 262 for raw + 1."""
-    if n_characters not in (RAW_CHARACTERS, PREDICTION_CHARACTERS):
-        raise ElmoFastError(f"n_characters must be 261 (raw ids) or 262 (prediction ids); got {n_characters}")
-    ids = np.arange(256)
-    ids[FIRST_MARKER : FIRST_MARKER + RAW_CHARACTERS - 256] = np.arange(256, RAW_CHARACTERS)
-    return ids + (n_characters - RAW_CHARACTERS)
 
 
 class CharacterTable:
@@ -162,7 +155,9 @@ class CharacterTable:
 
         n_characters: 261 for raw ids (as in training), 262 for prediction ids (raw + 1), as in options.json
         """
-        return id_of_code(n_characters)[self.codes]
+        if n_characters not in (RAW_CHARACTERS, PREDICTION_CHARACTERS):
+            raise ElmoFastError(f"n_characters must be 261 (raw ids) or 262 (prediction ids); got {n_characters}")
+        return (RAW_ID_OF_CODE + (n_characters - RAW_CHARACTERS))[self.codes]
 
 
 class TypeCharacters:
@@ -173,7 +168,7 @@ class TypeCharacters:
 
         self.max_characters = table.codes.shape[1]
         self._codes = torch.from_numpy(table.codes).to(device)
-        self._ids = torch.from_numpy(id_of_code(PREDICTION_CHARACTERS)).to(device)
+        self._ids = torch.from_numpy(RAW_ID_OF_CODE + 1).to(device)
 
     def ids(self, types: "Tensor") -> "Tensor":
         """Return the prediction ids (bytes + 1; padding slots 261) of each type, without waiting for the device.

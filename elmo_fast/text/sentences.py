@@ -11,7 +11,6 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import IO
 
 from elmo_fast import files
 from elmo_fast.errors import ElmoFastError, foreign_content
@@ -43,32 +42,6 @@ def files_matching(pattern: str) -> list[str]:
     return paths
 
 
-def _name(path: str) -> str:
-    return "standard input" if path == "-" else path
-
-
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[IO[str]]:
-    with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else files.reading(path) as raw:
-        stream = io.TextIOWrapper(raw, _ENCODING, _ON_ERROR, newline="")
-        try:
-            yield stream
-        finally:
-            stream.detach()
-
-
-def _lines(stream: IO[str], most: int) -> Iterator[str]:
-    """Yield the lines of a stream, cut after `most` characters.
-
-    \\r\\r\\n, written by programs that translate line ends twice, ends one line.
-    """
-    before = ""
-    for line in iter(functools.partial(stream.readline, most), ""):
-        if line != "\r\n" or not before.endswith("\r"):
-            yield line
-        before = line
-
-
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     """Yield (index from 0, line stripped of white space) of a UTF-8 text file, reading as it goes.
 
@@ -79,32 +52,40 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     data and files that are known to be something else (`foreign_content`); OSError otherwise.
     """
     path = os.fspath(path)
+    name = "standard input" if path == "-" else path
     index, most = -1, files.LONGEST_LINE
     try:
-        with _opened(path) as stream:
-            for index, line in enumerate(_lines(stream, most + 1)):
+        with contextlib.ExitStack() as stack:
+            packed = sys.stdin.buffer if path == "-" else stack.enter_context(files.reading(path))
+            stream = io.TextIOWrapper(packed, _ENCODING, _ON_ERROR, newline="")
+            stack.callback(stream.detach)  # or standard input would be closed with it
+            before = ""
+            for line in iter(functools.partial(stream.readline, most + 1), ""):
+                if line == "\r\n" and before.endswith("\r"):  # \r\r\n ends one line: some programs translate ends twice
+                    before = line
+                    continue
+                before, index = line, index + 1
                 if index == 0:
                     if (what := foreign_content(line[:64].encode(_ENCODING, _ON_ERROR))) is not None:
-                        raise ElmoFastError(f"{_name(path)}: {what}")
+                        raise ElmoFastError(f"{name}: {what}")
                     line = line.removeprefix(_MARK)
                 # A character has four bytes at most.
                 if 4 * len(line) > most < len(line.encode(_ENCODING, _ON_ERROR)):
                     raise ElmoFastError(
-                        f"{_name(path)}, line {index + 1}: longer than {most:,} bytes; give text of one "
-                        "sentence per line"
+                        f"{name}, line {index + 1}: longer than {most:,} bytes; give text of one sentence per line"
                     )
                 if "\0" in line:
                     raise ElmoFastError(
-                        f"{_name(path)}, line {index + 1}: contains a NUL byte: this is a binary file; give UTF-8 text"
+                        f"{name}, line {index + 1}: contains a NUL byte: this is a binary file; give UTF-8 text"
                     )
                 if not line.isascii() and (bad := _UNDECODED.search(line)):
                     raise ElmoFastError(
-                        f"{_name(path)}, line {index + 1}, character {bad.start() + 1}: the byte "
+                        f"{name}, line {index + 1}, character {bad.start() + 1}: the byte "
                         f"0x{ord(bad.group()) - 0xDC00:02x} is not UTF-8; convert the file (for example with iconv)"
                     )
                 yield index, line.strip()
     except files.PACKING_ERRORS as error:
-        raise ElmoFastError(f"{_name(path)}: {files.damage_of(error)} after line {index + 1}: {error}") from error
+        raise ElmoFastError(f"{name}: {files.damage_of(error)} after line {index + 1}: {error}") from error
 
 
 def read_sentences(path: str | os.PathLike[str], tokenizer: str | None = None) -> Iterator[tuple[int, list[str]]]:

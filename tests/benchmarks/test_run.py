@@ -248,7 +248,7 @@ def test_kernels_of_a_trace_are_summed():
 
 @pytest.mark.parametrize("way", bench_gpu.WAYS)
 def test_a_way_of_running_a_step_sets_the_switches_and_restores_them(way):
-    module = pytest.importorskip("elmo_fast.ops.projected_lstm.triton_forward")
+    module = pytest.importorskip("elmo_fast.ops.projected_lstm.forward_kernels")
     names = bench_gpu.WAYS[way]
     before = {name: getattr(module, name) for name in names}
     with bench_gpu.switched(**names):

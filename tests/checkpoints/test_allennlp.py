@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast import Elmo
+from elmo_fast import Elmo, ElmoEmbedder
 from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_bilm_hdf5, read_options
 from elmo_fast.checkpoints.allennlp import load_torch_file
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.modules import ElmoEmbedder
 from tests.snippets import ORIGINAL_FILTERS
 from tests.weights import make_weights
 

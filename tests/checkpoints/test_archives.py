@@ -13,10 +13,10 @@ import zipfile
 import pytest
 import torch
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import archives, file_beside, load_checkpoint, model_files
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError
-from elmo_fast.modules import ElmoEmbedder
 from tests.weights import make_weights
 
 

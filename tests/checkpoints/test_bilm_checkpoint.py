@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import load_checkpoint, model_files, read_adagrad_sums, read_bilm_hdf5, read_options
 from elmo_fast.checkpoints.bilm_checkpoint import shards_of
 from elmo_fast.checkpoints.tensor_bundle import crc32c, read_index, read_variable, unmasked
 from elmo_fast.errors import CheckpointError
-from elmo_fast.modules import ElmoEmbedder
 from tests import tensor_bundle
 from tests.tensor_bundle import arrays_of, field, training_graph, varint, write_bundle, write_checkpoint
 from tests.weights import make_weights

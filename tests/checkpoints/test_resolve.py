@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import (
     file_beside,
     load_checkpoint,
@@ -18,7 +19,6 @@ from elmo_fast.checkpoints import (
     write_options,
 )
 from elmo_fast.errors import CheckpointError
-from elmo_fast.modules import ElmoEmbedder
 from tests.tensor_bundle import arrays_of, write_checkpoint
 from tests.weights import make_weights
 

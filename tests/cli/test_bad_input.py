@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from elmo_fast.cli.main import main
-from elmo_fast.modules import sentence_vectors
+from elmo_fast.embed import sentence_vectors
 from elmo_fast.text import survey
 from tests.cli.conftest import pair, refused
 from tests.command_line import elmo_fast
@@ -80,7 +80,7 @@ def test_lines_of_a_megabyte_and_words_of_ten_thousand_bytes_are_embedded(run, t
 def test_too_little_room_is_said_before_anything_is_embedded(text, toy, tmp_path, monkeypatch, short):
     """A batch that cannot fit names its longest line; a file that cannot, its size."""
     messages = ["the vectors take 1.", "KiB and 100 bytes are free; one layer (average or top) and float16 take less"]
-    monkeypatch.setattr("elmo_fast.token_files.formats.free_bytes", lambda path: 100)
+    monkeypatch.setattr("elmo_fast.embed.token_files.formats.free_bytes", lambda path: 100)
     if short == "memory":
         messages = ["line 2 has 9 tokens", "KiB of memory where 1000 bytes are left", "max_tokens"]
         monkeypatch.undo()

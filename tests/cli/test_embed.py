@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.cli.main import main
-from elmo_fast.modules import ElmoEmbedder
 from tests.cli.conftest import SENTENCES, pair, ran, refused
 from tests.command_line import elmo_fast
 

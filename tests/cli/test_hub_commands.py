@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from elmo_fast.modules import ElmoEmbedder
+from elmo_fast import ElmoEmbedder
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
 from tests.cli.conftest import pair, ran, refused

@@ -6,8 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import load_checkpoint, save_folder
-from elmo_fast.modules import ElmoEmbedder
 from tests.cli.conftest import ran, refused
 from tests.command_line import elmo_fast
 from tests.weights import make_weights

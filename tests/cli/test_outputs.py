@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import ElmoEmbedder
 from tests.cli.conftest import ran, refused
 from tests.command_line import elmo_fast
 

@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from elmo_fast import pictures
-from elmo_fast.modules import ElmoEmbedder
+from elmo_fast import ElmoEmbedder, pictures
 from elmo_fast.pictures.words import Drawn
 from elmo_fast.static import Vectors, save_vectors
 from tests.cli.conftest import pair, ran, refused

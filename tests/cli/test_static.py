@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from elmo_fast.modules import ElmoEmbedder
+from elmo_fast import ElmoEmbedder
 from elmo_fast.static import Vectors, evaluate_analogies, evaluate_similarity, load_vectors, save_vectors
 from tests.cli.conftest import SENTENCES, pair, ran, refused
 from tests.command_line import elmo_fast

@@ -10,8 +10,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from elmo_fast import ops
 from elmo_fast.corpus import DistinctWords, StreamBatch
-from elmo_fast.modules import BiLM, sentence_vectors
-from elmo_fast.ops import _graphs, _native, _triton, _weights
+from elmo_fast.embed import sentence_vectors
+from elmo_fast.modules import BiLM
+from elmo_fast.ops import _autograd, _graphs, _native, _schemas, _triton, _weights
 from elmo_fast.pretrain import step as training_step
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
@@ -186,7 +187,10 @@ def wrong(device):
         except Exception as error:  # noqa: BLE001 (whatever stops it is the answer)
             answers[name] = type(error).__name__
     differences.clear()
-    _triton.define("two_rows(Tensor x) -> Tensor", lambda a: a.x.t(), lambda a: a.x.new_empty(4, 3))(x)
+    _schemas.LIBRARY.define("two_rows(Tensor x) -> Tensor")
+    _triton.implement("two_rows", lambda a: a.x.t())
+    _autograd.describe("two_rows", lambda a: a.x.new_empty(4, 3))
+    _schemas.overload("two_rows")(x)
     answers["fake"] = "listed" if differences else "unseen"
     return answers
 

@@ -109,17 +109,15 @@ def whole(
 
 def precision(rng: random.Random, op: str, dtype: torch.dtype = torch.float32) -> str:
     """One that the native backend serves; int8 of the ops that take it."""
-    known = INFERENCE_PRECISIONS if op in _dispatch.INT8 else PRECISIONS
+    known = INFERENCE_PRECISIONS if _dispatch.OPS[op].int8 else PRECISIONS
     chosen = rng.choice(("float32", "float32", *known)) if dtype == torch.float32 else "float32"
-    why = _dispatch.REGISTRY[op]["native"].unsupported(CPU, dtype, chosen)
+    why = _dispatch.unsupported(op, "native", CPU, dtype, chosen)
     return "float32" if why else chosen
 
 
 def floating(rng: random.Random, op: str) -> torch.dtype:
     """Mostly float32; float64 where the native backend takes it."""
-    double = (
-        rng.randrange(6) == 5 and _dispatch.REGISTRY[op]["native"].unsupported(CPU, torch.float64, "float32") is None
-    )
+    double = rng.randrange(6) == 5 and _dispatch.unsupported(op, "native", CPU, torch.float64, "float32") is None
     return torch.float64 if double else torch.float32
 
 

@@ -9,9 +9,9 @@ from flair.data import Sentence
 from flair.embeddings import StackedEmbeddings
 from flair.embeddings.base import load_embeddings
 
+from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.integrations.flair import ElmoEmbeddings
-from elmo_fast.modules.token_vectors import TokenVectors
 from tests.weights import make_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

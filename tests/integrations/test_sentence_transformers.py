@@ -85,7 +85,7 @@ def test_long_texts_are_run_in_bounded_memory(model, truth, monkeypatch):
     """No more tokens at a time than said, and the same vectors."""
     monkeypatch.setattr(integration, "MAX_TOKENS", 64)
     sentences, sizes = encoder(model), []
-    lstm = sentences[0].bilm._elmo_lstm
+    lstm = sentences[0].bilm.lstm
     run = lstm.run_layers
     monkeypatch.setattr(lstm, "run_layers", lambda *x, **y: sizes.append(x[0].shape[0] * x[0].shape[1]) or run(*x, **y))
     got = sentences.encode(["word " * 300, "a b", "word " * 30] * 2)

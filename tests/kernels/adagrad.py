@@ -20,7 +20,7 @@ def dense(copy=None, clipped=True, shapes=SHAPES):
 
 
 def norm(shapes=SHAPES):
-    undispatched("adagrad_square_norm")([torch.empty(shape) for shape in shapes])
+    undispatched("square_norm")([torch.empty(shape) for shape in shapes])
 
 
 def rows(*width, index=torch.int32, clipped=True, n=2 * (TOKENS + SAMPLES)):
@@ -33,7 +33,7 @@ def rows(*width, index=torch.int32, clipped=True, n=2 * (TOKENS + SAMPLES)):
         table, accumulator = torch.empty(VOCABULARY, *width), torch.empty(VOCABULARY, *width)
         scale = torch.empty(()) if clipped else None
         undispatched("adagrad_rows_")(table, accumulator, ids, positions, gradient, torch.empty(()), scale)
-        undispatched("adagrad_merged_square_norm")(ids, positions, gradient, VOCABULARY)
+        undispatched("merged_square_norm")(ids, positions, gradient, VOCABULARY)
 
     return call
 

@@ -15,9 +15,9 @@ def both_ways(rows, precision, save=True, counted=True, size=16):
     embedding = torch.empty(262, size)
     weights, biases = [torch.empty(n, size, k) for k, n in WIDTHS], [torch.empty(n) for _, n in WIDTHS]
     arguments = ids, embedding, weights, biases, count, False, precision
-    features, winners = undispatched("char_cnn")(*arguments, save)
+    features, saved = undispatched("char_cnn")(*arguments, save)
     if save:
-        undispatched("char_cnn_backward")(features, features, winners, *arguments, True, True)
+        undispatched("char_cnn_backward")(features, features, saved, *arguments, False, True, True)
 
 
 def launches():

@@ -10,14 +10,13 @@ SIZES = [(256, "float16"), (2560, "bfloat16"), (20480, "float16"), (2560, "float
 
 def forward(count, precision, words=WORDS, width=WIDTH):
     targets, weight, bias = torch.empty(count, dtype=torch.int64), torch.empty(words, width), torch.empty(words)
-    _, *saved = undispatched("full_softmax")(torch.empty(count, width), targets, weight, bias, precision, CHUNK)
-    return saved, weight, bias
+    arguments = torch.empty(count, width), targets, weight, bias, precision, CHUNK
+    return *undispatched("full_softmax")(*arguments, True), *arguments
 
 
 def both_passes(count, precision):
     """A tenth of the vocabulary: the chunks, and so the kernels, are those of the whole."""
-    saved, weight, bias = forward(count, precision, WORDS // 10)
-    undispatched("full_softmax_backward")(torch.empty(count), *saved, weight, bias, CHUNK)
+    undispatched("full_softmax_backward")(torch.empty(count), *forward(count, precision, WORDS // 10))
 
 
 def launches():

@@ -12,11 +12,11 @@ def both_passes(count, precision, sparse=True, width=WIDTH, backward=True):
     weight, bias = torch.empty(WORDS - 1, width), torch.empty(WORDS - 1)
     first, nodes, targets = (torch.empty(n, dtype=torch.int64) for n in (WORDS + 1, STEPS, count))
     tree = first, nodes, torch.empty(STEPS, dtype=torch.uint8), LONGEST
-    _, *saved = undispatched("hierarchical_softmax")(
-        torch.empty(count, width), targets, weight, bias, *tree, precision, sparse
-    )
+    hidden = torch.empty(count, width)
+    _, saved = undispatched("hierarchical_softmax")(hidden, targets, weight, bias, *tree, precision, sparse, True)
     if backward:
-        undispatched("hierarchical_softmax_backward")(torch.empty(count), *saved, weight, sparse)
+        arguments = saved, hidden, targets, weight, first, nodes, precision, sparse
+        undispatched("hierarchical_softmax_backward")(torch.empty(count), *arguments)
 
 
 def launches():

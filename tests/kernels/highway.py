@@ -14,8 +14,8 @@ def passes(rows, dtype, counted, width=WIDTH, layers=LAYERS):
     biases = [torch.empty(2 * width) for _ in range(layers)]
     projection, bias = torch.empty(PROJECTION, width, dtype=dtype), torch.empty(PROJECTION)
     precision = str(dtype).removeprefix("torch.")
-    y, *saved = undispatched("highway")(x, weights, biases, projection, bias, count, precision, True)
-    undispatched("highway_backward")(torch.empty_like(y), x, *saved, weights, projection, count, precision, True, True)
+    y, saved = undispatched("highway")(x, weights, biases, projection, bias, count, precision, True)
+    undispatched("highway_backward")(torch.empty_like(y), saved, x, weights, projection, count, precision, True, True)
 
 
 def encode(rows, dtype):

@@ -12,11 +12,9 @@ def both_passes(count, precision, noise=False, width=WIDTH):
     """Forward, then backward on what it saved."""
     targets, samples = (torch.empty(n, dtype=torch.int64) for n in (count, SAMPLES))
     weight, law = torch.empty(WORDS, width), torch.empty(WORDS) if noise else None
-    options = 64.0, noise, False, CHUNK
-    _, *saved = undispatched("negative_sampling")(
-        torch.empty(count, width), targets, weight, torch.empty(WORDS), samples, law, *options, precision
-    )
-    return undispatched("negative_sampling_backward")(torch.empty(count), *saved, weight, *options)
+    hidden, options = torch.empty(count, width), (law, 64.0, False, CHUNK, precision)
+    _, *saved = undispatched("negative_sampling")(hidden, targets, weight, torch.empty(WORDS), samples, *options, True)
+    return undispatched("negative_sampling_backward")(torch.empty(count), *saved, hidden, weight, *options)
 
 
 def launches():

@@ -6,7 +6,7 @@ from unittest import mock
 import torch
 
 from elmo_fast.ops._triton import undispatched
-from elmo_fast.ops.projected_lstm import triton, triton_forward
+from elmo_fast.ops.projected_lstm import forward_kernels
 
 SIZE, CELLS, TIME = 512, 4096, 2
 
@@ -22,18 +22,16 @@ def both_ways(batch, dtype, save=True, equal=False):
     lengths = None if equal else torch.empty(batch, dtype=torch.int64)
     state = (torch.empty(2, batch, SIZE), torch.empty(2, batch, CELLS))
     options = [False, True], 3.0, 3.0, True, str(dtype).removeprefix("torch.")
-    arguments = triton.ForwardArguments(inputs, *weights, lengths, *state, [], *options, save)
-    (outputs, h, c), *saved = triton_forward.forward(arguments)
+    results = undispatched("projected_lstm")(inputs, *weights, lengths, *state, [], *options, save)
     if save:
-        (steps, order, falling), backward = saved, undispatched("projected_lstm_backward")
-        order = falling.new_empty(0) if order is None else order
         kinds = weights[0], weights[1], weights[3]
-        backward(outputs, h, c, inputs, *kinds, [], *steps, order, falling, *options, True, True, True)
+        arguments = inputs, *kinds, lengths, *state, [], *options, True, True, True
+        undispatched("projected_lstm_backward")(*results, *arguments)
 
 
 def split(batch):
     """The kernels of cells with cuBLAS's products."""
-    with mock.patch.object(triton_forward, "FUSED", False):
+    with mock.patch.object(forward_kernels, "FUSED", False):
         both_ways(batch, torch.bfloat16)
 
 

@@ -12,11 +12,11 @@ def both_passes(count, precision, correction="tensorflow", width=WIDTH):
     """Forward, then backward on what it saved."""
     targets, samples = (torch.empty(n, dtype=torch.int64) for n in (count, SAMPLES))
     weight, tries = torch.empty(WORDS, width), torch.empty((), dtype=torch.int64)
-    options = correction, False, CHUNK, precision
-    _, *saved = undispatched("sampled_softmax")(
-        torch.empty(count, width), targets, weight, torch.empty(WORDS), samples, tries, *options
+    hidden, options = torch.empty(count, width), (False, CHUNK, precision)
+    results = undispatched("sampled_softmax")(
+        hidden, targets, weight, torch.empty(WORDS), samples, tries, correction, None, *options, True
     )
-    return undispatched("sampled_softmax_backward")(torch.empty(count), *saved, weight, False, CHUNK)
+    return undispatched("sampled_softmax_backward")(torch.empty(count), *results, hidden, weight, *options)
 
 
 def launches():

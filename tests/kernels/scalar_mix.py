@@ -13,8 +13,8 @@ def passes(dtype, mixes, dropout, layer_norm, layers=3, shape=SHAPE, need_layers
     factors = torch.empty(mixes, layers)
     counted = torch.empty(shape[:-1], dtype=torch.bool) if layer_norm else None
     seed = torch.empty((), dtype=torch.int64) if dropout else None
-    y, actual = undispatched("scalar_mix")(xs, factors, counted, seed, layer_norm, 1e-12, dropout)
-    arguments = torch.empty_like(y), xs, factors, counted, seed, actual, layer_norm, dropout
+    y, saved = undispatched("scalar_mix")(xs, factors, counted, seed, layer_norm, 1e-12, dropout)
+    arguments = torch.empty_like(y), saved, xs, factors, counted, seed, layer_norm, dropout
     undispatched("scalar_mix_backward")(*arguments, need_layers, True)
 
 

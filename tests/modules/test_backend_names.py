@@ -30,7 +30,7 @@ def mix(backend):
 @pytest.mark.parametrize("backend", BACKEND_CHOICES)
 def test_a_module_takes_every_name_and_auto_where_its_op_lacks_the_backend(op, module, backend):
     """BiLM(backend="cuda"): char_cnn has CUDA kernels, the LSTM takes "auto" instead of failing at the first batch."""
-    if backend in _dispatch.REGISTRY[op] and backend not in ("native", "reference"):
+    if backend in _dispatch.backends_of(op) and backend not in ("native", "reference"):
         pytest.skip("a GPU's")
     with on_device_of(backend):
         torch.testing.assert_close(module(backend), module("auto"))
@@ -46,9 +46,10 @@ def test_an_unknown_name_is_refused_when_the_module_is_made():
 def test_a_missing_backend_is_an_error_when_the_model_is_created(backend, files, monkeypatch):
     """And not where a device may still serve it: the model may be moved there. ScalarMix has no CUDA kernel: "auto"."""
     options_file, weight_file = files()
-    kinds = _dispatch._KINDS
-    lacking = kinds[backend]._replace(why_never=lambda: "no compiler built it; reinstall")
-    monkeypatch.setitem(kinds, backend, lacking)
+    never = "no compiler built it; reinstall"
+    monkeypatch.setattr(_native, "WHY_NOT", never if backend == "native" else None)
+    monkeypatch.setattr(_native, "why_no_cuda", lambda: never if backend == "cuda" else None)
+    monkeypatch.setattr(_triton, "why_never", lambda: never if backend == "triton" else None)
     with pytest.raises(
         ElmoFastError, match=f"backend '{backend}' can run .* on no device of this installation .no compiler"
     ):
@@ -59,7 +60,8 @@ def test_a_missing_backend_is_an_error_when_the_model_is_created(backend, files,
         else pytest.raises(ElmoFastError, match="can run scalar_mix on no device")
     ):
         ScalarMix(2, backend=backend)
-    monkeypatch.setitem(kinds, backend, lacking._replace(why_never=lambda: None))
+    monkeypatch.setattr(_native, "WHY_NOT", None)
+    never = None
     BiLM(options_file, weight_file, backend=backend)
 
 
@@ -82,7 +84,7 @@ def test_without_triton_or_cuda_the_reason_is_the_installations_own(monkeypatch)
 
 def test_the_lists_agree():
     """Every op's backends are among the names; configurations take all names, pretraining tf32 as well."""
-    assert {name for op in ops.op_names() for name in _dispatch.REGISTRY[op]} | {"auto"} == set(BACKEND_CHOICES)
+    assert {name for op in ops.op_names() for name in _dispatch.backends_of(op)} | {"auto"} == set(BACKEND_CHOICES)
     assert (*ops.BACKENDS,) == BACKEND_CHOICES[1:]
     assert ops.PRECISIONS == PRECISIONS
     of_task, of_run = (each.__annotations__ for each in (TaskConfig, RunConfig))

@@ -201,8 +201,9 @@ def test_few_frames_lie_between_a_call_and_the_kernel():
         path = frame.f_code.co_filename
         if "/elmo_fast/" in path and event in ("call", "return"):
             depth += 1 if event == "call" else -1
-            if path.endswith("native.py") and frame.f_code.co_name == "run" and event == "call":
-                reached[path.split("/")[-2]] = depth
+        op = frame.f_locals.get("self") if event == "call" and path.endswith("torch/_ops.py") else None
+        if getattr(op, "namespace", "") == "elmo_fast":
+            reached.setdefault(op._opname, depth)
 
     with torch.no_grad():
         sys.setprofile(count)
@@ -215,7 +216,7 @@ def test_few_frames_lie_between_a_call_and_the_kernel():
 
 
 def test_a_warm_call_makes_few_python_calls():
-    """The checks of a call look at all tensors together: two layers and twenty weights take fewer than 300 calls."""
+    """The checks of a call look at all tensors together: two layers and twenty weights take fewer than 250 calls."""
     elmo, calls = Elmo.from_pretrained("mini").eval(), []
     ids = elmo.batch_to_ids([["the", "cat", "sat", "down"]])
 
@@ -230,7 +231,7 @@ def test_a_warm_call_makes_few_python_calls():
             elmo(ids)
         finally:
             sys.setprofile(None)
-    assert 100 < len(calls) < 300, collections.Counter(calls).most_common(5)
+    assert 100 < len(calls) < 250, collections.Counter(calls).most_common(5)
 
 
 WORDS = ["<S>", "the", "cat", "sat", "</S>", "<S>", "the", "dog", "</S>", "<S>", "it"]

@@ -16,8 +16,7 @@ SENTENCES = [["The", "cat", "sat"], ["naïve", "x" * 60], [], ["the", "the", "Th
 def refusal(precision):
     """Reason why these kernels cannot run a biLM here, or None."""
     for op in OPS:
-        module = _dispatch.REGISTRY[op].get("triton")
-        why = "is not there" if module is None else module.unsupported(device_of("triton"), torch.float32, precision)
+        why = _dispatch.unsupported(op, "triton", device_of("triton"), torch.float32, precision)
         if why is not None:
             return f"{op} in Triton: {why}"
     return None

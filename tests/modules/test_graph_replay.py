@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from elmo_fast import batch_to_ids
+from elmo_fast.embed.sentence_vectors import GPU_BATCH_SIZE, GPU_TOKENS, WINDOW, batches
 from elmo_fast.modules import BiLM, _graph_replay
 from elmo_fast.modules._graph_replay import GraphReplay, padded_rows, padded_words
-from elmo_fast.modules.sentence_vectors import GPU_BATCH_SIZE, GPU_TOKENS, WINDOW
 from elmo_fast.ops import _graphs, _triton, _weights
-from elmo_fast.text import batches
 from tests.backends import HAS_CUDA
 from tests.ops.graph_cases import again, assert_alike
 
@@ -108,7 +107,7 @@ def test_only_passes_without_gradients_that_ask_for_it_are_captured(files, monke
 def test_the_cpu_is_served_by_no_graph(files):
     model = BiLM(*files(), cuda_graphs=True)
     with torch.no_grad():
-        assert not GraphReplay().serves(model, model._elmo_lstm, batch_to_ids(BATCHES[0]))
+        assert not GraphReplay().serves(model, model.lstm, batch_to_ids(BATCHES[0]))
 
 
 def test_sizes_are_rounded_up():
@@ -166,7 +165,7 @@ def clipped(model):
 
 
 @pytest.mark.parametrize(
-    "change", [wrapped, shared, clipped, lambda model: setattr(model._elmo_lstm, "precision", "bfloat16")]
+    "change", [wrapped, shared, clipped, lambda model: setattr(model.lstm, "precision", "bfloat16")]
 )
 def test_graphs_of_other_tensors_or_settings_are_not_replayed(files, change):
     model = BiLM(*files(), stateful=False, cuda_graphs=True).eval()
@@ -218,7 +217,7 @@ def test_weights_that_are_computed_have_no_graph(files, monkeypatch):
     monkeypatch.setattr(_graphs, "enabled", lambda device: True)
     monkeypatch.setattr(_triton, "unsupported", lambda *arguments: None)
     with torch.no_grad():
-        assert GraphReplay().serves(model, model._elmo_lstm, ids)
+        assert GraphReplay().serves(model, model.lstm, ids)
         assert _graph_replay._tensors(model) is not None
         for change in (normalized, lambda model: model._elmo_lstm.register_forward_hook(lambda *_: None)):
             other = copy.deepcopy(model)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast import batch_to_ids
+from elmo_fast import ElmoEmbedder, batch_to_ids
+from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM, CharacterEncoder, Elmo, ElmoEmbedder
-from elmo_fast.modules.sentence_vectors import run_batches
+from elmo_fast.modules import BiLM, CharacterEncoder, Elmo
 from elmo_fast.ops._tolerances import SMALL
 from elmo_fast.static import write_word_vectors
 from tests.manylangs import SENTENCES, formula, write_model

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
 from elmo_fast.modules._graph_replay import GraphReplay
-from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.text import batch_to_ids
 from tests.ops.graph_cases import again
 
@@ -58,7 +58,7 @@ def test_eight_threads_that_share_a_cache_get_what_one_gets(files, hurried, nati
     @torch.no_grad()
     def run(batch):
         words, mask = model.context_free(batch_to_ids(batch), cache)
-        return torch.stack(model.activations(words, mask, model._elmo_lstm(words, mask)))
+        return torch.stack(model.activations(words, mask, model.lstm(words, mask)))
 
     actual = at_once(lambda number: [run(BATCHES[i]) for i in places[number]])
     wrong = [
@@ -89,7 +89,7 @@ def test_a_stateful_module_rejects_concurrent_threads_but_not_in_turn(files):
         try:
             for use in (
                 lambda: model(ids),
-                lambda: model._elmo_lstm(torch.zeros(1, 1, 8), torch.ones(1, 1)),
+                lambda: model.lstm(torch.zeros(1, 1, 8), torch.ones(1, 1)),
                 model.reset_states,
             ):
                 with pytest.raises(

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast import ops
+from elmo_fast import ElmoEmbedder, ops
 from elmo_fast.checkpoints.bilm_hdf5 import write_bilm_hdf5
+from elmo_fast.embed.sentence_vectors import write_vectors
+from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.memory import bytes_of
-from elmo_fast.modules import BiLM, Elmo, ElmoEmbedder
+from elmo_fast.modules import BiLM, Elmo
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.modules.elmo import save_bilm
-from elmo_fast.modules.sentence_vectors import write_vectors
-from elmo_fast.modules.token_vectors import TokenVectors
 from elmo_fast.ops import _dispatch, _weights
 from elmo_fast.text import batch_to_ids
 from elmo_fast.threads import torch_threads
@@ -240,14 +240,14 @@ def write_all(bilm, sentences):
 def test_the_arithmetic_is_that_of_the_layers(files):
     model = BiLM(*files(), stateful=False)
     assert model.arithmetic == "float32"
-    model._elmo_lstm.forward_layer_1.precision = "bfloat16"
-    assert model.arithmetic == "float32 and bfloat16"
+    model.lstm.forward_layer_1.precision = "bfloat16"
+    assert model.precision == model.arithmetic == "float32 and bfloat16"
     expected = torch.stack(model(IDS)["activations"])
-    model._elmo_lstm.precision = "int8"
-    assert model.arithmetic == "int8 and float32"
+    model.lstm.precision = "int8"
+    assert model.precision == model.arithmetic == "int8 and float32"
     assert not torch.equal(torch.stack(model(IDS)["activations"]), expected)
     with torch.autocast("cpu", torch.bfloat16):
-        assert model.arithmetic == "int8 and float32, autocast torch.bfloat16"
+        assert model.arithmetic == f"{model.precision}, autocast torch.bfloat16"
 
 
 def test_the_bytes_of_a_temporary_tensor_stay():

@@ -197,5 +197,5 @@ def registers_gradients(name: str, backend: str) -> bool:
     return (
         backend != "reference"
         and (name, backend) != ("gather_rows", "native")
-        and backend in _dispatch.REGISTRY[ALL[name].op]
+        and backend in _dispatch.backends_of(ALL[name].op)
     )

@@ -97,7 +97,7 @@ class Recording(SparseAsOnGpu):
 
     def run(self, function, arguments, options):
         namespace, _, name = function._schema.name.partition("::")
-        if namespace == "elmo_fast_triton":
+        if namespace == _triton.NAMESPACE and name in _triton._undispatched:
             with self:  # its launches, and what torch launches between them
                 return _triton.undispatched(name)(*arguments, **options)
         masks = name == "index" and any(each.dtype == torch.bool for each in tensors_of(arguments[1]))

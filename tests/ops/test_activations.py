@@ -14,7 +14,7 @@ def activations(x):
     rows = torch.zeros(len(x), dtype=torch.int64) + 1
     gates = torch.ops.elmo_fast.projected_lstm(
         [x.view(-1, 1, 1)], [one], [none], [nothing], [], rows, None, None, [], [False], 0, 0, False, "float32", True
-    )[3]
+    )[3][0]
     places = gates.view(len(x), 4, -1)[:, :, 0]  # input, forget, cell, output
     return places[:, 1], places[:, 2]
 

@@ -54,7 +54,7 @@ def test_alike_numbers_lose_nothing_in_float64(backend):
 @triton
 def test_a_sum_of_many_partial_sums(backend, monkeypatch):
     """Nine partial sums, four at a time."""
-    monkeypatch.setattr("elmo_fast.ops.adagrad.triton.TOTAL_BLOCK", 4)
+    monkeypatch.setattr("elmo_fast.ops.adagrad.kernels.TOTAL_BLOCK", 4)
     values = torch.randn(9 * 8192 - 100)
     assert_close("norm", square_norm([values], backend=backend), values.double().square().sum(), "float32")
 

@@ -14,7 +14,7 @@ from elmo_fast.ops import (
     merged_square_norm,
     row_order,
 )
-from elmo_fast.ops.adagrad.op import RowOrder
+from elmo_fast.ops.adagrad import RowOrder
 from tests.ops.adagrad_cases import WIDTHS, every, fewer, merged, repeated, triton, written_out
 from tests.tolerances import assert_close, assert_no_worse
 
@@ -87,7 +87,7 @@ def test_twenty_thousand_rows_of_a_large_table(backend, monkeypatch):
     """2 columns of 800,000 words, ids as frequent as a log-uniform law makes them."""
     if backend == "triton" and _triton.INTERPRETED:
         # Fewer programs, as each takes the interpreter a while.
-        monkeypatch.setattr("elmo_fast.ops.adagrad.triton.tiles", lambda width: (2, 512))
+        monkeypatch.setattr("elmo_fast.ops.adagrad.kernels.tiles", lambda width: (2, 512))
     words, count = 800_000, 20_000
     ids = (torch.rand(count, dtype=torch.float64) * math.log(words)).exp().long() - 1
     check_rows(backend, ids, (2,), words, torch.tensor(0.5))

@@ -6,9 +6,7 @@ The kernels themselves: tests/csrc/backward.cpp on the CPU, tests/ops/test_char_
 import pytest
 import torch
 
-from elmo_fast.ops import _native, _triton, char_cnn
-from elmo_fast.ops.char_cnn import cuda, triton
-from elmo_fast.ops.char_cnn.op import CharCNNArguments
+from elmo_fast.ops import _dispatch, _native, _triton, char_cnn
 
 pytestmark = [
     pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT)),
@@ -25,12 +23,21 @@ def stand_in():
         seen.append(count)
         if count is not None:
             grad = grad * (torch.arange(len(grad)) < count)[:, None]
-        return torch.ops.elmo_fast.char_cnn_backward(grad, features, winners, ids, embedding, weights, *options)
+        *options, need_embedding, need_weights = options
+        arguments = ids, embedding, weights, [], None, *options, False, need_embedding, need_weights
+        return torch.ops.elmo_fast.char_cnn_backward(grad, features, [winners], *arguments)
 
     library = torch.library.Library("elmo_fast", "IMPL")
     library.impl("char_cnn_cuda_backward", run, "CPU")
     yield seen
     library._destroy()
+
+
+def run(ids, embedding, weights, biases, count=None, tanh=False):
+    """The features of the backend "cuda", by Triton's interpreter."""
+    save = torch.is_grad_enabled()
+    arguments = ids, embedding, weights, biases, count, tanh, "float32", save, True
+    return _dispatch.kernel("char_cnn", "cuda")(*arguments)[0]
 
 
 def words(characters=9):
@@ -48,8 +55,7 @@ def test_gradients_reach_their_parameters(stand_in, activation, count):
     count = None if count is None else torch.tensor(count)
     parameters = [embedding, *weights, *biases]
     grad = torch.randn(6, 8)
-    arguments = CharCNNArguments(ids, embedding, weights, biases, count, activation == "tanh", "float32")
-    features = cuda.run(arguments)
+    features = run(ids, embedding, weights, biases, count, activation == "tanh")
     expected = char_cnn(ids, embedding, weights, biases, activation=activation, count=count, backend="reference")
     torch.testing.assert_close(features, expected)
     actual = torch.autograd.grad(features, parameters, grad)
@@ -67,25 +73,21 @@ def test_only_what_is_asked_for_has_a_gradient(stand_in, asked):
     for i, group in enumerate(groups):
         for parameter in group:
             parameter.requires_grad_(i == asked)
-    cuda.run(CharCNNArguments(ids, embedding, weights, biases, None, False, "float32")).sum().backward()
+    run(ids, embedding, weights, biases).sum().backward()
     for i, group in enumerate(groups):
         assert all((parameter.grad is not None) == (i == asked) for parameter in group)
 
 
-def test_a_large_alphabet_and_inference_are_left_to_triton(stand_in, monkeypatch):
+def test_a_large_alphabet_and_inference_are_left_to_triton(stand_in):
     """Neither calls for sums over characters."""
-    taken = []
-    monkeypatch.setattr(triton, "run", lambda *_, **__: taken.append(1))
+    from elmo_fast.ops.char_cnn.kernels import CUDA_CHARACTERS
 
-    def run(*characters):
-        cuda.run(CharCNNArguments(*words(*characters), None, False, "float32"))
-
-    run(cuda.MOST_CHARACTERS + 1)
+    run(*words(CUDA_CHARACTERS + 1)).sum().backward()
     with torch.no_grad():
-        run()
-    assert len(taken) == 2
-    run(cuda.MOST_CHARACTERS)
-    assert len(taken) == 2
+        run(*words())
+    assert stand_in == []
+    run(*words(CUDA_CHARACTERS)).sum().backward()
+    assert stand_in == [None]
 
 
 @pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)])
@@ -93,6 +95,6 @@ def test_opcheck(stand_in, needs):
     """The backward op's fake, and that it cannot be differentiated again."""
     ids, embedding, weights, biases = words()
     embedding, weights, biases = embedding.detach(), [w.detach() for w in weights], [b.detach() for b in biases]
-    features, winners = torch.ops.elmo_fast.char_cnn(ids, embedding, weights, biases, False, "float32", True)
+    features, (winners,) = torch.ops.elmo_fast.char_cnn(ids, embedding, weights, biases, None, False, "float32", True)
     arguments = (torch.randn(6, 8), features, winners, ids, embedding, weights, None, False, "float32", *needs)
     torch.library.opcheck(torch.ops.elmo_fast.char_cnn_cuda_backward.default, arguments)

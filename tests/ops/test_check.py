@@ -21,7 +21,7 @@ needs_interpreter = pytest.mark.skipif(not _triton.INTERPRETED, reason="Triton's
 
 
 def test_every_op_with_a_gpu_kernel_has_cases():
-    assert set(cases.CASES) == {op for op, backends in _dispatch.REGISTRY.items() if set(GPU) & set(backends)}
+    assert set(cases.CASES) == {op for op in _dispatch.op_names() if set(GPU) & set(_dispatch.backends_of(op))}
 
 
 @pytest.mark.parametrize(("op", "precision"), WITH_PRECISION)
@@ -38,7 +38,7 @@ LAUNCHED = [(op, "float32") for op in ("scalar_mix", "unique_rows", "adagrad", "
 @pytest.mark.parametrize(("op", "precision"), LAUNCHED if _triton.INTERPRETED else WITH_PRECISION)
 @pytest.mark.parametrize("backend", ["triton"])
 def test_right_kernels_pass(op, precision, backend):
-    if backend not in _dispatch.REGISTRY[op]:
+    if backend not in _dispatch.backends_of(op):
         pytest.skip(f"{op} has no such kernel")
     needs(op, backend, precision)
     assert check.why_wrong(op, backend, precision, "cuda" if HAS_CUDA else "cpu") is None

@@ -8,7 +8,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.ops import HuffmanTree, _dispatch, _triton, hierarchical_softmax, huffman_tree
-from elmo_fast.ops.hierarchical_softmax.op import HierarchicalSoftmaxArguments
 from tests.backends import device_of, needs
 from tests.ops.output_layer import (
     LEAVES,
@@ -170,8 +169,8 @@ def test_no_path_leaves_the_tree(backend, targets, begin, node, damaged):
         hidden = torch.linspace(-2, 2, 4 * len(targets)).view(-1, 4)
         broken = HuffmanTree(first, nodes, codes, longest)
         actual = (hidden, torch.tensor(targets), table, edge[10:19])
-        run = _dispatch.REGISTRY["hierarchical_softmax"][backend].module.run
-        losses = run(HierarchicalSoftmaxArguments(*actual, *broken, "float32", True))
+        run = _dispatch.kernel("hierarchical_softmax", backend)
+        losses = run(*actual, *broken, "float32", True, True)[0]
         sound = [is_sound(t, broken) for t in targets]
         assert losses.isfinite().tolist() == sound
         (gradient,) = torch.autograd.grad(losses.sum(), table)
@@ -196,5 +195,11 @@ def test_a_slope_of_zero_reads_no_node_and_gives_zero(backend):
     with torch.device(device_of(backend)):
         operands, ids, weight = torch.tensor([[math.inf, 1.0]]), torch.tensor([0, 2**40]), torch.ones(1, 2)
         backward = _triton.undispatched("hierarchical_softmax_backward")
-        actual = backward(torch.tensor([math.inf]), torch.tensor([[0.5, 0.0]]), operands, ids, weight, True)
-    assert [each.tolist() for each in actual] == [[2 * [math.inf]], [2 * [math.inf], [0.0, 0.0]], [math.inf, 0.0]]
+        saved, unread = [torch.tensor([[0.5, 0.0]]), operands, ids], torch.empty(0)
+        arguments = saved, unread, unread, weight, unread, unread, "float32", True
+        d_hidden, _, *rows = backward(torch.tensor([math.inf]), *arguments)
+    assert [each.tolist() for each in (d_hidden, *rows)] == [
+        [2 * [math.inf]],
+        [2 * [math.inf], [0.0, 0.0]],
+        [math.inf, 0.0],
+    ]

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import PRECISIONS, highway
+from elmo_fast.ops import PRECISIONS, _triton, highway
 from tests.backends import backends, needs
 from tests.ops.highway_cases import ALL, BACKENDS, Case, case, fixed, gradients
 from tests.tolerances import assert_no_worse
@@ -78,11 +78,11 @@ def test_no_layers_and_no_projection_is_a_copy(backend: str) -> None:
 @triton
 def test_without_layers_strides_are_those_of_the_fakes(backend: str) -> None:
     """A copy of a transposed tensor is contiguous, forward and backward."""
-    ops, x = torch.ops.elmo_fast_triton, torch.randn(4, 3).t()
+    ops, x = getattr(torch.ops, _triton.NAMESPACE), torch.randn(4, 3).t()
     torch.library.opcheck(ops.highway.default, (x, [], [], None, None, None, "float32", False))
-    _, *saved = ops.highway(x, [], [], None, None, None, "float32", True)
+    _, saved = ops.highway(x, [], [], None, None, None, "float32", True)
     torch.library.opcheck(
-        ops.highway_backward.default, (x, x.contiguous(), *saved, [], None, None, "float32", True, True)
+        ops.highway_backward.default, (x, saved, x.contiguous(), [], None, None, "float32", True, True)
     )
 
 

@@ -8,7 +8,7 @@ import torch
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.ops import _dispatch, _native, _sampling, expected_counts, log_expected_counts, log_uniform_sample
-from elmo_fast.ops.log_uniform_sample import cuda, op
+from elmo_fast.ops.log_uniform_sample import _chosen
 from tests.backends import HAS_CUDA, backends, device_of
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
@@ -159,7 +159,9 @@ def test_an_unknown_correction_is_refused():
 @needs_native
 def test_opcheck():
     """The registered op agrees with its fake and traces."""
-    torch.library.opcheck(torch.ops.elmo_fast.log_uniform_sample.default, (5, 20, 1, 2))
+    torch.library.opcheck(
+        torch.ops.elmo_fast.log_uniform_sample.default, (5, 20, 1, 2, None, None, torch.device("cpu"))
+    )
 
 
 @every
@@ -175,8 +177,8 @@ def test_numbers_may_be_tensors(backend):
 
 def asked_of_cuda(monkeypatch, answer):
     """Lets the backend "cuda" answer thus."""
-    known = _dispatch.REGISTRY["log_uniform_sample"]
-    monkeypatch.setitem(known, "cuda", known["cuda"]._replace(unsupported=lambda *_: answer))
+    known = _dispatch.OPS["log_uniform_sample"].unsupported
+    monkeypatch.setitem(known, "cuda", lambda *_: answer)
 
 
 def test_without_its_kernel_a_gpu_is_given_a_sample_of_the_cpu(monkeypatch):
@@ -185,9 +187,9 @@ def test_without_its_kernel_a_gpu_is_given_a_sample_of_the_cpu(monkeypatch):
     _dispatch.warn_once.cache_clear()
     best = "native" if _native.WHY_NOT is None else "reference"
     with pytest.warns(PerformanceWarning, match="the kernel stayed at home .sampled on the CPU and copied to cuda"):
-        assert op._chosen("auto", GPU) == best
-    assert op._chosen("auto", GPU) == best  # a second warning would be an error
-    assert op._chosen("reference", GPU) == "reference"
+        assert _chosen("auto", GPU) == best
+    assert _chosen("auto", GPU) == best  # a second warning would be an error
+    assert _chosen("reference", GPU) == "reference"
     with pytest.raises(ElmoFastError, match="the kernel stayed at home"):
         log_uniform_sample(1, 2, seed=0, device=GPU, backend="cuda")
 
@@ -195,9 +197,9 @@ def test_without_its_kernel_a_gpu_is_given_a_sample_of_the_cpu(monkeypatch):
 def test_with_its_kernel_a_gpu_draws_itself(monkeypatch):
     """Without a warning, and only for a GPU."""
     asked_of_cuda(monkeypatch, None)
-    assert op._chosen("auto", GPU) == "cuda"
-    assert op._chosen("cuda", GPU) == "cuda"
-    assert op._chosen("auto", op.CPU) == "auto"
+    assert _chosen("auto", GPU) == "cuda"
+    assert _chosen("cuda", GPU) == "cuda"
+    assert _chosen("auto", torch.device("cpu")) == "auto"
 
 
 @pytest.mark.skipif(_native.why_no_cuda() is None, reason="the extension has the CUDA kernels")
@@ -210,8 +212,8 @@ def test_the_missing_kernel_is_named():
 def test_the_gpus_op_is_known_by_shape_without_a_gpu():
     """Its fake: what a compiler or a FakeTensorMode sees of it."""
     with torch._subclasses.FakeTensorMode():
-        for numbers in ((1, 2), (torch.tensor(1, device="cuda"), torch.tensor([2], device="cuda"))):
-            ids, tries = cuda.run(8, 100, *numbers, GPU)
+        for tensors in ((None, None), (torch.tensor(1, device="cuda"), torch.tensor([2], device="cuda"))):
+            ids, tries = torch.ops.elmo_fast.log_uniform_sample(8, 100, 1, 2, *tensors, GPU)
             assert (ids.shape, tries.shape, ids.dtype, tries.dtype) == ((8,), (), torch.int64, torch.int64)
             assert ids.device.type == tries.device.type == "cuda"
 

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import LSTMWeights, _dispatch, _graphs, _triton, _weights, projected_lstm
-from elmo_fast.ops.projected_lstm.op import ProjectedLSTMArguments
 from tests.ops.lstm_cases import cast, check, leaves, make
 from tests.tolerances import assert_no_worse
 
 TRITON = ["triton"]
 if _triton.WHY_NOT is None:
-    from elmo_fast.ops.projected_lstm import triton_forward
+    from elmo_fast.ops.projected_lstm import forward_kernels
 pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 
 
@@ -26,12 +25,11 @@ pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.
 def test_triton_never_leaves_its_memory(backend, lengths):
     """Lengths that op.py cannot look at on a GPU: whatever they are, they count as the nearest of 0..T."""
     x, weights, _, state = make(len(lengths), 3, 5, 5, 9)
-    run = _dispatch.REGISTRY["projected_lstm"]["triton"].module.run
-    arguments = ProjectedLSTMArguments(
-        x, weights, torch.tensor(lengths), state, [False, True], 3.0, 3.0, True, None, "float32"
-    )
-    wild = run(arguments)
-    tame = run(arguments._replace(lengths=arguments.lengths.clamp(0, 3)))
+    run, lengths = _dispatch.kernel("projected_lstm", "triton"), torch.tensor(lengths)
+    parts = [list(each) for each in zip(*weights, strict=True)]
+    options = *state, [], [False, True], 3.0, 3.0, True, "float32", False
+    *wild, _ = run(x, *parts, lengths, *options)
+    *tame, _ = run(x, *parts, lengths.clamp(0, 3), *options)
     for a, b in zip(wild, tame, strict=True):
         assert torch.equal(a, b)
         assert not a.isnan().any()
@@ -55,12 +53,12 @@ def test_triton_by_each_way_of_running_a_step(backend, way, apart, precision, mo
     fused, streams = WAYS[way]
     if fused and apart:
         pytest.skip("there is no product of its own")
-    monkeypatch.setattr(triton_forward, "FUSED", fused)
-    monkeypatch.setattr(triton_forward, "STREAMS", streams)
-    monkeypatch.setattr(triton_forward, "Branch", Beside)
+    monkeypatch.setattr(forward_kernels, "FUSED", fused)
+    monkeypatch.setattr(forward_kernels, "STREAMS", streams)
+    monkeypatch.setattr(forward_kernels, "Branch", Beside)
     if apart:
         product = lambda steps, weight, step: (steps.hidden.select(1, step).float() @ weight.float()).float()  # noqa: E731
-        monkeypatch.setattr(triton_forward, "gates_product", product)
+        monkeypatch.setattr(forward_kernels, "gates_product", product)
     lengths = torch.tensor([2, 3, 0, 3])
     check(make(4, 3, 9, 20, 600, lengths=lengths), backend, precision, residual=False)
     check(make(4, 3, 9, 20, 20, projected=False, lengths=lengths), backend, precision, cell_clip=0.5)
@@ -172,9 +170,9 @@ def test_triton_inputs_half_is_stored_in_16_bits(backend, monkeypatch):
     x[0, 0, 3] = x[1, 2, 6] = 3e4
     weight[0, 5], weight[0, 43] = 3e4, -3e4
     x[1, 1, 2, 20] = torch.nan
-    layer = triton_forward.Layer(2, 7, 3, 21, 6, 11, (False, True), 3.0, 3.0, False, torch.bfloat16)
-    monkeypatch.setattr(triton_forward, "tiles", lambda *_: (_triton.Tiles(16, 32, 16, 4, 2), 1))
-    result = triton_forward.inputs_half(layer, x, weight)
+    layer = forward_kernels.Layer(2, 7, 3, 21, 6, 11, (False, True), 3.0, 3.0, False, torch.bfloat16)
+    monkeypatch.setattr(forward_kernels, "tiles", lambda *_: (_triton.Tiles(16, 32, 16, 4, 2), 1))
+    result = forward_kernels.inputs_half(layer, x, weight)
     truth = x.double() @ weight.double().transpose(1, 2)[:, None]
     assert result.dtype == torch.float16
     assert torch.equal(result.isnan(), truth.isnan())
@@ -200,27 +198,13 @@ def test_triton_refuses_a_step_whose_offsets_would_not_fit():
     x, w = torch.empty(2**27, 1, 1, device="meta"), torch.empty(16, 1, device="meta")
     weights = LSTMWeights(w, torch.empty(16, 4, device="meta"), w[:, 0])
     with pytest.raises(ElmoFastError, match=r"B=134217728 rows and H=4 cells is too large; use B <= 262140"):
-        torch.ops.elmo_fast_triton.projected_lstm(
-            [x],
-            [weights[0]],
-            [weights[1]],
-            [weights[2]],
-            [],
-            None,
-            None,
-            None,
-            [],
-            [False],
-            3.0,
-            3.0,
-            False,
-            "float32",
-            False,
+        _triton.undispatched("projected_lstm")(
+            [x], *([w] for w in weights[:3]), [], None, None, None, [], [False], 3.0, 3.0, False, "float32", False
         )
 
 
 def tiled(dtype, batch=128, cells=4096):
-    return triton_forward.Layer(2, batch, 20, 512, 512, cells, (False, True), 3.0, 3.0, True, dtype)
+    return forward_kernels.Layer(2, batch, 20, 512, 512, cells, (False, True), 3.0, 3.0, True, dtype)
 
 
 @pytest.mark.parametrize("batch", [1, 32, 128, 1024])
@@ -229,12 +213,12 @@ def tiled(dtype, batch=128, cells=4096):
 def test_float32_adds_up_32_products_by_themselves(memory, kernel, batch, monkeypatch):
     """Tensor cores cut their sums off, and a chain of exact products rounds once for each."""
     monkeypatch.setattr(_triton, "shared_memory", lambda _: memory * 1024)
-    assert triton_forward.tiles(tiled(torch.float32, batch), kernel, torch.device("cuda"))[0].depth <= 32
+    assert forward_kernels.tiles(tiled(torch.float32, batch), kernel, torch.device("cuda"))[0].depth <= 32
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize("cells", [20, 100, 512])
 @pytest.mark.parametrize(("kernel", "gates"), [("project", 1), ("recur", 4)])
 def test_a_sum_has_no_more_parts_than_depths(kernel, gates, cells, dtype):
-    tile, parts = triton_forward.tiles(tiled(dtype, 1, cells), kernel, torch.device("cuda"))
+    tile, parts = forward_kernels.tiles(tiled(dtype, 1, cells), kernel, torch.device("cuda"))
     assert parts <= _triton.cdiv(gates * cells, tile.depth)

@@ -12,7 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fast.ops import _dispatch, _triton, coalesced, expected_counts, log_uniform_sample, sampled_softmax
 from elmo_fast.ops._table_rows import table_gradient
-from elmo_fast.ops.sampled_softmax.op import SampledSoftmaxArguments
 from tests.backends import device_of
 from tests.kernels.launch import recording
 from tests.ops.exact import assert_exactly, exact
@@ -180,14 +179,11 @@ def test_a_small_loss_keeps_its_digits(backend):
 def test_logits_stay_within_the_bound(precision):
     """The kernel's saved tensors: all probabilities if they fit into chunk_bytes, none otherwise."""
     hidden, targets, weight, bias, samples, _ = problem(50, 8, 100, dtype=torch.float32, samples=30).values()
+    arguments = hidden, targets, weight, bias, samples, torch.tensor(30), "tensorflow", torch.zeros(80), False
     for chunk_bytes, kept in ((50 * 30 * 4, 50), (50 * 30 * 4 - 1, 0)):
-        ids, options = torch.cat([targets, samples]), (precision, chunk_bytes, True)
-        probabilities = torch.ops.elmo_fast.sampled_softmax(hidden, weight[ids], bias[ids], ids, *options)[2]
-        assert probabilities.shape == (kept, 30)
-    assert (
-        torch.ops.elmo_fast.sampled_softmax(hidden, weight[ids], bias[ids], ids, precision, 2**25, False)[2].numel()
-        == 0
-    )
+        _, _, saved = torch.ops.elmo_fast.sampled_softmax(*arguments, chunk_bytes, precision, True)
+        assert saved[1].shape == (kept, 30)
+    assert torch.ops.elmo_fast.sampled_softmax(*arguments, 2**25, precision, False)[2] == []
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter, of the NaNs that are expected
@@ -195,11 +191,11 @@ def test_logits_stay_within_the_bound(precision):
 @settings(max_examples=30, deadline=None)
 @given(targets=SOME_IDS, samples=SOME_IDS, tries=IDS)
 def test_no_word_leaves_the_table(backend, targets, samples, tries):
-    run = _dispatch.REGISTRY["sampled_softmax"][backend].module.run
+    run = _dispatch.kernel("sampled_softmax", backend)
 
     def call(*arguments):
-        options = min(max(1, abs(tries)), 2**62), "tensorflow", True, 2**20, "float32"
-        return run(SampledSoftmaxArguments(*arguments, *options))
+        number = torch.tensor(min(max(1, abs(tries)), 2**62))
+        return run(*arguments, number, "tensorflow", None, True, 2**20, "float32", True)[0]
 
     check_no_word_leaves_the_table(call, targets, samples)
 
@@ -209,7 +205,7 @@ def test_no_word_leaves_the_table(backend, targets, samples, tries):
 @pytest.mark.parametrize("largest", [1e-45, 1e-39, 2.0**-126, 0.75, 1.0, 1.5, 65504.0, 3e38, math.inf, math.nan, 0.0])
 def test_the_scale_is_the_power_of_two_that_fits(backend, largest):
     """2^14 / 2^ceil(log2 largest), and its inverse; finite and positive for every input."""
-    from elmo_fast.ops._softmax_triton import scale_of
+    from elmo_fast.ops._vocabulary_loss_kernels import scale_of
 
     grad = torch.tensor([0.0, -largest, largest / 3], device=device_of("triton"))
     scale, inverse = scale_of(grad, torch.float16).tolist()
@@ -265,15 +261,16 @@ def test_memory_is_a_tenth_of_eagers(backend, count):
         with recording(), _Peak() as actual:
             hidden, weight, _ = of
             forward, backward = (_triton.undispatched(f"sampled_softmax{part}") for part in ("", "_backward"))
-            _, *saved = forward(hidden, ids[0], *of[1:], *ids[1:], "tensorflow", False, 32 * 2**20, "bfloat16")
-            backward(torch.empty(count), *saved, weight, False, 32 * 2**20)
+            options = "tensorflow", None, False, 32 * 2**20, "bfloat16"
+            results = forward(hidden, ids[0], *of[1:], *ids[1:], *options, True)
+            backward(torch.empty(count), *results, hidden, weight, *options[2:])
     assert gradients < actual.most <= gradients + 4 * (4 * count * size + (count + size) * width) / 10
 
 
 @alone
 def test_a_chunk_is_whole_tiles_within_the_bound(backend):
     """All chunks of like size; at least one tile, at most what fits."""
-    from elmo_fast.ops._softmax_triton import chunk_length
+    from elmo_fast.ops._vocabulary_loss_kernels import chunk_length
 
     for rows, room, length in ((2560, 2048, 1280), (2561, 2048, 1408), (20480, 2048, 2048), (100, 0, 128)):
         assert chunk_length(rows, room, 128) == length
@@ -287,7 +284,7 @@ def test_columns_may_lie_further_apart_than_32_bits_count(backend, monkeypatch):
     """A transposed table of 2^30 words. No row is inside, so that nothing is read and addresses are computed alone."""
     from triton.runtime import interpreter
 
-    from elmo_fast.ops._softmax_triton import (
+    from elmo_fast.ops._vocabulary_loss_kernels import (
         vocabulary_loss_backward_targets_kernel,
         vocabulary_loss_forward_gather_kernel,
     )

@@ -117,7 +117,7 @@ def test_16_bit_results_are_rounded_once(dtype, backend):
 def test_more_elements_than_one_block_takes(dtype, backend, monkeypatch):
     """Several blocks for each program, the last one partly filled."""
     needs("scalar_mix", backend, dtype=dtype)
-    from elmo_fast.ops.scalar_mix import triton as kernels
+    from elmo_fast.ops.scalar_mix import kernels
 
     monkeypatch.setattr(kernels, "PROGRAMS", 2)
     assert_matches_truth(backend, (2, 9, 1100), dtype, layer_norm=True, dropout=0.5, seed=3)

@@ -123,11 +123,11 @@ def test_auto_on_the_cpu_never_takes_the_interpreter():
 @pytest.mark.skipif(not _triton.INTERPRETED, reason="the kernels run compiled here")
 def test_the_interpreter_is_given_no_bfloat16():
     """Its dots multiply bit patterns and say nothing: launch raises before."""
-    from elmo_fast.ops.projected_lstm import triton_forward
+    from elmo_fast.ops.projected_lstm import forward_kernels
 
     x = torch.ones(1, 1, 4, dtype=torch.bfloat16)
     with pytest.raises(RuntimeError, match="multiplies the bit patterns of bfloat16"):
-        _triton.launch(triton_forward.projected_lstm_to_step_order_kernel, (1,), x)
+        _triton.launch(forward_kernels.projected_lstm_to_step_order_kernel, (1,), x)
 
 
 def test_an_empty_grid_starts_nothing():
@@ -160,11 +160,11 @@ def test_a_grid_longer_than_a_gpu_takes_is_refused(grid):
 
 @pytest.mark.parametrize(("words", "samples"), [(2**31, 1), (10, 4194241), (10, 2**24)])
 def test_losses_refuse_more_samples_than_a_grid_has_tiles(words, samples):
-    from elmo_fast.ops import _softmax_triton
+    from elmo_fast.ops import _vocabulary_loss_kernels
 
-    _softmax_triton.check_sizes("sampled_softmax", 2**31 - 1, 4194240)
+    _vocabulary_loss_kernels.check_sizes("sampled_softmax", 2**31 - 1, 4194240)
     with pytest.raises(ElmoFastError, match=rf"at most 4194240 samples; got {words} and {samples}"):
-        _softmax_triton.check_sizes("sampled_softmax", words, samples)
+        _vocabulary_loss_kernels.check_sizes("sampled_softmax", words, samples)
 
 
 @pytest.mark.parametrize("backend", ["triton"])

@@ -19,9 +19,13 @@ def words(*shape, dtype=torch.int64):
 
 
 first, nodes, codes, longest = huffman_tree(torch.arange(V), backend="reference")
-SAMPLED = {"hidden": numbers(N, D), "rows": numbers(N + 2, D), "offsets": numbers(N + 2), "ids": words(N + 2)}
+RATE = torch.tensor(0.1)
 PATHS = {"hidden": numbers(N, D), "targets": words(N), "weight": numbers(V - 1, D)}
 TABLE = {"hidden": numbers(N, D), "targets": words(N), "weight": numbers(V, D), "bias": numbers(V)}
+SAMPLED = TABLE | {"samples": words(2), "sparse": False}
+OF_SAMPLE = {
+    "grad": numbers(N), "ids": words(N + 2), "hidden": numbers(N, D), "weight": numbers(V, D), "sparse": False,
+}  # fmt: skip
 CHARACTERS = {"ids": words(N, 5), "embedding": numbers(6, D), "weights": [numbers(2, D, 2)]}
 LSTM = {
     "inputs": [numbers(N, 5, D)], "weight_ih": [numbers(8, D)], "weight_hh": [numbers(8, D)], "bias": [numbers(8)],
@@ -31,9 +35,14 @@ LSTM = {
 LSTM_BACK = {
     "d_outputs": numbers(1, N, 5, D), "d_h": None, "d_c": None,
     **{name: value for name, value in LSTM.items() if name not in ("bias", "save")},
-    "gates": numbers(1, 1, N * 5, 64), "cells": numbers(1, 1, N * 5, 16), "projections": numbers(1, N * 5, D),
-    "need_inputs": True, "need_weights": True,
+    "need_inputs": True, "need_weights": True, "need_h0": True,
 }  # fmt: skip
+
+
+def saved_steps(gates=(N * 5, 64), cells=(N * 5, 16), projections=(N * 5, D)):
+    return {"saved": [numbers(1, 1, *gates), numbers(1, 1, *cells), numbers(1, *projections)]}
+
+
 PRECISION = {"precision": "float32", "chunk_bytes": 1000}
 GLOVE = {
     "rows": words(3, dtype=torch.int32), "columns": words(3, dtype=torch.int32), "values": numbers(3),
@@ -41,6 +50,11 @@ GLOVE = {
     "squares": [numbers(V, D), numbers(V, D), numbers(V), numbers(V)],
     "learning_rate": 0.1, "x_max": 100.0, "alpha": 0.75,
 }  # fmt: skip
+
+
+def saved_sample(*each, kept=(N, 2), words=N + 2):
+    return [numbers(N, *each), numbers(*kept), numbers(words, D), numbers(words)]
+
 
 # Good arguments of each op, and changes to them with their errors.
 CASES = {
@@ -51,8 +65,10 @@ CASES = {
     ]),
     "adagrad_": (
         {"parameters": [numbers(N, D)], "accumulators": [numbers(N, D)], "gradients": [numbers(N, D)],
-         "learning_rate": 0.1, "scale": None},
+         "copies": [], "learning_rate": RATE, "scale": None},
         [
+            ({"copies": [numbers(N, D)]}, "the CPU's kernel changes no rounded copies; got 1"),
+            ({"learning_rate": numbers(1)}, r"learning_rate must have shape \[\], Float or Double; got shape \[1\]"),
             ({"gradients": []}, "must be as many; got 1, 1 and 0"),
             ({"accumulators": [numbers(N)]}, r"\[0\]'s accumulator must have shape \[4, 3\], Float; got shape \[4\]"),
             ({"gradients": [numbers(N, D, dtype=torch.float64)]}, r"gradients\[0\] must have shape \[4, 3\], Float"),
@@ -69,8 +85,9 @@ CASES = {
     ),
     "adagrad_rows_": (
         {"table": numbers(V, D), "accumulator": numbers(V, D), "ids": torch.tensor([2, 5]), "rows": numbers(2, D),
-         "learning_rate": 0.1, "scale": None},
+         "positions": None, "learning_rate": RATE, "scale": None},
         [
+            ({"positions": words(2)}, "in the order of distinct ids, without positions"),
             ({"table": numbers(), "accumulator": numbers()}, "table must have rows"),
             ({"ids": torch.tensor([2, V])}, "ids must lie from 0 to 8; got 2 to 9"),
             ({"ids": torch.tensor([-1, 2])}, "ids must lie from 0 to 8; got -1 to 2"),
@@ -103,7 +120,9 @@ CASES = {
             ({"lengths": torch.tensor([2, 10])}, "run 1 begins at 0, has 10 numbers"),
         ],
     ),
-    "char_cnn": (CHARACTERS | {"biases": [numbers(2)], "tanh": False, "precision": "float32", "save": True}, [
+    "char_cnn": (CHARACTERS | {"biases": [numbers(2)], "count": None, "tanh": False, "precision": "float32",
+                               "save": True}, [
+        ({"count": words()}, "count and cuda_backward are of GPUs"),
         ({"biases": []}, "biases must be one per width, 1; got 0"),
         ({"biases": [numbers(3)]}, r"biases must have shape \[2\]"),
         ({"weights": [numbers(2, D, 6)]}, "the width of weights must be from 1 to 5, the slots of ids; got 6"),
@@ -114,20 +133,23 @@ CASES = {
         ({"ids": words(N, 5) + 6}, "ids must lie from 0 to 5"),
     ]),
     "char_cnn_backward": (
-        {"grad": numbers(N, 2), "features": numbers(N, 2), "winners": words(N, 2, dtype=torch.int16), **CHARACTERS,
-         "tanh": False, "precision": "float32", "need_embedding": True, "need_weights": True},
+        {"grad": numbers(N, 2), "features": numbers(N, 2), "saved": [words(N, 2, dtype=torch.int16)], **CHARACTERS,
+         "biases": [numbers(2)], "count": None, "tanh": False, "precision": "float32", "cuda_backward": False,
+         "need_embedding": True, "need_weights": True},
         [
-            ({"winners": words(N, 2, dtype=torch.int16) + 4}, "winners must lie from 0 to 3; got 4 to 4"),
-            ({"winners": words(N, 2, dtype=torch.int16) - 1}, "winners must lie from 0 to 3"),
-            ({"winners": words(0, 2, dtype=torch.int16)}, "run with save=False"),
+            ({"saved": [words(N, 2, dtype=torch.int16) + 4]}, "winners must lie from 0 to 3; got 4 to 4"),
+            ({"saved": [words(N, 2, dtype=torch.int16) - 1]}, "winners must lie from 0 to 3"),
+            ({"saved": [words(N, 1, dtype=torch.int16)]}, r"winners must have shape \[4, 2\]"),
+            ({"saved": []}, "run with save=False"),
             ({"grad": numbers(N, 3)}, r"grad must have shape \[4, 2\]"),
             ({"precision": "half"}, "precision must be one of"),
         ],
     ),
     "highway": (
         {"x": numbers(N, D), "weights": [numbers(6, D)], "biases": [numbers(6)], "projection_weight": numbers(2, D),
-         "projection_bias": numbers(2), "precision": "float32", "save": True},
+         "projection_bias": numbers(2), "count": None, "precision": "float32", "save": True},
         [
+            ({"count": words()}, "count is of GPUs"),
             ({"x": numbers(N, 4)}, r"weights\[0\] must have shape \[8, 4\], Float; got shape \[6, 3\], Float"),
             ({"biases": []}, "biases must be one per layer, 1; got 0"),
             ({"biases": [numbers(5)]}, r"biases\[0\] must have shape \[6\]"),
@@ -137,11 +159,12 @@ CASES = {
         ],
     ),
     "highway_backward": (
-        {"grad": numbers(N, 2), "x": numbers(N, D), "saved": numbers(1, 3, N, D), "weights": [numbers(6, D)],
-         "projection_weight": numbers(2, D), "precision": "float32", "need_x": True, "need_weights": True},
+        {"grad": numbers(N, 2), "x": numbers(N, D), "saved": [numbers(1, 3, N, D)], "weights": [numbers(6, D)],
+         "projection_weight": numbers(2, D), "count": None, "precision": "float32", "need_x": True,
+         "need_weights": True},
         [
-            ({"saved": numbers(0)}, "run with save=False"),
-            ({"saved": numbers(1, 3, 2, D)}, r"saved must have shape \[1, 3, 4, 3\]"),
+            ({"saved": []}, "run with save=False"),
+            ({"saved": [numbers(1, 3, 2, D)]}, r"saved must have shape \[1, 3, 4, 3\]"),
             ({"grad": numbers(N, D)}, r"grad must have shape \[4, 2\]"),
         ],
     ),
@@ -163,17 +186,19 @@ CASES = {
             "inputs as wide as outputs; got 2 and 3",
         ),
     ]),
-    "projected_lstm_backward": (LSTM_BACK, [
-        ({"gates": numbers(1, 1, 3, 64)}, r"gates must have shape \[1, 1, 20, 64\]"),
-        ({"cells": numbers(1, 1, 20, 2)}, r"cells must have shape \[1, 1, 20, 16\]"),
-        ({"projections": numbers(1, 0, D)}, r"projections must have shape \[1, 20, 3\]"),
+    "projected_lstm_backward": (LSTM_BACK | saved_steps(), [
+        ({"saved": []}, "run with save=False"),
+        (saved_steps(gates=(3, 64)), r"gates must have shape \[1, 1, 20, 64\]"),
+        (saved_steps(cells=(20, 2)), r"cells must have shape \[1, 1, 20, 16\]"),
+        (saved_steps(projections=(0, D)), r"projections must have shape \[1, 20, 3\]"),
         ({"d_outputs": numbers(1, N, D)}, r"d_outputs must have shape \[1, 4, 5, 3\]"),
         ({"d_c": numbers(1, N, D)}, r"d_c must have shape \[1, 4, 2\]"),
     ]),
     "scalar_mix": (
-        {"layers": [numbers(N, D)] * 2, "coefficients": numbers(1, 2), "counted": None, "layer_norm": True,
-         "eps": 1e-12},
+        {"layers": [numbers(N, D)] * 2, "coefficients": numbers(1, 2), "counted": None, "seed": None,
+         "layer_norm": True, "eps": 1e-12, "dropout": 0.0},
         [
+            ({"seed": words(), "dropout": 0.5}, "dropout is of GPUs"),
             ({"layers": [numbers(N, D), numbers(N, 2)]}, r"layers\[1\] must have shape \[4, 3\]"),
             ({"layers": []}, "layers must be at least one tensor"),
             ({"coefficients": numbers(1, 3)}, r"coefficients must have shape \[any, 2\]"),
@@ -182,44 +207,56 @@ CASES = {
     ),
     "scalar_mix_backward": (
         {"grad": numbers(1, N, D), "layers": [numbers(N, D)], "coefficients": numbers(1, 1), "counted": None,
-         "statistics": numbers(2, 1, dtype=torch.float64), "layer_norm": True, "need_layers": True,
-         "need_coefficients": True},
+         "saved": [numbers(2, 1, dtype=torch.float64)], "seed": None, "layer_norm": True, "dropout": 0.0,
+         "need_layers": True, "need_coefficients": True},
         [
             ({"grad": numbers(1, 2, D)}, r"grad must have shape \[any, 4, 3\]"),
-            ({"statistics": numbers(2, 0, dtype=torch.float64)}, r"statistics must have shape \[2, 1\], Double"),
+            ({"saved": []}, "saved must hold the statistics of the forward pass; got 0"),
+            ({"saved": [numbers(2, 0, dtype=torch.float64)]}, r"statistics must have shape \[2, 1\], Double"),
             ({"coefficients": numbers(2, 1)}, r"coefficients must have shape \[1, 1\]"),
         ],
     ),
-    "log_uniform_sample": ({"num_samples": 2, "num_words": 9, "seed": 1, "offset": 0}, [
+    "log_uniform_sample": ({"num_samples": 2, "num_words": 9, "seed": 1, "offset": 0, "seed_more": None,
+                            "offset_more": None, "device": torch.device("cpu")}, [
+        ({"offset_more": words()}, "seed_more and offset_more are of GPUs"),
         ({"num_words": 0, "num_samples": 0}, "num_words must be from 1"),
         ({"num_samples": 10}, "num_samples from 0 to num_words; got 9 and 10"),
         ({"num_samples": -1}, "got 9 and -1"),
     ]),
-    "sampled_softmax": (SAMPLED | PRECISION | {"keep": True}, [
-        ({"rows": numbers(3, D)}, "rows must begin with one for each of hidden's 4; got 3"),
-        ({"rows": numbers(6, 2)}, r"rows must have shape \[any, 3\]"),
-        ({"ids": words(3)}, r"ids must have shape \[6\], Long"),
-        ({"offsets": numbers(5)}, r"offsets must have shape \[6\]"),
-        ({"chunk_bytes": 0}, "chunk_bytes must be at least 1"),
-    ]),
-    "sampled_softmax_backward": (
-        {"grad": numbers(N), **SAMPLED, "losses": numbers(N), "log_sums": numbers(N, 2),
-         "probabilities": numbers(N, 2), **PRECISION},
+    "sampled_softmax": (
+        SAMPLED | PRECISION | {"tries": words(), "correction": "tensorflow", "log_expected": numbers(N + 2),
+                               "save": True},
         [
-            ({"probabilities": numbers(N, 3)}, r"probabilities must have shape \[4, 2\]"),
-            ({"log_sums": numbers(N)}, r"log_sums must have shape \[4, 2\]"),
+            ({"samples": words(2) + V}, "samples must lie from 0 to 8; got 9 to 9"),
+            ({"targets": words(N) - 1}, "targets must lie from 0 to 8; got -1 to -1"),
+            ({"targets": words(N - 1)}, r"targets must have shape \[4\], Long"),
+            ({"weight": numbers(V, 2)}, r"weight must have shape \[any, 3\]"),
+            ({"bias": numbers(2)}, r"bias must have shape \[9\]"),
+            ({"log_expected": numbers(N)}, r"log_expected must have shape \[6\]"),
+            ({"log_expected": None}, "takes ln Q of all words as log_expected"),
+            ({"chunk_bytes": 0}, "chunk_bytes must be at least 1"),
+        ],
+    ),
+    "sampled_softmax_backward": (
+        OF_SAMPLE | PRECISION | {"losses": numbers(N), "saved": saved_sample(2)},
+        [
+            ({"saved": []}, "run with save=False"),
+            ({"saved": saved_sample(2, kept=(N, 3))}, r"saved\[1\] must have shape \[4, 2\]"),
+            ({"saved": saved_sample()}, r"saved\[0\] must have shape \[4, 2\]"),
+            ({"saved": saved_sample(2, words=5)}, r"saved\[2\] must have shape \[6, 3\]"),
+            ({"ids": words(3)}, "ids must begin with one for each of hidden's 4 rows; got 3"),
             ({"grad": numbers(5)}, r"grad must have shape \[4\]"),
         ],
     ),
-    "negative_sampling": (SAMPLED | {"share": 1.0, "count_hits": False, **PRECISION, "keep": True}, [
-        ({"ids": words(3)}, r"ids must have shape \[6\]"),
+    "negative_sampling": (SAMPLED | {"log_noise": None, "negatives": 1.0, **PRECISION, "save": True}, [
+        ({"log_noise": numbers(2)}, r"log_noise must have shape \[9\]"),
+        ({"samples": words(0)}, "samples must hold at least one word"),
     ]),
     "negative_sampling_backward": (
-        {"grad": numbers(N), **SAMPLED, "d_true": numbers(N), "slopes": numbers(N, 2), "share": 1.0,
-         "count_hits": False, **PRECISION},
+        OF_SAMPLE | PRECISION | {"log_noise": None, "negatives": 1.0, "saved": saved_sample()},
         [
-            ({"slopes": numbers(2, 2)}, r"slopes must have shape \[4, 2\]"),
-            ({"d_true": numbers(2)}, r"d_true must have shape \[4\]"),
+            ({"saved": saved_sample(kept=(2, 2))}, r"saved\[1\] must have shape \[4, 2\]"),
+            ({"saved": saved_sample(2)}, r"saved\[0\] must have shape \[4\]"),
         ],
     ),
     "glove": (GLOVE, [
@@ -234,16 +271,17 @@ CASES = {
         ({"squares": [numbers(V, D), numbers(V, 2), numbers(V), numbers(V)]}, r"must have shape \[9, 3\]"),
         ({"weights": [numbers(D, V).t(), *GLOVE["weights"][1:]]}, "weights and squares must be contiguous"),
     ]),
-    "full_softmax": (TABLE | PRECISION, [
+    "full_softmax": (TABLE | PRECISION | {"save": True}, [
         ({"weight": numbers(0, D), "bias": numbers(0)}, "weight must hold at least one word"),
         ({"targets": words(N) + 9}, "targets must lie from 0 to 8; got 9 to 9"),
         ({"bias": numbers(2)}, r"bias must have shape \[9\]"),
         ({"chunk_bytes": -1}, "chunk_bytes must be at least 1"),
     ]),
     "full_softmax_backward": (
-        {"grad": numbers(N), **TABLE, "losses": numbers(N), "log_sums": numbers(N, 2), **PRECISION},
+        {"grad": numbers(N), **TABLE, "losses": numbers(N), "saved": [numbers(N, 2)], **PRECISION},
         [
-            ({"log_sums": numbers(N)}, r"log_sums must have shape \[4, 2\]"),
+            ({"saved": []}, "run with save=False"),
+            ({"saved": [numbers(N)]}, r"log_sums must have shape \[4, 2\]"),
             ({"targets": words(N) - 1}, "targets must lie from 0"),
         ],
     ),
@@ -266,7 +304,7 @@ CASES = {
     ]),
     "hierarchical_softmax": (
         PATHS | {"bias": numbers(V - 1), "first": first, "nodes": nodes, "codes": codes, "longest": longest,
-                 "precision": "float32", "sparse": False},
+                 "precision": "float32", "sparse": False, "save": True},
         [
             ({"targets": words(N) + V}, "target 9 is no word of the tree's 9"),
             ({"codes": codes[1:]}, r"codes must have shape"),
@@ -282,13 +320,14 @@ CASES = {
         ],
     ),
     "hierarchical_softmax_backward": (
-        {"grad": numbers(N), **PATHS, "slopes": numbers(N, longest), "first": first, "nodes": nodes,
+        {"grad": numbers(N), **PATHS, "saved": [numbers(N, longest)], "first": first, "nodes": nodes,
          "precision": "float32", "sparse": False},
         [
             ({"targets": words(N) + V}, "target 9 is no word"),
             ({"nodes": nodes + V}, "node .* of a tree with 8 inner nodes"),
             ({"nodes": nodes[:1]}, "the path of word 0 leaves the tree"),
-            ({"slopes": numbers(N, 1)}, "the path of word 0 leaves the tree"),
+            ({"saved": []}, "run with save=False"),
+            ({"saved": [numbers(N, 1)]}, "the path of word 0 leaves the tree"),
             ({"grad": numbers(2)}, r"grad must have shape \[4\]"),
         ],
     ),
@@ -304,7 +343,8 @@ def test_every_op_of_the_cpu_is_here():
     registered = {
         name.split("::")[1] for name in torch._C._dispatch_get_all_op_names() if name.startswith("elmo_fast::")
     }
-    assert set(CASES) == registered - {"char_cnn_cuda_backward", "log_uniform_sample_cuda"}
+    of_gpus = {"char_cnn_cuda_backward", "merged_square_norm", "padded_unique_rows", "gather_rows"}
+    assert set(CASES) == registered - of_gpus - {"gather_rows_backward", "watch_storage"}
 
 
 @pytest.mark.parametrize("op", CASES)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import RowOrder, gather_rows, ordered_unique_rows, padded_unique_rows, unique_rows
+from elmo_fast.ops import RowOrder, _triton, gather_rows, ordered_unique_rows, padded_unique_rows, unique_rows
 from elmo_fast.ops._table_rows import table_rows
 from tests.backends import backends, device_of
 from tests.tolerances import assert_no_worse
@@ -81,7 +81,7 @@ def test_a_full_table_of_many_rows() -> None:
 @pytest.mark.parametrize("bits", [0, 1, 3])
 def test_rows_whose_hashes_collide_are_never_taken_for_one(backend: str, bits: int) -> None:
     """With a hash of 0 to 3 bits almost all words collide: repeats may slip through, a wrong row may not."""
-    from elmo_fast.ops.unique_rows.triton import _padded
+    from elmo_fast.ops.unique_rows.kernels import _padded
 
     ids = words(200, 6, 40)
     unique, inverse, count, *_ = _padded(ids, bits)
@@ -94,7 +94,7 @@ def test_rows_whose_hashes_collide_are_never_taken_for_one(backend: str, bits: i
 @pytest.mark.parametrize("backend", TRITON)
 def test_a_hash_of_full_width_does_not_collide(backend: str) -> None:
     """1,000 different rows of small numbers keep 1,000 different keys."""
-    from elmo_fast.ops.unique_rows.triton import _padded
+    from elmo_fast.ops.unique_rows.kernels import _padded
 
     ids = torch.stack(torch.meshgrid(torch.arange(20), torch.arange(25), torch.arange(2), indexing="ij"), -1)
     assert int(_padded(ids.reshape(-1, 3))[2]) == 1000
@@ -167,7 +167,7 @@ def test_indices_outside_the_table_give_nan_and_touch_nothing(backend: str, indi
 
 @pytest.mark.parametrize("backend", TRITON)
 def test_opcheck_triton(backend: str) -> None:
-    ops = torch.ops.elmo_fast_triton
+    ops = getattr(torch.ops, _triton.NAMESPACE)
     torch.library.opcheck(ops.padded_unique_rows.default, (words(12, 5),))
     inverse = torch.randint(0, 6, (9,))
     for order in ((None, None), torch.sort(inverse, stable=True)):

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from elmo_fast.modules import ElmoEmbedder
+from elmo_fast import ElmoEmbedder
 from tests.weights import make_weights
 
 

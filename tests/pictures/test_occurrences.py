@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.pictures import find_occurrences, occurrence_vectors
 
 TEXT = "The bank was steep .\n\nA Bank is a bank\nno such word\nbanks bank\n"

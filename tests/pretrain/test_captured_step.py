@@ -92,14 +92,14 @@ def test_steps_of_any_vocabulary_are_taken_and_replayed(loss, words, parts):
 def test_replayed_kernels_leave_the_bits_of_launched_ones(monkeypatch):
     """Triton's, with copies of weights in float16: an evaluation and the next replay see what a graph changed, though
     the host has launched nothing."""
-    from elmo_fast.ops.char_cnn import triton
+    from elmo_fast.ops.char_cnn import kernels
 
     def segment_sum(rows, keys, number):
         """The op's results, by torch: its kernels are slow to interpret."""
         places = torch.where((keys >= 0) & (keys < number), keys.long(), number)
         return rows.new_zeros(number + 1, rows.shape[1]).index_add(0, places, rows)[:number].contiguous()
 
-    monkeypatch.setattr(triton, "segment_sum", segment_sum)
+    monkeypatch.setattr(kernels, "segment_sum", segment_sum)
     monkeypatch.setattr(_dropout, "has_kernel", lambda device: True)
     tiny = {"backend": "triton", "precision": "float16", "unroll_steps": 1, "batch_size": 2, "n_layers": 1, "dim": 4}
     tiny |= {"filters": [[1, 3], [2, 4]], "char_embedding_dim": 4, "max_characters_per_token": 4, "projection_dim": 3}

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import load_checkpoint, read_adagrad_sums, save_folder, saved_steps
 from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.pretrain.checkpoint import read_training_state
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.init_from import adapt_sums, adapt_vocabulary, load_origin

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import load_folder
 from elmo_fast.cli.main import main
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import Elmo, ElmoEmbedder
+from elmo_fast.modules import Elmo
 from elmo_fast.pretrain.language_model import make_input_reader, make_language_model
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.text import Vocabulary

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from elmo_fast import process
+from elmo_fast import progress
 from elmo_fast.checkpoints import saved_steps, step_name
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import CheckpointError, ElmoFastError
@@ -124,7 +124,7 @@ def test_a_resumed_run_that_takes_no_step_reports_and_leaves_its_model(tmp_path,
     lines = []
     with monkeypatch.context() as patch:
         if signal:
-            patch.setattr(process.StopRequest, "__enter__", lambda self: setattr(self, "signal", signal) or self)
+            patch.setattr(progress.StopRequest, "__enter__", lambda self: setattr(self, "signal", signal) or self)
         done = pretrain(longer(tmp_path, steps, **plan), report=lines.append)
     assert (done.steps, done.stopped_by, done.signal) == (4, "interrupt" if signal else "steps", signal)
     assert any("resumes after step 4: nothing is left to do" in line for line in lines) == (not signal)

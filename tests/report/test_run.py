@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.report import run as report_run
 from elmo_fast.report.neighbours import ambiguous, nearest_elsewhere, two_senses, uses_of
 from elmo_fast.report.plan import SPLITS, ReportSettings

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.static import averaged_vectors, context_free_vectors
 from tests.weights import make_weights
 

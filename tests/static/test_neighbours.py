@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from elmo_fast.embed.token_files import CacheFile, writing_cache_file
+from elmo_fast.embed.token_files.cache_file import VECTORS
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.manifest import write_manifest
 from elmo_fast.static import Vectors, most_similar, nearest, nearest_words, neighbours
-from elmo_fast.token_files import CacheFile, writing_cache_file
-from elmo_fast.token_files.cache_file import VECTORS
 from elmo_fast.tokens import nearest_in
 
 

@@ -10,11 +10,11 @@ import sys
 import pytest
 import torch
 
+from elmo_fast import ElmoEmbedder
+from elmo_fast.embed.token_files.cache_file import VECTORS
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import ElmoEmbedder
 from elmo_fast.tasks import Example, cached_layers, load_bilm, model_digest
 from elmo_fast.tasks.cache import cached_splits
-from elmo_fast.token_files.cache_file import VECTORS
 from tests.manylangs import write_model
 from tests.tolerances import assert_close
 
@@ -168,7 +168,7 @@ def test_a_full_disk_is_told_before_anything_is_computed(tmp_path, bilm, monkeyp
 def test_size_and_folder_are_said_and_the_room_is_checked_for_all_splits(tmp_path, bilm, monkeypatch):
     """Once, before the first of several splits is computed; not for what is there."""
     splits, lines = {"train": (EXAMPLES, None), "dev": (EXAMPLES[:2], None)}, []
-    monkeypatch.setattr("elmo_fast.token_files.formats.free_bytes", lambda path: 4 * 3 * 24 * 16)
+    monkeypatch.setattr("elmo_fast.embed.token_files.formats.free_bytes", lambda path: 4 * 3 * 24 * 16)
     with pytest.raises(
         ElmoFastError, match=r"no space left .* take 4\.7 KiB and 4\.5 KiB are free; give another cache"
     ):

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import Elmo, ElmoEmbedder
+from elmo_fast.modules import Elmo
 from elmo_fast.tasks import CharacterFeatures, ElmoFeatures, Example, StaticFeatures, cached_layers, load_bilm
 from elmo_fast.tasks.features import dropout
 from elmo_fast.text import batch_to_ids, words_to_ids

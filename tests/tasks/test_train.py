@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from elmo_fast.embed.token_files import CacheFile
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks import TaskConfig, load_bilm
 from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
-from elmo_fast.token_files import CacheFile
 from tests.tasks.toy import silent, toy_config, weights_of
 
 

@@ -10,14 +10,14 @@ from tools import changed_tests
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("elmo_fast/ops/unique_rows/native.py", ["tests/ops/test_unique_rows.py"]),
+        ("elmo_fast/ops/unique_rows/__init__.py", ["tests/ops/test_unique_rows.py"]),
         ("csrc/unique_rows.cpp", ["tests/ops/test_unique_rows.py"]),
         ("elmo_fast/memory.py", ["tests/test_memory.py"]),
         ("elmo_fast/text/vocabulary.py", ["tests/text/test_vocabulary.py"]),
         ("elmo_fast/text/no_test_has_this_name.py", ["tests/text"]),
         ("tests/text/test_vocabulary.py", ["tests/text/test_vocabulary.py"]),
         ("docs/design.md", ["tests/test_docs.py"]),
-        ("csrc/library.cpp", ["tests/ops"]),
+        ("csrc/common/philox.h", ["tests/ops"]),
         ("tests/kernels/scalar_mix.json", ["tests/kernels"]),
         ("LICENSE", []),
     ],

@@ -1,5 +1,267 @@
-"""AdaGrad as in TensorFlow, and the gradient clipping before it."""
+"""adagrad: the update of dense tensors and of a table's rows, and the global norm and clip that go before it."""
 
-from elmo_fast.ops._dispatch import register
+from collections.abc import Sequence
 
-register(__name__, "native", "triton", "reference")
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _weights
+from elmo_fast.ops._autograd import describe
+from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shapes, described
+from elmo_fast.ops._dispatch import checked, kernel, register, select
+from elmo_fast.ops._table_rows import RowOrder, coalesced, row_order
+from elmo_fast.ops.adagrad import reference
+
+
+@torch.no_grad()
+def adagrad_(
+    parameters: Sequence[Tensor],
+    accumulators: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    learning_rate: float | Tensor,
+    scale: Tensor | None = None,
+    *,
+    backend: str = "auto",
+) -> None:
+    """Apply TensorFlow's AdaGrad to many tensors, in place.
+
+        g = scale · gradient
+        a += g²
+        w -= learning_rate · g / √a            (no ε: a starts above zero)
+
+    A scale that is not a finite number (`clip_scale` of such a norm) leaves everything unchanged, whatever the
+    gradients hold. On a GPU nothing waits for the device, and a cached rounded copy of a parameter is written
+    in the same pass.
+
+    Args:
+        parameters: w, any shapes, one floating dtype and device; contiguous for "triton"
+        accumulators: a, like parameters; contiguous for "triton"
+        gradients: like parameters, any strides; not changed
+        learning_rate: step size; a number, or [] float32 or the parameters' dtype on their device, so that a captured
+            CUDA graph can read a different one at each replay
+        scale: factor of all gradients, [] float32 or the parameters' dtype, on their device; None for 1
+        backend: "auto", "native", "triton" or "reference"
+
+    Raises:
+        ElmoFastError: lists of different lengths, tensors of different shapes, dtypes or devices.
+
+    Source: Duchi et al. 2011; tf.train.AdagradOptimizer.
+    """
+    op = "adagrad_"
+    if not len(parameters) == len(accumulators) == len(gradients):
+        raise ElmoFastError(
+            f"{op}: parameters, accumulators and gradients must have the same length; "
+            f"got {len(parameters)}, {len(accumulators)} and {len(gradients)}"
+        )
+    if not parameters:
+        return
+    check_floating(op, "parameters", parameters[0])
+    check_same(op, "parameters, accumulators and gradients", [*parameters, *accumulators, *gradients])
+    for name, tensors in (("accumulators", accumulators), ("gradients", gradients)):
+        for weight, tensor in zip(parameters, tensors, strict=True):
+            if tensor.shape != weight.shape:
+                raise ElmoFastError(
+                    f"{op}: {name} must be shaped like parameters, {described(weight)}; got {described(tensor)}"
+                )
+    _check_number(op, "scale", scale, parameters[0])
+    _check_number(op, "learning_rate", learning_rate, parameters[0])
+    backend = select("adagrad", backend, parameters[0].device, parameters[0].dtype)
+    if backend == "reference":
+        checked(op, reference.adagrad_)(parameters, accumulators, gradients, learning_rate, scale)
+        return
+    # Rounded copies that are up to date change with their parameters.
+    written = [] if backend == "native" or torch.compiler.is_compiling() else _weights.fresh_roundings(parameters)
+    copies = _weights.roundings_of(written)
+    groups: dict[torch.dtype | None, list[tuple[Tensor, ...]]] = {}
+    for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
+        if not _are_contiguous(op, backend, parameters=weight, accumulators=accumulator):
+            reference.adagrad_([weight], [accumulator], [gradient], learning_rate, scale)
+            continue
+        copy = copies.get(id(weight))
+        key, more = (None, ()) if copy is None else (copy.dtype, (copy,))
+        groups.setdefault(key, []).append((weight, accumulator, gradient, *more))
+    update, rate = kernel(op, backend), _rate(backend, learning_rate, parameters[0])
+    for group in groups.values():
+        weights, sums, slopes, *rounded = (list(column) for column in zip(*group, strict=True))
+        update(weights, sums, slopes, rounded[0] if rounded else [], rate, scale)
+    _weights.mark_rounded(written)
+
+
+@torch.no_grad()
+def adagrad_rows_(
+    table: Tensor,
+    accumulator: Tensor,
+    ids: Tensor,
+    rows: Tensor,
+    learning_rate: float | Tensor,
+    scale: Tensor | None = None,
+    *,
+    order: RowOrder | None = None,
+    backend: str = "auto",
+) -> None:
+    """Apply `adagrad_` to the rows of a table that have a gradient, and sum rows of one id before squaring them.
+
+        g = scale · sum of the rows_j with ids_j = id, for each distinct id
+        accumulator_id += g²
+        table_id -= learning_rate · g / √accumulator_id
+
+    The result equals the dense update restricted to these rows, at a cost that does not depend on V. Sums have a fixed
+    order, so that the same arguments give bitwise equal results. Ids outside 0..V-1 (padding) are left out.
+
+    Args:
+        table: [V, D], or [V] for a bias; contiguous for "triton"
+        accumulator: a, like table
+        ids: [n] int64|int32, in any order, repeated or not
+        rows: their gradients, [n, D] or [n], dtype of the table; not changed
+        learning_rate, scale: as for `adagrad_`
+        order: `row_order(ids, V)`, if it has been computed already
+        backend: "auto", "native", "triton" or "reference"
+
+    Raises:
+        ElmoFastError: shapes, dtypes or devices that do not fit.
+
+    Source: Duchi et al. 2011; bilm-tf, bilm/training.py (_deduplicate_indexed_slices).
+    """
+    op = "adagrad_rows_"
+    if table.dim() == 0 or accumulator.shape != table.shape:
+        raise ElmoFastError(
+            f"{op}: table must be [V, D] or [V], and accumulator shaped like it; "
+            f"got {described(table)} and {described(accumulator)}"
+        )
+    _check_rows(op, ids, rows, order, table.shape[1:])
+    check_same(op, "table, accumulator and rows", [table, accumulator, rows])
+    _check_number(op, "scale", scale, table)
+    _check_number(op, "learning_rate", learning_rate, table)
+    backend = select("adagrad", backend, table.device, table.dtype)
+    if backend == "reference" or not _are_contiguous(op, backend, table=table, accumulator=accumulator):
+        checked(op, reference.adagrad_rows_)(table, accumulator, ids, rows, learning_rate, scale, order)
+        return
+    if backend == "native":
+        ids, rows = _merged(ids, rows, table.shape[0])
+        sorted_ids: Sequence[Tensor | None] = (ids, None)
+    else:
+        sorted_ids = order or row_order(ids, table.shape[0])
+    kernel(op, backend)(table, accumulator, *sorted_ids, rows, _rate(backend, learning_rate, table), scale)
+
+
+@torch.no_grad()
+def square_norm(tensors: Sequence[Tensor], *, backend: str = "auto") -> Tensor:
+    """Compute the sum of squares of all elements of all tensors, [], in the tensors' dtype, on their device.
+
+    Sums have a fixed order, so that the same tensors give bitwise equal results; nothing waits for the device.
+
+    Args:
+        tensors: at least one, of one floating dtype and device, any shapes and strides
+        backend: "auto", "native", "triton" or "reference"
+
+    Raises:
+        ElmoFastError: no tensor, or tensors of different dtypes or devices.
+    """
+    if not tensors:
+        raise ElmoFastError("square_norm: tensors must hold at least one tensor; got none")
+    check_floating("square_norm", "tensors", tensors[0])
+    check_same("square_norm", "tensors", tensors)
+    backend = select("adagrad", backend, tensors[0].device, tensors[0].dtype)
+    return (reference.square_norm if backend == "reference" else kernel("square_norm", backend))(list(tensors))
+
+
+@torch.no_grad()
+def merged_square_norm(
+    ids: Tensor, rows: Tensor, num_words: int, *, order: RowOrder | None = None, backend: str = "auto"
+) -> Tensor:
+    """Compute `square_norm` of a table's sparse gradient, in which rows of one id are summed before squaring.
+
+    Args:
+        ids: [n] int64|int32; those outside 0..V-1 are left out, as `adagrad_rows_` leaves them out
+        rows: [n, D] or [n]
+        num_words: V
+        order: `row_order(ids, V)`, if it has been computed already
+        backend: "auto", "native", "triton" or "reference"
+
+    Returns:
+        [], dtype of rows
+
+    Raises:
+        ElmoFastError: shapes, dtypes or devices that do not fit.
+    """
+    _check_rows("merged_square_norm", ids, rows, order, rows.shape[1:])
+    backend = select("adagrad", backend, rows.device, rows.dtype)
+    if backend == "native":
+        return kernel("square_norm", backend)([_merged(ids, rows, num_words)[1]])
+    order = order or row_order(ids, num_words)
+    if backend == "reference":
+        return reference.merged_square_norm(order, rows, num_words)
+    return kernel("merged_square_norm", backend)(*order, rows, num_words)
+
+
+def clip_scale(norm: Tensor, max_norm: float) -> Tensor:
+    """Compute max_norm / max(norm, max_norm), or NaN if the norm is not finite: then `adagrad_` changes nothing.
+
+    norm: [], any device; max_norm: above 0. Returns [], dtype of the norm. Raises ElmoFastError unless max_norm > 0.
+    """
+    if not max_norm > 0:
+        raise ElmoFastError(f"clip_scale: max_norm must be above 0; got {max_norm}")
+    return max_norm / norm.clamp(min=max_norm) + (norm - norm)  # adds 0 or NaN, in fewer launches than isfinite
+
+
+def _check_number(op: str, name: str, number: Tensor | float | None, like: Tensor) -> None:
+    if isinstance(number, Tensor):
+        check_dtype(op, name, number, torch.float32, like.dtype)
+        if number.dim() or number.device != like.device:
+            raise ElmoFastError(f"{op}: {name} must be one number, [], on {like.device}; got {described(number)}")
+
+
+def _check_rows(op: str, ids: Tensor, rows: Tensor, order: RowOrder | None, width: Sequence[int]) -> None:
+    check_floating(op, "rows", rows)
+    check_dtype(op, "ids", ids, torch.int64, torch.int32)
+    check_shapes(op, ("ids", ids, "n"))
+    if tuple(rows.shape) != (expected := (len(ids), *width)):
+        raise ElmoFastError(f"{op}: rows must have shape {expected}, one row per id; got {described(rows)}")
+    check_device(op, "ids and rows", ids, rows)
+    for name, tensor in () if order is None else order._asdict().items():
+        check_dtype(op, f"order.{name}", tensor, torch.int64, torch.int32)
+        if tensor.shape != ids.shape or tensor.device != ids.device:
+            raise ElmoFastError(
+                f"{op}: order.{name} must be shaped like ids, {described(ids)}; got {described(tensor)}"
+            )
+
+
+def _are_contiguous(op: str, backend: str, **tensors: Tensor) -> bool:
+    """Return whether kernels can write these tensors in place; Triton's, which must not fall back, raise an error."""
+    for name, tensor in tensors.items():
+        if not tensor.is_contiguous():
+            if backend == "native":
+                return False
+            raise ElmoFastError(
+                f"{op}: {name} must be contiguous, because the Triton kernels write in place; got "
+                f'{described(tensor)} with strides {tensor.stride()}; make it contiguous or use backend="reference"'
+            )
+    return True
+
+
+def _rate(backend: str, learning_rate: float | Tensor, like: Tensor) -> Tensor:
+    """Return the learning rate as a tensor: captured and eager steps of a GPU run the same compiled kernels."""
+    if isinstance(learning_rate, Tensor):
+        return learning_rate
+    dtype = torch.float64 if backend == "native" else torch.float32
+    return torch.full((), learning_rate, dtype=dtype, device=like.device)
+
+
+def _merged(ids: Tensor, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
+    """Return the distinct ids and the sum of each id's rows; copies nothing if they are distinct and sorted already."""
+    inside = (ids >= 0) & (ids < num_words)
+    if not inside.all():
+        ids, rows = ids[inside], rows[inside]
+    shape = (num_words, *rows.shape[1:])
+    gradient = coalesced(
+        torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, device=rows.device, check_invariants=False)
+    )
+    return gradient.indices()[0], gradient.values()
+
+
+describe("adagrad_", lambda a: None)
+describe("adagrad_rows_", lambda a: None)
+describe("square_norm", lambda a: a.tensors[0].new_empty(()))
+describe("merged_square_norm", lambda a: a.rows.new_empty(()))
+register("adagrad", "native", "triton", kernels="elmo_fast.ops.adagrad.kernels")

@@ -5,17 +5,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from elmo_fast.ops.adagrad.op import AdagradArguments, AdagradRowsArguments, RowOrder, row_order
+from elmo_fast.ops._table_rows import RowOrder, row_order
 
 
-def run(a: AdagradArguments) -> None:
-    for weight, accumulator, gradient in zip(a.parameters, a.accumulators, a.gradients, strict=True):
-        scaled = gradient if a.scale is None else gradient * a.scale.to(gradient.dtype)
+def adagrad_(
+    parameters: Sequence[Tensor],
+    accumulators: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    learning_rate: float | Tensor,
+    scale: Tensor | None,
+) -> None:
+    for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
+        scaled = gradient if scale is None else gradient * scale.to(gradient.dtype)
         sums = accumulator + scaled.square()
-        moved = weight - a.learning_rate * scaled / sums.sqrt()
+        moved = weight - learning_rate * scaled / sums.sqrt()
         # A scale that is not finite leaves everything unchanged.
-        weight.copy_(moved if a.scale is None else torch.where(a.scale.isfinite(), moved, weight))
-        accumulator.copy_(sums if a.scale is None else torch.where(a.scale.isfinite(), sums, accumulator))
+        weight.copy_(moved if scale is None else torch.where(scale.isfinite(), moved, weight))
+        accumulator.copy_(sums if scale is None else torch.where(scale.isfinite(), sums, accumulator))
 
 
 def merged(order: RowOrder, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
@@ -34,21 +40,29 @@ def merged(order: RowOrder, rows: Tensor, num_words: int) -> tuple[Tensor, Tenso
     return torch.where(inside, words, -1), torch.where(mask, sums, 0)
 
 
-def run_rows(a: AdagradRowsArguments) -> None:
-    if a.table.shape[0] == 0:
+def adagrad_rows_(
+    table: Tensor,
+    accumulator: Tensor,
+    ids: Tensor,
+    rows: Tensor,
+    learning_rate: float | Tensor,
+    scale: Tensor | None,
+    order: RowOrder | None,
+) -> None:
+    if table.shape[0] == 0:
         return
-    words, sums = merged(a.order or row_order(a.ids, a.table.shape[0]), a.rows, a.table.shape[0])
-    inside, place = (words >= 0).view(-1, *[1] * (a.rows.dim() - 1)), words.clamp_min(0)
-    keep = inside if a.scale is None else inside & a.scale.isfinite()
-    scaled = sums if a.scale is None else sums * a.scale.to(sums.dtype)
-    a.accumulator.index_add_(0, place, torch.where(keep, scaled.square(), 0))
-    step = a.learning_rate * scaled / a.accumulator.index_select(0, place).sqrt()
-    a.table.index_add_(0, place, torch.where(keep, -step, 0))
+    words, sums = merged(order or row_order(ids, table.shape[0]), rows, table.shape[0])
+    inside, index = (words >= 0).view(-1, *[1] * (rows.dim() - 1)), words.clamp_min(0)
+    keep = inside if scale is None else inside & scale.isfinite()
+    scaled = sums if scale is None else sums * scale.to(sums.dtype)
+    accumulator.index_add_(0, index, torch.where(keep, scaled.square(), 0))
+    step = learning_rate * scaled / accumulator.index_select(0, index).sqrt()
+    table.index_add_(0, index, torch.where(keep, -step, 0))
 
 
 def square_norm(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack([tensor.square().sum() for tensor in tensors]).sum()
 
 
-def merged_square_norm(ids: Tensor, rows: Tensor, num_words: int, order: RowOrder | None) -> Tensor:
-    return merged(order or row_order(ids, num_words), rows, num_words)[1].square().sum()
+def merged_square_norm(order: RowOrder, rows: Tensor, num_words: int) -> Tensor:
+    return merged(order, rows, num_words)[1].square().sum()

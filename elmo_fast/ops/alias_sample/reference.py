@@ -9,7 +9,7 @@ from torch import Tensor
 from elmo_fast.ops._sampling import uniforms
 
 
-def pairs(shares: Tensor) -> tuple[Tensor, Tensor]:
+def alias_pairs(shares: Tensor) -> tuple[Tensor, Tensor]:
     """Pair words by Vose's method: each word with less than its share of the table is topped up by one with more."""
     left = shares.tolist()
     thresholds, aliases = [1.0] * len(left), list(range(len(left)))
@@ -25,7 +25,7 @@ def pairs(shares: Tensor) -> tuple[Tensor, Tensor]:
     return chances, torch.tensor(aliases, dtype=torch.int64, device=shares.device)
 
 
-def run(num_samples: int, thresholds: Tensor, aliases: Tensor, seed: int, offset: int) -> Tensor:
+def alias_sample(num_samples: int, thresholds: Tensor, aliases: Tensor, seed: int, offset: int) -> Tensor:
     place, chance = uniforms(seed, offset, 0, num_samples).view(-1, 2).unbind(1)
     column = (place * len(thresholds)).long()
     return torch.where(chance < thresholds[column], column, aliases[column])

@@ -1,5 +1,152 @@
-"""Characters to features: embedding, convolutions of several widths, maximum over all windows, activation."""
+"""char_cnn: the context-free features of a word, from its characters."""
 
-from elmo_fast.ops._dispatch import register
+from collections.abc import Sequence
+from typing import Any
 
-register(__name__, "native", "cuda", "triton", "reference", int8=True)
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.op_choices import ACTIVATIONS
+from elmo_fast.ops import _native, _triton
+from elmo_fast.ops._autograd import Backward, describe, requires_grad
+from elmo_fast.ops._checks import (
+    check_count,
+    check_device,
+    check_dtype,
+    check_floating,
+    check_same,
+    check_shapes,
+    check_values,
+    described,
+)
+from elmo_fast.ops._dispatch import checked, kernel, register, select
+from elmo_fast.ops._precision import under_autocast
+from elmo_fast.ops._table_rows import first_rows
+from elmo_fast.ops._weights import run_stamped
+from elmo_fast.ops.char_cnn import reference
+
+MOST_SLOTS = torch.iinfo(torch.int16).max  # a winner, the first slot of a window, is stored as such a number
+
+
+def char_cnn(
+    ids: Tensor,
+    embedding: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    *,
+    activation: str = "relu",
+    precision: str = "float32",
+    count: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Compute word features: character embedding, a convolution per width, maximum over all windows, activation.
+
+        x = embedding[ids]                                                  [N, C, E]
+        y_k[n, f, t] = bias_k[f] + sum_{e, j < k} weight_k[f, e, j] x[n, t + j, e]     t = 0 .. C-k
+        features = concat_k activation(max_t y_k[n, :, t])                  [N, F], F = sum of n_k
+
+    The maximum is over all windows of the C slots, even those entirely in padding, as in the published models.
+    Of windows that tie, the first passes the gradient.
+
+    Args:
+        ids: rows of `embedding`, one per slot, [N, C] int64|int32, any strides; padding is an id like any other. On a
+            GPU, where ids are not validated, "triton" returns NaN features for a word with an id outside of it.
+        embedding: one vector per character, [characters, E] float32|float64.
+        weights: one per width k, [n_k, E, k], k <= C, dtype of `embedding`.
+        biases: one per width, [n_k].
+        activation: "relu" or "tanh".
+        precision: dtype to which the operands of the products are rounded: "bfloat16", "float16", or "float32" (not at
+            all; "int8" means the same here, as it is for the layers after this one); under torch.autocast "float32"
+            means autocast's dtype.
+        count: number of rows to compute, [] int64 on the device of `ids`; the features of later rows are 0 and pass no
+            gradient (None: all N).
+        backend: "auto", "native", "cuda", "triton" or "reference".
+
+    Returns:
+        features, [N, F], dtype of `embedding`, in the order of `weights`.
+
+    Raises:
+        ElmoFastError: a wrong shape, dtype, device, activation, precision or backend, or an id outside `embedding`.
+
+    Source: Kim et al. 2016, "Character-Aware Neural Language Models", section 2.2; Peters et al. 2018, section 3.
+    """
+    _check(ids, embedding, weights, biases, activation)
+    check_count("char_cnn", "ids", count, ids)
+    precision, _, no_autocast = under_autocast("float32" if precision == "int8" else precision, embedding.device)
+    backend = select("char_cnn", backend, embedding.device, embedding.dtype, precision)
+    weights, biases, tanh = list(weights), list(biases), activation == "tanh"
+    with no_autocast:
+        if backend == "reference":
+            run = checked("char_cnn", reference.char_cnn)
+            return run(ids, embedding, weights, biases, count, tanh, precision)
+        if ids.shape[1] > MOST_SLOTS:
+            raise ElmoFastError(
+                f"char_cnn: kernels take ids of at most {MOST_SLOTS:,} slots; got {described(ids)}; "
+                'use backend="reference" or truncate the words'
+            )
+        run, save = kernel("char_cnn", backend), requires_grad(embedding, *weights, *biases)
+        if backend != "native":
+            return run(ids, embedding, weights, biases, count, tanh, precision, save, backend == "cuda")[0]
+        arguments = (ids, embedding, weights, biases, None, tanh, precision, save, False)
+        return first_rows(run_stamped(run, weights, *arguments)[0], count)
+
+
+def _check(
+    ids: Tensor, embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], activation: str
+) -> None:
+    op = "char_cnn"
+    check_choice(f"{op}: activation", activation, ACTIVATIONS)
+    check_shapes(op, ("ids", ids, "N C"))
+    check_dtype(op, "ids", ids, torch.int64, torch.int32)
+    check_shapes(op, ("embedding", embedding, "characters E"))
+    check_floating(op, "embedding", embedding)
+    check_device(op, "ids and embedding", ids, embedding)
+    if len(weights) != len(biases) or not weights:
+        raise ElmoFastError(
+            f"{op}: weights and biases must have one tensor per width each; got {len(weights)} and {len(biases)}"
+        )
+    check_same(op, "embedding, weights and biases", [embedding, *weights, *biases])
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        filters = (f"weights[{i}]", weight, "filters E width"), (f"biases[{i}]", bias, "filters")
+        check_shapes(op, *filters, E=embedding.shape[1])
+        if not 1 <= weight.shape[2] <= ids.shape[1]:
+            raise ElmoFastError(
+                f"{op}: the width of weights[{i}] must be from 1 to {ids.shape[1]} (slots of ids); got "
+                f"{described(weight)}"
+            )
+    last = embedding.shape[0] - 1
+    check_values(op, "ids", ids, last, "lie from 0 to {}, the rows of embedding")
+
+
+def _cuda_unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+    """Explain in one sentence why Triton's forward or CUDA C++'s backward pass cannot serve these, or return None."""
+    return _native.cuda_unsupported(device, dtype, precision) or _triton.unsupported(device, dtype, precision)
+
+
+def _fake(a: Any) -> Tensor:
+    return a.embedding.new_empty(a.ids.shape[0], sum(weight.shape[0] for weight in a.weights))
+
+
+def _native_saved(a: Any) -> list[Tensor]:
+    """Allocate the window that gave each feature, [N, F] int16."""
+    features = _fake(a)
+    return [features.new_empty(features.shape, dtype=torch.int16)]
+
+
+_BACKWARD = Backward(
+    {"need_weights": ["weights", "biases"]}, lambda a: {"biases": [weight.shape[:1] for weight in a.weights]}
+)
+
+
+def _fake_gradients(a: Any) -> tuple[Any, ...]:
+    weights, new = a.weights if a.need_weights else [], a.embedding.new_empty
+    d_embedding = new(a.embedding.shape if a.need_embedding else 0)
+    return d_embedding, [new(w.shape) for w in weights], [new(w.shape[0]) for w in weights]
+
+
+describe("char_cnn", _fake, _BACKWARD, _native_saved)
+describe("char_cnn_cuda_backward", _fake_gradients)
+register(
+    "char_cnn", "native", "cuda", "triton", kernels="elmo_fast.ops.char_cnn.kernels", int8=True, cuda=_cuda_unsupported
+)

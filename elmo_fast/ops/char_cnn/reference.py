@@ -6,17 +6,24 @@ from torch.nn import functional as F
 
 from elmo_fast.ops._precision import rounded
 from elmo_fast.ops._table_rows import first_rows
-from elmo_fast.ops.char_cnn.op import CharCNNArguments
 
 
-def run(a: CharCNNArguments) -> Tensor:
-    characters = F.embedding(a.ids, rounded(a.embedding, a.precision)).transpose(1, 2)  # [N, E, C]
+def char_cnn(
+    ids: Tensor,
+    embedding: Tensor,
+    weights: list[Tensor],
+    biases: list[Tensor],
+    count: Tensor | None,
+    tanh: bool,
+    precision: str,
+) -> Tensor:
+    characters = F.embedding(ids, rounded(embedding, precision)).transpose(1, 2)  # [N, E, C]
     maxima = []
-    for weight, bias in zip(a.weights, a.biases, strict=True):
-        windows = _convolved(characters, rounded(weight, a.precision), bias)  # [N, n_k, C-k+1]
+    for weight, bias in zip(weights, biases, strict=True):
+        windows = _convolved(characters, rounded(weight, precision), bias)  # [N, n_k, C-k+1]
         maxima.append(windows.max(dim=2).values)
     features = torch.cat(maxima, dim=1)
-    return first_rows(torch.tanh(features) if a.tanh else torch.relu(features), a.rows)
+    return first_rows(torch.tanh(features) if tanh else torch.relu(features), count)
 
 
 def _convolved(characters: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

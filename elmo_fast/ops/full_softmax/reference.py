@@ -5,7 +5,6 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from elmo_fast.ops._precision import rounded
-from elmo_fast.ops.full_softmax.op import FullSoftmaxArguments
 
 ROWS = 1024
 
@@ -31,11 +30,13 @@ def _losses(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, words
     return total * torch.where(total.isposinf(), torch.nan, 1.0) - infinite
 
 
-def run(a: FullSoftmaxArguments) -> Tensor:
-    hidden, weight = rounded(a.hidden, a.precision), rounded(a.weight, a.precision)
-    words = max(1, a.chunk_bytes // (hidden.element_size() * max(1, min(ROWS, hidden.shape[0]))))
+def full_softmax(
+    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, precision: str, chunk_bytes: int
+) -> Tensor:
+    hidden, weight = rounded(hidden, precision), rounded(weight, precision)
+    words = max(1, chunk_bytes // (hidden.element_size() * max(1, min(ROWS, hidden.shape[0]))))
     parts = [
-        _losses(hidden[i : i + ROWS], a.targets[i : i + ROWS], weight, a.bias, words)
+        _losses(hidden[i : i + ROWS], targets[i : i + ROWS], weight, bias, words)
         for i in range(0, max(1, hidden.shape[0]), ROWS)
     ]
     return torch.cat(parts)

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from elmo_fast.devices import sent
-from elmo_fast.ops.gather_runs.op import refuse_runs
 
 
-def run(values: Sequence[Tensor], first: Tensor, lengths: Tensor, upward: int, out: Tensor) -> None:
+def gather_runs(values: Sequence[Tensor], first: Tensor, lengths: Tensor, upward: int, out: Tensor) -> None:
     if out.device.type == "cpu":
         _check_inside(values, first, lengths, upward)
     places = _places(first, lengths, upward, out.numel(), out.device)
@@ -41,3 +40,13 @@ def _places(first: Tensor, lengths: Tensor, upward: int, total: int, device: tor
     places[:turn] += numbers[:turn]
     places[turn:] -= numbers[turn:]
     return places
+
+
+def refuse_runs(bad: Tensor, first: Tensor, lengths: Tensor) -> None:
+    """Raise IndexError about the first run for which `bad` is set, if any."""
+    if bad.any():
+        run = int(bad.nonzero()[0])
+        raise IndexError(
+            f"gather_runs: run {run} begins at {int(first[run])}, has {int(lengths[run])} numbers and leaves the part "
+            "of values in which it begins"
+        )

@@ -1,5 +1,196 @@
-"""The softmax as a path through a binary tree of the vocabulary."""
+"""hierarchical_softmax: cross entropy along a path through a binary tree, O(log V) instead of O(V); Huffman's tree."""
 
-from elmo_fast.ops._dispatch import register
+from collections.abc import Set
+from typing import Any, NamedTuple
 
-register(__name__, "native", "triton", "reference")
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.ops._autograd import Backward, describe, requires_grad
+from elmo_fast.ops._checks import (
+    check_device,
+    check_dtype,
+    check_floating,
+    check_same,
+    check_shapes,
+    check_tensor,
+    check_words,
+    described,
+)
+from elmo_fast.ops._dispatch import checked, kernel, register, select
+from elmo_fast.ops._precision import under_autocast
+from elmo_fast.ops._table_rows import table_gradient
+from elmo_fast.ops.hierarchical_softmax import reference
+
+
+class HuffmanTree(NamedTuple):
+    """Binary tree of V words and V - 1 inner nodes, as the path from its root to each word."""
+
+    first: Tensor
+    """start of each path: word k has the steps first[k] to first[k + 1] - 1, [V + 1] int64"""
+    nodes: Tensor
+    """inner nodes passed, the root (V - 2) first, [steps] int64"""
+    codes: Tensor
+    """child of that node that comes next, 0 or 1, [steps] uint8"""
+    longest: int
+    """number of steps of the longest path"""
+
+    def to(self, device: torch.device | str) -> "HuffmanTree":
+        """Return the same tree on `device`."""
+        return HuffmanTree(self.first.to(device), self.nodes.to(device), self.codes.to(device), self.longest)
+
+
+def hierarchical_softmax(
+    hidden: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    tree: HuffmanTree,
+    *,
+    sparse: bool = False,
+    precision: str = "float32",
+    backend: str = "auto",
+) -> Tensor:
+    """Compute the cross entropy of each row's word, as the choices along its path from the root of a binary tree.
+
+        loss_n = - sum_j ln σ((1 - 2 c_j) (h_n · w_j + b_j))        j: nodes on the path of targets_n, c_j: child taken
+
+    The probabilities exp(-loss) of all V words sum to exactly 1, for any table. With Huffman's tree a word of
+    probability P costs about log2(1 / P) products of D.
+
+    Args:
+        hidden: h, [N, D]
+        targets: [N] int64, words of the tree
+        weight: a row for every inner node, w, [V - 1, D]
+        bias: b, [V - 1]; zeros for word2vec's own objective
+        tree: as from `huffman_tree`, on the device of hidden
+        sparse: gradients of weight and bias as sparse COO tensors of the nodes passed: on the CPU coalesced, on a GPU
+            with repeated nodes (see `coalesced`)
+        precision: dtype to which hidden and the nodes' rows are rounded for the products; under torch.autocast
+            "float32" means autocast's dtype
+        backend: "auto", "native", "triton" or "reference"
+
+    Returns:
+        losses: [N], dtype of hidden, nats
+
+    Raises:
+        ElmoFastError: shapes, dtypes or devices that do not fit; a word outside the tree (on a GPU, where values are
+            not validated, its loss is NaN instead).
+
+    Source: Morin and Bengio 2005, Hierarchical probabilistic neural network language model; Mikolov et al. 2013b,
+    section 2.1 (Huffman's tree).
+    """
+    check_tensor("hierarchical_softmax", "hidden", hidden)
+    precision, cast, no_autocast = under_autocast(precision, hidden.device)
+    hidden = cast(hidden)
+    _check(hidden, targets, weight, bias, tree)
+    backend = select("hierarchical_softmax", backend, hidden.device, hidden.dtype, precision)
+    arguments = hidden, targets, weight, bias, *tree, precision, sparse
+    with no_autocast:
+        if backend == "reference":
+            return checked("hierarchical_softmax", reference.hierarchical_softmax)(*arguments)
+        return kernel("hierarchical_softmax", backend)(*arguments, requires_grad(hidden, weight, bias))[0]
+
+
+def _check(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, tree: HuffmanTree) -> None:
+    op = "hierarchical_softmax"
+    words = len(tree.first) - 1
+    check_shapes(op, ("hidden", hidden, "N D"), ("targets", targets, "N"))
+    if tuple(weight.shape) != (words - 1, hidden.shape[1]) or tuple(bias.shape) != (words - 1,):
+        raise ElmoFastError(
+            f"{op}: weight must have shape [V - 1={words - 1}, D={hidden.shape[1]}] and bias [V - 1], a row for every "
+            f"inner node of a tree of V={words} words; got {tuple(weight.shape)} and {tuple(bias.shape)}"
+        )
+    check_floating(op, "hidden", hidden)
+    check_same(op, "hidden, weight and bias", [hidden, weight, bias])
+    check_dtype(op, "targets", targets, torch.int64)
+    check_same(op, "targets, tree.first and tree.nodes", [targets, tree.first, tree.nodes])
+    check_shapes(op, ("tree.codes", tree.codes, "steps"), steps=len(tree.nodes))
+    check_dtype(op, "tree.codes", tree.codes, torch.uint8)
+    check_device(op, "hidden and targets", hidden, targets)
+    check_device(op, "hidden and tree (see tree.to)", hidden, tree.codes)
+    check_words(op, words, targets=targets)
+
+
+def huffman_tree(counts: Tensor, *, backend: str = "auto") -> HuffmanTree:
+    """Build Huffman's tree of words with these counts: no binary code has a smaller sum_k count_k · length_k.
+
+    The two trees of the smallest counts are joined until one is left. Of equal counts, a word is taken before a joined
+    tree (which keeps the longest path short), and a later word before an earlier one. Node j is the j-th to be
+    joined; its child 0 is the one taken first.
+
+    Args:
+        counts: [V] int64, 0 or more, on the CPU, in any order; their sum below 2^63
+        backend: "auto", "native" or "reference"
+
+    Raises:
+        ElmoFastError: counts of wrong shape, dtype or device, no counts, a negative one, or too large a sum.
+
+    Source: Huffman 1952; van Leeuwen 1976, On the construction of Huffman trees (two queues, linear after sorting).
+    """
+    op = "huffman_tree"
+    check_choice(f"{op}: backend", backend, ("auto", "native", "reference"))
+    check_shapes(op, ("counts", counts, "V"))
+    check_dtype(op, "counts", counts, torch.int64)
+    if counts.device.type != "cpu":
+        raise ElmoFastError(f"{op}: counts must be on the CPU; got {described(counts)}")
+    if len(counts) == 0:
+        raise ElmoFastError(f"{op}: counts must hold at least one word; got none")
+    if int(counts.min()) < 0:
+        raise ElmoFastError(f"{op}: counts must not be negative; got {int(counts.min())}")
+    if float(counts.double().sum()) >= 2**63:
+        raise ElmoFastError(f"{op}: the sum of counts must be below 2^63; got {float(counts.double().sum()):.3g}")
+    order = counts.argsort(stable=True, descending=True).flip(0)
+    backend = select("hierarchical_softmax", backend, counts.device, torch.float32)
+    build = reference.huffman_tree if backend == "reference" else kernel(op, backend)
+    first, nodes, codes = build(counts, order)
+    return HuffmanTree(first, nodes, codes, int(first.diff().max()))
+
+
+def _fake_tree(a: Any) -> tuple[Tensor, Tensor, Tensor]:
+    steps, new = torch.library.get_ctx().new_dynamic_size(), a.counts.new_empty
+    return new(a.counts.shape[0] + 1), new(steps), new(steps, dtype=torch.uint8)
+
+
+def _native_saved(a: Any) -> list[Tensor]:
+    return [a.hidden.new_empty(a.hidden.shape[0], a.longest)]
+
+
+def _of_steps(a: Any) -> bool:
+    """Return whether gradients are rows of every step's node, as a GPU saves them; C++'s are of distinct nodes."""
+    return len(a.saved) > 1
+
+
+def _shapes(a: Any) -> dict[str, Any]:
+    if _of_steps(a):
+        passed: Any = a.saved[0].numel()
+    else:
+        passed = torch.library.get_ctx().new_dynamic_size() if a.sparse else a.weight.shape[0]
+    ids = a.first.new_empty(passed if a.sparse or _of_steps(a) else 0)
+    return {"ids": ids, "weight": (passed, a.hidden.shape[1]), "bias": (passed,)}
+
+
+def _tables(a: Any, gradients: dict[str, Any], needed: Set[str]) -> dict[str, Any]:
+    """Compute the gradients of weight and bias from those of the nodes `ids`, which C++ has distinct and in order."""
+    tables = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
+    tables = {name: shape for name, shape in tables.items() if name in needed}
+    if _of_steps(a):
+        of = {name: table_gradient(tables[name], gradients["ids"], gradients[name], a.sparse) for name in tables}
+        return gradients | of
+    if not a.sparse:
+        return gradients
+    options: dict[str, Any] = {"device": a.weight.device, "is_coalesced": True, "check_invariants": False}
+    ids = gradients["ids"].unsqueeze(0)
+    of = {name: torch.sparse_coo_tensor(ids, gradients[name], shape, **options) for name, shape in tables.items()}
+    return gradients | of
+
+
+describe("huffman_tree", _fake_tree)
+describe(
+    "hierarchical_softmax",
+    lambda a: a.hidden.new_empty(a.hidden.shape[0]),
+    Backward(shapes=_shapes, finish=_tables),
+    _native_saved,
+)
+register("hierarchical_softmax", "native", "triton", kernels="elmo_fast.ops.hierarchical_softmax.kernels")

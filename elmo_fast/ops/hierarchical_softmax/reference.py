@@ -7,10 +7,9 @@ from torch.nn.functional import logsigmoid
 
 from elmo_fast.ops._precision import rounded
 from elmo_fast.ops._table_rows import table_rows
-from elmo_fast.ops.hierarchical_softmax.op import HierarchicalSoftmaxArguments
 
 
-def tree(counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def huffman_tree(counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return first [V + 1], nodes and codes [steps] of `huffman_tree`; `order` holds the words by rising count."""
     words, total = order.tolist(), len(order)
     weights = [*counts[order].tolist(), *[0] * (total - 1)]  # words by rising count, then joined trees, rising too
@@ -38,15 +37,26 @@ def tree(counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.from_numpy(first), torch.from_numpy(nodes), torch.from_numpy(codes)
 
 
-def run(a: HierarchicalSoftmaxArguments) -> Tensor:
-    begin, end = a.first.index_select(0, a.targets), a.first.index_select(0, a.targets + 1)
+def hierarchical_softmax(
+    hidden: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    first: Tensor,
+    nodes: Tensor,
+    codes: Tensor,
+    longest: int,
+    precision: str,
+    sparse: bool,
+) -> Tensor:
+    begin, end = first.index_select(0, targets), first.index_select(0, targets + 1)
     # Paths are padded to the longest by their own last step, which adds no node that is not on them.
-    steps = begin.unsqueeze(1) + torch.arange(a.longest, device=a.hidden.device)
+    steps = begin.unsqueeze(1) + torch.arange(longest, device=hidden.device)
     inside = steps < end.unsqueeze(1)
     steps = torch.minimum(steps, (end - 1).unsqueeze(1)).flatten()
-    passed = a.nodes.index_select(0, steps)
-    rows = rounded(table_rows(a.weight, passed, a.sparse), a.precision).view(*inside.shape, a.hidden.shape[1])
-    offsets = table_rows(a.bias, passed, a.sparse).view(inside.shape)
-    scores = torch.bmm(rows, rounded(a.hidden, a.precision).unsqueeze(2)).squeeze(2) + offsets
-    signs = 1 - 2 * a.codes.index_select(0, steps).view(inside.shape).to(a.hidden.dtype)
+    passed = nodes.index_select(0, steps)
+    rows = rounded(table_rows(weight, passed, sparse), precision).view(*inside.shape, hidden.shape[1])
+    offsets = table_rows(bias, passed, sparse).view(inside.shape)
+    scores = torch.bmm(rows, rounded(hidden, precision).unsqueeze(2)).squeeze(2) + offsets
+    signs = 1 - 2 * codes.index_select(0, steps).view(inside.shape).to(hidden.dtype)
     return -logsigmoid(signs * scores).masked_fill(~inside, 0.0).sum(1)

@@ -1,5 +1,125 @@
-"""Highway layers and the projection after them."""
+"""highway: gated layers that may pass their input through, then a projection."""
 
-from elmo_fast.ops._dispatch import register
+from collections.abc import Sequence
+from typing import Any
 
-register(__name__, "native", "triton", "reference", int8=True)
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._autograd import Backward, describe, requires_grad
+from elmo_fast.ops._checks import check_count, check_floating, check_same, check_shapes, check_tensor
+from elmo_fast.ops._dispatch import checked, kernel, register, select
+from elmo_fast.ops._precision import check_no_gradient, under_autocast
+from elmo_fast.ops._table_rows import first_rows
+from elmo_fast.ops._weights import run_stamped
+from elmo_fast.ops.highway import reference
+
+
+def highway(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    projection_weight: Tensor | None = None,
+    projection_bias: Tensor | None = None,
+    *,
+    precision: str = "float32",
+    count: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Apply highway layers one after the other, then the projection if there is one.
+
+        p = x weight^T + bias                                               [N, 2W]
+        transform = relu(p[:, :W]),  gate = sigmoid(p[:, W:])
+        x <- gate * x + (1 - gate) * transform                              the gate *carries* x
+        y = x projection_weight^T + projection_bias
+
+    The layout is AllenNLP's. In bilm-tf's files the gate multiplies the transform instead; because
+    sigmoid(-p) = 1 - sigmoid(p), the readers negate its weights and biases.
+
+    Args:
+        x: rows of features, [N, W] float32|float64, any strides.
+        weights: one per layer, [2W, W]: the transform's rows, then the gate's; may be empty.
+        biases: one per layer, [2W].
+        projection_weight: [D, W], or None for no projection.
+        projection_bias: [D], or None.
+        precision: dtype to which the operands of the products are rounded: "float32" (not at all), "bfloat16",
+            "float16" or, without gradients, "int8" ({doc}`numerics`); under torch.autocast "float32" means autocast's
+            dtype. The x that the gate carries is not rounded.
+        count: number of rows to compute, [] int64 on the device of `x`, clamped to 0..N; None: all. Later rows of y
+            are 0 and pass no gradient.
+        backend: "auto", "native", "triton" or "reference".
+
+    Returns:
+        y, [N, D], or [N, W] without a projection; dtype of `x`.
+
+    Raises:
+        ElmoFastError: a wrong shape, dtype, device, precision or backend.
+
+    Source: Srivastava et al. 2015, "Training Very Deep Networks", section 2; Kim et al. 2016, section 2.3.
+    """
+    check_tensor("highway", "x", x)
+    precision, cast, no_autocast = under_autocast(precision, x.device, int8=True)
+    x = cast(x)
+    weights, biases, projection = list(weights), list(biases), (projection_weight, projection_bias)
+    _check(x, weights, biases, *projection)
+    check_count("highway", "x", count, x)
+    save = requires_grad(x, *weights, *biases, *projection)
+    if precision == "int8":
+        check_no_gradient(save)
+    backend = select("highway", backend, x.device, x.dtype, precision)
+    with no_autocast:
+        if backend == "reference":
+            return checked("highway", reference.highway)(x, weights, biases, *projection, count, precision)
+        run = kernel("highway", backend)
+        if backend != "native":
+            return run(x, weights, biases, *projection, count, precision, save)[0]
+        packed = (*weights, projection_weight)
+        y = run_stamped(run, packed, first_rows(x, count), weights, biases, *projection, None, precision, save)[0]
+        return first_rows(y, count)
+
+
+def _check(
+    x: Tensor,
+    weights: list[Tensor],
+    biases: list[Tensor],
+    projection_weight: Tensor | None,
+    projection_bias: Tensor | None,
+) -> None:
+    op = "highway"
+    check_shapes(op, ("x", x, "N W"))
+    check_floating(op, "x", x)
+    if len(weights) != len(biases):
+        raise ElmoFastError(
+            f"{op}: weights and biases must have one tensor per layer each; got {len(weights)} and {len(biases)}"
+        )
+    if projection_weight is None and projection_bias is not None:
+        raise ElmoFastError(f"{op}: projection_bias needs projection_weight; pass both or neither")
+    projection = [tensor for tensor in (projection_weight, projection_bias) if tensor is not None]
+    check_same(op, "x, weights, biases and projection", [x, *weights, *biases, *projection])
+    parameters: list[tuple[str, Tensor, str]] = []
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        parameters += [(f"weights[{i}]", weight, "2W W"), (f"biases[{i}]", bias, "2W")]
+    if projection_weight is not None:
+        parameters.append(("projection_weight", projection_weight, "D W"))
+    if projection_bias is not None:
+        parameters.append(("projection_bias", projection_bias, "D"))
+    check_shapes(op, *parameters, **{"W": x.shape[1], "2W": 2 * x.shape[1]})
+
+
+def _fake(a: Any) -> Tensor:
+    return a.x.new_empty(a.x.shape[0], a.x.shape[1] if a.projection_weight is None else a.projection_weight.shape[0])
+
+
+def _native_saved(a: Any) -> list[Tensor]:
+    """Of each layer: transform, gate and output."""
+    return [a.x.new_empty(len(a.weights), 3, *a.x.shape)]
+
+
+def _shapes(a: Any) -> dict[str, Any]:
+    projection_bias = None if a.projection_weight is None else a.projection_weight.shape[:1]
+    return {"biases": [weight.shape[:1] for weight in a.weights], "projection_bias": projection_bias}
+
+
+_COVERS = {"need_weights": ["weights", "biases", "projection_weight", "projection_bias"]}
+describe("highway", _fake, Backward(_COVERS, _shapes), _native_saved)
+register("highway", "native", "triton", kernels="elmo_fast.ops.highway.kernels", int8=True)

@@ -1,5 +1,169 @@
-"""Distinct samples from the log-uniform distribution."""
+"""log_uniform_sample: distinct word ids from the log-uniform (Zipf) distribution, and how often each is expected."""
 
-from elmo_fast.ops._dispatch import register
+import functools
+import math
+from typing import Any
 
-register(__name__, "native", "cuda", "reference")
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.ops._autograd import describe
+from elmo_fast.ops._checks import check_dtype, described
+from elmo_fast.ops._dispatch import explain, kernel, register, select, warn_once
+from elmo_fast.ops._sampling import CORRECTIONS, check_key, drawn_to
+from elmo_fast.ops.log_uniform_sample import reference
+
+CPU = torch.device("cpu")
+
+
+def log_uniform_sample(
+    num_samples: int,
+    num_words: int,
+    *,
+    seed: int | Tensor,
+    offset: int | Tensor = 0,
+    device: torch.device | str | None = None,
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Sample S distinct word ids from the log-uniform distribution, and count the tries that this takes.
+
+        id = (floor(exp(U * ln(V + 1))) - 1) mod V,    P(id = k) = ln((k + 2) / (k + 1)) / ln(V + 1)
+
+    Ids come in the order sampled. An id that repeats an earlier one is sampled again, and every sample counts as a try.
+    U are 53-bit numbers of the counter-based generator Philox4x32-10: key `seed`, counter (block, `offset`), so that
+    equal (seed, offset) give equal ids on every backend and different offsets give independent samples; use a new
+    offset for each. The words must be sorted by falling frequency.
+
+    The expected number of tries grows as S nears V: for S = V it is about V·ln(V)². More than 2^31 - 2 are an error; a
+    GPU, which the host does not wait for, then returns tries = -1, and with it every expected count, and the loss, is
+    NaN.
+
+    On a GPU nothing waits, and the op may be captured in a CUDA graph; for new samples at each replay, pass seed or
+    offset as tensors on that GPU, which the graph or its user advances in place.
+
+    Args:
+        num_samples: S, 1 to V
+        num_words: V, below 2^31
+        seed: 0 to 2^63 - 1, or a tensor holding one, [] or [1] int64 (not validated on a GPU)
+        offset: as `seed`
+        device: device of the returned ids and tries; None: the CPU. On a CUDA device "cuda" samples there; if that
+            cannot serve, they are sampled on the CPU and copied, with a PerformanceWarning
+        backend: "auto", "native", "cuda" or "reference"
+
+    Returns:
+        ids: [S] int64
+        tries: [] int64
+
+    Raises:
+        ElmoFastError: an argument out of its range, or a tensor on a device that could only be read by waiting for it.
+
+    Source: tf.random.log_uniform_candidate_sampler(unique=True); Salmon et al. 2011, Parallel random numbers: as easy
+    as 1, 2, 3 (Philox).
+    """
+    if not 1 <= num_words < 2**31:
+        raise ElmoFastError(f"log_uniform_sample: num_words must be from 1 to 2^31 - 1; got {num_words}")
+    if not 1 <= num_samples <= num_words:
+        raise ElmoFastError(
+            f"log_uniform_sample: num_samples must be from 1 to num_words = {num_words}, as samples are distinct; "
+            f"got {num_samples}; use fewer samples or a larger vocabulary"
+        )
+    device = CPU if device is None else torch.device(device)
+    backend = _chosen(backend, device)
+    sampled_on = device if backend == "cuda" else CPU
+    backend = select("log_uniform_sample", backend, sampled_on, torch.float32)
+    keys = [_number(name, value, sampled_on) for name, value in (("seed", seed), ("offset", offset))]
+    numbers = [key if isinstance(key, int) else 0 for key in keys]
+    if backend == "reference":
+        samples = reference.log_uniform_sample(num_samples, num_words, *numbers)
+    else:
+        tensors = [key if isinstance(key, Tensor) else None for key in keys]  # which the GPU's kernel reads
+        samples = kernel("log_uniform_sample", backend)(num_samples, num_words, *numbers, *tensors, sampled_on)
+    ids, tries = samples if backend == "cuda" else drawn_to("log_uniform_sample", samples, device)
+    return ids, tries
+
+
+def _chosen(backend: str, device: torch.device) -> str:
+    """Return the backend to use: those of the CPU serve every device by copying, for "auto" with a warning."""
+    op = "log_uniform_sample"
+    if backend != "auto" or device.type != "cuda":
+        return backend
+    choice = explain(op, device, torch.float32)
+    if choice.backend == "cuda":
+        return "cuda"
+    slower = explain(op, CPU, torch.float32).backend
+    if not torch.compiler.is_compiling():
+        warn_once(op, slower, f"{choice.refusals['cuda']} (sampled on the CPU and copied to {device})")
+    return slower
+
+
+def _number(name: str, value: int | Tensor, sampled_on: torch.device) -> int | Tensor:
+    """Check `value` and return it as the backend takes it: a tensor on the GPU if it samples there, else an int."""
+    if isinstance(value, Tensor):
+        check_dtype("log_uniform_sample", name, value, torch.int64)
+        if value.numel() != 1:
+            raise ElmoFastError(f"log_uniform_sample: {name} must be one number; got {described(value)}")
+        if value.device.type == sampled_on.type == "cuda":
+            return value
+        if value.device.type != "cpu":
+            raise ElmoFastError(
+                f"log_uniform_sample: {name} on {value.device} could only be read by waiting for it, because ids are "
+                f"sampled on {'the CPU' if sampled_on is CPU else sampled_on}; pass an int"
+            )
+        value = int(value)
+    check_key("log_uniform_sample", **{name: value})
+    return value
+
+
+def expected_counts(
+    ids: Tensor, tries: Tensor | int, num_samples: int, num_words: int, *, correction: str = "tensorflow"
+) -> Tensor:
+    """Compute how often a word is expected among the S samples, given the number of tries.
+
+        p(k) = ln((k + 2) / (k + 1)) / ln(V + 1)
+        Q(k) = -expm1(tries * log1p(-p(k))),   or p(k) * S where tries == S      ("tensorflow")
+        Q(k) = 1 - exp(tries * log1p(-p(k))), all in float32                     ("allennlp", "allennlp-0.9")
+
+    AllenNLP's float32 ratio (k + 2) / (k + 1) is off by up to 6e-8 · k, several percent for rare words; "allennlp"
+    reproduces that.
+
+    Args:
+        ids: words k, of any shape, int64
+        tries: from log_uniform_sample, [] int64 or int
+        num_samples: S
+        num_words: V
+        correction: "tensorflow", "allennlp" or "allennlp-0.9"
+
+    Returns:
+        Q, shape of ids, float64 ("tensorflow") or float32
+
+    Raises:
+        ElmoFastError: an unknown correction.
+
+    Source: TensorFlow's range_sampler.cc (ExpectedCountHelper); AllenNLP's SampledSoftmaxLoss.
+    """
+    check_choice("expected_counts: correction", correction, CORRECTIONS)
+    tries = torch.as_tensor(tries, device=ids.device)
+    if correction != "tensorflow":
+        words = ids.to(torch.float32)
+        p = torch.log((words + 2.0) / (words + 1.0)) / math.log(num_words + 1)
+        return -1.0 * (torch.exp(tries * torch.log1p(-p)) - 1.0)
+    p = torch.log1p(1.0 / (ids.to(torch.float64) + 1.0)) / math.log1p(num_words)
+    return torch.where(tries == num_samples, p * num_samples, -torch.expm1(tries * torch.log1p(-p)))
+
+
+def log_expected_counts(
+    ids: Tensor, tries: Tensor | int, num_samples: int, num_words: int, *, correction: str = "tensorflow"
+) -> Tensor:
+    """Compute ln(Q + term) of `expected_counts`; the term is 0, 1e-13 ("allennlp") or 1e-7 ("allennlp-0.9")."""
+    counts = expected_counts(ids, tries, num_samples, num_words, correction=correction)
+    return torch.log(counts + CORRECTIONS[correction])
+
+
+def _fake(a: Any) -> tuple[Tensor, Tensor]:
+    new = functools.partial(torch.empty, dtype=torch.int64, device=a.device)
+    return new(a.num_samples), new(())
+
+
+describe("log_uniform_sample", _fake)
+register("log_uniform_sample", "native", "cuda")

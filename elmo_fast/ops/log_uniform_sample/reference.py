@@ -15,7 +15,7 @@ from elmo_fast.ops._sampling import uniforms
 MAX_TRIES = 2**31 - 1
 
 
-def run(num_samples: int, num_words: int, seed: int, offset: int) -> tuple[Tensor, Tensor]:
+def log_uniform_sample(num_samples: int, num_words: int, seed: int, offset: int) -> tuple[Tensor, Tensor]:
     log_range = math.log1p(num_words)
     ids = np.empty(0, dtype=np.int64)
     tries = blocks_done = 0

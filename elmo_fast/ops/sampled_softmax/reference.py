@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from elmo_fast.ops._table_rows import in_chunks
-from elmo_fast.ops.sampled_softmax.op import SampledSoftmaxArguments
+from elmo_fast.ops._precision import rounded
+from elmo_fast.ops._table_rows import in_chunks, table_rows
 
 
 def _losses(hidden: Tensor, true_rows: Tensor, sample_rows: Tensor, offsets: Tensor, ids: Tensor) -> Tensor:
@@ -15,5 +15,18 @@ def _losses(hidden: Tensor, true_rows: Tensor, sample_rows: Tensor, offsets: Ten
     return -torch.log_softmax(torch.cat([true[:, None], sampled], 1), 1)[:, 0]
 
 
-def run(a: SampledSoftmaxArguments) -> Tensor:
-    return in_chunks(_losses, a)
+def sampled_softmax(
+    hidden: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    samples: Tensor,
+    log_expected: Tensor,
+    sparse: bool,
+    chunk_bytes: int,
+    precision: str,
+) -> Tensor:
+    ids = torch.cat([targets, samples])
+    offsets = table_rows(bias, ids, sparse) - log_expected
+    rows = rounded(table_rows(weight, ids, sparse), precision)
+    return in_chunks(_losses, rounded(hidden, precision), rows, offsets, ids, chunk_bytes)

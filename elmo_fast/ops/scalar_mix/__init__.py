@@ -1,5 +1,148 @@
-"""Weighted sums of layers."""
+"""scalar_mix: several weighted sums of the same layers in one pass."""
 
-from elmo_fast.ops._dispatch import register
+from collections.abc import Sequence
+from typing import Any
 
-register(__name__, "native", "triton", "reference")
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops import _triton
+from elmo_fast.ops._autograd import Backward, describe
+from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shapes, described
+from elmo_fast.ops._dispatch import checked, kernel, register, select
+from elmo_fast.ops.scalar_mix import reference
+
+
+def scalar_mix(
+    layers: Tensor | Sequence[Tensor],
+    scalars: Tensor,
+    gammas: Tensor,
+    *,
+    layer_norm: bool = False,
+    statistics_mask: Tensor | None = None,
+    eps: float = 1e-12,
+    dropout: float = 0.0,
+    seed: Tensor | int | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Compute M learned weighted sums of L layers.
+
+        y_m = gamma_m * sum_l softmax(scalars_m)_l * x_l
+        x_l = h_l                                   or, with layer_norm,
+        x_l = (h_l - mean_l) / sqrt(variance_l + eps)
+
+    and, with dropout, each element of each y_m becomes 0 with that probability, else 1 / (1 - dropout) times itself.
+
+    mean_l and the biased variance_l are one number each per layer, over all elements of the batch at the positions that
+    `statistics_mask` marks. They are applied at every position, so results depend on what else is in the batch. bilm-tf
+    counts the words without BOS and EOS, AllenNLP with them.
+
+    Args:
+        layers: L layers h_l, each [B, T, D] (or [..., D]), or one tensor [L, B, T, D]
+        scalars: before the softmax, [M, L], dtype of the layers, or float32 where those are 16-bit: the arithmetic is
+            in the dtype of scalars (and float32 on the GPU)
+        gammas: [M], dtype of scalars
+        layer_norm: normalise each layer first
+        statistics_mask: positions that count in the statistics, [B, T], bool or 0/1; None counts all of them. Not used
+            without layer_norm
+        eps: term under the root (bilm-tf and AllenNLP 0.9: 1e-12; AllenNLP 2: 1e-13)
+        dropout: probability of an element of a mix to be dropped, 0 <= dropout < 1
+        seed: of the dropout: the same seed drops the same elements, on every backend. [] int64 on the layers' device
+            (a captured CUDA graph reads it at each replay), a number, or None: sampled from torch's generator
+        backend: "auto", "native", "triton" or "reference"
+
+    Returns:
+        the mixes, [M, B, T, D], dtype of the layers. NaN if a statistics_mask marks no position and is not on the CPU
+        (where that is an error)
+
+    Raises:
+        ElmoFastError: shapes, dtypes or devices that do not fit; a statistics_mask on the CPU that marks no position; a
+            dropout that is not a probability below 1.
+
+    Source: Peters et al. 2018, Deep contextualized word representations, equation 1.
+    """
+    layers = list(layers.unbind(0)) if isinstance(layers, Tensor) else list(layers)
+    _check(layers, scalars, gammas, statistics_mask if layer_norm else None)
+    seed = _seed(dropout, seed, layers[0])
+    counted = None if statistics_mask is None or not layer_norm else (statistics_mask != 0).contiguous()
+    backend = select("scalar_mix", backend, layers[0].device, layers[0].dtype)
+    if backend == "reference":
+        run = checked("scalar_mix", reference.scalar_mix)
+        return run(layers, scalars, gammas, layer_norm, counted, eps, dropout, seed)
+    run = kernel("scalar_mix", backend)
+    if backend == "native":
+        coefficients = gammas.unsqueeze(1) * torch.softmax(scalars, dim=1)
+        return reference.dropped(run(layers, coefficients, counted, None, layer_norm, eps, 0.0)[0], dropout, seed)
+    coefficients = gammas.float().unsqueeze(1) * torch.softmax(scalars.float(), dim=1)
+    return run(layers, coefficients, counted, seed, layer_norm, eps, dropout)[0]
+
+
+def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor | None) -> None:
+    if not layers:
+        raise ElmoFastError("scalar_mix: layers must hold at least one tensor; got none")
+    check_floating("scalar_mix", "layers", layers[0])
+    if layers[0].dtype in (torch.float16, torch.bfloat16) and scalars.dtype == torch.float32:
+        check_same("scalar_mix", "layers", layers)
+        check_same("scalar_mix", "scalars and gammas", [scalars, gammas])
+    else:
+        check_same("scalar_mix", "layers, scalars and gammas", [*layers, scalars, gammas])
+    for layer in layers:
+        if layer.shape != layers[0].shape or layer.dim() < 1:
+            raise ElmoFastError(
+                f"scalar_mix: layers must share one shape [..., D]; got {described(layers[0])} and {described(layer)}"
+            )
+    check_shapes("scalar_mix", ("scalars", scalars, "M L"), ("gammas", gammas, "M"), L=len(layers))
+    if mask is None:
+        return
+    if mask.shape != layers[0].shape[:-1] or mask.device != layers[0].device:
+        raise ElmoFastError(
+            f"scalar_mix: statistics_mask must have shape {tuple(layers[0].shape[:-1])}, that of the "
+            f"layers without the last dimension, on {layers[0].device}; got {described(mask)}"
+        )
+    # Checked on the CPU only: on a GPU the check would wait for it.
+    if mask.device.type == "cpu" and mask.numel() and not torch.compiler.is_compiling() and not mask.any():
+        raise ElmoFastError(
+            "scalar_mix: statistics_mask marks no position, so the layers have no mean; mark at least one"
+        )
+
+
+def _seed(dropout: float, seed: Tensor | int | None, layer: Tensor) -> Tensor | None:
+    """Return the seed as a tensor on the device of a layer, without waiting for it; None if nothing is dropped."""
+    if not 0 <= dropout < 1:
+        raise ElmoFastError(f"scalar_mix: dropout must be a probability, 0 <= dropout < 1; got {dropout}")
+    if isinstance(seed, Tensor):
+        check_shapes("scalar_mix", ("seed", seed, ""))
+        check_dtype("scalar_mix", "seed", seed, torch.int64)
+        check_device("scalar_mix", "seed and layers", seed, layer)
+    if dropout == 0:
+        return None
+    if seed is None:
+        return torch.randint(2**63 - 1, (), device=layer.device)
+    return seed if isinstance(seed, Tensor) else torch.full((), seed, dtype=torch.int64, device=layer.device)
+
+
+def _triton_unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
+    """Explain in one sentence why the Triton kernels cannot serve these, or return None.
+
+    Unlike for other ops, layers may be 16-bit: nothing is multiplied by tensor cores.
+    """
+    if dtype in (torch.float32, torch.float16, torch.bfloat16):
+        return _triton.unsupported(device, torch.float32, "bfloat16" if dtype == torch.bfloat16 else precision)
+    name = str(dtype).removeprefix("torch.")
+    return (
+        _triton.unsupported(device, torch.float32, precision)
+        or f"this Triton kernel takes layers in float32, float16 or bfloat16, not {name}"
+    )
+
+
+def _fake(a: Any) -> Tensor:
+    return a.layers[0].new_empty(a.coefficients.shape[0], *a.layers[0].shape)
+
+
+def _native_saved(a: Any) -> list[Tensor]:
+    return [a.layers[0].new_empty(2, len(a.layers), dtype=torch.float64)]
+
+
+describe("scalar_mix", _fake, Backward(), _native_saved)
+register("scalar_mix", "native", "triton", kernels="elmo_fast.ops.scalar_mix.kernels", triton=_triton_unsupported)

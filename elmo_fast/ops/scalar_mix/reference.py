@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops._sampling import LOW, philox4x32
-from elmo_fast.ops.scalar_mix.op import ScalarMixArguments
 
 LANES = 1024
 
@@ -51,14 +50,23 @@ def normalised(layer: Tensor, counted: Tensor | None, eps: float) -> Tensor:
     return (layer - mean) / torch.sqrt(variance + eps)
 
 
-def run(a: ScalarMixArguments) -> Tensor:
-    dtype, layers = a.layers[0].dtype, [layer.to(a.scalars.dtype) for layer in a.layers]
-    if a.layer_norm:
-        layers = [normalised(layer, a.statistics_mask, a.eps) for layer in layers]
-    coefficients = a.gammas.unsqueeze(1) * torch.softmax(a.scalars, dim=1)
+def scalar_mix(
+    layers: list[Tensor],
+    scalars: Tensor,
+    gammas: Tensor,
+    layer_norm: bool,
+    counted: Tensor | None,
+    eps: float,
+    dropout: float,
+    seed: Tensor | None,
+) -> Tensor:
+    dtype, layers = layers[0].dtype, [layer.to(scalars.dtype) for layer in layers]
+    if layer_norm:
+        layers = [normalised(layer, counted, eps) for layer in layers]
+    coefficients = gammas.unsqueeze(1) * torch.softmax(scalars, dim=1)
     if len(coefficients) == 0:
         return torch.tensordot(coefficients, torch.stack(layers), 1).to(dtype)
     mixes = torch.stack(
         [sum((c * x for c, x in zip(row, layers, strict=True)), torch.zeros_like(layers[0])) for row in coefficients]
     )
-    return dropped(mixes, a.dropout, a.seed).to(dtype)
+    return dropped(mixes, dropout, seed).to(dtype)

@@ -1,5 +1,172 @@
-"""Distinct rows of a matrix of ids, where each came from, and the way back."""
+"""unique_rows, padded_unique_rows, gather_rows: each distinct word of a batch once, and back to the batch."""
 
-from elmo_fast.ops._dispatch import register
+import functools
+from typing import Any
 
-register(__name__, "native", "triton", "reference")
+import torch
+from torch import Tensor
+
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._autograd import Backward, describe
+from elmo_fast.ops._checks import check_device, check_dtype, check_floating, check_same, check_shapes, described
+from elmo_fast.ops._dispatch import kernel, register, select
+from elmo_fast.ops._table_rows import RowOrder
+from elmo_fast.ops.unique_rows import reference
+
+
+def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
+    """Return the distinct rows of `ids`, and for every row the index of its distinct row.
+
+        unique[inverse] == ids, and no two rows of `unique` are equal
+
+    The order of `unique` is the backend's: "native" keeps the order of first occurrence, "reference" sorts, "triton"
+    puts rows with the shortest trailing run of equal ids (the longest words) first. On a GPU the host waits for U; it
+    does not with `padded_unique_rows`.
+
+    Args:
+        ids: rows of whole numbers, such as the character ids of words, [N, C] int64|int32, C >= 1, any strides.
+        backend: "auto", "native", "triton" or "reference".
+
+    Returns:
+        unique: the distinct rows, [U, C], dtype of `ids`; U depends on the values, so that under
+            `torch.compile(fullgraph=True)` `torch._dynamo.config.capture_dynamic_output_shape_ops` must be on.
+        inverse: row of `unique` equal to each row of `ids`, [N] int64.
+
+    Raises:
+        ElmoFastError: wrong shape or dtype, or an unknown backend.
+    """
+    _check("unique_rows", ids)
+    backend = select("unique_rows", backend, ids.device, torch.float32)
+    if backend == "triton":  # a shape that depends on values has to wait for the device
+        unique, inverse, count, *_ = kernel("padded_unique_rows", backend)(ids)
+        return unique[: int(count)].clone(), inverse
+    return _distinct(backend, ids)
+
+
+def padded_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor, Tensor]:
+    """Return the results of `unique_rows` in shapes that depend on no value, so that nothing waits for the device.
+
+        unique[inverse] == ids, and unique[count:] == 0
+
+    "triton" sorts rows by a hash and compares neighbours in full, so it never merges different rows. If different rows
+    share all 63 bits of their key, one of them may occur in `unique` more than once, which costs only time.
+
+    Args:
+        ids: rows of whole numbers, such as the character ids of words, [N, C] int64|int32, C >= 1, any strides.
+        backend: "auto", "native", "triton" or "reference".
+
+    Returns:
+        unique: the distinct rows in the backend's order, then rows of zeros, [N, C], dtype of `ids`.
+        inverse: row of `unique` equal to each row of `ids`, [N] int64.
+        count: number of distinct rows, [] int64, on the device of `ids`.
+
+    Raises:
+        ElmoFastError: wrong shape or dtype, or an unknown backend.
+    """
+    unique, inverse, count, _ = ordered_unique_rows(ids, backend=backend)
+    return unique, inverse, count
+
+
+def ordered_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor, Tensor, RowOrder | None]:
+    """Return the results of `padded_unique_rows`, and the order of `inverse`.
+
+    With it the gradient of `gather_rows` need not sort again.
+
+    Args:
+        ids, backend: as for `padded_unique_rows`.
+
+    Returns:
+        unique, inverse, count: as from `padded_unique_rows`.
+        order: `inverse` sorted, equal ones in their order, and their positions, [N] int64 both; None if the backend has
+            not sorted ("native", "reference").
+
+    Raises:
+        ElmoFastError: wrong shape or dtype, or an unknown backend.
+    """
+    _check("padded_unique_rows", ids)
+    backend = select("unique_rows", backend, ids.device, torch.float32)
+    if backend == "triton":
+        unique, inverse, count, *order = kernel("padded_unique_rows", backend)(ids)
+        return unique, inverse, count, RowOrder(*order)
+    if ids.is_meta:
+        new = functools.partial(ids.new_empty, dtype=torch.int64)
+        return torch.empty_like(ids), new(len(ids)), new(()), None
+    return *_padded(*_distinct(backend, ids)), None
+
+
+def gather_rows(table: Tensor, inverse: Tensor, *, order: RowOrder | None = None, backend: str = "auto") -> Tensor:
+    """Return the row of `table` for each index; the gradient of a row is the sum over all indices that name it.
+
+        rows[n] = table[inverse[n]],    d table[u] = sum over n with inverse[n] = u of d rows[n]
+
+    The sum has the same order on every run. Rows that no index names have gradient 0.
+
+    Args:
+        table: [U, D] float32|float64, any strides.
+        inverse: rows of `table`, [N] int64. On the CPU an index outside of it raises an IndexError; on a GPU,
+            where indices are not validated, its row is NaN.
+        order: of `inverse`, as `ordered_unique_rows` returns it, by which the gradient is summed without a sort.
+        backend: "auto", "native", "triton" or "reference".
+
+    Returns:
+        rows, [N, D], dtype of `table`.
+
+    Raises:
+        ElmoFastError: wrong shape, dtype or device, indices into a table without rows, or an unknown backend.
+    """
+    op = "gather_rows"
+    check_shapes(op, ("table", table, "U D"))
+    check_floating(op, "table", table)
+    check_shapes(op, ("inverse", inverse, "N"))
+    check_dtype(op, "inverse", inverse, torch.int64)
+    check_device(op, "table and inverse", table, inverse)
+    for name, tensor in () if order is None else order._asdict().items():
+        check_shapes(op, (f"order.{name}", tensor, "N"), N=len(inverse))
+        check_same(op, f"inverse and order.{name}", [inverse, tensor])
+    backend = select("unique_rows", backend, table.device, table.dtype)
+    # torch's index_select refuses a table without rows, even without an index.
+    if not torch.compiler.is_compiling() and table.shape[0] == 0:
+        if len(inverse):
+            raise ElmoFastError(f"{op}: inverse must be empty, as table has no rows; got {described(inverse)}")
+        return table[:0]
+    if backend == "triton":
+        return kernel(op, backend)(table, inverse, *(order or (None, None)), table.shape[0])
+    return reference.gather_rows(table, inverse)
+
+
+def _distinct(backend: str, ids: Tensor) -> tuple[Tensor, Tensor]:
+    return (reference.unique_rows if backend == "reference" else kernel("unique_rows", backend))(ids)
+
+
+def _padded(unique: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Append rows of zeros to the distinct rows, as many as there are ids in all; also count the distinct rows."""
+    number, rows = unique.shape[0], inverse.shape[0]
+    below = unique.new_zeros(rows - number, unique.shape[1])
+    return torch.cat([unique, below]), inverse, torch.full((), number, dtype=torch.int64, device=unique.device)
+
+
+def _check(op: str, ids: Tensor) -> None:
+    check_shapes(op, ("ids", ids, "N C"))
+    check_dtype(op, "ids", ids, torch.int64, torch.int32)
+    if ids.shape[1] == 0:
+        raise ElmoFastError(f"{op}: ids must have at least one column; got {described(ids)}")
+
+
+def _fake_unique(a: Any) -> tuple[Tensor, Tensor]:
+    count = torch.library.get_ctx().new_dynamic_size()
+    return a.ids.new_empty(count, a.ids.shape[1]), a.ids.new_empty(a.ids.shape[0], dtype=torch.int64)
+
+
+def _fake_padded(a: Any) -> tuple[Tensor, ...]:
+    new, inverse = a.ids.new_empty, a.ids.new_empty(a.ids.shape[0], dtype=torch.int64)
+    return new(a.ids.shape), inverse, new((), dtype=torch.int64), *(torch.empty_like(inverse) for _ in range(2))
+
+
+describe("unique_rows", _fake_unique)
+describe("padded_unique_rows", _fake_padded)
+describe(
+    "gather_rows",
+    lambda a: a.table.new_empty(a.inverse.shape[0], a.table.shape[1]),
+    Backward(shapes=lambda a: {"table": (a.entries, a.grad.shape[1])}),
+)
+register("unique_rows", "native", "triton", kernels="elmo_fast.ops.unique_rows.kernels")

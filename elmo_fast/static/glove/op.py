@@ -1,13 +1,15 @@
 """glove_: one pass of weighted least squares over the non-zero entries of a co-occurrence matrix."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.ops._autograd import describe
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shapes, check_words, described
-from elmo_fast.ops._dispatch import select
+from elmo_fast.ops._dispatch import kernel, register, select
 
 
 class GloveWeights(NamedTuple):
@@ -21,19 +23,6 @@ class GloveWeights(NamedTuple):
     """b, [V]"""
     context_biases: Tensor
     """b~, [V]"""
-
-
-class GloveArguments(NamedTuple):
-    """What a backend is given: the arguments of `glove_`, checked."""
-
-    rows: Tensor
-    columns: Tensor
-    values: Tensor
-    weights: GloveWeights
-    squares: GloveWeights
-    learning_rate: float
-    x_max: float
-    alpha: float
 
 
 @torch.no_grad()
@@ -75,41 +64,70 @@ def glove_(
 
     Source: Pennington et al. 2014, eq. 8 and 9, section 4.2; Niu et al. 2011, Hogwild!.
     """
-    a = GloveArguments(rows, columns, values, weights, squares, learning_rate, x_max, alpha)
-    _check(a)
+    _check(rows, columns, values, weights, squares)
+    if not (learning_rate > 0 and x_max > 0 and 0 <= alpha <= 1):
+        raise ElmoFastError(
+            "glove_: learning_rate and x_max must be above 0 and alpha from 0 to 1; "
+            f"got {learning_rate}, {x_max}, {alpha}"
+        )
     if values.is_meta:
         return values.new_empty((), dtype=torch.float64)
-    kernel = select("glove", backend, values.device, values.dtype)
-    loss: Tensor = kernel.run(
-        a._replace(rows=rows.contiguous(), columns=columns.contiguous(), values=values.contiguous())
-    )
+    backend = select("glove", backend, values.device, values.dtype)
+    run = _reference if backend == "reference" else kernel("glove", backend)
+    entries = rows.contiguous(), columns.contiguous(), values.contiguous()
+    loss: Tensor = run(*entries, list(weights), list(squares), learning_rate, x_max, alpha)
     return loss
 
 
-def _check(a: GloveArguments) -> None:
+def _reference(
+    rows: Tensor,
+    columns: Tensor,
+    values: Tensor,
+    weights: Sequence[Tensor],
+    squares: Sequence[Tensor],
+    learning_rate: float,
+    x_max: float,
+    alpha: float,
+) -> Tensor:
+    """Run glove_ in plain torch, entry after entry: the definition."""
+    words, contexts, word_biases, context_biases = weights
+    loss = torch.zeros((), dtype=torch.float64, device=values.device)
+    factors = (values / x_max).clamp_max(1) ** alpha
+    logarithms = values.log()
+    for entry, (i, j) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
+        difference = words[i] @ contexts[j] + word_biases[i] + context_biases[j] - logarithms[entry]
+        loss += factors[entry] * difference.double() ** 2
+        slope = learning_rate * factors[entry] * difference
+        steps = slope * contexts[j], slope * words[i], slope, slope
+        for weight, sums, at, step in zip(weights, squares, (i, j, i, j), steps, strict=True):
+            weight[at] -= step / sums[at].sqrt()
+            sums[at] += step**2
+    return loss
+
+
+def _check(rows: Tensor, columns: Tensor, values: Tensor, weights: GloveWeights, squares: GloveWeights) -> None:
     op = "glove_"
-    check_shapes(op, ("weights.words", a.weights.words, "V D"))
-    check_floating(op, "weights.words", a.weights.words)
-    num_words, dimension = a.weights.words.shape
-    for group, tables in (("weights", a.weights), ("squares", a.squares)):
+    check_shapes(op, ("weights.words", weights.words, "V D"))
+    check_floating(op, "weights.words", weights.words)
+    num_words, dimension = weights.words.shape
+    for group, tables in (("weights", weights), ("squares", squares)):
         for name, table in tables._asdict().items():
             letters = "V" if name.endswith("biases") else "V D"
             check_shapes(op, (f"{group}.{name}", table, letters), V=num_words, D=dimension)
             if not table.is_contiguous():
                 raise ElmoFastError(f"{op}: {group}.{name} must be contiguous, as it is changed in place")
-    check_same(op, "values, weights and squares", [a.weights.words, a.values, *a.weights, *a.squares])
-    for name, index in (("rows", a.rows), ("columns", a.columns)):
-        check_shapes(op, (name, index, "Z"), Z=len(a.values))
+    check_same(op, "values, weights and squares", [weights.words, values, *weights, *squares])
+    for name, index in (("rows", rows), ("columns", columns)):
+        check_shapes(op, (name, index, "Z"), Z=len(values))
         check_dtype(op, name, index, torch.int32)
-        if index.device != a.values.device:
-            raise ElmoFastError(f"{op}: {name} must be on {a.values.device}, as values are; got {described(index)}")
-    check_words(op, num_words, rows=a.rows, columns=a.columns)
-    if not (a.learning_rate > 0 and a.x_max > 0 and 0 <= a.alpha <= 1):
-        raise ElmoFastError(
-            f"{op}: learning_rate and x_max must be above 0 and alpha from 0 to 1; "
-            f"got {a.learning_rate}, {a.x_max}, {a.alpha}"
-        )
-    if len(a.values) and not a.values.is_meta:
-        low, high = (float(end) for end in a.values.aminmax())
+        if index.device != values.device:
+            raise ElmoFastError(f"{op}: {name} must be on {values.device}, as values are; got {described(index)}")
+    check_words(op, num_words, rows=rows, columns=columns)
+    if len(values) and not values.is_meta:
+        low, high = (float(end) for end in values.aminmax())
         if not (low > 0 and high < torch.inf):
             raise ElmoFastError(f"{op}: values must be finite and above 0; got {low} to {high}")
+
+
+describe("glove", lambda a: a.values.new_empty((), dtype=torch.float64))
+register("glove", "native")

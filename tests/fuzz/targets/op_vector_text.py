@@ -5,9 +5,9 @@ import unittest.mock
 
 import numpy as np
 
+from elmo_fast.embed.vector_text import is_read_back, read_in_python, read_vector_text, write_vector_text
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native
-from elmo_fast.static.vector_text import is_read_back, read_in_python, read_vector_text, write_vector_text
 from tests.fuzz.damage import damaged
 from tests.fuzz.judge import Wrong, sentence
 from tests.fuzz.tensors import threads

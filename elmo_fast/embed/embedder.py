@@ -1,0 +1,343 @@
+"""Sentences in, numpy arrays out."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TextIO, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmo_fast import __version__
+from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
+from elmo_fast.devices import device_named
+from elmo_fast.embed.layers import Layers
+from elmo_fast.embed.layers import pool as pooled
+from elmo_fast.embed.sentence_vectors import Array, run_batches, write_vectors
+from elmo_fast.embed.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
+from elmo_fast.embed.token_vectors import TokenVectors
+from elmo_fast.errors import ElmoFastError, check_choice, require
+from elmo_fast.files import replaces
+from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
+from elmo_fast.modules.boundaries import remove_sentence_boundaries
+from elmo_fast.op_choices import POOLS, Pool, Tokenizer
+from elmo_fast.progress import Progress
+from elmo_fast.text import SurveyedText, check_sentences, check_words, checked_sentences, survey
+from elmo_fast.text import tokenizer as tokenizer_of
+
+OUTPUTS = ("numpy", "torch", "pandas")
+
+
+class ElmoEmbedder:
+    """All layers of a pretrained biLM for tokenized sentences: one array [L+1, T, 2D] float32 per sentence.
+
+    With `from_pretrained`, the same sentence always has the same vectors. The constructor, like AllenNLP's, carries the
+    LSTM's state from batch to batch, so a sentence has different vectors the second time; `stateful=False`, or
+    `reset_states()` in between, prevents that.
+
+    Args:
+        options_file, weight_file, stateful: as in BiLM.
+        cuda_device: index of the GPU; -1: the CPU.
+        settings: unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
+
+    Raises: ElmoFastError, CheckpointError.
+
+    Source: AllenNLP 0.9's `ElmoEmbedder`.
+    """
+
+    @spelled_out
+    def __init__(
+        self,
+        options_file: str | os.PathLike[str] | ElmoOptions,
+        weight_file: str | os.PathLike[str] | State | None,
+        cuda_device: int = -1,
+        *,
+        stateful: bool = True,
+        **settings: Unpack[BiLMSettings],
+    ) -> None:
+        if cuda_device >= 0:
+            device_named(f"cuda:{cuda_device}", "cuda_device")
+        self.elmo_bilm = BiLM(options_file, weight_file, stateful=stateful, **settings)
+        self.cuda_device = cuda_device
+        paths = [file for file in (weight_file, options_file) if isinstance(file, str | os.PathLike)]
+        self.model_name = os.fspath(paths[0]) if paths else ""
+        if cuda_device >= 0:
+            self.elmo_bilm = self.elmo_bilm.cuda(cuda_device)
+
+    def __repr__(self) -> str:
+        bilm, source = self.elmo_bilm, f", from {self.model_name}" if self.model_name else ""
+        weights = sum(weight.numel() for weight in bilm.parameters())
+        return (
+            f"ElmoEmbedder({weights:,} weights, {bilm.num_layers} layers of {bilm.get_output_dim()} dimensions{source})"
+        )
+
+    @classmethod
+    @spelled_out
+    def from_pretrained(
+        cls,
+        model: str | os.PathLike[str],
+        cuda_device: int = -1,
+        *,
+        stateful: bool = False,
+        **settings: Unpack[BiLMSettings],
+    ) -> "ElmoEmbedder":
+        """Load the embedder of a model.
+
+        Args:
+            model: the folder of a model or a run, its archive, a name that `elmo-fast models` lists ("mini",
+                "original", ...), or a name on the hub ("user/name@revision").
+            stateful: whether state is carried from batch to batch. AllenNLP's does, and its vectors of a sentence then
+                depend on the sentences before; by default the same sentence always has the same vectors.
+            cuda_device, settings: as in ElmoEmbedder.
+
+        Raises: ElmoFastError, CheckpointError.
+        """
+        return cls(pretrained_folder(model), None, cuda_device, stateful=stateful, **settings)
+
+    def reset_states(self) -> None:
+        """Forget the carried state: the next batch starts from zeros."""
+        self.elmo_bilm.reset_states()
+
+    @torch.no_grad()
+    def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
+        """Return the vectors of B tokenized sentences: (activations [B, L+1, T, 2D], mask [B, T] bool)."""
+        ids = self.elmo_bilm.batch_to_ids(batch)
+        output = self.elmo_bilm(ids.cuda(self.cuda_device) if self.cuda_device >= 0 else ids)
+        pairs = [remove_sentence_boundaries(layer, output["mask"]) for layer in output["activations"]]
+        return torch.stack([layer for layer, _ in pairs], dim=1), pairs[0][1]
+
+    def embed_sentence(self, sentence: Sequence[str]) -> Array:
+        """Return the vectors of one tokenized sentence, [L+1, T, 2D]. Raises: ElmoFastError for a string."""
+        check_words(sentence, "sentence")
+        return self.embed_batch([sentence])[0]
+
+    def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[Array]:
+        """Return the vectors of each tokenized sentence, [L+1, T, 2D], run as one batch.
+
+        An empty sentence gives [L+1, 0, 2D]. A batch of one empty sentence does not run (the state does not change), as
+        in AllenNLP. Raises: ElmoFastError if the batch or a sentence is a string instead of a list.
+        """
+        sentences = list(checked_sentences(batch, "batch"))
+        return list(self._vectors(sentences, max(1, len(sentences))))
+
+    def embed_sentences(self, sentences: Iterable[Sequence[str]], batch_size: int | None = None) -> Iterator[Array]:
+        """Yield the vectors of each tokenized sentence, in order, `batch_size` sentences at a time.
+
+        The weights must not change before the last one: words' vectors are cached meanwhile.
+        """
+        return self._vectors(checked_sentences(sentences), batch_size)
+
+    def _vectors(self, sentences: Iterable[Sequence[str]], batch_size: int | None) -> Iterator[Array]:
+        stateful = self.elmo_bilm.stateful
+        for batch in run_batches(self.elmo_bilm, sentences, stateful=stateful, batch_size=batch_size, window=0):
+            yield from batch.vectors()
+
+    def encode(
+        self,
+        sentences: str | Sequence[str] | Iterable[Sequence[str]],
+        pool: Pool = "mean",
+        output: str = "numpy",
+        *,
+        layers: Layers = "average",
+        batch_size: int | None = None,
+        tokenizer: Tokenizer | None = None,
+    ) -> Any:
+        """Return one vector per sentence, [N, W], or [W] for a single string; the same sentence has the same vector.
+
+        Args:
+            sentences: strings, which the tokenizer splits, or lists of words, in a list, a Series, an array of one
+                dimension or a generator.
+            pool: how the vectors of a sentence's tokens become one: their "mean", their "max" in each dimension, or
+                "first_last", where each direction has read the whole sentence.
+            output: "numpy", "torch" (on the CPU) or "pandas", a table with a row per sentence and the columns elmo_0,
+                elmo_1, ... Its index is the index of the Series `sentences`; of other sentences, their texts.
+            layers: "average", "top", "all" side by side, a number from 0, or several.
+            batch_size: maximum number of sentences in a batch.
+            tokenizer: "whitespace", "basic", "spacy" or "logs"; None: the model's, or at white space if it stores none.
+
+        A sentence without words gives zeros. Carried state is neither used nor changed. Raises: ElmoFastError.
+        """
+        check_choice("pool", pool, POOLS)
+        check_choice("output", output, OUTPUTS)
+        table = require("pandas", "pandas", 'output="pandas"') if output == "pandas" else None
+        split = tokenizer_of(tokenizer or self.elmo_bilm.options.tokenizer)
+        single = isinstance(sentences, str)
+        texts: Any = [sentences] if single else sentences
+        if table is not None and not isinstance(texts, table.Series):  # read twice: for the index too
+            check_sentences(texts, texts=True)
+            texts = list(texts)
+        words = checked_sentences(texts, split=split)
+        vectors = TokenVectors(self.elmo_bilm, layers, batch_size=batch_size).pooled(words, pool)
+        if table is not None:
+            index = (
+                texts.index
+                if isinstance(texts, table.Series)
+                else table.Index([each if isinstance(each, str) else " ".join(each) for each in texts], name="sentence")
+            )
+            return table.DataFrame(vectors, index, [f"elmo_{number}" for number in range(vectors.shape[1])])
+        rows = vectors[0] if single else vectors
+        return torch.from_numpy(rows) if output == "torch" else rows
+
+    def embed_file(
+        self,
+        input_file: TextIO | str | os.PathLike[str] | SurveyedText,
+        output_file_path: str | os.PathLike[str],
+        output_format: str = "all",
+        batch_size: int | None = None,
+        forget_sentences: bool = False,
+        use_sentence_keys: bool = False,
+        *,
+        file_format: str | None = None,
+        dtype: str = "float32",
+        max_tokens: int | None = None,
+        pool: Pool | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Write the vectors of a text's sentences; the file appears when it is complete. Returns their number.
+
+        Args:
+            input_file: a path (.gz and .zst are decompressed), read twice; an open text stream, whose lines stay in
+                memory and which is closed; or a SurveyedText, of any `elmo_fast.text.Source`. One sentence per line,
+                split by the model's tokenizer (at white space, if it stores none); a blank line is skipped, and its
+                vectors are an empty array.
+            output_file_path: the file to write.
+            output_format: "all" layers, [L+1, T, 2D] per sentence; the "top" one, or their "average", [T, 2D].
+            batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.
+            forget_sentences: omit the sentences: "sentence_to_index", or `names`.
+            use_sentence_keys: name the datasets by the sentences, and omit "sentence_to_index".
+            file_format: None: by the ending of the output's name (.hdf5 or .h5, .npz, .safetensors, .parquet), else
+                "hdf5". "hdf5": dataset "0", "1", ... per line, as in AllenNLP, and "sentence_to_index", a JSON object
+                from each sentence to its dataset. "hdf5-flat", "safetensors", "npz": `embeddings` [tokens, L+1 or 1,
+                2D] of all sentences and `offsets` [N+1] int64, where each begins, with the model and the settings as
+                metadata; "safetensors" stores the sentences as `names`, for ElmoVectors. "parquet": a row for each
+                sentence, with `sentence` and `embeddings`, a list of its tokens' vectors; needs pyarrow.
+            dtype: "float32" or "float16", of the output.
+            max_tokens: maximum number of tokens in a batch, including padding; None: any number or, where batch_size
+                is None on a GPU without carried state, 16,384. A longer sentence runs alone and,
+                without carried state, in chunks.
+            pool: one vector per sentence, "mean", "max" or "first_last" of its tokens (`embed.layers.pool`);
+                a blank line gives zeros. The file is `embeddings` [N, L+1, 2D] or [N, 2D]; in "parquet", `embedding`.
+            progress: called after each batch with the tokens done and the total.
+
+        Without carried state, sentences of similar length run together.
+
+        Raises: ElmoFastError: an unknown format, or another than the output's name says; one file for both, a text
+            without sentences, a sentence that cannot name a dataset, a full disk, vectors that are not finite; OSError.
+        """
+        name = None if isinstance(input_file, SurveyedText) else getattr(input_file, "name", input_file)
+        if isinstance(name, str | os.PathLike) and replaces(output_file_path, name):
+            raise ElmoFastError(f"output_file_path must differ from input_file; got {name!r} for both")
+        file_format = format_of(output_file_path, file_format)
+        check_formats(output_format, file_format, dtype, use_sentence_keys)
+        remembers = file_format in NAMED and not forget_sentences
+        text = (
+            input_file
+            if isinstance(input_file, SurveyedText)
+            else survey(
+                input_file,
+                keep_lines=remembers,
+                as_keys=use_sentence_keys,
+                tokenizer=self.elmo_bilm.options.tokenizer,
+            )
+        )
+        contents = text_contents(
+            text, self.elmo_bilm, self.model_name, output_format, dtype, as_keys=use_sentence_keys, remembers=remembers
+        )
+        if pool is not None:
+            check_choice("pool", pool, POOLS)
+            contents = contents._replace(pooled=True, metadata={**contents.metadata, "pool": pool})
+        check_room(output_file_path, contents.nbytes, "; one layer (average or top) and float16 take less")
+        with FORMATS[file_format](output_file_path, contents) as write:
+            self.write_text(text, write, contents.dtype, output_format, batch_size, max_tokens, progress, pool)
+        if hasattr(input_file, "close"):
+            input_file.close()
+        return len(text)
+
+    def write_text(
+        self,
+        text: SurveyedText,
+        write: Write,
+        dtype: Any,
+        output_format: str = "all",
+        batch_size: int | None = None,
+        max_tokens: int | None = None,
+        progress: Progress | None = None,
+        pool: Pool | None = None,
+    ) -> None:
+        """Give the vectors of each sentence of a text to `write`, by the sentence's index, as they are computed.
+
+        write: of one of `elmo_fast.embed.token_files.FORMATS`; other arguments and Raises: as in embed_file.
+        """
+        bilm = self.elmo_bilm
+        # A blank line has no row in a batch that passes its state on, so that it changes no other sentence. Without
+        # state it stays: lines are sorted by length in windows of lines, which the parts of a text begin with.
+        numbers = np.flatnonzero(text.lengths) if bilm.stateful else np.arange(len(text))
+        sentences = (tokens for tokens in text.sentences() if tokens or not bilm.stateful)
+        layers = [bilm.num_layers] if output_format == "all" else []
+        for number in np.flatnonzero(text.lengths == 0) if bilm.stateful else ():
+            empty = np.empty((*layers, 0, bilm.get_output_dim()), dtype)
+            write(int(number), empty if pool is None else pooled(empty, pool))
+
+        def write_sentence(index: int, vectors: Array) -> None:
+            number = int(numbers[index])
+            if pool is not None:
+                vectors = pooled(finite(vectors, vectors.dtype, text, number), pool)
+            write(number, finite(vectors, dtype, text, number))
+
+        write_vectors(
+            bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
+            total=int(text.lengths.sum()), progress=progress, stateful=bilm.stateful, batch_size=batch_size,
+            max_tokens=max_tokens, name=lambda index: text.source.place(int(numbers[index])),
+        )  # fmt: skip
+
+
+OUTPUT_FORMATS = ("all", "top", "average")
+DTYPES = ("float32", "float16")
+
+
+def check_formats(output_format: str, file_format: str, dtype: str, use_sentence_keys: bool) -> None:
+    """Raise ElmoFastError for arguments of embed_file that are unknown or do not go together."""
+    check_choice("output_format", output_format, OUTPUT_FORMATS)
+    check_choice("file_format", file_format, FORMATS)
+    check_choice("dtype", dtype, DTYPES)
+    if use_sentence_keys and file_format != "hdf5":
+        raise ElmoFastError(f'use_sentence_keys needs file_format="hdf5"; got {file_format!r}')
+
+
+def text_contents(
+    text: SurveyedText, bilm: BiLM, model: str, output_format: str, dtype: str, *, as_keys: bool, remembers: bool
+) -> Contents:
+    """Return what the file of a text's vectors is to hold.
+
+    model: its name, for the metadata; as_keys: whether the sentences name the datasets; remembers: whether the file
+    stores the sentences. Raises ElmoFastError if the text was surveyed without the lines for these.
+    """
+    if (as_keys and not text.as_keys) or (remembers and text.lines is None):
+        option = "as_keys" if as_keys else "keep_lines"
+        raise ElmoFastError(f"{text.name} must be surveyed with {option}=True, as the file is to hold its sentences")
+    return Contents(
+        lengths=text.lengths,
+        layers=bilm.num_layers if output_format == "all" else 0,
+        width=bilm.get_output_dim(),
+        dtype=np.dtype(dtype),
+        metadata={
+            "model": model,
+            "layers": output_format,
+            "precision": bilm.arithmetic,
+            "stateful": str(bilm.stateful).lower(),
+            "tokenizer": bilm.options.tokenizer or "whitespace",
+            "writer": f"elmo_fast {__version__}",
+        },
+        names=text.lines if as_keys or remembers else None,
+        keyed=as_keys,
+    )
+
+
+def finite(vectors: np.ndarray[Any, Any], dtype: Any, text: SurveyedText, number: int) -> np.ndarray[Any, Any]:
+    """Return the vectors of a text's sentence in the dtype of the file; ElmoFastError if one is not finite in it."""
+    with np.errstate(over="ignore"):
+        rounded = vectors.astype(dtype, copy=False)
+    if not np.isfinite(rounded).all():
+        hint = "; give dtype float32, which holds larger numbers" if dtype == np.float16 else ""
+        raise ElmoFastError(f"{text.source.place(number)} of {text.name} gave vectors that are not finite{hint}")
+    return rounded

@@ -1,0 +1,216 @@
+"""Embeds the parts of one process: part p of process p mod N, each a folder that appears whole by one rename."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from elmo_fast.embed.embedder import ElmoEmbedder, check_formats, text_contents
+from elmo_fast.embed.parts.plan import PLAN, Making, Plan, cut, name_of, read_parts, read_plan
+from elmo_fast.embed.parts.vectors import MARK, NAMES, VECTORS, done_parts, read_part
+from elmo_fast.embed.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, GPU_TOKENS, WINDOW
+from elmo_fast.embed.token_files import FORMATS, Contents, check_room
+from elmo_fast.errors import ElmoFastError, shortened
+from elmo_fast.fields import changes
+from elmo_fast.files import remove_leftovers
+from elmo_fast.manifest import current, write_folder
+from elmo_fast.modules.bilm import model_digest
+from elmo_fast.progress import Progress
+from elmo_fast.text import Source, SurveyedText
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a text is embedded; names and values as in ElmoEmbedder.embed_file.
+
+    part_sentences: the most of one part, a multiple of 16 times batch_size; None chooses. batch_size: None chooses by
+        the device.
+    """
+
+    output_format: str = "all"
+    batch_size: int | None = None
+    forget_sentences: bool = False
+    use_sentence_keys: bool = False
+    file_format: str = "hdf5"
+    dtype: str = "float32"
+    max_tokens: int | None = None
+    part_sentences: int | None = None
+
+    @property
+    def window(self) -> int:
+        """Number of sentences that are sorted by length together."""
+        return WINDOW * (self.batch_size or BATCH_SIZE)
+
+    def on(self, device: torch.device) -> "Settings":
+        """Return these settings with the size of batches that embed_file takes on the device."""
+        if self.batch_size is not None:
+            return self
+        if device.type == "cpu":
+            return dataclasses.replace(self, batch_size=BATCH_SIZE)
+        return dataclasses.replace(self, batch_size=GPU_BATCH_SIZE, max_tokens=self.max_tokens or GPU_TOKENS)
+
+
+class Written(NamedTuple):
+    """What this process did: parts and tokens that it wrote, parts of the text."""
+
+    parts: int
+    tokens: int
+    all_parts: int
+
+
+def embed_parts(
+    embedder: ElmoEmbedder,
+    source: Source,
+    folder: str | os.PathLike[str],
+    share: tuple[int, int] = (0, 1),
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Written:
+    """Write this process's share of a text's vectors as parts of a folder; existing parts stay.
+
+    Process i of N writes the parts i, i + N, i + 2N, ... and returns; others may run at any time. Run again, with any
+    number of processes, it writes what is missing.
+
+    Args:
+        embedder: the model, without carried state.
+        source: the text, the same for all processes.
+        folder: on a disk that all processes share; created if it does not exist.
+        share: the number of this process, from 0, and of all.
+        progress: called with the tokens done, and those of all parts that this process is to write.
+        say: takes a line about what this process found.
+
+    Raises: ElmoFastError: carried state; another text, model or setting than the folder's; a damaged part; as
+        ElmoEmbedder.embed_file. OSError: a full disk.
+    """
+    place, settings = pathlib.Path(folder), (settings or Settings()).on(next(embedder.elmo_bilm.parameters()).device)
+    check_formats(settings.output_format, settings.file_format, settings.dtype, settings.use_sentence_keys)
+    if embedder.elmo_bilm.stateful:
+        raise ElmoFastError(
+            f"{source.name}: a text cannot be embedded in parts with carried state, as each sentence's vectors depend "
+            "on all sentences before it; leave out --stateful (stateful=True)"
+        )
+    _check_folder(place)
+    plan = _agreed_plan(place, embedder, source, settings, share[1])
+    names, done = [name_of(number) for number in range(len(plan.parts))], done_parts(place)
+    if done:
+        if say is not None:
+            say(f"{place}: {len(done)} of {len(names)} parts are there")
+        for number, _ in enumerate(read_parts(source, plan, settings.window, range(len(names)))):
+            if names[number] in done:
+                read_part(place, plan, number)
+    own_parts = [number for number in range(share[0], len(names), share[1]) if names[number] not in done]
+    _embed(embedder, source, place, plan, own_parts, settings, progress)
+    if done_parts(place).issuperset(names):
+        remove_leftovers(place, ".part-")
+        for number in range(len(names)):
+            read_part(place, plan, number)
+    return Written(len(own_parts), sum(plan.parts[number].tokens for number in own_parts), len(names))
+
+
+def _check_folder(folder: pathlib.Path) -> None:
+    """Raise ElmoFastError if the folder is a file, or holds other things than parts."""
+    if folder.exists() and not folder.is_dir():
+        raise ElmoFastError(f"{folder}: is a file; several processes write a folder of parts: give another output")
+    others = [name for name in (os.listdir(folder) if folder.exists() else ()) if not name.startswith(".")]
+    if others and not (current(folder) / PLAN).exists():
+        raise ElmoFastError(f"{folder}: holds {others[0]!r} and no {PLAN}; give an empty or a new output folder")
+
+
+def _agreed_plan(
+    folder: pathlib.Path, embedder: ElmoEmbedder, source: Source, settings: Settings, processes: int
+) -> Plan:
+    """Return the folder's plan, of whichever process was first.
+
+    Raises ElmoFastError if it differs in model or settings.
+    """
+    names = "keys" if settings.use_sentence_keys or source.keyed else "none" if settings.forget_sentences else "lines"
+    making = Making(
+        model_sha256=model_digest(embedder.elmo_bilm),
+        layers=settings.output_format,
+        precision=embedder.elmo_bilm.arithmetic,
+        stateful=embedder.elmo_bilm.stateful,
+        dtype=settings.dtype,  # type: ignore[arg-type]
+        batch_size=settings.batch_size or BATCH_SIZE,
+        max_tokens=settings.max_tokens,
+        file_format=settings.file_format,
+        names=names,  # type: ignore[arg-type]
+    )
+    if not (folder / PLAN).exists():
+        as_keys = names == "keys" and settings.file_format == "hdf5"
+        each, parts = cut(source, settings.window, processes, settings.part_sentences, as_keys)
+        contents = text_contents(
+            SurveyedText(np.zeros(0, np.int64), [], False, source), embedder.elmo_bilm,
+            embedder.model_name, settings.output_format, settings.dtype, as_keys=False, remembers=False,
+        )  # fmt: skip
+        new = Plan(
+            "elmo_fast parts", 1, source.name, source.unit, embedder.model_name, making, each,
+            contents.layers, contents.width, contents.metadata, parts,
+        )  # fmt: skip
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with write_folder(folder, replace=False) as written:  # the plan of whichever process was first stands
+            (written / PLAN).write_text(json.dumps(dataclasses.asdict(new), indent=1) + "\n", encoding="utf-8")
+    plan, where = read_plan(folder), folder / PLAN
+    if plan.making.model_sha256 != making.model_sha256:
+        raise ElmoFastError(
+            f"{where}: the vectors of this folder are of another model: {shortened(plan.model)} with sha256 "
+            f"{plan.making.model_sha256[:16]}, here it is {shortened(embedder.model_name)} with "
+            f"{making.model_sha256[:16]}; give another output folder"
+        )
+    if changed := changes(dataclasses.asdict(plan.making), dataclasses.asdict(making)):
+        raise ElmoFastError(
+            f"{where}: the vectors of this folder were begun with other options ({'; '.join(changed)}); give the same "
+            "ones, or another output folder"
+        )
+    if (asked := settings.part_sentences) not in (None, plan.part_sentences):
+        raise ElmoFastError(
+            f"{where}: the parts of this folder are of {plan.part_sentences} {plan.unit}s, here {asked} are wanted; "
+            "give that number, or another output folder"
+        )
+    return plan
+
+
+def _embed(
+    embedder: ElmoEmbedder,
+    source: Source,
+    folder: pathlib.Path,
+    plan: Plan,
+    numbers: list[int],
+    settings: Settings,
+    progress: Progress | None,
+) -> None:
+    """Write the parts of these numbers. While one is embedded, the one before is digested, flushed and renamed."""
+    total, before = sum(plan.parts[number].tokens for number in numbers), 0
+
+    def reached(done: int, of_part: int) -> None:
+        if progress is not None:
+            progress(before + done, total)
+
+    with ThreadPoolExecutor(1, "elmo_fast part") as background:
+        closing: Future[None] | None = None
+        for number, text in zip(numbers, read_parts(source, plan, settings.window, numbers), strict=True):
+            metadata = {**plan.metadata, MARK: plan.mark(number)}
+            contents = Contents(text.lengths, plan.depth, plan.width, np.dtype(plan.making.dtype), metadata)
+            check_room(folder / name_of(number), contents.nbytes)
+            with contextlib.ExitStack() as stack:
+                new = stack.enter_context(write_folder(folder / name_of(number), replace=False))
+                if plan.making.names != "none":
+                    (new / NAMES).write_text(json.dumps(text.lines), encoding="utf-8")
+                write = stack.enter_context(FORMATS["safetensors"](new / VECTORS, contents))
+                embedder.write_text(
+                    text, write, contents.dtype, settings.output_format, settings.batch_size, settings.max_tokens,
+                    reached,
+                )  # fmt: skip
+                previous, closing = closing, background.submit(stack.pop_all().close)
+            if previous is not None:
+                previous.result()
+            before += plan.parts[number].tokens
+        if closing is not None:
+            closing.result()

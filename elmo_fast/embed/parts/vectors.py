@@ -1,0 +1,218 @@
+"""The vectors that `embed` wrote, read one sentence at a time, or merged into one file."""
+
+import bisect
+import functools
+import json
+import operator
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_fast.embed.parts.plan import PLAN, Plan, name_of, read_plan
+from elmo_fast.embed.token_files import FORMATS, NAMED, Contents, check_room, format_of, mapped
+from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
+from elmo_fast.fields import read_json
+from elmo_fast.manifest import check_files
+from elmo_fast.progress import Progress
+
+Rows = npt.NDArray[Any]
+# The files of a part, and the key in the first one's metadata of `Plan.mark`.
+VECTORS, NAMES, MARK = "vectors.safetensors", "names.json", "part"
+OPEN_PARTS = 256  # that stay mapped
+
+
+class FlatFile(NamedTuple):
+    """A safetensors file of `embed`: offsets [N + 1] int64, and embeddings [tokens, L or 1, 2D], memory-mapped."""
+
+    offsets: npt.NDArray[np.int64]
+    embeddings: Rows
+    metadata: dict[str, str]
+
+
+class ElmoVectors(Sequence[Rows]):
+    """The vectors of a text's sentences, by their number from 0.
+
+    Each is [L, T, 2D], float32 or float16, of all layers, else [T, 2D].
+
+    The files are memory-mapped: opening reads no vectors, and a sentence reads its own.
+
+    Args:
+        path: a folder of parts, or a file of the format safetensors, that `elmo-fast embed` wrote.
+
+    Raises: ElmoFastError: parts are missing, the file is another one; CheckpointError: a file is damaged or truncated.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = pathlib.Path(path)
+        self._plan: Plan | None = None
+        if self.path.is_dir():
+            self._plan = plan = read_plan(self.path)
+            _check_complete(self.path, len(plan.parts))
+            self._firsts, self._count = [part.first for part in plan.parts], plan.sentences
+        else:
+            self._firsts, self._count = [0], len(read_flat(self.path).offsets) - 1
+        self._part = functools.lru_cache(OPEN_PARTS)(self._opened)
+        self.metadata = {name: value for name, value in self._part(0).metadata.items() if name != MARK}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process the files are mapped again."""
+        return type(self), (self.path,)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the vectors of a sentence; of a slice a list of them. Views of the file, which cannot be written."""
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(self._count))]
+        number = operator.index(index)
+        if not -self._count <= number < self._count:
+            raise IndexError(f"sentence {number}: there are {self._count}")
+        number %= self._count
+        part = bisect.bisect_right(self._firsts, number) - 1
+        file, row = self._part(part), number - self._firsts[part]
+        rows = file.embeddings[file.offsets[row] : file.offsets[row + 1]]
+        return rows.swapaxes(0, 1) if self.metadata.get("layers") == "all" else rows[:, 0]
+
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Return the tokens of each sentence, [N] int64."""
+        return np.concatenate([np.diff(self._part(number).offsets) for number in range(len(self._firsts))])
+
+    def names(self) -> list[str] | None:
+        """Return the sentences, or their keys; None if they were left out (--forget_sentences)."""
+        parts = [self._names_of(number) for number in range(len(self._firsts))]
+        return None if None in parts else [name for part in parts for name in part or ()]
+
+    def verify(self, part: int | None = None) -> None:
+        """Compare the files of a part, or of all, with the digests of when they were written. Raises CheckpointError.
+
+        A single file has none.
+        """
+        if self._plan is None:
+            return
+        for number in range(len(self._firsts)) if part is None else [part]:
+            check_files(
+                self.path / name_of(number),
+                None,
+                "delete the folder {folder} and run the same `elmo-fast embed` command again",
+            )
+
+    def _opened(self, number: int) -> FlatFile:
+        return read_flat(self.path) if self._plan is None else read_part(self.path, self._plan, number)
+
+    def _names_of(self, number: int) -> list[str] | None:
+        if self._plan is None:
+            from safetensors import safe_open
+
+            with read_failures_named(self.path), safe_open(self.path, framework="numpy") as file:
+                return json.loads(file.get_tensor("names").tobytes()) if "names" in set(file.keys()) else None
+        if self._plan.making.names == "none":
+            return None
+        return read_json(self.path / name_of(number) / NAMES, list[str])
+
+
+def done_parts(folder: pathlib.Path) -> set[str]:
+    """Return the names of the existing parts."""
+    return {name for name in os.listdir(folder) if name.startswith("part-")}
+
+
+def _check_complete(folder: pathlib.Path, parts: int) -> None:
+    """Raise ElmoFastError if parts are missing."""
+    existing = done_parts(folder)
+    count = sum(name_of(number) in existing for number in range(parts))
+    if count < parts:
+        raise ElmoFastError(
+            f"{folder}: {count} of {parts} parts are there; run the same `elmo-fast embed` command again, which resumes"
+        )
+
+
+def read_part(folder: pathlib.Path, plan: Plan, number: int) -> FlatFile:
+    """Open the vectors of a part. Raises CheckpointError if they are damaged or not those of this part."""
+    path, part = folder / name_of(number) / VECTORS, plan.parts[number]
+    file = read_flat(path)
+    if (count := len(file.offsets) - 1) != part.sentences:
+        raise CheckpointError(f"{path}: damaged: wanted {part.sentences} sentences, as in {PLAN}, found {count}")
+    if file.offsets[-1] != part.tokens or file.metadata.get(MARK) != plan.mark(number):
+        raise CheckpointError(
+            f"{path}: its vectors are not of {plan.range_of(number)}, which {PLAN} has there; delete the folder "
+            f"{path.parent} and run the same `elmo-fast embed` command again"
+        )
+    return file
+
+
+def read_flat(path: pathlib.Path) -> FlatFile:
+    """Open a safetensors file of `embed`. Raises ElmoFastError for another file, CheckpointError for a damaged one."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with read_failures_named(path), safe_open(path, framework="numpy") as file:
+            if not {"offsets", "embeddings"} <= set(file.keys()):
+                raise ElmoFastError(f"{path}: no file of vectors that `elmo-fast embed --format safetensors` wrote")
+            offsets, metadata = file.get_tensor("offsets"), file.metadata() or {}
+            rows = mapped(path, file.get_slice("embeddings"))
+    except SafetensorError as error:
+        import h5py
+
+        if h5py.is_hdf5(path):
+            raise ElmoFastError(
+                f"{path}: an HDF5 file, which h5py opens; ElmoVectors opens a folder of parts, or a file that "
+                "`elmo-fast embed` or `merge` wrote with --format safetensors"
+            ) from error
+        raise CheckpointError(f"{path}: damaged, or no safetensors file: {error}") from error
+    if rows is None or offsets[-1:].tolist() != [len(rows)]:
+        raise CheckpointError(f"{path}: damaged: its header is not what was written")
+    return FlatFile(offsets, rows, metadata)
+
+
+def merge_parts(
+    folder: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    file_format: str | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Write the vectors of a folder of parts into one file, which appears when it is complete.
+
+    Args:
+        folder: of parts, all of which are there.
+        output: the file to write.
+        file_format: as in ElmoEmbedder.embed_file; None: as the name of the output says, else the one that the parts
+            were made for.
+        progress: called after each part with the sentences done and the total.
+
+    Returns: the number of sentences. Raises: ElmoFastError: parts are missing, a damaged part, a full disk, a format
+        that cannot hold the sentences' names; OSError.
+    """
+    place = pathlib.Path(folder)
+    plan = read_plan(place)
+    if place.resolve() in (target := pathlib.Path(output).resolve(), *target.parents):
+        raise ElmoFastError(f"{os.fspath(output)}: lies in the folder of parts {place}; give an output outside it")
+    file_format = format_of(output, file_format, plan.making.file_format)
+    vectors = ElmoVectors(place)
+    keyed = plan.making.names == "keys"
+    if keyed and file_format == "hdf5" != plan.making.file_format:
+        raise ElmoFastError(
+            f"{place}: was made for the format {plan.making.file_format}, for which names are not checked as those of "
+            f"HDF5 datasets; merge into {plan.making.file_format}, or embed again with --format hdf5"
+        )
+    contents = Contents(
+        lengths=vectors.lengths(),
+        layers=plan.depth,
+        width=plan.width,
+        dtype=np.dtype(plan.making.dtype),
+        metadata=plan.metadata,
+        names=vectors.names() if file_format in NAMED else None,
+        keyed=keyed,
+    )
+    check_room(output, contents.nbytes)
+    with FORMATS[file_format](output, contents) as write:
+        for number, part in enumerate(plan.parts):
+            vectors.verify(number)
+            for index in range(part.first, part.end):
+                write(index, vectors[index])
+            if progress is not None:
+                progress(part.end, len(vectors))
+    return len(vectors)

@@ -1,0 +1,321 @@
+"""Sentences to vectors: the one loop under ElmoEmbedder, TokenVectors, `embed`, neighbours, pictures and the tasks."""
+
+import functools
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmo_fast import memory
+from elmo_fast.devices import received, sent
+from elmo_fast.embed.layers import Layers, chosen_layers, layer_numbers
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.memory import size
+from elmo_fast.modules._graph_replay import padded_words
+from elmo_fast.modules.bilm import BiLM
+from elmo_fast.ops._precision import autocast_of_caller
+from elmo_fast.progress import Progress
+from elmo_fast.text import check_sentences
+from elmo_fast.threads import AtOnce, BackgroundThreads, ahead, background_thread
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+Result = TypeVar("Result")
+WINDOW = 16  # batches whose sentences are sorted by length together
+BATCH_SIZE = 64
+# Of a GPU without carried state: enough rows that a step of an LSTM's time loop keeps it busy.
+GPU_BATCH_SIZE, GPU_TOKENS = 1024, 16_384
+UNASKED_BYTES = 1 << 26  # a smaller batch runs without asking how much memory is left
+GROUP = 2  # threads that run a batch together: one for each direction
+
+
+class SentenceBatch(NamedTuple):
+    """Sentences that run together, and the position of each in the text."""
+
+    indices: list[int]
+    sentences: list[Sequence[str]]
+
+
+def batches(
+    sentences: Iterable[Sequence[str]],
+    *,
+    batch_size: int = 64,
+    max_tokens: int | None = None,
+    window: int = 0,
+    padded: Callable[[int], int] | None = None,
+) -> Iterator[SentenceBatch]:
+    """Split a stream of sentences into batches.
+
+    batch_size: maximum number of sentences in a batch
+    max_tokens: maximum number of tokens in a batch, including padding (sentences x longest); a longer sentence is a
+        batch of its own
+    padded: the number of tokens, padding included, with which a batch runs whose longest sentence has so many; None:
+        so many
+    window: how many batches of sentences are sorted by length, longest first, before they are split; 0 keeps the order
+        of the text, which a model that carries its state from batch to batch needs
+    """
+    for name, value in (("batch_size", batch_size), ("max_tokens", max_tokens)):
+        if value is not None and value < 1:
+            raise ElmoFastError(f"batches: {name} must be 1 or more; got {value}")
+    if window < 0:
+        raise ElmoFastError(f"batches: window must be 0 or more; got {window}")
+    check_sentences(sentences)
+    numbered, most = enumerate(sentences), min(window * batch_size, sys.maxsize)
+
+    def next_window() -> list[tuple[int, Sequence[str]]]:
+        return sorted(islice(numbered, most), key=lambda pair: -len(pair[1]))
+
+    windows: Iterable[Iterable[tuple[int, Sequence[str]]]] = iter(next_window, []) if window else [numbered]
+    for each in windows:
+        batch, longest = SentenceBatch([], []), 0
+        for index, sentence in each:
+            length = len(sentence) if padded is None else padded(len(sentence))
+            longest = max(longest, length)
+            count = len(batch.indices)
+            if count and (count == batch_size or (max_tokens is not None and (count + 1) * longest > max_tokens)):
+                yield batch
+                batch, longest = SentenceBatch([], []), length
+            batch.indices.append(index)
+            batch.sentences.append(sentence)
+        if batch.indices:
+            yield batch
+
+
+class LayerBatch(NamedTuple):
+    """Sentences that ran together: the index of each among all, its tokens, and the chosen layers of the batch.
+
+    layers: returns K arrays [B, T, 2D] on the host, with a row for each sentence but, if `skips_empty`, the empty ones.
+        Layers that are joined late are computed on the thread that asks.
+    """
+
+    indices: list[int]
+    sentences: Sequence[Sequence[str]]
+    layers: Callable[[], list[Array]]
+    skips_empty: bool
+
+    def vectors(self, side_by_side: bool = False) -> list[Array]:
+        """Return the vectors of each sentence, [K, T, 2D] or, side by side, [T, K 2D]."""
+        join: Any = functools.partial(np.concatenate, axis=-1) if side_by_side else np.stack
+        layers = self.layers()
+        none, rows = [layer[0, :0] for layer in layers], zip(*layers, strict=True)
+        each = [none if self.skips_empty and not len(words) else next(rows) for words in self.sentences]
+        # Joined, and so copied: a view would keep the padding of its batch.
+        return [join([layer[: len(words)] for layer in own]) for words, own in zip(self.sentences, each, strict=True)]
+
+
+def run_batches(
+    bilm: BiLM,
+    sentences: Iterable[Sequence[str]],
+    layers: Layers = "all",
+    *,
+    stateful: bool = False,
+    batch_size: int | None = None,
+    max_tokens: int | None = None,
+    window: int | None = None,
+    name: Callable[[int], str] = "sentence {}".format,
+    background: Executor | None = None,
+) -> Iterator[LayerBatch]:
+    """Run a biLM over sentences, batch by batch, and yield the layers of each batch.
+
+    The call owns the biLM until its last batch: it caches words' vectors, so weights and settings must not change
+    meanwhile. All batches run under the autocast in which the first was asked for.
+
+    Args:
+        bilm: its own setting of `stateful` is ignored.
+        sentences: tokenized, read batch by batch.
+        layers: as in layer_numbers; K of them.
+        stateful: each row of a batch starts from its final state in the previous batch, and the order stays;
+            otherwise every sentence starts from zeros, and the biLM's carried state is neither used nor changed.
+        batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.
+        max_tokens: maximum number of tokens in a batch, including padding; None: any number or, on a GPU without
+            carried state and with batch_size None, 16,384. A longer sentence runs alone and, without
+            carried state, in chunks of that many tokens (with an LSTM that is joined: whole).
+        window: how many batches of sentences are sorted by length together; 0: none; None: 16 without carried state.
+        name: what an error calls the sentence of an index.
+        background: threads that work while a batch runs: they prepare the next one (ids and, on the CPU, the words'
+            vectors); without carried state each two of torch's threads run a batch of their own. None: sentences are
+            read no further than the batch that runs.
+
+    Raises: ElmoFastError: a setting out of range, a batch that does not fit into memory.
+    """
+    if window is None:
+        window = 0 if stateful else WINDOW
+    device = next(bilm.parameters()).device
+    if batch_size is None and device.type != "cpu" and not stateful:
+        batch_size, max_tokens = GPU_BATCH_SIZE, max_tokens or GPU_TOKENS
+    batch_size = BATCH_SIZE if batch_size is None else batch_size
+    in_parts = bilm.runs_in_parts
+    chunk = max_tokens if bilm.runs_in_chunks and not stateful and in_parts else None
+    overlaps = device.type == "cpu" and isinstance(background, BackgroundThreads)
+    groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
+    cache, autocast = bilm.encoder.new_cache(), autocast_of_caller(device)
+    context_free = functools.partial(bilm.context_free, cache=cache) if device.type == "cpu" and in_parts else None
+    cut = batches(
+        sentences,
+        batch_size=batch_size,
+        max_tokens=max_tokens,
+        window=window,
+        padded=padded_words if bilm.cuda_graphs and device.type == "cuda" else None,
+    )
+    fitting = _fitting(bilm, cut, chunk, groups, name)
+
+    def chosen(activations: Sequence[Tensor]) -> Callable[[], list[Array]]:
+        # Without the begin marker; `LayerBatch.vectors` cuts at the length, and so the end marker.
+        return _to_host([layer[:, 1:] for layer in chosen_layers(activations, layers)])
+
+    def joined(words: Tensor, mask: Tensor, outputs: Tensor) -> list[Array]:
+        return chosen(bilm.activations(words, mask, outputs))()
+
+    @torch.no_grad()
+    def prepared(batch: SentenceBatch) -> Callable[[], LayerBatch]:
+        skips_empty = not stateful or len(batch.sentences) == 1  # else an empty sentence keeps its row of the state
+        ids = bilm.batch_to_ids([each for each in batch.sentences if len(each) or not skips_empty])
+        in_chunks = chunk is not None and len(ids) == 1 and ids.shape[1] > chunk
+        encoded = None
+        if context_free is not None and overlaps and groups == 1 and len(ids) and not in_chunks:
+            with autocast():
+                encoded = context_free(ids)  # next to the LSTM of the batch before
+
+        @torch.no_grad()
+        def run() -> LayerBatch:
+            with autocast():
+                here = sent(ids, device)
+                if not len(here):
+                    count = len(layer_numbers(layers, bilm.num_layers) or [0])
+                    ready = _to_host([here.new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count)
+                elif chunk is not None and in_chunks:
+                    activations = long_activations(bilm, here[0], chunk)
+                    ready = _to_host([layer[None] for layer in chosen_layers(activations, layers)])
+                elif context_free is not None:
+                    words, mask = encoded or context_free(here)
+                    outputs = bilm.lstm(words, mask, stateful=stateful)
+                    ready = functools.partial(joined, words, mask, outputs)  # by the thread that asks for the layers
+                else:
+                    ready = chosen(bilm(here, stateful=stateful)["activations"])
+                return LayerBatch(batch.indices, batch.sentences, ready, skips_empty)
+
+        return run
+
+    if groups > 1:
+        with BackgroundThreads(groups, torch.get_num_threads() // groups) as threads:
+            yield from ahead(threads, lambda batch: prepared(batch)(), fitting, depth=groups)
+    else:
+        yield from (run() for run in ahead(background or AtOnce(), prepared, fitting))
+
+
+def write_vectors(
+    bilm: BiLM,
+    sentences: Iterable[Sequence[str]],
+    write: Callable[[int, Array], None],
+    layers: Layers = "all",
+    *,
+    side_by_side: bool = False,
+    total: int,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> None:
+    """Call `write` with each sentence's index and vectors, in any order, while the next batch runs.
+
+    side_by_side: as in LayerBatch.vectors; total: number of all tokens; progress: called after each batch with the
+    tokens done and the total; settings: of run_batches. Raises: ElmoFastError, and what `write` raises.
+    """
+    done = 0
+    with background_thread() as background:
+
+        def write_batch(batch: LayerBatch) -> int:
+            for index, vectors in zip(batch.indices, batch.vectors(side_by_side), strict=True):
+                write(index, vectors)
+            return sum(map(len, batch.sentences))
+
+        for tokens in ahead(
+            background, write_batch, run_batches(bilm, sentences, layers, background=background, **settings)
+        ):
+            done += tokens
+            if progress is not None:
+                progress(done, total)
+
+
+def _to_host(layers: list[Tensor]) -> Callable[[], list[Array]]:
+    """Begin to copy a batch's layers to the host; the call returned waits for the copy and gives them as arrays."""
+    if layers[0].device.type == "cpu":
+        return functools.partial(list, [layer.float().numpy() for layer in layers])
+    copied = received(torch.stack(layers).float())  # one copy for all of them
+    return lambda: list(copied().numpy())
+
+
+def _fitting(
+    bilm: BiLM, batches: Iterable[SentenceBatch], chunk: int | None, at_once: int, name: Callable[[int], str]
+) -> Iterator[SentenceBatch]:
+    """Yield the batches, each after a check.
+
+    chunk: how many tokens of a sentence run at a time, None: all; at_once: how many batches run at a time; name: what
+    the error calls the sentence of an index. Raises ElmoFastError, naming the longest sentence, for a batch that
+    plainly does not fit into the memory left; not asked up to what an earlier batch took, whose memory is used again.
+    """
+    lstm = bilm.options.lstm
+    # Gates, cells and projections of two directions of one layer, and all layers.
+    per_token = 4 * (2 * (5 * lstm.dim + lstm.projection_dim) + 4 * (lstm.n_layers + 1) * lstm.projection_dim)
+    passed: float = UNASKED_BYTES if next(bilm.parameters()).device.type == "cpu" else math.inf
+    for batch in batches:
+        lengths = list(map(len, batch.sentences))
+        longest = max(lengths)
+        needed = at_once * len(lengths) * ((longest if chunk is None else min(longest, chunk)) + 2) * per_token
+        free = memory.available() if needed > passed else None
+        if free is not None and needed > free:
+            also = f", {at_once} of which run at once," if at_once > 1 else ""
+            raise ElmoFastError(
+                f"{name(batch.indices[lengths.index(longest)])} has {longest} tokens, and a batch of {len(lengths)} "
+                f"sentences as long{also} takes about {size(needed // at_once)} of memory where {size(free)} are left "
+                "to this process; give max_tokens or a smaller batch_size, or split the sentence"
+            )
+        passed = max(passed, needed)
+        yield batch
+
+
+@torch.no_grad()
+def long_activations(bilm: BiLM, ids: Tensor, chunk: int) -> list[Tensor]:
+    """All layers of one sentence, equal to the BiLM's, in the memory of `chunk` tokens (and of the result).
+
+    The directions are independent, so each carries its own state from chunk to chunk: the forward one from the
+    start of the sentence, the backward one from its end.
+
+    Args:
+        bilm: one that runs in chunks; its carried state is neither used nor changed.
+        ids: of one sentence, as from the BiLM's batch_to_ids: [T, C] int64, or [T] of a model of word ids.
+        chunk: how many tokens run at a time, 1 or more.
+
+    Returns: L+1 tensors [T, 2D], lowest first.
+    """
+    lstm, encoder = bilm.separate_lstm, bilm.encoder
+    markers = encoder.markers.to(ids)
+    whole = torch.cat([markers[:1], ids, markers[1:]])
+    words = torch.cat([encoder.encode(part) for part in whole.split(chunk)])
+    count, width = words.shape
+    layers = words.new_empty(lstm.num_layers, 2, count, width)
+    state = None
+    for start in range(0, count, chunk):
+        stop = min(start + chunk, count)
+        ahead, back = slice(start, stop), slice(count - stop, count - start)
+        outputs, state = lstm.run_layers(words[None, ahead], words[None, back], None, state)
+        for layer, output in zip(layers, outputs, strict=True):
+            layer[0, ahead], layer[1, back] = output[0, 0], output[1, 0]
+    joined = [torch.cat([words, words], dim=-1), *(torch.cat([layer[0], layer[1]], dim=-1) for layer in layers)]
+    return [layer[1:-1] for layer in joined]
+
+
+def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
+    """Yield the results of (index, result) pairs in the order 0, 1, 2, ..., buffering those that come early."""
+    waiting: dict[int, Result] = {}
+    turn = 0
+    for index, result in results:
+        waiting[index] = result
+        while turn in waiting:
+            yield waiting.pop(turn)
+            turn += 1
+    if waiting:
+        raise ElmoFastError(f"in_order: the result of sentence {turn} is missing, but that of {min(waiting)} is there")

@@ -1,0 +1,280 @@
+"""ElmoEmbedder: arrays per sentence, files of vectors, empty sentences, repeatability."""
+
+import gc
+import io
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+from elmo_fast import Elmo, ElmoEmbedder
+from elmo_fast.embed import sentence_vectors
+from elmo_fast.embed.embedder import finite
+from elmo_fast.embed.token_vectors import TokenVectors
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.modules import BiLM
+from elmo_fast.text import survey
+from elmo_fast.threads import torch_threads
+from tests.bilm_numpy import BilmNumpy
+from tests.modules.conftest import BATCHES
+
+LINES = ["Michael went to the store to buy some eggs .", "Joel rolled down the street .", "test / this", "a b"]
+
+
+def test_arrays_equal_the_judge(files):
+    options_file, weight_file = files()
+    embedder, judge = ElmoEmbedder(options_file, weight_file), BilmNumpy(options_file, weight_file)
+    for batch in BATCHES:
+        for actual, truth in zip(embedder.embed_batch(batch), judge.embed(batch), strict=True):
+            assert actual.dtype == np.float32
+            assert actual.shape == truth.shape
+            assert actual.base is None
+            np.testing.assert_allclose(actual, truth, rtol=2e-6, atol=2e-6)
+
+
+def test_empty_sentences(files):
+    """[layers, 0, 2D] of the model's own size; alone it leaves the state as it is, among others it is run."""
+    embedder = ElmoEmbedder(*files(proj=6))
+    assert embedder.embed_sentence([]).shape == (3, 0, 12)
+    assert embedder.elmo_bilm._elmo_lstm._states is None
+    arrays = list(embedder.embed_sentences([["This", "is"], []]))
+    assert [a.shape for a in arrays] == [(3, 2, 12), (3, 0, 12)]
+    assert embedder.elmo_bilm._elmo_lstm._states[0][:, 1].any()
+    assert [a.shape for a in embedder.embed_batch([[], []])] == [(3, 0, 12)] * 2
+    assert embedder.embed_batch([]) == []
+
+
+def test_a_description_is_one_line(files):
+    """Size, width and source."""
+    embedder = ElmoEmbedder(*(paths := files()))
+    weights = sum(weight.numel() for weight in embedder.elmo_bilm.parameters())
+    width = embedder.embed_sentence(["a"]).shape[-1]
+    assert repr(embedder) == f"ElmoEmbedder({weights:,} weights, 3 layers of {width} dimensions, from {paths[1]})"
+    assert repr(ElmoEmbedder(embedder.elmo_bilm.options, None)).endswith(f"3 layers of {width} dimensions)")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("file_format", ["hdf5", "safetensors"])
+def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monkeypatch, file_format, count):
+    """The vectors of one batch at a time are in memory; on two threads also those that are being written."""
+    references, alive, sent, batch = [], [], sentence_vectors.sent, sentence_vectors.LayerBatch
+
+    def beginning(*arguments):
+        alive.append(sum(reference() is not None for reference in references))
+        return sent(*arguments)
+
+    def ran(indices, sentences, layers, skips_empty):
+        references.append(weakref.ref(layers))  # which alone holds them, or what they are made of
+        return batch(indices, sentences, layers, skips_empty)
+
+    monkeypatch.setattr(sentence_vectors, "sent", beginning)
+    monkeypatch.setattr(sentence_vectors, "LayerBatch", ran)
+    (tmp_path / "in.txt").write_text("\n".join(3 * LINES) + "\n")
+    with torch_threads(count):
+        ElmoEmbedder(*files()).embed_file(tmp_path / "in.txt", tmp_path / "out", batch_size=2, file_format=file_format)
+    assert len(alive) == 6
+    assert max(alive) <= (0 if count == 1 else 1)
+
+
+@pytest.mark.parametrize("stateful", [True, False])
+@pytest.mark.parametrize("file_format", ["hdf5", "hdf5-flat", "safetensors", "npz"])
+def test_a_file_is_the_same_on_any_number_of_threads(files, tmp_path, monkeypatch, file_format, stateful):
+    """Byte by byte: on one thread, on two that overlap and, without carried state, in two groups of two."""
+    pair, ran, sent = files(), [], sentence_vectors.sent
+
+    def beginning(*arguments):
+        ran.append(threading.current_thread().name)
+        return sent(*arguments)
+
+    monkeypatch.setattr(sentence_vectors, "sent", beginning)
+    (tmp_path / "in.txt").write_text("".join(f"{line} {number}\n" for number in range(40) for line in LINES))
+    actual = {}
+    for count in (1, 2, 4):
+        ran.clear()
+        with torch_threads(count):
+            settings = {"file_format": file_format, "batch_size": 8, "max_tokens": 60}
+            ElmoEmbedder(*pair, stateful=stateful).embed_file(tmp_path / "in.txt", tmp_path / "out", **settings)
+        actual[count] = (tmp_path / "out").read_bytes()
+        assert set(ran) == ({"elmo_fast_0", "elmo_fast_1"} if count == 4 and not stateful else {"MainThread"})
+    assert actual[1] == actual[2] == actual[4]
+
+
+@pytest.mark.parametrize(("count", "stateful"), [(1, True), (2, True), (2, False), (4, False)])
+def test_a_failure_in_the_middle_names_its_line_and_leaves_nothing(files, tmp_path, monkeypatch, count, stateful):
+    """Of vectors, of the words' ids and of the text, on whichever thread it happens."""
+    source, embedder, ids, check = (
+        tmp_path / "in.txt",
+        ElmoEmbedder(*files(), stateful=stateful),
+        BiLM.batch_to_ids,
+        finite,
+    )
+
+    def write(numbers):
+        source.write_text("".join(f"word {number}\n" for number in range(numbers)))
+
+    def spoilt(vectors, dtype, text, number):
+        return check(vectors * np.nan if number == 50 else vectors, dtype, text, number)
+
+    def refusing(bilm, batch):
+        if ["word", "51"] in batch:
+            raise ElmoFastError("no ids for word 51")
+        return ids(bilm, batch)
+
+    write(99)
+    text = survey(source, keep_lines=True)
+    for change, message in (
+        (lambda patch: patch.setattr("elmo_fast.embed.embedder.finite", spoilt), "line 51 of .*in.txt gave vectors"),
+        (lambda patch: patch.setattr(BiLM, "batch_to_ids", refusing), "no ids for word 51"),
+        (lambda patch: write(70), "it had 99 lines and now has 70"),
+    ):
+        with monkeypatch.context() as patch, torch_threads(count):
+            change(patch)
+            with pytest.raises(ElmoFastError, match=message):
+                embedder.embed_file(text, tmp_path / "out", batch_size=8)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "model0"]
+    gc.collect()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("elmo_fast")]
+
+
+def test_a_consumer_may_stop_or_wait_between_sentences(files):
+    """On two threads too: sentences are read, and the state is carried, no further than the batch that is asked for."""
+    taken, embedder, other = [], ElmoEmbedder(*files()), ElmoEmbedder(*files())
+    with torch_threads(2):
+        vectors = embedder.embed_sentences((taken.append(line) or line.split() for line in LINES), 2)
+        next(vectors)
+        vectors.close()
+    other.embed_batch([line.split() for line in LINES[:2]])
+    assert taken == LINES[:3]  # with the third the batch of two is known to be complete
+    assert np.array_equal(embedder.embed_sentence(["a"]), other.embed_sentence(["a"]))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has a GPU")
+def test_a_gpu_that_is_not_there_is_told_as_on_the_command_line():
+    """Before a file is read."""
+    with pytest.raises(ElmoFastError, match=r"cuda_device must be .* sees 0 CUDA devices; got 'cuda:0'"):
+        ElmoEmbedder("absent.json", "absent.hdf5", cuda_device=0)
+    with pytest.raises(ElmoFastError, match=r"device must be .* sees 0 CUDA devices; got 'cuda:1'"):
+        TokenVectors(".", device="cuda:1")
+
+
+@pytest.mark.parametrize(
+    ("device", "settings", "counts"),
+    [
+        ("cpu", {}, [64, 64, 64, 8]),
+        ("meta", {}, [200]),
+        ("meta", {"batch_size": 64}, [64, 64, 64, 8]),
+        ("meta", {"stateful": True}, [64, 64, 64, 8]),
+        ("meta", {"max_tokens": 400}, [100, 100]),
+    ],
+)
+def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch, device, settings, counts):
+    """Unless a batch's size is named, or decides which sentence continues which."""
+    ran = []
+    monkeypatch.setattr(sentence_vectors, "sent", lambda ids, device: ran.append(len(ids)) or ids[:0])  # nothing runs
+    bilm = BiLM(*files()).to(device)
+    list(sentence_vectors.run_batches(bilm, [["a", "b", "c", "d"]] * 200, **settings))
+    assert ran == counts
+
+
+def test_equal_sentences_have_equal_vectors_unless_stateful(files):
+    """`from_pretrained` is stateless; the constructor is AllenNLP's, whose vectors `stateful=True` gives too."""
+    folder, words = files()[0].parent, ["I", "like", "Berlin"]
+
+    def twice(embedder):
+        return [embedder.embed_sentence(words) for _ in range(2)]
+
+    first, second = twice(ElmoEmbedder.from_pretrained(folder))
+    np.testing.assert_array_equal(first, second)
+    carried = twice(ElmoEmbedder.from_pretrained(folder, stateful=True))
+    allennlps = twice(ElmoEmbedder(*files()))
+    np.testing.assert_array_equal(carried, allennlps)
+    np.testing.assert_array_equal(carried[0], first)
+    assert np.abs(carried[1][1:] - first[1:]).max() > 1e-3
+    elmo = Elmo.from_pretrained(folder, dropout=0.0).eval()
+    mixed = [elmo(elmo.batch_to_ids([words]))["elmo_representations"][0] for _ in range(2)]
+    assert torch.equal(*mixed)
+
+
+@pytest.mark.parametrize("pool", ["mean", "max", "first_last"])
+def test_one_vector_per_sentence(files, pool):
+    """Strings or words, in any order and company: numpy, torch and pandas hold the same numbers."""
+    embedder, texts = ElmoEmbedder(*files()), ["I like Berlin", "", "So do I ."]
+    vectors = embedder.encode(texts, pool)
+    layers = embedder.embed_sentence(texts[2].split())
+    half = layers.shape[-1] // 2
+    expected = {
+        "mean": layers.mean(1),
+        "max": layers.max(1),
+        "first_last": np.concatenate([layers[:, -1, :half], layers[:, 0, half:]], axis=1),
+    }[pool]
+    top, both = embedder.encode(texts, pool, layers="top"), embedder.encode([texts[2].split()], pool, layers=[0, 2])
+    np.testing.assert_allclose(top[2], expected[2], atol=1e-6)
+    np.testing.assert_allclose(both[0], expected[[0, 2]].reshape(-1), atol=1e-6)
+    assert vectors.shape == (3, 2 * half)
+    assert vectors.dtype == np.float32
+    assert not vectors[1].any()
+    np.testing.assert_allclose(embedder.encode(texts[0], pool), vectors[0], atol=1e-6)
+    assert torch.equal(embedder.encode(texts, pool, "torch"), torch.from_numpy(vectors))
+    table = embedder.encode(texts, pool, "pandas")
+    assert list(table.index) == texts
+    assert list(table.columns) == [f"elmo_{number}" for number in range(2 * half)]
+    np.testing.assert_array_equal(table.to_numpy(), vectors)
+    assert embedder.encode([], pool).shape == (0, 2 * half)
+    split = embedder.encode(["So do I."], pool, tokenizer="basic")
+    np.testing.assert_allclose(split[0], vectors[2], atol=1e-6)
+
+
+EMBED, ENCODE = "I like Berlin\nSo do I .\n", ["I like Berlin"]
+
+
+def surveyed(out, **settings):
+    out.with_name("in.txt").write_text(EMBED)
+    return survey(out.with_name("in.txt"), **settings)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda e, out: e.embed_file(io.StringIO("\n \n"), out), "the input is empty: every line is blank"),
+        (lambda e, out: e.embed_file(io.StringIO("a\na\n"), out, use_sentence_keys=True), "lines 1 and 2 are the same"),
+        (
+            lambda e, out: e.embed_file(io.StringIO("a / b\n"), out, use_sentence_keys=True),
+            "leave out use_sentence_keys",
+        ),
+        (lambda e, out: e.embed_file(io.StringIO(EMBED), out, "sum"), "output_format must be one of all, top, average"),
+        (lambda e, out: e.embed_file(io.StringIO(EMBED), out, dtype="f16"), "dtype must be one of float32, float16"),
+        (
+            lambda e, out: e.embed_file(io.StringIO(EMBED), out, file_format="txt"),
+            "file_format must be one of hdf5, hdf5-flat, safetensors, npz, parquet; got 'txt'",
+        ),
+        (
+            lambda e, out: e.embed_file(surveyed(out, keep_lines=False), out),
+            "in.txt must be surveyed with keep_lines=True",
+        ),
+        (
+            lambda e, out: e.embed_file(surveyed(out, keep_lines=True), out, use_sentence_keys=True),
+            "in.txt must be surveyed with as_keys=True",
+        ),
+        (lambda e, out: e.encode(ENCODE, pool="sum"), "pool must be one of mean, max, first_last; got 'sum'"),
+        (lambda e, out: e.encode(ENCODE, output="list"), "output must be one of numpy, torch, pandas; got 'list'"),
+        (lambda e, out: e.encode(ENCODE, layers=7), "layers must be"),
+        (lambda e, out: e.encode({"text": ENCODE}), r"got a table: pass one column, table\[NAME\]"),
+        (lambda e, out: e.encode(["a", float("nan")]), r'sentences\[1\] must be .* got nan .*fillna\(""\)'),
+    ],
+)
+def test_a_wrong_argument_is_named_and_nothing_is_written(files, tmp_path, call, message):
+    with pytest.raises(ElmoFastError, match=message):
+        call(ElmoEmbedder(*files()), tmp_path / "out.hdf5")
+    assert not list(tmp_path.glob("*.hdf5*"))
+
+
+def test_a_stream_is_closed_and_progress_reported(files, tmp_path):
+    """The number of lines is returned; the last report is of all tokens."""
+    embedder, source, reports = ElmoEmbedder(*files(), stateful=False), io.StringIO("\n".join(LINES)), []
+    count = embedder.embed_file(source, tmp_path / "out.npz", max_tokens=8, progress=lambda *both: reports.append(both))
+    assert source.closed
+    assert count == len(LINES)
+    assert reports[-1] == (21, 21)
+    assert len(reports) > 1

@@ -1,0 +1,335 @@
+"""Files of word vectors: what is written is read back bit by bit, others' files are read, and damage is reported."""
+
+import gzip
+import os
+import struct
+
+import numpy as np
+import pytest
+
+from elmo_fast.embed import word_vectors as module
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.static import Vectors, load_vectors, save_vectors
+
+WORDS = ["the", ",", "Zürich", "日本語", "1.5", "don't", "…"]
+FORMATS = {"a.bin": "word2vec-binary", "a.txt": "word2vec-text", "a.safetensors": "safetensors", "a.glove": "glove"}
+
+
+@pytest.fixture
+def vectors():
+    matrix = np.random.default_rng(0).standard_normal((len(WORDS), 5)).astype(np.float32)
+    matrix[1] = [0, -0.0, 1e-42, 3.4028235e38, 1 / 3]
+    return Vectors(WORDS, matrix)
+
+
+def same(a, b):
+    return a.words == b.words and a.matrix.tobytes() == b.matrix.tobytes() and a.matrix.shape == b.matrix.shape
+
+
+@pytest.mark.parametrize(("name", "format"), FORMATS.items())
+@pytest.mark.parametrize("packed", ["", ".gz"])
+def test_what_is_written_is_read_back_bit_by_bit(tmp_path, vectors, name, format, packed):
+    """Each format, plain and gzip, named and detected; and a part of it."""
+    if packed and format == "safetensors":
+        pytest.skip("safetensors files are not packed (test_safetensors_are_not_packed)")
+    path = tmp_path / (name + packed)
+    save_vectors(vectors, path, "glove" if format == "glove" else "auto")
+    assert path.read_bytes().startswith(b"\x1f\x8b") == bool(packed)
+    assert module.detected(str(path)) == format
+    for expected in ("auto", format):
+        assert same(load_vectors(path, expected), vectors)
+    for limit in (0, 1, 3, 7, 9, 10**9, 10**30):
+        part = load_vectors(path, limit=limit)
+        assert same(part, Vectors(WORDS[:limit], vectors.matrix[:limit]))
+
+
+def test_safetensors_are_not_packed(tmp_path, vectors):
+    with pytest.raises(ElmoFastError, match=r"leave out \.gz"):
+        save_vectors(vectors, tmp_path / "a.safetensors.gz")
+
+
+@pytest.mark.parametrize("name", ["a.bin", "a.txt", "a.glove"])
+def test_files_longer_than_one_chunk(tmp_path, monkeypatch, vectors, name):
+    """Chunks that end anywhere, within words and numbers, change nothing."""
+    save_vectors(vectors, tmp_path / name, FORMATS[name])
+    for size in range(1, 60, 7):
+        monkeypatch.setattr("elmo_fast.embed.word_vectors.CHUNK_BYTES", size)
+        assert same(load_vectors(tmp_path / name), vectors)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_gensim_reads_ours_and_we_read_gensims(tmp_path, vectors, binary):
+    """Both directions, words and floats; and KeyedVectors made without a file."""
+    keyed_vectors = pytest.importorskip("gensim.models", reason="gensim is not installed").KeyedVectors
+    actual, expected = tmp_path / ("a.bin" if binary else "a.txt"), tmp_path / "theirs"
+    save_vectors(vectors, actual)
+    read = keyed_vectors.load_word2vec_format(actual, binary=binary)
+    assert read.index_to_key == WORDS
+    assert read.vectors.tobytes() == vectors.matrix.tobytes()
+    read.save_word2vec_format(expected, binary=binary)
+    assert same(load_vectors(expected), vectors)
+    keyed = vectors.to_gensim()
+    assert keyed.index_to_key == WORDS
+    assert keyed.vectors.tobytes() == vectors.matrix.tobytes()
+
+
+def test_the_c_programs_ways_of_writing(tmp_path):
+    """word2vec.c: a blank at the end of text lines, a line end after each binary vector; Windows' line ends."""
+    path = tmp_path / "a"
+    path.write_bytes(b"2 2\r\nthe 0.5 -1 \r\nof 1e-3 2 \r\n\r\n")
+    assert load_vectors(path).matrix.tolist() == [[0.5, -1], [np.float32(1e-3), 2]]
+    path.write_bytes(b"2 1\nthe " + struct.pack("<f", 0.5) + b"\nof " + struct.pack("<f", 2) + b"\n")
+    assert load_vectors(path).words == ["the", "of"]
+    assert load_vectors(path).matrix.tolist() == [[0.5], [2]]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, "zstandard"])
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path, pack):
+    """In each format that begins with text, packed or not, and whatever the file is called."""
+    if pack == "zstandard":
+        pack = pytest.importorskip("zstandard").compress
+    rows = struct.pack("<2f", 1, 2), struct.pack("<2f", 3, 4)
+    for data in (b"the 1 2\nof 3 4\n", b"2 2\nthe 1 2\nof 3 4\n", b"2 2\nthe " + rows[0] + b"of " + rows[1]):
+        (tmp_path / "a").write_bytes(pack(b"\xef\xbb\xbf" + data))
+        assert same(load_vectors(tmp_path / "a"), Vectors(["the", "of"], np.array([[1, 2], [3, 4]], np.float32)))
+
+
+def test_a_first_line_with_a_word_of_several_parts_is_read(tmp_path):
+    """Its last part is no number; the other lines tell the width."""
+    (tmp_path / "a").write_bytes(b"at 2 pm 1 2\nof 3 4\n")
+    assert load_vectors(tmp_path / "a").words == ["at 2 pm", "of"]
+
+
+def test_words_with_blanks_of_gloves_files(tmp_path):
+    """glove.840B has ". . ." and "at name@domain.com": the word is what stands before the last D numbers."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"the 1 2\n. . . 3 4\nat name@domain.com 5 6\n")
+    vectors = load_vectors(path)
+    assert vectors.words == ["the", ". . .", "at name@domain.com"]
+    assert vectors.matrix.tolist() == [[1, 2], [3, 4], [5, 6]]
+    save_vectors(vectors, tmp_path / "b.safetensors")
+    assert same(load_vectors(tmp_path / "b.safetensors"), vectors)
+    save_vectors(vectors, tmp_path / "b.glove", "glove")
+    assert same(load_vectors(tmp_path / "b.glove"), vectors)
+    for name in ("b.txt", "b.bin"):
+        with pytest.raises(
+            ElmoFastError, match=r"the word '\. \. \.' cannot be written as word2vec-.*; use \.safetensors"
+        ):
+            save_vectors(vectors, tmp_path / name)
+        assert not (tmp_path / name).exists()
+
+
+def test_a_word_that_stands_twice_keeps_its_first_vector(tmp_path):
+    """As in gensim; a warning names it."""
+    path = tmp_path / "a.txt"
+    path.write_text("a 1 2\nb 3 4\na 5 6\nc 7 8\nb 9 9\n")
+    with pytest.warns(UserWarning, match=r"a\.txt: 2 words occur again \(the first: 'a'\)"):
+        vectors = load_vectors(path)
+    assert vectors.words == ["a", "b", "c"]
+    assert vectors.matrix.tolist() == [[1, 2], [3, 4], [7, 8]]
+
+
+def test_words_that_are_not_utf8(tmp_path):
+    """word2vec.c cuts words at a byte: U+FFFD and a warning, in text and binary."""
+    path = tmp_path / "a"
+    for data in (b"caf\xc3 1\nthe 2\n", b"2 1\ncaf\xc3 " + struct.pack("<f", 1) + b"the " + struct.pack("<f", 2)):
+        path.write_bytes(data)
+        with pytest.warns(UserWarning, match=r"1 words are not UTF-8 \(the first: b'caf\\xc3'\)"):
+            vectors = load_vectors(path)
+        assert vectors.words == ["caf\ufffd", "the"]
+
+
+def test_lines_are_counted_over_chunks(tmp_path, monkeypatch):
+    """An error in the tenth line names the tenth, whatever was read at a time."""
+    path = tmp_path / "a"
+    path.write_bytes(b"9 2\n" + b"".join(b"w%d 1 2\n" % i for i in range(8)) + b"bad 1\n")
+    for size in (1, 10, 1000):
+        monkeypatch.setattr("elmo_fast.embed.word_vectors.CHUNK_BYTES", size)
+        with pytest.raises(ElmoFastError, match="a, line 10: "):
+            load_vectors(path)
+
+
+def test_a_line_longer_than_any_text_may_have_is_refused(tmp_path, monkeypatch):
+    """Before it is in memory as a whole."""
+    for name, size in (("CHUNK_BYTES", 10), ("HEAD_BYTES", 20), ("files.LONGEST_LINE", 100)):
+        monkeypatch.setattr(f"elmo_fast.embed.word_vectors.{name}", size)
+    (tmp_path / "a").write_bytes(b"the 1 2\nof 3 4\n" + b"to 5 6" + b" " * 1000)
+    with pytest.raises(ElmoFastError, match="a, line 3: longer than 100 bytes"):
+        load_vectors(tmp_path / "a")
+
+
+BINARY = b"2 2\nthe " + struct.pack("<2f", 0.5, 1) + b"of " + struct.pack("<2f", 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"a 1 2\nb 3\nc 4 5\n", r"line 2: "),
+        (b"3 2\na 1 2\nb 3\nc 4 5\n", r"line 3: "),
+        (b"3 2\na 1 2\nb 3 4\n", r"truncated: wanted 3 vectors, as line 1 announces, found 2"),
+        (b"1 2\na 1 2\nb 3 4\n", r"wanted 1 vectors, as line 1 announces, found more"),
+        (b"90 200\na 1 2\n", r"announces 90 vectors of 200 numbers, too many for"),
+        (BINARY[:-1], r"truncated: wanted 2 vectors, as line 1 announces, found 1"),
+        (BINARY[:20], r"too many for 20 bytes|truncated"),
+        (BINARY + b"x", r"wanted 2 vectors, as line 1 announces, found more"),
+        (b"2 1\nthe " + struct.pack("<f", np.nan) + b"of " + struct.pack("<f", 1), "'the' contains NaN or infinity"),
+        (b"1 1\n" + b"x" * 9000, "no word ends within 4096 bytes"),
+        (b"2 1\na " + struct.pack("<f", -1.1) + b"o\nf " + struct.pack("<f", 1), "contains a line break"),
+        (b"\x80\x04\x95 pickled", "a Python pickle; write vectors of gensim with save_word2vec_format"),
+        (b"BZh91AY&SY\0", "a bzip2 file; unpack it with bunzip2"),
+        (b"\xba\x16\x4f\x2f\x0c\0\0\0", r"a model of fastText; give its \.vec file"),
+        ("the 1 2\nof 3 4\n".encode("utf-16"), "text in UTF-16; convert it: iconv"),
+        (b"PK\x03\x04 1 2\n", "a zip archive; unpack it"),
+        (b"\xfd7zXZ\0 1 2\n", "an xz file; unpack it"),
+        (b"the nan 2\nof 3 4\nto 5 6\n", r"line 1: wanted a word and 2 finite numbers .* found 'the nan 2'"),
+        (b"the 1 x\nof 3 4\nto 5 6\n", r"line 1: wanted a word and 2 finite numbers .* found 'the 1 x'"),
+        (b"7 8 9 1\nof 3 4\nto 5 6\n", r"line 1: wanted a word and 2 finite numbers .* found '7 8 9 1'"),
+        (b"the 1 2\rof 3 4\rto 5 6\r", r"line 1: a line break \(\\r\) within a word; end lines with"),
+        (b"the 1 2\nof 3 4\rto 5 6\n", r"line 2: a line break \(\\r\) within a word; end lines with"),
+        (b"2 2\nthe nan nan\nof 3 4\n", r"line 2: wanted a word and 2 finite numbers .* found 'the nan nan'"),
+        (b"", "contains no word vectors of a known format"),
+        (b"just some text\nmore\n", "contains no word vectors of a known format"),
+        (gzip.compress(b"a 1 2\nb 3 4\n" * 50, mtime=0)[:-9], "damaged gzip data"),
+    ],
+)
+def test_damage_is_told(tmp_path, data, sentence):
+    """With the file, and the line where there is one."""
+    path = tmp_path / "a"
+    path.write_bytes(data)
+    with pytest.raises(ElmoFastError, match=rf"{path}.*({sentence})"):
+        load_vectors(path)
+
+
+def test_a_damaged_own_file_is_refused(tmp_path, vectors):
+    """Every single byte turned over, and every cut, is an ElmoFastError or changes nothing that is read."""
+    path = tmp_path / "a.safetensors"
+    save_vectors(vectors, path)
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 5):
+        for data in (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], whole[:at]):
+            path.write_bytes(data)
+            try:
+                assert same(load_vectors(path, "safetensors"), vectors)
+            except ElmoFastError as error:
+                assert str(path) in str(error)  # noqa: PT017
+    path.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
+    with pytest.raises(ElmoFastError, match="damaged: its content is not what was written"):
+        load_vectors(path)
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch, vectors):
+    """A text file with a cache."""
+    monkeypatch.setattr(module, "WORTH_BYTES", 1)
+    save_vectors(vectors, tmp_path / "a.txt")
+    return tmp_path / "a.txt"
+
+
+def test_the_cache_is_read_in_place_of_the_text(text, vectors, monkeypatch):
+    """The second time no text is parsed; with a limit neither."""
+    assert same(load_vectors(text), vectors)
+    monkeypatch.setattr(module, "read", None)
+    assert same(load_vectors(text), vectors)
+    assert load_vectors(text, limit=2).words == WORDS[:2]
+
+
+def test_the_cache_of_another_file_is_not_used(text, vectors):
+    """After a change of the text, of equal length too, or read as another format, it is read and cached again."""
+    load_vectors(text)
+    kept = text.with_name("a.txt.cache.safetensors")
+    contents = {kept.read_bytes()}
+    text.write_text(text.read_text().replace("the", "teh"))
+    assert load_vectors(text).words[0] == "teh"
+    contents.add(kept.read_bytes())
+    os.utime(text, ns=(1, 1))
+    assert load_vectors(text).words[0] == "teh"
+    contents.add(kept.read_bytes())
+    assert len(contents) == 3
+    with pytest.raises(ElmoFastError, match=r"line 1: wanted a word and 5 finite numbers .* found '7 5'"):
+        load_vectors(text, "glove")
+
+
+def test_a_damaged_cache_is_never_trusted(text, vectors):
+    """A byte turned over or an end cut off: reported, read from the text, written again."""
+    load_vectors(text)
+    kept = text.with_name("a.txt.cache.safetensors")
+    whole = kept.read_bytes()
+    for data in (whole[:-5] + bytes([whole[-5] ^ 64]) + whole[-4:], whole[: len(whole) // 2], b""):
+        kept.write_bytes(data)
+        with pytest.warns(UserWarning, match="the cache cannot be used"):
+            assert same(load_vectors(text), vectors)
+        assert kept.read_bytes() == whole
+
+
+def test_without_room_for_a_cache_the_vectors_come_all_the_same(text, vectors, monkeypatch):
+    """A folder that cannot be written: a warning."""
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device", "here")
+
+    monkeypatch.setattr(module, "_write_safetensors", full)
+    with pytest.warns(UserWarning, match="is not cached, so reading stays slow: No space left on device"):
+        assert same(load_vectors(text), vectors)
+    assert not text.with_name("a.txt.cache.safetensors").exists()
+    assert same(load_vectors(text, cache=False), vectors)
+
+
+@pytest.mark.parametrize(
+    ("words", "matrix", "sentence"),
+    [
+        (["a"], np.zeros((1, 2)), "float32"),
+        (["a"], np.zeros(2, np.float32), r"\[V, D\]"),
+        (["a"], [[1.0]], "list"),
+        (["a", "b"], np.zeros((1, 2), np.float32), "matrix must have 2 rows, one per word; got 1"),
+        (["a", "b", "a"], np.zeros((3, 2), np.float32), "words must be all different; got 'a' twice"),
+    ],
+)
+def test_vectors_that_do_not_fit(words, matrix, sentence):
+    with pytest.raises(ElmoFastError, match=sentence):
+        Vectors(words, matrix)
+
+
+def test_a_description_is_one_line(tmp_path, vectors):
+    """For a million words as for seven: size, width, and the file, not every word."""
+    assert repr(vectors) == "Vectors(7 words, 5 dimensions)"
+    save_vectors(vectors, tmp_path / "a.safetensors")
+    assert (
+        repr(load_vectors(tmp_path / "a.safetensors"))
+        == f"Vectors(7 words, 5 dimensions, from {tmp_path}/a.safetensors)"
+    )
+
+
+def test_looking_up(vectors):
+    assert len(vectors) == 7
+    assert vectors.dimension == 5
+    assert "the" in vectors
+    assert "The" not in vectors
+    assert vectors.index["日本語"] == 3
+    assert vectors.vector("日本語").tobytes() == vectors.matrix[3].tobytes()
+    with pytest.raises(ElmoFastError, match="'The' has no vector; 'the' has one"):
+        vectors.vector("The")
+
+
+def test_what_cannot_be_written_leaves_the_old_file(tmp_path, vectors):
+    """No name, no format, no finite number, no UTF-8."""
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    bad = Vectors(["a"], np.full((1, 2), np.inf, np.float32))
+    for thing, file, format, sentence in [
+        (vectors, tmp_path / "a.dat", "auto", "the name must end in"),
+        (vectors, path, "word2vec", "format must be one of"),
+        (bad, path, "auto", "'a' has a vector with NaN or infinity"),
+        (
+            Vectors(["a 5"], np.zeros((1, 1), np.float32)),
+            path,
+            "glove",
+            "'a 5' cannot be written as glove, where it would not be read back",
+        ),
+        (Vectors([""], np.zeros((1, 1), np.float32)), path, "glove", "the word '' cannot be written as glove"),
+        (Vectors(["\ud800"], np.zeros((1, 1), np.float32)), path, "auto", "cannot be written as UTF-8"),
+        (Vectors(["\ud800"], np.zeros((1, 1), np.float32)), tmp_path / "b.safetensors", "auto", "cannot be written as"),
+    ]:
+        with pytest.raises(ElmoFastError, match=sentence):
+            save_vectors(thing, file, format)
+    assert path.read_text() == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt"]
