@@ -338,7 +338,7 @@ def remove_folder(folder: pathlib.Path) -> None:
 
 def new_workplace(target: pathlib.Path) -> tuple[pathlib.Path, "BaseFileLock"]:
     """Return a new temporary folder next to `target` and its lock; remove those of dead processes."""
-    remove_leftovers(target.parent, _prefix(target))
+    remove_leftovers_of(target)
     while True:
         folder = pathlib.Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_SUFFIX, dir=target.parent))
         lock = _lock(folder / LOCK_FILE)
@@ -358,6 +358,11 @@ def remove_workplace(folder: pathlib.Path, lock: "BaseFileLock") -> None:
     lock.release()
     # On NFS a file that was removed while open stays until it is closed.
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftovers_of(target: pathlib.Path) -> None:
+    """Remove what dead processes that wrote `target` left."""
+    remove_leftovers(target.parent, _prefix(target))
 
 
 def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:

@@ -19,7 +19,7 @@ from elmo_fast.embed.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, GPU_TOK
 from elmo_fast.embed.token_files import FORMATS, Contents, check_room
 from elmo_fast.errors import ElmoFastError, shortened
 from elmo_fast.fields import changes
-from elmo_fast.files import remove_leftovers
+from elmo_fast.files import remove_leftovers, remove_leftovers_of
 from elmo_fast.manifest import current, write_folder
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.progress import Progress
@@ -109,7 +109,9 @@ def embed_parts(
     own_parts = [number for number in range(share[0], len(names), share[1]) if names[number] not in done]
     _embed(embedder, source, place, plan, own_parts, settings, progress)
     if done_parts(place).issuperset(names):
+        # Of processes that were killed as they wrote what is there since, so that no other writes it again.
         remove_leftovers(place, ".part-")
+        remove_leftovers_of(pathlib.Path(os.path.realpath(place)))
         for number in range(len(names)):
             read_part(place, plan, number)
     return Written(len(own_parts), sum(plan.parts[number].tokens for number in own_parts), len(names))

@@ -216,7 +216,8 @@ def test_a_part_is_put_in_its_place_while_the_next_one_is_embedded(embedder, sou
 
 
 def test_a_process_that_is_killed_after_the_rename_leaves_nothing(embedder, source, tmp_path, monkeypatch):
-    """The part is there, so nobody begins it again: files next to it are removed when all parts exist."""
+    """What it wrote is there, so nobody begins it again: files next to a part, or to the folder, are removed when all
+    parts exist."""
     folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
 
     def dies():
@@ -232,8 +233,9 @@ def test_a_process_that_is_killed_after_the_rename_leaves_nothing(embedder, sour
 
     assert os.waitstatus_to_exitcode(os.waitpid(in_a_child(dies), 0)[1]) == -signal.SIGKILL
     assert [name for name in os.listdir(folder) if name.startswith(".part-00002.")]
+    (tmp_path / ".out.dead.partial").mkdir()
     assert embed_parts(embedder, source, folder, settings=settings).parts == 4
-    assert not [name for name in os.listdir(folder) if name.startswith(".")]
+    assert not [name for name in (*os.listdir(folder), *os.listdir(tmp_path)) if name.startswith(".")]
 
 
 def test_what_fails_while_a_part_is_put_in_its_place_ends_the_process(embedder, source, tmp_path, monkeypatch):
