@@ -11,12 +11,10 @@ from ..errors import CheckpointError, refuse, write_failures_named
 from ..fields import check_fields, read_json, typed
 from ..files import write_json
 from ..manifest import current, read_folder
-from ..op_choices import Activation, Loss, Tokenizer
+from ..op_choices import BILM_TF_LOSSES, LOSS_KINDS, Activation, Loss, LossKind, Tokenizer
 
 CONFIG = "config.json"
 OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
-# Losses that need the counts of the words besides their table.
-COUNTED = ("negative_sampling", "hierarchical_softmax")
 _SLOTS_OF_MARKERS = len("<bos>") + 2  # words are cut before they are compared with the markers
 
 
@@ -198,14 +196,17 @@ class ElmoOptions:
     @property
     def trained_by(self) -> str:
         """The name of the loss: `loss` or, if that is None, what bilm-tf's sample_softmax says."""
-        return self.loss or ("full_softmax" if self.sample_softmax is False else "sampled_softmax")
+        return self.loss or BILM_TF_LOSSES[self.sample_softmax is not False]
+
+    @property
+    def loss_kind(self) -> LossKind:
+        """What files hold of the loss."""
+        return LOSS_KINDS[self.trained_by]
 
     @property
     def softmax_rows(self) -> int | None:
-        """Rows of the softmax table: V, one per word, or V - 1, one per inner node of a hierarchical softmax."""
-        if self.n_tokens_vocab is None or self.trained_by != "hierarchical_softmax":
-            return self.n_tokens_vocab
-        return self.n_tokens_vocab - 1
+        """Rows of the softmax table; None where V is not known."""
+        return None if self.n_tokens_vocab is None else self.loss_kind.rows(self.n_tokens_vocab)
 
     @classmethod
     def from_dict(cls, values: Any, source: str = "options") -> "ElmoOptions":

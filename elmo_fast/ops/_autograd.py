@@ -68,7 +68,7 @@ def describe(
         if backward is not None:
             formula = _Formula(overload(name, namespace), overload(f"{name}_backward", namespace), backward)
             register_fake(namespace, f"{name}_backward", formula.fake)
-            _refuse_gradients(namespace, f"{name}_backward")
+            _reject_gradients(namespace, f"{name}_backward")
             _register_autograd(namespace, name, formula.setup, formula.backward)
 
 
@@ -91,26 +91,26 @@ def register_fake(namespace: str, name: str, fake: Callable[[Any], Any]) -> None
     arguments, qualified = arguments_of(name), f"{namespace}::{name}"
     torch.library.register_fake(qualified, lambda *args, **kwargs: fake(arguments(*args, **kwargs)))
 
-    def refuse_vmap(*args: Any, **kwargs: Any) -> None:
+    def reject_vmap(*args: Any, **kwargs: Any) -> None:
         raise ElmoFastError(
             f"{qualified} has no batching rule for torch.func.vmap: the kernels take batches as they are; give the op "
             'the whole batch, or use backend="reference"'
         )
 
     for key in ("FuncTorchBatched", "Batched"):  # the second one is torch.autograd's own, for is_grads_batched
-        _fragment(namespace).impl(name, refuse_vmap, key)
+        _fragment(namespace).impl(name, reject_vmap, key)
 
 
-def _refuse_gradients(namespace: str, name: str) -> None:
+def _reject_gradients(namespace: str, name: str) -> None:
     """Make the backward pass of an op raise an error: a backward op cannot be differentiated again."""
 
-    def refuse(ctx: Any, needed: Sequence[Any], *grads: Any) -> Sequence[Any]:
+    def reject(ctx: Any, needed: Sequence[Any], *grads: Any) -> Sequence[Any]:
         raise RuntimeError(
             f"{namespace}::{name} is not differentiable: the kernels have first derivatives only; for second "
             'derivatives use backend="reference"'
         )
 
-    _register_autograd(namespace, name, lambda ctx, inputs, outputs: None, refuse)
+    _register_autograd(namespace, name, lambda ctx, inputs, outputs: None, reject)
 
 
 @functools.cache
@@ -233,13 +233,13 @@ class _Formula:
         self.saved: list[tuple[int, str, bool, bool]] = []  # whether it is a list of tensors, or a tensor
         self.gradients: list[tuple[int, str, bool]] = []  # whether it may be None
         self.flags: list[tuple[int, list[int]]] = []
-        for place, argument in enumerate(backward_op._schema.arguments):
+        for index, argument in enumerate(backward_op._schema.arguments):
             name = argument.name
             if name in known:
                 self.saved.append((known.index(name), name, _is_list(argument), _holds_tensors(argument)))
             elif name.startswith("need_"):
                 covered = backward.covers.get(name, [name.removeprefix("need_")])
-                self.flags.append((place, [self.inputs.index(each) for each in covered]))
+                self.flags.append((index, [self.inputs.index(each) for each in covered]))
             elif name == "grad" or name.removeprefix("d_") in outputs:
                 output = 0 if name == "grad" else outputs.index(name.removeprefix("d_"))
                 self.gradients.append((output, name, isinstance(argument.type, torch.OptionalType)))
@@ -251,8 +251,8 @@ class _Formula:
     def setup(self, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         values, tensors = (*inputs, *outputs), []
         ctx.others = []  # numbers, strings, and the lengths of the lists of tensors
-        for place, _, is_list, is_tensor in self.saved:
-            value = values[place]
+        for index, _, is_list, is_tensor in self.saved:
+            value = values[index]
             if is_list:
                 tensors += value
                 ctx.others.append(len(value))
@@ -294,15 +294,15 @@ class _Formula:
                 named[name] = list(itertools.islice(tensors, next(others)))
             else:
                 named[name] = next(tensors if is_tensor else others)
-        for place, covered in self.flags:
-            named[self.arguments._fields[place]] = not wanted.isdisjoint(covered)
+        for index, covered in self.flags:
+            named[self.arguments._fields[index]] = not wanted.isdisjoint(covered)
         return self.arguments(**named)
 
     def fake(self, arguments: Any) -> Any:
         """Return empty tensors for the backward op's results, shaped like the inputs; of size 0 if not needed."""
         others = {} if self.more.shapes is None else self.more.shapes(arguments)
         skipped = {
-            self.inputs[i] for place, covered in self.flags if not arguments[place] for i in covered
+            self.inputs[i] for index, covered in self.flags if not arguments[index] for i in covered
         }  # fmt: skip
         tensors = []
         for name, result in zip(self.results, self.backward_op._schema.returns, strict=True):

@@ -339,7 +339,7 @@ class Graphs:
                 why = _sentence_of(error)
             del entry
             pool.drop()
-            self._refuse(key, why, available_memory(device))
+            self._reject(key, why, available_memory(device))
             return None
 
     def _may_retry(self, key: Hashable, device: torch.device) -> bool:
@@ -376,10 +376,10 @@ class Graphs:
                 why, short = _sentence_of(error), out_of_memory(error)
             if not (short and pool.drop()):
                 break
-        self._refuse(key, why, available_memory(pool.device) if short else None)
+        self._reject(key, why, available_memory(pool.device) if short else None)
         return None
 
-    def _refuse(self, key: Hashable, why: str, available: int | None) -> None:
+    def _reject(self, key: Hashable, why: str, available: int | None) -> None:
         self.refused[key] = available
         warnings.warn(f"running without a CUDA graph, launch by launch: {why}", PerformanceWarning, stacklevel=4)
 

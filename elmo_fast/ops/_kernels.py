@@ -150,7 +150,7 @@ def segment_sum(values: Tensor, keys: Tensor, number: int, order: tuple[Tensor, 
     out = values.new_empty(number, width)
     if rows == 0 or width == 0:
         return out.zero_()
-    ordered, places = torch.sort(keys, stable=True) if order is None else order
+    ordered, positions = torch.sort(keys, stable=True) if order is None else order
     bounds = torch.arange(number + 1, dtype=keys.dtype, device=keys.device)
     offsets = torch.searchsorted(ordered, bounds)
     # At most 2 * chunk + rows / chunk numbers are added one after the other, fewest if both terms are equal.
@@ -160,8 +160,8 @@ def segment_sum(values: Tensor, keys: Tensor, number: int, order: tuple[Tensor, 
     partial = values.new_empty(max(1, rows // chunk), width)
     constants = {"CHUNK": chunk, "ROWS": 16 if block == 128 else 32, "BLOCK": block, "num_warps": 4}
     grid = (rows // chunk, columns)
-    launch(segment_sum_whole_chunks_kernel, grid, values, places, ordered, partial, rows, width, **constants)
-    launch(segment_sum_merge_kernel, (number, columns), values, places, offsets, partial, out, width, **constants)
+    launch(segment_sum_whole_chunks_kernel, grid, values, positions, ordered, partial, rows, width, **constants)
+    launch(segment_sum_merge_kernel, (number, columns), values, positions, offsets, partial, out, width, **constants)
     return out
 
 

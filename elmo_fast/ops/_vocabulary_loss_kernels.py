@@ -410,7 +410,7 @@ class Words(NamedTuple):
         return rows, offsets, None if self.ids is None else self.ids.narrow(0, first, count)
 
 
-def whole_table(weight: Tensor, bias: Tensor, most: int, dtype: torch.dtype) -> Words:
+def full_table(weight: Tensor, bias: Tensor, most: int, dtype: torch.dtype) -> Words:
     """Return the whole table, and room for `most` of its rows as operands if its own are none."""
     serves = weight.dtype == dtype and weight.is_contiguous()
     scratch = None if serves else torch.empty(most, weight.shape[1], dtype=dtype, device=weight.device)
@@ -452,7 +452,7 @@ def losses(
         planes = empty(1 if logistic else 2, cdiv(step, tile.columns), count)
         maxima, sums = (planes.select(0, i) for i in (0, -1))  # one of a logistic loss
         if samples is None:
-            words = whole_table(a.weight, a.bias, step, dtype)
+            words = full_table(a.weight, a.bias, step, dtype)
         else:
             words = Words(empty(size, width, dtype=dtype), empty(size), ids.narrow(0, count, size))
     high, wide = row_blocks(width)
@@ -484,28 +484,28 @@ def losses(
 
 
 def gradients(
-    op: str, a: Any, *, whole: bool = False, share: float | None = None, count_hits: bool = False
+    op: str, a: Any, *, full: bool = False, share: float | None = None, count_hits: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute d_hidden [N, D], and d_rows [N + S, D] and d_offsets [N + S] of the words `ids`, all float32.
 
-    With `whole`, d_weight [V, D] and d_bias [V] of the whole table. Logits are computed again in chunks of
+    With `full`, d_weight [V, D] and d_bias [V] of the whole table. Logits are computed again in chunks of
     `chunk_bytes`, small enough to stay in L2, with two products for each. share, count_hits: as for `losses`.
     """
     kept, operands, *rest = a.saved
     (count, width), dtype, device = operands.shape, operands.dtype, a.grad.device
-    size, extra = (len(a.weight), 0) if whole else (len(rest[0]), count)
-    all_ids = rest[0] if whole else a.ids
+    size, extra = (len(a.weight), 0) if full else (len(rest[0]), count)
+    all_ids = rest[0] if full else a.ids
     tile, room = tiles(count, size, width, dtype, device), a.chunk_bytes // dtype.itemsize
-    high = min(max(count, 1), chunk_length(count, room // (tile.columns if whole else size), tile.rows))
-    wide = min(size, chunk_length(size, room // high, tile.columns)) if whole else size
-    row_tiles, per_row = cdiv(count, tile.rows), 4 * ((1 if whole else 2) * width + 1 + wide // tile.rows)
+    high = min(max(count, 1), chunk_length(count, room // (tile.columns if full else size), tile.rows))
+    wide = min(size, chunk_length(size, room // high, tile.columns)) if full else size
+    row_tiles, per_row = cdiv(count, tile.rows), 4 * ((1 if full else 2) * width + 1 + wide // tile.rows)
     needed = high * wide * dtype.itemsize + 4 * size * (width + 1) + count * per_row
     with explained(op, "rows", needed, per_row, count, device):
         empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
         chunk, column_sums = empty(high * wide, dtype=dtype), empty(row_tiles * wide)
         d_hidden, d_rows, d_offsets = empty(count, width), empty(extra + size, width), empty(extra + size)
-        if whole:
-            words = whole_table(a.weight, a.bias, wide, dtype)
+        if full:
+            words = full_table(a.weight, a.bias, wide, dtype)
         else:
             words = Words(rest[0], rest[1], all_ids.narrow(0, count, size))
     if count == 0:
@@ -525,15 +525,15 @@ def gradients(
                 vocabulary_loss_backward_logits_kernel, grid,
                 h, part, offsets, target, ids, j, k, g, g.stride(0), share, scale, d,
                 sums.narrow(0, i // tile.rows, grid[0]), n, m, width,
-                LOGISTIC=share is not None, COUNT_HITS=count_hits or whole, **constants(tile, h),
+                LOGISTIC=share is not None, COUNT_HITS=count_hits or full, **constants(tile, h),
             )  # fmt: skip
             _triton.add_product(d_h, d, part, accumulate=j > 0)
             _triton.add_product(d_table.narrow(0, j, m), d.t(), h, accumulate=i > 0)
         torch.sum(sums, 0, out=d_bias.narrow(0, j, m))
     if scale is not None:
         # `vocabulary_loss_backward_targets_kernel` takes the scale out of d_hidden as it adds to it.
-        torch._foreach_mul_([d_table, d_bias, *([d_hidden] if whole else [])], scale.select(0, 1))
-    if not whole:
+        torch._foreach_mul_([d_table, d_bias, *([d_hidden] if full else [])], scale.select(0, 1))
+    if not full:
         high, columns = row_blocks(width)
         launch(
             vocabulary_loss_backward_targets_kernel, (cdiv(count, high),),
@@ -572,7 +572,7 @@ def _negative_sampling_backward(a: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 implement("full_softmax", lambda a: losses("full_softmax", a, None), lambda a: saved_by(a, 3))
-implement("full_softmax_backward", lambda a: gradients("full_softmax", a, whole=True))
+implement("full_softmax_backward", lambda a: gradients("full_softmax", a, full=True))
 implement("sampled_softmax", _sampled_softmax, lambda a: saved_by(a, 3, a.samples))
 implement("sampled_softmax_backward", lambda a: gradients("sampled_softmax", a))
 implement("negative_sampling", _negative_sampling, lambda a: saved_by(a, 1, a.samples))

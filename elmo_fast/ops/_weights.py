@@ -257,7 +257,7 @@ def versions(tensors: Iterable[Tensor]) -> list[int]:
     return [-1 if tensor.is_inference() else tensor._version for tensor in tensors]
 
 
-def places(tensors: Iterable[Tensor]) -> list[tuple[Any, ...]]:
+def addresses(tensors: Iterable[Tensor]) -> list[tuple[Any, ...]]:
     """Return where tensors are, and whether they need gradients: what `identities` has besides the tensors."""
     return [(tensor.data_ptr(), tensor.dtype, tensor.requires_grad) for tensor in tensors]
 

@@ -55,7 +55,7 @@ class Draw:
         """Sample normal numbers of this standard deviation."""
         return scale * torch.randn(shape, generator=self.generator, device="cpu")
 
-    def whole(self, below: int, *shape: int) -> Tensor:
+    def integers(self, below: int, *shape: int) -> Tensor:
         """Sample whole numbers from 0 to below - 1."""
         return torch.randint(0, below, shape, generator=self.generator, device="cpu")
 
@@ -66,7 +66,7 @@ class Draw:
             "hidden": self.normal(rows, size),
             "weight": self.normal(table, size, scale=size**-0.5),
             "bias": self.normal(table),
-            "targets": self.whole(words, rows),
+            "targets": self.integers(words, rows),
         }
 
 
@@ -135,7 +135,7 @@ def _adagrad(draw: Draw) -> list[Case]:
 
     cases = [Case(tensors, dense, differentiates=False)]
     for number, width in ((200, 33), (208, 48)):
-        ids = draw.whole(12, number)
+        ids = draw.integers(12, number)
         ids[::2] = 5
         table = {"table": draw.normal(12, width), "sum": 0.5 + draw.normal(12, width).square()}
         cases.append(Case({**table, "ids": ids, "rows": draw.normal(number, width)}, rows, differentiates=False))
@@ -145,8 +145,8 @@ def _adagrad(draw: Draw) -> list[Case]:
 def _char_cnn(draw: Draw) -> list[Case]:
     """Build cases of words that end early, with padding behind them; then with tanh, the last rows not counted."""
     filters, characters, slots, size, rows = ((1, 5), (3, 20), (6, 17)), 31, 9, 16, 48  # (width, filters)
-    ids = draw.whole(characters - 1, rows, slots)
-    ids = torch.where(torch.arange(slots) < draw.whole(slots + 1, rows, 1), ids, characters - 1)
+    ids = draw.integers(characters - 1, rows, slots)
+    ids = torch.where(torch.arange(slots) < draw.integers(slots + 1, rows, 1), ids, characters - 1)
     tensors = {
         "ids": ids,
         "embedding": draw.normal(characters, size),
@@ -159,7 +159,7 @@ def _char_cnn(draw: Draw) -> list[Case]:
         weights, biases = _listed("weights", t), _listed("biases", t)
         return {"features": char_cnn(t["ids"], t["embedding"], weights, biases, **counted, **how)}
 
-    return [Case({**tensors, "ids": ids[:35]}, call), Case({**tensors, "count": draw.whole(1) + 21}, call)]
+    return [Case({**tensors, "ids": ids[:35]}, call), Case({**tensors, "count": draw.integers(1) + 21}, call)]
 
 
 def _full_softmax(draw: Draw) -> list[Case]:
@@ -212,7 +212,7 @@ def _log_uniform_sample(draw: Draw) -> list[Case]:
         ids, tries = log_uniform_sample(150, 300, seed=seed, device=t["seed"].device, backend=how["backend"])
         return {"ids": ids.double(), "tries": tries.double()}
 
-    return [Case({"seed": draw.whole(2**31)}, call, differentiates=False)]
+    return [Case({"seed": draw.integers(2**31)}, call, differentiates=False)]
 
 
 def _negative_sampling(draw: Draw) -> list[Case]:
@@ -223,7 +223,7 @@ def _negative_sampling(draw: Draw) -> list[Case]:
         return {"losses": negative_sampling(*arguments, negatives=5.0, **how)}
 
     return [
-        Case({**draw.output_layer(rows, size, words), "samples": draw.whole(words, rows)}, call)
+        Case({**draw.output_layer(rows, size, words), "samples": draw.integers(words, rows)}, call)
         for rows, size, words in ((80, 80, 160), (70, 72, 150))
     ]
 
@@ -307,7 +307,7 @@ def _scalar_mix(draw: Draw) -> list[Case]:
         }
         for shape in ((5, 7, 33), (5, 7, 48))
     )
-    return [Case(odd, call), Case({**even, "mask": draw.whole(4, 5, 7) > 0}, call)]
+    return [Case(odd, call), Case({**even, "mask": draw.integers(4, 5, 7) > 0}, call)]
 
 
 def _unique_rows(draw: Draw) -> list[Case]:
@@ -327,10 +327,10 @@ def _unique_rows(draw: Draw) -> list[Case]:
     def gathered(t: Tensors, how: How) -> Tensors:
         return {"rows": gather_rows(t["table"], t["inverse"], backend=how["backend"])}
 
-    words, places = draw.whole(3, 130, 9), draw.whole(7, 144)
-    places[::2] = 4
+    words, rows = draw.integers(3, 130, 9), draw.integers(7, 144)
+    rows[::2] = 4
     words[::3] = words[1]
-    odd, even = {"table": draw.normal(7, 33), "inverse": places[:130]}, {"table": draw.normal(7, 48), "inverse": places}
+    odd, even = {"table": draw.normal(7, 33), "inverse": rows[:130]}, {"table": draw.normal(7, 48), "inverse": rows}
     return [Case({"ids": words}, restored, differentiates=False), Case(odd, gathered), Case(even, gathered)]
 
 

@@ -134,7 +134,7 @@ class CapturedStep:
         skipped = getattr(self.optimizer, "skipped", None)
         tensors = [*weights, *sums, *([] if skipped is None else [skipped])]
         versions = _weights.versions(weights)
-        return _Read(tensors, weights, _weights.places(tensors), versions, _weights.generation())
+        return _Read(tensors, weights, _weights.addresses(tensors), versions, _weights.generation())
 
     def _launched(self, packed: _Packed, state: LayerStates | None, device: torch.device) -> Outcome:
         _weights.mark_rounded(self._fresh)

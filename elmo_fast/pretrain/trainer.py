@@ -125,8 +125,8 @@ class LanguageModelTrainer:
         """
         if self.heldout is None or best.text != self.heldout.fingerprint:
             return BestEvaluation(last=best.last)
-        place = self.record.folder / CHECKPOINTS / BEST
-        is_missing = self.config.run.keep_best and not self.processes.run_on_leader(place.exists)
+        path = self.record.folder / CHECKPOINTS / BEST
+        is_missing = self.config.run.keep_best and not self.processes.run_on_leader(path.exists)
         return dataclasses.replace(best, perplexity=None) if is_missing else best
 
     def rate(self, number: int) -> float:

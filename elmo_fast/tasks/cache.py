@@ -73,8 +73,8 @@ class LayerCache:
         longest = int(lengths.max(initial=0))
         out = np.empty((len(chosen), len(rows), longest, self.width), np.float32)
         for number, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
-            for place, layer in enumerate(chosen):
-                out[place, number, :length] = self._layers[layer, start : start + length]
+            for index, layer in enumerate(chosen):
+                out[index, number, :length] = self._layers[layer, start : start + length]
             if length < longest:
                 out[:, number, length:] = 0
         return torch.from_numpy(out), torch.from_numpy(lengths)

@@ -61,9 +61,9 @@ class TaskResult:
     dev, test: scores of the kept epoch; test is None without a test_path
     epochs: a row per epoch (see TaskTrainer)
     best_epoch: the kept epoch, from 1
-    mix_weights: place ("input", "output") -> the softmax of the mix's weights, one number per layer of the biLM, lowest
+    mix_weights: where ("input", "output") -> the softmax of the mix's weights, one number per layer of the biLM, lowest
         first; empty without ELMo
-    gammas: place -> the mix's γ
+    gammas: where -> the mix's γ
     config: the configuration
     seconds: of all epochs
     words, sentences: of the training sentences that were used
@@ -122,7 +122,7 @@ class SavedTask:
 def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: TaskResult) -> None:
     """Write what load_task and people read, all together, with a manifest; a fine-tuned biLM as a model of its own."""
     config, flat = result.config, result.config.flat()
-    # What is no path is the name of a model; see _with_places.
+    # What is no path is the name of a model; see _with_paths.
     paths = {
         name: os.path.abspath(flat[name])
         for name in ("model", "vectors", "save_dir")
@@ -164,7 +164,7 @@ def load_task(
 
     config, labels, words, weights, about = read_folder(folder, read, load, warns=True)
     tuned = config.fine_tune and config.elmo != "none"
-    config = _with_places(folder, config, {"model": model, "vectors": vectors}, tuned)
+    config = _with_paths(folder, config, {"model": model, "vectors": vectors}, tuned)
     task = new_model(config, len(labels), words=words)
     digests = input_digests(config, task)
     for name, digest in parsed(about.get("inputs", "{}"), dict[str, str], f"{folder / MODEL_FILE}: inputs").items():
@@ -177,7 +177,7 @@ def load_task(
     return SavedTask(task.to(device).eval(), config, labels)
 
 
-def _with_places(
+def _with_paths(
     folder: pathlib.Path, config: TaskConfig, paths: dict[str, str | os.PathLike[str] | None], tuned: bool
 ) -> TaskConfig:
     """Return the configuration with the paths of what the task needs; a fine-tuned biLM lies in the folder itself."""
@@ -189,19 +189,19 @@ def _with_places(
         if not needed[name]:
             continue
         stored = getattr(config, name)
-        place = _stored_place(folder, config, stored) if path is None else os.fspath(path)
-        if name == "model" and path is not None and (missing := missing_model(place)):
+        found = _stored_path(folder, config, stored) if path is None else os.fspath(path)
+        if name == "model" and path is not None and (missing := missing_model(found)):
             raise ElmoFastError(f"--model {missing}")
-        if not os.path.exists(place) and (name == "vectors" or path is None):
+        if not os.path.exists(found) and (name == "vectors" or path is None):
             raise ElmoFastError(
-                f"{folder} was trained with {name} {stored!r}; there is no {place!r}: name its path with --{name}"
+                f"{folder} was trained with {name} {stored!r}; there is no {found!r}: name its path with --{name}"
             )
-        moved: dict[str, Any] = {name: place}
+        moved: dict[str, Any] = {name: found}
         config = dataclasses.replace(config, **moved)
     return dataclasses.replace(config, model=os.fspath(folder), prefix=None) if tuned else config
 
 
-def _stored_place(folder: pathlib.Path, config: TaskConfig, stored: str) -> str:
+def _stored_path(folder: pathlib.Path, config: TaskConfig, stored: str) -> str:
     """Return the path that a task's configuration stores, or the one that its name stands for.
 
     A path is stored absolute. If it is gone, the one as far from the task's folder now as the old one was in training
@@ -286,8 +286,8 @@ def train_task(
             test=scores.get("test"),
             epochs=trainer.epochs,
             best_epoch=max(row["epoch"] for row in trainer.epochs if row["best"]),
-            mix_weights={} if model.elmo is None else dict(zip(model.places, model.elmo.weights(), strict=True)),
-            gammas={} if model.elmo is None else dict(zip(model.places, model.elmo.gammas(), strict=True)),
+            mix_weights={} if model.elmo is None else dict(zip(model.elmo_at, model.elmo.weights(), strict=True)),
+            gammas={} if model.elmo is None else dict(zip(model.elmo_at, model.elmo.gammas(), strict=True)),
             config=config,
             seconds=round(sum(row["seconds"] for row in trainer.epochs), 3),
             words=splits["train"].words,

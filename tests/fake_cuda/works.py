@@ -27,7 +27,7 @@ BATCH, STEPS, VOCABULARY, SAMPLES, TYPES, CHARACTERS = 128, 20, 793_471, 8192, 5
 def pretend():
     """Replace what a device that pretends cannot say: kind, streams, addresses, initial weights by way of meta."""
     replace(_native, capability=lambda index: (9, 0))
-    nothing = dict.fromkeys(("identities", "places", "versions"), lambda tensors: None)
+    nothing = dict.fromkeys(("identities", "addresses", "versions"), lambda tensors: None)
     replace(_weights, _stream=lambda tensor: None, **nothing)
     replace(torch.nn.utils, skip_init=lambda kind, *sizes, **options: kind(*sizes, **options))
     streams = {"Event": unittest.mock.MagicMock(), "current_stream": unittest.mock.MagicMock()}

@@ -93,7 +93,7 @@ def test_a_run_that_leaves_its_part_is_an_error(run, backend):
 def test_places_of_any_size(far):
     """The reference's places, wherever the text stands."""
     first, lengths = torch.tensor([5, 100, 30, 7]) + far, torch.tensor([3, 2, 4, 1])
-    places = reference._places(first, lengths, 2, 10, torch.device("cpu"))
+    places = reference._indices(first, lengths, 2, 10, torch.device("cpu"))
     assert (places - far).tolist() == [5, 6, 7, 100, 101, 30, 29, 28, 27, 7]
 
 

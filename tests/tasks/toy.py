@@ -70,8 +70,9 @@ def toy_config(folder, *, classify=False, spans=False, elmo="none", **changes):
         make_weights(folder / "bilm")
     settings = {
         "task": "classify" if classify else "tag", "save_dir": str(folder / "run"), "elmo": elmo,
-        "model": None if elmo == "none" else str(folder / "bilm"), "word_dim": 12, "hidden": 16, "epochs": 6,
-        "learning_rate": 0.01, "batch_size": 16, "dropout": 0.1, "elmo_dropout": 0.1,
+        "model": None if elmo == "none" else str(folder / "bilm"), "hidden": 16, "epochs": 6,
+        "word_dim": 0 if changes.get("vectors") else 12, "learning_rate": 0.01, "batch_size": 16,
+        "dropout": 0.1, "elmo_dropout": 0.1,
     } | {f"{split}_path": str(folder / f"{split}.{kind}") for split in ("train", "dev", "test")}  # fmt: skip
     return TaskConfig(**settings | changes)
 

@@ -298,20 +298,20 @@ def filters_of(weights: Sequence[Tensor], precision: str) -> Filters:
     )
 
 
-def places_of(f: Filters, weights: Sequence[Tensor]) -> Tensor:
+def indices_of(f: Filters, weights: Sequence[Tensor]) -> Tensor:
     """Return [rows, depth] int32: the index of each number of the packed filters in all weights, concatenated.
 
     Padding has the index after the last.
     """
     sizes, start = [weight.numel() for weight in weights], 0
     numbers = torch.arange(sum(sizes), dtype=torch.int32, device=weights[0].device).split(sizes)
-    places = numbers[0].new_full((f.tiles(f.block) * f.block, f.depth), sum(sizes))
+    indices = numbers[0].new_full((f.tiles(f.block) * f.block, f.depth), sum(sizes))
     for weight, count in zip(weights, numbers, strict=True):
         number, size, width = weight.shape
-        place = places[start : start + number, : width * f.size].view(number, width, f.size)
-        place[:, :, :size].copy_(count.view(number, size, width).transpose(1, 2))
+        part = indices[start : start + number, : width * f.size].view(number, width, f.size)
+        part[:, :, :size].copy_(count.view(number, size, width).transpose(1, 2))
         start += cdiv(number, f.block) * f.block
-    return places
+    return indices
 
 
 def operands(
@@ -327,13 +327,13 @@ def operands(
         shapes = (((characters + 2, f.size), dtype), ((rows, f.depth), dtype), ((sum(f.numbers),), torch.float32))
         copies = [torch.zeros(shape, dtype=kind, device=device) for shape, kind in shapes]
         copies[0][characters].fill_(torch.nan)
-        return [*copies, places_of(f, weights), torch.zeros(1, device=device)]
+        return [*copies, indices_of(f, weights), torch.zeros(1, device=device)]
 
     def fill(copies: list[Tensor]) -> None:
-        table, filters, bias, places, zero = copies
+        table, filters, bias, indices, zero = copies
         table[:characters, :size].copy_(embedding.detach())
         numbers = torch.cat([*(weight.detach().flatten() for weight in weights), zero]).to(dtype)
-        torch.index_select(numbers, 0, places.view(-1), out=filters.view(-1))
+        torch.index_select(numbers, 0, indices.view(-1), out=filters.view(-1))
         torch.cat([b.detach() for b in biases], out=bias)
 
     table, filters, bias, *_ = packed(f"char_cnn {precision}", [embedding, *weights, *biases], empty, fill)

@@ -10,7 +10,7 @@ from elmo_fast.ops._autograd import describe
 from elmo_fast.ops._checks import check_dtype, check_same, check_shapes, described
 from elmo_fast.ops._dispatch import kernel, register, select
 from elmo_fast.ops.gather_runs import reference
-from elmo_fast.ops.gather_runs.reference import refuse_runs
+from elmo_fast.ops.gather_runs.reference import raise_for_runs
 
 
 def gather_runs(
@@ -57,7 +57,7 @@ def gather_runs(
         raise ElmoFastError(f"{op}: upward must be from 0 to R = {len(first)}; got {upward}")
     first, lengths = first.contiguous(), lengths.contiguous()
     # Checked here because the next line adds the lengths.
-    refuse_runs((lengths < 0) | (lengths > sum(map(len, values))), first, lengths)
+    raise_for_runs((lengths < 0) | (lengths > sum(map(len, values))), first, lengths)
     total = int(lengths.sum())
     out = values[0].new_empty(total) if out is None else out
     check_same(op, "values and out", [values[0], out])

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from elmo_fast import manifest
-from elmo_fast.cli.embed import Place, place_of
+from elmo_fast.cli.embed import Rank, rank_of
 from elmo_fast.embed.parts import Settings, embed_parts, embedding
 from elmo_fast.embed.parts.plan import cut
 from elmo_fast.errors import ElmoFastError
@@ -260,16 +260,16 @@ def test_the_place_of_a_process():
     """--shard before torchrun before srun; the script of a SLURM job, which is no step, works alone."""
     torchrun = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "a", "LOCAL_RANK": "1"}
     step = {"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0", "SLURM_LOCALID": "2"}
-    assert place_of("1/3", torchrun) == Place(1, 3)
-    assert place_of(None, torchrun | step) == Place(3, 4, 1)
-    assert place_of(None, step) == Place(5, 8, 2)
-    assert place_of(None, {name: step[name] for name in ("SLURM_PROCID", "SLURM_NTASKS")}) is None
-    assert place_of(None, step | {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}) is None
-    assert place_of(None, {}) is None
+    assert rank_of("1/3", torchrun) == Rank(1, 3)
+    assert rank_of(None, torchrun | step) == Rank(3, 4, 1)
+    assert rank_of(None, step) == Rank(5, 8, 2)
+    assert rank_of(None, {name: step[name] for name in ("SLURM_PROCID", "SLURM_NTASKS")}) is None
+    assert rank_of(None, step | {"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}) is None
+    assert rank_of(None, {}) is None
     for wrong in ("3/3", "1", "a/b", "-1/2", "0/0"):
         with pytest.raises(ElmoFastError, match="--shard must be i/N with i from 0 to N-1, such as 0/4; got"):
-            place_of(wrong, {})
+            rank_of(wrong, {})
     with pytest.raises(ElmoFastError, match="WORLD_SIZE must be a number; got 'x'"):
-        place_of(None, torchrun | {"WORLD_SIZE": "x"})
+        rank_of(None, torchrun | {"WORLD_SIZE": "x"})
     with pytest.raises(ElmoFastError, match="SLURM_PROCID=9 must be less than SLURM_NTASKS=8"):
-        place_of(None, step | {"SLURM_PROCID": "9"})
+        rank_of(None, step | {"SLURM_PROCID": "9"})
