@@ -20,11 +20,11 @@ from tests.weights import make_weights
 def ask(toy, text):
     """Runs a query; returns what it prints, or its error. words: more options; model, corpus: in place of the usual."""
 
-    def run(*words, status=0, model=toy, corpus=text, told=()):
+    def run(*words, status=0, model=toy, corpus=text, warnings=()):
         query = ["--corpus", corpus, "--query", "A cat sat", "--index", 1, "--topn", 4, "-q"]
         done = elmo_fast("neighbours", *pair(model), *query, *words)
         assert done.returncode == status, done.stderr
-        assert [each for each in told if each not in done.stderr] == []
+        assert [each for each in warnings if each not in done.stderr] == []
         return done.stdout if status == 0 else done.stderr
 
     return run
@@ -101,7 +101,7 @@ def test_a_damaged_file_is_told_and_written_again(ask, tmp_path):
     whole = file.read_bytes()
     for data in (whole[:-7] + bytes([whole[-7] ^ 1]) + whole[-6:], whole[:-64]):
         file.write_bytes(data)
-        assert ask("--cache", str(path), told=["warning: ", "damaged, ", "it is written again"]) == plain
+        assert ask("--cache", str(path), warnings=["warning: ", "damaged, ", "it is written again"]) == plain
         assert file.read_bytes() == whole
 
 

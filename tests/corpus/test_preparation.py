@@ -351,5 +351,5 @@ def test_a_smaller_corpus_leaves_no_shard_of_the_one_it_replaces(tmp_path):
     text, folder = long_text(300), tmp_path / "out"
     prepare(write(tmp_path / "long.txt", text), folder, processes=1, shard_tokens=100)
     prepare(write(tmp_path / "short.txt", text[:5]), folder, processes=1, overwrite=True)
-    prepare(str(tmp_path / "short.txt"), tmp_path / "anew", processes=1)
-    assert contents(folder) == contents(tmp_path / "anew")
+    prepare(str(tmp_path / "short.txt"), tmp_path / "again", processes=1)
+    assert contents(folder) == contents(tmp_path / "again")

@@ -122,8 +122,8 @@ def test_more_epochs_go_on_and_other_settings_are_refused(tmp_path, monkeypatch)
     with pytest.raises(ElmoFastError, match=r"holds a run of other settings \(hidden was 16, now 8\).*--resume false"):
         train_task(dataclasses.replace(config, hidden=8), silent)
     monkeypatch.undo()
-    anew = train_task(dataclasses.replace(config, hidden=8, resume=False), silent)
-    assert len(anew.epochs) == 2
+    retrained = train_task(dataclasses.replace(config, hidden=8, resume=False), silent)
+    assert len(retrained.epochs) == 2
     with open(config.train_path, "a") as file:
         file.write("Ann\tNAME\n\n")
     with pytest.raises(ElmoFastError, match="the sentences of train_path or dev_path"):

@@ -19,7 +19,7 @@ from elmo_fast.pretrain.run import pretrain
 from elmo_fast.tasks import train_task
 from tests.pretrain.toy import toy_config
 from tests.tasks import toy as tagging
-from tests.torture.children import ended, started
+from tests.torture.children import all_finish, fork_group
 from tests.weights import make_weights
 
 UNDISTURBED = "undisturbed"
@@ -45,7 +45,7 @@ class Work:
 
     def start(self, name: str, count: int, *more: int) -> list[int]:
         """The processes that do the work."""
-        return started(lambda: self.run(name, count, *more), count, self.log)
+        return fork_group(lambda: self.run(name, count, *more), count, self.log)
 
     def whole(self, name: str) -> str:
         """Return what is wrong with the files of a killed run; nothing if they are right."""
@@ -191,7 +191,7 @@ class Joined(Training):
         again = f"{name}-again"
         for (first, count), (last, _) in zip(sittings, [*sittings[1:], (STEPS, 0)], strict=True):
             if last > first:
-                assert ended(self.start(again, count, last), self.log)
+                assert all_finish(self.start(again, count, last), self.log)
         compared = {"weights": digest(self.folder, name) == digest(self.folder, again)}
         alone = [row[3:6] for row in self.rows(UNDISTURBED) if row[0] is None]
         actual = [row[3:6] for row in self.rows(name) if row[0] is None]
@@ -302,15 +302,15 @@ class Task(Work):
     def run(self, name: str, count: int) -> None:
         train_task(self.config(name), tagging.silent)
 
-    def told(self, name: str) -> tuple[object, ...]:
-        results = json.loads((self.folder / name / "results.json").read_text())
-        rows = [{key: row[key] for key in ("epoch", "loss", "score", "best")} for row in results["epochs"]]
-        return rows, results["dev"], results["test"]
+    def results(self, name: str) -> tuple[object, ...]:
+        saved = json.loads((self.folder / name / "results.json").read_text())
+        rows = [{key: row[key] for key in ("epoch", "loss", "score", "best")} for row in saved["epochs"]]
+        return rows, saved["dev"], saved["test"]
 
     def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:
         actual, expected = (tagging.weights_of(self.config(each)) for each in (name, UNDISTURBED))
         compared = {
             "weights": actual.keys() == expected.keys() and all(actual[key].equal(expected[key]) for key in expected),
-            "scores": self.told(name) == self.told(UNDISTURBED),
+            "scores": self.results(name) == self.results(UNDISTURBED),
         }
         return [what for what, same in compared.items() if not same]

@@ -20,7 +20,7 @@ from elmo_fast.text.sources import Lines
 from tests.command_line import elmo_fast
 from tests.embed.parts.conftest import PART, embed, made_parts
 from tests.nfs import remove_as_nfs
-from tests.torture.children import in_a_child
+from tests.torture.children import fork
 
 PARTS = [f"part-{number:05d}" for number in range(7)]
 
@@ -76,7 +76,7 @@ def test_processes_share_the_parts(place, tmp_path):
         logs[index].write_text(done.stderr)
         assert done.returncode == 0, done.stderr
 
-    children = [in_a_child(lambda index=index: worker(index)) for index in range(3)]
+    children = [fork(lambda index=index: worker(index)) for index in range(3)]
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
     assert [int(log.read_text().rsplit(" wrote ", 1)[1].split()[0]) for log in logs] == [3, 2, 2]
     assert sorted(os.listdir(tmp_path / "out")) == ["manifest.json", *PARTS, "parts.json"]
@@ -114,7 +114,7 @@ def test_a_killed_process_resumes(place, tmp_path):
         embedding.ElmoEmbedder.write_text = dying
         embed(place, folder, "--shard", "0/1")
 
-    child = in_a_child(dies_in_its_second_part)
+    child = fork(dies_in_its_second_part)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     left = sorted(os.listdir(folder))
     assert [name for name in left if not name.startswith(".")] == ["manifest.json", "part-00000", "parts.json"]
@@ -157,7 +157,7 @@ def test_a_full_disk_in_one_process_names_the_part_and_the_others_go_on(place, t
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         log.write_text(f"{done.returncode} {done.stderr}")
 
-    child = in_a_child(small_disk)
+    child = fork(small_disk)
     assert os.waitpid(child, 0)[1] == 0
     assert log.read_text() == f"2 elmo-fast embed: error: File too large: '{folder / 'part-00001'}'\n"
     assert sorted(os.listdir(folder)) == ["manifest.json", "parts.json"]
@@ -231,7 +231,7 @@ def test_a_process_that_is_killed_after_the_rename_leaves_nothing(embedder, sour
         manifest.flush = killed
         embed_parts(embedder, source, folder, settings=settings)
 
-    assert os.waitstatus_to_exitcode(os.waitpid(in_a_child(dies), 0)[1]) == -signal.SIGKILL
+    assert os.waitstatus_to_exitcode(os.waitpid(fork(dies), 0)[1]) == -signal.SIGKILL
     assert [name for name in os.listdir(folder) if name.startswith(".part-00002.")]
     (tmp_path / ".out.dead.partial").mkdir()
     assert embed_parts(embedder, source, folder, settings=settings).parts == 4
