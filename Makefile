@@ -17,7 +17,7 @@ help:
 	@echo "make check   lint, types, and the tests of what differs from the branch main (BASE=...: from another), for use while writing"
 	@echo "make kernels compile every Triton kernel that has changed and write the golden tables; all, after an upgrade of Triton"
 	@echo "make fuzz    damaged files, odd command lines and the ops at random for SECONDS=60; TARGETS=\"options hdf5\" attacks some;"
-	@echo "             findings are kept under build/fuzz/, CASE=target:seed repeats one"
+	@echo "             findings go to build/fuzz/, CASE=build/fuzz/FINDING repeats one"
 	@echo "make sanitize  the extension under ASan, UBSan and TSan, with the tests and the attacks of the ops (SECONDS=300)"
 	@echo "make torture N=100 SEED=0   kills at random moments, each run repeated and compared with one that nothing disturbed"
 	@echo "make lint    ruff (format and lint) and mypy;  make format  rewrites"

@@ -1,15 +1,19 @@
 """One validator, by the types of dataclasses' fields: of configurations, of a model's options, of our own JSON files.
 
-A field may say more than its type: a sentence of help, and the range of its values. All errors come at once, with
-the key, what was wanted and what was found.
+A field may say more than its type: the range of its values and, in a docstring below it, a sentence of help. All
+errors come at once, with the key, what was wanted and what was found.
 """
 
+import ast
 import dataclasses
 import difflib
 import functools
+import inspect
+import itertools
 import json
 import os
 import pathlib
+import textwrap
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -47,36 +51,31 @@ _RANGES: dict[str, Callable[[Any], bool]] = {
     "of pairs [width, number], whole numbers above 0": _are_pairs,
     "of strings, none twice and none empty": _are_entries,
 }
-# Of the option and the field `prefix`.
-PREFIX = (
-    "which ELMo of an AllenNLP model that contains several: prefix of its tensor names, as listed in the error message"
-)
 # Words that occur less often are left out of a vocabulary that `prepare`, `vocab` or `pretrain` builds from a text.
 MIN_COUNT = 3
 
 
-def described(default: Any, sentence: str, within: str | None = None) -> Any:
-    """Return a dataclass field with a sentence that the command line shows as help.
-
-    A list default is copied per instance.
-
-    within: the range of a number, as an error message words it; None: "above 0" (see field_complaints).
-    """
-    metadata = {"help": sentence, "within": within}
-    if isinstance(default, list):
-        return dataclasses.field(default_factory=lambda: [list(row) for row in default], metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+def within(default: Any, words: str) -> Any:
+    """Return a dataclass field with the range of its number, as an error message words it."""
+    return dataclasses.field(default=default, metadata={"within": words})
 
 
-def described_as(kind: Any, name: str, default: Any) -> Any:
-    """Return a field with another default and the sentence of the field `name` of `kind`."""
-    return described(default, next(field.metadata["help"] for field in dataclasses.fields(kind) if field.name == name))
+def docstrings(kind: type) -> dict[str, str]:
+    """Return the docstring below each field of a dataclass that has one, in one line: its help on the command line."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        field.target.id: " ".join(below.value.value.split())
+        for field, below in itertools.pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str)
+    }
 
 
 def field_complaints(config: Any) -> list[str]:
     """Return what the types and ranges of a configuration's fields do not allow: no choice, numbers out of range.
 
-    A field that takes text as well as numbers is not checked.
+    A number without a range is above 0. A field that takes text as well as numbers is not checked.
     """
     complaints = []
     for field in dataclasses.fields(config):
@@ -84,11 +83,11 @@ def field_complaints(config: Any) -> list[str]:
         kinds = get_args(kind) if get_origin(kind) in _UNIONS else (kind,)
         if str in kinds or not any(one in (int, float) or get_origin(one) is Literal for one in kinds):
             continue
-        within = field.metadata["within"] or "above 0"
+        limits = field.metadata.get("within", "above 0")
         wrong: list[str] = []
-        _converted(value, kind, "", wrong, within)
+        _converted(value, kind, "", wrong, limits)
         if wrong:
-            complaints.append(f"{field.name} must be {_words(kind, within)}; got {value!r}")
+            complaints.append(f"{field.name} must be {_words(kind, limits)}; got {value!r}")
     return complaints
 
 
@@ -258,3 +257,10 @@ def _quoted(value: Any) -> str:
     if isinstance(value, list | tuple | dict):
         return "an object" if isinstance(value, dict) else "a list"
     return shortened(json.dumps(value, default=repr))
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return "NAME was X, now Y" for each value that differs; a missing one is None."""
+    names = dict.fromkeys([*before, *now])
+    pairs = {name: (before.get(name), now.get(name)) for name in names}
+    return [f"{name} was {then!r}, now {value!r}" for name, (then, value) in pairs.items() if then != value]

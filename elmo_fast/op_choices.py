@@ -1,6 +1,6 @@
 """Names of backends, precisions, activations, losses, tokenizers and poolings, each listed once, without torch."""
 
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 Backend = Literal["auto", "native", "cuda", "triton", "reference"]
 BACKEND_CHOICES: tuple[str, ...] = get_args(Backend)
@@ -13,7 +13,7 @@ InferencePrecision = Literal[Precision, "int8"]
 INFERENCE_PRECISIONS: tuple[str, ...] = get_args(InferencePrecision)
 
 
-def trained_precision(precision: str) -> str:
+def trained_precision(precision: InferencePrecision) -> Precision:
     """Return the precision of what is trained or measured with a biLM of `precision`: float32 with int8."""
     return "float32" if precision == "int8" else precision
 
@@ -21,9 +21,47 @@ def trained_precision(precision: str) -> str:
 Activation = Literal["relu", "tanh"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 
-# Of a language model's training.
+
+# Of a language model's training; each name is also in LOSS_KINDS.
 Loss = Literal["sampled_softmax", "negative_sampling", "hierarchical_softmax", "full_softmax"]
 LOSSES: tuple[str, ...] = get_args(Loss)
+
+
+class LossKind(NamedTuple):
+    """A loss over V words, as configurations and files know it; `modules.losses.LOSS_CLASSES` has its module.
+
+    samples: whether training samples words; wants_counts: whether it needs the words' counts, which files then hold;
+    table_is_tree: whether its table has a row for each inner node of a tree of the words, V - 1, in place of one for
+    each word; takes_negatives: whether the configuration's `negatives` has an effect.
+    """
+
+    name: Loss
+    samples: bool = False
+    wants_counts: bool = False
+    table_is_tree: bool = False
+    takes_negatives: bool = False
+
+    def rows(self, words: int) -> int:
+        """Return the rows of the table for V words."""
+        return words - self.table_is_tree
+
+    def words(self, rows: int) -> int:
+        """Return V of a table of so many rows."""
+        return rows + self.table_is_tree
+
+
+LOSS_KINDS: dict[str, LossKind] = {
+    kind.name: kind
+    for kind in (
+        LossKind("sampled_softmax", samples=True),
+        LossKind("negative_sampling", samples=True, wants_counts=True, takes_negatives=True),
+        LossKind("hierarchical_softmax", wants_counts=True, table_is_tree=True),
+        LossKind("full_softmax"),
+    )
+}
+# By bilm-tf's sample_softmax. The default need not be named in files.
+BILM_TF_LOSSES: dict[bool, Loss] = {True: "sampled_softmax", False: "full_softmax"}
+DEFAULT_LOSS = BILM_TF_LOSSES[True]
 
 # Of text, stored with a model (text/tokenizers.py).
 Tokenizer = Literal["whitespace", "basic", "spacy", "logs"]

@@ -8,7 +8,7 @@ def remove_as_nfs(monkeypatch):
     """Make files opened with os.open, as locks are, outlive their removal: `rmdir` of the folder fails, as on NFS."""
     hidden, unlink, close = {}, os.unlink, os.close
 
-    def kept(path, *, dir_fd=None):
+    def unlink_or_hide(path, *, dir_fd=None):
         status = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
         if not _is_open(status):
             return unlink(path, dir_fd=dir_fd)
@@ -22,7 +22,7 @@ def remove_as_nfs(monkeypatch):
         if not _is_open(status) and (left := hidden.pop((status.st_dev, status.st_ino), None)):
             unlink(left)
 
-    monkeypatch.setattr(os, "unlink", kept)
+    monkeypatch.setattr(os, "unlink", unlink_or_hide)
     monkeypatch.setattr(os, "close", closed)
 
 

@@ -13,9 +13,11 @@ def test_a_gpus_generator_serves_the_gpus_factories():
     """Generators as tests with a parameter `backend` make them: torch.Generator() alone stays on the CPU, and is
     rejected."""
     with torch.device(backends.device_of("triton")):
-        drawn = [torch.randn(5, generator=torch.Generator(torch.get_default_device()).manual_seed(1)) for _ in range(2)]
-    assert drawn[0].is_cuda
-    assert torch.equal(*drawn)
+        tensors = [
+            torch.randn(5, generator=torch.Generator(torch.get_default_device()).manual_seed(1)) for _ in range(2)
+        ]
+    assert tensors[0].is_cuda
+    assert torch.equal(*tensors)
 
 
 def test_a_backend_of_the_gpu_has_its_tensors_there_where_there_is_one():
@@ -25,14 +27,14 @@ def test_a_backend_of_the_gpu_has_its_tensors_there_where_there_is_one():
     assert backends.device_of("native").type == backends.device_of("reference").type == "cpu"
 
 
-DRAWN: list[float] = []
+VALUES: list[float] = []
 
 
 @given(st.integers(0, 3))
 def test_an_example_draws_the_same_tensors_whenever_it_is_tried(n):
     """Else hypothesis could neither shrink nor repeat a failure."""
-    DRAWN.append(float(torch.randn(())))
-    assert DRAWN[-1] == DRAWN[0], n
+    VALUES.append(float(torch.randn(())))
+    assert VALUES[-1] == VALUES[0], n
 
 
 def test_products_are_not_rounded_by_default():

@@ -133,9 +133,11 @@ def test_every_command_has_a_page_with_an_entry_for_each_of_its_options(built):
 def test_the_picture_of_the_architecture_is_that_of_the_code(monkeypatch):
     """Every package is in the picture, above those that it imports."""
     monkeypatch.syspath_prepend(DOCS)
-    drawn = importlib.import_module("_architecture")
-    assert drawn.CAPTIONS.keys() >= {path.parent.name for path in (ROOT / "elmo_fast").glob("*/__init__.py")}
-    assert drawn.PICTURE.read_text(encoding="utf-8") == drawn.picture(), "run `python docs/_architecture.py`"
+    architecture = importlib.import_module("_architecture")
+    assert architecture.CAPTIONS.keys() >= {path.parent.name for path in (ROOT / "elmo_fast").glob("*/__init__.py")}
+    assert architecture.PICTURE.read_text(encoding="utf-8") == architecture.picture(), (
+        "run `python docs/_architecture.py`"
+    )
 
 
 def test_arrows_of_the_architecture_pass_between_the_boxes():
@@ -152,8 +154,8 @@ def test_arrows_of_the_architecture_pass_between_the_boxes():
         assert arrow
         for (x, y), (end, below) in itertools.pairwise(points):
             for left, top, width, height in boxes:
-                beside = max(x, end) <= left or min(x, end) >= left + width
-                assert below <= top or y >= top + height or (x == end and beside), path
+                outside = max(x, end) <= left or min(x, end) >= left + width
+                assert below <= top or y >= top + height or (x == end and outside), path
 
 
 def old_and_new():

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict
 import pytest
 
 from elmo_fast.errors import CheckpointError
-from elmo_fast.fields import parsed, read_json
+from elmo_fast.fields import docstrings, parsed, read_json
 
 
 @dataclasses.dataclass
@@ -40,6 +40,26 @@ WHOLE = {
     "flag": True,
     "rest": [None, {"x": 1e400}],
 }
+
+
+def test_the_docstring_below_a_field_is_its_own_in_one_line():
+    """Neither that of the class nor a default that is a string is taken for one."""
+
+    @dataclasses.dataclass
+    class Settings:
+        """Of this test."""
+
+        plain: str = "no docstring"
+        size: int = 3
+        """how large
+        it is"""
+        names: list[str] = dataclasses.field(default_factory=list)
+        """entries"""
+
+        def method(self):
+            """Do nothing."""
+
+    assert docstrings(Settings) == {"size": "how large it is", "names": "entries"}
 
 
 def test_what_fits_is_taken_as_it_is(tmp_path):

@@ -15,7 +15,7 @@ from elmo_fast.cli import eval as eval_command
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ShortageError
 from elmo_fast.memory import available, is_shortage, reader, shortage_error
-from elmo_fast.pretrain.plan import describe_model, fits_memory
+from elmo_fast.pretrain.plan import RunPlan
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.run import pretrain
 from tests.pretrain.toy import toy_config
@@ -178,14 +178,14 @@ def test_a_whole_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, monkey
 
 def test_a_run_that_will_not_fit_is_warned_of_before_it_starts(tmp_path, monkeypatch):
     monkeypatch.setattr("elmo_fast.pretrain.plan.resident", lambda: 1 << 10)
-    arguments = toy_config(tmp_path), 20, Processes(), torch.device("cpu")
+    plan = RunPlan(toy_config(tmp_path), 20, Processes(), torch.device("cpu"))
     monkeypatch.setattr("elmo_fast.pretrain.plan.available", lambda: 1 << 11)
     with pytest.warns(UserWarning, match="^2.0 KiB are left to this process: memory will run out"):
-        describe_model(*arguments)
-    assert not fits_memory(*arguments)
+        plan.describe_model()
+    assert not plan.fits_memory()
     monkeypatch.setattr("elmo_fast.pretrain.plan.available", lambda: 1 << 40)
-    describe_model(*arguments)
-    assert fits_memory(*arguments)
+    plan.describe_model()
+    assert plan.fits_memory()
 
 
 def test_a_command_says_what_to_lower(monkeypatch, capsys):

@@ -102,8 +102,13 @@ REFUSED = {
 ONE_WORD = "one word that has spaces, 'so do I': pass the string itself"
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-@pytest.mark.parametrize("entry", OF_TEXTS | OF_WORDS)
+# One check is behind all entry points: each meets a container, an element and neither; two meet everything.
+EVERYWHERE = ("a table", "a number", "texts in bytes")
+ENTRIES = [(entry, kind) for entry in OF_TEXTS | OF_WORDS for kind in EVERYWHERE]
+ENTRIES += [(entry, kind) for entry in ("encode", "embed_batch") for kind in REFUSED if kind not in EVERYWHERE]
+
+
+@pytest.mark.parametrize(("entry", "kind"), ENTRIES)
 def test_what_holds_no_sentences_is_refused(embedder, words_bilm, tmp_path, monkeypatch, entry, kind):
     monkeypatch.chdir(tmp_path)
     value, message = REFUSED[kind]
@@ -114,7 +119,7 @@ def test_what_holds_no_sentences_is_refused(embedder, words_bilm, tmp_path, monk
 
 @pytest.mark.parametrize("entry", ["encode", "encode to pandas", "ElmoVectorizer"])
 def test_a_text_in_a_list_of_its_own_is_no_word(embedder, entry):
-    """As in table[["text"]].values.tolist(), beside which the list of the text's words is the right one."""
+    """As in table[["text"]].values.tolist(), next to which the list of the text's words is right."""
     with pytest.raises(ElmoFastError, match=ONE_WORD):
         OF_TEXTS[entry](embedder, None, [["so do I"], ["I"]])
     with pytest.warns(UserWarning, match=ONE_WORD):

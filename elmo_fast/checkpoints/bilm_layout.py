@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CheckpointError, refuse
-from .options import COUNTED, ElmoOptions
+from .options import ElmoOptions
 from .state import (
     CHAR_EMBEDDING,
     DIRECTIONS,
@@ -134,7 +134,7 @@ def bilm_shapes(options: ElmoOptions, datasets: Mapping[str, Any]) -> dict[str, 
         if options.n_tokens_vocab is None and "softmax/W" in datasets:  # those of the table, which the bias matches
             words = (datasets["softmax/W"].shape or (None,))[0]
         shapes["softmax/b"] = (words,)
-        if options.trained_by in COUNTED:
+        if options.loss_kind.wants_counts:
             shapes[COUNTS] = (options.n_tokens_vocab,)
         if "softmax/W" in datasets or not options.share_embedding_softmax:
             shapes["softmax/W"] = (words, options.lstm.projection_dim)

@@ -10,13 +10,11 @@ from typing import Any, Literal
 from ..errors import CheckpointError, refuse, write_failures_named
 from ..fields import check_fields, read_json, typed
 from ..files import write_json
-from ..manifest import check_written
-from ..op_choices import Activation, Loss, Tokenizer
+from ..manifest import current, read_folder
+from ..op_choices import BILM_TF_LOSSES, LOSS_KINDS, Activation, Loss, LossKind, Tokenizer
 
 CONFIG = "config.json"
 OWN_FORMAT = "elmo_fast"  # the value of "format" in a config.json
-# Losses that need the counts of the words besides their table.
-COUNTED = ("negative_sampling", "hierarchical_softmax")
 _SLOTS_OF_MARKERS = len("<bos>") + 2  # words are cut before they are compared with the markers
 
 
@@ -198,14 +196,17 @@ class ElmoOptions:
     @property
     def trained_by(self) -> str:
         """The name of the loss: `loss` or, if that is None, what bilm-tf's sample_softmax says."""
-        return self.loss or ("full_softmax" if self.sample_softmax is False else "sampled_softmax")
+        return self.loss or BILM_TF_LOSSES[self.sample_softmax is not False]
+
+    @property
+    def loss_kind(self) -> LossKind:
+        """What files hold of the loss."""
+        return LOSS_KINDS[self.trained_by]
 
     @property
     def softmax_rows(self) -> int | None:
-        """Rows of the softmax table: V, one per word, or V - 1, one per inner node of a hierarchical softmax."""
-        if self.n_tokens_vocab is None or self.trained_by != "hierarchical_softmax":
-            return self.n_tokens_vocab
-        return self.n_tokens_vocab - 1
+        """Rows of the softmax table; None where V is not known."""
+        return None if self.n_tokens_vocab is None else self.loss_kind.rows(self.n_tokens_vocab)
 
     @classmethod
     def from_dict(cls, values: Any, source: str = "options") -> "ElmoOptions":
@@ -240,11 +241,13 @@ def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
     path = Path(path)
     if path.suffix in (".hdf5", ".h5"):
         raise CheckpointError(f"{path}: wanted options.json as options_file, found weights; they are weight_file")
+    if path.name == CONFIG:
+        path = current(path.parent) / CONFIG
     values: Any = read_json(path, Any)
     if isinstance(values, dict) and values.get("format") == OWN_FORMAT:
-        values = values.get("options")
         if path.name == CONFIG:
-            check_written(path.parent, [CONFIG])
+            values = read_folder(path.parent, [CONFIG], lambda folder: read_json(folder / CONFIG, dict[str, Any]))
+        values = values.get("options")
     return ElmoOptions.from_dict(values, source=str(path))
 
 

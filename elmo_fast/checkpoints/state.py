@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import refuse, shortened
-from .options import COUNTED, CharCnnOptions, ElmoOptions, LstmOptions
+from .options import CharCnnOptions, ElmoOptions, LstmOptions
 
 Shape = Sequence[int | None]
 State = dict[str, Tensor]
@@ -132,7 +132,7 @@ def state_shapes(options: ElmoOptions, present: Collection[str]) -> dict[str, Sh
     shapes |= _joined_shapes(lstm) if lstm.joined else _lstm_shapes(lstm, present)
     if SOFTMAX_WEIGHT in present or SOFTMAX_BIAS in present:
         shapes |= {SOFTMAX_WEIGHT: (options.softmax_rows, width), SOFTMAX_BIAS: (options.softmax_rows,)}
-        if options.trained_by in COUNTED:
+        if options.loss_kind.wants_counts:
             shapes[SOFTMAX_COUNTS] = (options.n_tokens_vocab,)
     mixes = {int(match[1]) for match in map(_MIX.fullmatch, present) if match}
     for k in sorted(mixes):

@@ -15,9 +15,6 @@ from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError, printable
 from elmo_fast.threads import check_threads, unhindered_threads
 
-# One sentence for each option that names a text.
-TEXT = "text: one sentence per line, tokens separated by spaces; plain, .gz or .zst; - is the standard input"
-
 
 def values_of(arguments: Any, *kinds: Any) -> dict[str, Any]:
     """Return the options that are fields of these configurations (`Parser.fields`), by name."""

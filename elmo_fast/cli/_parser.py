@@ -15,69 +15,108 @@ import tempfile
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import jsonargparse
 import yaml
 
 from elmo_fast.errors import CheckpointError, ElmoFastError, did_you_mean, printable, sentence_of
-from elmo_fast.fields import MIN_COUNT, PREFIX, TYPE_WORDS
+from elmo_fast.fields import MIN_COUNT, TYPE_WORDS, docstrings
 from elmo_fast.files import replaces
-from elmo_fast.op_choices import InferencePrecision, Tokenizer
+from elmo_fast.op_choices import Backend, InferencePrecision, Tokenizer
 
-# The options that several commands have: name -> type (None: a flag), help, and a default if there is one.
-SHARED: dict[str, tuple[Any, ...]] = {
-    "seed": (int, "random seed", 0),
-    "device": (str, "device: cpu, cuda, cuda:1, or auto, which is cuda if torch sees a GPU, else cpu", "auto"),
-    "threads": (
+# Of the help of several options.
+TEXT = "text: one sentence per line, tokens separated by spaces; plain, .gz or .zst; - is the standard input"
+
+
+StandardInput = Literal["refused", "streamed", "copied"]
+
+
+class Reads(NamedTuple):
+    """How a command reads the files that an option names.
+
+    standard_input: what "-" stands for: nothing (refused), the stream itself, which the command reads once, or a copy
+    of it; pattern: whether the value may be a glob, or a folder of text.
+    """
+
+    standard_input: StandardInput = "refused"
+    pattern: bool = False
+
+
+class Shared(NamedTuple):
+    """An option that several commands have: type (None: a flag), help, default, and how it is read if it is a file."""
+
+    kind: Any
+    help: str
+    default: Any = None
+    reads: Reads | None = None
+
+
+SHARED: dict[str, Shared] = {
+    "seed": Shared(int, "random seed", 0),
+    "device": Shared(str, "device: cpu, cuda, cuda:1, or auto, which is cuda if torch sees a GPU, else cpu", "auto"),
+    "threads": Shared(
         int,
         "number of CPU threads (default: torch's; with a trained model: one per processor that other programs leave "
         "free)",
     ),
-    "model": (
+    "model": Shared(
         str,
         "model: a folder or its .zip or .tar.gz, with config.json + safetensors, options.json + HDF5 (also "
         "*_options.json + *_weights.hdf5), a checkpoint of bilm-tf, or ELMoForManyLangs' files; a run's save_dir (if "
         "unfinished: its newest checkpoint); AllenNLP's model.tar.gz; or a name that `elmo-fast models` lists, such "
         "as mini",
+        reads=Reads(),
     ),
-    "options_file": (str, "instead of --model: options.json, with --weight_file"),
-    "weight_file": (
+    "options_file": Shared(str, "instead of --model: options.json, with --weight_file", reads=Reads()),
+    "weight_file": Shared(
         str,
         "HDF5 weights, a bilm-tf checkpoint's .index, or AllenNLP's model.tar.gz; with --options_file",
+        reads=Reads(),
     ),
-    "prefix": (str, PREFIX),
-    "softmax_file": (str, "HDF5 file with softmax/W and softmax/b, if --weight_file has none"),
-    "precision": (
+    "prefix": Shared(
+        str,
+        "which ELMo of an AllenNLP model that contains several: prefix of its tensor names, as listed in the error "
+        "message",
+    ),
+    "backend": Shared(
+        Backend,
+        "backend of the ops: auto, native (C++), cuda, triton or reference (plain torch); ops that do not have it use "
+        "auto",
+        "auto",
+    ),
+    "softmax_file": Shared(str, "HDF5 file with softmax/W and softmax/b, if --weight_file has none", reads=Reads()),
+    "precision": Shared(
         InferencePrecision,
         "rounds the operands of matrix products, for speed (see elmo-fast info); float32 rounds nothing",
         "float32",
     ),
-    "train_prefix": (
+    "train_prefix": Shared(
         str,
         "text to train on: a file (plain, .gz or .zst), a folder of files, or a glob in quotes: 'news/*.gz'",
+        reads=Reads("streamed", pattern=True),
     ),
-    "tokenizer": (
+    "tokenizer": Shared(
         Tokenizer,
         "tokenizer of the text: at white space; words and punctuation; spaCy's for English; or for logs, replacing "
         "numbers, hex ids, addresses, paths and times by <NUM> ... (default: the model's, else whitespace)",
     ),
-    "processes": (int, "number of processes that read the text (default: one per core)"),
-    "ray": (
+    "processes": Shared(int, "number of processes that read the text (default: one per core)"),
+    "ray": Shared(
         str,
         "address HOST:PORT of a Ray cluster whose machines share the work and a disk, or auto: this machine's; tasks "
         "of a machine that is lost run again on others",
     ),
-    "min_count": (int, "leave out words that occur less often", MIN_COUNT),
-    "batch_size": (
+    "min_count": Shared(int, "leave out words that occur less often", MIN_COUNT),
+    "batch_size": Shared(
         int,
         "maximum number of sentences per batch (default: 64; on a GPU without carried state 1,024, of at most 16,384 "
         "tokens together)",
     ),
-    "max_tokens": (int, "maximum number of tokens per batch, including padding"),
-    "topn": (int, "number of results", 10),
-    "title": (str, "title of the picture", ""),
-    "file_friendly_logging": (None, "print progress as lines also on a terminal, instead of a bar"),
+    "max_tokens": Shared(int, "maximum number of tokens per batch, including padding"),
+    "topn": Shared(int, "number of results", 10),
+    "title": Shared(str, "title of the picture", ""),
+    "file_friendly_logging": Shared(None, "print progress as lines also on a terminal, instead of a bar"),
 }
 # Names of SHARED that go together: for what computes; a pretrained model, named in one of two ways, and one of several
 # in an archive; that model with its precision.
@@ -123,6 +162,7 @@ class Parser(jsonargparse.ArgumentParser):
 
     def __init__(self, description: str | None = None, **more: Any) -> None:
         super().__init__(description=description, allow_abbrev=False, formatter_class=HelpFormatter, **more)
+        self._reads: dict[str, Reads] = {}
         self._writes: dict[str, tuple[str, ...]] = {}
         self._printable: set[str] = set()  # outputs for which "-" is the standard output
         self._stores = False  # whether a run stores these options, and reads its inputs again when it resumes
@@ -132,13 +172,17 @@ class Parser(jsonargparse.ArgumentParser):
         """Add what every command has: --config, --print_config and -q."""
         configs = "YAML, JSON or TOML file of these options; options on the command line win"
         self.add_argument("--config", action=ConfigFile, help=configs)
+        self.reads("config")
         self._option_string_actions["--print_config"].help = "print the options in force, as YAML, and exit"
         self.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
 
     def shared(self, *names: str, **changed: Any) -> None:
         """Add options of SHARED; changed: what is different here, as `option` takes it."""
         for name in names:
-            self.option(name, **{**dict(zip(("kind", "help", "default"), SHARED[name], strict=False)), **changed})
+            *option, reads = SHARED[name]
+            self.option(name, **{**dict(zip(("kind", "help", "default"), option, strict=True)), **changed})
+            if reads is not None:
+                self._reads[name] = reads
 
     def option(self, name: str, kind: Any, help: str, default: Any = None, **more: Any) -> None:
         """Add --NAME; left out it is the default, or None, unless it is required. A kind of None is a flag."""
@@ -150,22 +194,41 @@ class Parser(jsonargparse.ArgumentParser):
         self.option(name, str, help, default, **more)
         self.writes(name, printable=printable)
 
-    def fields(self, kind: Any, title: str | None = None, other_names: Mapping[str, list[str]] | None = None) -> None:
-        """Add every field of a configuration, a dataclass of `described` fields, as an option.
+    def input(
+        self, name: str, help: str, *, standard_input: StandardInput = "refused", pattern: bool = False, **more: Any
+    ) -> None:
+        """Add --NAME, which names a file to read; standard_input, pattern: as of `Reads`."""
+        self.option(name, str, help, **more)
+        self._reads[name] = Reads(standard_input, pattern)
 
-        title: of the group of options that they form; other_names: field -> more flags for it
+    def fields(
+        self,
+        kind: Any,
+        title: str | None = None,
+        other_names: Mapping[str, list[str]] | None = None,
+        help: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add every field of a configuration, a dataclass, as an option; a run stores them, and what they name.
+
+        Fields that are options already stay as they are. title: of the group of options that they form; other_names:
+        field -> more flags for it; help: of each field; None: its docstring or, without one, that of SHARED
         """
-        self._stores = True
+        self._stores, help = True, help or docstrings(kind)
         group = self if title is None else self.add_argument_group(title, (kind.__doc__ or "").strip())
         for field in dataclasses.fields(kind):
-            if field.name in COMPUTING:
+            if f"--{field.name}" in self._option_string_actions:
                 continue
             flags = [f"--{field.name}", *(other_names or {}).get(field.name, [])]
             default: Any = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-            options = {"type": _without_none(field.type), "default": default, "help": field.metadata["help"]}
+            sentence = help[field.name] if field.name in help else SHARED[field.name].help
+            options = {"type": _without_none(field.type), "default": default, "help": sentence}
             if isinstance(default, tuple):
                 options |= {"type": typing.get_args(field.type)[0], "default": list(default), "nargs": "*"}
             group.add_argument(*flags, dest=field.name, **options)
+
+    def reads(self, *options: str, standard_input: StandardInput = "refused") -> None:
+        """Declare that these options name files to read, or folders of them; standard_input: as of `Reads`."""
+        self._reads |= dict.fromkeys(options, Reads(standard_input))
 
     def writes(self, option: str, *files: str, printable: bool = False) -> None:
         """Declare that `option` names a file to write, or a folder for these `files`.
@@ -177,13 +240,13 @@ class Parser(jsonargparse.ArgumentParser):
             self._printable.add(option)
 
     def _is_path(self, name: str) -> bool:
-        return name in READ or name in self._writes or name.endswith(("_dir", "_file", "_path", "_prefix"))
+        return name in (*self._reads, *self._writes) or name.endswith(("_dir", "_file", "_path", "_prefix"))
 
     @contextlib.contextmanager
     def standard_streams(self, arguments: Any) -> Iterator[None]:
         """Put files in the place of "-": a copy of the standard input, and one that is printed when the block ends.
 
-        Inputs of `STREAMED` stay "-". Raises ElmoFastError where "-" cannot be served.
+        Inputs that are streamed stay "-". Raises ElmoFastError where "-" cannot be served.
         """
         names = [name for name in vars(arguments) if self._is_path(name) and "-" in _values(arguments, name)]
         outputs = [name for name in names if name in self._writes]
@@ -195,13 +258,13 @@ class Parser(jsonargparse.ArgumentParser):
             if self._stores:
                 why = "the standard input (-), as the run reads it again when it resumes"
                 raise ElmoFastError(f"{self.named(name)} cannot be {why}: name a file")
-            if name not in (*STREAMED, *COPIED):
+            if self._reads.get(name, Reads()).standard_input == "refused":
                 raise ElmoFastError(f"{self.named(name)} cannot be the standard input (-): name a file or folder")
         if len(inputs) > 1:
             listed = " and ".join(map(self.named, inputs))
             raise ElmoFastError(f"{listed} cannot both be the standard input (-): name a file for one of them")
         with contextlib.ExitStack() as stack:
-            for name in (name for name in inputs if name in COPIED):
+            for name in (name for name in inputs if self._reads[name].standard_input == "copied"):
                 from elmo_fast.text import rereadable
 
                 copy, value = stack.enter_context(rereadable("-")), getattr(arguments, name)
@@ -228,7 +291,12 @@ class Parser(jsonargparse.ArgumentParser):
             if value != "-"
             for file in files or [""]
         ]
-        inputs = [(name, file) for name in READ if name not in self._writes for file in _files_read(arguments, name)]
+        inputs = [
+            (name, file)
+            for name, reads in self._reads.items()
+            if name not in self._writes
+            for file in _files_read(_values(arguments, name), reads.pattern)
+        ]
         for (name, file), (other, path) in [*itertools.product(outputs, inputs), *itertools.combinations(outputs, 2)]:
             if replaces(file, path):
                 what = "also written" if other in self._writes else "read"
@@ -361,15 +429,6 @@ class HelpFormatter(jsonargparse.DefaultHelpFormatter):
         return text if silent or "(default: " in text else f"{text} (default: %(default)s)"
 
 
-# The options of all commands that name inputs: a text (a file, a folder or a glob), or a file or folder.
-TEXTS = ("train_prefix", "test_prefix")
-READ = (
-    *TEXTS, "input_file", "corpus", "text", "word_file", "vocab_file", "vectors", "analogies", "pairs", "path",
-    "config", "options_file", "weight_file", "softmax_file", "model", "save_dir", "source", "run", "also",
-)  # fmt: skip
-# Those for which "-" is the standard input: the command itself copies or streams it, or it is copied for the command.
-STREAMED = ("input_file", "test_prefix", "train_prefix", "corpus", "vocab_file")
-COPIED = ("text", "word_file", "vectors", "analogies", "pairs", "path")
 # What commands read from the folder of a model, a run or a task besides the model, and `embed` from one of tables.
 KEPT = (
     "config.json", "metrics.jsonl", "vocab.txt", "vocab.txt.gz", "labels.json", "words.json", "results.json",
@@ -382,10 +441,10 @@ def _values(arguments: Any, name: str) -> list[str]:
     return [str(each) for each in (value if isinstance(value, list | tuple) else [value]) if each]
 
 
-def _files_read(arguments: Any, name: str) -> Iterator[str]:
-    for value in _values(arguments, name):
+def _files_read(values: list[str], pattern: bool) -> Iterator[str]:
+    for value in values:
         with contextlib.suppress(ElmoFastError, CheckpointError):  # a missing file is reported where it is read
-            if name in TEXTS:
+            if pattern:
                 from elmo_fast.text import files_matching
 
                 yield from files_matching(value)

@@ -7,8 +7,9 @@ from typing import Any
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import Parser
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import MIN_COUNT
+from elmo_fast.fields import MIN_COUNT, docstrings
 from elmo_fast.memory import size
+from elmo_fast.pretrain.config import DataConfig
 from elmo_fast.progress import duration
 
 
@@ -44,10 +45,11 @@ def prepare_options(parser: Parser) -> None:
     parser.shared("train_prefix", required=True)
     parser.shared("tokenizer", "processes", "file_friendly_logging")
     parser.output("out_dir", "folder to write", required=True)
-    parser.option("vocab_file", str, "vocabulary, the words to predict (default: built from the text)")
-    built = "if the vocabulary is built from the text: "
-    parser.shared("min_count", help=f"{built}leave out words that occur less often")
-    parser.option("max_vocab_size", int, f"{built}its maximum size, including the three markers")
+    vocabulary = "vocabulary, the words to predict (default: built from the text)"
+    parser.input("vocab_file", vocabulary, standard_input="streamed")
+    help = docstrings(DataConfig)
+    parser.shared("min_count", help=help["min_count"])
+    parser.option("max_vocab_size", int, help["max_vocab_size"])
     parser.option("shard_tokens", int, "maximum number of tokens per file", 2**28)
     parser.shared("ray")
     parser.option("overwrite", None, "replace OUT_DIR if it is a prepared folder")

@@ -9,11 +9,11 @@ from jsonargparse import ActionYesNo, Namespace
 
 from elmo_fast import cluster
 from elmo_fast.cli import _common, check
-from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
+from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, TEXT, Parser
 from elmo_fast.embed.token_files import NAMED, Format, format_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
-from elmo_fast.process import Place, place_by_srun, place_by_torchrun
+from elmo_fast.process import Rank, rank_of_srun, rank_of_torchrun
 from elmo_fast.progress import duration
 from elmo_fast.text import Source, opened_source, survey
 
@@ -23,7 +23,8 @@ DTYPES = {"f32": "float32", "f16": "float16"}
 
 def embed_options(parser: Parser) -> None:
     parser.shared(*COMPUTING)
-    parser.add_argument("input_file", type=str, metavar="INPUT", help=f"{_common.TEXT}; or as --format_in says")
+    parser.add_argument("input_file", type=str, metavar="INPUT", help=f"{TEXT}; or as --format_in says")
+    parser.reads("input_file", standard_input="streamed")
     parser.add_argument(
         "output_file", type=str, metavar="OUTPUT", help="file to write; with several processes: folder to write"
     )
@@ -108,25 +109,25 @@ def run_embed(arguments: Any) -> None:
     if arguments.ray is not None:
         _embed_on_cluster(arguments)
         return
-    place = place_of(arguments.shard)
-    if place is None:
+    process = rank_of(arguments.shard)
+    if process is None:
         arguments.format = format_of(arguments.output_file, arguments.format)
     arguments.format = arguments.format or "hdf5"  # of a folder: what merging writes
     if arguments.use_sentence_keys and arguments.format != "hdf5":
         raise ElmoFastError(f"--use_sentence_keys needs --format hdf5; got --format {arguments.format}")
-    if place is None and arguments.part_lines is not None:
+    if process is None and arguments.part_lines is not None:
         raise ElmoFastError("--part_lines needs --shard, torchrun or srun; one process alone writes one file")
-    if place is not None and arguments.pool is not None:
+    if process is not None and arguments.pool is not None:
         raise ElmoFastError("--pool writes one file; leave out --shard, torchrun and srun")
-    if place is not None and arguments.input_file == "-":
+    if process is not None and arguments.input_file == "-":
         raise ElmoFastError("standard input cannot be shared among processes; give a file that all of them can read")
     _common.resolve_model(arguments, default="mini")
     reading = {**_common.named(arguments, "column", "split"), "tokenizer": _common.tokenizer_of(arguments)}
     with opened_source(arguments.input_file, arguments.format_in, **reading) as source:
-        if place is None:
+        if process is None:
             _embed_alone(arguments, source)
         else:
-            _embed_parts(arguments, source, place)
+            _embed_parts(arguments, source, process)
 
 
 def _embed_alone(arguments: Any, source: Source) -> None:
@@ -149,30 +150,30 @@ def _embed_alone(arguments: Any, source: Source) -> None:
     _common.logger().info("%s: %s", arguments.output_file, summary)
 
 
-def _embed_parts(arguments: Any, source: Source, place: Place) -> None:
+def _embed_parts(arguments: Any, source: Source, process: Rank) -> None:
     """Write this process's parts; the first process alone shows its progress."""
     if arguments.device == "cuda":  # the GPU of this process's number on its machine, round after round
         import torch
 
-        arguments.device = f"cuda:{place.on_machine % max(1, torch.cuda.device_count())}"
+        arguments.device = f"cuda:{process.local_rank % max(1, torch.cuda.device_count())}"
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
-    if place.number == 0:
+    if process.rank == 0:
         check.remind(arguments.device)
     from elmo_fast.embed.parts import Settings, embed_parts
 
-    arguments.quiet |= place.number > 0
+    arguments.quiet |= process.rank > 0
     with _common.Progress(arguments) as progress:
         written = embed_parts(
             embedder,
             source,
             arguments.output_file,
-            (place.number, place.processes),
+            (process.rank, process.world_size),
             Settings(**_settings(arguments), part_sentences=arguments.part_lines),
             progress=progress.reach,
             say=_common.logger().info,
         )
     summary = f"{written.parts} of {written.all_parts} parts, {written.tokens} tokens in {duration(progress.seconds)}"
-    _common.logger().info("%s: process %d of %d wrote %s", arguments.output_file, *place[:2], summary)
+    _common.logger().info("%s: process %d of %d wrote %s", arguments.output_file, *process[:2], summary)
 
 
 def _embed_on_cluster(arguments: Any) -> None:
@@ -198,8 +199,8 @@ def _settings(arguments: Any) -> dict[str, Any]:
     }
 
 
-def place_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> Place | None:
-    """Return this process's place among those that work together; None if it works alone.
+def rank_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> Rank | None:
+    """Return this process's rank among those that work together; None if it works alone.
 
     shard: "i/N", which overrides what a launcher says; without it, torchrun's variables, or those of a step of srun
     with several tasks. Raises ElmoFastError for another text, or i outside 0 to N - 1.
@@ -208,12 +209,13 @@ def place_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> 
         match = re.fullmatch(r"(\d+)/(\d+)", shard)
         if match is None or not int(match[1]) < int(match[2]):
             raise ElmoFastError(f"--shard must be i/N with i from 0 to N-1, such as 0/4; got {shard!r}")
-        return Place(int(match[1]), int(match[2]))
-    return place_by_torchrun(environment) or place_by_srun(environment)
+        return Rank(int(match[1]), int(match[2]))
+    return rank_of_torchrun(environment) or rank_of_srun(environment)
 
 
 def merge_options(parser: Parser) -> None:
     parser.add_argument("parts", type=str, metavar="PARTS", help="folder of parts; all of them must be complete")
+    parser.reads("parts")
     parser.add_argument("output_file", type=str, metavar="OUTPUT", help="file to write")
     parser.writes("output_file")
     parser.option(

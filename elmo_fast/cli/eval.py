@@ -20,13 +20,14 @@ ROWS_AT_ONCE = 1 << 14
 def eval_options(parser: Parser) -> None:
     """Add the options of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
     parser.shared(*COMPUTING, *MODEL_OPTIONS, "softmax_file", "tokenizer")
-    parser.option("save_dir", str, "same as --model")
-    parser.option("vocab_file", str, "vocabulary of the model (default: its vocab.txt)")
-    parser.option(
+    parser.input("save_dir", "same as --model")
+    parser.input("vocab_file", "vocabulary of the model (default: its vocab.txt)", standard_input="streamed")
+    parser.input(
         "test_prefix",
-        str,
         "text to evaluate on: a file, a glob in quotes, a folder that `elmo-fast prepare` wrote, or - for the standard "
         "input",
+        standard_input="streamed",
+        pattern=True,
     )
     parser.shared("batch_size", default=256, help="number of rows into which the text is cut")
     parser.option("unroll_steps", int, "tokens per row and step", 20)
@@ -97,12 +98,16 @@ def _loaded(arguments: Any) -> tuple[Any, Any, Any]:
     device = _common.set_up(arguments, trained=True)
     state, options = _common.load_state(arguments)
     model = LanguageModel.from_checkpoint(options, state, precision=arguments.precision).to(device)
-    named, place = arguments.vocab_file, arguments.model or os.path.dirname(arguments.weight_file)
+    named, folder = arguments.vocab_file, arguments.model or os.path.dirname(arguments.weight_file)
     if named is None and arguments.model is None:
         raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")
-    vocabulary = Vocabulary.read(find_vocabulary_file(place) if named is None else named)
+    vocabulary = Vocabulary.read(find_vocabulary_file(folder) if named is None else named)
     model.check_vocabulary(vocabulary, f"the model's {VOCABULARY}" if named is None else f"--vocab_file {named}")
-    if named is not None and (own := file_beside(place)) is not None and Vocabulary.read(own).words != vocabulary.words:
+    if (
+        named is not None
+        and (own := file_beside(folder)) is not None
+        and Vocabulary.read(own).words != vocabulary.words
+    ):
         raise ElmoFastError(f"--vocab_file {named} is not the vocabulary of the model, {own}; leave --vocab_file out")
     return model, vocabulary, device
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
+from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, TEXT, Parser
 from elmo_fast.errors import ElmoFastError, check_counts
 
 SHOWN_MISSING = 10
@@ -19,11 +19,11 @@ Labelled = tuple[list[str], npt.NDArray[np.float32], dict[str, list[str]]]
 def add_vector_options(parser: Any, count: int) -> None:
     """Add --vectors, or a model with --words, --word_file or --text; and the common options."""
     parser.shared(*COMPUTING)
-    parser.option("vectors", str, "word vectors: word2vec, GloVe or safetensors, plain or .gz")
+    parser.input("vectors", "word vectors: word2vec, GloVe or safetensors, plain or .gz", standard_input="copied")
     parser.shared(*MODEL_OPTIONS, "tokenizer")
     parser.option("words", str, "words to draw; with a model: by its character encoder", [], nargs="+")
-    parser.option("word_file", str, "file of more words, one per line")
-    parser.option("text", str, f"with a model: draw the tokens of this {_common.TEXT}")
+    parser.input("word_file", "file of more words, one per line", standard_input="copied")
+    parser.input("text", f"with a model: draw the tokens of this {TEXT}", standard_input="copied")
     parser.option("layer", str, 'with --text: layer, "top" or a number from 0', "top")
     parser.option("count", int, "maximum number of words (the first) or tokens (a sample)", count)
     parser.shared("batch_size")
@@ -99,8 +99,9 @@ def in_sentences(arguments: Any, word: str | None, **options: Any) -> tuple[list
 
 def curves_options(parser: Parser) -> None:
     parser.add_argument("run", type=str, help="folder of the run (--save_dir of `elmo-fast pretrain`)")
+    parser.reads("run")
     parser.output("output", "picture to write: .png, .pdf or .svg (default: RUN/curves.png)")
-    parser.option("also", str, "folders of other runs to draw in the same picture", [], nargs="+", metavar="RUN")
+    parser.input("also", "folders of other runs to draw in the same picture", default=[], nargs="+", metavar="RUN")
 
 
 def run_curves(arguments: Any) -> None:
@@ -116,6 +117,7 @@ def run_curves(arguments: Any) -> None:
 
 def layers_options(parser: Parser) -> None:
     parser.add_argument("source", type=str, nargs="+", help="folder of a model or task, or its results.json")
+    parser.reads("source")
     parser.shared("prefix")
     parser.output("output", "picture to write: .png, .pdf or .svg", "layers.png")
     parser.shared("title")
@@ -168,7 +170,7 @@ def run_words(arguments: Any) -> None:
 def senses_options(parser: Parser) -> None:
     parser.shared(*COMPUTING, *MODEL_OPTIONS, "tokenizer")
     parser.option("word", str, "the word, a token of the text", required=True)
-    parser.option("text", str, _common.TEXT, required=True)
+    parser.input("text", TEXT, standard_input="copied", required=True)
     parser.output("output", "files to write: .html, .png, .pdf, .svg", ["senses.html"], nargs="+")
     parser.option("layer", str, 'layer: "top" or a number from 0 (0 has no context)', "top")
     parser.option("clusters", str, 'number of clusters, or "auto" (the best silhouette)', "auto")

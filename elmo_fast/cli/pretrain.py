@@ -7,7 +7,7 @@ from typing import Any
 
 from elmo_fast.cli import check
 from elmo_fast.cli._common import logger, set_up, values_of
-from elmo_fast.cli._parser import COMPUTING, Parser
+from elmo_fast.cli._parser import Parser
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, preset_file, presets
 
@@ -20,7 +20,7 @@ def pretrain_options(parser: Parser) -> None:
     parser.presets = {name: str(preset_file(name)) for name in presets()}
     parser._option_string_actions["--config"].help = "name of a preset, or YAML, JSON or TOML file of these options"
     parser.description = f"{parser.description} Start from a preset: --config {' | '.join(presets())}."
-    parser.shared(*COMPUTING)
+    parser.shared("device", "threads")
     parser.option(
         "dry_run",
         None,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
+from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, TEXT, Parser
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.files import write_json
 
@@ -18,6 +18,7 @@ def add_reading(parser: Any) -> None:
     parser.add_argument(
         "vectors", type=str, help="word vectors: word2vec (binary or text), GloVe or safetensors, plain, .gz or .zst"
     )
+    parser.reads("vectors", standard_input="copied")
     parser.option("format", Format, "format of the file; auto detects it", "auto")
     parser.option("limit", int, "read only the first N words")
     parser.option("cache", bool, "cache a text file of 32 MB or more, as FILE.cache.safetensors", True)
@@ -65,6 +66,11 @@ WORD2VEC |= {"negative": 5, "sample": 1e-3, "workers": 1}
 GLOVE: dict[str, Any] = {"epochs": 25, "window": 10, "learning_rate": 0.05, "x_max": 100.0}
 
 
+def both(name: str) -> str:
+    """Return the defaults of an option that word2vec and GloVe have, for its help."""
+    return f"(default: {WORD2VEC[name]}; glove: {GLOVE[name]})"
+
+
 def train_options(parser: Parser) -> None:
     parser.shared(*COMPUTING)
     parser.shared("train_prefix", required=True)
@@ -72,9 +78,9 @@ def train_options(parser: Parser) -> None:
     parser.option("algo", Literal["sg", "cbow", "glove"], "skip-gram, CBOW or GloVe", "sg")
     parser.option("dimension", int, "width of the vectors", 100)
     parser.shared("min_count", default=5)
-    parser.option("epochs", int, "passes over the text (default: 5; glove: 25)")
-    parser.option("window", int, "words of context on each side (default: 5; glove: 10)")
-    parser.option("learning_rate", float, "initial learning rate (default: 0.025; glove: 0.05)")
+    parser.option("epochs", int, f"passes over the text {both('epochs')}")
+    parser.option("window", int, f"words of context on each side {both('window')}")
+    parser.option("learning_rate", float, f"initial learning rate {both('learning_rate')}")
     objective = "sg, cbow: ns (negative sampling) or hs (hierarchical softmax) (default: ns)"
     parser.option("objective", Literal["ns", "hs"], objective)
     parser.option("negative", int, "sg, cbow with ns: random words per word (default: 5)")
@@ -139,8 +145,11 @@ def run_train(arguments: Any) -> None:
 
 def eval_options(parser: Parser) -> None:
     add_reading(parser)
-    parser.option("analogies", str, "file of analogies: lines of four words; sections begin with ': NAME'")
-    parser.option("pairs", str, "files of word pairs: two words and a score per line, separated by tabs", [], nargs="+")
+    parser.input(
+        "analogies", "file of analogies: lines of four words; sections begin with ': NAME'", standard_input="copied"
+    )
+    pairs = "files of word pairs: two words and a score per line, separated by tabs"
+    parser.input("pairs", pairs, standard_input="copied", default=[], nargs="+")
     parser.option("restrict_vocab", int, "use only the first N words", 300_000)
     parser.option("case_insensitive", bool, "ignore case", True)
     parser.option("unknown_as_wrong", bool, "count analogies with unknown words as wrong, and pairs as cosine 0", False)
@@ -254,12 +263,9 @@ def run_convert(arguments: Any) -> None:
 
 def export_options(parser: Parser) -> None:
     parser.shared(*COMPUTING, *MODEL_OPTIONS, "tokenizer")
-    parser.option(
-        "vocab_file",
-        str,
-        "write the context-free vectors of these words, one per line; markers (<S>, </S>, <UNK>) are left out",
-    )
-    parser.option("corpus", str, f"write the mean vectors of the words of this {_common.TEXT}")
+    words = "write the context-free vectors of these words, one per line; markers (<S>, </S>, <UNK>) are left out"
+    parser.input("vocab_file", words, standard_input="streamed")
+    parser.input("corpus", f"write the mean vectors of the words of this {TEXT}", standard_input="streamed")
     parser.option("layer", str, 'with --corpus: layer, "top", "average", "all" or a number from 0', "top")
     parser.shared("min_count", default=1, help="with --corpus: leave out words that occur less often")
     parser.option("max_words", int, "with --corpus: maximum number of words, the most frequent")

@@ -6,14 +6,16 @@ from typing import Any
 
 from elmo_fast.cli._common import Progress, logger, named, set_up, values_of
 from elmo_fast.cli._parser import COMPUTING, Parser
+from elmo_fast.fields import docstrings
 from elmo_fast.files import write_json
 
 
 def train_options(parser: Parser) -> None:
     from elmo_fast.tasks.config import TaskConfig
 
-    parser.shared(*COMPUTING)
+    parser.shared("device", "threads")
     parser.fields(TaskConfig)
+    parser.reads("model", "vectors")
 
 
 def run_train(arguments: Any) -> None:
@@ -39,16 +41,17 @@ def add_reading(parser: Parser, sentences: str) -> None:
     parser.shared(*COMPUTING)
     parser.add_argument("save_dir", type=str, help="folder that `elmo-fast task train` wrote")
     parser.add_argument("path", type=str, help=sentences)
+    parser.reads("save_dir")
+    parser.reads("path", standard_input="copied")
     parser.option(
         "format",
         str,
         "format of the file: conllu, columns, tsv, text (one sentence per line) or auto; null: as in training",
     )
     parser.option("batch_size", int, "sentences per batch; null: as in training")
-    parser.option(
-        "model", str, "biLM that the task was trained with, if it has moved since: a folder, an archive or a name"
-    )
-    parser.option("vectors", str, "path of the static vectors that the task was trained with, if they have moved since")
+    parser.input("model", "biLM that the task was trained with, if it has moved since: a folder, an archive or a name")
+    moved = "path of the static vectors that the task was trained with, if they have moved since"
+    parser.input("vectors", moved, standard_input="copied")
 
 
 @contextlib.contextmanager
@@ -61,11 +64,11 @@ def reading(arguments: Any) -> Iterator[tuple[Progress, dict[str, Any]]]:
 
 
 def eval_options(parser: Parser) -> None:
-    from elmo_fast.tasks.config import METRIC, Metric
+    from elmo_fast.tasks.config import Metric, TaskConfig
 
     add_reading(parser, "labelled sentences")
     parser.option("column", int | str, "column of the labels, as in `task train`; null: as in training")
-    parser.option("metric", Metric, f"{METRIC} (default: as in training)")
+    parser.option("metric", Metric, f"{docstrings(TaskConfig)['metric']} (default: as in training)")
     parser.output("output", "JSON file to write the scores to")
 
 
@@ -101,12 +104,13 @@ def run_predict(arguments: Any) -> None:
 
 def report_options(parser: Parser) -> None:
     """Make every field of ReportSettings an option; --seeds is how many: 0, 1, ... It runs on the CPU."""
-    from elmo_fast.report.plan import EXPERIMENTS, ReportSettings
+    from elmo_fast.report.plan import EXPERIMENTS, HELP, ReportSettings
 
     compared = "; ".join(f"{name}: {what}" for name, what in EXPERIMENTS.items())
     parser.description = f"{parser.description} The experiments compare: {compared}."
     parser.shared("threads")
-    parser.fields(ReportSettings)
+    parser.fields(ReportSettings, help=HELP)
+    parser.reads("model", "vectors")
 
 
 def run_report(arguments: Any) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
+from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, TEXT, Parser
 from elmo_fast.progress import duration
 from elmo_fast.text import read_words, rereadable, tokenizer
 
@@ -12,7 +12,7 @@ CONTEXT = 6
 
 def neighbours_options(parser: Parser) -> None:
     parser.shared(*COMPUTING, *MODEL_OPTIONS, "tokenizer")
-    parser.option("corpus", str, _common.TEXT, required=True)
+    parser.input("corpus", TEXT, standard_input="streamed", required=True)
     parser.option("query", str, "sentence that contains the token", required=True)
     parser.option("index", int, "position of the token in --query, from 0", required=True)
     parser.shared("topn")
@@ -20,7 +20,7 @@ def neighbours_options(parser: Parser) -> None:
     parser.shared("batch_size", "max_tokens")
     parser.output(
         "cache",
-        "file for the vectors of the corpus, which the first query writes and later queries read; it takes 4 bytes x "
+        "folder for the vectors of the corpus, which the first query writes and later queries read; it takes 4 bytes x "
         "tokens x width (1024 in the original model) per layer",
     )
     parser.shared("file_friendly_logging")
@@ -48,7 +48,7 @@ def run_neighbours(arguments: Any) -> None:
 
 def cache_vocab_options(parser: Parser) -> None:
     parser.shared(*COMPUTING, *MODEL_OPTIONS)
-    parser.option("vocab_file", str, "words, one per line, such as a vocabulary", required=True)
+    parser.input("vocab_file", "words, one per line, such as a vocabulary", standard_input="streamed", required=True)
     parser.output("output", "HDF5 file to write", required=True)
     parser.shared("batch_size", default=1024, help="words per batch")
     parser.shared("file_friendly_logging")

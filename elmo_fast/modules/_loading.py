@@ -23,7 +23,7 @@ Weights = Mapping[str, Tensor]
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
-def unset(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Module:
+def skip_init(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Module:
     """Return a module of torch.nn with uninitialized parameters, on torch's default device."""
     return nn.utils.skip_init(kind, *sizes, device=torch.get_default_device(), **settings)
 
@@ -32,7 +32,7 @@ def unset(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Module
 _WEIGHT_HOOKS = (WeightNorm, SpectralNorm, BasePruningMethod)
 
 
-def plain(*layers: _Module) -> list[_Module]:
+def weights_ready(*layers: _Module) -> list[_Module]:
     """Return the layers, whose weights the kernels read without calling them, after the hooks that compute weights.
 
     Parametrizations, weight_norm, spectral_norm and pruning work so. Raises: ElmoFastError if a layer has another hook,

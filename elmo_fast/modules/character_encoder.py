@@ -18,10 +18,10 @@ from elmo_fast.modules._loading import (
     check_no_hooks,
     check_settings,
     load_state,
-    plain,
     read_bilm,
     section,
-    unset,
+    skip_init,
+    weights_ready,
 )
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.op_choices import Backend, InferencePrecision
@@ -101,13 +101,13 @@ class Highways(nn.Module):
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
-        self._layers = nn.ModuleList(unset(nn.Linear, width, 2 * width) for _ in range(layers))
+        self._layers = nn.ModuleList(skip_init(nn.Linear, width, 2 * width) for _ in range(layers))
 
     @property
     def layers(self) -> list[nn.Linear]:
         """The layers, the lowest first."""
         check_no_hooks(self)
-        return plain(*self._layers)
+        return weights_ready(*self._layers)
 
 
 class CharacterEncoder(nn.Module):
@@ -172,10 +172,10 @@ class CharacterEncoder(nn.Module):
         if (cnn := options.char_cnn) is not None:
             self._char_embedding_weights = nn.Parameter(torch.zeros(options.n_character_rows, cnn.embedding_dim))
             for i, (width, number) in enumerate(cnn.filters):
-                self.add_module(f"char_conv_{i}", unset(nn.Conv1d, cnn.embedding_dim, number, width))
+                self.add_module(f"char_conv_{i}", skip_init(nn.Conv1d, cnn.embedding_dim, number, width))
             self._highways = Highways(cnn.n_filters, cnn.n_highway)
         projects = options.n_features != self.output_dim if state is None else "_projection.weight" in state
-        self._projection = unset(nn.Linear, options.n_features, self.output_dim) if projects else None
+        self._projection = skip_init(nn.Linear, options.n_features, self.output_dim) if projects else None
         table = None
         if options.lexicon is not None and options.lexicon.words:
             table = nn.Parameter(torch.zeros(len(options.lexicon.words) + 1, options.lexicon.word_dim))
@@ -189,7 +189,7 @@ class CharacterEncoder(nn.Module):
     @property
     def _convolutions(self) -> list[nn.Conv1d]:
         count = 0 if self._characters is None else len(self._characters.filters)
-        return plain(*[self._modules[f"char_conv_{i}"] for i in range(count)])  # type: ignore[arg-type]
+        return weights_ready(*[self._modules[f"char_conv_{i}"] for i in range(count)])  # type: ignore[arg-type]
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -208,7 +208,7 @@ class CharacterEncoder(nn.Module):
                     convolution.weight.normal_(0, math.sqrt(1 / convolution.weight[0].numel()))
                 nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
             highways = self._highways.layers
-            for layer in highways + ([] if self._projection is None else plain(self._projection)):
+            for layer in highways + ([] if self._projection is None else weights_ready(self._projection)):
                 layer.weight.normal_(0, math.sqrt(1 / layer.in_features))
                 layer.bias.zero_()
             for layer in highways:
@@ -348,7 +348,7 @@ class CharacterEncoder(nn.Module):
     ) -> Tensor:
         """Return the features through highway layers and a projection, if there is one."""
         if projection is not None:
-            plain(projection)
+            weights_ready(projection)
         return ops.highway(
             features,
             [layer.weight for layer in layers],

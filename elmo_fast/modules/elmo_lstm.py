@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import check_no_hooks, forward_of, loses_values, unset
+from elmo_fast.modules._loading import check_no_hooks, forward_of, loses_values, skip_init
 from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_beside
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import check_tensor
@@ -318,7 +318,7 @@ class JoinedLstm(nn.Module):
             )
         self.hidden_size, self.cell_size, self.num_layers, self.precision = width, cell_size, 1, precision
         self.encoder = nn.LSTM(width, cell_size, num_layers=layers, bidirectional=True, batch_first=True)
-        self.projection = unset(nn.Linear, cell_size, width)
+        self.projection = skip_init(nn.Linear, cell_size, width)
         self.requires_grad_(requires_grad)
 
     def reset_parameters(self) -> None:

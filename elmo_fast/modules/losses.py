@@ -10,37 +10,37 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmo_fast import ops
+from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts
 from elmo_fast.modules._loading import check_settings
-from elmo_fast.op_choices import Backend, Precision
+from elmo_fast.op_choices import LOSS_KINDS, Backend, LossKind, Precision
 from elmo_fast.ops.log_uniform_sample import CORRECTIONS
 
 CHUNK_BYTES = 32 * 2**20
 NOISE_POWER = 0.75
+# Words sampled where a model's options do not say: it is evaluated only.
+_SAMPLES = 8192
 
 
 class VocabularyLoss(nn.Module):
     """A loss over V words; its table is drawn from N(0, 1/D), its bias starts at `initial_bias`.
 
     Args:
-        rows: of the table.
+        num_words: V.
         embedding_dim: D.
         sparse: softmax_w and softmax_b become Embeddings whose gradients are sparse rows, coalesced on the CPU.
         precision, backend: as the ops'.
 
     Attributes:
-        softmax_w: [rows, D], softmax_b: [rows].
+        softmax_w: [rows, D], softmax_b: [rows], where a table has `kind.rows(V)` rows.
         sparse: whether gradients of the table are sparse rows; may be set, the full softmax uses all rows anyway.
-        name: in configurations and checkpoints; ops_used: names of the ops that it calls; draws: whether training
-            draws words; wants_counts: whether it needs the words' counts; perplexity: what metrics.jsonl calls exp of
-            the training loss, None where that is no perplexity; explanation: how exact losses are computed, where
-            they are not a plain softmax's.
+        kind: its name, and what configurations and files know of it; ops_used: names of the ops that it calls;
+            perplexity: what metrics.jsonl calls exp of the training loss, None where that is no perplexity;
+            explanation: how exact losses are computed, where they are not a plain softmax's.
     """
 
-    name: ClassVar[str]
+    kind: ClassVar[LossKind]
     ops_used: ClassVar[tuple[str, ...]]
-    draws: ClassVar[bool] = False
-    wants_counts: ClassVar[bool] = False
     perplexity: ClassVar[str | None] = "training_perplexity"
     explanation: ClassVar[str] = ""
 
@@ -48,11 +48,14 @@ class VocabularyLoss(nn.Module):
     softmax_b: nn.Embedding | nn.Parameter
     num_samples: int
 
-    def __init__(self, rows: int, embedding_dim: int, sparse: bool, precision: Precision, backend: Backend) -> None:
+    def __init__(
+        self, num_words: int, embedding_dim: int, sparse: bool, precision: Precision, backend: Backend
+    ) -> None:
         super().__init__()
         check_settings(precision, backend, *self.ops_used, int8=False)
         self.sparse, self.precision, self.backend = sparse, precision, backend
         self._made: tuple[Tensor, int, Any] | None = None
+        rows = self.kind.rows(num_words)
         table, bias = torch.randn(rows, embedding_dim) / embedding_dim**0.5, torch.zeros(rows)
         if sparse:
             self.softmax_w = nn.Embedding.from_pretrained(table, freeze=False, sparse=True)
@@ -60,24 +63,64 @@ class VocabularyLoss(nn.Module):
         else:
             self.softmax_w, self.softmax_b = nn.Parameter(table), nn.Parameter(bias)
 
+    @classmethod
+    def from_options(
+        cls,
+        options: ElmoOptions,
+        *,
+        counts: Tensor | None = None,
+        negatives: float | None = None,
+        precision: Precision = "float32",
+        backend: Backend = "auto",
+    ) -> "VocabularyLoss":
+        """Return the loss of a model's options, its table drawn from N(0, 1/D) as bilm-tf draws it.
+
+        counts: how often each word is a target, [V], for a loss that needs them; negatives: as of NegativeSamplingLoss.
+
+        Raises ElmoFastError where the counts are missing.
+        """
+        words, dim = options.n_tokens_vocab or 0, options.lstm.projection_dim
+        if cls.kind.wants_counts and (counts is None or len(counts) != words):
+            raise ElmoFastError(
+                f"counts must say how often each of the {words:,} words is to be predicted, which {cls.kind.name} is "
+                f"made of; got {'none' if counts is None else f'{len(counts):,}'}"
+            )
+        arguments = cls._arguments(options.n_negative_samples_batch or _SAMPLES, words, counts, negatives)
+        with torch.device("meta"):  # the table that the loss samples for itself differs in the last bit
+            loss = cls(words, dim, **arguments, precision=precision, backend=backend)
+        rows = cls.kind.rows(words)
+        loss.softmax_w = nn.Parameter(torch.empty(rows, dim).normal_(0, math.sqrt(1 / dim)))
+        loss.softmax_b = nn.Parameter(torch.full((rows,), loss.initial_bias))
+        return loss
+
+    @classmethod
+    def _arguments(cls, samples: int, words: int, counts: Tensor | None, negatives: float | None) -> dict[str, Any]:
+        """Return the constructor's arguments that this loss alone has."""
+        return {}
+
+    @classmethod
+    def describe(cls, words: int, samples: int, negatives: float | None) -> str:
+        """Return its name, and what it samples or is made of, for people."""
+        return cls.kind.name
+
+    @classmethod
+    def substitute(cls, words: int, samples: int) -> "type[VocabularyLoss]":
+        """Return the loss to train with in its place where there are so few words: most losses stay."""
+        return cls
+
     @property
     def initial_bias(self) -> float:
         """The value of each bias of a new table."""
         return 0.0
 
     @classmethod
-    def table_rows(cls, words: int) -> int:
-        """Rows of the table for a vocabulary of V words."""
-        return words
-
-    @classmethod
     def max_rows_used(cls, words: int, samples: int, positions: int) -> int:
         """Return the most rows with a gradient in a step of `positions` positions of each direction."""
-        return min(words, 2 * (samples * cls.draws + positions))
+        return min(words, 2 * (samples * cls.kind.samples + positions))
 
     def gradient_rows(self, positions: int) -> int:
         """Rows of a sparse gradient of `positions` positions of one direction, repeated ones included."""
-        return positions + (self.num_samples if self.draws else 0)
+        return positions + (self.num_samples if self.kind.samples else 0)
 
     @classmethod
     def products(cls, words: int, samples: int) -> float:
@@ -95,9 +138,9 @@ class VocabularyLoss(nn.Module):
         if embeddings.shape[0] == 0:
             return embeddings.new_zeros(())
         targets = targets.long()
-        if self.draws and not self.training:
+        if self.kind.samples and not self.training:
             return self._evaluate(embeddings, targets)
-        samples = self._draw_now(embeddings.device) if self.draws else None
+        samples = self._draw_now(embeddings.device) if self.kind.samples else None
         return _total(self.training_losses(embeddings, targets, samples))
 
     def draw(self, seed: int, offset: int | Tensor, device: torch.device) -> Any:
@@ -111,7 +154,7 @@ class VocabularyLoss(nn.Module):
 
     def draws_on(self, device: torch.device) -> bool:
         """Return whether the device itself samples, or nothing is sampled."""
-        return not self.draws
+        return not self.kind.samples
 
     def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any) -> Tensor:
         """Return the loss of each position while training, [N], nats.
@@ -203,9 +246,8 @@ class SampledSoftmaxLoss(VocabularyLoss):
     Source: Jean et al. 2015, section 3; AllenNLP's `SampledSoftmaxLoss`; tf.nn.sampled_softmax_loss.
     """
 
-    name = "sampled_softmax"
+    kind = LOSS_KINDS["sampled_softmax"]
     ops_used = ("log_uniform_sample", "sampled_softmax", "full_softmax")
-    draws = True
     perplexity = "sampled_perplexity"
 
     def __init__(
@@ -228,6 +270,20 @@ class SampledSoftmaxLoss(VocabularyLoss):
         super().__init__(num_words, embedding_dim, sparse, precision, backend)
         self.semantics, self.num_words, self.num_samples = semantics, num_words, num_samples
         self.choice_func: Callable[[int, int], tuple[Any, Any]] = log_uniform_choice
+
+    @classmethod
+    def _arguments(cls, samples: int, words: int, counts: Tensor | None, negatives: float | None) -> dict[str, Any]:
+        return {"num_samples": min(samples, words), "semantics": "tensorflow"}
+
+    @classmethod
+    def describe(cls, words: int, samples: int, negatives: float | None) -> str:
+        """Return its name, and what it samples, for people."""
+        return f"{cls.kind.name}, {samples:,} words sampled per direction and step by the log-uniform law"
+
+    @classmethod
+    def substitute(cls, words: int, samples: int) -> type[VocabularyLoss]:
+        """Return the full softmax over fewer words than are sampled: samples are distinct, and it is exact."""
+        return FullSoftmaxLoss if samples > words else cls
 
     def draws_on(self, device: torch.device) -> bool:
         """Return whether the device itself samples."""
@@ -286,9 +342,8 @@ class NegativeSamplingLoss(VocabularyLoss):
     Source: Mikolov et al. 2013b, section 2.2; Levy and Goldberg 2014, section 3.1 (the optimum).
     """
 
-    name = "negative_sampling"
+    kind = LOSS_KINDS["negative_sampling"]
     ops_used = ("alias_sample", "negative_sampling", "full_softmax")
-    draws = wants_counts = True
     perplexity = None
     explanation = (
         "negative sampling trains scores that are no probabilities: here ln of the noise's law is added to them, and "
@@ -319,6 +374,16 @@ class NegativeSamplingLoss(VocabularyLoss):
         self.register_buffer("counts", copied)
         with torch.no_grad():
             self.table()[1].fill_(self.initial_bias)
+
+    @classmethod
+    def _arguments(cls, samples: int, words: int, counts: Tensor | None, negatives: float | None) -> dict[str, Any]:
+        return {"num_samples": samples, "counts": counts, "negatives": negatives}
+
+    @classmethod
+    def describe(cls, words: int, samples: int, negatives: float | None) -> str:
+        """Return its name, and what it samples, for people."""
+        sampled = f"{samples:,} words sampled per direction and step by counts^{NOISE_POWER:g}"
+        return f"{cls.kind.name}, {sampled}, counting as {negatives or samples:g}"
 
     @property
     def initial_bias(self) -> float:
@@ -371,9 +436,8 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
     Source: Morin and Bengio 2005; Mikolov et al. 2013b, section 2.1.
     """
 
-    name = "hierarchical_softmax"
+    kind = LOSS_KINDS["hierarchical_softmax"]
     ops_used = ("hierarchical_softmax",)
-    wants_counts = True
     explanation = "hierarchical softmax: exact, by the model's own tree, under which the words' probabilities sum to 1"
 
     counts: Tensor
@@ -391,18 +455,22 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
         if num_words < 2:
             raise ElmoFastError(f"num_words must be 2 or more, as a tree of one word has no node; got {num_words}")
         copied = _copy_counts(counts, num_words)
-        super().__init__(num_words - 1, embedding_dim, sparse, precision, backend)
+        super().__init__(num_words, embedding_dim, sparse, precision, backend)
         self.register_buffer("counts", copied)
 
     @classmethod
-    def table_rows(cls, words: int) -> int:
-        """One for each inner node of the tree."""
-        return words - 1
+    def _arguments(cls, samples: int, words: int, counts: Tensor | None, negatives: float | None) -> dict[str, Any]:
+        return {"counts": counts}
+
+    @classmethod
+    def describe(cls, words: int, samples: int, negatives: float | None) -> str:
+        """Return its name and the size of its tree, for people."""
+        return f"{cls.kind.name}, a tree of {cls.kind.rows(words):,} inner nodes"
 
     @classmethod
     def max_rows_used(cls, words: int, samples: int, positions: int) -> int:
         """Those of the nodes on as many paths as there are positions."""
-        return min(cls.table_rows(words), math.ceil(2 * positions * cls.products(words, samples)))
+        return min(cls.kind.rows(words), math.ceil(2 * positions * cls.products(words, samples)))
 
     def gradient_rows(self, positions: int) -> int:
         """One for each step of a path, all paths as long as the longest."""
@@ -451,7 +519,7 @@ class FullSoftmaxLoss(VocabularyLoss):
     Raises: ElmoFastError.
     """
 
-    name = "full_softmax"
+    kind = LOSS_KINDS["full_softmax"]
     ops_used = ("full_softmax",)
 
     def __init__(
@@ -475,5 +543,6 @@ class FullSoftmaxLoss(VocabularyLoss):
 
 
 LOSS_CLASSES: dict[str, type[VocabularyLoss]] = {
-    loss.name: loss for loss in (SampledSoftmaxLoss, NegativeSamplingLoss, HierarchicalSoftmaxLoss, FullSoftmaxLoss)
+    loss.kind.name: loss
+    for loss in (SampledSoftmaxLoss, NegativeSamplingLoss, HierarchicalSoftmaxLoss, FullSoftmaxLoss)
 }

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import check_settings, plain, unset
+from elmo_fast.modules._loading import check_settings, skip_init, weights_ready
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops import LSTMWeights
 from elmo_fast.ops._checks import check_tensor
@@ -66,9 +66,9 @@ class ProjectedLSTM(nn.Module):
         self.memory_cell_clip_value = memory_cell_clip_value
         self.state_projection_clip_value = state_projection_clip_value
         self.precision, self.backend = precision, backend
-        self.input_linearity = unset(nn.Linear, input_size, 4 * cell_size, bias=False)
-        self.state_linearity = unset(nn.Linear, hidden_size, 4 * cell_size, bias=True)
-        self.state_projection = unset(nn.Linear, cell_size, hidden_size, bias=False) if project else None
+        self.input_linearity = skip_init(nn.Linear, input_size, 4 * cell_size, bias=False)
+        self.state_linearity = skip_init(nn.Linear, hidden_size, 4 * cell_size, bias=True)
+        self.state_projection = skip_init(nn.Linear, cell_size, hidden_size, bias=False) if project else None
         if initialise:
             self.reset_parameters()
 
@@ -101,7 +101,7 @@ class ProjectedLSTM(nn.Module):
     def weights(self) -> LSTMWeights:
         """The parameters in the form of the op."""
         of_input, of_state, projection = self.input_linearity, self.state_linearity, self.state_projection
-        plain(of_input, of_state, *([] if projection is None else [projection]))
+        weights_ready(of_input, of_state, *([] if projection is None else [projection]))
         of_hidden = None if projection is None else projection.weight
         return LSTMWeights(of_input.weight, of_state.weight, of_state.bias, of_hidden)
 

@@ -207,7 +207,8 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
         if (reason := known[backend](device, dtype, precision)) is not None:
             raise ElmoFastError(f"{op}: backend {backend!r} cannot serve this: {reason}")
         return backend
-    name, refusals = next(iter(known)), dict[str, str]()
+    refusals: dict[str, str] = {}
+    name = next(iter(known))
     if (
         _DEVICES[name] != device.type or known[name](device, dtype, precision) is not None
     ):  # most often the first serves

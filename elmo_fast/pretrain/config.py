@@ -1,7 +1,8 @@
-"""The configuration of a pretraining run: one dataclass per concern, one sentence per field; its validation.
+"""The configuration of a pretraining run: one dataclass per concern; its validation.
 
 Names are bilm-tf's if it has the option. Field names are unique across the four classes, so the command line and the
-YAML files are flat: `--dim 1024`, `dim: 1024`.
+YAML files are flat: `--dim 1024`, `dim: 1024`. The docstring below a field is its help; a field without one has the
+help that several commands share (`cli/_parser.py`).
 """
 
 import dataclasses
@@ -11,11 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.fields import MIN_COUNT, PREFIX, described, field_complaints
-from elmo_fast.op_choices import Activation, Backend, Loss, Precision, Tokenizer
-
-# ruff: noqa: RUF009  (`described` returns a dataclasses.field)
-
+from elmo_fast.fields import MIN_COUNT, field_complaints, within
+from elmo_fast.op_choices import DEFAULT_LOSS, LOSS_KINDS, Activation, Backend, Loss, Precision, Tokenizer
 
 PRESET_FOLDER = pathlib.Path(__file__).parent / "presets"
 DEFAULT_RATES = {"adagrad": 0.2, "adamw": 0.001}
@@ -26,104 +24,100 @@ ORIGINAL_FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7,
 class ModelConfig:
     """The network; the defaults are the original architecture."""
 
-    input: Literal["characters", "words", "vectors"] = described(
-        "characters",
-        "what the model reads of a word: its characters; words: its number in the vocabulary, or that of <UNK>; "
-        "vectors: as words, starting from the vectors in vectors_file",
-    )
-    train_vectors: bool = described(True, "with `input: vectors`: train the vectors")
-    filters: list[list[int]] = described(ORIGINAL_FILTERS, "[width, number] of each group of character convolutions")
-    char_embedding_dim: int = described(16, "width of a character embedding")
-    max_characters_per_token: int = described(
-        50, "slots per word: its bytes and two marks; longer words are cut", "of at least 3"
-    )
-    activation: Activation = described("relu", "activation after the maximum over a filter's windows")
-    n_highway: int = described(2, "highway layers between the convolutions and the projection", "0 or more")
-    dim: int = described(4096, "cells per LSTM layer and direction")
-    projection_dim: int = described(512, "output width of an LSTM layer per direction, and of the character encoder")
-    n_layers: int = described(2, "LSTM layers")
-    cell_clip: float | None = described(3.0, "bound of the cell state; null disables it")
-    proj_clip: float | None = described(3.0, "bound of the projected output; null disables it")
-    use_skip_connections: bool = described(True, "add the input of a layer to its output, from the second layer on")
-    dropout: float = described(
-        0.1, "dropout probability of the inputs of the LSTM layers and of the softmax", "from 0 to below 1"
-    )
+    input: Literal["characters", "words", "vectors"] = "characters"
+    """what the model reads of a word: its characters; words: its number in the vocabulary, or that of <UNK>;
+    vectors: as words, starting from the vectors in vectors_file"""
+    train_vectors: bool = True
+    """with `input: vectors`: train the vectors"""
+    filters: list[list[int]] = dataclasses.field(default_factory=lambda: [list(each) for each in ORIGINAL_FILTERS])
+    """[width, number] of each group of character convolutions"""
+    char_embedding_dim: int = 16
+    """width of a character embedding"""
+    max_characters_per_token: int = within(50, "of at least 3")
+    """slots per word: its bytes and two marks; longer words are cut"""
+    activation: Activation = "relu"
+    """activation after the maximum over a filter's windows"""
+    n_highway: int = within(2, "0 or more")
+    """highway layers between the convolutions and the projection"""
+    dim: int = 4096
+    """cells per LSTM layer and direction"""
+    projection_dim: int = 512
+    """output width of an LSTM layer per direction, and of the character encoder"""
+    n_layers: int = 2
+    """LSTM layers"""
+    cell_clip: float | None = 3.0
+    """bound of the cell state; null disables it"""
+    proj_clip: float | None = 3.0
+    """bound of the projected output; null disables it"""
+    use_skip_connections: bool = True
+    """add the input of a layer to its output, from the second layer on"""
+    dropout: float = within(0.1, "from 0 to below 1")
+    """dropout probability of the inputs of the LSTM layers and of the softmax"""
 
 
 @dataclass
 class DataConfig:
     """The text: one sentence per line."""
 
-    train_prefix: str = described(
-        "", "text to train on: a folder that `elmo-fast prepare` wrote, or a glob of text files ('corpus/train-*')"
-    )
-    heldout_prefix: str | None = described(None, "text to evaluate on during the run: as train_prefix")
-    vocab_file: str | None = described(
-        None, "one word per line, including <S>, </S> and <UNK>; null: init_from's, or built from the training text"
-    )
-    vectors_file: str | None = described(
-        None,
-        "for `input: vectors`: word vectors of width projection_dim (word2vec, GloVe or safetensors, plain or .gz)",
-    )
-    min_count: int = described(
-        MIN_COUNT, "if the vocabulary is built from the text: leave out words that occur less often"
-    )
-    max_vocab_size: int | None = described(
-        None, "if the vocabulary is built from the text: its maximum size; null: no limit"
-    )
-    tokenizer: Tokenizer | None = described(
-        None,
-        "tokenizer of the text, stored with the model: whitespace, basic, spacy or logs; null: that of a prepared "
-        "corpus or of init_from, else whitespace",
-    )
-    shuffle: bool = described(True, "read the sentences in a new random order in each epoch")
+    train_prefix: str = ""
+    """text to train on: a folder that `elmo-fast prepare` wrote, or a glob of text files ('corpus/train-*')"""
+    heldout_prefix: str | None = None
+    """text to evaluate on during the run: as train_prefix"""
+    vocab_file: str | None = None
+    """one word per line, including <S>, </S> and <UNK>; null: init_from's, or built from the training text"""
+    vectors_file: str | None = None
+    """for `input: vectors`: word vectors of width projection_dim (word2vec, GloVe or safetensors, plain or .gz)"""
+    min_count: int = MIN_COUNT
+    """if the vocabulary is built from the text: leave out words that occur less often"""
+    max_vocab_size: int | None = None
+    """if the vocabulary is built from the text: its maximum size, including the three markers; null: no limit"""
+    tokenizer: Tokenizer | None = None
+    """tokenizer of the text, stored with the model: whitespace, basic, spacy or logs; null: that of a prepared
+    corpus or of init_from, else whitespace"""
+    shuffle: bool = True
+    """read the sentences in a new random order in each epoch"""
 
 
 @dataclass
 class OptimizerConfig:
     """The loss, the optimizer and its schedule."""
 
-    batch_size: int = described(
-        128,
-        "rows of text, of all processes (GPUs) together, which share them evenly; cannot change when a run resumes",
-    )
-    micro_batches: int = described(1, "each process computes its rows in this many parts, to save memory")
-    unroll_steps: int = described(
-        20, "tokens per row and step; gradients stop at the end of a step, the LSTM state continues"
-    )
-    state_reset: float = described(
-        0.0,
-        "probability, per row and step, that a row starts from a zero LSTM state, as evaluation and embedding do; 0 in "
-        "the original; 0.02 helps short runs",
-        "from 0 to 1",
-    )
-    loss: Loss = described(
-        "sampled_softmax",
-        "training loss: sampled_softmax, negative_sampling (noise from counts^0.75), hierarchical_softmax (Huffman "
-        "tree of the counts) or full_softmax",
-    )
-    n_negative_samples_batch: int = described(
-        8192, "with sampled_softmax and negative_sampling: words sampled per direction and step, shared by all rows"
-    )
-    negatives: float | None = described(
-        None, "with negative_sampling: K, as how many words the sampled ones count; null: as many as sampled"
-    )
-    optimiser: Literal["adagrad", "adamw"] = described(
-        "adagrad", "adagrad, as in the original, or adamw, which updates the whole softmax table in each step"
-    )
-    learning_rate: float | None = described(None, "null: 0.2 with adagrad, 0.001 with adamw")
-    schedule: Literal["constant", "linear", "cosine"] = described("constant", "learning rate after the warm-up")
-    warmup_steps: int = described(0, "steps in which the learning rate rises linearly from 0", "0 or more")
-    final_share: float = described(
-        0.0, "with a linear or cosine schedule: the final learning rate, as a fraction of learning_rate", "from 0 to 1"
-    )
-    initial_accumulator_value: float = described(1.0, "initial value of AdaGrad's sums of squares")
-    weight_decay: float = described(0.0, "AdamW's weight decay", "0 or more")
-    all_clip_norm_val: float = described(10.0, "maximum norm of all gradients together")
-    n_epochs: int = described(10, "passes over the training text")
-    n_train_tokens: int | None = described(
-        None, "words per pass, from which bilm-tf computes the number of steps; null: the words of the text"
-    )
+    batch_size: int = 128
+    """rows of text, of all processes (GPUs) together, which share them evenly; cannot change when a run resumes"""
+    micro_batches: int = 1
+    """each process computes its rows in this many parts, to save memory"""
+    unroll_steps: int = 20
+    """tokens per row and step; gradients stop at the end of a step, the LSTM state continues"""
+    state_reset: float = within(0.0, "from 0 to 1")
+    """probability, per row and step, that a row starts from a zero LSTM state, as evaluation and embedding do; 0 in
+    the original; 0.02 helps short runs"""
+    loss: Loss = DEFAULT_LOSS
+    """training loss: sampled_softmax, negative_sampling (noise from counts^0.75), hierarchical_softmax (Huffman
+    tree of the counts) or full_softmax"""
+    n_negative_samples_batch: int = 8192
+    """with sampled_softmax and negative_sampling: words sampled per direction and step, shared by all rows"""
+    negatives: float | None = None
+    """with negative_sampling: K, as how many words the sampled ones count; null: as many as sampled"""
+    optimiser: Literal["adagrad", "adamw"] = "adagrad"
+    """adagrad, as in the original, or adamw, which updates the whole softmax table in each step"""
+    learning_rate: float | None = None
+    """null: 0.2 with adagrad, 0.001 with adamw"""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """learning rate after the warm-up"""
+    warmup_steps: int = within(0, "0 or more")
+    """steps in which the learning rate rises linearly from 0"""
+    final_share: float = within(0.0, "from 0 to 1")
+    """with a linear or cosine schedule: the final learning rate, as a fraction of learning_rate"""
+    initial_accumulator_value: float = 1.0
+    """initial value of AdaGrad's sums of squares"""
+    weight_decay: float = within(0.0, "0 or more")
+    """AdamW's weight decay"""
+    all_clip_norm_val: float = 10.0
+    """maximum norm of all gradients together"""
+    n_epochs: int = 10
+    """passes over the training text"""
+    n_train_tokens: int | None = None
+    """words per pass, from which bilm-tf computes the number of steps; null: the words of the text"""
 
     @property
     def rate(self) -> float:
@@ -135,51 +129,45 @@ class OptimizerConfig:
 class RunConfig:
     """Where results go, how long the run may take, and on what it computes."""
 
-    save_dir: str = described("", "folder for checkpoints, vocabulary, options and metrics.jsonl")
-    resume: str = described(
-        "auto", "auto: from the newest checkpoint in save_dir, if there is one; never; or the folder of a checkpoint"
-    )
-    allow_other_corpus: bool = described(False, "resume with another text, from its start")
-    init_from: str | None = described(
-        None,
-        "model that a new run takes its weights from: a folder, an archive, or a name that `elmo-fast models` lists; "
-        "words in both vocabularies keep theirs",
-    )
-    prefix: str | None = described(None, PREFIX)
-    max_steps: int | None = described(None, "maximum number of steps; null: those of n_epochs")
-    max_seconds: float | None = described(None, "save and stop after this many seconds; null: no limit")
-    checkpoint_interval: int = described(1250, "steps between checkpoints; one is also written at the end")
-    keep_checkpoints: int = described(2, "number of checkpoints to keep; older ones are removed")
-    heldout_interval: int | None = described(
-        None,
-        "steps between evaluations of heldout_prefix, which is also evaluated at the end; null: a tenth of the planned "
-        "steps, at least log_interval",
-    )
-    keep_best: bool = described(
-        False, "also keep the checkpoint with the best perplexity of heldout_prefix, as checkpoints/best"
-    )
-    patience: int | None = described(
-        None,
-        "stop after this many evaluations of heldout_prefix without a better perplexity than before; null: never stop",
-    )
-    log_interval: int = described(100, "steps between progress lines and rows of metrics.jsonl")
-    tensorboard: bool = described(False, "also write the figures for TensorBoard, to save_dir/tensorboard")
-    seed: int = described(0, "seed of initial weights, sentence order, dropout and negative samples", "0 or more")
-    precision: Literal[Precision, "tf32"] = described(
-        "float32",
-        "rounds the operands of matrix products, for speed (see elmo-fast info); float32 rounds nothing; "
-        "tf32: the large products, on NVIDIA GPUs",
-    )
-    backend: Backend = described(
-        "auto",
-        "backend of the ops: auto, native (C++), cuda, triton or reference (plain torch); ops that "
-        "do not have it use auto",
-    )
-    cuda_graph: bool = described(
-        True,
-        "on a GPU: replay forward and backward passes from CUDA graphs; false: launch each kernel",
-    )
-    threads: int | None = described(None, "number of CPU threads; null: torch's")
+    save_dir: str = ""
+    """folder for checkpoints, vocabulary, options and metrics.jsonl"""
+    resume: str = "auto"
+    """auto: from the newest checkpoint in save_dir, if there is one; never; or the folder of a checkpoint"""
+    allow_other_corpus: bool = False
+    """resume with another text, from its start"""
+    init_from: str | None = None
+    """model that a new run takes its weights from: a folder, an archive, or a name that `elmo-fast models` lists;
+    words in both vocabularies keep theirs"""
+    prefix: str | None = None
+    max_steps: int | None = None
+    """maximum number of steps; null: those of n_epochs"""
+    max_seconds: float | None = None
+    """save and stop after this many seconds; null: no limit"""
+    checkpoint_interval: int = 1250
+    """steps between checkpoints; one is also written at the end"""
+    keep_checkpoints: int = 2
+    """number of checkpoints to keep; older ones are removed"""
+    heldout_interval: int | None = None
+    """steps between evaluations of heldout_prefix, which is also evaluated at the end; null: a tenth of the planned
+    steps, at least log_interval"""
+    keep_best: bool = False
+    """also keep the checkpoint with the best perplexity of heldout_prefix, as checkpoints/best"""
+    patience: int | None = None
+    """stop after this many evaluations of heldout_prefix without a better perplexity than before; null: never
+    stop"""
+    log_interval: int = 100
+    """steps between progress lines and rows of metrics.jsonl"""
+    tensorboard: bool = False
+    """also write the figures for TensorBoard, to save_dir/tensorboard"""
+    seed: int = within(0, "0 or more")
+    """seed of initial weights, sentence order, dropout and negative samples"""
+    precision: Literal[Precision, "tf32"] = "float32"
+    """rounds the operands of matrix products, for speed (see elmo-fast info); float32 rounds nothing; tf32: the
+    large products, on NVIDIA GPUs"""
+    backend: Backend = "auto"
+    cuda_graph: bool = True
+    """on a GPU: replay forward and backward passes from CUDA graphs; false: launch each kernel"""
+    threads: int | None = None
 
 
 SECTIONS: dict[str, type] = {
@@ -302,8 +290,9 @@ def complaints(config: PretrainConfig) -> list[str]:
             sentences.append(f"train_vectors: false goes with input: vectors; got input: {model.input}")
     if run.prefix is not None and run.init_from is None:
         sentences.append(f"prefix chooses one of the ELMos of init_from; got {run.prefix!r} without init_from")
-    if optimizer.negatives is not None and optimizer.loss != "negative_sampling":
-        sentences.append(f"negatives goes with loss: negative_sampling; got loss: {optimizer.loss}")
+    takers = [kind.name for kind in LOSS_KINDS.values() if kind.takes_negatives]
+    if optimizer.negatives is not None and optimizer.loss not in takers:
+        sentences.append(f"negatives goes with loss: {' or '.join(takers)}; got loss: {optimizer.loss}")
     if optimizer.weight_decay and optimizer.optimiser == "adagrad":
         sentences.append(f"weight_decay is of adamw; with adagrad it must be 0; got {optimizer.weight_decay!r}")
     for name, is_set in (("keep_best", run.keep_best), ("patience", run.patience is not None)):

@@ -14,11 +14,11 @@ from torch import Tensor
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
 from elmo_fast.corpus.folder import read_meta
-from elmo_fast.corpus.pieces import META
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import read_json
-from elmo_fast.files import sha256_of, write_json
+from elmo_fast.fields import changes, read_json
+from elmo_fast.files import remove_folder, sha256_of, write_json
 from elmo_fast.memory import size
+from elmo_fast.op_choices import Tokenizer
 from elmo_fast.pretrain.config import DataConfig
 from elmo_fast.progress import duration
 from elmo_fast.text import Vocabulary, files_matching
@@ -34,7 +34,7 @@ class _Source(TypedDict):
 
 
 class _SourcesFile(TypedDict):
-    """The content of corpus-sources.json: the files of text; older versions also wrote what meta.json has."""
+    """The content of corpus-sources.json: the files of text."""
 
     files: dict[str, _Source]
 
@@ -70,8 +70,8 @@ def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     made_from = read_meta(folder / CORPUS_FOLDER)["made from"]
     # A vocabulary that init_from gave is not given again when the run resumes: then there is nothing to compare.
     settings = ("min_count", "max_vocab_size") if built and made_from.get("vocab_file") is None else ()
-    pairs = {name: (made_from[name], getattr(data, name)) for name in settings if name in made_from}
-    other = [f"{name} was {then}, now {now}" for name, (then, now) in pairs.items() if then != now]
+    given = {name: getattr(data, name) for name in settings if name in made_from}
+    other = changes({name: made_from[name] for name in given}, given)
     if changed:
         raise ElmoFastError(
             f"the text of {data.train_prefix!r} is not the one this run was started with; changed: "
@@ -98,29 +98,37 @@ def refuse_no_words(vocabulary: Vocabulary, source: str) -> None:
 
 
 def open_training_corpus(
-    data: DataConfig, vocabulary: Vocabulary | None, folder: pathlib.Path, report: Callable[[str], None]
+    data: DataConfig,
+    vocabulary: Vocabulary | None,
+    tokenizer: Tokenizer | None,
+    folder: pathlib.Path,
+    report: Callable[[str], None],
 ) -> Corpus:
     """Return the corpus that train_prefix names; text is prepared in folder/corpus unless it has been already.
 
-    vocabulary: to encode text with; None: one is built of the text. Raises ElmoFastError when a prepared corpus has
-    another vocabulary, or the text or what it was prepared with has changed since the run's first checkpoint. Before
-    that the text is prepared again.
+    vocabulary: to encode text with; None: one is built of the text; tokenizer: of the text; None: that of a prepared
+    corpus, else white space. Raises ElmoFastError when a prepared corpus has another vocabulary, or the text or what it
+    was prepared with has changed since the run's first checkpoint. Before that the text is prepared again.
     """
     if vocabulary is not None:
         refuse_no_words(vocabulary, data.vocab_file or "init_from")
     if is_prepared(data.train_prefix):
-        return _opened(pathlib.Path(data.train_prefix), vocabulary, data.tokenizer)
+        return _opened(pathlib.Path(data.train_prefix), vocabulary, tokenizer)
     target = folder / CORPUS_FOLDER
+    if not is_prepared(target) and saved_steps(folder):
+        raise ElmoFastError(
+            f"the run in {folder} was started on a prepared corpus, and train_prefix {data.train_prefix!r} is none; "
+            "name that corpus, or give another save_dir"
+        )
     if is_prepared(target):
         try:
             check_sources(data, vocabulary is None, folder)
-            return _opened(target, vocabulary, data.tokenizer)
+            return _opened(target, vocabulary, tokenizer)
         except ElmoFastError as error:
             if saved_steps(folder):
                 raise
             report(f"data   this run has no checkpoint, so that the text is prepared again: {error}")
-            (target / META).unlink()  # first: without it the folder is no prepared corpus, whatever is left of it
-            shutil.rmtree(target)
+            remove_folder(target)
     began = last_report = time.monotonic()
 
     def progress(done: int, total: int, words: int) -> None:
@@ -143,7 +151,7 @@ def open_training_corpus(
     try:
         corpus = prepare(
             data.train_prefix, target, vocabulary=vocabulary, min_count=data.min_count,
-            max_vocab_size=data.max_vocab_size, tokenizer=data.tokenizer, progress=progress, report=report,
+            max_vocab_size=data.max_vocab_size, tokenizer=tokenizer, progress=progress, report=report,
         )  # fmt: skip
     except BaseException:
         (folder / SOURCES_FILE).unlink()
@@ -163,10 +171,10 @@ def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str 
     return corpus
 
 
-def free_bytes(place: pathlib.Path) -> int:
+def free_bytes(folder: pathlib.Path) -> int:
     """Return the free bytes of the disk of a folder, which may be still missing."""
-    place = place.absolute()
-    return shutil.disk_usage(next(folder for folder in (place, *place.parents) if folder.exists())).free
+    path = folder.absolute()
+    return shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
 
 
 def corpus_bytes(corpus: Corpus) -> int:
@@ -188,13 +196,13 @@ def open_prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:
 
     Raises ElmoFastError where it cannot be seen from here.
     """
-    place = next((at for at in (pathlib.Path(data.train_prefix), folder / CORPUS_FOLDER) if is_prepared(at)), None)
-    if place is None:
+    prepared = next((at for at in (pathlib.Path(data.train_prefix), folder / CORPUS_FOLDER) if is_prepared(at)), None)
+    if prepared is None:
         raise ElmoFastError(
             f"{folder / CORPUS_FOLDER} is not there, though another process has prepared it; save_dir must be on "
             "a file system that all machines see"
         )
-    return open_corpus(place)
+    return open_corpus(prepared)
 
 
 def open_heldout_corpus(prefix: str | None, training: Corpus) -> Corpus | None:

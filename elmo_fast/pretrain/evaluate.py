@@ -110,8 +110,8 @@ def evaluate(
             for step, (batch, losses) in enumerate(_losses(model, stream, chunk_bytes)):
                 total += losses.sum(1, dtype=torch.float64)
                 if per_sentence:
-                    places = torch.from_numpy(positions(bounds, step, batch)).to(each.device)
-                    each.scatter_(1, places, losses.double())
+                    index = torch.from_numpy(positions(bounds, step, batch)).to(each.device)
+                    each.scatter_(1, index, losses.double())
                 if progress is not None:
                     progress(int(batch.filled.sum()))
         finally:
@@ -142,8 +142,8 @@ def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[
         hidden = hidden.flatten(1, 2)
         if partial:
             filled = np.flatnonzero(np.arange(steps) < batch.filled[:, None])
-            places = torch.from_numpy(filled).to(device)
-            hidden, targets = hidden.index_select(1, places), targets.index_select(1, places)
+            index = torch.from_numpy(filled).to(device)
+            hidden, targets = hidden.index_select(1, index), targets.index_select(1, index)
         losses = model.loss.exact_losses(hidden.flatten(0, 1), targets.flatten(), chunk_bytes)
         yield batch, losses.view_as(targets)
 
@@ -154,7 +154,7 @@ def positions(bounds: npt.NDArray[np.int64], step: int, batch: StreamBatch) -> n
     bounds: where the batch's rows begin, and the last one ends, [B + 1].
     """
     steps = batch.types.shape[2]
-    places = step * steps + np.arange(steps)
-    forward, backward = bounds[:-1, None] + places, bounds[1:, None] - 1 - places
+    offsets = step * steps + np.arange(steps)
+    forward, backward = bounds[:-1, None] + offsets, bounds[1:, None] - 1 - offsets
     filled = np.arange(steps) < batch.filled[:, None]
     return np.stack([forward[filled], backward[filled]])

@@ -118,9 +118,9 @@ def _rows_of_union(table: Table, everyone: Tensor) -> list[Tensor]:
         union = union[union < words]
     else:
         ids = everyone.sort().values
-        place = torch.cat([torch.zeros_like(ids[:1]), (ids[1:] != ids[:-1]).cumsum(0)])
+        index = torch.cat([torch.zeros_like(ids[:1]), (ids[1:] != ids[:-1]).cumsum(0)])
         # Two more, for paddings of the gradient itself.
-        union = ids.new_full((min(words, table.most_rows) + 2,), words).scatter_(0, place, ids)
+        union = ids.new_full((min(words, table.most_rows) + 2,), words).scatter_(0, index, ids)
     blocks = []
     for parameter in table.parameters:
         if (gradient := parameter.grad) is None:

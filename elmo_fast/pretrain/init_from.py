@@ -23,8 +23,9 @@ from elmo_fast.checkpoints.state import CHAR_EMBEDDING, SOFTMAX_BIAS, SOFTMAX_CO
 from elmo_fast.checkpoints.tensor_bundle import INDEX
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import WordEncoder
+from elmo_fast.op_choices import Tokenizer
 from elmo_fast.pretrain.checkpoint import load_optimizer
-from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
+from elmo_fast.pretrain.config import DataConfig, ModelConfig, PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel, architecture_of
 from elmo_fast.pretrain.optimizer import AdaGrad
 from elmo_fast.text import Vocabulary
@@ -125,13 +126,14 @@ _STATE_NAMES = {"softmax_weight": SOFTMAX_WEIGHT, "softmax_bias": SOFTMAX_BIAS}
 class Origin:
     """A pretrained model: where it lies, its weights, the vocabulary of its softmax, the sums of its AdaGrad.
 
-    vocabulary: None where it has no softmax and none was found; sums: in the names of the weights, of bilm-tf's
-    checkpoints, else empty.
+    architecture: as a configuration; vocabulary: None where it has no softmax and none was found; sums: in the names
+    of the weights, of bilm-tf's checkpoints, else empty.
     """
 
     folder: pathlib.Path
     weights: dict[str, Tensor]
     options: ElmoOptions
+    architecture: ModelConfig
     vocabulary: Vocabulary | None
     sums: State
 
@@ -142,8 +144,8 @@ class Origin:
 
         A hierarchical softmax has rows of its tree's nodes: they are kept where tree and words stay, else sampled.
         """
-        was, now = self.options.trained_by, model.options.trained_by
-        of_words = "hierarchical_softmax" not in (was, now)
+        was, now = self.options.loss_kind, model.loss.kind
+        of_words = not (was.table_is_tree or now.table_is_tree)
         known = self.vocabulary is not None and self.vocabulary.words == vocabulary.words
         if not of_words and was == now and known:
             model.load(bilm_part(self.weights))
@@ -183,41 +185,38 @@ class Origin:
         report(f"init   AdaGrad's sums of {self.folder} are kept")
 
 
-def adopt_architecture(
-    config: PretrainConfig, architecture: ModelConfig, folder: object, report: Callable[[str], None]
-) -> None:
-    """Make `architecture`, that of the model a run starts from, the configuration's, and report it."""
-    differing = [
-        name for name, value in dataclasses.asdict(architecture).items() if getattr(config.model, name) != value
-    ]
-    if differing:
-        report(
-            f"init   the architecture is that of {folder}, which replaces the configuration's {', '.join(differing)}"
-        )
-    config.model = architecture
-
-
 def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin | None:
-    """Return the model that init_from names, or None; its architecture becomes the configuration's."""
+    """Return the model that init_from names, or None."""
     if config.run.init_from is None:
         return None
     path = pathlib.Path(config.run.init_from)
-    place = pretrained_folder(config.run.init_from, from_hub=False)
-    folder = place if path.is_dir() else path  # what messages name: no archive's temporary folder
-    weights, options = load_checkpoint(place, prefix=config.run.prefix)
-    warn_if_rounded(place)
-    adopt_architecture(config, architecture_of(options, config.model, folder), folder, report)
-    config.data.tokenizer = config.data.tokenizer or options.tokenizer
-    weight_file = model_files(place)[1]
+    source = pretrained_folder(config.run.init_from, from_hub=False)
+    folder = source if path.is_dir() else path  # what messages name: no archive's temporary folder
+    weights, options = load_checkpoint(source, prefix=config.run.prefix)
+    warn_if_rounded(source)
+    architecture = architecture_of(options, config.model, folder)
+    weight_file = model_files(source)[1]
     sums: State = {}
     if weight_file.suffix == INDEX:
         sums = read_adagrad_sums(weight_file, options)
-    elif weight_file.suffix == ".hdf5" and (hidden := sorted(place.glob(f"*{INDEX}"))):
+    elif weight_file.suffix == ".hdf5" and (hidden := sorted(source.glob(f"*{INDEX}"))):
         report(
             f"init   the weights are those of {weight_file}; {hidden[-1].name} in the same folder, which may hold "
             "AdaGrad's sums, is not read: move the HDF5 file to another folder to take both from the checkpoint"
         )
-    return Origin(folder, dict(weights), options, _vocabulary_of(place, weights, options, config), sums)
+    vocabulary = _vocabulary_of(source, weights, options, config)
+    return Origin(folder, dict(weights), options, architecture, vocabulary, sums)
+
+
+def text_settings(data: DataConfig, origin: Origin | None) -> tuple[Vocabulary | None, Tokenizer | None]:
+    """Return the vocabulary and the tokenizer for the text: as configured, else the origin's.
+
+    None for the vocabulary: it is built from the text; for the tokenizer: that of a prepared corpus, or white space.
+    """
+    vocabulary = None if origin is None else origin.vocabulary
+    if data.vocab_file is not None:
+        vocabulary = Vocabulary.read(data.vocab_file)
+    return vocabulary, data.tokenizer or (None if origin is None else origin.options.tokenizer)
 
 
 def _vocabulary_of(
@@ -239,9 +238,9 @@ def _vocabulary_of(
 
 @torch.no_grad()
 def load_word_vectors(
-    model: LanguageModel, vocabulary: Vocabulary, path: str, *, seed: int, report: Callable[[str], None]
+    model: LanguageModel, vocabulary: Vocabulary, data: DataConfig, *, seed: int, report: Callable[[str], None]
 ) -> None:
-    """Make a file's vectors the table of a model of word ids.
+    """Make the vectors of vectors_file the table of a model of word ids.
 
     Words that the file lacks are sampled from N(0, s²), s² the variance of its numbers, and counted in the report.
 
@@ -249,8 +248,9 @@ def load_word_vectors(
     """
     from elmo_fast.embed.word_vectors import load_vectors
 
-    encoder = model.bilm.encoder
+    encoder, path = model.bilm.encoder, data.vectors_file
     assert isinstance(encoder, WordEncoder)
+    assert path is not None  # validate has seen to it
     vectors = load_vectors(path)
     width = vectors.matrix.shape[1]
     if width != encoder.output_dim:

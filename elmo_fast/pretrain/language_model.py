@@ -1,7 +1,6 @@
 """The network that is pretrained: a biLM under one table of the loss, which both directions share; how it is made."""
 
 import dataclasses
-import math
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,22 +23,13 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.modules.character_encoder import WordCache
 from elmo_fast.modules.elmo_lstm import Drop, LayerStates
-from elmo_fast.modules.losses import (
-    LOSS_CLASSES,
-    FullSoftmaxLoss,
-    HierarchicalSoftmaxLoss,
-    NegativeSamplingLoss,
-    SampledSoftmaxLoss,
-    VocabularyLoss,
-)
-from elmo_fast.op_choices import Backend, InferencePrecision, trained_precision
+from elmo_fast.modules.losses import LOSS_CLASSES
+from elmo_fast.op_choices import DEFAULT_LOSS, LOSS_KINDS, Backend, InferencePrecision, trained_precision
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.text import Vocabulary
 
 # The loss's tensors, and their names in the model's state_dict and in the optimizer's file.
 _LOSS_NAMES = {"loss.softmax_w": "softmax_weight", "loss.softmax_b": "softmax_bias", "loss.counts": "counts"}
-# Words sampled where the options do not say: they are of a model that is evaluated only.
-_SAMPLES = 8192
 
 
 class LanguageModel(nn.Module):
@@ -76,9 +66,10 @@ class LanguageModel(nn.Module):
                 f"options must be of a model that reads bytes or word ids; got another: {options.peculiar}"
             )
         self.options, self.precision, self.backend = options, precision, backend
-        settings: dict[str, Any] = {"precision": precision, "backend": backend}
-        bilm = BiLM(options, requires_grad=True, **settings)  # sampled before the loss
-        self.loss = _new_loss(options, counts, negatives, settings | {"precision": trained_precision(precision)})
+        bilm = BiLM(options, requires_grad=True, precision=precision, backend=backend)  # sampled before the loss
+        self.loss = LOSS_CLASSES[options.trained_by].from_options(
+            options, counts=counts, negatives=negatives, precision=trained_precision(precision), backend=backend
+        )
         self.bilm = bilm
         self.bilm.encoder.requires_grad_(train_input)
         self.register_state_dict_post_hook(_rename_saved)
@@ -127,8 +118,7 @@ class LanguageModel(nn.Module):
                 "give the folder of a model trained with `elmo-fast pretrain`"
             )
         if options.n_tokens_vocab is None:
-            rows = len(state[SOFTMAX_BIAS])
-            words = rows + 1 if options.trained_by == "hierarchical_softmax" else rows
+            words = options.loss_kind.words(len(state[SOFTMAX_BIAS]))
             options = dataclasses.replace(options, n_tokens_vocab=words)
         model = cls(options, counts=state.get(SOFTMAX_COUNTS), precision=precision, backend=backend)
         model.load(state)
@@ -210,31 +200,6 @@ class LanguageModel(nn.Module):
         return self.bilm.run_streams(words, state, lengths, drop)
 
 
-def _new_loss(options: ElmoOptions, counts: Any, negatives: float | None, settings: dict[str, Any]) -> VocabularyLoss:
-    """Return the loss that the options name, its table sampled as bilm-tf samples it."""
-    kind, words, dim = LOSS_CLASSES[options.trained_by], options.n_tokens_vocab or 0, options.lstm.projection_dim
-    if kind.wants_counts and (counts is None or len(counts) != words):
-        raise ElmoFastError(
-            f"counts must say how often each of the {words:,} words is to be predicted, which {kind.name} is made of; "
-            f"got {'none' if counts is None else f'{len(counts):,}'}"
-        )
-    samples = options.n_negative_samples_batch or _SAMPLES
-    loss: VocabularyLoss
-    with torch.device("meta"):  # the table that the loss samples for itself differs in the last bit
-        if kind is SampledSoftmaxLoss:
-            loss = SampledSoftmaxLoss(words, dim, min(samples, words), semantics="tensorflow", **settings)
-        elif kind is NegativeSamplingLoss:
-            loss = NegativeSamplingLoss(words, dim, samples, counts, negatives=negatives, **settings)
-        elif kind is HierarchicalSoftmaxLoss:
-            loss = HierarchicalSoftmaxLoss(words, dim, counts, **settings)
-        else:
-            loss = FullSoftmaxLoss(words, dim, **settings)
-    rows = kind.table_rows(words)
-    loss.softmax_w = nn.Parameter(torch.empty(rows, dim).normal_(0, math.sqrt(1 / dim)))
-    loss.softmax_b = nn.Parameter(torch.full((rows,), loss.initial_bias))
-    return loss
-
-
 def _rename_saved(model: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
     for name, saved in _LOSS_NAMES.items():
         if prefix + name in state:
@@ -247,8 +212,8 @@ def _rename_loaded(model: nn.Module, state: dict[str, Any], prefix: str, *more: 
             state[prefix + name] = state.pop(prefix + saved)
 
 
-# Fields of ModelConfig, and what they are called in the options' two parts.
-_LSTM = ("dim", "projection_dim", "n_layers", "cell_clip", "proj_clip", "use_skip_connections")
+# Fields that ModelConfig shares with the options of the LSTM, and those that the options of characters name otherwise.
+_LSTM = [each.name for each in dataclasses.fields(LstmOptions) if hasattr(ModelConfig, each.name)]
 _CHARACTERS = {
     "activation": "activation",
     "char_embedding_dim": "embedding_dim",
@@ -305,12 +270,12 @@ def make_language_model(
     optimizer = config.optimizer
     training: dict[str, Any] = {name: getattr(optimizer, name) for name in _TRAINING_OPTIONS}
     training |= {"all_clip_norm_val": optimizer.all_clip_norm_val, "learning_rate": optimizer.rate}
-    if optimizer.loss != "sampled_softmax":
+    if optimizer.loss != DEFAULT_LOSS:
         training["loss"] = optimizer.loss
     if config.data.tokenizer != "whitespace":
         training["tokenizer"] = config.data.tokenizer
-    sampled = optimizer.loss in ("sampled_softmax", "negative_sampling")
-    options = options_of(config.model, vocabulary_size, sample_softmax=sampled, **training)
+    training["sample_softmax"] = LOSS_KINDS[optimizer.loss].samples
+    options = options_of(config.model, vocabulary_size, **training)
     torch.manual_seed(config.run.seed)
     frozen = config.model.input == "vectors" and not config.model.train_vectors
     return LanguageModel(

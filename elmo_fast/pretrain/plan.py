@@ -1,10 +1,10 @@
 """The plan of a run: its size, memory and steps, reported at its start and by --dry_run."""
 
 import dataclasses
+import functools
 import math
 import pathlib
 import warnings
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ from elmo_fast.checkpoints import state_shapes
 from elmo_fast.corpus import Corpus, is_prepared
 from elmo_fast.corpus.encoding import warn_of_unknown
 from elmo_fast.memory import available, resident, size
-from elmo_fast.modules.losses import LOSS_CLASSES, NOISE_POWER
+from elmo_fast.modules.losses import LOSS_CLASSES
+from elmo_fast.op_choices import LOSS_KINDS
 from elmo_fast.ops._dispatch import made_for, suppress_warnings
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.corpora import corpus_bytes, free_bytes, prepared_bytes
@@ -53,167 +54,162 @@ def heldout_interval(config: PretrainConfig, total_steps: int) -> int:
     return run.heldout_interval or max(run.log_interval, math.ceil(total_steps / EVALUATIONS))
 
 
-def with_fitting_loss(config: PretrainConfig, vocabulary_size: int, report: Callable[[str], None]) -> PretrainConfig:
-    """Return the configuration, with the full softmax in place of a sampled one that samples more words than exist.
-
-    Samples are distinct; the full softmax over fewer words than would be sampled costs less, and is exact.
-    """
-    optimizer = config.optimizer
-    if optimizer.loss != "sampled_softmax" or optimizer.n_negative_samples_batch <= vocabulary_size:
-        return config
-    report(
-        f"loss   full_softmax: the vocabulary has {vocabulary_size:,} words, fewer than the "
-        f"{optimizer.n_negative_samples_batch:,} distinct ones that n_negative_samples_batch samples"
-    )
-    return dataclasses.replace(config, optimizer=dataclasses.replace(optimizer, loss="full_softmax"))
-
-
-def count_weights(config: PretrainConfig, vocabulary_size: int) -> tuple[int, int]:
-    """Weights of the biLM, and of the loss's table for V words."""
-    shapes = state_shapes(options_of(config.model, vocabulary_size), present=())
-    bilm = sum(math.prod(side or 0 for side in shape) for shape in shapes.values())
-    return bilm, LOSS_CLASSES[config.optimizer.loss].table_rows(vocabulary_size) * (config.model.projection_dim + 1)
-
-
 def distinct_words(corpus: Corpus, positions: int) -> int:
     """Return how many distinct words a batch of so many positions is expected to have, read in both directions."""
     return math.ceil(-np.expm1(-2 * positions / max(corpus.tokens, 1) * corpus.counts).sum()) + 2
 
 
-def estimate_memory(
-    config: PretrainConfig, vocabulary_size: int, rows: int, parts: int, distinct: int | None = None
-) -> dict[str, int]:
-    """Return an estimate of the bytes that a process needs, by purpose.
+@dataclasses.dataclass(frozen=True)
+class RunPlan:
+    """What a run takes; to be described before the model is created.
 
-    The activations are what the LSTM keeps for its backward pass (gates, cells, inputs and outputs of both directions),
-    and the gradients of a layer's gates and cells. For the characters of each distinct word, what the convolutions and
-    highways keep, and its gradients, count as 12 numbers per filter.
-
-    rows: of a part; parts: micro-batches; distinct: words of a part that differ (`distinct_words`), None: as many as
-    positions.
+    config: complete; words: V; processes: that train together; device: of this one; corpus: the text; None: not
+    prepared yet, so that its size is an estimate.
     """
-    model, optimizer = config.model, config.optimizer
-    bilm, softmax = count_weights(config, vocabulary_size)
-    sums = 1 if optimizer.optimiser == "adagrad" else 2
-    positions = parts * rows * optimizer.unroll_steps
-    used = LOSS_CLASSES[optimizer.loss].max_rows_used(vocabulary_size, optimizer.n_negative_samples_batch, positions)
-    touched = softmax if sums == 2 else used * (model.projection_dim + 1)
-    table, dense, trained = (vocabulary_size + 1) * model.projection_dim, bilm, bilm
-    if model.input == "vectors" and not model.train_vectors:
-        dense = trained = bilm - table
-    elif model.input != "characters" and sums == 1:
-        dense = bilm - table + min(table, 2 * positions * model.projection_dim)
-    per_place = 2 * model.n_layers * (5 * model.dim + 3 * model.projection_dim) + 2 * 5 * model.dim
-    width = 4 if config.run.precision in ("float32", "tf32") else 3  # bytes: 16-bit operands and float32 cells
-    needed = {
-        "weights": 4 * (bilm + softmax),
-        "optimizer": 4 * sums * (trained + softmax),
-        "gradients": 4 * (dense + touched),
-        "activations": width * rows * optimizer.unroll_steps * per_place,
-    }
-    if model.input == "characters":
-        words = rows * optimizer.unroll_steps if distinct is None else distinct
-        needed["characters"] = 4 * words * 12 * sum(number for _, number in model.filters)
-    if config.data.heldout_prefix is not None:
-        needed["evaluation"] = EVALUATED_AT_ONCE
-    return needed
 
+    config: PretrainConfig
+    words: int
+    processes: Processes
+    device: torch.device
+    corpus: Corpus | None = None
 
-def _describe_loss(config: PretrainConfig, vocabulary_size: int) -> str:
-    """Return the loss, what it draws, and the FLOP per token of a step in the LSTM's products and in the loss's."""
-    model, optimizer = config.model, config.optimizer
-    samples, negatives = optimizer.n_negative_samples_batch, optimizer.negatives
-    noise = f"{samples:,} words sampled per direction and step"
-    samplers = {
-        "sampled_softmax": f", {noise} by the log-uniform law",
-        "negative_sampling": f", {noise} by counts^{NOISE_POWER:g}, counting as {negatives or samples:g}",
-        "hierarchical_softmax": f", a tree of {vocabulary_size - 1:,} inner nodes",
-    }
-    # Two directions; 2 FLOP a product forward, and twice that backward.
-    lstm = 12.0 * model.n_layers * 9 * model.dim * model.projection_dim
-    own = 12.0 * LOSS_CLASSES[optimizer.loss].products(vocabulary_size, samples) * model.projection_dim
-    return (
-        f"loss   {optimizer.loss}{samplers.get(optimizer.loss, '')} | about {lstm / 1e6:.2f} MFLOP per token in the "
-        f"LSTM, {own / 1e6:.2f} in the loss"
-    )
+    @functools.cached_property
+    def weights(self) -> tuple[int, int]:
+        """Weights of the biLM, and of the loss's table."""
+        model = self.config.model
+        shapes = state_shapes(options_of(model, self.words), present=())
+        bilm = sum(math.prod(side or 0 for side in shape) for shape in shapes.values())
+        return bilm, LOSS_KINDS[self.config.optimizer.loss].rows(self.words) * (model.projection_dim + 1)
 
+    @property
+    def rows(self) -> int:
+        """Rows of text in each process."""
+        return self.processes.assign_rows(self.config.optimizer.batch_size, self.config.optimizer.micro_batches)[1]
 
-def _memory(
-    config: PretrainConfig, vocabulary_size: int, processes: Processes, device: torch.device, corpus: Corpus | None
-) -> tuple[dict[str, int], int | None, int | None]:
-    """Return what a process needs, by purpose; on a CPU also what it has now, and what is left to it."""
-    bilm, _ = count_weights(config, vocabulary_size)
-    parts = config.optimizer.micro_batches
-    _, rows = processes.assign_rows(config.optimizer.batch_size, parts)
-    distinct = None if corpus is None else distinct_words(corpus, rows // parts * config.optimizer.unroll_steps)
-    needed = estimate_memory(config, vocabulary_size, rows // parts, parts, distinct)
-    if device.type != "cpu":
-        return needed, None, None
-    needed["buffers"] = BUFFERS
-    needed["packed copies"] = 0 if config.run.backend == "reference" else 2 * 4 * bilm
-    torch.optim.SGD([torch.zeros(1)])  # with its first optimizer torch loads its compiler, some 80 MB
-    return needed, resident(), available()
+    @property
+    def sums(self) -> int:
+        """Numbers that the optimizer keeps per weight."""
+        return 1 if self.config.optimizer.optimiser == "adagrad" else 2
 
+    def memory(self) -> dict[str, int]:
+        """Return an estimate of the bytes that a process needs, by purpose.
 
-def fits_memory(
-    config: PretrainConfig,
-    vocabulary_size: int,
-    processes: Processes,
-    device: torch.device,
-    corpus: Corpus | None = None,
-) -> bool:
-    """Return whether the memory that is left suffices, as far as is known."""
-    needed, _, left = _memory(config, vocabulary_size, processes, device, corpus)
-    return left is None or sum(needed.values()) <= left
+        The activations are what the LSTM keeps for its backward pass (gates, cells, inputs and outputs of both
+        directions), and the gradients of a layer's gates and cells. For the characters of each distinct word, what the
+        convolutions and highways keep, and its gradients, count as 12 numbers per filter.
+        """
+        model, optimizer = self.config.model, self.config.optimizer
+        bilm, softmax = self.weights
+        at_once = self.rows // optimizer.micro_batches * optimizer.unroll_steps  # positions of a micro-batch
+        positions = optimizer.micro_batches * at_once
+        used = LOSS_CLASSES[optimizer.loss].max_rows_used(self.words, optimizer.n_negative_samples_batch, positions)
+        touched = softmax if self.sums == 2 else used * (model.projection_dim + 1)
+        table, dense, trained = (self.words + 1) * model.projection_dim, bilm, bilm
+        if model.input == "vectors" and not model.train_vectors:
+            dense = trained = bilm - table
+        elif model.input != "characters" and self.sums == 1:
+            dense = bilm - table + min(table, 2 * positions * model.projection_dim)
+        per_position = 2 * model.n_layers * (5 * model.dim + 3 * model.projection_dim) + 2 * 5 * model.dim
+        width = 4 if self.config.run.precision in ("float32", "tf32") else 3  # bytes: 16-bit operands, float32 cells
+        needed = {
+            "weights": 4 * (bilm + softmax),
+            "optimizer": 4 * self.sums * (trained + softmax),
+            "gradients": 4 * (dense + touched),
+            "activations": width * at_once * per_position,
+        }
+        if model.input == "characters":
+            distinct = at_once if self.corpus is None else distinct_words(self.corpus, at_once)
+            needed["characters"] = 4 * distinct * 12 * sum(number for _, number in model.filters)
+        if self.config.data.heldout_prefix is not None:
+            needed["evaluation"] = EVALUATED_AT_ONCE
+        if self.device.type == "cpu":
+            needed["buffers"] = BUFFERS
+            needed["packed copies"] = 0 if self.config.run.backend == "reference" else 2 * 4 * bilm
+            torch.optim.SGD([torch.zeros(1)])  # with its first optimizer torch loads its compiler, some 80 MB
+        return needed
 
+    def fits_memory(self) -> bool:
+        """Return whether the memory that is left suffices, as far as is known: that of a GPU is not."""
+        left = available() if self.device.type == "cpu" else None
+        return left is None or sum(self.memory().values()) <= left
 
-def describe_model(
-    config: PretrainConfig,
-    vocabulary_size: int,
-    processes: Processes,
-    device: torch.device,
-    corpus: Corpus | None = None,
-) -> list[str]:
-    """Return the model, its memory and a step, in lines of text; to be called before the model is made."""
-    bilm, softmax = count_weights(config, vocabulary_size)
-    optimizer = config.optimizer
-    _, rows = processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
-    needed, used, left = _memory(config, vocabulary_size, processes, device, corpus)
-    memory = {"Python and the text": used, **needed} if used else needed
-    purposes = ", ".join(f"{name} {size(each)}" for name, each in memory.items())
-    shared = f" | {rows} rows in each of {processes.size} processes" if processes.distributed else ""
-    lines = [
-        f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
-        f"softmax over {vocabulary_size:,} words | {config.run.precision} on {device}",
-        f"memory about {size(sum(memory.values()))} per process: {purposes}",
-    ]
-    if left is not None and sum(needed.values()) > left:
-        warnings.warn(
-            f"{size(left)} are left to this process: memory will run out; lower batch_size, raise micro_batches, or "
-            "take a smaller model or vocabulary",
-            stacklevel=2,
+    def describe_model(self) -> list[str]:
+        """Return the model, its memory and a step, in lines of text; warns where memory will run out."""
+        config, optimizer, processes, device = self.config, self.config.optimizer, self.processes, self.device
+        (bilm, softmax), rows, memory = self.weights, self.rows, self.memory()
+        on_cpu = device.type == "cpu"
+        if on_cpu and (used := resident()):
+            memory = {"Python and the text": used, **memory}
+        purposes = ", ".join(f"{name} {size(each)}" for name, each in memory.items())
+        shared = f" | {rows} rows in each of {processes.size} processes" if processes.distributed else ""
+        lines = [
+            f"model  reads {config.model.input} | {bilm / 1e6:.2f}M weights in the biLM, {softmax / 1e6:.2f}M in the "
+            f"softmax over {self.words:,} words | {config.run.precision} on {device}",
+            f"memory about {size(sum(memory.values()))} per process: {purposes}",
+        ]
+        if not self.fits_memory():
+            warnings.warn(
+                f"{size(available() or 0)} are left to this process: memory will run out; lower batch_size, raise "
+                "micro_batches, or take a smaller model or vocabulary",
+                stacklevel=2,
+            )
+        if on_cpu and config.run.threads is None:
+            # Reported, not chosen: the other programs may end long before the run does.
+            threads = torch.get_num_threads()
+            free, why = unhindered_threads(threads)
+            if free < threads:
+                lines.append(f"SLOWER {threads} threads wait for each other: {why}; --threads {free} may be faster")
+        if device.type == "cuda" and rows < FEW_ROWS:
+            everyone = f" (batch_size counts those of all {processes.size} processes)" if processes.distributed else ""
+            lines.append(
+                f"SLOWER {rows} rows leave most of a GPU idle{everyone}: a new run with --batch_size "
+                f"{FEW_ROWS * processes.size} or more processes more tokens in the same time"
+            )
+        reset = f" | a row is reset with probability {optimizer.state_reset:g} per step"
+        return [
+            *lines,
+            f"batch  {optimizer.batch_size} rows x {optimizer.unroll_steps} = "
+            f"{optimizer.batch_size * optimizer.unroll_steps:,} tokens, each read in both directions{shared} | "
+            f"{optimizer.optimiser}, learning rate {optimizer.rate:g}, {optimizer.schedule}"
+            + (reset if optimizer.state_reset else ""),
+            self._describe_loss(),
+            *describe_backends(config, device),
+        ]
+
+    def _describe_loss(self) -> str:
+        """Return the loss, and the FLOP per token of a step in the LSTM's products and in the loss's."""
+        model, optimizer = self.config.model, self.config.optimizer
+        loss, samples = LOSS_CLASSES[optimizer.loss], optimizer.n_negative_samples_batch
+        # Two directions; 2 FLOP a product forward, and twice that backward.
+        lstm = 12.0 * model.n_layers * 9 * model.dim * model.projection_dim
+        products = 12.0 * loss.products(self.words, samples) * model.projection_dim
+        return (
+            f"loss   {loss.describe(self.words, samples, optimizer.negatives)} | about {lstm / 1e6:.2f} MFLOP per "
+            f"token in the LSTM, {products / 1e6:.2f} in the loss"
         )
-    if device.type == "cpu" and config.run.threads is None:
-        # Reported, not chosen: the other programs may end long before the run does.
-        threads = torch.get_num_threads()
-        free, why = unhindered_threads(threads)
-        if free < threads:
-            lines.append(f"SLOWER {threads} threads wait for each other: {why}; --threads {free} may be faster")
-    if device.type == "cuda" and rows < FEW_ROWS:
-        everyone = f" (batch_size counts those of all {processes.size} processes)" if processes.distributed else ""
-        lines.append(
-            f"SLOWER {rows} rows leave most of a GPU idle{everyone}: a new run with --batch_size "
-            f"{FEW_ROWS * processes.size} or more processes more tokens in the same time"
+
+    def describe_disk(self) -> str:
+        """Return the room that the run's files take, in a line of text; warns where there is less."""
+        config, model, run = self.config, self.config.model, self.config.run
+        states = 2 * model.n_layers * config.optimizer.batch_size * (model.dim + model.projection_dim)
+        checkpoint = 4 * ((1 + self.sums) * sum(self.weights) + states)
+        # While the newest is written, none has been removed; the model lies in the folder itself, too.
+        needed = (run.keep_checkpoints + 1 + run.keep_best) * checkpoint + 4 * sum(self.weights)
+        folder, prepared = pathlib.Path(run.save_dir), 0
+        if not is_prepared(config.data.train_prefix):
+            text = config.data.train_prefix
+            prepared = prepared_bytes(text) if self.corpus is None else corpus_bytes(self.corpus)
+        needed += prepared
+        of_text = f", the prepared text {size(prepared)}" if prepared else ""
+        free, used = free_bytes(folder), sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        if needed > free + used:
+            warnings.warn(
+                "the disk will be full: lower keep_checkpoints, or give a save_dir on another disk", stacklevel=2
+            )
+        return (
+            f"disk   about {size(needed)} in save_dir: checkpoints of {size(checkpoint)} each{of_text}; {size(free)} "
+            "are free"
         )
-    return [
-        *lines,
-        f"batch  {optimizer.batch_size} rows x {optimizer.unroll_steps} = "
-        f"{optimizer.batch_size * optimizer.unroll_steps:,} tokens, each read in both directions{shared} | "
-        f"{optimizer.optimiser}, learning rate {optimizer.rate:g}, {optimizer.schedule}"
-        + (f" | a row is reset with probability {optimizer.state_reset:g} per step" if optimizer.state_reset else ""),
-        _describe_loss(config, vocabulary_size),
-        *describe_backends(config, device),
-    ]
 
 
 def describe_corpus(corpus: Corpus, what: str = "data  ") -> list[str]:
@@ -230,11 +226,11 @@ def describe_corpus(corpus: Corpus, what: str = "data  ") -> list[str]:
 
 def describe_filling(config: PretrainConfig, corpus: Corpus) -> list[str]:
     """Return a hint where the text is shorter than a step, whose rows then end in the middle of it."""
-    rows, places = config.optimizer.batch_size, config.optimizer.batch_size * config.optimizer.unroll_steps
-    if corpus.positions >= places:
+    rows, positions = config.optimizer.batch_size, config.optimizer.batch_size * config.optimizer.unroll_steps
+    if corpus.positions >= positions:
         return []
     return [
-        f"HINT   the text fills {corpus.positions:,} of a step's {places:,} places: its {rows:,} rows have at most "
+        f"HINT   the text fills {corpus.positions:,} of a step's {positions:,} places: its {rows:,} rows have at most "
         f"{math.ceil(corpus.positions / rows):,} words, and the model learns no longer context; lower batch_size"
     ]
 
@@ -260,34 +256,6 @@ def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, don
         + (f", at most {config.run.patience:,} times without a better perplexity" if config.run.patience else "")
         + (" | the best checkpoint is kept" if config.run.keep_best else "")
     )
-
-
-def describe_disk(config: PretrainConfig, vocabulary_size: int, corpus: Corpus | None = None) -> list[str]:
-    """Describe the room that a run's files take, in lines of text; a warning where there is less.
-
-    corpus: that of the run, where text has been prepared for it; None: an estimate is announced.
-    """
-    model, run = config.model, config.run
-    bilm, softmax = count_weights(config, vocabulary_size)
-    sums = 1 if config.optimizer.optimiser == "adagrad" else 2
-    states = 2 * model.n_layers * config.optimizer.batch_size * (model.dim + model.projection_dim)
-    checkpoint = 4 * ((1 + sums) * (bilm + softmax) + states)
-    # While the newest is written, none has been removed; the model lies in the folder itself, too.
-    needed = (run.keep_checkpoints + 1 + run.keep_best) * checkpoint + 4 * (bilm + softmax)
-    place = pathlib.Path(run.save_dir)
-    prepared = 0
-    if not is_prepared(config.data.train_prefix):
-        prepared = prepared_bytes(config.data.train_prefix) if corpus is None else corpus_bytes(corpus)
-    needed += prepared
-    of_text = f", the prepared text {size(prepared)}" if prepared else ""
-    free, used = free_bytes(place), sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
-    line = (
-        f"disk   about {size(needed)} in save_dir: checkpoints of {size(checkpoint)} each{of_text}; {size(free)} are "
-        "free"
-    )
-    if needed > free + used:
-        warnings.warn("the disk will be full: lower keep_checkpoints, or give a save_dir on another disk", stacklevel=2)
-    return [line]
 
 
 # The ops of the character encoder.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import bytes_of
-from elmo_fast.process import place_by_torchrun
+from elmo_fast.process import rank_of_torchrun
 
 Result = TypeVar("Result")
 # Options that each process may have in its own way, with the reason; all others must be equal, paths too: machines
@@ -146,8 +146,8 @@ class Processes:
 def local_device(name: str) -> torch.device:
     """Return the device of this process: "cuda" names the GPU of its place on its machine."""
     device = torch.device(name)
-    if device.type == "cuda" and device.index is None and (place := place_by_torchrun()) is not None:
-        device = torch.device("cuda", place.on_machine)
+    if device.type == "cuda" and device.index is None and (launched := rank_of_torchrun()) is not None:
+        device = torch.device("cuda", launched.local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return device
@@ -181,11 +181,11 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
 
     Raises ElmoFastError where a connection to another process breaks.
     """
-    place = place_by_torchrun()
-    begins = place is not None and not dist.is_initialized()
-    if place is not None and begins:
+    launched = rank_of_torchrun()
+    begins = launched is not None and not dist.is_initialized()
+    if launched is not None and begins:
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        rank, size, _ = place
+        rank, size, _ = launched
         dist.init_process_group(backend, store=_store(), rank=rank, world_size=size, timeout=PATIENCE)
     try:
         yield Processes()

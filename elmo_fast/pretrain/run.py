@@ -8,15 +8,19 @@ import pathlib
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 
 from elmo_fast.checkpoints import CHECKPOINTS, VOCABULARY, save_folder, saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.fields import changes
 from elmo_fast.files import folder_lock, write_text
 from elmo_fast.memory import size
+from elmo_fast.modules.losses import LOSS_CLASSES
+from elmo_fast.op_choices import Tokenizer
 from elmo_fast.pretrain.checkpoint import (
     BestEvaluation,
     TrainingState,
@@ -33,18 +37,15 @@ from elmo_fast.pretrain.corpora import (
     target_counts,
 )
 from elmo_fast.pretrain.evaluate import Perplexity
-from elmo_fast.pretrain.init_from import adopt_architecture, load_origin, load_word_vectors
+from elmo_fast.pretrain.init_from import Origin, load_origin, load_word_vectors, text_settings
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
 from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.plan import (
+    RunPlan,
     describe_corpus,
-    describe_disk,
     describe_filling,
-    describe_model,
     describe_steps,
-    fits_memory,
     planned_steps,
-    with_fitting_loss,
 )
 from elmo_fast.pretrain.processes import Processes, join_processes, local_device
 from elmo_fast.pretrain.trainer import LanguageModelTrainer, train
@@ -155,32 +156,68 @@ def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], No
     return None
 
 
-def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpus) -> bool:
-    """Return True to resume at the checkpoint's position, False to start a different text from its beginning.
+START = ("init_from", "prefix", "vectors_file")  # options that say which weights a run starts from
+
+
+def recorded_start(folder: pathlib.Path) -> dict[str, str | None]:
+    """Return START as pretrain.yaml of a run has them; {} if that cannot be read, for the run itself never reads it."""
+    import yaml
+
+    try:
+        before = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return {name: before.get(name) for name in START} if isinstance(before, dict) else {}
+
+
+def check_same_start(folder: pathlib.Path, requested: PretrainConfig) -> None:
+    """Raise ElmoFastError where a run that resumes names other weights to start from than it was started with.
+
+    They are not read again. A path that is gone may have moved to the new one.
+    """
+    before, now = recorded_start(folder), requested.flat()
+    for name in before:
+        then, value = before[name], now[name]
+        if value is None or value == then or path_moved(then, value):
+            continue
+        raise ElmoFastError(
+            f"{name} was {then or 'not given'}, now {value}, and the run in {folder} continues from its checkpoint, "
+            f"which takes nothing from it: leave {name} as it was, or start a new run in another save_dir"
+        )
+
+
+def path_moved(before: str | None, now: str) -> bool:
+    """Return whether `now` is the path of what was at `before`, or may be, because nothing is there any longer."""
+    if before is None or not os.path.exists(now):
+        return False
+    return not os.path.exists(before) or os.path.samefile(before, now)
+
+
+def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corpus) -> TrainingState:
+    """Return the state of a checkpoint, to continue at its position or, with a different text, at that text's start.
 
     Raises ElmoFastError that names what differs and has not been allowed to.
     """
     at, now = resumed.position, identity(config, corpus)
     names = ("rows", "unroll_steps", "seed", "shuffle", "optimiser", "loss")
-    pairs = {name.replace("rows", "batch_size"): (getattr(at, name), now[name]) for name in names}
-    # Fields that the run did not know yet had their defaults.
-    before = dataclasses.asdict(ModelConfig()) | at.model
-    pairs |= {name: (before[name], value) for name, value in now["model"].items()}
-    differing = [f"{name} was {then!r}, now {value!r}" for name, (then, value) in pairs.items() if then != value]
+    before, after = ({name.replace("rows", "batch_size"): run[name] for name in names} | run["model"]
+                     for run in (dataclasses.asdict(at), now))  # fmt: skip
+    differing = changes(before, after)
     if differing:
         raise ElmoFastError(
             f"the checkpoint after step {at.step} is of another run: {'; '.join(differing)}; give what it was, or "
             "start a new run from its weights: --init_from CHECKPOINT with another save_dir"
         )
     if at.fingerprint == corpus.fingerprint:
-        return True
+        return resumed
     if config.run.allow_other_corpus and config.run.resume not in ("auto", "never"):
         if at.vocabulary != corpus.vocabulary.digest:
             raise ElmoFastError(
                 "allow_other_corpus takes another text in the same vocabulary, and the words to predict have changed; "
                 "prepare the text with the vocabulary of the run (--vocab_file), or start a new run by --init_from"
             )
-        return False
+        start = dataclasses.replace(at, step=0, words=0, seconds=0.0, unreported=[], best=BestEvaluation())
+        return dataclasses.replace(resumed, state=None, position=start)
     raise ElmoFastError(
         f"the checkpoint after step {at.step} was trained on another corpus or vocabulary (fingerprint "
         f"{at.fingerprint[:12]}, now {corpus.fingerprint[:12]}); to resume with this text give another "
@@ -189,89 +226,115 @@ def check_same_run(resumed: TrainingState, config: PretrainConfig, corpus: Corpu
     )
 
 
+def open_corpora(
+    requested: PretrainConfig,
+    origin: Origin | None,
+    folder: pathlib.Path,
+    processes: Processes,
+    report: Callable[[str], None],
+) -> tuple[Corpus, Corpus | None]:
+    """Return the corpus to train on and the held-out one, or None, the same in all processes.
+
+    What the user left open is the origin's: the vocabulary, and the tokenizer.
+    """
+    vocabulary, tokenizer = text_settings(requested.data, origin)
+    corpus = processes.run_leader_first(
+        lambda leads: (
+            open_training_corpus(requested.data, vocabulary, tokenizer, folder, report)
+            if leads
+            else open_prepared_corpus(requested.data, folder)
+        )
+    )
+    processes.check_same(corpus.fingerprint, "the training text")
+    heldout = open_heldout_corpus(requested.data.heldout_prefix, corpus)
+    processes.check_same(str(heldout and heldout.fingerprint), "the held-out text")
+    return corpus, heldout
+
+
+def complete_config(
+    requested: PretrainConfig,
+    architecture: ModelConfig | None,
+    tokenizer: Tokenizer | None,
+    vocabulary_size: int,
+    report: Callable[[str], None],
+) -> PretrainConfig:
+    """Return the configuration of a run, with what the user left open or does not decide; `requested` stays as it is.
+
+    architecture: of the model that init_from names, None without one; tokenizer: of the corpus. The loss is one that
+    suits the vocabulary. Whatever replaces a user's value is reported.
+    """
+    model, optimizer = architecture or requested.model, requested.optimizer
+    if changed := [field for field, value in vars(model).items() if getattr(requested.model, field) != value]:
+        replaced = f"that of {requested.run.init_from}, which replaces the configuration's {', '.join(changed)}"
+        report(f"init   the architecture is {replaced}")
+    loss = LOSS_CLASSES[optimizer.loss].substitute(vocabulary_size, optimizer.n_negative_samples_batch).kind.name
+    if loss != optimizer.loss:
+        report(
+            f"loss   {loss}: the vocabulary has {vocabulary_size:,} words, fewer than the "
+            f"{optimizer.n_negative_samples_batch:,} distinct ones that n_negative_samples_batch samples"
+        )
+    data = dataclasses.replace(requested.data, tokenizer=tokenizer)
+    return PretrainConfig(model, data, dataclasses.replace(optimizer, loss=loss), requested.run)
+
+
 def start_run(
-    config: PretrainConfig,
+    requested: PretrainConfig,
     folder: pathlib.Path,
     processes: Processes,
     device: torch.device,
     report: Callable[[str], None],
     stack: contextlib.ExitStack,
 ) -> LanguageModelTrainer:
-    """Return the trainer of a new or resumed run; `stack` closes its log at the end."""
-    import yaml
+    """Return the trainer of a new or resumed run; `stack` closes its log at the end.
 
+    requested: the configuration as the user gave it, of which `complete_config` makes that of the run.
+    """
+    # Where the run begins: a checkpoint of its own, a pretrained model, or neither.
     started_before = processes.run_on_leader(lambda: (folder / METRICS_FILE).exists())
     processes.run_on_leader(lambda: finish_saves(folder))
-    resumed = find_checkpoint_to_resume(config, report)
+    resumed, origin = find_checkpoint_to_resume(requested, report), None
     processes.check_same(str(resumed and resumed.position.step), "the step to resume from")
-    if resumed is None and started_before:
-        report("plan   the run in this folder has no checkpoint yet: it starts over")
-    if saved_steps(folder) and not (is_prepared(config.data.train_prefix) or is_prepared(folder / CORPUS_FOLDER)):
-        raise ElmoFastError(
-            f"the run in {folder} was started on a prepared corpus, and train_prefix {config.data.train_prefix!r} is "
-            "none; name that corpus, or give another save_dir"
-        )
-    origin = None
-    if resumed is None:
-        origin = load_origin(config, report)
-    elif config.run.init_from is not None:
-        adopt_architecture(config, ModelConfig(**resumed.position.model), config.run.init_from, report)
-    vocabulary = None if origin is None else origin.vocabulary  # None: built from the text
-    if config.data.vocab_file is not None:
-        vocabulary = Vocabulary.read(config.data.vocab_file)
-    corpus = processes.run_leader_first(
-        lambda leads: (
-            open_training_corpus(config.data, vocabulary, folder, report)
-            if leads
-            else open_prepared_corpus(config.data, folder)
-        )
-    )
-    processes.check_same(corpus.fingerprint, "the training text")
-    config.data.tokenizer = corpus.tokenizer
-    heldout = open_heldout_corpus(config.data.heldout_prefix, corpus)
-    processes.check_same(str(heldout and heldout.fingerprint), "the held-out text")
-    config = with_fitting_loss(config, len(corpus.vocabulary), report)
-    optimizer = config.optimizer
-    processes.assign_rows(optimizer.batch_size, optimizer.micro_batches)
-    if resumed is not None and not check_same_run(resumed, config, corpus):
-        position = dataclasses.replace(
-            resumed.position, step=0, words=0, seconds=0.0, unreported=[], best=BestEvaluation(last=-1)
-        )
-        resumed = dataclasses.replace(resumed, state=None, position=position)
-    if resumed is not None and resumed.position.exact_shards is not None:
-        warnings.warn(
-            f"until step {resumed.position.step} gradients were added in the order of exact_shards, which is gone: the "
-            "weights will equal those of an undisturbed run but for rounding",
-            stacklevel=2,
-        )
+    if resumed is not None:
+        processes.run_on_leader(lambda: check_same_start(folder, requested))
+    else:
+        origin = load_origin(requested, report)
+        if started_before:
+            report("plan   the run in this folder has no checkpoint yet: it starts over")
+
+    # Its text, which decides the vocabulary, and its configuration.
+    corpus, heldout = open_corpora(requested, origin, folder, processes, report)
+    architecture = None if origin is None else origin.architecture
+    if resumed is not None and requested.run.init_from is not None:
+        architecture = ModelConfig(**resumed.position.model)
     words = len(corpus.vocabulary)
-    for line in describe_model(config, words, processes, device, corpus) + describe_disk(config, words, corpus):
+    config = complete_config(requested, architecture, corpus.tokenizer, words, report)
+    processes.assign_rows(config.optimizer.batch_size, config.optimizer.micro_batches)
+    if resumed is not None:
+        resumed = state_to_resume(resumed, config, corpus)
+
+    # Its model. The plan is reported before memory is taken.
+    plan = RunPlan(config, words, processes, device, corpus)
+    for line in [*plan.describe_model(), plan.describe_disk()]:
         report(line)
     model = make_language_model(config, words, device, target_counts(corpus))
     model.options = dataclasses.replace(model.options, vocabulary_sha256=corpus.vocabulary.digest)
     if origin is not None:
         origin.initialise(model, corpus.vocabulary, config.run.seed, report)
     elif resumed is None and config.model.input == "vectors":
-        assert config.data.vectors_file is not None  # validate has seen to it
-        load_word_vectors(model, corpus.vocabulary, config.data.vectors_file, seed=config.run.seed, report=report)
+        load_word_vectors(model, corpus.vocabulary, config.data, seed=config.run.seed, report=report)
 
-    def write_config() -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / CONFIG_FILE, yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None))
-        corpus.vocabulary.write(folder / VOCABULARY)
-
-    processes.run_on_leader(write_config)
-    step = None if resumed is None and not started_before else 0 if resumed is None else resumed.position.step
-    unreported = 0 if resumed is None else len(resumed.position.unreported)
-    evaluated = None if resumed is None else resumed.position.best.last
+    # Its folder and its log, which the leader writes.
+    start = {} if resumed is None else recorded_start(folder)
+    processes.run_on_leader(lambda: write_settings(folder, config, corpus.vocabulary, start))
+    at: dict[str, Any] = {"step": 0 if started_before else None}
+    if resumed is not None:
+        position = resumed.position
+        at = {"step": position.step, "unreported": len(position.unreported), "evaluated": position.best.last}
     record = processes.run_leader_first(
         lambda leads: stack.enter_context(
-            RunLog(
-                folder, report, step=step, unreported=unreported, evaluated=evaluated,
-                tensorboard=config.run.tensorboard, silent=not leads,
-            )
+            RunLog(folder, report, **at, tensorboard=config.run.tensorboard, silent=not leads)
         )
-    )  # fmt: skip
+    )
     trainer = LanguageModelTrainer(
         config, model, corpus, record, resumed=resumed, heldout=heldout, device=device, processes=processes
     )
@@ -283,40 +346,54 @@ def start_run(
             each for state in trainer.optimizer.state.values() for each in state.values() if torch.is_tensor(each)
         )
         processes.check_same_tensors([*model.state_dict().values(), *states], "the weights to start from")
-    for line in (
-        describe_corpus(corpus)
-        + describe_filling(config, corpus)
-        + ([] if heldout is None else describe_corpus(heldout, "eval  "))
-    ):
+
+    lines = describe_corpus(corpus) + describe_filling(config, corpus)
+    lines += [] if heldout is None else describe_corpus(heldout, "eval  ")
+    for line in lines:
         report(line)
-    total = trainer.progress.total_steps
-    report(describe_steps(config, total, trainer.stream.steps_per_epoch, trainer.progress.step))
+    progress = trainer.progress
+    report(describe_steps(config, progress.total_steps, trainer.stream.steps_per_epoch, progress.step))
     return trainer
 
 
+def write_settings(
+    folder: pathlib.Path, config: PretrainConfig, vocabulary: Vocabulary, start: Mapping[str, str | None]
+) -> None:
+    """Write pretrain.yaml and vocab.txt into a run's folder.
+
+    start: START of the run that resumes, which stays where the user has left it out.
+    """
+    import yaml
+
+    options = config.flat()
+    options |= {name: value for name, value in start.items() if options[name] is None}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / CONFIG_FILE, yaml.safe_dump(options, sort_keys=False, default_flow_style=None))
+    vocabulary.write(folder / VOCABULARY)
+
+
 def dry_run(
-    config: PretrainConfig, *, report: Callable[[str], None] = print, device: torch.device | str = "cpu"
+    requested: PretrainConfig, *, report: Callable[[str], None] = print, device: torch.device | str = "cpu"
 ) -> None:
     """Report what `pretrain` would do: weights, memory, disk, steps, and hours at the speed of a few steps.
 
     Leaves nothing behind: the steps train a model that is then dropped, and text that is not prepared is read into a
-    temporary folder. Raises ElmoFastError with every complaint about the
-    configuration.
+    temporary folder. Raises ElmoFastError with every complaint about the configuration.
     """
-    validate(config)
+    validate(requested)
     device = local_device(str(device))
-    with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
+    with join_processes(device) as processes, _settings(requested, device), contextlib.ExitStack() as stack:
         if not processes.leads:
             return
-        data, optimizer = config.data, config.optimizer
-        vocabulary = None if data.vocab_file is None else Vocabulary.read(data.vocab_file)
-        folders = pathlib.Path(data.train_prefix), pathlib.Path(config.run.save_dir) / CORPUS_FOLDER
+        data, origin = requested.data, load_origin(requested, report)
+        vocabulary, tokenizer = text_settings(data, origin)
+        folders = pathlib.Path(data.train_prefix), pathlib.Path(requested.run.save_dir) / CORPUS_FOLDER
         corpus, prepared = None, next(filter(is_prepared, folders), None)
         if prepared is not None:
-            corpus = open_corpus(prepared, data.tokenizer)
+            corpus = open_corpus(prepared, tokenizer)
         elif (text := sum(map(os.path.getsize, files_matching(data.train_prefix)))) <= MOST_DRY_RUN_BYTES:
             temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-fast-"))
-            corpus = open_training_corpus(data, vocabulary, pathlib.Path(temporary), report)
+            corpus = open_training_corpus(data, vocabulary, tokenizer, pathlib.Path(temporary), report)
         else:
             too_long = (
                 f"{data.train_prefix} has {size(text)}, more than a dry run reads: run elmo-fast prepare, and give its "
@@ -325,16 +402,18 @@ def dry_run(
             if vocabulary is None:
                 raise ElmoFastError(too_long)
             report(f"plan   {too_long}")
-        vocabulary = vocabulary if corpus is None else corpus.vocabulary
+        if corpus is not None:
+            vocabulary, tokenizer = corpus.vocabulary, corpus.tokenizer
         assert vocabulary is not None
-        config = with_fitting_loss(config, len(vocabulary), report)
-        fits = fits_memory(config, len(vocabulary), processes, device, corpus)
-        lines = describe_model(config, len(vocabulary), processes, device, corpus)
-        for line in lines + describe_disk(config, len(vocabulary), corpus):
+        words = len(vocabulary)
+        config = complete_config(requested, None if origin is None else origin.architecture, tokenizer, words, report)
+        plan = RunPlan(config, words, processes, device, corpus)
+        fits = plan.fits_memory()
+        for line in [*plan.describe_model(), plan.describe_disk()]:
             report(line)
         if corpus is None:
             return
-        epoch = math.ceil(math.ceil(corpus.positions / optimizer.batch_size) / optimizer.unroll_steps)
+        epoch = math.ceil(math.ceil(corpus.positions / config.optimizer.batch_size) / config.optimizer.unroll_steps)
         total = planned_steps(config, epoch)
         for line in [
             *describe_corpus(corpus),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypedDict
 import yaml
 
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.fields import described, described_as
+from elmo_fast.fields import docstrings
 from elmo_fast.pictures.layers import layer_name
 from elmo_fast.tasks import TaskConfig
 from elmo_fast.tasks.formats import conllu_column, format_of
@@ -30,48 +30,57 @@ EXPERIMENTS = {
 
 @dataclass
 class ReportSettings:
-    """All settings of a report."""
+    """All settings of a report; a field without a docstring has that of TaskConfig."""
 
-    model: str = described("", "pretrained biLM: a folder or archive, or a name on the hub")
-    prefix: str | None = described_as(TaskConfig, "prefix", None)
-    train_path: str = described_as(TaskConfig, "train_path", "")
-    dev_path: str = described_as(TaskConfig, "dev_path", "")
-    test_path: str = described("", "labelled sentences on which each run is scored")
-    save_dir: str = described("", "folder of the report; runs that are complete in it are not repeated")
-    task: str = described_as(TaskConfig, "task", "tag")
-    format: str = described_as(TaskConfig, "format", "auto")
-    column: tuple[str, ...] = described(
-        (), "columns of the labels, with one model for each (CoNLL-U: upos, xpos); none: the format's default"
-    )
-    metric: str = described_as(TaskConfig, "metric", "auto")
-    vectors: str | None = described_as(TaskConfig, "vectors", None)
-    experiments: tuple[str, ...] = described(tuple(EXPERIMENTS), f"one or more of {', '.join(EXPERIMENTS)}")
-    seeds: int = described(3, "runs of each setting, with seeds 0, 1, ...")
-    train_share: float = described(1.0, "share of the training sentences for all experiments except `share`")
-    shares: tuple[float, ...] = described((0.01, 0.03, 0.1, 0.3, 1.0), "shares of the training sentences for `share`")
-    small_l2: float = described(0.001, "small λ, with which the weights of the mix may differ")
-    large_l2: float = described(1.0, "large λ, which keeps the mix close to an average")
-    hidden: int = described_as(TaskConfig, "hidden", 100)
-    lstm_layers: int = described_as(TaskConfig, "lstm_layers", 1)
-    dropout: float = described_as(TaskConfig, "dropout", 0.5)
-    elmo_dropout: float = described_as(TaskConfig, "elmo_dropout", 0.5)
-    epochs: int = described_as(TaskConfig, "epochs", 10)
-    patience: int = described_as(TaskConfig, "patience", 3)
-    batch_size: int = described_as(TaskConfig, "batch_size", 32)
-    learning_rate: float = described_as(TaskConfig, "learning_rate", 0.001)
-    words: tuple[str, ...] = described(
-        (), "words whose neighbours are shown; none: the most ambiguous words of the training text"
-    )
-    neighbour_text: int = described(4000, "number of training sentences in which neighbours are searched")
-    note: str = described("", "remark at the top of the page, such as how the biLM was trained")
-    processes: int = described(1, "number of runs at a time, each on one thread")
+    model: str = ""
+    """pretrained biLM: a folder or archive, or a name on the hub"""
+    prefix: str | None = None
+    train_path: str = ""
+    dev_path: str = ""
+    test_path: str = ""
+    """labelled sentences on which each run is scored"""
+    save_dir: str = ""
+    """folder of the report; runs that are complete in it are not repeated"""
+    task: str = "tag"
+    format: str = "auto"
+    column: tuple[str, ...] = ()
+    """columns of the labels, with one model for each (CoNLL-U: upos, xpos); none: the format's default"""
+    metric: str = "auto"
+    vectors: str | None = None
+    experiments: tuple[str, ...] = tuple(EXPERIMENTS)
+    """experiments to run, one or more"""
+    seeds: int = 3
+    """runs of each setting, with seeds 0, 1, ..."""
+    train_share: float = 1.0
+    """share of the training sentences for all experiments except `share`"""
+    shares: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)
+    """shares of the training sentences for `share`"""
+    small_l2: float = 0.001
+    """small λ, with which the weights of the mix may differ"""
+    large_l2: float = 1.0
+    """large λ, which keeps the mix close to an average"""
+    hidden: int = 100
+    lstm_layers: int = 1
+    dropout: float = 0.5
+    elmo_dropout: float = 0.5
+    epochs: int = 10
+    patience: int = 3
+    batch_size: int = 32
+    learning_rate: float = 0.001
+    words: tuple[str, ...] = ()
+    """words whose neighbours are shown; none: the most ambiguous words of the training text"""
+    neighbour_text: int = 4000
+    """number of training sentences in which neighbours are searched"""
+    note: str = ""
+    """remark at the top of the page, such as how the biLM was trained"""
+    processes: int = 1
+    """number of runs at a time, each on one thread"""
 
     def __post_init__(self) -> None:
         """Raise an ElmoFastError that names what is missing or unknown."""
         for name in ("model", *SPLITS.values(), "save_dir"):
             if not getattr(self, name):
-                text = next(f.metadata["help"] for f in dataclasses.fields(self) if f.name == name)
-                raise ElmoFastError(f"--{name} is needed: {text}")
+                raise ElmoFastError(f"--{name} is needed: {HELP[name]}")
         for name in SPLITS.values():
             if not os.path.isfile(getattr(self, name)):
                 raise ElmoFastError(f"--{name}: there is no file {getattr(self, name)!r}")
@@ -106,6 +115,10 @@ class ReportSettings:
         if names_only:
             values.pop("note")
         return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True)).rstrip("\n")
+
+
+# Field -> its help.
+HELP = docstrings(TaskConfig) | docstrings(ReportSettings)
 
 
 class _Scores(TypedDict):

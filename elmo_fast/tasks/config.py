@@ -1,18 +1,17 @@
-"""The configuration of a task: one flat dataclass, one sentence per field, and every complaint about it at once."""
+"""The configuration of a task: one flat dataclass, whose docstrings are the options' help; every complaint at once."""
 
 import dataclasses
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import PREFIX, described, field_complaints
-from elmo_fast.op_choices import BACKEND_CHOICES, Backend, InferencePrecision, Tokenizer
-
-# ruff: noqa: RUF009  (described returns a dataclasses.field)
+from elmo_fast.fields import field_complaints, within
+from elmo_fast.op_choices import Backend, InferencePrecision, Tokenizer
 
 # Where ELMo is used -> the inputs that its mixes are.
-PLACES: dict[str, tuple[str, ...]] = {
+ELMO_AT: dict[str, tuple[str, ...]] = {
     "none": (),
     "input": ("input",),
     "output": ("output",),
@@ -24,10 +23,6 @@ L2Kind = Literal["paper", "bilm-tf"]
 L2_KINDS: tuple[str, ...] = get_args(L2Kind)
 Metric = Literal["auto", "spans", "labels"]
 METRICS: tuple[str, ...] = get_args(Metric)
-METRIC = (
-    "score of a tagger: spans (F1 of spans by BIO or IOBES tags; other tags count as O) or labels (accuracy); auto: "
-    "spans if the training data has more tags like B-X and I-X than other tags except O"
-)
 
 # The fields that may change when a run is resumed.
 MAY_CHANGE = ("epochs", "patience", "resume", "save_dir", "test_path", "cache_dir", "threads", "backend")
@@ -39,81 +34,90 @@ MAY_MOVE = ("train_path", "dev_path", "model", "vectors")
 class TaskConfig:
     """All settings of the training of a tagger or classifier."""
 
-    task: Literal["tag", "classify"] = described("tag", "tag: a label per word; classify: a label per sentence")
-    train_path: str = described("", "labelled sentences to train on")
-    dev_path: str = described("", "labelled sentences whose score chooses the epoch to keep and stops training")
-    test_path: str | None = described(None, "labelled sentences on which the kept epoch is scored; null: none")
-    format: Literal["auto", "conllu", "columns", "tsv"] = described(
-        "auto", "format of the files: conllu, columns (CoNLL 2000/2003) or tsv; auto: by the suffix"
-    )
-    column: int | str | None = described(
-        None, "column of the labels: upos, xpos, ... or a number; null: the format's default"
-    )
-    tokenizer: Tokenizer | None = described(
-        None,
-        "tokenizer of sentences in tsv and text files: whitespace, basic, spacy or logs; null: that of the model, else "
-        "whitespace",
-    )
-    save_dir: str = described("", "folder for the trained model, its scores and the state for resuming")
+    task: Literal["tag", "classify"] = "tag"
+    """tag: a label per word; classify: a label per sentence"""
+    train_path: str = ""
+    """labelled sentences to train on"""
+    dev_path: str = ""
+    """labelled sentences whose score chooses the epoch to keep and stops training"""
+    test_path: str | None = None
+    """labelled sentences on which the kept epoch is scored; null: none"""
+    format: Literal["auto", "conllu", "columns", "tsv"] = "auto"
+    """format of the files: conllu, columns (CoNLL 2000/2003) or tsv; auto: by the suffix"""
+    column: int | str | None = None
+    """column of the labels: upos, xpos, ... or a number; null: the format's default"""
+    tokenizer: Tokenizer | None = None
+    """tokenizer of sentences in tsv and text files: whitespace, basic, spacy or logs; null: that of the model, else
+    whitespace"""
+    save_dir: str = ""
+    """folder for the trained model, its scores and the state for resuming"""
 
-    model: str | None = described(
-        None,
-        "pretrained biLM: a folder (such as that of options.json and weights.hdf5), an archive, or a name that "
-        "`elmo-fast models` lists; --elmo says where it is used",
-    )
-    prefix: str | None = described(None, PREFIX)
-    elmo: Literal["none", "input", "output", "both"] = described(
-        "none", "where ELMo is used: none, input (of the BiLSTM), output (with its output) or both"
-    )
-    layer: int | str = described("mix", "layer of the biLM: mix (of all, learned), top, or a number from 0")
-    mix_l2: float = described(0.001, "λ, the weight of the penalty on the mix's weights", within="0 or more")
-    mix_l2_kind: L2Kind = described("paper", "form of the penalty: paper (λ Σ w², before the softmax) or bilm-tf")
-    elmo_dropout: float = described(0.5, "dropout probability of ELMo's vectors", within="from 0 to below 1")
-    fine_tune: bool = described(False, "also train the weights of the biLM")
-    elmo_learning_rate: float = described(0.0001, "with fine_tune: Adam's learning rate for the biLM")
-    cache_dir: str | None = described(None, "folder for the cached layers of a frozen biLM; null: save_dir/cache")
+    model: str | None = None
+    """pretrained biLM: a folder (such as that of options.json and weights.hdf5), an archive, or a name that
+    `elmo-fast models` lists; --elmo says where it is used"""
+    prefix: str | None = None
+    elmo: Literal["none", "input", "output", "both"] = "none"
+    """where ELMo is used: none, input (of the BiLSTM), output (with its output) or both"""
+    layer: int | str = "mix"
+    """layer of the biLM: mix (of all, learned), top, or a number from 0"""
+    mix_l2: float = within(0.001, "0 or more")
+    """λ, the weight of the penalty on the mix's weights"""
+    mix_l2_kind: L2Kind = "paper"
+    """form of the penalty: paper (λ Σ w², before the softmax) or bilm-tf"""
+    elmo_dropout: float = within(0.5, "from 0 to below 1")
+    """dropout probability of ELMo's vectors"""
+    fine_tune: bool = False
+    """also train the weights of the biLM"""
+    elmo_learning_rate: float = 0.0001
+    """with fine_tune: Adam's learning rate for the biLM"""
+    cache_dir: str | None = None
+    """folder for the cached layers of a frozen biLM; null: save_dir/cache"""
 
-    vectors: str | None = described(
-        None, "static word vectors: word2vec, GloVe or safetensors, plain or .gz; null: learned with the task"
-    )
-    train_vectors: bool = described(False, "also train the static vectors")
-    word_dim: int = described(
-        100, "without vectors: width of the word embeddings learned with the task; 0: none", within="from 0 to 2^24"
-    )
-    characters: bool = described(False, "add a small character CNN, trained with the task")
+    vectors: str | None = None
+    """static word vectors: word2vec, GloVe or safetensors, plain or .gz; null: learned with the task"""
+    train_vectors: bool = False
+    """also train the static vectors"""
+    word_dim: int = within(100, "from 0 to 2^24")
+    """without vectors: width of the word embeddings learned with the task; 0: none"""
+    characters: bool = False
+    """add a small character CNN, trained with the task"""
 
-    hidden: int = described(128, "cells of the BiLSTM per layer and direction", within="from 1 to 2^24")
-    lstm_layers: int = described(1, "layers of the BiLSTM; 0: none, linear on the features", within="from 0 to 2^24")
-    dropout: float = described(
-        0.5,
-        "dropout probability at the BiLSTM's input, between its layers and at its output",
-        within="from 0 to below 1",
-    )
-    metric: Metric = described("auto", f"{METRIC}; it chooses the epoch to keep")
-    crf: bool = described(False, "score the tags of a sentence jointly, with a CRF")
-    pooling: Pooling = described("both", "with classify: pooling over the words: max, mean or both (concatenated)")
+    hidden: int = within(128, "from 1 to 2^24")
+    """cells of the BiLSTM per layer and direction"""
+    lstm_layers: int = within(1, "from 0 to 2^24")
+    """layers of the BiLSTM; 0: none, linear on the features"""
+    dropout: float = within(0.5, "from 0 to below 1")
+    """dropout probability at the BiLSTM's input, between its layers and at its output"""
+    metric: Metric = "auto"
+    """score of a tagger, which in training chooses the epoch to keep: spans (F1 of spans by BIO or IOBES tags;
+    other tags count as O) or labels (accuracy); auto: spans if the training data has more tags like B-X and I-X
+    than other tags except O"""
+    crf: bool = False
+    """score the tags of a sentence jointly, with a CRF"""
+    pooling: Pooling = "both"
+    """with classify: pooling over the words: max, mean or both (concatenated)"""
 
-    batch_size: int = described(32, "sentences per step", within="from 1 to 2^24")
-    epochs: int = described(50, "maximum number of passes over the training sentences")
-    patience: int = described(5, "stop after this many epochs without a better dev score; 0: never", within="0 or more")
-    learning_rate: float = described(0.001, "Adam's learning rate")
-    grad_clip: float = described(5.0, "maximum norm of all gradients together")
-    train_share: float = described(
-        1.0,
-        "share of the training sentences to use, drawn by the seed; a smaller share is a subset of a larger one",
-        within="above 0 and at most 1",
-    )
-    seed: int = described(0, "seed of initial weights, order, dropout and the share", within="from 0 to 2^42")
-    precision: InferencePrecision = described(
-        "float32",
-        "rounds the operands of matrix products, for speed (see elmo-fast info); float32 rounds nothing; "
-        "int8: in the frozen biLM only",
-    )
-    backend: Backend = described(
-        "auto", f"backend of the ops: {', '.join(BACKEND_CHOICES)}; ops that do not have it use auto"
-    )
-    threads: int | None = described(None, "number of CPU threads; null: torch's")
-    resume: bool = described(True, "resume the run in save_dir; false: start over")
+    batch_size: int = within(32, "from 1 to 2^24")
+    """sentences per step"""
+    epochs: int = 50
+    """maximum number of passes over the training sentences"""
+    patience: int = within(5, "0 or more")
+    """stop after this many epochs without a better dev score; 0: never"""
+    learning_rate: float = 0.001
+    """Adam's learning rate"""
+    grad_clip: float = 5.0
+    """maximum norm of all gradients together"""
+    train_share: float = within(1.0, "above 0 and at most 1")
+    """share of the training sentences to use, drawn by the seed; a smaller share is a subset of a larger one"""
+    seed: int = within(0, "from 0 to 2^42")
+    """seed of initial weights, order, dropout and the share"""
+    precision: InferencePrecision = "float32"
+    """rounds the operands of matrix products, for speed (see elmo-fast info); float32 rounds nothing; int8: in the
+    frozen biLM only"""
+    backend: Backend = "auto"
+    threads: int | None = None
+    resume: bool = True
+    """resume the run in save_dir; false: start over"""
 
     def features(self) -> str:
         """Describe the BiLSTM's inputs for people."""
@@ -133,12 +137,35 @@ class TaskConfig:
         return dataclasses.asdict(self)
 
 
+# Field -> the field that takes away its effect, at which values (in words too), and what to do. One that is left at its
+# default, or asks for nothing (0 or false), is no mistake.
+_NO_EFFECT: dict[str, tuple[str, Callable[[Any], bool], str, str]] = {
+    "pooling": ("task", lambda task: task == "tag", "--task tag", "give --task classify"),
+    "train_vectors": ("vectors", lambda path: path is None, "no --vectors", "give --vectors FILE"),
+    "word_dim": ("vectors", lambda path: path is not None, "--vectors", "leave --vectors out"),
+    "mix_l2": ("layer", lambda layer: layer != "mix", "one --layer", "give --layer mix"),
+    "mix_l2_kind": ("layer", lambda layer: layer != "mix", "one --layer", "give --layer mix"),
+    "elmo_learning_rate": ("fine_tune", lambda tuned: not tuned, "a frozen biLM", "give --fine_tune true"),
+    "cache_dir": ("fine_tune", lambda tuned: tuned, "--fine_tune true", "leave --fine_tune out"),
+}
+
+
+def _without_effect(config: TaskConfig) -> list[str]:
+    """Return a sentence for each field that was set and does nothing beside the others."""
+    sentences = []
+    for name, (other, takes_away, words, remedy) in _NO_EFFECT.items():
+        value = getattr(config, name)
+        if value and value != getattr(TaskConfig, name) and takes_away(getattr(config, other)):
+            sentences.append(f"--{name} does nothing with {words}: {remedy}, or leave --{name} out")
+    return sentences
+
+
 def validate(config: TaskConfig) -> None:
     """Raise ElmoFastError with every complaint about the fields; check that files exist, and does not open them."""
     # It imports torch, which the options of a command need not.
     from elmo_fast.checkpoints import missing_model
 
-    complaints, layer = list(field_complaints(config)), config.layer
+    complaints, layer = field_complaints(config) + _without_effect(config), config.layer
     if layer not in ("mix", "top") and (isinstance(layer, bool) or not isinstance(layer, int)):
         complaints.append(f'layer must be "mix", "top" or the number of a layer, 0 being the lowest; got {layer!r}')
     if config.elmo != "none" and config.model is None:

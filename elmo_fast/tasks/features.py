@@ -15,7 +15,7 @@ from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.embed.layers import layer_number
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts
 from elmo_fast.modules import BiLM, ScalarMix
-from elmo_fast.modules._loading import check_settings, loses_values, plain, unset
+from elmo_fast.modules._loading import check_settings, loses_values, skip_init, weights_ready
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import mixes
 from elmo_fast.op_choices import Backend, InferencePrecision, Precision
@@ -88,7 +88,7 @@ class CharacterFeatures(nn.Module):
         self.activation, self.precision, self.backend = activation, precision, backend
         self.embedding = nn.Parameter(torch.empty(_IDS, embedding_dim))
         self.convolutions = nn.ModuleList(
-            unset(nn.Conv1d, embedding_dim, number, width) for width, number in self.filters
+            skip_init(nn.Conv1d, embedding_dim, number, width) for width, number in self.filters
         )
         self.reset_parameters()
 
@@ -108,13 +108,13 @@ class CharacterFeatures(nn.Module):
     def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """Return the vectors of a batch of tokenized sentences, [B, T, W], 0 at padding."""
         rows: dict[str, int] = {}
-        places = [[rows.setdefault(word, len(rows) + 1) for word in words] for words in sentences]
-        longest = max(map(len, places), default=0)
-        at = torch.tensor([row + [0] * (longest - len(row)) for row in places], dtype=torch.int64)
+        numbers = [[rows.setdefault(word, len(rows) + 1) for word in words] for words in sentences]
+        longest = max(map(len, numbers), default=0)
+        at = torch.tensor([row + [0] * (longest - len(row)) for row in numbers], dtype=torch.int64)
         vectors = self._encode(list(rows))
         with_padding = torch.cat([vectors.new_zeros(1, vectors.shape[1]), vectors])
         flat = with_padding.index_select(0, at.reshape(-1).to(vectors.device))
-        return flat.reshape(len(places), longest, vectors.shape[1])
+        return flat.reshape(len(numbers), longest, vectors.shape[1])
 
     def _encode(self, words: list[str]) -> Tensor:
         # Beyond the longest word and one window of padding all windows are alike: their maximum is the same.
@@ -125,7 +125,7 @@ class CharacterFeatures(nn.Module):
         return ops.char_cnn(
             ids,
             self.embedding,
-            [convolution.weight for convolution in plain(*self.convolutions)],
+            [convolution.weight for convolution in weights_ready(*self.convolutions)],
             [convolution.bias for convolution in self.convolutions],  # type: ignore[misc]
             activation=self.activation,
             precision=self.precision,

@@ -11,7 +11,7 @@ from elmo_fast.files import sha256_of
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.op_choices import trained_precision
 from elmo_fast.static import Vectors, load_vectors
-from elmo_fast.tasks.config import PLACES, TaskConfig
+from elmo_fast.tasks.config import ELMO_AT, TaskConfig
 from elmo_fast.tasks.data import TaskBatch
 from elmo_fast.tasks.features import CharacterFeatures, ElmoFeatures, StaticFeatures, load_bilm
 from elmo_fast.tasks.formats import Example
@@ -24,8 +24,8 @@ class TaskModel(nn.Module):
     Args:
         static: vectors of words, or None.
         characters: vectors of words from their characters, or None.
-        elmo: a mix of the biLM's layers per place, or None.
-        places: where the mixes go: "input" (with the other features), "output" (with the BiLSTM's output).
+        elmo: a mix of the biLM's layers per element of elmo_at, or None.
+        elmo_at: where the mixes go: "input" (with the other features), "output" (with the BiLSTM's output).
         head: reads all of these.
     """
 
@@ -34,16 +34,16 @@ class TaskModel(nn.Module):
         static: StaticFeatures | None,
         characters: CharacterFeatures | None,
         elmo: ElmoFeatures | None,
-        places: Sequence[str],
+        elmo_at: Sequence[str],
         head: Tagger | Classifier,
     ) -> None:
         super().__init__()
-        self.static, self.characters, self.elmo, self.places, self.head = static, characters, elmo, places, head
+        self.static, self.characters, self.elmo, self.elmo_at, self.head = static, characters, elmo, elmo_at, head
 
     def forward(self, batch: TaskBatch) -> Tensor:
         """Return the scores of the labels, as the head's."""
         parts = [feature(batch.words) for feature in (self.static, self.characters) if feature is not None]
-        mixes = {} if self.elmo is None else dict(zip(self.places, self.elmo(batch.words, batch.layers), strict=True))
+        mixes = {} if self.elmo is None else dict(zip(self.elmo_at, self.elmo(batch.words, batch.layers), strict=True))
         if "input" in mixes:
             parts.append(mixes["input"])
         return self.head(parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1), batch.lengths, mixes.get("output"))
@@ -79,25 +79,25 @@ def new_model(config: TaskConfig, labels: int, train: Sequence[Example] = (), wo
     choices: dict[str, Any] = {"precision": config.precision, "backend": config.backend}
     trained = choices | {"precision": trained_precision(config.precision)}
     characters = CharacterFeatures(**trained) if config.characters else None
-    places, elmo = PLACES[config.elmo], None
-    if places:
+    elmo_at, elmo = ELMO_AT[config.elmo], None
+    if elmo_at:
         assert config.model is not None  # see validate
         bilm = load_bilm(config.model, config.prefix, fine_tune=config.fine_tune, **choices)
         elmo = ElmoFeatures(
-            bilm, len(places), layer=config.layer, dropout=config.elmo_dropout, l2=config.mix_l2,
+            bilm, len(elmo_at), layer=config.layer, dropout=config.elmo_dropout, l2=config.mix_l2,
             l2_kind=config.mix_l2_kind, backend=choices["backend"],
         )  # fmt: skip
     width = sum(each.get_output_dim() for each in (static, characters) if each is not None)
-    width += elmo.get_output_dim() if elmo is not None and "input" in places else 0
+    width += elmo.get_output_dim() if elmo is not None and "input" in elmo_at else 0
     settings: dict[str, Any] = {
         "hidden": config.hidden, "lstm_layers": config.lstm_layers, "dropout": config.dropout,
-        "output_width": elmo.get_output_dim() if elmo is not None and "output" in places else 0, **trained,
+        "output_width": elmo.get_output_dim() if elmo is not None and "output" in elmo_at else 0, **trained,
     }  # fmt: skip
     if config.task == "tag":
         head: Tagger | Classifier = Tagger(width, labels, crf=config.crf, **settings)
     else:
         head = Classifier(width, labels, pooling=config.pooling, **settings)
-    return TaskModel(static, characters, elmo, places, head)
+    return TaskModel(static, characters, elmo, elmo_at, head)
 
 
 def input_digests(config: TaskConfig, model: TaskModel) -> dict[str, str]:

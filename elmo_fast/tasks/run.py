@@ -21,11 +21,11 @@ from elmo_fast.checkpoints import (
     put_model,
     stored_tokenizer,
 )
-from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
+from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, warn_if_rounded, write_tensors
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import Kind, parsed, read_json, typed
 from elmo_fast.files import folder_lock, replaces, write_json
-from elmo_fast.manifest import check_written, settle, warn_unchecked, writing_together
+from elmo_fast.manifest import read_folder, write_folder
 from elmo_fast.progress import Progress, duration
 from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
 from elmo_fast.tasks.data import Labels, Split, doubts_about, read_data, read_labelled, scores_spans, training_splits
@@ -42,10 +42,8 @@ from elmo_fast.tasks.scores import Scores, tag_scores
 from elmo_fast.tasks.trainer import (
     TaskTrainer,
     check_settings,
-    load_tensors,
     load_weights,
     predict,
-    save_tensors,
     trained_weights,
 )
 from elmo_fast.text import checked_sentences, rereadable
@@ -54,8 +52,6 @@ from elmo_fast.threads import torch_threads
 # A biLM that is fine-tuned lies beside them as any model does: config.json, model.safetensors, vocab.txt.
 CONFIG_FILE, RESULTS_FILE, MODEL_FILE = "task.json", "results.json", "task.safetensors"
 LABELS_FILE, WORDS_FILE = "labels.json", "words.json"
-# Of older versions, whose weights of a fine-tuned biLM are among the task's.
-OLD_CONFIG_FILE, OLD_MODEL_FILE = "config.json", "model.safetensors"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,9 +61,9 @@ class TaskResult:
     dev, test: scores of the kept epoch; test is None without a test_path
     epochs: a row per epoch (see TaskTrainer)
     best_epoch: the kept epoch, from 1
-    mix_weights: place ("input", "output") -> the softmax of the mix's weights, one number per layer of the biLM, lowest
+    mix_weights: where ("input", "output") -> the softmax of the mix's weights, one number per layer of the biLM, lowest
         first; empty without ELMo
-    gammas: place -> the mix's γ
+    gammas: where -> the mix's γ
     config: the configuration
     seconds: of all epochs
     words, sentences: of the training sentences that were used
@@ -126,27 +122,23 @@ class SavedTask:
 def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: TaskResult) -> None:
     """Write what load_task and people read, all together, with a manifest; a fine-tuned biLM as a model of its own."""
     config, flat = result.config, result.config.flat()
-    # What is no path is the name of a model; see _with_places.
+    # What is no path is the name of a model; see _with_paths.
     paths = {
         name: os.path.abspath(flat[name])
         for name in ("model", "vectors", "save_dir")
         if flat[name] and os.path.exists(flat[name])
     }
-    about = {"task": config.task, "inputs": json.dumps(input_digests(config, model))}
-    with writing_together(folder) as new:
+    about = {"inputs": json.dumps(input_digests(config, model))}
+    with write_folder(folder) as new:
         write_json(new / LABELS_FILE, labels.names)
         write_json(new / WORDS_FILE, model.static.words if model.static is not None and config.vectors is None else [])
-        save_tensors(new / MODEL_FILE, trained_weights(model, with_bilm=False), about)
+        write_tensors(new / MODEL_FILE, trained_weights(model, with_bilm=False), about)
         write_json(new / CONFIG_FILE, flat | paths | {"metric": "spans" if result.dev.spans else "labels"})
         write_json(new / RESULTS_FILE, result.as_dict())
         if model.elmo is not None and model.elmo.fine_tuned and config.model is not None:
             put_model(new, model.elmo.bilm.checkpoint_state(), model.elmo.bilm.options)
             if (vocabulary := file_beside(pretrained_folder(config.model))) is not None:
                 shutil.copyfile(vocabulary, new / vocabulary.name)
-    with contextlib.suppress(ElmoFastError):  # a config.json of something else stays
-        if _is_old(folder):
-            for name in (OLD_CONFIG_FILE, OLD_MODEL_FILE):
-                (folder / name).unlink(missing_ok=True)
 
 
 def load_task(
@@ -163,31 +155,29 @@ def load_task(
     Raises ElmoFastError if a file is missing, damaged, or changed after it was written.
     """
     folder = pathlib.Path(save_dir)
-    settle(folder)
-    old = not (folder / CONFIG_FILE).exists() and _is_old(folder)
-    config_file, model_file = (OLD_CONFIG_FILE, OLD_MODEL_FILE) if old else (CONFIG_FILE, MODEL_FILE)
-    flat = _of_task(folder, config_file, dict[str, Any])
-    read = (config_file, LABELS_FILE, WORDS_FILE, model_file)
-    if not check_written(folder, read):
-        warn_unchecked(folder, read)
-    config = typed(flat, TaskConfig, str(folder / config_file))
-    tuned = config.fine_tune and config.elmo != "none" and not old
-    config = _with_places(folder, config, {"model": model, "vectors": vectors}, tuned)
-    labels = Labels(_of_task(folder, LABELS_FILE, list[str]))
-    task = new_model(config, len(labels), words=_of_task(folder, WORDS_FILE, list[str]))
-    weights, about = load_tensors(folder / model_file)
+    read = (CONFIG_FILE, LABELS_FILE, WORDS_FILE, MODEL_FILE)
+
+    def load(place: pathlib.Path) -> tuple[TaskConfig, Labels, list[str], dict[str, torch.Tensor], dict[str, str]]:
+        config = typed(_of_task(place, CONFIG_FILE, dict[str, Any]), TaskConfig, str(place / CONFIG_FILE))
+        labels, words = Labels(_of_task(place, LABELS_FILE, list[str])), _of_task(place, WORDS_FILE, list[str])
+        return config, labels, words, *read_tensor_file(place / MODEL_FILE)
+
+    config, labels, words, weights, about = read_folder(folder, read, load, warns=True)
+    tuned = config.fine_tune and config.elmo != "none"
+    config = _with_paths(folder, config, {"model": model, "vectors": vectors}, tuned)
+    task = new_model(config, len(labels), words=words)
     digests = input_digests(config, task)
-    for name, digest in parsed(about.get("inputs", "{}"), dict[str, str], f"{folder / model_file}: inputs").items():
+    for name, digest in parsed(about.get("inputs", "{}"), dict[str, str], f"{folder / MODEL_FILE}: inputs").items():
         if digests.get(name) != digest:
             raise ElmoFastError(
                 f"{folder} was trained with other {name}: what {getattr(config, name, None)!r} holds has changed since;"
                 f" put back what was there, or name what it was trained with by --{name}"
             )
-    load_weights(trained_weights(task, with_bilm=not tuned), weights, folder / model_file)
+    load_weights(trained_weights(task, with_bilm=not tuned), weights, folder / MODEL_FILE)
     return SavedTask(task.to(device).eval(), config, labels)
 
 
-def _with_places(
+def _with_paths(
     folder: pathlib.Path, config: TaskConfig, paths: dict[str, str | os.PathLike[str] | None], tuned: bool
 ) -> TaskConfig:
     """Return the configuration with the paths of what the task needs; a fine-tuned biLM lies in the folder itself."""
@@ -199,19 +189,19 @@ def _with_places(
         if not needed[name]:
             continue
         stored = getattr(config, name)
-        place = _stored_place(folder, config, stored) if path is None else os.fspath(path)
-        if name == "model" and path is not None and (missing := missing_model(place)):
+        found = _stored_path(folder, config, stored) if path is None else os.fspath(path)
+        if name == "model" and path is not None and (missing := missing_model(found)):
             raise ElmoFastError(f"--model {missing}")
-        if not os.path.exists(place) and (name == "vectors" or path is None):
+        if not os.path.exists(found) and (name == "vectors" or path is None):
             raise ElmoFastError(
-                f"{folder} was trained with {name} {stored!r}; there is no {place!r}: name its path with --{name}"
+                f"{folder} was trained with {name} {stored!r}; there is no {found!r}: name its path with --{name}"
             )
-        moved: dict[str, Any] = {name: place}
+        moved: dict[str, Any] = {name: found}
         config = dataclasses.replace(config, **moved)
     return dataclasses.replace(config, model=os.fspath(folder), prefix=None) if tuned else config
 
 
-def _stored_place(folder: pathlib.Path, config: TaskConfig, stored: str) -> str:
+def _stored_path(folder: pathlib.Path, config: TaskConfig, stored: str) -> str:
     """Return the path that a task's configuration stores, or the one that its name stands for.
 
     A path is stored absolute. If it is gone, the one as far from the task's folder now as the old one was in training
@@ -223,12 +213,6 @@ def _stored_place(folder: pathlib.Path, config: TaskConfig, stored: str) -> str:
     if os.path.exists(stored) or not (os.path.isabs(config.save_dir) and moved.exists()):
         return stored
     return os.path.normpath(moved)
-
-
-def _is_old(folder: pathlib.Path) -> bool:
-    """Whether an older version wrote a task into the folder; a biLM's folder has a config.json as well."""
-    path = folder / OLD_CONFIG_FILE
-    return path.exists() and "task" in read_json(path, dict[str, Any])
 
 
 def _of_task(folder: pathlib.Path, name: str, kind: type[Kind]) -> Kind:
@@ -302,8 +286,8 @@ def train_task(
             test=scores.get("test"),
             epochs=trainer.epochs,
             best_epoch=max(row["epoch"] for row in trainer.epochs if row["best"]),
-            mix_weights={} if model.elmo is None else dict(zip(model.places, model.elmo.weights(), strict=True)),
-            gammas={} if model.elmo is None else dict(zip(model.places, model.elmo.gammas(), strict=True)),
+            mix_weights={} if model.elmo is None else dict(zip(model.elmo_at, model.elmo.weights(), strict=True)),
+            gammas={} if model.elmo is None else dict(zip(model.elmo_at, model.elmo.gammas(), strict=True)),
             config=config,
             seconds=round(sum(row["seconds"] for row in trainer.epochs), 3),
             words=splits["train"].words,

@@ -93,7 +93,7 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
             warnings.warn(f"tags {', '.join(map(repr, odd[:5]))} are not span tags; {how}: set spans", stacklevel=2)
     if spans and not counts.keys() - set(odd_tags(counts)):
         raise ElmoFastError(f"tags of spans must be O, B-X or I-X (or E-X, S-X, L-X, U-X); got {next(iter(counts))!r}")
-    true, guessed, right = Counter[str](), Counter[str](), Counter[str]()  # of each class; right: both at one place
+    true, guessed, right = Counter[str](), Counter[str](), Counter[str]()  # of each class; right: both at one position
     for sides in zip(gold, predicted, strict=True):
         # A label is a span of its own.
         a, b = (set(_spans_of_all(tags) if spans else [(tag, i, i) for i, tag in enumerate(tags)]) for tags in sides)

@@ -15,6 +15,8 @@ from benchmarks import bench_gpu, conftest, gpu, machine, table
 from benchmarks.elmo_worker import Worker
 
 LONG = ("pretrain", "static_quality", "scaling", "embed_file", "embed_parts")
+# Whole commands, of which one side, next to another process, does all that the others do.
+FEWER_SIDES = "not (pretrain_beside and (ACTIVE or False))"
 
 
 def pytest_of(*words, **environment):
@@ -36,7 +38,7 @@ def quick_run(tmp_path_factory):
     lines = [" ".join(random.choices(words, k=random.randint(1, 30))) + "\n" for _ in range(300)]
     (folder / "text.txt").write_text("".join(lines))
     cases = [case for case in table.cases() if case not in LONG]
-    options = ["--quick", "--text", folder / "text.txt", f"--benchmark-json={folder / 'run.json'}"]
+    options = ["--quick", "--text", folder / "text.txt", f"--benchmark-json={folder / 'run.json'}", "-k", FEWER_SIDES]
     done = pytest_of(*options, "--case", *cases, ELMO_FAST_PEER_PYTHON="", TRITON_INTERPRET="0")
     return done, table.reduce_run(json.loads((folder / "run.json").read_text()))
 

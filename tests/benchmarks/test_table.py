@@ -71,10 +71,10 @@ def test_the_summary_the_chart_and_the_appendix_follow_the_results(tmp_path):
     headline = table.render("headline", tmp_path)
     assert "embeds 500 tokens per second" in headline
     assert "5 times as many as AllenNLP, and 20 times as many in `bfloat16`" in headline
-    drawn = ElementTree.fromstring(table.chart(tmp_path))
-    widths = [int(each.get("width")) for each in drawn.iter("{http://www.w3.org/2000/svg}rect")][1:]
+    chart = ElementTree.fromstring(table.chart(tmp_path))
+    widths = [int(each.get("width")) for each in chart.iter("{http://www.w3.org/2000/svg}rect")][1:]
     assert [round(width / widths[-1], 2) for width in widths] == [0.05, 0.25, 1]
-    texts = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    texts = [each.text for each in chart.iter("{http://www.w3.org/2000/svg}text")]
     assert texts[3:] == ["100", "float32", "500 (5x)", "bfloat16", "2,000 (20x)"]
     lines = list(csv.DictReader(table.appendix(tmp_path).splitlines()))
     assert [float(line["median"]) for line in lines] == [100, 500, 2000]
@@ -103,14 +103,14 @@ def test_cpus_of_one_instruction_set_have_results_of_their_own(tmp_path, monkeyp
         results_of(tmp_path, ratio=ratio)
     used = machine.instruction_set()
     assert sorted(each.name for each in tmp_path.iterdir()) == [used, f"{used}-25-17", f"{used}-26-2"]
-    drawn = table.chart(tmp_path)
+    chart = table.chart(tmp_path)
     for name, ratio in (
         ("A CPU, model not recorded", 7),
         ("A CPU family 25 model 17", 5),
         ("A CPU family 26 model 2", 6),
     ):
-        assert f">{name} ({used})<" in drawn
-        assert f">{ratio}00 ({ratio}x)<" in drawn
+        assert f">{name} ({used})<" in chart
+        assert f">{ratio}00 ({ratio}x)<" in chart
 
 
 def test_a_case_that_was_never_run_says_so(tmp_path):

@@ -83,8 +83,8 @@ def test_blank_lines_are_skipped_and_keep_their_numbers(toy, tmp_path, name, wor
     lines = ["", "The cat sat .", "", "  ", "A dog", "The cat sat .", ""]
     there = [index for index, line in enumerate(lines) if line.strip()]
     files, messages = [], ""
-    for kind, kept in (("blank", lines), ("plain", [lines[index] for index in there])):
-        (tmp_path / kind).write_text("".join(f"{line}\n" for line in kept))
+    for kind, text in (("blank", lines), ("plain", [lines[index] for index in there])):
+        (tmp_path / kind).write_text("".join(f"{line}\n" for line in text))
         files.append(tmp_path / f"{kind}-out")
         messages += ran("embed", tmp_path / kind, files[-1], *pair(toy), "-q", *words, "--format", name).stderr
     assert messages.count("blank: 4 blank lines (line 1, 3, 4, 7)") == 1

@@ -50,6 +50,20 @@ def test_the_common_options_have_one_sentence_each(every):
     assert {option: len(each) for option, each in sentences.items()} == dict.fromkeys(common, 1)
 
 
+def test_the_files_that_a_command_reads_and_writes_are_options_of_it(every):
+    for name, parser in every.items():
+        assert {*parser._reads, *parser._writes} <= {action.dest for action in parser._actions}, name
+
+
+def test_the_docstring_below_a_field_is_its_help(every):
+    """A field that has none has the help that commands share."""
+    text = helps(every["pretrain"])
+    assert text["--state_reset"].startswith("probability, per row and step, that a row starts from a zero LSTM state")
+    assert text["--seed"] == "seed of initial weights, sentence order, dropout and negative samples (default: 0)"
+    assert text["--prefix"] == helps(every["embed"])["--prefix"]
+    assert helps(every["report"])["--train_path"] == helps(every["task train"])["--train_path"]
+
+
 def test_the_shell_completes_commands_and_options(tmp_path, capsys):
     pytest.importorskip("shtab")
     with pytest.raises(SystemExit) as stop:

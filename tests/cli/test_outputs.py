@@ -66,7 +66,7 @@ def contents(folder):
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def kept(place, line):
+def check_input_is_unchanged(place, line):
     """The command is refused because of what it would write over, and leaves every file as it was."""
     before = contents(place)
     done = elmo_fast(*line.format(m="model").split())
@@ -79,12 +79,12 @@ def kept(place, line):
 @pytest.mark.parametrize("case", [name for name, words in CASES.items() if "IN" in words])
 def test_an_input_is_not_written_over_through_a_link(place, case, link):
     LINKS[link](place / "in.txt", place / "out.txt")
-    kept(place, CASES[case].replace("IN", "in.txt").replace("OUT", "out.txt"))
+    check_input_is_unchanged(place, CASES[case].replace("IN", "in.txt").replace("OUT", "out.txt"))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_input_is_not_written_over(place, case):
-    kept(place, CASES[case].replace("IN", "in.txt").replace("OUT", "./in.txt"))
+    check_input_is_unchanged(place, CASES[case].replace("IN", "in.txt").replace("OUT", "./in.txt"))
 
 
 def test_the_standard_input_is_not_written_over(place):
@@ -99,7 +99,7 @@ def test_the_standard_input_is_not_written_over(place):
 def test_a_table_in_a_folder_of_tables_is_not_written_over(place):
     (place / "tables").mkdir()
     (place / "tables" / "a.parquet").write_text("a")
-    kept(place, "embed tables tables/a.parquet --top --model model")
+    check_input_is_unchanged(place, "embed tables tables/a.parquet --top --model model")
 
 
 def test_embed_file_does_not_write_over_its_input(place, toy):
@@ -114,8 +114,8 @@ def test_embed_file_does_not_write_over_its_input(place, toy):
 
 def test_json_under_a_name_that_ends_in_gz_is_gzip(place):
     (place / "vectors.txt").write_text("2 2\na 1 0\nb 0 1\n")
-    ran("static", "neighbours", "-q", "vectors.txt", "--words", "a", "--results", "found.json.gz")
-    assert json.loads(gzip.decompress((place / "found.json.gz").read_bytes()))
+    ran("static", "neighbours", "-q", "vectors.txt", "--words", "a", "--results", "results.json.gz")
+    assert json.loads(gzip.decompress((place / "results.json.gz").read_bytes()))
 
 
 def test_what_was_written_before_is_written_anew(place):

@@ -60,8 +60,8 @@ def test_senses_obey_case_number_and_most(bank, model, words, points, clusters):
 def test_a_word_whose_label_has_no_room_is_named(bank, monkeypatch):
     """One of them too; their number is in the picture."""
     save_vectors(Vectors(["left", "right"], np.eye(2, dtype=np.float32)), "two.txt")
-    drawn = Drawn(np.zeros((2, 2), np.float32), 1, ["left"])
-    monkeypatch.setattr(pictures, "words_picture", lambda *arguments, **options: drawn)
+    placement = Drawn(np.zeros((2, 2), np.float32), 1, ["left"])
+    monkeypatch.setattr(pictures, "words_picture", lambda *arguments, **options: placement)
     assert ran("plot", "words", "--vectors", "two.txt").stderr == "words whose label has no room: left\n"
 
 

@@ -110,7 +110,7 @@ def test_train_then_eval_with_the_bundled_sets(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     words = ["tiger", "cat", "Athens", "Greece", "Oslo", "Norway", "love", "sex", "old", "new"]
     (tmp_path / "text.txt").write_text("\n".join(" ".join(rng.choice(words, 8)) for _ in range(60)) + "\n")
-    for algo, more, told in (
+    for algo, more, expected in (
         ("sg", ["--objective", "ns"], "words/s\n"),
         ("cbow", ["--objective", "hs"], "words/s\n"),
         ("glove", [], "entries/s, loss 0."),
@@ -118,7 +118,7 @@ def test_train_then_eval_with_the_bundled_sets(tmp_path, monkeypatch):
         words = ["static", "train", "--train_prefix", "text.txt", "--algo", algo, *more, "--dimension", 6]
         printed = ran(*words, "--epochs", 2, "--output", f"{algo}.bin", "--results", "r.json").stderr
         assert "pass 2 of 2: " in printed
-        assert told in printed
+        assert expected in printed
         actual = json.loads((tmp_path / "r.json").read_text())
         assert (actual["words"], actual["algo"], actual["settings"].get("objective")) == (
             10,
@@ -127,10 +127,10 @@ def test_train_then_eval_with_the_bundled_sets(tmp_path, monkeypatch):
         )
         assert len(actual["passes"]) == actual["settings"]["epochs"] == 2
         assert load_vectors(f"{algo}.bin").matrix.shape == (10, 6)
-    told = ran("static", "eval", "glove.bin", "-q").stdout
+    printed = ran("static", "eval", "glove.bin", "-q").stdout
     for name in ("wordsim353.tsv", "simlex999.txt", "capital-common-countries", "semantic", "syntactic", "total"):
-        assert name in told
-    assert "/ 2 / 506" in told  # Athens Greece Oslo Norway, and the other way round
+        assert name in printed
+    assert "/ 2 / 506" in printed  # Athens Greece Oslo Norway, and the other way round
     for text, output in (("absent", "x.bin"), ("text.txt", "x.dat")):
         assert elmo_fast("static", "train", "--train_prefix", text, "--output", output).returncode == 2
 

@@ -103,8 +103,8 @@ def test_every_command_chooses_it_before_torch_is_there():
     code = """if True:
     import os, sys
     from elmo_fast.cli import main
-    told = lambda _: print(os.environ.get("OMP_WAIT_POLICY"), "torch" in sys.modules) or 0
-    main.functions_of = lambda name: (lambda parser: None, told)
+    report = lambda _: print(os.environ.get("OMP_WAIT_POLICY"), "torch" in sys.modules) or 0
+    main.functions_of = lambda name: (lambda parser: None, report)
     for name in sorted({name.split()[0] for name in main.COMMANDS} - set(main.GROUPS)):
         assert main.main([name]) == 0, name
     """

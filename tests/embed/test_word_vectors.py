@@ -236,14 +236,14 @@ def test_the_cache_is_read_in_place_of_the_text(text, vectors, monkeypatch):
 def test_the_cache_of_another_file_is_not_used(text, vectors):
     """After a change of the text, of equal length too, or read as another format, it is read and cached again."""
     load_vectors(text)
-    kept = text.with_name("a.txt.cache.safetensors")
-    contents = {kept.read_bytes()}
+    cache = text.with_name("a.txt.cache.safetensors")
+    contents = {cache.read_bytes()}
     text.write_text(text.read_text().replace("the", "teh"))
     assert load_vectors(text).words[0] == "teh"
-    contents.add(kept.read_bytes())
+    contents.add(cache.read_bytes())
     os.utime(text, ns=(1, 1))
     assert load_vectors(text).words[0] == "teh"
-    contents.add(kept.read_bytes())
+    contents.add(cache.read_bytes())
     assert len(contents) == 3
     with pytest.raises(ElmoFastError, match=r"line 1: wanted a word and 5 finite numbers .* found '7 5'"):
         load_vectors(text, "glove")
@@ -252,13 +252,13 @@ def test_the_cache_of_another_file_is_not_used(text, vectors):
 def test_a_damaged_cache_is_never_trusted(text, vectors):
     """A byte turned over or an end cut off: reported, read from the text, written again."""
     load_vectors(text)
-    kept = text.with_name("a.txt.cache.safetensors")
-    whole = kept.read_bytes()
+    cache = text.with_name("a.txt.cache.safetensors")
+    whole = cache.read_bytes()
     for data in (whole[:-5] + bytes([whole[-5] ^ 64]) + whole[-4:], whole[: len(whole) // 2], b""):
-        kept.write_bytes(data)
+        cache.write_bytes(data)
         with pytest.warns(UserWarning, match="the cache cannot be used"):
             assert same(load_vectors(text), vectors)
-        assert kept.read_bytes() == whole
+        assert cache.read_bytes() == whole
 
 
 def test_without_room_for_a_cache_the_vectors_come_all_the_same(text, vectors, monkeypatch):

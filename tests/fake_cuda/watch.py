@@ -54,8 +54,10 @@ class Watching(TorchDispatchMode):
         trace.append(
             f"{function} {numbers_of([arguments, options])} {[facts(tensor) for tensor in tensors_of(result)]}"
         )
-        beside = (name[2] == "copy_" and len(arguments) > 2 and arguments[2]) or (options or {}).get("non_blocking")
-        if name[2] in ("_to_copy", "copy_") and len({*values, *made}) > 1 and not beside:
+        asynchronous = (name[2] == "copy_" and len(arguments) > 2 and arguments[2]) or (options or {}).get(
+            "non_blocking"
+        )
+        if name[2] in ("_to_copy", "copy_") and len({*values, *made}) > 1 and not asynchronous:
             waits.append(f"{function}: {values} to {made}")
         return result
 

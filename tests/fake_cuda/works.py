@@ -121,7 +121,7 @@ def others(device, precision):
     hidden = torch.empty(300, 64, device=device, requires_grad=True)
     table, bias = (torch.empty(*size, device=device, requires_grad=True) for size in ((5000, 64), (5000,)))
     mask, seed, targets = whole(4, 7, device=device, kind=torch.bool), whole(device=device), whole(300, device=device)
-    drawn, paths = whole(70, device=device), (whole(n, device=device) for n in (5002, 70_000))
+    samples, paths = whole(70, device=device), (whole(n, device=device) for n in (5002, 70_000))
     tree = ops.HuffmanTree(*paths, whole(70_000, device=device, kind=torch.uint8), 20)
 
     def once(number):
@@ -131,7 +131,7 @@ def others(device, precision):
         ]
         losses = [
             ops.full_softmax(hidden, targets, table, bias, precision=precision),
-            ops.negative_sampling(hidden, targets, table, bias, drawn, negatives=5, sparse=True, precision=precision),
+            ops.negative_sampling(hidden, targets, table, bias, samples, negatives=5, sparse=True, precision=precision),
             ops.hierarchical_softmax(hidden, targets, table, bias, tree, sparse=True, precision=precision),
         ]
         sum(each.sum() for each in (*mixed, *losses)).backward()

@@ -1,12 +1,11 @@
-"""`python -m tests.fuzz`: attacks for a while, prints what was found and the line that repeats it; status 1 if any."""
+"""`python -m tests.fuzz`: attacks for a while, prints findings and the line that repeats each; status 1 if any."""
 
 import argparse
-import collections
 import json
 import pathlib
+import random
 import sys
 import time
-from typing import Any
 
 from tests.fuzz import runner
 
@@ -14,57 +13,42 @@ FINDINGS = runner.ROOT / "build" / "fuzz"
 
 
 def main() -> int:
-    """Reads the arguments and runs."""
+    """Read the arguments and run."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=1e9, help="how long")
-    parser.add_argument("--cases", type=int, default=1 << 62, help="how many cases at most")
     parser.add_argument("--targets", nargs="*", default=runner.TARGETS, help=f"of {', '.join(runner.TARGETS)}")
-    parser.add_argument("--first", type=int, default=0, help="the first seed of each target")
-    parser.add_argument("--case", help="one case, TARGET:SEED or the folder of a finding, in this process")
-    parser.add_argument("--folder", type=pathlib.Path, default=FINDINGS, help="where findings are kept")
-    parser.add_argument("--json", type=pathlib.Path, help="file for the figures; those that are there are added to")
+    parser.add_argument("--seed", type=int, help="the same cases as a run before; default: new ones")
+    parser.add_argument("--case", type=pathlib.Path, help="repeat one case: the folder of a finding")
+    parser.add_argument("--folder", type=pathlib.Path, default=FINDINGS, help="folder for findings")
+    parser.add_argument("--json", type=pathlib.Path, help="file for the figures; a run is added to those before")
     arguments = parser.parse_args()
     if arguments.case is not None:
         return repeat(arguments.case)
-    counts: collections.Counter[str] = collections.Counter()
-    findings: dict[tuple[str, str, str], dict[str, Any]] = {}
+    seed = random.SystemRandom().randrange(2**31) if arguments.seed is None else arguments.seed
+    hunt = runner.Hunt(arguments.targets, arguments.folder, seconds=arguments.seconds, seed=seed)
     begun, stopped = time.monotonic(), ""
     try:
-        for target, seed, actual in runner.attack(
-            arguments.targets, arguments.folder, seconds=arguments.seconds, cases=arguments.cases, first=arguments.first
-        ):
-            counts[target] += 1
-            if not actual:
-                continue
-            alike = (target, actual["kind"], actual["where"])
-            if alike not in findings:
-                identity = {name: actual[name] for name in ("kind", "where")}
-                findings[alike] = {"case": f"{target}:{seed}", **identity, "cases": 0}
-                last = actual["text"].strip().rpartition("\n")[2][:300]
-                print(f"{actual['kind']} in {actual['where']}: {last}\n    make fuzz CASE={target}:{seed}", flush=True)
-            findings[alike]["cases"] += 1
+        for finding in hunt:
+            last = finding["text"].strip().rpartition("\n")[2][:300]
+            print(f"{finding['kind']} in {finding['where']}: {last}\n    make fuzz CASE={finding['case']}", flush=True)
     except KeyboardInterrupt:
         stopped = "stopped: "
     seconds = time.monotonic() - begun
-    print(f"{stopped}{sum(counts.values())} cases in {seconds:.0f} s, {len(findings)} findings")
+    print(f"{stopped}{sum(hunt.cases.values())} cases in {seconds:.0f} s, {len(hunt.findings)} findings, seed {seed}")
     if arguments.json is not None:
         from tests.fuzz.figures import add
 
-        add(arguments.json, counts, list(findings.values()), seconds)
-    return 1 if findings else 0
+        rows = [{name: each[name] for name in ("case", "kind", "where")} for each in hunt.findings.values()]
+        add(arguments.json, hunt.cases, rows, seconds)
+    return 1 if hunt.findings else 0
 
 
-def repeat(case: str) -> int:
-    """Runs one case in a worker and prints what it finds."""
-    folder = pathlib.Path(case)
+def repeat(folder: pathlib.Path) -> int:
+    """Run one case in a worker and print its finding."""
+    numbers = json.loads((folder / "numbers.json").read_text(encoding="ascii"))
     with runner.Worker() as worker:
-        if folder.is_dir():
-            draws = json.loads((folder / "draws.json").read_text(encoding="ascii"))
-            actual = worker.run(folder.name.rpartition("-")[0], None, draws)
-        else:
-            target, _, seed = case.rpartition(":")
-            actual = worker.run(target, int(seed))
-    print(f"{actual['kind']} in {actual['where']}\n{actual['text']}" if actual else f"{case}: nothing")
+        actual = worker.run(folder.name.rpartition("-")[0], runner.repeated(numbers))
+    print(f"{actual['kind']} in {actual['where']}\n{actual['text']}" if actual else f"{folder}: nothing")
     return 1 if actual else 0
 
 

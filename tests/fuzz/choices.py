@@ -1,46 +1,27 @@
-"""A random generator that remembers its draws, so that a case can be repeated, and made smaller, from them."""
+"""A random generator whose numbers hypothesis chooses, which can therefore make a failing case smaller."""
 
 import random
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
-Draws = list[int]
+Below = Callable[[int], int]  # n -> a number from 0 up to, but not including, n
 
 
 class Choices(random.Random):
-    """random.Random of a seed, or of the draws of another one: zeros where those end, which choose the first of all."""
+    """random.Random on top of `below`. Zeros lead to the first element of a choice and to the usual branch."""
 
-    def __new__(cls, seed: int | None = None, draws: Sequence[int] = ()) -> "Choices":
-        return super().__new__(cls, seed or 0)
+    def __new__(cls, below: Below) -> "Choices":
+        return super().__new__(cls)
 
-    def __init__(self, seed: int | None = None, draws: Sequence[int] = ()) -> None:
-        super().__init__(seed or 0)
-        self.drawn: Draws = []
-        self._given: Iterator[int] | None = iter(draws) if seed is None else None
+    def __init__(self, below: Below) -> None:
+        super().__init__(0)
+        self._randbelow = below  # randrange, choice, sample and shuffle come down to it
 
     def getrandbits(self, bits: int) -> int:
-        """Every method of random.Random that draws comes down to this."""
-        value = super().getrandbits(bits) if self._given is None else next(self._given, 0) & ((1 << bits) - 1)
-        self.drawn.append(value)
-        return value
+        return self._randbelow(1 << bits)
 
     def random(self) -> float:
-        """A number from 0 up to, but not including, 1."""
-        return self.getrandbits(53) * 2.0**-53
+        """A number from 0 up to, but not including, 1; of 20 bits, as hypothesis prefers small ones of a larger range.
 
-
-def smaller(draws: Draws, fails: Callable[[Draws], bool], seconds: float = 20) -> Draws:
-    """Draws that still fail, fewer and smaller ones: stretches are left out, or become 0, while it does."""
-    size, until = max(len(draws) // 2, 1), time.monotonic() + seconds
-    while size:
-        at = 0
-        while at < len(draws) and time.monotonic() < until:
-            part = draws[at : at + size]
-            if fails(draws[:at] + draws[at + size :]):
-                draws = draws[:at] + draws[at + size :]
-                continue
-            if any(part) and fails(draws[:at] + [0] * len(part) + draws[at + size :]):
-                draws = draws[:at] + [0] * len(part) + draws[at + size :]
-            at += size
-        size //= 2
-    return draws
+        Unlikely branches are `random() < 0.03` in the targets, so the simplest choice is the number next to 1.
+        """
+        return 1 - (self._randbelow(1 << 20) + 1) * 2.0**-20

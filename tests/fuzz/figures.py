@@ -1,4 +1,4 @@
-"""The figures of runs, as benchmarks/results/fuzz.json keeps them: one entry a run, written by the run itself."""
+"""Figures of runs in benchmarks/results/fuzz.json: one entry a run, written by the run itself."""
 
 import json
 import pathlib
@@ -9,7 +9,7 @@ from benchmarks import machine
 
 
 def add(path: pathlib.Path, cases: Mapping[str, int], findings: Sequence[Mapping[str, Any]], seconds: float) -> None:
-    """Adds a run to the file: how many cases of each target it ran, and what it found."""
+    """Add a run to the file: the cases of each target, and the findings."""
     content = (
         json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"case": "fuzz", "rows": [], "runs": []}
     )

@@ -15,7 +15,7 @@ class Wrong(AssertionError):
 
 @contextlib.contextmanager
 def may_refuse(*also: type[BaseException]) -> Iterator[None]:
-    """Lets errors of one sentence pass: ElmoFastError, OSError, and those that the docstring names (`also`)."""
+    """Let errors of one sentence pass: ElmoFastError, OSError, and those that the docstring names (`also`)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -30,19 +30,19 @@ def may_refuse(*also: type[BaseException]) -> Iterator[None]:
 
 
 def sentence(text: str, most: int = 4000) -> None:
-    """Raises Wrong unless `text` is one line that a person can read."""
+    """Raise Wrong unless `text` is one line that a person can read."""
     if not text.strip() or len(text) > most or "Traceback" in text:
         raise Wrong(f"no sentence: {text[:300]!r} ({len(text)} characters)")
 
 
-def told(error: BaseException) -> dict[str, str]:
-    """A finding: what kind it is, where (which makes findings equal), and its text."""
+def finding(error: BaseException) -> dict[str, str]:
+    """Return the finding: its kind, its location (findings with both alike are one), and its text."""
     frames = traceback.extract_tb(error.__traceback__)
-    actual = [frame for frame in frames if "/elmo_fast/" in frame.filename] or frames[-1:]
-    place = f"{actual[-1].filename.rpartition('/elmo_fast/')[2]}:{actual[-1].name}" if actual else "?"
+    own = [frame for frame in frames if "/elmo_fast/" in frame.filename] or frames[-1:]
+    where = f"{own[-1].filename.rpartition('/elmo_fast/')[2]}:{own[-1].name}" if own else "?"
     if isinstance(error, Wrong):
         message = re.sub(r"\S*/case/", "", str(error))  # a process's folder distinguishes no findings
-        kind, place = "wrong", re.sub(r"[\d\[\]{}()'\"]+", "#", message)[:70]
+        kind, where = "wrong", re.sub(r"[\d\[\]{}()'\"]+", "#", message)[:70]
     else:
         kind = type(error).__name__
-    return {"kind": kind, "where": place, "text": "".join(traceback.format_exception(error))[-6000:]}
+    return {"kind": kind, "where": where, "text": "".join(traceback.format_exception(error))[-6000:]}

@@ -136,7 +136,7 @@ class Results(NamedTuple):
 def results(
     call: Call, tensors: Sequence[Tensor], leaf_numbers: Sequence[int], backend: str, precision: str, cotangents: int
 ) -> Results:
-    """The outputs of a call and the gradients of `tensors[i]` for i in `wanted`; the same cotangents for a seed."""
+    """Return a call's outputs and its gradients for `leaf_numbers` of `tensors`; `cotangents` is the seed of theirs."""
     leaves = [t.detach().requires_grad_(i in leaf_numbers) for i, t in enumerate(tensors)]
     try:
         outputs = list(call(leaves, backend, precision))
@@ -146,12 +146,12 @@ def results(
     actual: dict[str, Tensor | None] = {f"output {i}": t.detach() for i, t in enumerate(outputs)}
     # Sampled for every output: a backend may notice or not that no tensor of interest flows into one.
     g = torch.Generator().manual_seed(cotangents)
-    drawn = [torch.randn(t.shape, generator=g, dtype=torch.float64).to(t.dtype) for t in outputs]
+    directions = [torch.randn(t.shape, generator=g, dtype=torch.float64).to(t.dtype) for t in outputs]
     if cotangents % 4 == 1:
-        drawn = [torch.ones((), dtype=t.dtype).expand(t.shape) for t in outputs]
+        directions = [torch.ones((), dtype=t.dtype).expand(t.shape) for t in outputs]
     flows = [i for i, t in enumerate(outputs) if t.requires_grad]
     if leaf_numbers and flows:
-        flowing, grads = [outputs[i] for i in flows], [drawn[i] for i in flows]
+        flowing, grads = [outputs[i] for i in flows], [directions[i] for i in flows]
         gradients = torch.autograd.grad(flowing, [leaves[i] for i in leaf_numbers], grads, allow_unused=True)
         for i, gradient in zip(leaf_numbers, gradients, strict=True):
             actual[f"gradient of tensor {i}"] = None if gradient is None else _dense(gradient)
@@ -198,7 +198,7 @@ def compare(
         if mine is None or expected is None or true is None:
             # If nothing depends on a tensor, a backend may notice that before it computes, and return no zeros.
             if any(each is not None and each.any() for each in (mine, expected)):
-                raise Wrong(f"{op}, {name}, given by one backend alone: native {mine is not None}")
+                raise Wrong(f"{op}, {name}, returned by one backend alone: native {mine is not None}")
             continue
         if mine.shape != expected.shape or mine.dtype != expected.dtype:
             raise Wrong(

@@ -1,4 +1,4 @@
-"""The attacks find planted faults, and a few seeds of every target find nothing."""
+"""The attacks find planted faults, and a few cases of every target find nothing."""
 
 import importlib
 import json
@@ -7,11 +7,13 @@ import random
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from elmo_fast.threads import torch_threads
 from tests.fuzz import runner
 from tests.fuzz.__main__ import main
-from tests.fuzz.choices import Choices, smaller
+from tests.fuzz.choices import Choices
 from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong
 from tests.fuzz.tensors import _excess, compare
@@ -24,59 +26,57 @@ PLANTED = {
     "refused": "raise __import__('elmo_fast.errors').errors.ElmoFastError('a sentence')",
     "nothing": "",
 }
-# These targets damage files at random; it is tested here alone.
+# These targets test how readers take damaged files, which nothing else does at random.
 FILES_OF_MODELS = ("foreign_models", "hdf5", "manylangs", "options", "safetensors_folder", "state_dict")
 DIFFERENTIATES = 1  # a seed with which `compare` asks for the gradients of two tensors
 KINDS = {"crash": "SIGSEGV", "hang": "hang", "traceback": "IndexError", "memory": "memory", "refused": "ElmoFastError"}
 
 
 @pytest.fixture
-def worker():
-    with runner.Worker() as one:
-        yield one
-
-
-def test_every_kind_of_fault_is_found_and_the_worker_lives_on(worker, tmp_path, monkeypatch):
-    """Each runs next to a case without a finding, in one worker after the other."""
+def planted(tmp_path, monkeypatch):
+    """Plant targets, by name and body."""
     package = tmp_path / "planted"
     package.mkdir()
-    for name, body in PLANTED.items():
-        (package / f"{name}.py").write_text(f"def case(rng):\n    {body or 'pass'}\n")
     (tmp_path / "sitecustomize.py").write_text(f"import tests.fuzz.targets as t\nt.__path__.append({str(package)!r})\n")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{runner.ROOT}")
     monkeypatch.setattr(runner, "CPU_SECONDS", 1)
     monkeypatch.setattr(runner, "MEMORY", 1 << 25)
-    for name, kind in KINDS.items():
-        actual = worker.run(name, 3)
-        assert actual["kind"] == kind, actual
-        assert worker.run("nothing", 3) == {}
-    repeated = worker.run("traceback", 3)
-    assert worker.run("traceback", None, repeated["drawn"])["kind"] == "IndexError"
+
+    def plant(**bodies):
+        for name, body in bodies.items():
+            (package / f"{name}.py").write_text(f"def case(rng):\n    {body or 'pass'}\n")
+
+    return plant
 
 
-def test_a_seed_repeats_its_case_and_so_do_its_draws():
-    for draw in (
-        lambda r: r.randrange(1000),
-        lambda r: r.choice("abcdef"),
-        lambda r: r.random(),
-        lambda r: r.sample(range(9), 3),
-    ):
-        one, same = Choices(5), Choices(5)
-        drawn = [draw(one) for _ in range(20)]
-        assert drawn == [draw(same) for _ in range(20)]
-        again = Choices(draws=one.drawn)
-        assert drawn == [draw(again) for _ in range(20)]
+def test_every_kind_of_fault_is_found_and_the_worker_serves_on(planted):
+    """Each runs next to a case without a finding, in one worker after the other."""
+    planted(**PLANTED)
+    with runner.Worker() as worker:
+        for name, kind in KINDS.items():
+            actual = worker.run(name, runner.repeated([]))
+            assert actual["kind"] == kind, actual
+            assert worker.run("nothing", runner.repeated([])) == {}
 
 
-def test_a_case_becomes_smaller_while_it_fails():
-    """Only the samples that matter are left: one above 10 and, somewhere after it, an odd one."""
+FRAGILE = """n = [rng.randrange(100) for _ in range(rng.randrange(30))]
+    first = next((i for i, x in enumerate(n) if x > 10), 99)
+    if any(x % 2 for x in n[first + 1 :]):
+        [][1]"""
 
-    def fails(draws):
-        at = next((i for i, draw in enumerate(draws) if draw > 10), None)
-        return at is not None and any(draw % 2 for draw in draws[at + 1 :])
 
-    chance = random.Random(0)
-    assert len(smaller([chance.randrange(100) for _ in range(200)], fails)) == 2
+def test_findings_are_made_smaller_and_repeated(planted, tmp_path, monkeypatch, capsys):
+    """Also if the case ended its process. Only what matters is left: a number above 10 and then an odd one."""
+    planted(fragile=FRAGILE, crash="if rng.randrange(3): __import__('os').abort()")
+    monkeypatch.setattr(runner, "SHRINKING", 60)
+    hunt = runner.Hunt(["fragile", "crash"], tmp_path / "findings", seconds=60, seed=0)
+    findings = dict(zip(("fragile", "crash"), hunt, strict=False))
+    assert findings["fragile"]["numbers"] == [2, 11, 1]
+    assert (findings["crash"]["kind"], findings["crash"]["numbers"]) == ("SIGABRT", [1])
+    for name, kind in (("fragile", "IndexError"), ("crash", "SIGABRT")):
+        monkeypatch.setattr("sys.argv", ["fuzz", "--case", findings[name]["case"]])
+        assert main() == 1
+        assert kind in capsys.readouterr().out
 
 
 def test_damage_changes_bytes_and_json():
@@ -106,7 +106,7 @@ def test_cotangents_do_not_depend_on_which_outputs_a_backend_tracks():
     def call(t, backend, precision):
         return (0 * t[1] if backend == "native" else torch.zeros(3)), t[0] * t[1]
 
-    compare("product", call, [torch.randn(3), torch.randn(3)], Choices(DIFFERENTIATES))
+    compare("product", call, [torch.randn(3), torch.randn(3)], random.Random(DIFFERENTIATES))
 
 
 def test_an_activation_in_its_last_place_passes_and_more_does_not():
@@ -121,29 +121,34 @@ def test_an_activation_in_its_last_place_passes_and_more_does_not():
 
         return call
 
-    compare("tanh", off_by(2), [torch.full((3,), 6.0)], Choices(DIFFERENTIATES))
+    compare("tanh", off_by(2), [torch.full((3,), 6.0)], random.Random(DIFFERENTIATES))
     with pytest.raises(Wrong):
-        compare("tanh", off_by(20), [torch.full((3,), 6.0)], Choices(DIFFERENTIATES))
+        compare("tanh", off_by(20), [torch.full((3,), 6.0)], random.Random(DIFFERENTIATES))
 
 
 def test_a_run_that_is_interrupted_says_so(monkeypatch, capsys):
-    def attack(*arguments, **options):
-        yield "hdf5", 0, {}
+    def interrupted(hunt):
+        hunt.cases["hdf5"] += 1
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runner, "attack", attack)
+    monkeypatch.setattr(runner.Hunt, "__iter__", interrupted)
     monkeypatch.setattr("sys.argv", ["fuzz"])
     assert main() == 0
     assert capsys.readouterr().out.startswith("stopped: 1 cases in")
 
 
 @pytest.mark.parametrize("target", runner.TARGETS)
-def test_fixed_seeds_find_nothing(target):
+def test_fixed_cases_find_nothing(target):
     """In this process: the findings of longer runs (`make fuzz`) are tests of their own, next to the parts they hit."""
     module = importlib.import_module(f"tests.fuzz.targets.{target}")
+
+    @settings(max_examples=60 if target in FILES_OF_MODELS else 4, suppress_health_check=list(HealthCheck))
+    @given(st.randoms(use_true_random=False))
+    def attack(rng):
+        module.case(Choices(rng.randrange))
+
     with torch_threads(1):
-        for seed in range(60 if target in FILES_OF_MODELS else 3):
-            module.case(Choices(seed))
+        attack()
 
 
 def test_every_target_says_what_it_attacks():

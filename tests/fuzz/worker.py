@@ -1,6 +1,6 @@
-"""The process in which cases run: reads a case a line, answers a line each, and may crash on any of them.
+"""The process in which cases run: reads the name of a target, asks for each random number, and may crash on any case.
 
-It gets each case before it runs it, so that the runner knows which one killed it.
+As the runner chooses the numbers, it knows the case of a process that crashed.
 """
 
 import faulthandler
@@ -13,39 +13,43 @@ import signal
 import sys
 from typing import Any
 
-from tests.fuzz import judge, place
-from tests.fuzz.choices import Choices
+from tests.fuzz import folders, judge
+from tests.fuzz.choices import Below, Choices
 
-ADDRESSES = 12 << 30  # beyond what is mapped at first: what would take the machine's memory is refused to it
+ADDRESSES = 12 << 30  # bytes of address space beyond those mapped at first: an allocation of more fails at once
+
+
+class Abandoned(BaseException):
+    """The runner needs no more of this case."""
 
 
 def _status(name: str) -> int:
-    """A line of /proc/self/status, in bytes; 0 where there is none."""
+    """A line of /proc/self/status, in bytes; 0 if it is missing."""
     for line in pathlib.Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) << 10
     return 0
 
 
-def run_case(target: str, seed: int | None, draws: list[int], memory: int) -> dict[str, Any]:
-    """Runs one case: {} if all is well, else the finding, with its random choices; memory: bytes that it may add."""
-    rng = Choices(seed, draws)
-    actual: dict[str, Any] = {}
+def run_case(target: str, memory: int, below: Below) -> dict[str, Any]:
+    """Run one case: {} if all is well, else the finding; memory: bytes that it may add."""
     attack = importlib.import_module(f"tests.fuzz.targets.{target}")
     pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # reset the peak
     before = _status("VmRSS")
     try:
-        attack.case(rng)
+        attack.case(Choices(below))
+    except Abandoned:
+        return {}
     except BaseException as error:  # noqa: BLE001 - whatever a case raises is what is looked for
-        actual = judge.told(error)
-    more = _status("VmHWM") - before
-    if not actual and more > memory:
-        actual = {"kind": "memory", "where": target, "text": f"the case added {more >> 20} MiB"}
-    return {**actual, "drawn": rng.drawn} if actual else {}
+        return judge.finding(error)
+    added = _status("VmHWM") - before
+    if added > memory:
+        return {"kind": "memory", "where": target, "text": f"the case added {added >> 20} MiB"}
+    return {}
 
 
 def prepare() -> None:
-    """Memory that is bounded, and a traceback if the process crashes or hangs."""
+    """Bound the memory, and print a traceback if the process crashes or hangs."""
     faulthandler.enable(all_threads=False)
     faulthandler.register(signal.SIGUSR1, all_threads=False)
     if "san" not in os.environ.get("LD_PRELOAD", ""):  # a sanitizer's shadow takes terabytes of addresses
@@ -55,13 +59,21 @@ def prepare() -> None:
 
 
 def main() -> None:
-    """Serves until the input ends."""
+    """Serve until the input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     prepare()
-    print(json.dumps({"root": str(place.root())}), file=answers)
-    for line in sys.stdin:
-        print(json.dumps(run_case(**json.loads(line))), file=answers)
+    print(json.dumps({"root": str(folders.root())}), file=answers)
+
+    def below(n: int) -> int:
+        print(json.dumps({"below": n}), file=answers)
+        number = json.loads(sys.stdin.readline())
+        if number is None:
+            raise Abandoned
+        return number
+
+    for line in iter(sys.stdin.readline, ""):
+        print(json.dumps({"finding": run_case(**json.loads(line), below=below)}), file=answers)
 
 
 if __name__ == "__main__":

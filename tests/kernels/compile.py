@@ -1,9 +1,9 @@
 """Compiles every kernel that an op launches at its production shapes, for GPUs that need not be there.
 
 `python -m tests.kernels.compile [OP ...]` prints, per kernel and architecture, what the assembler says of it, as JSON.
-A row of the golden table tests/kernels/<op>.json whose digest (digests.py) is that of today is taken from there; with
---write (`make kernels`) the others become part of the table. Nothing is described twice: the op's own host functions
-run on FakeTensorMode's CUDA tensors, launch.py keeps their launches, and those are compiled.
+A kernel whose digest (digests.py) in the golden table tests/kernels/<op>.json is today's is taken from there; --write
+(`make kernels`) writes the others into the table. Nothing is described twice: the op's own host functions run on
+FakeTensorMode's CUDA tensors, launch.py records their launches, and those are compiled.
 Host functions may choose other tiles and launches for cards with less shared memory: theirs are recorded apart.
 """
 
@@ -19,6 +19,7 @@ os.environ["TRITON_INTERPRET"] = "0"
 
 import triton
 
+from tests.kernels import table
 from tests.kernels.digests import compiling_for, digests, source_of, target_and_options
 from tests.kernels.facts import facts
 from tests.kernels.launch import distinct, identity
@@ -46,18 +47,6 @@ def accesses_before_the_wait(ptx):
     )
 
 
-def job(asked):
-    """Return the rows of one kernel and whether they were compiled: {"sm_80": (row, True), ...}."""
-    op, name, launch, capabilities = asked
-    actual = {}
-    for capability, digest in digests(launch, capabilities).items():
-        kept = _kept.get(op, {}).get(name, {}).get(f"sm_{capability}", {})
-        anew = kept.get("given") != digest
-        row = compiled(launch, capability) | {"given": digest} if anew else kept
-        actual[f"sm_{capability}"] = (row, anew)
-    return actual
-
-
 def jobs(op):
     """[(op, name, launch, capabilities)]: a kernel that is equal for several GPUs is one job."""
     actual = {}
@@ -67,50 +56,63 @@ def jobs(op):
     return [(op, name, launch, capabilities) for (name, _), (launch, capabilities) in actual.items()]
 
 
-def measure(ops, kept):
-    """({op: {"kernel[switches], label": {"sm_80": row, ...}}}, the names of rows that were compiled).
+def measure(ops, tables):
+    """({op: {"kernel[switches], label": {"digest": ..., "sm_80": row, ...}}}, the names of kernels that were compiled).
 
     By as many processes as there are cores: forked, as kernels cannot be pickled.
     """
-    global _jobs, _kept
-    _jobs, _kept = [one for op in ops for one in jobs(op)], kept
-    actual, again = {op: {} for op in ops}, []
-    fork = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), fork) as pool:
-        for (op, name, *_), rows in zip(_jobs, pool.map(numbered, range(len(_jobs))), strict=True):
-            actual[op].setdefault(name, {}).update({arch: row for arch, (row, _) in rows.items()})
-            again += [f"{op}: {name}, {arch}" for arch, (_, anew) in rows.items() if anew]
-    return actual, again
+    global _jobs
+    _jobs = [one for op in ops for one in jobs(op)]
+    actual, stale = {op: {} for op in ops}, []
+    for (op, name, *_), each in zip(_jobs, _in_processes(digests_of, range(len(_jobs))), strict=True):
+        actual[op].setdefault(name, {}).update(each)
+    for op, entries in actual.items():
+        for name, each in entries.items():
+            digest = table.joined(each)
+            entries[name] = golden = tables.get(op, {}).get(name, {})
+            if golden.get("digest") != digest or golden.keys() != {"digest", *each}:
+                entries[name] = {"digest": digest}
+                stale.append((op, name))
+    numbers = [number for number, (op, name, *_) in enumerate(_jobs) if (op, name) in set(stale)]
+    for number, rows in zip(numbers, _in_processes(rows_of, numbers), strict=True):
+        op, name, *_ = _jobs[number]
+        actual[op][name].update(rows)
+    return actual, [f"{op}: {name}" for op, name in stale]
 
 
-def numbered(number):
-    """`job` of the job of that number: launches cannot be pickled."""
-    return job(_jobs[number])
+def _in_processes(function, numbers):
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("fork")) as pool:
+        return list(pool.map(function, numbers))
 
 
-def table(actual):
-    """The golden table: one line per kernel and architecture."""
-    entries = []
-    for name, each in actual.items():
-        order = [f"sm_{capability}" for capabilities in CARDS for capability in capabilities]
-        lines = [f"  {json.dumps(arch)}: {json.dumps(each[arch])}" for arch in order if arch in each]
-        entries.append(f" {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n }")
-    return "{\n" + ",\n".join(entries) + "\n}\n"
+def digests_of(number):
+    """{"sm_80": digest, ...} of the job of that number: launches cannot be pickled."""
+    *_, launch, capabilities = _jobs[number]
+    return {f"sm_{capability}": digest for capability, digest in digests(launch, capabilities).items()}
+
+
+def rows_of(number):
+    """{"sm_80": row, ...} of the job of that number, which is compiled."""
+    *_, launch, capabilities = _jobs[number]
+    warps = launch.options.get("num_warps", 4)
+    return {
+        (arch := f"sm_{capability}"): table.row(compiled(launch, capability), arch, warps)
+        for capability in capabilities
+    }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ops", nargs="*", default=OPS)
-    parser.add_argument("--write", action="store_true", help="make what is found the golden tables")
+    parser.add_argument("--write", action="store_true", help="write the golden tables")
     arguments = parser.parse_args()
-    kept = {op: json.loads((HERE / f"{op}.json").read_text()) for op in OPS}
-    actual, again = measure(arguments.ops, kept)
+    actual, stale = measure(arguments.ops, {op: table.read(HERE / f"{op}.json") for op in OPS})
     if arguments.write:
         for op in arguments.ops:
-            (HERE / f"{op}.json").write_text(table(actual[op]), encoding="utf-8")
-        print(f"{len(again)} kernels were compiled; look at `git diff tests/kernels`")
+            (HERE / f"{op}.json").write_text(table.text(actual[op]), encoding="utf-8")
+        print(f"{len(stale)} kernels were compiled; look at `git diff tests/kernels`")
     else:
-        print(json.dumps({"found": actual, "again": again}))
+        print(json.dumps({"actual": actual, "stale": stale}))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,12 @@ from elmo_fast.ops._triton import undispatched
 WIDTH, LAYERS, PROJECTION = 2048, 2, 512
 
 
-def passes(rows, dtype, counted, width=WIDTH, layers=LAYERS):
+def passes(rows, dtype, counted):
     """Forward and backward over `rows` rows."""
-    x, count = torch.empty(rows, width), torch.empty((), dtype=torch.int64) if counted else None
-    weights = [torch.empty(2 * width, width, dtype=dtype) for _ in range(layers)]
-    biases = [torch.empty(2 * width) for _ in range(layers)]
-    projection, bias = torch.empty(PROJECTION, width, dtype=dtype), torch.empty(PROJECTION)
+    x, count = torch.empty(rows, WIDTH), torch.empty((), dtype=torch.int64) if counted else None
+    weights = [torch.empty(2 * WIDTH, WIDTH, dtype=dtype) for _ in range(LAYERS)]
+    biases = [torch.empty(2 * WIDTH) for _ in range(LAYERS)]
+    projection, bias = torch.empty(PROJECTION, WIDTH, dtype=dtype), torch.empty(PROJECTION)
     precision = str(dtype).removeprefix("torch.")
     y, saved = undispatched("highway")(x, weights, biases, projection, bias, count, precision, True)
     undispatched("highway_backward")(torch.empty_like(y), saved, x, weights, projection, count, precision, True, True)
@@ -34,5 +34,3 @@ def launches():
         name = str(dtype).removeprefix("torch.")
         for rows in (1, 256, 700):
             yield f"{name}, encoding {rows} rows", lambda rows=rows, dtype=dtype: encode(rows, dtype)
-    # Arguments that equal 1 become constants of the kernel.
-    yield "float16, one feature", lambda: passes(1, torch.float16, True, width=1)

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tests.kernels import table
+
 ROOT = pathlib.Path(__file__).parents[2]
 KERNEL = """
 import triton
@@ -46,7 +48,7 @@ DIGESTS = """
 import importlib.util, json, sys, torch
 from tests.kernels.digests import digests
 from tests.kernels.launch import Launch
-found = {}
+results = {}
 for number, (name, asked) in enumerate(json.load(sys.stdin).items()):
     path = f"{sys.argv[1]}/kernel{number}.py"
     open(path, "w").write(asked["source"])
@@ -56,8 +58,8 @@ for number, (name, asked) in enumerate(json.load(sys.stdin).items()):
     arguments = (torch.empty(4, dtype=getattr(torch, asked["dtype"])), asked["n"])
     options = {"num_warps": asked["num_warps"], "num_stages": 3}
     launch = Launch(module.kernel, arguments, {"BLOCK": asked["block"]}, options)
-    found[name] = digests(launch, [asked["capability"]])[asked["capability"]]
-print(json.dumps(found))
+    results[name] = digests(launch, [asked["capability"]])[asked["capability"]]
+print(json.dumps(results))
 """
 
 STALE = """
@@ -92,11 +94,11 @@ def test_kernels_ask_the_target_only_whether_it_is_hopper_or_later():
     assert [each for some in asked for each in some] == ["target_info.cuda_capability_geq(9, 0)"]
 
 
-def test_a_stale_row_is_compiled_and_not_believed():
-    kept = json.loads((ROOT / "tests/kernels/unique_rows.json").read_text(encoding="utf-8"))
-    name = next(iter(kept))
-    true, kept[name]["sm_90"] = kept[name]["sm_90"], {"given": "of another kernel", "registers": -1}
-    actual, again = run(STALE, {"unique_rows": kept})
-    assert f"unique_rows: {name}, sm_90" in again
-    assert actual["unique_rows"][name]["sm_90"].keys() == true.keys()
-    assert actual["unique_rows"][name]["sm_90"]["registers"] > 0
+def test_a_stale_kernel_is_compiled_and_its_row_replaced():
+    tables = table.read(ROOT / "tests/kernels/unique_rows.json")
+    name = next(iter(tables))
+    expected = tables[name]
+    tables[name] = expected | {"digest": "of another kernel", "sm_90": {"warps": -1}}
+    actual, stale = run(STALE, {"unique_rows": tables})
+    assert stale == [f"unique_rows: {name}"]
+    assert actual["unique_rows"][name] == expected

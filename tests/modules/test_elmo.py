@@ -39,11 +39,11 @@ def test_mixes_of_the_judges_layers(files):
 def test_sentence_boundaries_kept(files):
     options_file, weight_file = files()
     ids = batch_to_ids(SENTENCES)
-    kept = Elmo(options_file, weight_file, 1, dropout=0.0, keep_sentence_boundaries=True)(ids)
+    with_boundaries = Elmo(options_file, weight_file, 1, dropout=0.0, keep_sentence_boundaries=True)(ids)
     inner = Elmo(options_file, weight_file, 1, dropout=0.0)(ids)
-    assert kept["elmo_representations"][0].shape == (2, 9, 16)
-    assert kept["mask"].sum(dim=1).tolist() == [5, 9]
-    removed, mask = remove_sentence_boundaries(kept["elmo_representations"][0], kept["mask"])
+    assert with_boundaries["elmo_representations"][0].shape == (2, 9, 16)
+    assert with_boundaries["mask"].sum(dim=1).tolist() == [5, 9]
+    removed, mask = remove_sentence_boundaries(with_boundaries["elmo_representations"][0], with_boundaries["mask"])
     assert torch.equal(removed, inner["elmo_representations"][0])
     assert torch.equal(mask, inner["mask"])
 
@@ -77,10 +77,10 @@ def test_dropout_comes_after_mixing(files, fused, boundaries, monkeypatch):
     expected = Elmo(options_file, weight_file, 1, dropout=0.0, **settings).eval()(ids)["elmo_representations"][0]
     elmo = Elmo(options_file, weight_file, 2, **settings)
     first, second = elmo(ids)["elmo_representations"]
-    kept = first != 0
-    torch.testing.assert_close(first[kept], 2 * expected[kept])
-    assert 0.3 < kept[expected != 0].float().mean() < 0.7
-    assert not torch.equal(kept, second != 0)
+    nonzero = first != 0
+    torch.testing.assert_close(first[nonzero], 2 * expected[nonzero])
+    assert 0.3 < nonzero[expected != 0].float().mean() < 0.7
+    assert not torch.equal(nonzero, second != 0)
     torch.testing.assert_close(elmo.eval()(ids)["elmo_representations"][1], expected)
 
 

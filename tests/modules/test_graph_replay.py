@@ -71,10 +71,10 @@ def test_results_are_not_overwritten_by_the_next_call(files):
         model(ids), model(ids)
     with torch.no_grad():
         first = model(ids)["activations"]
-        kept = [layer.clone() for layer in first]
+        copies = [layer.clone() for layer in first]
         model(batch_to_ids([["other", "words", "here"], ["x"]]))  # of the same bucket
     assert len(model._graph_replay.graphs) == 1
-    assert all(torch.equal(a, b) for a, b in zip(first, kept, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(first, copies, strict=True))
 
 
 def test_dropped_copies_and_copied_models_capture_anew(files):

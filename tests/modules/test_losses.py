@@ -14,7 +14,7 @@ from elmo_fast.modules.losses import LOSS_CLASSES, log_uniform_choice
 from elmo_fast.ops import sampled_softmax
 from elmo_fast.threads import torch_threads
 
-DRAWN = [3, 10, 20, 55, 99]
+SAMPLED = [3, 10, 20, 55, 99]
 WORDS, WIDTH, SAMPLES = 60, 8, 12
 COUNTS = torch.arange(WORDS).flip(0) ** 2
 
@@ -52,7 +52,7 @@ def test_full_softmax_is_cross_entropy_and_evaluates_sampled_softmax():
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("negatives", [None, 3.0])
 def test_negative_sampling_is_the_op_over_the_words_drawn(monkeypatch, sparse, negatives):
-    """Drawn by counts^0.75."""
+    """Sampled by counts^0.75."""
     loss, (hidden, targets) = made(NegativeSamplingLoss, sparse=sparse, negatives=negatives), inputs()
     samples = torch.cat([torch.randint(0, WORDS, (SAMPLES - 2,)), targets[:2]])
     calls = []
@@ -105,15 +105,15 @@ def test_a_state_dict_brings_its_counts_and_what_is_made_of_them(kind):
 def test_the_sampled_loss_is_the_op(sparse, semantics, tries):
     """Summed over the batch, by the definition in float64."""
     loss = SampledSoftmaxLoss(100, 8, 5, sparse, semantics=semantics)
-    loss.choice_func = lambda num_words, num_samples: (np.array(DRAWN), tries)
+    loss.choice_func = lambda num_words, num_samples: (np.array(SAMPLED), tries)
     w = loss.softmax_w.weight if sparse else loss.softmax_w
     b = loss.softmax_b.weight if sparse else loss.softmax_b
     torch.nn.init.normal_(b)
     hidden, targets = torch.randn(40, 8), torch.randint(0, 100, (40,))
-    targets[:3] = torch.tensor(DRAWN[:3])
+    targets[:3] = torch.tensor(SAMPLED[:3])
 
     table, how = (w.double(), b.double().reshape(-1)), {"correction": semantics, "backend": "reference"}
-    total = sampled_softmax(hidden.double(), targets, *table, torch.tensor(DRAWN), tries, **how).sum().item()
+    total = sampled_softmax(hidden.double(), targets, *table, torch.tensor(SAMPLED), tries, **how).sum().item()
     assert loss(hidden, targets).item() == pytest.approx(total, rel=1e-5)
 
 
@@ -140,8 +140,8 @@ def test_the_sampler_is_seeded_by_torch():
 def test_tries_may_be_a_tensor_that_nobody_reads(monkeypatch):
     """A sampler on the device gives tensors: the same loss, and the module takes no number out of one."""
     loss, hidden, targets, losses = SampledSoftmaxLoss(100, 8, 5), torch.randn(40, 8), torch.randint(0, 100, (40,)), []
-    for ids, tries in ((np.array(DRAWN), np.int64(12)), (torch.tensor(DRAWN), torch.tensor(12))):
-        loss.choice_func = lambda num_words, num_samples, drawn=(ids, tries): drawn
+    for ids, tries in ((np.array(SAMPLED), np.int64(12)), (torch.tensor(SAMPLED), torch.tensor(12))):
+        loss.choice_func = lambda num_words, num_samples, sample=(ids, tries): sample
         read = []
         monkeypatch.setattr(
             ops, "sampled_softmax", lambda *a, into=read, **b: (into.append(a[5]), sampled_softmax(*a, **b))[1]

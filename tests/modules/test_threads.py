@@ -113,14 +113,14 @@ def test_token_vectors_neither_use_nor_change_a_stateful_models_state(files):
     """Eight threads over one stateful BiLM: the vectors of a stateless one, and it goes on carrying its state."""
     model = BiLM(*files())
     layers_of(model, BATCHES[0])
-    kept = model._elmo_lstm._states
+    before = model._elmo_lstm._states
     vectors = TokenVectors(model, "all")
     expected = list(TokenVectors(BiLM(model.options, model.state_dict(), stateful=False), "all")(BATCHES[1]))
     for actual in at_once(lambda _: [list(vectors(BATCHES[1])) for _ in range(5)]):
         for each in actual:
             assert all((a == b).all() for a, b in zip(each, expected, strict=True))
     assert model.stateful
-    assert model._elmo_lstm._states is kept
+    assert model._elmo_lstm._states is before
 
 
 def slowly(function, inputs, pool):

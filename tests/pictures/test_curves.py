@@ -161,12 +161,12 @@ def test_the_legend_of_runs_side_by_side_shows_what_is_drawn(tmp_path):
     figure = picture(runs)
     for axes in figure.axes:
         assert len({line.get_color() for line in axes.get_lines()}) == 3
-    drawn = [line for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
+    curves = [line for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
     (legend,) = figure.legends
-    looks = [(line.get_color(), line.get_linestyle(), line.get_alpha()) for line in drawn]
+    looks = [(line.get_color(), line.get_linestyle(), line.get_alpha()) for line in curves]
     assert looks == [(line.get_color(), line.get_linestyle(), line.get_alpha()) for line in legend.get_lines()]
     shown = [text.get_text() for text in legend.get_texts()]
-    assert [name[-7:] for name in shown] == [line.get_label()[-7:] for line in drawn]
+    assert [name[-7:] for name in shown] == [line.get_label()[-7:] for line in curves]
     check_all_text_is_inside(figure)
     below, *axes = boxes(figure, [legend, *figure.axes])
     assert below.y1 <= min(each.y0 for each in axes)

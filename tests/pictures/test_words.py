@@ -34,9 +34,9 @@ def test_labels_as_drawn_do_not_overlap_and_stand_by_their_points():
     """Not what the placement meant, but what came out: the extents of the drawn texts, pair by pair."""
     words, _ = random_words(80)
     points = np.random.default_rng(1).normal(size=(80, 2)).astype(np.float32)
-    figure, drawn = picture(words, Plane(points, "how"), 80, "title")
+    figure, placement = picture(words, Plane(points, "how"), 80, "title")
     boxes, axes = drawn_boxes(figure)
-    assert len(boxes) == drawn.labelled == 80 - len(drawn.omitted) > 50
+    assert len(boxes) == placement.labelled == 80 - len(placement.omitted) > 50
     pixels = dict(zip(words, axes.transData.transform(points), strict=True))
     for i, (word, box) in enumerate(boxes):
         assert not any(box.overlaps(other) for _, other in boxes[:i])
@@ -49,14 +49,14 @@ def test_the_picture_says_what_it_leaves_out():
     words, _ = random_words(60)
     points = np.random.default_rng(1).normal(size=(60, 2)).astype(np.float32)
     points[:40] = points[:40] * 1e-6
-    figure, drawn = picture(words, Plane(points, "how"), 50, "title")
-    assert drawn.omitted
+    figure, placement = picture(words, Plane(points, "how"), 50, "title")
+    assert placement.omitted
     message = figure.texts[0].get_text()
     assert (
         message
-        == f"how; labels left out for lack of room: {len(drawn.omitted)} of 50; further points without a label: 10"
+        == f"how; labels left out for lack of room: {len(placement.omitted)} of 50; further points without a label: 10"
     )
-    assert drawn.labelled + len(drawn.omitted) == 50
+    assert placement.labelled + len(placement.omitted) == 50
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import yaml
 
 from elmo_fast.cli.main import main
 from tests.pretrain.toy import toy_config
-from tests.torture.children import ended, started
+from tests.torture.children import all_finish, fork_group
 
 ROOT = pathlib.Path(__file__).parents[2]
 SECONDS = 240
@@ -55,7 +55,7 @@ def pretrain(folder, name, count, **changes):
     def work():
         assert main(words) == 0
 
-    assert ended(started(work, count, log), log)
+    assert all_finish(fork_group(work, count, log), log)
     return log.read_text()
 
 

@@ -10,7 +10,7 @@ from elmo_fast.pretrain.exchange import Exchange, Table
 from elmo_fast.pretrain.processes import Processes, _store, join_processes
 from tests.ops.recorded_graph import Recorded
 from tests.pretrain.sides import Side, check_equal, pretend
-from tests.torture.children import ended, started
+from tests.torture.children import all_finish, fork_group
 
 
 def tables():
@@ -111,7 +111,7 @@ def test_three_processes_exchange_gradients_and_agree(tmp_path):
             check_graphs(processes)
             processes.max_(0)
 
-    assert ended(started(member, 3, tmp_path / "log"), tmp_path / "log")
+    assert all_finish(fork_group(member, 3, tmp_path / "log"), tmp_path / "log")
 
 
 def test_alone_nothing_is_exchanged():

@@ -21,7 +21,7 @@ from elmo_fast.memory import size
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.ops import _dispatch, _native
 from elmo_fast.pretrain.corpora import corpus_bytes
-from elmo_fast.pretrain.plan import describe_backends, describe_disk, describe_model, planned_steps
+from elmo_fast.pretrain.plan import RunPlan, describe_backends, planned_steps
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.run import dry_run, pretrain
 from tests.pretrain.processes import ROOT
@@ -103,7 +103,7 @@ def test_few_rows_on_a_gpu_are_said_to_be_slow(rows, size, slow):
     processes = Processes()
     processes.distributed, processes.size = size > 1, size
     config = toy_config(batch_size=rows, backend="reference", precision="bfloat16")
-    plan = describe_model(config, 20, processes, torch.device("cuda"))
+    plan = RunPlan(config, 20, processes, torch.device("cuda")).describe_model()
     idle = [line for line in plan if line.startswith(f"SLOWER {rows // size} rows leave most of a GPU idle")]
     assert len(idle) == slow
     if size > 1:
@@ -160,6 +160,11 @@ def test_a_dry_run_of_long_text_asks_to_prepare_it(tmp_path, monkeypatch):
     assert len(lines) > 1
 
 
+def disk(config, run, corpus=None):
+    """The line about the disk, in the plan of a run."""
+    return RunPlan(config, len(run.vocabulary), Processes(), torch.device("cpu"), corpus).describe_disk()
+
+
 def test_the_disk_announced_is_the_disk_used(tmp_path, monkeypatch):
     """To a tenth, the last checkpoint that is removed after the next is written included."""
     config = toy_config(tmp_path, dim=128, projection_dim=64, max_steps=6, checkpoint_interval=1, n_epochs=99)
@@ -169,19 +174,19 @@ def test_the_disk_announced_is_the_disk_used(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: asked.append(folder) or SimpleNamespace(free=2**30))
     corpus = open_corpus(run.folder / "corpus")
-    (line,) = describe_disk(config, len(run.vocabulary), corpus)
+    line = disk(config, run, corpus)
     announced = float(line.split("about ")[1].split()[0]) * 2**20
     assert announced == pytest.approx(3 * checkpoint + model, rel=0.1)
     text = sum(path.stat().st_size for path in (run.folder / "corpus").iterdir())
     assert f"the prepared text {size(corpus_bytes(corpus))};" in line
     assert corpus_bytes(corpus) == pytest.approx(text, abs=2500), "all but meta.json, vocab.txt and the lock"
-    assert "the prepared text 114 bytes" in describe_disk(config, len(run.vocabulary))[0], "an estimate"
+    assert "the prepared text 114 bytes" in disk(config, run), "an estimate"
     elsewhere = toy_config(tmp_path, train_prefix=str(run.folder / "corpus"))
-    assert "prepared" not in describe_disk(elsewhere, len(run.vocabulary), corpus)[0]
+    assert "prepared" not in disk(elsewhere, run, corpus)
     config.run.save_dir = str(tmp_path / "absent" / "run")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: asked.append(folder) or SimpleNamespace(free=1000))
     with pytest.warns(UserWarning, match="^the disk will be full: lower keep_checkpoints"):
-        describe_disk(config, len(run.vocabulary))
+        disk(config, run)
     assert asked == [*[run.folder] * 3, tmp_path]
 
 
@@ -210,13 +215,11 @@ def test_threads_that_wait_for_each_other_are_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(threads, "processors", lambda: {0, 1})
     monkeypatch.setattr(threads, "busy_processors", lambda: 1.0)
     config, slow = toy_config(tmp_path), "SLOWER 2 threads wait for each other: other programs use 1.0 of 2 CPUs"
+    plan = RunPlan(config, 20, Processes(), torch.device("cpu"))
     with threads.torch_threads(2):
-        lines = describe_model(config, 20, Processes(), torch.device("cpu"))
-        assert f"{slow}; --threads 1 may be faster" in lines
+        assert f"{slow}; --threads 1 may be faster" in plan.describe_model()
         config.run.threads = 2
-        assert not any(
-            line.startswith("SLOWER") for line in describe_model(config, 20, Processes(), torch.device("cpu"))
-        )
+        assert not any(line.startswith("SLOWER") for line in plan.describe_model())
 
 
 def test_planned_steps_count_every_position_unless_told_the_words():

@@ -13,7 +13,7 @@ from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.processes import join_processes
 from tests.pretrain.processes import SECONDS, losses, outcome, pretrain, torchrun, words_of
-from tests.torture.children import ended, started
+from tests.torture.children import all_finish, fork_group
 
 
 @pytest.mark.slow
@@ -66,7 +66,7 @@ def test_a_number_of_processes_that_does_not_divide_the_rows_is_refused(tmp_path
     def refused():
         assert main(words) == 2
 
-    assert ended(started(refused, 2, log), log)
+    assert all_finish(fork_group(refused, 2, log), log)
     output = log.read_text()
     assert "batch_size=9 rows cannot be shared out evenly among 2 processes of micro_batches=3 each" in output
     assert "one of: 1, 3, or start a new run" in output
@@ -81,7 +81,7 @@ def test_processes_with_different_options_end_with_each_option(tmp_path):
     def refused():
         assert main([*words, *["--threads", "1", *other] * (os.environ["RANK"] == "1")]) == 2
 
-    assert ended(started(refused, 2, log), log)
+    assert all_finish(fork_group(refused, 2, log), log)
     wanted = [f"{name} is {value} in process 1, {leaders} in process 0" for name, value, leaders in (
         ("dim", 13, 12), ("learning_rate", 0.3, None), ("patience", 3, None), ("heldout_prefix", other[-1], None),
     )]  # fmt: skip
@@ -100,7 +100,7 @@ def test_processes_that_start_from_different_weights_are_refused(tmp_path):
             with pytest.raises(ElmoFastError, match="do not agree on the weights"):
                 processes.check_same_tensors([torch.tensor([1.0, 1.0 + processes.rank])], "the weights")
 
-    assert ended(started(refused, 2, tmp_path / "log"), tmp_path / "log")
+    assert all_finish(fork_group(refused, 2, tmp_path / "log"), tmp_path / "log")
 
 
 def test_the_loss_of_another_process_is_one_sentence(tmp_path):
@@ -111,11 +111,11 @@ def test_the_loss_of_another_process_is_one_sentence(tmp_path):
                 os._exit(0)
             processes.max_(0)
 
-    def told():
+    def report():
         with pytest.raises(ElmoFastError, match=r"another process of this run has ended.*run again, resumes.*gloo"):
             work()
 
-    assert ended(started(told, 2, tmp_path / "log"), tmp_path / "log")
+    assert all_finish(fork_group(report, 2, tmp_path / "log"), tmp_path / "log")
 
 
 def workers_of(parent: int) -> list[int]:

@@ -117,7 +117,7 @@ def test_the_page_links_the_pictures_it_draws(tmp_path):
 
 
 @pytest.fixture
-def drawn(monkeypatch):
+def figures(monkeypatch):
     """The figures that are saved."""
     saved = []
     for module in ("elmo_fast.report.page", "elmo_fast.pictures.style"):
@@ -125,37 +125,37 @@ def drawn(monkeypatch):
     return saved
 
 
-def test_the_report_of_one_column_has_its_four_mixes_in_the_picture(tmp_path, drawn):
+def test_the_report_of_one_column_has_its_four_mixes_in_the_picture(tmp_path, figures):
     """Their legend was cut off at both edges."""
     some = settings(tmp_path, column=("upos",))
     report_page.weight_map(scored(some, LAYERS, as_the_paper), tmp_path / "weights.png")
-    check_all_text_is_inside(drawn[0])
-    assert len(drawn[0].legends[0].get_texts()) == 5
+    check_all_text_is_inside(figures[0])
+    assert len(figures[0].legends[0].get_texts()) == 5
 
 
 @pytest.mark.parametrize("spread", [0.001, 0.05])
-def test_numbers_are_below_the_error_bars(tmp_path, drawn, spread):
+def test_numbers_are_below_the_error_bars(tmp_path, figures, spread):
     some = settings(tmp_path)
     scores = scored(some, LAYERS, lambda cell, seed: as_the_paper(cell, 0) - spread * seed)
     report_page.layer_scores(scores, tmp_path / "layers.png")
-    for axes in drawn[0].axes:
+    for axes in figures[0].axes:
         (bars,) = axes.collections
         lowest = min(point[1] for line in bars.get_segments() for point in line)
         assert [text.get_text() for text in axes.texts] == [f"{bar.get_height():.1f}" for bar in axes.patches]
-        for box in boxes(drawn[0], axes.texts):
+        for box in boxes(figures[0], axes.texts):
             assert axes.bbox.y0 < box.y0
             assert box.y1 < axes.transData.transform((0, lowest))[1]
 
 
-def test_the_legend_of_the_shares_is_below_the_curves(tmp_path, drawn):
+def test_the_legend_of_the_shares_is_below_the_curves(tmp_path, figures):
     some = settings(tmp_path)
     falling = scored(some, LAYERS, lambda cell, seed: 1 - as_the_paper(cell, seed))
     report_page.share_curves(falling, tmp_path / "share.png")
-    (legend,) = drawn[0].legends
-    below, *axes = boxes(drawn[0], [legend, *drawn[0].axes])
+    (legend,) = figures[0].legends
+    below, *axes = boxes(figures[0], [legend, *figures[0].axes])
     assert below.y1 <= min(each.y0 for each in axes)
     assert [text.get_text() for text in legend.get_texts()] == ["+ ELMo", "baseline"]
-    check_all_text_is_inside(drawn[0])
+    check_all_text_is_inside(figures[0])
 
 
 def test_columns_with_different_scores_are_named_with_theirs(tmp_path):

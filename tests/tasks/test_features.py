@@ -240,11 +240,11 @@ def test_as_much_is_dropped_as_was_asked_and_the_rest_is_scaled(p):
     """Each element alone: the share over all, and that of neighbours that fall together."""
     x = torch.rand(400, 501) + 1
     out = dropout(x, p, True)
-    kept = out != 0
-    assert abs(float(kept.float().mean()) - (1 - p)) < 0.005
-    torch.testing.assert_close(out[kept], x[kept] / (1 - p), rtol=2e-4, atol=0)
+    nonzero = out != 0
+    assert abs(float(nonzero.float().mean()) - (1 - p)) < 0.005
+    torch.testing.assert_close(out[nonzero], x[nonzero] / (1 - p), rtol=2e-4, atol=0)
     for shift in (1, 2, 4):
-        together = (kept[:, shift:] & kept[:, :-shift]).float().mean()
+        together = (nonzero[:, shift:] & nonzero[:, :-shift]).float().mean()
         assert abs(float(together) - (1 - p) ** 2) < 0.006
     assert abs(float(out.mean()) - 1.5) < 0.03
 

@@ -38,12 +38,16 @@ def test_train_eval_and_predict(tmp_path, options, capsys):
 
 
 def test_layers_and_columns_are_numbers_or_names():
-    def given(*words):
+    def parsed(*words):
         return parsers("task")["task train"].parse_args(words)
 
-    assert (given("--layer", "1").layer, given("--layer", "top").layer, given("--column", "3").column) == (1, "top", 3)
-    assert given("--column", "xpos").column == "xpos"
-    assert given("--epochs", "2").epochs == 2
+    assert (parsed("--layer", "1").layer, parsed("--layer", "top").layer, parsed("--column", "3").column) == (
+        1,
+        "top",
+        3,
+    )
+    assert parsed("--column", "xpos").column == "xpos"
+    assert parsed("--epochs", "2").epochs == 2
 
 
 @pytest.mark.parametrize(
@@ -71,7 +75,7 @@ def test_a_bilm_in_place_of_a_trained_task_is_named(tmp_path, capsys):
 
 
 def test_help_tells_what_is_read(capsys):
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as stopped:
         main(["task", "predict", "--help"])
-    assert ended.value.code == 0
+    assert stopped.value.code == 0
     assert "labels in them are ignored" in " ".join(capsys.readouterr().out.split())

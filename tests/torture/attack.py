@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from tests.torture.children import ended, killed_after
+from tests.torture.children import all_finish, kill_after
 from tests.torture.works import (
     UNDISTURBED,
     Embedding,
@@ -60,7 +60,7 @@ class Attack:
         self.seconds = {}
         for name, count in (("warm too", max(self.work.counts)), (UNDISTURBED, 1)):
             began = time.monotonic()
-            assert ended(self.work.start(name, count), self.work.log)
+            assert all_finish(self.work.start(name, count), self.work.log)
             self.seconds[count] = time.monotonic() - began
 
     def run(self, kills: int) -> int:
@@ -93,8 +93,8 @@ class Attack:
         children = work.start(name, count)
         if kill and not isinstance(work, Saving):
             seconds = self.seconds.get(count, self.seconds[max(self.seconds)])
-            killed_after(children, self.chance.uniform(0, work.share * seconds), self.chance)
-        if done := ended(children, work.log):
+            kill_after(children, self.chance.uniform(0, work.share * seconds), self.chance)
+        if done := all_finish(children, work.log):
             return done
         where = f" from step {step}" if step else ""
         self.say(f"killed {self.tally.kind}, {name}{where}, {count} process{'es' * (count > 1)}")

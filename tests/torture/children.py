@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 PATIENCE = 300.0
 
 
-def in_a_child(work) -> int:
-    """The process that does the work; it never returns into the caller's code."""
+def fork(work) -> int:
+    """Return the process that does the work; it never returns into the caller's code."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -29,8 +29,8 @@ def in_a_child(work) -> int:
     return child
 
 
-def started(work: Callable[[], None], count: int, log: pathlib.Path) -> list[int]:
-    """Forks `count` processes that do the work, joined as torchrun joins them where there are several."""
+def fork_group(work: Callable[[], None], count: int, log: pathlib.Path) -> list[int]:
+    """Fork `count` processes that do the work; several are joined as torchrun joins them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -50,14 +50,14 @@ def started(work: Callable[[], None], count: int, log: pathlib.Path) -> list[int
 
         return joined
 
-    return [in_a_child(member(rank)) for rank in range(count)]
+    return [fork(member(rank)) for rank in range(count)]
 
 
-def ended(children: Sequence[int], log: pathlib.Path) -> bool:
-    """Waits; whether all came to their end well. False where one was killed.
+def all_finish(children: Sequence[int], log: pathlib.Path) -> bool:
+    """Wait for all; False if one was killed.
 
-    Raises AssertionError with the log where one ends with an error of its own, or all take too long.
-    Once one is gone otherwise the others are killed, as torchrun does it.
+    As in torchrun, the others are killed then. Raises AssertionError with the log if one fails by itself, or all take
+    too long.
     """
     left, killed, failed = set(children), False, False
     deadline = time.monotonic() + PATIENCE
@@ -69,7 +69,7 @@ def ended(children: Sequence[int], log: pathlib.Path) -> bool:
         failed = any(codes) or time.monotonic() > deadline
     if left:
         time.sleep(0.05)
-    for child in left:  # their ends are of this kill, and tell nothing
+    for child in left:  # killed here, so their exit codes mean nothing
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     if failed and not killed:
@@ -80,14 +80,14 @@ def ended(children: Sequence[int], log: pathlib.Path) -> bool:
 
 
 def _reaped(left: set[int]) -> list[int]:
-    """The exit codes of those that have ended, which are taken out of `left`."""
+    """Return the exit codes of finished processes, and remove these from `left`."""
     actual = [(child, *os.waitpid(child, os.WNOHANG)) for child in list(left)]
     left -= {child for child, done, _ in actual if done}
     return [os.waitstatus_to_exitcode(status) for _, done, status in actual if done]
 
 
-def killed_after(children: Sequence[int], seconds: float, chance: random.Random) -> None:
-    """Kills all, or a random one, at a moment of the clock."""
+def kill_after(children: Sequence[int], seconds: float, chance: random.Random) -> None:
+    """Kill all, or a random one, after `seconds`."""
     time.sleep(seconds)
     for child in chance.choice([list(children), [chance.choice(list(children))]]):
         os.kill(child, signal.SIGKILL)

@@ -14,7 +14,7 @@ import pytest
 from benchmarks import table
 from tests.pretrain.processes import ROOT
 from tests.torture.attack import attack
-from tests.torture.children import ended, in_a_child, started
+from tests.torture.children import all_finish, fork, fork_group
 from tests.torture.works import UNDISTURBED, Embedding, Ending, Saving
 
 
@@ -39,16 +39,16 @@ def test_a_childs_own_error_raises_even_if_others_are_killed_by_it(own, tmp_path
     log = tmp_path / "log.txt"
     log.write_text("what it said")
     children = [
-        in_a_child(lambda: time.sleep(60)),
-        in_a_child(lambda: os._exit(3) if own else os.kill(os.getpid(), signal.SIGKILL)),
+        fork(lambda: time.sleep(60)),
+        fork(lambda: os._exit(3) if own else os.kill(os.getpid(), signal.SIGKILL)),
     ]
     if own:
         with pytest.raises(AssertionError, match="what it said"):
-            ended(children, log)
+            all_finish(children, log)
     else:
-        children.append(in_a_child(lambda: os._exit(3)))
+        children.append(fork(lambda: os._exit(3)))
         time.sleep(0.1)
-        assert not ended(children, log)
+        assert not all_finish(children, log)
 
 
 def test_another_byte_a_missing_file_and_leftovers_are_seen(tmp_path):
@@ -82,6 +82,6 @@ def test_killed_at_each_moment_of_its_saves_it_ends_as_undisturbed(kind, moments
     done = False
     while not done:
         work.moment += 1
-        done = ended(started(lambda: work.run("killed", 1), 1, log), log)
+        done = all_finish(fork_group(lambda: work.run("killed", 1), 1, log), log)
     assert work.moment > moments
     assert work.differences("killed", []) == []

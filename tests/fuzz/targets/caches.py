@@ -10,9 +10,10 @@ import torch
 
 from elmo_fast.cli.main import main
 from elmo_fast.embed import word_vectors as vector_files
+from elmo_fast.embed.token_files.cache_file import VECTORS
 from elmo_fast.static import load_vectors
 from elmo_fast.tasks import Example, cached_layers, load_bilm
-from tests.fuzz import place
+from tests.fuzz import folders
 from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong, may_refuse
 from tests.weights import make_weights
@@ -36,15 +37,15 @@ def _hurt(rng, path):
         path.write_bytes(len(header).to_bytes(8, "little") + header + data[8 + size :])
 
 
-@place.valid
+@folders.valid
 def task(folder):
     cached_layers(load_bilm(make_weights(folder / "bilm")[0].parent), EXAMPLES, folder / "cache")
     return folder
 
 
 def _task(rng):
-    folder = place.copied(task())
-    _hurt(rng, next((folder / "cache").glob("*.safetensors")))
+    folder = folders.copied(task())
+    _hurt(rng, next((folder / "cache").glob("*/*.safetensors")))
     model = load_bilm(folder / "bilm")
     with may_refuse():
         actual, whole = (cached_layers(model, EXAMPLES, f / "cache").batch([0, 1, 2])[0] for f in (folder, task()))
@@ -56,13 +57,13 @@ def _neighbours(folder):
     """Return the command's output and status."""
     printed = io.StringIO()
     words = ["neighbours", "--model", folder / "bilm", "--corpus", folder / "text.txt", "--query", "the fox", "--index",
-             0, "--cache", folder / "tokens.safetensors", "--quiet"]  # fmt: skip
+             0, "--cache", folder / "tokens", "--quiet"]  # fmt: skip
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return main(list(map(str, words))), printed.getvalue()
 
 
-@place.valid
+@folders.valid
 def token(folder):
     make_weights(folder / "bilm")
     (folder / "text.txt").write_text("\n".join(TEXT) + "\n")
@@ -71,14 +72,14 @@ def token(folder):
 
 
 def _token(rng):
-    folder = place.copied(token())
-    _hurt(rng, folder / "tokens.safetensors")
+    folder = folders.copied(token())
+    _hurt(rng, folder / "tokens" / VECTORS)
     status, printed = _neighbours(folder)
     if status not in (0, 2) or (status == 0 and printed != _neighbours(token())[1]):
         raise Wrong(f"neighbours' cache: damaged and believed, status {status}")
 
 
-@place.valid
+@folders.valid
 def vectors(folder):
     rows = np.random.default_rng(0).normal(size=(20, 4)).astype("f4")
     (folder / "v.txt").write_text("".join(f"w{i} {' '.join(map(str, row))}\n" for i, row in enumerate(rows)))
@@ -95,7 +96,7 @@ def _load(folder):
 
 
 def _vectors(rng):
-    folder = place.fresh() / "copy"
+    folder = folders.fresh() / "copy"
     import shutil
 
     shutil.copytree(vectors(), folder, copy_function=shutil.copy2)

@@ -9,21 +9,21 @@ from elmo_fast.checkpoints import saved_steps
 from elmo_fast.pretrain.checkpoint import read_training_state
 from elmo_fast.pretrain.metrics import MetricsFile, read_metrics
 from elmo_fast.pretrain.run import pretrain
-from tests.fuzz import place
+from tests.fuzz import folders
 from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong, may_refuse
 from tests.pretrain.toy import toy_config
 from tests.tasks.toy import silent
 
 
-@place.valid
+@folders.valid
 def valid(folder):
     pretrain(toy_config(folder, max_steps=3, log_interval=1), report=silent)
     return folder / "out"
 
 
 def case(rng: random.Random) -> None:
-    folder = place.copied(valid())
+    folder = folders.copied(valid())
     if rng.random() < 0.35:
         path = folder / "metrics.jsonl"
         path.write_bytes(damaged(rng, path.read_bytes()))

@@ -7,7 +7,7 @@ import os
 import random
 
 from elmo_fast.cli.main import COMMANDS, main, parsers
-from tests.fuzz import place
+from tests.fuzz import folders
 from tests.fuzz.damage import LARGE, ODD_TEXT, damaged
 from tests.fuzz.damage import value as any_value
 from tests.fuzz.judge import Wrong, sentence
@@ -31,7 +31,7 @@ dry_run: true
 """
 
 
-@place.valid
+@folders.valid
 def valid(folder):
     make_weights(folder / "bilm", softmax=7)
     (folder / "in.txt").write_text("the cat sat\na dog\n")
@@ -101,7 +101,7 @@ def words_of(rng: random.Random) -> list[str]:
 
 
 def case(rng: random.Random) -> None:
-    folder = place.copied(valid())
+    folder = folders.copied(valid())
     if rng.random() < 0.25:
         (folder / "run.yaml").write_bytes(damaged(rng, CONFIG.removeprefix("model:\n").encode()))
         words = ["pretrain", "--config", "run.yaml", "--dry_run"]

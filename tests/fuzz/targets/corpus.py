@@ -5,14 +5,14 @@ import random
 import numpy as np
 
 from elmo_fast.corpus import open_corpus, prepare
-from tests.fuzz import place
+from tests.fuzz import folders
 from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong, may_refuse
 
 TEXT = "the cat sat on the mat .\na dog .\nRésumé of the cat , the dog and a bird .\n" * 5
 
 
-@place.valid
+@folders.valid
 def valid(folder):
     (folder / "text.txt").write_text(TEXT, encoding="utf-8")
     prepare(str(folder / "text.txt"), folder / "corpus", shard_tokens=40)
@@ -20,7 +20,7 @@ def valid(folder):
 
 
 def case(rng: random.Random) -> None:
-    folder = place.copied(valid())
+    folder = folders.copied(valid())
     files = sorted(path.name for path in folder.iterdir() if path.is_file())
     path = folder / rng.choice(files)
     how = rng.random()

@@ -7,14 +7,14 @@ import torch
 
 from elmo_fast.checkpoints import load_checkpoint, read_adagrad_sums, read_options
 from elmo_fast.checkpoints.archives import unpacked
-from tests.fuzz import place
+from tests.fuzz import folders
 from tests.fuzz.damage import damaged
 from tests.fuzz.judge import Wrong, may_refuse
 from tests.tensor_bundle import arrays_of, write_checkpoint
 from tests.weights import make_weights
 
 
-@place.valid
+@folders.valid
 def checkpoint(folder):
     _, weights = make_weights(folder, softmax=7)
     write_checkpoint(folder, arrays_of(weights), slots=arrays_of(weights), shards=2, most=5)
@@ -26,7 +26,7 @@ def checkpoint(folder):
     return folder
 
 
-@place.valid
+@folders.valid
 def archives(folder):
     made = folder / "made"
     make_weights(made / "a")
@@ -45,7 +45,7 @@ def case(rng: random.Random) -> None:
 
 
 def _damaged_checkpoint(rng):
-    path = place.damaged_copy(checkpoint(), rng)
+    path = folders.damaged_copy(checkpoint(), rng)
     with may_refuse():
         actual, _ = load_checkpoint(path.parent)
         expected, _ = load_checkpoint(checkpoint())
@@ -56,7 +56,7 @@ def _damaged_checkpoint(rng):
 
 def _damaged_archive(rng):
     whole = rng.choice(sorted(archives().iterdir()))
-    path = place.copied(whole)
+    path = folders.copied(whole)
     path.write_bytes(damaged(rng, path.read_bytes()))
     with may_refuse():
         files = [file for file in unpacked(path).rglob("*") if file.is_file()]

@@ -6,7 +6,7 @@ import random
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks import read_examples
 from elmo_fast.text import read_sentences
-from tests.fuzz import place
+from tests.fuzz import folders
 from tests.fuzz.damage import damaged
 from tests.fuzz.judge import Wrong, may_refuse
 
@@ -36,7 +36,7 @@ def case(rng: random.Random) -> None:
     if packed:
         data = gzip.compress(data, 1)
         data = damaged(rng, data) if rng.random() < 0.7 else data
-    path = place.fresh() / f"in.{kind}{'.gz' * packed}"
+    path = folders.fresh() / f"in.{kind}{'.gz' * packed}"
     path.write_bytes(data)
     column = rng.choice((None, None, None, -1, 0, 1, 3, 99, "xpos", "", "nonsense", "-1", "²"))
     format = rng.choice(("auto", "conllu", "columns", "tsv", "text"))

@@ -7,7 +7,7 @@ import torch
 
 from elmo_fast.checkpoints import load_checkpoint, save_folder
 from elmo_fast.modules import BiLM
-from tests.fuzz import place
+from tests.fuzz import folders
 from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong, may_refuse
 from tests.fuzz.targets.state_dict import change
@@ -16,13 +16,13 @@ from tests.manylangs import SENTENCES, write_model
 _SLOTS = 1000  # more of them are allowed, and no fault
 
 
-@place.valid
+@folders.valid
 def valid(folder):
     return write_model(folder)
 
 
 def case(rng: random.Random) -> None:
-    folder = place.copied(valid())
+    folder = folders.copied(valid())
     path = folder / rng.choice(("char.dic", "word.dic", "config.json", "cnn.json", "encoder.pkl", "token_embedder.pkl"))
     if path.suffix == ".json":
         path.write_bytes(damaged_json(rng, path.read_text()))

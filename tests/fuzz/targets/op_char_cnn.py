@@ -30,13 +30,13 @@ def case(rng: random.Random) -> None:
     tensors += [numbers(rng, (n,), quiet, dtype=dtype, scale=0.3 * min(values.scale, 1)) for n in filters]
     count = None if rng.random() < 0.7 else torch.tensor(rng.choice((0, 1, rows, rows // 2, rows + 3, -2)))
 
-    drawn = precision(rng, "char_cnn", dtype)
+    chosen = precision(rng, "char_cnn", dtype)
 
     def call(t, backend, rounds_to):
-        how = "int8" if drawn == "int8" else rounds_to  # whose convolutions are float32's
+        how = "int8" if chosen == "int8" else rounds_to  # whose convolutions are float32's
         yield char_cnn(ids, t[0], t[1 : 1 + len(widths)], t[1 + len(widths) :], activation=activation, count=count,
                        precision=how, backend=backend)  # fmt: skip
 
     # Gradients of NaN are not the same, as docs/numerics.md says.
-    rounding = "float32" if drawn == "int8" else drawn
+    rounding = "float32" if chosen == "int8" else chosen
     compare("char_cnn", call, tensors, rng, precision=rounding, differentiate=not values.odd)

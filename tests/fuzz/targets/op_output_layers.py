@@ -47,9 +47,9 @@ def _more(op, rng, words, options):
     """Return an op's arguments after its table; options of its own are added."""
     if op == "sampled_softmax":
         count = min(size(rng, 30, zero=False), words)
-        drawn = ops.log_uniform_sample(count, words, seed=rng.getrandbits(30))
+        sample = ops.log_uniform_sample(count, words, seed=rng.getrandbits(30))
         options["correction"] = rng.choice(("tensorflow", "allennlp", "allennlp-0.9"))
-        return drawn
+        return sample
     if op == "negative_sampling":
         samples = whole(rng, (size(rng, 30),), words)
         options["negatives"] = rng.choice((None, 5, 0.5))

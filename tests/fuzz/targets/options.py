@@ -5,7 +5,7 @@ import random
 
 from elmo_fast.checkpoints import read_options, write_options
 from elmo_fast.text import Vocabulary
-from tests.fuzz import place
+from tests.fuzz import folders
 from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong, may_refuse
 from tests.weights import make_weights
@@ -13,7 +13,7 @@ from tests.weights import make_weights
 WORDS = "<S>\n</S>\n<UNK>\nthe\ncat\n!!!MAXTERMID\nRésumé\nthe\n".encode()
 
 
-@place.valid
+@folders.valid
 def valid(folder):
     return make_weights(folder, softmax=7)[0]
 
@@ -22,7 +22,7 @@ def case(rng: random.Random) -> None:
     if rng.random() < 0.2:
         _vocabulary(rng)
         return
-    path = place.copied(valid())
+    path = folders.copied(valid())
     text = json.loads(path.read_text())
     if rng.random() < 0.3:
         text = {"format": "elmo_fast", "format_version": 1, "options": text}
@@ -35,7 +35,7 @@ def case(rng: random.Random) -> None:
 
 
 def _vocabulary(rng):
-    path = place.fresh() / "vocab.txt"
+    path = folders.fresh() / "vocab.txt"
     path.write_bytes(damaged(rng, WORDS))
     with may_refuse():
         vocabulary = Vocabulary.read(path)

@@ -5,19 +5,19 @@ import random
 import torch
 
 from elmo_fast.checkpoints import load_checkpoint, load_folder, save_folder
-from tests.fuzz import place
+from tests.fuzz import folders
 from tests.fuzz.judge import Wrong, may_refuse
 from tests.weights import make_weights
 
 
-@place.valid
+@folders.valid
 def valid(folder):
     save_folder(folder / "model", *load_checkpoint(None, *make_weights(folder / "files", softmax=7)))
     return folder / "model"
 
 
 def case(rng: random.Random) -> None:
-    path = place.damaged_copy(valid(), rng)
+    path = folders.damaged_copy(valid(), rng)
     with may_refuse():
         state, options = load_folder(path.parent)
         whole, expected = load_folder(valid())

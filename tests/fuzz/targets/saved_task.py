@@ -5,12 +5,12 @@ import random
 import torch
 
 from elmo_fast.tasks import load_task, train_task
-from tests.fuzz import place
+from tests.fuzz import folders
 from tests.fuzz.judge import Wrong, may_refuse
 from tests.tasks.toy import silent, toy_config
 
 
-@place.valid
+@folders.valid
 def valid(folder):
     config = toy_config(folder, epochs=1)
     train_task(config, report=silent)
@@ -18,7 +18,7 @@ def valid(folder):
 
 
 def case(rng: random.Random) -> None:
-    path = place.damaged_copy(valid(), rng)
+    path = folders.damaged_copy(valid(), rng)
     with may_refuse():
         actual, whole = load_task(path.parent), load_task(valid())
         state, expected = actual.model.state_dict(), whole.model.state_dict()

@@ -5,13 +5,13 @@ import random
 import torch
 
 from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_options
-from tests.fuzz import place
+from tests.fuzz import folders
 from tests.fuzz.damage import damaged, value
 from tests.fuzz.judge import Wrong, may_refuse
 from tests.weights import make_weights
 
 
-@place.valid
+@folders.valid
 def valid(folder):
     state, _ = load_checkpoint(None, *make_weights(folder))
     tensors = {f"elmo._elmo_lstm.{name}": tensor for name, tensor in state.items()}
@@ -25,7 +25,7 @@ class Object:
 
 
 def case(rng: random.Random) -> None:
-    folder = place.copied(valid())
+    folder = folders.copied(valid())
     path = folder / rng.choice(("weights.th", "legacy.th"))
     if rng.random() < 0.5:
         path.write_bytes(damaged(rng, path.read_bytes()))

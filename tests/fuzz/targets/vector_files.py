@@ -6,7 +6,7 @@ import random
 import numpy as np
 
 from elmo_fast.static import Vectors, load_vectors, save_vectors
-from tests.fuzz import place
+from tests.fuzz import folders
 from tests.fuzz.damage import damaged
 from tests.fuzz.judge import Wrong, may_refuse
 
@@ -18,7 +18,7 @@ def whole() -> Vectors:
     return Vectors(words, np.random.default_rng(0).normal(size=(20, 5)).astype("f4"))
 
 
-@place.valid
+@folders.valid
 def valid(folder):
     for format, name in FILES.items():
         save_vectors(whole(), folder / name, format)
@@ -32,7 +32,7 @@ def case(rng: random.Random) -> None:
     if packed:
         data = gzip.compress(data, 1)
         data = damaged(rng, data) if rng.random() < 0.7 else data
-    path = place.fresh() / (FILES[format] + ".gz" * packed)
+    path = folders.fresh() / (FILES[format] + ".gz" * packed)
     path.write_bytes(data)
     with may_refuse():
         vectors = load_vectors(

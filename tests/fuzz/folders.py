@@ -1,4 +1,4 @@
-"""Location of a case's files, and the valid files that it damages: written once per process, in folders of its own."""
+"""Folder of a case's files, and the valid files that it damages: written once per process, in folders of its own."""
 
 import atexit
 import functools
@@ -10,20 +10,20 @@ from collections.abc import Callable
 
 from tests.fuzz.damage import damaged, damaged_json
 
-_kept: list[tempfile.TemporaryDirectory[str]] = []
+_folders: list[tempfile.TemporaryDirectory[str]] = []
 
 
 @functools.cache
 def root() -> pathlib.Path:
     """The folder of this process."""
     folder = tempfile.TemporaryDirectory(prefix="elmo_fast_fuzz_")
-    _kept.append(folder)
+    _folders.append(folder)
     atexit.register(folder.cleanup)
     return pathlib.Path(folder.name)
 
 
 def fresh() -> pathlib.Path:
-    """An empty folder for a case; what the one before left is removed."""
+    """An empty folder for a case; files of the case before are removed."""
     folder = root() / "case"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -51,7 +51,7 @@ def damaged_copy(valid: pathlib.Path, rng: random.Random) -> pathlib.Path:
 
 
 def valid(make: Callable[[pathlib.Path], pathlib.Path]) -> Callable[[], pathlib.Path]:
-    """Makes a function of (an empty folder) -> the valid file or folder in it into one that makes it once."""
+    """Cache a function of (an empty folder) -> the valid file or folder in it."""
 
     @functools.cache
     def once() -> pathlib.Path:
