@@ -38,7 +38,7 @@ from examples.demo import write_corpus  # noqa: E402
 
 BUILD = DOCS.parent / "build" / "pictures"
 CURVES = DOCS.parent / "benchmarks" / "results" / "pretrain"
-STEPS, WORDS = 2000, 300
+STEPS, WORDS = 2000, 200
 SENSES_OF = "left"
 COLOURS_KEPT = 64  # of a picture with many labels; a third of the bytes, and no difference to see
 
