@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from elmo_fast._lazy import document_fields
 from elmo_fast.embed.embedder import ElmoEmbedder
-from elmo_fast.embed.layers import Layers, layer_numbers
+from elmo_fast.embed.layers import Layers, layer_numbers, unit_rows
 from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.embed.token_files import CacheFile, DamagedFile, check_room, writing_cache_file
 from elmo_fast.errors import ElmoFastError, check_counts
@@ -20,7 +20,7 @@ from elmo_fast.files import sha256_of
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.progress import Progress
-from elmo_fast.static.neighbours import Nearest, Search, nearest, unit_rows
+from elmo_fast.static.neighbours import Nearest, Search, nearest
 from elmo_fast.text import check_words, checked_sentences, read_sentences
 
 __all__ = ["NearestToken", "TextTokens", "in_context", "nearest_tokens"]

@@ -1,17 +1,18 @@
 """Sentences in, numpy arrays out."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, TextIO, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from elmo_fast import __version__
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.devices import device_named
-from elmo_fast.embed.layers import Layers
+from elmo_fast.embed.layers import Layers, unit_rows
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import Array, run_batches, write_vectors
 from elmo_fast.embed.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
@@ -141,6 +142,9 @@ class ElmoEmbedder:
         layers: Layers = "average",
         batch_size: int | None = None,
         tokenizer: Tokenizer | None = None,
+        show_progress_bar: bool = False,
+        normalize_embeddings: bool = False,
+        convert_to_tensor: bool = False,
     ) -> Any:
         """Return one vector per sentence, [N, W], or [W] for a single string; the same sentence has the same vector.
 
@@ -154,11 +158,18 @@ class ElmoEmbedder:
             layers: "average", "top", "all" side by side, a number from 0, or several.
             batch_size: maximum number of sentences in a batch.
             tokenizer: "whitespace", "basic", "spacy" or "logs"; None: the model's, or at white space if it stores none.
+            show_progress_bar: whether to show how many sentences are done, on the standard error.
+            normalize_embeddings: whether to divide each vector by its length, so that products are cosines.
+            convert_to_tensor: sentence-transformers' name for output="torch".
 
         A sentence without words gives zeros. Carried state is neither used nor changed. Raises: ElmoFastError.
         """
         check_choice("pool", pool, POOLS)
         check_choice("output", output, OUTPUTS)
+        if convert_to_tensor:
+            if output == "pandas":
+                raise ElmoFastError('convert_to_tensor is output="torch"; got output="pandas" too: give one of them')
+            output = "torch"
         table = require("pandas", "pandas", 'output="pandas"') if output == "pandas" else None
         split = tokenizer_of(tokenizer or self.elmo_bilm.options.tokenizer)
         single = isinstance(sentences, str)
@@ -167,7 +178,11 @@ class ElmoEmbedder:
             check_sentences(texts, texts=True)
             texts = list(texts)
         words = checked_sentences(texts, split=split)
-        vectors = TokenVectors(self.elmo_bilm, layers, batch_size=batch_size).pooled(words, pool)
+        vectors = TokenVectors(self.elmo_bilm, layers, batch_size=batch_size).pooled(
+            words, pool, total=len(texts) if isinstance(texts, Sized) else None, show_progress_bar=show_progress_bar
+        )
+        if normalize_embeddings:
+            vectors = unit_rows(vectors)
         if table is not None:
             index = (
                 texts.index
@@ -177,6 +192,27 @@ class ElmoEmbedder:
             return table.DataFrame(vectors, index, [f"elmo_{number}" for number in range(vectors.shape[1])])
         rows = vectors[0] if single else vectors
         return torch.from_numpy(rows) if output == "torch" else rows
+
+    @staticmethod
+    def similarity(a: Any, b: Any) -> Any:
+        """Return the cosine of each vector of `a` with each of `b`, [N, M]; 0 with a vector of zeros.
+
+        a, b: vectors [N, W] and [M, W], or [W] for one, as arrays, tensors or tables. The result is a tensor with the
+            dtype and device of `a` if one of them is a tensor, else an array. Raises: ElmoFastError for other shapes.
+
+        Source: sentence-transformers' `SentenceTransformer.similarity`.
+        """
+        tensors = [
+            each if isinstance(each, Tensor) else torch.as_tensor(np.require(each, requirements="W")) for each in (a, b)
+        ]
+        first, second = (torch.atleast_2d(each if each.is_floating_point() else each.float()) for each in tensors)
+        if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
+            raise ElmoFastError(
+                f"a and b must be vectors [N, W] and [M, W], or [W]; got the shapes {list(tensors[0].shape)} and "
+                f"{list(tensors[1].shape)}"
+            )
+        cosines = normalize(first, dim=1) @ normalize(second.to(first), dim=1).T
+        return cosines if isinstance(a, Tensor) or isinstance(b, Tensor) else cosines.numpy()
 
     def embed_file(
         self,
