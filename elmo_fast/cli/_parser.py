@@ -99,7 +99,8 @@ SHARED: dict[str, Shared] = {
     "tokenizer": Shared(
         Tokenizer,
         "tokenizer of the text: at white space; words and punctuation; spaCy's for English; or for logs, replacing "
-        "numbers, hex ids, addresses, paths and times by <NUM> ... (default: the model's, else whitespace)",
+        "numbers, hex ids, addresses, paths and times by <NUM> ... (default: the model's, else whitespace; raw text "
+        "needs basic)",
     ),
     "processes": Shared(int, "number of processes that read the text (default: one per core)"),
     "ray": Shared(

@@ -25,6 +25,7 @@ from elmo_fast.op_choices import POOLS, Pool, Tokenizer
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, check_sentences, check_words, checked_sentences, survey
 from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.tokenizers import RAW_TEXT
 
 OUTPUTS = ("numpy", "torch", "pandas")
 
@@ -149,7 +150,7 @@ class ElmoEmbedder:
         """Return one vector per sentence, [N, W], or [W] for a single string; the same sentence has the same vector.
 
         Args:
-            sentences: strings, which the tokenizer splits, or lists of words, in a list, a Series, an array of one
+            sentences: raw strings, which the tokenizer splits, or lists of words, in a list, a Series, an array of one
                 dimension or a generator.
             pool: how the vectors of a sentence's tokens become one: their "mean", their "max" in each dimension, or
                 "first_last", where each direction has read the whole sentence.
@@ -157,7 +158,7 @@ class ElmoEmbedder:
                 elmo_1, ... Its index is the index of the Series `sentences`; of other sentences, their texts.
             layers: "average", "top", "all" side by side, a number from 0, or several.
             batch_size: maximum number of sentences in a batch.
-            tokenizer: "whitespace", "basic", "spacy" or "logs"; None: the model's, or at white space if it stores none.
+            tokenizer: "whitespace", "basic", "spacy" or "logs"; None: the model's, or "basic" if it stores none.
             show_progress_bar: whether to show how many sentences are done, on the standard error.
             normalize_embeddings: whether to divide each vector by its length, so that products are cosines.
             convert_to_tensor: sentence-transformers' name for output="torch".
@@ -171,7 +172,7 @@ class ElmoEmbedder:
                 raise ElmoFastError('convert_to_tensor is output="torch"; got output="pandas" too: give one of them')
             output = "torch"
         table = require("pandas", "pandas", 'output="pandas"') if output == "pandas" else None
-        split = tokenizer_of(tokenizer or self.elmo_bilm.options.tokenizer)
+        split = tokenizer_of(tokenizer or self.elmo_bilm.options.tokenizer or RAW_TEXT)
         single = isinstance(sentences, str)
         texts: Any = [sentences] if single else sentences
         if table is not None and not isinstance(texts, table.Series):  # read twice: for the index too
@@ -234,8 +235,8 @@ class ElmoEmbedder:
         Args:
             input_file: a path (.gz and .zst are decompressed), read twice; an open text stream, whose lines stay in
                 memory and which is closed; or a SurveyedText, of any `elmo_fast.text.Source`. One sentence per line,
-                split by the model's tokenizer (at white space, if it stores none); a blank line is skipped, and its
-                vectors are an empty array.
+                split by the model's tokenizer (if it stores none, at white space: a file holds tokens, other than the
+                strings of `encode`); a blank line is skipped, and its vectors are an empty array.
             output_file_path: the file to write.
             output_format: "all" layers, [L+1, T, 2D] per sentence; the "top" one, or their "average", [T, 2D].
             batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.

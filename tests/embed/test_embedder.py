@@ -1,5 +1,6 @@
 """ElmoEmbedder: arrays per sentence, files of vectors, empty sentences, repeatability."""
 
+import dataclasses
 import gc
 import io
 import threading
@@ -222,8 +223,19 @@ def test_one_vector_per_sentence(files, pool):
     assert list(table.columns) == [f"elmo_{number}" for number in range(2 * half)]
     np.testing.assert_array_equal(table.to_numpy(), vectors)
     assert embedder.encode([], pool).shape == (0, 2 * half)
-    split = embedder.encode(["So do I."], pool, tokenizer="basic")
-    np.testing.assert_allclose(split[0], vectors[2], atol=1e-6)
+
+
+def test_strings_are_raw_text_and_lists_and_files_are_tokens(files, tmp_path):
+    """Without a stored tokenizer; "whitespace" if asked for, and a stored one. Files are split at white space."""
+    embedder, raw, tokens = ElmoEmbedder(*files(), stateful=False), "So do I.", ["So", "do", "I."]
+    expected, split = embedder.encode([["So", "do", "I", "."], tokens]), embedder.encode(raw)
+    np.testing.assert_allclose(split, expected[0], atol=1e-6)
+    np.testing.assert_allclose(embedder.encode(raw, tokenizer="whitespace"), expected[1], atol=1e-6)
+    assert np.abs(expected[0] - expected[1]).max() > 1e-3
+    embedder.embed_file(io.StringIO(raw), tmp_path / "out.npz", "average", pool="mean")
+    np.testing.assert_allclose(np.load(tmp_path / "out.npz")["embeddings"][0], expected[1], atol=1e-6)
+    embedder.elmo_bilm.options = dataclasses.replace(embedder.elmo_bilm.options, tokenizer="whitespace")
+    np.testing.assert_allclose(embedder.encode(raw), expected[1], atol=1e-6)
 
 
 def test_encode_by_the_names_of_sentence_transformers(files, capsys):

@@ -1,5 +1,7 @@
 """ElmoTokens in the real SentenceTransformer: encode, save and load, training, odd texts."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -46,6 +48,22 @@ def test_token_vectors_of_encode(model, truth):
     for text, got in zip(TEXTS, encoder(model).encode(TEXTS, output_value="token_embeddings"), strict=True):
         if text:
             np.testing.assert_allclose(got.cpu().numpy(), truth(text.split()), rtol=1e-5, atol=1e-5)
+
+
+def test_raw_text_is_split_as_encode_does_and_older_folders_at_white_space(model, tmp_path):
+    """The tokenizer is saved; a folder without it is of a version that split at white space."""
+    raw, tokens = ["So do I."], ["So do I ."]
+    new = encoder(model)
+    np.testing.assert_array_equal(new.encode(raw), new.encode(tokens))
+    by_space = encoder(model, text_tokenizer="whitespace")
+    assert np.abs(by_space.encode(raw) - by_space.encode(tokens)).max() > 1e-3
+    new.save(str(tmp_path / "saved"))
+    path = next(tmp_path.rglob("elmo_tokens.json"))
+    config = json.loads(path.read_text())
+    assert config.pop("text_tokenizer") == "basic"
+    path.write_text(json.dumps(config))
+    older = SentenceTransformer(str(tmp_path / "saved"), device="cpu", trust_remote_code=True)
+    np.testing.assert_array_equal(older.encode(raw), by_space.encode(raw))
 
 
 def test_saved_and_loaded(model, truth, tmp_path):
