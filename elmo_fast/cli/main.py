@@ -32,7 +32,10 @@ COMMANDS = {
     "report": ("task", "measure whether ELMo helps on your data: the paper's tables and figures on a small scale"),
     "embed": ("embed", "write the vectors of every token of a text file (AllenNLP's `allennlp elmo`)"),
     "merge": ("embed", "join the parts that several processes of `embed` wrote into one file"),
-    "neighbours": ("vectors", "find the tokens of a corpus that are nearest to a token in its sentence"),
+    "neighbours": (
+        "vectors",
+        "find the sentences of a text nearest to a sentence, or the tokens nearest to a token in its sentence",
+    ),
     "task": ("", "train, score and use a tagger or classifier over ELMo: task train, task eval, task predict"),
     "task train": ("task", "train on labelled sentences until the dev score no longer improves"),
     "task eval": ("task", "score a trained model on labelled sentences"),
