@@ -10,7 +10,7 @@ from jsonargparse import ActionYesNo, Namespace
 from elmo_fast import cluster
 from elmo_fast.cli import _common, check
 from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, TEXT, Parser
-from elmo_fast.embed.token_files import NAMED, Format, format_of
+from elmo_fast.embed.token_files import NAMED, STANDARD_OUTPUT, Format, format_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
 from elmo_fast.process import Rank, rank_of_srun, rank_of_torchrun
@@ -26,9 +26,12 @@ def embed_options(parser: Parser) -> None:
     parser.add_argument("input_file", type=str, metavar="INPUT", help=f"{TEXT}; or as --format_in says")
     parser.reads("input_file", standard_input="streamed")
     parser.add_argument(
-        "output_file", type=str, metavar="OUTPUT", help="file to write; with several processes: folder to write"
+        "output_file",
+        type=str,
+        metavar="OUTPUT",
+        help="file to write; - prints JSON lines on the standard output; with several processes: folder to write",
     )
-    parser.writes("output_file")
+    parser.writes("output_file", standard_output="streamed")
     group = parser.add_mutually_exclusive_group()
     which = "which layers: all, [layers, tokens, 2D] per sentence; the top one, or their average, [tokens, 2D]"
     group.add_argument("--layers", choices=LAYERS, default="all", help=which)
@@ -50,9 +53,9 @@ def embed_options(parser: Parser) -> None:
     parser.option(
         "format",
         Format,
-        "format of OUTPUT; hdf5: one dataset per sentence, as AllenNLP; parquet: one row per sentence; the others: "
-        "embeddings [tokens, layers, 2D] and offsets (default: by the ending of OUTPUT: .hdf5 or .h5, .npz, "
-        ".safetensors, .parquet; without one: hdf5)",
+        "format of OUTPUT; hdf5: one dataset per sentence, as AllenNLP; parquet: one row per sentence; jsonl: one JSON "
+        "object per sentence; the others: embeddings [tokens, layers, 2D] and offsets (default: by the ending of "
+        "OUTPUT: .hdf5 or .h5, .npz, .safetensors, .parquet, .jsonl; without one: hdf5)",
     )
     parser.option(
         "pool",
@@ -117,6 +120,8 @@ def run_embed(arguments: Any) -> None:
         raise ElmoFastError(f"--use_sentence_keys needs --format hdf5; got --format {arguments.format}")
     if process is None and arguments.part_lines is not None:
         raise ElmoFastError("--part_lines needs --shard, torchrun or srun; one process alone writes one file")
+    if process is not None and arguments.output_file == STANDARD_OUTPUT:
+        raise ElmoFastError("several processes write a folder; OUTPUT cannot be the standard output (-)")
     if process is not None and arguments.pool is not None:
         raise ElmoFastError("--pool writes one file; leave out --shard, torchrun and srun")
     if process is not None and arguments.input_file == "-":
@@ -147,7 +152,8 @@ def _embed_alone(arguments: Any, source: Source) -> None:
     summary = (
         f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({int(progress.rate)} tok/s)"
     )
-    _common.logger().info("%s: %s", arguments.output_file, summary)
+    name = "standard output" if arguments.output_file == STANDARD_OUTPUT else arguments.output_file
+    _common.logger().info("%s: %s", name, summary)
 
 
 def _embed_parts(arguments: Any, source: Source, process: Rank) -> None:

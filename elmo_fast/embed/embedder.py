@@ -237,23 +237,25 @@ class ElmoEmbedder:
                 memory and which is closed; or a SurveyedText, of any `elmo_fast.text.Source`. One sentence per line,
                 split by the model's tokenizer (if it stores none, at white space: a file holds tokens, other than the
                 strings of `encode`); a blank line is skipped, and its vectors are an empty array.
-            output_file_path: the file to write.
+            output_file_path: the file to write; "-" prints JSON lines on the standard output, as they are computed.
             output_format: "all" layers, [L+1, T, 2D] per sentence; the "top" one, or their "average", [T, 2D].
             batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.
             forget_sentences: omit the sentences: "sentence_to_index", or `names`.
             use_sentence_keys: name the datasets by the sentences, and omit "sentence_to_index".
-            file_format: None: by the ending of the output's name (.hdf5 or .h5, .npz, .safetensors, .parquet), else
-                "hdf5". "hdf5": dataset "0", "1", ... per line, as in AllenNLP, and "sentence_to_index", a JSON object
-                from each sentence to its dataset. "hdf5-flat", "safetensors", "npz": `embeddings` [tokens, L+1 or 1,
-                2D] of all sentences and `offsets` [N+1] int64, where each begins, with the model and the settings as
+            file_format: None: by the ending of the output's name (.hdf5 or .h5, .npz, .safetensors, .parquet, .jsonl),
+                else "hdf5". "hdf5": dataset "0", "1", ... per line, as in AllenNLP, and "sentence_to_index", a JSON
+                object from each sentence to its dataset. "hdf5-flat", "safetensors", "npz": `embeddings` [tokens, L+1 or
+                1, 2D] of all sentences and `offsets` [N+1] int64, where each begins, with the model and the settings as
                 metadata; "safetensors" stores the sentences as `names`, for ElmoVectors. "parquet": a row for each
-                sentence, with `sentence` and `embeddings`, a list of its tokens' vectors; needs pyarrow.
+                sentence, with `sentence` and `embeddings`, a list of its tokens' vectors; needs pyarrow. "jsonl": the
+                same as a JSON object per line.
             dtype: "float32" or "float16", of the output.
             max_tokens: maximum number of tokens in a batch, including padding; None: any number or, where batch_size
                 is None on a GPU without carried state, 16,384. A longer sentence runs alone and,
                 without carried state, in chunks.
             pool: one vector per sentence, "mean", "max" or "first_last" of its tokens (`embed.layers.pool`);
-                a blank line gives zeros. The file is `embeddings` [N, L+1, 2D] or [N, 2D]; in "parquet", `embedding`.
+                a blank line gives zeros. The file is `embeddings` [N, L+1, 2D] or [N, 2D]; in "parquet" and "jsonl",
+                `embedding`.
             progress: called after each batch with the tokens done and the total.
 
         Without carried state, sentences of similar length run together.

@@ -294,7 +294,7 @@ def surveyed(out, **settings):
         (lambda e, out: e.embed_file(io.StringIO(EMBED), out, dtype="f16"), "dtype must be one of float32, float16"),
         (
             lambda e, out: e.embed_file(io.StringIO(EMBED), out, file_format="txt"),
-            "file_format must be one of hdf5, hdf5-flat, safetensors, npz, parquet; got 'txt'",
+            "file_format must be one of hdf5, hdf5-flat, safetensors, npz, parquet, jsonl; got 'txt'",
         ),
         (
             lambda e, out: e.embed_file(surveyed(out, keep_lines=False), out),

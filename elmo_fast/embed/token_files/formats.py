@@ -5,14 +5,16 @@ The file appears under its name when all of it is on the disk (`elmo_fast.files`
 """
 
 import contextlib
+import itertools
 import json
 import math
 import os
 import pathlib
 import shutil
+import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TextIO
 
 import numpy as np
 
@@ -21,9 +23,17 @@ from elmo_fast.files import hdf5_replacing, hdf5_written, replacing, write_at
 from elmo_fast.memory import size
 
 Path = str | os.PathLike[str]
-Format = Literal["hdf5", "hdf5-flat", "safetensors", "npz", "parquet"]
-ENDINGS = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".safetensors": "safetensors", ".parquet": "parquet"}
-NAMED = ("hdf5", "safetensors", "parquet")  # the formats that store the sentences
+Format = Literal["hdf5", "hdf5-flat", "safetensors", "npz", "parquet", "jsonl"]
+ENDINGS = {
+    ".hdf5": "hdf5",
+    ".h5": "hdf5",
+    ".npz": "npz",
+    ".safetensors": "safetensors",
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+}
+STANDARD_OUTPUT = "-"  # for which only jsonl serves
+NAMED = ("hdf5", "safetensors", "parquet", "jsonl")  # the formats that store the sentences
 DTYPES = {"float16": "F16", "float32": "F32", "int64": "I64", "uint8": "U8"}  # of safetensors
 ALIGNED = 64
 GROUP_BYTES = 1 << 26  # of vectors in a row group of a Parquet file
@@ -101,6 +111,10 @@ def format_of(path: Path, file_format: str | None = None, default: str = "hdf5")
     if file_format is not None:
         check_choice("file_format", file_format, FORMATS)
     name, ending = os.fspath(path), os.path.splitext(path)[1]
+    if name == STANDARD_OUTPUT:
+        if file_format not in (None, "jsonl"):
+            raise ElmoFastError(f"the standard output (-) takes the format jsonl; got {file_format}: name a file")
+        return "jsonl"
     if not ending:
         return file_format or default
     if ending.lower() not in ENDINGS:
@@ -127,6 +141,8 @@ def free_bytes(path: str | os.PathLike[str]) -> int:
 
 def check_room(path: str | os.PathLike[str], needed: int, advice: str = "") -> None:
     """Raise ElmoFastError if the disk has less room than the vectors take; advice: what takes less."""
+    if os.fspath(path) == STANDARD_OUTPUT:
+        return
     free = free_bytes(path)
     if needed > free:
         raise ElmoFastError(
@@ -352,10 +368,38 @@ def parquet(path: Path, contents: Contents) -> Iterator[Write]:
             write_group()
 
 
+@contextlib.contextmanager
+def jsonl(path: Path, contents: Contents) -> Iterator[Write]:
+    """Yield a JSON object per line with the columns of `parquet`; "-" is the standard output, line by line.
+
+    Numbers have the digits that give the same float32 or float16 again.
+    """
+    key = "embedding" if contents.pooled else "embeddings"
+    digits = "%.5g" if np.dtype(contents.dtype) == np.float16 else "%.9g"
+    vector, indices = f"[{', '.join([digits] * contents.width)}]", itertools.count()
+
+    def text_of(array: np.ndarray[Any, Any]) -> str:
+        return vector % tuple(array.tolist()) if array.ndim == 1 else f"[{', '.join(map(text_of, array))}]"
+
+    def put(vectors: np.ndarray[Any, Any]) -> None:
+        index, rows = next(indices), contents.rows(vectors)
+        value = rows[0] if contents.pooled else rows if contents.layers else rows[:, 0]
+        name = "" if contents.names is None else f'"sentence": {json.dumps(contents.names[index])}, '
+        file.write(f'{{{name}"{key}": {text_of(value)}}}\n')
+
+    with contextlib.ExitStack() as stack:
+        file: TextIO = sys.stdout
+        if os.fspath(path) != STANDARD_OUTPUT:
+            temporary = stack.enter_context(replacing(path))
+            file = stack.enter_context(open(temporary, "w", encoding="utf-8"))
+        yield in_order(put)
+
+
 FORMATS: dict[str, Callable[[Path, Contents], contextlib.AbstractContextManager[Write]]] = {
     "hdf5": hdf5,
     "hdf5-flat": hdf5_flat,
     "safetensors": safetensors,
     "npz": npz,
     "parquet": parquet,
+    "jsonl": jsonl,
 }
