@@ -16,6 +16,7 @@ from elmo_fast.op_choices import Pool
 from elmo_fast.process import Rank, rank_of_srun, rank_of_torchrun
 from elmo_fast.progress import duration
 from elmo_fast.text import Source, opened_source, survey
+from elmo_fast.text.sources import Column
 
 LAYERS = ("all", "top", "average")
 DTYPES = {"f32": "float32", "f16": "float16"}
@@ -41,19 +42,24 @@ def embed_options(parser: Parser) -> None:
     parser.shared(*MODEL_OPTIONS, "tokenizer")
     parser.option(
         "format_in",
-        Literal["text", "fasta", "parquet", "dataset"],
+        Literal["text", "fasta", "parquet", "dataset", "csv", "tsv", "jsonl"],
         "format of INPUT; fasta: residues are tokens, and the first word of a '>' line names the dataset in hdf5; "
         "parquet: a file, or a folder of .parquet files; dataset: a saved folder of Hugging Face's datasets, or a name "
-        "on the hub (default: parquet or dataset if INPUT is such a file or folder, else text)",
+        "on the hub; csv and tsv: the first line names the columns; jsonl: a JSON object per line (default: by the "
+        "ending of INPUT, parquet or dataset if it is such a folder, else text)",
     )
     parser.option(
-        "column", str, "with parquet or dataset: the column with the sentences, strings or lists of tokens", "text"
+        "column",
+        str,
+        "of a table (all formats but text and fasta): the column with the sentences, strings or lists of tokens",
+        "text",
     )
     parser.option("split", str, "with dataset: which split, if it has several", "train")
     parser.option(
         "format",
         Format,
-        "format of OUTPUT; hdf5: one dataset per sentence, as AllenNLP; parquet: one row per sentence; jsonl: one JSON "
+        "format of OUTPUT; hdf5: one dataset per sentence, as AllenNLP; parquet: one row per sentence, with "
+        "the other columns of a table (not with several processes); jsonl: one JSON "
         "object per sentence; the others: embeddings [tokens, layers, 2D] and offsets (default: by the ending of "
         "OUTPUT: .hdf5 or .h5, .npz, .safetensors, .parquet, .jsonl; without one: hdf5)",
     )
@@ -165,6 +171,9 @@ def _embed_parts(arguments: Any, source: Source, process: Rank) -> None:
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
     if process.rank == 0:
         check.remind(arguments.device)
+        if arguments.format == "parquet" and isinstance(source, Column):
+            line = "%s: parts do not hold the other columns of %s; one process that writes a file does"
+            _common.logger().info(line, arguments.output_file, source.name)
     from elmo_fast.embed.parts import Settings, embed_parts
 
     arguments.quiet |= process.rank > 0

@@ -244,11 +244,11 @@ class ElmoEmbedder:
             use_sentence_keys: name the datasets by the sentences, and omit "sentence_to_index".
             file_format: None: by the ending of the output's name (.hdf5 or .h5, .npz, .safetensors, .parquet, .jsonl),
                 else "hdf5". "hdf5": dataset "0", "1", ... per line, as in AllenNLP, and "sentence_to_index", a JSON
-                object from each sentence to its dataset. "hdf5-flat", "safetensors", "npz": `embeddings` [tokens, L+1 or
-                1, 2D] of all sentences and `offsets` [N+1] int64, where each begins, with the model and the settings as
-                metadata; "safetensors" stores the sentences as `names`, for ElmoVectors. "parquet": a row for each
-                sentence, with `sentence` and `embeddings`, a list of its tokens' vectors; needs pyarrow. "jsonl": the
-                same as a JSON object per line.
+                object from each sentence to its dataset. "hdf5-flat", "safetensors", "npz": `embeddings` [tokens, L+1
+                or 1, 2D] of all sentences and `offsets` [N+1] int64, where each begins, with the model and the
+                settings as metadata; "safetensors" stores the sentences as `names`, for ElmoVectors. "parquet": a row
+                for each sentence, with `sentence` and `embeddings`, a list of its tokens' vectors, and the other
+                columns of a table; needs pyarrow. "jsonl": sentence and vectors as a JSON object per line.
             dtype: "float32" or "float16", of the output.
             max_tokens: maximum number of tokens in a batch, including padding; None: any number or, where batch_size
                 is None on a GPU without carried state, 16,384. A longer sentence runs alone and,
@@ -285,6 +285,8 @@ class ElmoEmbedder:
         if pool is not None:
             check_choice("pool", pool, POOLS)
             contents = contents._replace(pooled=True, metadata={**contents.metadata, "pool": pool})
+        if file_format == "parquet":
+            contents = contents._replace(others=text.source.other_columns())
         check_room(output_file_path, contents.nbytes, "; one layer (average or top) and float16 take less")
         with FORMATS[file_format](output_file_path, contents) as write:
             self.write_text(text, write, contents.dtype, output_format, batch_size, max_tokens, progress, pool)

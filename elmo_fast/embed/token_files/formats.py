@@ -21,6 +21,7 @@ import numpy as np
 from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.files import hdf5_replacing, hdf5_written, replacing, write_at
 from elmo_fast.memory import size
+from elmo_fast.text.sources import OtherColumns
 
 Path = str | os.PathLike[str]
 Format = Literal["hdf5", "hdf5-flat", "safetensors", "npz", "parquet", "jsonl"]
@@ -51,6 +52,7 @@ class Contents(NamedTuple):
     names: of the sentences, for the formats of NAMED; None leaves them out
     keyed: whether the names are those of the datasets (format hdf5), in place of a dataset sentence_to_index
     pooled: whether each sentence has one vector, in place of one for each token
+    others: columns of the input that the format parquet also stores
     """
 
     lengths: np.ndarray[Any, np.dtype[np.int64]]
@@ -61,6 +63,7 @@ class Contents(NamedTuple):
     names: Sequence[str] | None = None
     keyed: bool = False
     pooled: bool = False
+    others: OtherColumns | None = None
 
     @property
     def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -328,7 +331,8 @@ def npz(path: Path, contents: Contents) -> Iterator[Write]:
 def parquet(path: Path, contents: Contents) -> Iterator[Write]:
     """Yield a row for each sentence: `sentence`, if it is stored, and `embeddings`, a list of its tokens' vectors.
 
-    A vector is a fixed-size list [2D] or, of all layers, [L, 2D]. If pooled, `embedding`, one vector.
+    Other columns of the input come first. A vector is a fixed-size list [2D] or, of all layers, [L, 2D]. If pooled,
+    `embedding`, one vector.
     """
     arrow = require("pyarrow", "parquet", f"{os.fspath(path)}")
     tables = require("pyarrow.parquet", "parquet", f"{os.fspath(path)}")
@@ -338,8 +342,28 @@ def parquet(path: Path, contents: Contents) -> Iterator[Write]:
         kind = arrow.list_(kind, size_of)
     column = ("embedding", kind) if contents.pooled else ("embeddings", arrow.list_(kind))
     columns = [column] if contents.names is None else [("sentence", arrow.string()), column]
+    others, rest = contents.others, None
+    if others is not None:
+        if both := set(others.schema.names).intersection(name for name, _ in columns):
+            raise ElmoFastError(
+                f"{os.fspath(path)}: the input and the output both have a column {both.pop()!r}; rename the input's"
+            )
+        columns = [*((each.name, each.type) for each in others.schema), *columns]
+        rest = others.schema.empty_table()
     group: list[np.ndarray[Any, Any]] = []
     first = waiting = 0
+
+    def carried(count: int) -> list[Any]:
+        """Return the other columns of the next rows."""
+        nonlocal rest
+        if others is None:
+            return []
+        while rest.num_rows < count:
+            if (table := next(others.tables, None)) is None:
+                raise ElmoFastError("the input changed while being read: it has fewer rows now")
+            rest = arrow.concat_tables([rest, table])
+        rows, rest = rest.slice(0, count), rest.slice(count)
+        return rows.columns
 
     def write_group() -> None:
         nonlocal first, waiting
@@ -350,7 +374,7 @@ def parquet(path: Path, contents: Contents) -> Iterator[Write]:
             values = arrow.ListArray.from_arrays(np.cumsum([0, *map(len, group)]).astype(np.int32), values)
         last = first + len(group)
         names = [] if contents.names is None else [arrow.array(list(contents.names[first:last]))]
-        file.write_table(arrow.Table.from_arrays([*names, values], schema=schema))
+        file.write_table(arrow.Table.from_arrays([*carried(len(group)), *names, values], schema=schema))
         first, waiting = last, 0
         group.clear()
 
