@@ -42,7 +42,7 @@ def neighbours_options(parser: Parser) -> None:
     parser.shared("batch_size", "max_tokens")
     parser.output(
         "cache",
-        "with --index: file for the vectors of TEXT, which the first query writes and later queries read; it takes 4 "
+        "with --index: folder for the vectors of TEXT, which the first query writes and later queries read; it takes 4 "
         "bytes x tokens x width (1024 in the original model) per layer",
     )
     parser.shared("file_friendly_logging")
