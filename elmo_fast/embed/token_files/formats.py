@@ -342,7 +342,8 @@ def parquet(path: Path, contents: Contents) -> Iterator[Write]:
         kind = arrow.list_(kind, size_of)
     column = ("embedding", kind) if contents.pooled else ("embeddings", arrow.list_(kind))
     columns = [column] if contents.names is None else [("sentence", arrow.string()), column]
-    others, rest = contents.others, None
+    others = contents.others
+    rest: Any = None  # rows of `others` that are read and not yet written
     if others is not None:
         if both := set(others.schema.names).intersection(name for name, _ in columns):
             raise ElmoFastError(
