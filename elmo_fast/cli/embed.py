@@ -33,7 +33,8 @@ def embed_options(parser: Parser) -> None:
         "output_file",
         type=str,
         metavar="OUTPUT",
-        help="file to write; - prints JSON lines on the standard output; with several processes: folder to write",
+        help="file to write, also as --output OUTPUT; - prints JSON lines on the standard output; with several "
+        "processes: folder to write",
     )
     parser.writes("output_file", standard_output="streamed")
     group = parser.add_mutually_exclusive_group()

@@ -156,6 +156,18 @@ def normalised(argv: Sequence[str]) -> list[str]:
     return [*configs, *others, *argv[end:]]
 
 
+def with_output_last(words: Sequence[str]) -> list[str]:
+    """Return the words with the value of `--output` at the end, where these commands have OUTPUT, as in AllenNLP."""
+    others, outputs, rest = list[str](), list[str](), iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name == "--output" and (equals or (value := next(rest, ""))):
+            outputs.append(value)
+        else:
+            others.append(word)
+    return others + outputs
+
+
 @contextlib.contextmanager
 def terminated_as_exit() -> Iterator[None]:
     """Let SIGTERM unwind the stack (so that temporary files are removed) instead of killing at once."""
@@ -198,7 +210,10 @@ def run_command(name: str, argv: Sequence[str]) -> int:
         if name == "plot" and argv and _is_run(argv[0]):
             argv = ["curves", *argv]  # `elmo-fast plot RUN`
         begin = 1 if name in GROUPS else 0
-        arguments = known[""].parse_args([name, *argv[:begin], *normalised(argv[begin:])])[name]
+        words = normalised(argv[begin:])
+        if name in ("embed", "merge"):
+            words = with_output_last(words)
+        arguments = known[""].parse_args([name, *argv[:begin], *words])[name]
         if name in GROUPS:
             name, arguments = f"{name} {arguments.kind}", arguments[arguments.kind]
         set_up_logging(arguments)

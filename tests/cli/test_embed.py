@@ -299,6 +299,8 @@ def test_json_lines_from_stream_to_stream_are_those_of_a_file(toy, tmp_path, mon
     ran("embed", tmp_path / "in.txt", tmp_path / "out.jsonl", *pair(toy), *words)
     ran("embed", tmp_path / "in.txt", tmp_path / "out.parquet", *pair(toy), *words)
     assert done.stdout == (tmp_path / "out.jsonl").read_text()
+    options = ["--output", "-"] if "--pool" in words else ["--output=-"]
+    assert ran("embed", *options, tmp_path / "in.txt", *pair(toy), *words).stdout == done.stdout
     assert "3 sentences, 6 tokens" in done.stderr
     key = "embedding" if "--pool" in words else "embeddings"
     table, dtype = parquet.read_table(tmp_path / "out.parquet"), np.float16 if "f16" in words else np.float32
