@@ -89,7 +89,7 @@ def predict_options(parser: Parser) -> None:
     parser.add_argument("output", type=str, help="file to write; - is the standard output")
     parser.option("tokenizer", Tokenizer, "tokenizer of sentences in text and tsv files; null: as in training")
     parser.option("probabilities", None, "write JSON lines with the labels' probabilities, as to a name in .jsonl")
-    parser.writes("output", printable=True)
+    parser.writes("output", standard_output="copied")
 
 
 def run_predict(arguments: Any) -> None:

@@ -53,9 +53,9 @@ from elmo_fast.tasks.trainer import (
 )
 from elmo_fast.text import checked_sentences, rereadable
 from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.tokenizers import RAW_TEXT
 from elmo_fast.threads import torch_threads
 
-RAW_TEXT: Tokenizer = "basic"  # of strings, for a task that was trained on words
 # A biLM that is fine-tuned or copied lies beside them as any model does: config.json, model.safetensors, vocab.txt.
 CONFIG_FILE, RESULTS_FILE, MODEL_FILE = "task.json", "results.json", "task.safetensors"
 LABELS_FILE, WORDS_FILE = "labels.json", "words.json"
