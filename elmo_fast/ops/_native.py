@@ -5,6 +5,7 @@ from types import ModuleType
 
 import torch
 
+from elmo_fast.errors import reinstall_command
 from elmo_fast.op_choices import PRECISIONS
 from elmo_fast.ops._schemas import DIGEST
 
@@ -17,16 +18,14 @@ except ImportError as _error:
     _note = pathlib.Path(__file__).parent.parent / "_build_failure.txt"
     _lines = _note.read_text(encoding="utf-8").splitlines() if _note.is_file() else [str(_error)]
     _reason, _advice = [*_lines, "install a C++20 compiler"][:2]
-    WHY_NOT = (
-        f"the compiled extension elmo_fast._C is missing ({_reason}); "
-        f"{_advice}, then run pip install --no-build-isolation -e . in the clone"
-    )
+    WHY_NOT = f"the compiled extension elmo_fast._C is missing ({_reason}); {_advice}, then run {reinstall_command()}"
 
 
 if C is not None and getattr(C, "SCHEMAS_DIGEST", None) != DIGEST:
     C = None
     WHY_NOT = (
-        "the compiled extension elmo_fast._C was built for other schemas (ops/_schemas.py); rebuild it: make build"
+        "the compiled extension elmo_fast._C was built for other schemas (ops/_schemas.py); "
+        f"rebuild it: {reinstall_command()}"
     )
 
 
