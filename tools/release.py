@@ -1,6 +1,6 @@
 """Build and try what a release publishes, in dist/: an sdist and, from it, the wheel of each CPython that is here.
 
-python tools/release.py [--python python3.12 ...] [--torch 2.11.0] [--sdist]
+python -m tools.release [--python python3.12 ...] [--torch 2.11.0] [--sdist]
 
 Without --python: every CPython from 3.11 on that torch serves; those that are not installed are named. Each wheel is
 built from the sdist alone and without an index, then tried by tools/try_wheel.py with that torch. --sdist: no wheels.
@@ -19,7 +19,7 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 
-from try_wheel import ROOT, run
+from tools.try_wheel import ROOT, run
 
 DIST = ROOT / "dist"
 ENVIRONMENTS = ROOT / "build" / "release"  # one for each Python, with torch and what the build needs
