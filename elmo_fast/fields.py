@@ -257,3 +257,10 @@ def _quoted(value: Any) -> str:
     if isinstance(value, list | tuple | dict):
         return "an object" if isinstance(value, dict) else "a list"
     return shortened(json.dumps(value, default=repr))
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return "NAME was X, now Y" for each value that differs; a missing one is None."""
+    names = dict.fromkeys([*before, *now])
+    pairs = {name: (before.get(name), now.get(name)) for name in names}
+    return [f"{name} was {then!r}, now {value!r}" for name, (then, value) in pairs.items() if then != value]

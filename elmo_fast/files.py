@@ -310,8 +310,8 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
 def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None) -> Iterator[pathlib.Path]:
     """Yield a temporary folder next to `target`, removed when the block ends, as are those of dead processes.
 
-    It is locked while the block runs, and other users cannot read it. OSErrors without a file name get that of
-    `target`, as `shown` to the user.
+    It is locked while the block runs, and other users cannot read it. Errors about a full disk name `target`, as
+    `shown` to the user.
     """
     try:
         folder, lock = new_workplace(target)
@@ -320,30 +320,25 @@ def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None)
     try:
         yield folder
     except OSError as error:
-        # A write to an open file fails without a name; these errors come only from writing.
-        if error.filename is None and error.errno in NO_ROOM:
+        # A write to an open file fails without a name; a name in the temporary folder says nothing to the user.
+        if error.errno in NO_ROOM and os.fspath(error.filename or folder).startswith(os.fspath(folder)):
             raise OSError(error.errno, error.strerror, os.fspath(shown or target)) from error
         raise
     finally:
         remove_workplace(folder, lock)
 
 
-@contextlib.contextmanager
-def folder_created(folder: pathlib.Path) -> Iterator[None]:
-    """Create a folder if it is missing, and remove it again if nothing is in it after the block."""
-    created = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    finally:
-        if created:
-            with contextlib.suppress(OSError):  # it holds something
-                folder.rmdir()
+def remove_folder(folder: pathlib.Path) -> None:
+    """Remove a folder that readers look for: at once from under its name, then its files."""
+    # What cannot be removed now is a leftover; a workplace would need room, which a full disk lacks.
+    hidden = folder.with_name(f"{_prefix(folder)}old{_SUFFIX}")
+    shutil.rmtree(hidden, ignore_errors=True)
+    shutil.rmtree(folder.rename(hidden), ignore_errors=True)
 
 
 def new_workplace(target: pathlib.Path) -> tuple[pathlib.Path, "BaseFileLock"]:
     """Return a new temporary folder next to `target` and its lock; remove those of dead processes."""
-    remove_leftovers(target.parent, _prefix(target))
+    remove_leftovers_of(target)
     while True:
         folder = pathlib.Path(tempfile.mkdtemp(prefix=_prefix(target), suffix=_SUFFIX, dir=target.parent))
         lock = _lock(folder / LOCK_FILE)
@@ -363,6 +358,11 @@ def remove_workplace(folder: pathlib.Path, lock: "BaseFileLock") -> None:
     lock.release()
     # On NFS a file that was removed while open stays until it is closed.
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftovers_of(target: pathlib.Path) -> None:
+    """Remove what dead processes that wrote `target` left."""
+    remove_leftovers(target.parent, _prefix(target))
 
 
 def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:

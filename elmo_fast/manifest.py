@@ -1,4 +1,7 @@
-"""Files that belong together: they change all at once, and manifest.json holds their digests."""
+"""A folder that is complete or absent: written next to its place, put there by one rename, with manifest.json.
+
+Writers use `write_folder`, readers `read_folder`, which writes nothing.
+"""
 
 import contextlib
 import dataclasses
@@ -6,17 +9,22 @@ import errno
 import json
 import os
 import pathlib
+import shutil
+import tempfile
 import warnings
-from collections.abc import Collection, Iterator
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, TypeVar
 
-from elmo_fast.errors import CheckpointError, read_failures_named, sentence_of
+from elmo_fast.errors import CheckpointError, read_failures_named
 from elmo_fast.fields import read_json
-from elmo_fast.files import flush, refuse_other_kinds, sha256_of, usual_mode, workplace
+from elmo_fast.files import LOCK_FILE, flush, only_one, refuse_other_kinds, sha256_of, usual_mode, workplace
 
 MANIFEST = "manifest.json"
-# Complete files that only have to be moved up into the parent folder.
+# A complete folder within the folder whose files it replaces.
 _NEW = ".new-files"
+_EDITED = "restore the file or, if you meant to change it, delete {folder}/manifest.json; nothing is then checked"
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass
@@ -39,122 +47,189 @@ class Manifest:
     files: dict[str, FileMark]
 
 
-def write_manifest(folder: pathlib.Path) -> None:
-    """Write the manifest of all files of a folder into it."""
-    marks = {name: mark_of(folder / name) for name in sorted(os.listdir(folder))}
-    content = dataclasses.asdict(Manifest("elmo_fast manifest", 1, marks))
-    (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
 @contextlib.contextmanager
-def writing_together(folder: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """Yield an empty folder; if the block succeeds, its files move into `folder`, with a manifest.json.
+def write_folder(path: str | os.PathLike[str], *, replace: bool = True) -> Iterator[pathlib.Path]:
+    """Yield an empty folder; if the block succeeds, its files are at `path`, with a manifest.json.
 
-    Whenever this is killed, readers find either all old files or all new ones: the new files are complete and on disk
-    in a separate folder before one rename gives that folder the name from which `settle` moves them up. Other files in
-    `folder` stay. Raises ElmoFastError if a target name is not a file, and OSError.
+    Whenever this is killed, readers find either all old files or all new ones. A folder that does not exist appears by
+    one rename of the complete one. In an existing folder the files of the same names are replaced, and others stay.
+
+    replace: False leaves a folder that has a manifest as it is: another process has written the same.
+
+    Raises ElmoFastError if a target name is not a file, and OSError.
     """
-    target = pathlib.Path(os.path.realpath(folder))
-    with workplace(target / MANIFEST) as work:
+    target = pathlib.Path(os.path.realpath(path))
+    # In an existing folder, even if it is empty: its parent may be another disk, or not writable.
+    in_place = target.exists()
+    with workplace(target / MANIFEST if in_place else target, path) as work:
         new = work / "new"
         new.mkdir()
         yield new
         write_manifest(new)
-        move_together(new, target, work)
+        for name in os.listdir(new):
+            refuse_other_kinds(target / name, target / name)
+            (new / name).chmod(usual_mode(target / name, work))
+            flush(new / name)
+        flush(new)
+        if not in_place:
+            try:
+                new.rename(target)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                in_place = True  # another process has written one meanwhile
+            flush(target.parent)
+        if in_place:
+            _replace_files(new, target, work, replace=replace)
 
 
-def move_together(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path) -> None:
-    """Move all files of the folder `new` into the folder `target`, where readers call `settle` before they read.
+def finish_folder(path: pathlib.Path) -> None:
+    """Complete a `write_folder` that was killed while it replaced the files of an existing folder; for writers."""
+    if _pending(path) is not None:
+        with workplace(path / MANIFEST) as work:
+            _replace_files(None, path, work)
 
-    Whenever this is killed, they find either all old files or all new ones. work: the workplace that holds `new`.
+
+def _replace_files(new: pathlib.Path | None, target: pathlib.Path, work: pathlib.Path, *, replace: bool = True) -> None:
+    """Replace files of `target` by those of the complete folder `new`, after those that a killed process left.
+
+    No file system replaces several files at once, and a whole folder cannot be replaced where it holds others: a
+    run's checkpoints, or what users put there. So one rename puts `new` into the folder, where readers look first
+    (`current`); then its files get their names, as links, and it is removed.
     """
-    for name in os.listdir(new):
-        refuse_other_kinds(target / name, target / name)
-        (new / name).chmod(usual_mode(target / name, work))
-        flush(new / name)
-    flush(new)
-    while True:
-        try:
+    with only_one(target / f".{MANIFEST}{LOCK_FILE}", lambda: None):
+        if (left := _pending(target)) is not None:
+            _name_files(_linked(left, work), target, work)
+        if new is not None and (replace or not (target / MANIFEST).exists()):
+            links = _linked(new, work)  # before readers see it: after that a full disk would be no failed save
             new.rename(target / _NEW)
-            break
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            settle(target)  # those of an earlier save are still there
+            flush(target)
+            _name_files(links, target, work)
+
+
+def _linked(folder: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
+    """Return a folder in `work` with links to the files of a folder, so that this one stays complete."""
+    links = pathlib.Path(tempfile.mkdtemp(dir=work))
+    for name in os.listdir(folder):
+        try:
+            os.link(folder / name, links / name)
+        except OSError:  # a file system without links
+            shutil.copy2(folder / name, links / name)
+            flush(links / name)
+    return links
+
+
+def _name_files(links: pathlib.Path, target: pathlib.Path, work: pathlib.Path) -> None:
+    for name in os.listdir(links):
+        os.replace(links / name, target / name)
     flush(target)
-    settle(target)
+    (target / _NEW).rename(tempfile.mkdtemp(dir=work))
+    flush(target)
 
 
-def settle(folder: pathlib.Path) -> None:
-    """Finish a `writing_together` that was killed while it moved files up. Several processes may do this at once.
+def _pending(folder: pathlib.Path) -> pathlib.Path | None:
+    """Return the complete folder that replaces files of `folder`, if there is one.
 
-    Only a real folder is moved up: a link, which no save creates, could name any folder of the user.
+    A link, which no save creates, could name any folder of the user.
     """
     new = folder / _NEW
     if new.is_symlink():
         raise CheckpointError(f"{new}: is a link, and a save that was interrupted leaves a folder; delete the link")
-    try:
-        while new.is_dir():
-            for name in os.listdir(new):
-                with contextlib.suppress(FileNotFoundError):
-                    os.replace(new / name, folder / name)
-            flush(folder)
-            try:
-                new.rmdir()
-            except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):  # another process has removed or replaced it
-                    raise
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder}: a save was interrupted at its last step, and the files in {new.name} cannot be moved up "
-            f"({sentence_of(error)}); make the folder writable, or copy it and move them there"
-        ) from error
+    return new if new.is_dir() else None
 
 
-def check_written(folder: pathlib.Path, names: Collection[str]) -> bool:
-    """Compare files with their folder's manifest; False if it has none, as in folders of older versions.
+def current(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Return the folder to read: `path` or, if a save into it was killed as it replaced files, its new files."""
+    folder = pathlib.Path(path)
+    return _pending(folder) or folder
+
+
+def read_folder(
+    path: str | os.PathLike[str],
+    names: Collection[str] | None,
+    read: Callable[[pathlib.Path], Result],
+    advice: str = _EDITED,
+    *,
+    warns: bool = False,
+) -> Result:
+    """Return read(folder) after comparing files of the folder with its manifest; writes nothing.
+
+    names: of the files; None: all that the manifest lists. Without a manifest none is checked.
+    advice: what to do about a damaged file ("{folder}" is its folder), or ""; warns: warn that there is no manifest.
+    If another process replaces the files meanwhile, they are read again.
 
     Raises CheckpointError naming the file that is missing or differs from the one that was written.
     """
-    settle(folder)
+    while True:
+        version = _version(path)
+        try:
+            check_files(version[0], names, advice)
+            result = read(version[0])
+        except Exception:  # whatever libraries raise about files that are gone
+            if _version(path) == version:
+                raise
+        else:
+            if _version(path) == version:
+                break
+    if warns and not version[1]:
+        unchecked = f"{', '.join(names or ())} {'are' if len(names or ()) > 1 else 'is'} as written"
+        warnings.warn(
+            f"{version[0]} has no {MANIFEST}: whether {unchecked} could not be checked; the next save writes one",
+            stacklevel=3,
+        )
+    return result
+
+
+def _version(path: str | os.PathLike[str]) -> tuple[pathlib.Path, bytes]:
+    folder, content = current(path), b""
+    with contextlib.suppress(OSError):  # there is none, or reading it will say why it cannot be read
+        content = (folder / MANIFEST).read_bytes()
+    return folder, content
+
+
+def check_files(folder: pathlib.Path, names: Collection[str] | None, advice: str = _EDITED) -> None:
+    """Compare files of a folder with its manifest, if it has one; arguments and errors as in `read_folder`."""
     path = folder / MANIFEST
     if not path.exists():
-        return False
-    advice = f"restore the file or, if you meant to change it, delete {path}; the folder is then no longer checked"
+        return
+    advice = advice.format(folder=folder)
     marks = read_json(path, Manifest).files
-    for name in names:
+    for name in names or ():
         if name not in marks:
-            raise CheckpointError(f"{path}: does not list {name}, which is not from the same save; {advice}")
-        check_mark(folder / name, marks[name], advice)
-    return True
+            raise CheckpointError(
+                f"{path}: does not list {name}, which is not from the same save" + (advice and f"; {advice}")
+            )
+    _each(lambda name: check_mark(folder / name, marks[name], advice), marks if names is None else names)
 
 
 def check_mark(path: pathlib.Path, expected: FileMark, advice: str) -> None:
     """Raise CheckpointError, with the advice what to do, unless a file is the one that was written."""
     with read_failures_named(path):
-        actual = mark_of(path)
-    if actual != expected:
-        raise CheckpointError(
-            f"{path}: damaged, or changed after it was written: wanted {expected}, as in {MANIFEST}, found {actual}; "
-            f"{advice}"
-        )
-
-
-def check_older(path: pathlib.Path, expected: str | None, source: str) -> None:
-    """Raise CheckpointError unless a file has the digest that older versions wrote into another one, if they did."""
-    with read_failures_named(path):
-        if expected is not None and (actual := sha256_of(path)) != expected:
-            what = f"damaged, or not from the same save as {source}"
-            raise CheckpointError(f"{path}: {what}: wanted sha256 {expected[:64]}, found {actual}")
-
-
-def warn_unchecked(folder: pathlib.Path, names: Collection[str]) -> None:
-    """Warn which files of a folder without a manifest could not be checked."""
-    warnings.warn(
-        f"{folder} has no {MANIFEST} (older versions wrote none): whether {', '.join(names)} "
-        f"{'are' if len(names) > 1 else 'is'} as written could not be checked; the next save writes one",
-        stacklevel=3,
+        size = path.stat().st_size
+        found = f"{size:,} bytes"
+        if size == expected.bytes:
+            actual = mark_of(path)
+            found = str(actual)
+            if actual == expected:
+                return
+    raise CheckpointError(
+        f"{path}: damaged, or changed after it was written: wanted {expected}, as in {MANIFEST}, found {found}"
+        + (advice and f"; {advice}")
     )
+
+
+def write_manifest(folder: pathlib.Path) -> None:
+    """Write the manifest of all files of a folder into it."""
+    names = sorted(set(os.listdir(folder)) - {MANIFEST})
+    marks = dict(zip(names, _each(lambda name: mark_of(folder / name), names), strict=True))
+    content = dataclasses.asdict(Manifest("elmo_fast manifest", 1, marks))
+    (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _each(action: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
+    """Return action(name) of each, several at a time: a corpus has many large files."""
+    with ThreadPoolExecutor(8) as threads:
+        return list(threads.map(action, names))
 
 
 def mark_of(path: pathlib.Path) -> FileMark:

@@ -1,4 +1,4 @@
-"""Tokens of a text by their vectors in context: the nearest to a token, cached in a file for the next query."""
+"""Tokens of a text by their vectors in context: the nearest to a token, cached for the next query."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from elmo_fast._lazy import document_fields
 from elmo_fast.embed.embedder import ElmoEmbedder
 from elmo_fast.embed.layers import Layers, layer_numbers
 from elmo_fast.embed.sentence_vectors import run_batches
-from elmo_fast.embed.token_files import CacheFile, DamagedFile, check_room, writing_cache_file
-from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.embed.token_files import CacheFile, check_room, writing_cache_file
+from elmo_fast.errors import CheckpointError, ElmoFastError, check_counts
 from elmo_fast.fields import parsed
 from elmo_fast.files import sha256_of
 from elmo_fast.modules import BiLM
@@ -105,7 +105,7 @@ def nearest_tokens(
         index: which of its tokens, from 0.
         topn: how many to find, nearest first, of equal ones the earlier.
         layers: "top", "average" of all, "all" (a list for each), a number from 0, or several.
-        cache: file for the corpus's vectors; the first query writes it, later ones read it in place of running the
+        cache: folder for the corpus's vectors; the first query writes it, later ones read it in place of running the
             model: 4 bytes x tokens x width a layer. A damaged one is written again, with a warning; one of a different
             corpus, model, precision or other layers is refused.
         batch_size, max_tokens: most sentences, and most tokens with their padding, in a batch; as in
@@ -207,7 +207,7 @@ def _search_cache(
                 raise ElmoFastError(f"cache {os.fspath(path)} is of {what}; name another file, or remove this one")
             rows = [stored["layers"].index(name) for name in names]
             return [nearest_in(file, row, query[None], topn) for row, query in zip(rows, queries, strict=True)]
-        except DamagedFile as error:
+        except CheckpointError as error:
             warnings.warn(f"{error}; it is written again", stacklevel=3)
     shape = len(names), queries.shape[1]
     check_room(path, 4 * shape[0] * shape[1] * sum(lengths))

@@ -1,5 +1,6 @@
 """Files that belong together: readers find all of one save, and hear of any byte that has changed since."""
 
+import errno
 import json
 import os
 import shutil
@@ -8,11 +9,21 @@ import signal
 import pytest
 import torch
 
-from elmo_fast.checkpoints import load_folder, read_bilm_hdf5, read_config, read_options, save_folder
+from elmo_fast.checkpoints import (
+    load_checkpoint,
+    load_folder,
+    read_bilm_hdf5,
+    read_config,
+    read_options,
+    save_folder,
+)
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.manifest import MANIFEST, check_written, settle, writing_together
+from elmo_fast.manifest import MANIFEST, check_files, current, write_folder
+from tests.nfs import remove_as_nfs
 from tests.weights import make_weights
 
+# Calls of the system that change a folder.
+CHANGING = ("rename", "replace", "link", "mkdir", "rmdir", "unlink")
 SMALL = {"cell": 6, "proj": 4, "filters": ((1, 2),), "layers": 1, "n_highway": 1}
 
 
@@ -35,6 +46,10 @@ def same(actual, expected):
     return options == other_options and all(torch.equal(state[name], other[name]) for name in other)
 
 
+def snapshot(folder):
+    return {path: path.lstat().st_mtime_ns for path in (folder, *folder.rglob("*"))}
+
+
 def killed_at(step, action):
     """Runs `action` in a process that is killed before its step-th call of the system that changes a folder;
     whether it got there."""
@@ -52,7 +67,7 @@ def killed_at(step, action):
 
                 return counted
 
-            for name in ("rename", "replace", "mkdir", "rmdir", "unlink"):
+            for name in CHANGING:
                 setattr(os, name, watched(getattr(os, name)))
             action()
             os._exit(0)
@@ -63,7 +78,7 @@ def killed_at(step, action):
     return status != 0
 
 
-@pytest.mark.parametrize("before", ["a model", "a model of an older version", "nothing"])
+@pytest.mark.parametrize("before", ["a model", "a model without a manifest", "nothing"])
 def test_a_killed_save_leaves_the_old_model_or_the_new_one(tmp_path, before):
     """Each place between two calls that change a folder; the next save then leaves nothing else in it."""
     old, new, later = model(tmp_path, 0), model(tmp_path, 1, cell_clip=1.5), model(tmp_path, 2, skip=False)
@@ -74,17 +89,22 @@ def test_a_killed_save_leaves_the_old_model_or_the_new_one(tmp_path, before):
         (folder / "vocab.txt").write_text("mine")
         if before != "nothing":
             save_folder(folder, *old)
-        if before == "a model of an older version":
+        if before == "a model without a manifest":
             (folder / MANIFEST).unlink()
         if not killed_at(step, lambda: save_folder(folder, *new)):
             break
-        settle(folder)
-        if not (folder / MANIFEST).exists():
+        left = snapshot(folder)
+        if not (current(folder) / MANIFEST).exists():
+            assert before != "a model"
             assert (folder / "config.json").exists() == (folder / "model.safetensors").exists() == (before != "nothing")
+            if before != "nothing":
+                with pytest.warns(UserWarning, match="has no manifest"):
+                    assert same(load_folder(folder), old)
             actual.append("old")
         else:
             actual.append("new" if same(load_folder(folder), new) else "old")
             assert actual[-1] == "new" or same(load_folder(folder), old)
+        assert snapshot(folder) == left, "a reader writes nothing"
         save_folder(folder, *later)
         assert same(load_folder(folder), later)
         assert sorted(os.listdir(folder)) == ["config.json", MANIFEST, "model.safetensors", "vocab.txt"]
@@ -105,19 +125,114 @@ def test_two_saves_at_once_leave_one_of_them(tmp_path):
     assert step > 5
 
 
-def test_a_half_moved_save_in_a_folder_that_cannot_be_written_is_told(saved, monkeypatch):
-    (saved / ".new-files").mkdir()
-    os.rename(saved / "config.json", saved / ".new-files" / "config.json")
+def test_a_folder_appears_by_one_rename_and_is_complete_then(tmp_path):
+    """Killed before it, a writer leaves nothing under the folder's name."""
+    expected, actual = model(tmp_path, 0), []
+    for step in range(1, 100):
+        for left in (tmp_path / "own", *tmp_path.glob(".own.*")):
+            shutil.rmtree(left, ignore_errors=True)
+        if not killed_at(step, lambda: save_folder(tmp_path / "own", *expected)):
+            break
+        actual.append((tmp_path / "own").exists())
+        if actual[-1]:
+            assert sorted(os.listdir(tmp_path / "own")) == ["config.json", MANIFEST, "model.safetensors"]
+            assert same(load_folder(tmp_path / "own"), expected)
+    assert actual == sorted(actual)
+    assert len(set(actual)) == 2
 
-    def refused(*paths):
+
+def test_a_killed_save_in_a_folder_that_cannot_be_written_is_read(saved, monkeypatch):
+    expected = load_folder(saved)
+    shutil.copytree(saved, saved / ".new-files")
+    for name in ("config.json", "model.safetensors"):
+        (saved / name).unlink()  # `expected` maps it
+        (saved / name).write_text("of another save")
+
+    def refused(*paths, **named):
         raise PermissionError(13, "Permission denied", str(paths[0]))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", refused)
-        with pytest.raises(CheckpointError, match=r"own: a save was interrupted.*\.new-files cannot be moved up"):
-            load_folder(saved)
-    load_folder(saved)
-    assert not (saved / ".new-files").exists()
+    for name in CHANGING:
+        monkeypatch.setattr(os, name, refused)
+    assert same(load_folder(saved), expected)
+    assert same(load_checkpoint(saved), expected)
+    assert read_config(saved)["options"]
+    assert read_options(saved / "config.json") == expected[1]
+
+
+def test_a_reader_during_writes_gets_one_of_the_models(tmp_path):
+    """And never a file of each, nor an error."""
+    models = [model(tmp_path, 0), model(tmp_path, 1, cell_clip=1.5)]
+    save_folder(tmp_path / "own", *models[0])
+    child = os.fork()
+    if child == 0:
+        try:
+            for turn in range(1, 60):
+                save_folder(tmp_path / "own", *models[turn % 2])
+        finally:
+            os._exit(0)
+    actual = set()
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        read = load_folder(tmp_path / "own")
+        actual.add(next(number for number, expected in enumerate(models) if same(read, expected)))
+    assert actual == {0, 1}
+
+
+def test_many_writers_at_once_leave_one_of_their_models(tmp_path):
+    models = [model(tmp_path, seed, cell_clip=1.0 + seed) for seed in range(3)]
+    children = []
+    for expected in models:
+        children.append(os.fork())
+        if children[-1] == 0:
+            try:
+                for _ in range(10):
+                    save_folder(tmp_path / "own", *expected)
+                os._exit(0)
+            finally:
+                os._exit(1)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    assert any(same(load_folder(tmp_path / "own"), expected) for expected in models)
+    assert sorted(os.listdir(tmp_path / "own")) == ["config.json", MANIFEST, "model.safetensors"]
+    assert sorted(name for name in os.listdir(tmp_path) if not name.startswith("pair")) == ["own"]
+
+
+def test_on_nfs_nothing_else_stays(tmp_path, monkeypatch):
+    """A removed file stays in its folder while it is open."""
+    remove_as_nfs(monkeypatch)
+    for seed in range(2):
+        save_folder(tmp_path / "own", *model(tmp_path, seed))
+        assert sorted(os.listdir(tmp_path / "own")) == ["config.json", MANIFEST, "model.safetensors"]
+    assert sorted(os.listdir(tmp_path)) == ["own", "pair0", "pair1"]
+
+
+def test_a_file_system_without_links_gets_copies(saved, tmp_path, monkeypatch):
+    def refused(*paths, **named):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    save_folder(saved, *(new := model(tmp_path, 1)))
+    assert same(load_folder(saved), new)
+    assert sorted(os.listdir(saved)) == ["README.md", "config.json", MANIFEST, "model.safetensors"]
+
+
+def test_a_folder_that_is_there_stays_unless_it_is_replaced(saved):
+    before = load_folder(saved)
+    with write_folder(saved, replace=False) as new:
+        (new / "config.json").write_text("{}")
+    assert same(load_folder(saved), before)
+    with write_folder(saved.parent / "empty", replace=False) as new:
+        (new / "a").write_text("1")
+    (saved.parent / "empty 2").mkdir()
+    with write_folder(saved.parent / "empty 2", replace=False) as new:
+        (new / "a").write_text("1")
+    assert all((saved.parent / name / "a").read_text() == "1" for name in ("empty", "empty 2"))
+
+
+def test_a_folder_that_was_copied_half_is_told(saved, tmp_path):
+    for name in ("config.json", "model.safetensors"):
+        shutil.copytree(saved, tmp_path / name)
+        (tmp_path / name / name).unlink()
+        with pytest.raises(CheckpointError, match=name):
+            load_folder(tmp_path / name)
 
 
 @pytest.mark.parametrize(("key", "value"), [("cell_clip", 2.5), ("use_skip_connections", False), ("cell_clip", None)])
@@ -131,7 +246,7 @@ def test_a_changed_setting_is_refused_and_the_message_says_how_to_keep_it(saved,
             read(saved)
     (saved / MANIFEST).unlink()
     with pytest.warns(
-        UserWarning, match=r"own has no manifest\.json .*whether config\.json, model\.safetensors are as written"
+        UserWarning, match=r"own has no manifest\.json: whether config\.json, model\.safetensors are as written"
     ) as record:
         _, options = load_folder(saved)
     assert len(record) == 1
@@ -164,10 +279,9 @@ def test_what_users_put_beside_is_theirs(saved):
     (saved / "README.md").write_text("changed")
     (saved / "vocab.txt").write_text("<S>\n")
     load_folder(saved)
-    assert check_written(saved, ["config.json", "model.safetensors"])
-    assert not check_written(saved.parent, ["config.json"])
+    check_files(saved, ["config.json", "model.safetensors"])
     with pytest.raises(CheckpointError, match=r"manifest\.json: does not list vocab\.txt"):
-        check_written(saved, ["vocab.txt"])
+        check_files(saved, ["vocab.txt"])
 
 
 def test_a_folder_in_a_files_place_is_refused_before_anything_changes(saved):
@@ -175,7 +289,7 @@ def test_a_folder_in_a_files_place_is_refused_before_anything_changes(saved):
     (saved / "new").mkdir()
 
     def write():
-        with writing_together(saved) as new:
+        with write_folder(saved) as new:
             (new / "config.json").write_text("{}")
             (new / "new").write_text("{}")
 

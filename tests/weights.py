@@ -1,6 +1,5 @@
 """Random biLM weights in the layout of bilm-tf (options.json + weights.hdf5), of any size, for tests."""
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -98,18 +97,3 @@ def _character_tensors(rng, filters, char_dim, n_highway, proj):
         tensors["CNN_proj/W_proj"] = rng.uniform(-1, 1, (n_filters, proj)) / np.sqrt(n_filters)
         tensors["CNN_proj/b_proj"] = rng.uniform(-0.1, 0.1, proj)
     return tensors
-
-
-def as_older_versions_wrote_it(folder):
-    """Takes the manifest from a folder, and puts the digests of tensors where older versions had them."""
-    (folder / "manifest.json").unlink(missing_ok=True)
-    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.safetensors")}
-    if (file := folder / "config.json").exists():
-        config = json.loads(file.read_text())
-        config["weights"]["sha256"] = digests["model.safetensors"]
-        file.write_text(json.dumps(config))
-    if (file := folder / "position.json").exists():
-        content = json.loads(file.read_text())
-        file.write_text(
-            json.dumps(content | {"sha256": {n: d for n, d in digests.items() if n != "model.safetensors"}})
-        )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import CheckpointError
-from ..manifest import MANIFEST, settle
+from ..manifest import MANIFEST, current
 from ..op_choices import Tokenizer
 from .allennlp import ARCHIVED, read_allennlp_state, read_task_model, task_weights
 from .archives import archives_named, is_archive, unpacked
@@ -58,10 +58,9 @@ def model_folder(path: PathLike) -> Path:
     """
     folder = opened(path)
     saved = saved_steps(folder)
-    settle(folder)
     if not saved or _options_in(folder):
         return folder
-    extra = read_config(folder).get("extra") if (folder / CONFIG).exists() else None
+    extra = read_config(folder).get("extra") if (current(folder) / CONFIG).exists() else None
     step = extra.get("pretraining_step") if isinstance(extra, dict) else None
     return folder if isinstance(step, int) and step >= saved[-1][0] else saved[-1][1]
 
@@ -79,7 +78,7 @@ def file_beside(folder: PathLike, names: Sequence[str] = VOCABULARIES) -> Path |
     """
     place = opened(folder).resolve()
     run = [place.parent.parent] if place.parent.name == CHECKPOINTS else []
-    return next((file for at in (place, *run) for name in names if (file := at / name).is_file()), None)
+    return next((file for at in (current(place), place, *run) for name in names if (file := at / name).is_file()), None)
 
 
 @archives_named()
@@ -107,7 +106,7 @@ def stored_tokenizer(path: PathLike) -> Tokenizer | None:
 
 def _format_and_files(path: PathLike) -> tuple[str, list[Path]]:
     """Return the format of the model in a folder or an archive, and its files."""
-    folder = model_folder(path)
+    folder = current(model_folder(path))
     if not folder.is_dir():
         hint = "; give the folder of its files, or both where options_file and weight_file are taken"
         hint = hint if folder.exists() else ""

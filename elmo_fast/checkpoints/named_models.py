@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from ..errors import CheckpointError, did_you_mean, install_command, sentence_of, shortened
-from ..files import NO_ROOM, workplace
-from ..manifest import MANIFEST
+from ..files import NO_ROOM
+from ..manifest import MANIFEST, current, write_folder
 from ..memory import size
 from .allennlp import ARCHIVED, TASK_WEIGHTS, task_weights
 from .loading import OPTIONS, PAIR_NAMES, SOFTMAX, VOCABULARIES, PathLike, load_checkpoint, model_files, model_folder
@@ -149,13 +149,11 @@ def published_folder(name: str, folder: PathLike | None = None) -> Path:
     """
     target = cached_folder(name) if folder is None else Path(folder)
     model = PUBLISHED[name]
-    if all((target / file).is_file() for file in (model.options, model.weights)):
+    if all((current(target) / file).is_file() for file in (model.options, model.weights)):
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with workplace(target) as work:
-            new = work / "new"
-            new.mkdir()
+        with write_folder(target) as new:
             for file in (model.options, model.weights):
                 _download(name, f"{BASE}{model.folder}/{file}", new / file)
             try:
@@ -165,9 +163,6 @@ def published_folder(name: str, folder: PathLike | None = None) -> Path:
                 raise CheckpointError(
                     f"{name}: the download is not the published model, or damaged ({reason}); try again"
                 ) from error
-            target.mkdir(exist_ok=True)
-            for file in (model.options, model.weights):  # the weights last: without them the model counts as missing
-                os.replace(new / file, target / file)
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise CheckpointError(f"{name}: cannot be written to {target} ({sentence_of(error)})") from error

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..errors import CheckpointError, refuse, write_failures_named
 from ..fields import check_fields, read_json, typed
 from ..files import write_json
-from ..manifest import check_written
+from ..manifest import current, read_folder
 from ..op_choices import BILM_TF_LOSSES, LOSS_KINDS, Activation, Loss, LossKind, Tokenizer
 
 CONFIG = "config.json"
@@ -241,11 +241,13 @@ def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
     path = Path(path)
     if path.suffix in (".hdf5", ".h5"):
         raise CheckpointError(f"{path}: wanted options.json as options_file, found weights; they are weight_file")
+    if path.name == CONFIG:
+        path = current(path.parent) / CONFIG
     values: Any = read_json(path, Any)
     if isinstance(values, dict) and values.get("format") == OWN_FORMAT:
-        values = values.get("options")
         if path.name == CONFIG:
-            check_written(path.parent, [CONFIG])
+            values = read_folder(path.parent, [CONFIG], lambda folder: read_json(folder / CONFIG, dict[str, Any]))
+        values = values.get("options")
     return ElmoOptions.from_dict(values, source=str(path))
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import CheckpointError, check_choice, read_failures_named, write_failures_named
 from ..fields import read_json
-from ..manifest import check_older, check_written, warn_unchecked, writing_together
+from ..manifest import read_folder, write_folder
 from ..memory import reader
 from .options import CONFIG, OWN_FORMAT, ElmoOptions
 from .state import State, check_state, from_int8, to_int8
@@ -22,7 +22,6 @@ WEIGHTS = "model.safetensors"
 
 class _Weights(TypedDict, total=False):
     precision: str
-    sha256: str  # written by older versions
 
 
 class _Config(TypedDict):
@@ -49,7 +48,7 @@ def save_folder(
     """
     folder = Path(path)
     check_state(state, options)
-    with write_failures_named(folder / WEIGHTS), writing_together(folder) as new:
+    with write_failures_named(folder), write_folder(folder) as new:
         put_model(new, state, options, extra, precision)
 
 
@@ -68,31 +67,25 @@ def put_model(
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"extra: wanted a JSON value, found something else ({error})") from error
     tensors = to_int8(state) if precision == "int8" else state
-    write_tensors(new / WEIGHTS, tensors, {"format": "pt", "elmo_fast": json.dumps(config)}, WEIGHTS)
+    write_tensors(new / WEIGHTS, tensors, {"format": "pt"})
     config["weights"] = {"file": WEIGHTS, "precision": precision}
     (new / CONFIG).write_text(json.dumps({**config, "extra": extra}, indent=2) + "\n", encoding="utf-8")
 
 
-def write_tensors(
-    path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None, shown: object = None
-) -> None:
-    """Write a safetensors file. Raises: CheckpointError that names it as `shown`, or by its path."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file: equal tensors give equal bytes.
+
+    metadata: one entry at most, because safetensors writes several in any order.
+    Raises: CheckpointError that names the file.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    assert metadata is None or len(metadata) == 1
     try:
         save_file({name: each.detach().cpu().contiguous() for name, each in tensors.items()}, path, metadata)
     except SafetensorError as error:
-        raise CheckpointError(f"{shown or path}: cannot be written ({error})") from error
-    # Sort the metadata, which safetensors writes in any order, so that equal models give equal files.
-    with open(path, "r+b") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
-        if len(metadata := header.get("__metadata__", {})) > 1:
-            header["__metadata__"] = dict(sorted(metadata.items()))
-            ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-            file.seek(8)
-            file.write(ordered.ljust(size))
+        raise CheckpointError(f"{path.name}: cannot be written ({error})") from error
 
 
 def warn_if_rounded(folder: Path) -> None:
@@ -106,33 +99,34 @@ def warn_if_rounded(folder: Path) -> None:
 
 
 @reader
-def load_folder(path: str | os.PathLike[str], others: Sequence[str] = ()) -> tuple[State, ElmoOptions]:
+def load_folder(path: str | os.PathLike[str]) -> tuple[State, ElmoOptions]:
     """Return the state and the options in a folder that save_folder wrote.
 
-    A folder of an older version, without manifest.json, is read with a warning that names what could not be checked.
-    others: other files that the caller reads from it, for that warning.
+    A folder whose manifest.json was deleted is read with a warning.
     Raises: CheckpointError naming the file and what is missing, damaged or of another version.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    return read_folder(path, [CONFIG, WEIGHTS], get_model, warns=True)
 
-    folder = Path(path)
+
+def get_model(folder: Path) -> tuple[State, ElmoOptions]:
+    """Read model.safetensors and config.json, as part of `read_folder`; errors as in load_folder."""
     weights = folder / WEIGHTS
-    whole = check_written(folder, [CONFIG, WEIGHTS])
     config = dict[str, Any](read_json(folder / CONFIG, _Config))
     options = ElmoOptions.from_dict(config.get("options"), source=str(folder / CONFIG))
-    digest = config["weights"].get("sha256")
-    if not whole:
-        check_older(weights, digest, CONFIG)
-    with read_failures_named(weights):
-        try:
-            state = from_int8(load_file(weights), weights)
-        except SafetensorError as error:
-            raise CheckpointError(f"{weights}: not a safetensors file, or damaged ({error})") from error
+    state = from_int8(read_tensor_file(weights)[0], weights)
     check_state(state, options, weights)
-    if not whole:
-        warn_unchecked(folder, [*others, CONFIG, *([] if digest else [WEIGHTS])])
     return state, options
+
+
+def read_tensor_file(path: Path) -> tuple[State, dict[str, str]]:
+    """Return tensors and metadata of a safetensors file. Raises: CheckpointError if it is missing or damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with read_failures_named(path), safe_open(path, "pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: not a safetensors file, or damaged ({error})") from error
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -140,6 +134,4 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     "extra" is what save_folder was given.
     """
-    file = Path(path) / CONFIG
-    check_written(file.parent, [CONFIG])
-    return dict(read_json(file, _Config))
+    return read_folder(path, [CONFIG], lambda folder: dict(read_json(folder / CONFIG, _Config)))

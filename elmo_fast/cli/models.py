@@ -10,8 +10,8 @@ from typing import Any, Literal
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import MODEL_NAMES, Parser
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import folder_created, reading, workplace, writing
-from elmo_fast.manifest import move_together, settle
+from elmo_fast.files import reading, writing
+from elmo_fast.manifest import current, write_folder
 from elmo_fast.memory import size
 
 
@@ -28,7 +28,7 @@ def run_models(arguments: Any) -> None:
         rows.append((name, _size_of(folder), "comes with elmo_fast", "English prose"))
     for name, model in PUBLISHED.items():
         folder = cached_folder(name)
-        cached = all((folder / file).is_file() for file in (model.options, model.weights))
+        cached = all((current(folder) / file).is_file() for file in (model.options, model.weights))
         size_text = "unknown" if model.millions is None else f"about {size(4e6 * model.millions)}"
         rows.append(
             (name, _size_of(folder) if cached else size_text, str(folder) if cached else "not downloaded", model.text)
@@ -122,7 +122,7 @@ SAMPLE = [
 # What a conversion may write; none of it may exist before, or the folder would contain parts of two models.
 WRITTEN = {
     "safetensors": ("config.json", "model.safetensors", "manifest.json", "vocab.txt"),
-    "hdf5": ("options.json", "weights.hdf5", "softmax.hdf5", "vocab.txt"),
+    "hdf5": ("options.json", "weights.hdf5", "softmax.hdf5", "manifest.json", "vocab.txt"),
 }
 # Adding and subtracting the forget bias's 1 may change the last place of a bias.
 TOLERANCE = 1e-5
@@ -159,9 +159,8 @@ def run_convert(arguments: Any) -> None:
         raise ElmoFastError(
             f"--to hdf5: bilm-tf's format cannot store this model: {options.peculiar}; give --to safetensors"
         )
-    settle(folder)
     for name in WRITTEN[arguments.to]:
-        if (folder / name).exists():
+        if (current(folder) / name).exists():
             raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --out_dir, or remove it")
     int8 = arguments.precision == "int8"
     if int8 and arguments.to != "safetensors":
@@ -170,8 +169,8 @@ def run_convert(arguments: Any) -> None:
     embeds = not int8 and not options.reads_word_ids
     vocabulary = file_beside(arguments.model or os.path.dirname(arguments.weight_file))
     # The files appear in the folder when all are complete: a folder of a killed command would be refused above.
-    with folder_created(folder), workplace(folder / WRITTEN[arguments.to][0], folder) as work:
-        new = work / "new"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with write_folder(folder) as new:
         files = write(arguments.to, new, state, options, arguments.precision)
         difference = largest_difference(options, expected, new, compare_vectors=embeds)
         if not difference <= TOLERANCE:
@@ -183,7 +182,6 @@ def run_convert(arguments: Any) -> None:
             with reading(vocabulary) as packed, writing(new / "vocab.txt") as copy:
                 shutil.copyfileobj(packed, copy)
             files.append(new / "vocab.txt")
-        move_together(new, folder, work)
     what = "weights and vectors of sample text" if embeds else "weights"
     rounded_to = " from the weights rounded to int8" if int8 else ""
     read_back = f"read back, {what} differ by at most {difference:.3g}{rounded_to}"

@@ -20,7 +20,7 @@ def neighbours_options(parser: Parser) -> None:
     parser.shared("batch_size", "max_tokens")
     parser.output(
         "cache",
-        "file for the vectors of the corpus, which the first query writes and later queries read; it takes 4 bytes x "
+        "folder for the vectors of the corpus, which the first query writes and later queries read; it takes 4 bytes x "
         "tokens x width (1024 in the original model) per layer",
     )
     parser.shared("file_friendly_logging")

@@ -1,15 +1,12 @@
 """The folder of a prepared corpus: its files, how it is written from text files, and how it is opened."""
 
 import contextlib
-import dataclasses
 import hashlib
 import io
-import itertools
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, TypedDict
 
 import numpy as np
@@ -18,15 +15,15 @@ import numpy.typing as npt
 from elmo_fast.corpus.encoding import Corpus, FileStamp, TypeTable, fingerprint_begun, ranked
 from elmo_fast.corpus.pieces import FORMAT, META, Ids, is_prepared, pieces_matching
 from elmo_fast.corpus.word_counts import TextProgress, read_pieces
-from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.fields import MIN_COUNT, read_json, typed
-from elmo_fast.files import flush, folder_lock, workplace
-from elmo_fast.manifest import FileMark, mark_of, move_together, settle
+from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
+from elmo_fast.fields import MIN_COUNT, changes, read_json, typed
+from elmo_fast.files import folder_lock, workplace
+from elmo_fast.manifest import MANIFEST, check_files, read_folder, write_folder
 from elmo_fast.text import Vocabulary
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.vocabulary import built_vocabulary
 
-VERSION = 1
+VERSION = 2
 VOCABULARY = "vocab.txt"
 TYPES, TYPE_ENDS, COUNTS = "types.npy", "type_ends.npy", "counts.npy"
 DTYPES = {"types": np.uint8, "type_ends": np.uint64, "counts": np.uint64, "ids": np.uint32, "starts": np.uint64}
@@ -35,7 +32,6 @@ Path = str | os.PathLike[str]
 
 class _Head(TypedDict):
     version: int
-    sha256: str
 
 
 _Meta = TypedDict(
@@ -47,7 +43,6 @@ _Meta = TypedDict(
         "types": int,
         "vocabulary": int,
         "shards": int,
-        "files": dict[str, FileMark],
         "made from": dict[str, Any],
     },
 )
@@ -63,78 +58,37 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype(DTYPES[name.removesuffix(".npy").partition("-")[0]])
 
 
-def digests(folder: pathlib.Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of each file, several at a time."""
-
-    with ThreadPoolExecutor(8) as threads:
-        marks = threads.map(lambda name: mark_of(folder / name), names)
-        return {name: dataclasses.asdict(mark) for name, mark in zip(names, marks, strict=True)}
-
-
-def _own_digest(meta: Mapping[str, Any]) -> str:
-    rest = {name: value for name, value in meta.items() if name != "sha256"}
-    return hashlib.sha256(json.dumps(rest).encode()).hexdigest()
-
-
-def meta_text(meta: Mapping[str, Any]) -> str:
-    """Return the content of meta.json, which contains a digest of itself."""
-    whole = {"format": FORMAT, "version": VERSION, **meta}
-    return json.dumps({**whole, "sha256": _own_digest(whole)}, indent=1) + "\n"
-
-
 def read_meta(folder: pathlib.Path) -> dict[str, Any]:
     """meta.json; ElmoFastError when it is absent, damaged or of another version."""
+    return read_folder(folder, [META], _meta_in, _ADVICE)
+
+
+def _meta_in(folder: pathlib.Path) -> dict[str, Any]:
     path = folder / META
     if not is_prepared(folder):
         raise ElmoFastError(f"{folder} is not a prepared corpus: it has no {META} from `elmo-fast prepare`")
-    settle(folder)
     try:
         meta = read_json(path, dict[str, Any])
-        version = typed(meta, _Head, META)["version"]
+        if (version := typed(meta, _Head, META)["version"]) == VERSION:
+            typed(meta, _Meta, META)
     except CheckpointError as error:
-        raise damaged(path, f"it cannot be read ({error})") from error
+        raise damaged(path, str(error)) from error
     if version != VERSION:
         raise ElmoFastError(
             f"{path}: version {version!r} of a prepared corpus, but this elmo_fast reads version {VERSION}; "
-            "prepare the text again, or use the elmo_fast that prepared it"
+            "prepare the text again with --overwrite, or use the elmo_fast that prepared it"
         )
-    if meta.get("sha256") != _own_digest(meta):
-        raise damaged(path, "its content has changed")
-    try:
-        typed(meta, _Meta, META)
-    except CheckpointError as error:
-        raise damaged(path, str(error)) from error
-    shards = (name for shard in range(meta["shards"]) for name in shard_files(shard))
-    for name in itertools.chain((VOCABULARY, TYPES, TYPE_ENDS, COUNTS), shards):
-        if name not in meta["files"]:
-            raise damaged(path, f"it does not list {name}")
+    if not (folder / MANIFEST).exists():
+        raise damaged(folder / MANIFEST, "it is missing")
     return meta
+
+
+_ADVICE = "copy the folder again from an intact one, or prepare the text again with --overwrite"
 
 
 def damaged(path: Path, what: str) -> ElmoFastError:
     """Return the error about a file that has changed since it was written."""
-    return ElmoFastError(
-        f"{os.fspath(path)} is damaged: {what}; copy the folder again from an intact one, or prepare the text again "
-        "with --overwrite"
-    )
-
-
-def check_files(folder: pathlib.Path, expected: Mapping[str, Mapping[str, Any]]) -> dict[str, FileStamp]:
-    """Read all files; the state of each, before it was read.
-
-    Raises ElmoFastError naming the first that is missing, has another size or, if there is no such, another digest.
-    """
-    stamps = {}
-    for name, each in expected.items():
-        if not (folder / name).is_file():
-            raise damaged(folder / name, "it is missing")
-        stamps[name] = FileStamp.of(folder / name)
-        if stamps[name].bytes != each["bytes"]:
-            raise damaged(folder / name, f"it has {stamps[name].bytes:,} bytes and had {each['bytes']:,}")
-    for name, actual in digests(folder, expected).items():
-        if actual != expected[name]:
-            raise damaged(folder / name, "its bytes are not those that were written (SHA-256)")
-    return stamps
+    return ElmoFastError(f"{os.fspath(path)} is damaged: {what}; {_ADVICE}")
 
 
 def array(folder: pathlib.Path, name: str, *, mapped: bool = False) -> Any:
@@ -174,12 +128,11 @@ class ArrayFile:
 
 @contextlib.contextmanager
 def array_file(path: pathlib.Path) -> Iterator[ArrayFile]:
-    """Yield an empty array file of the dtype of its name; at the end it is complete and on disk."""
+    """Yield an empty array file of the dtype of its name; at the end it is complete."""
     with open(path, "wb") as raw:
         file = ArrayFile(raw, dtype_of(path.name))
         yield file
         file.write_header()
-    flush(path)
 
 
 class Shards:
@@ -248,9 +201,24 @@ def open_corpus(folder: Path, tokenizer: str | None = None) -> Corpus:
 
     Raises ElmoFastError naming the file that is missing, damaged or of another version, or the other tokenizer.
     """
-    place = pathlib.Path(folder)
-    meta = read_meta(place)
-    corpus = as_written(place, meta, check_files(place, meta["files"]))
+
+    def read(place: pathlib.Path) -> Corpus:
+        meta = _meta_in(place)
+        if meta["shards"] > len(os.listdir(place)):
+            raise damaged(place / META, "it has more shards than the folder")
+        names = [
+            VOCABULARY,
+            TYPES,
+            TYPE_ENDS,
+            COUNTS,
+            *(name for n in range(meta["shards"]) for name in shard_files(n)),
+        ]
+        with read_failures_named(place):
+            stamps = {name: FileStamp.of(place / name) for name in names}
+        check_files(place, names, _ADVICE)
+        return as_written(place, meta, stamps)
+
+    corpus = read_folder(folder, [META], read, _ADVICE)
     actual = corpus.tokenizer or "whitespace"
     if tokenizer is not None and tokenizer != actual:
         raise ElmoFastError(
@@ -335,10 +303,22 @@ def prepare(
                 if report is not None:
                     for line in lines:
                         report(line)
-            new = work / "new"
-            new.mkdir()
-            meta = {**_write(new, words, counts, vocabulary, stems, shard_tokens), "made from": made_from}
-            return _put(new, target, work, meta, overwrite)
+            with write_folder(target, replace=overwrite) as new:
+                meta = _write(new, words, counts, vocabulary, stems, shard_tokens, made_from)
+                names = os.listdir(new)
+                # Again: it may have appeared meanwhile.
+                _check_target(target, made_from, overwrite)
+                was_there = is_prepared(target)
+        if was_there and not overwrite:
+            if read_meta(target)["fingerprint"] != meta["fingerprint"]:
+                raise ElmoFastError(
+                    f"{target} exists already, with the corpus of another text; --overwrite replaces it"
+                )
+            return open_corpus(target)
+        for shard in target.glob("*-*.npy"):  # of a corpus of more shards, which this one replaced
+            if shard.name not in names:
+                shard.unlink()
+        return as_written(target, meta, {name: FileStamp.of(target / name) for name in names})
 
 
 def _check(vocabulary: Vocabulary | None, min_count: int, max_vocab_size: int | None, shard_tokens: int) -> None:
@@ -362,18 +342,12 @@ def _check_target(target: pathlib.Path, made_from: dict[str, Any], overwrite: bo
     if not target.is_dir():
         raise ElmoFastError(f"{target} is not a folder; name a new folder to write to")
     if not is_prepared(target):
-        if any(target.iterdir()):
+        if any(not path.name.startswith(f".{MANIFEST}.") for path in target.iterdir()):  # what `write_folder` makes
             raise ElmoFastError(f"{target} contains other files than a prepared corpus; name a new or empty folder")
-    elif not overwrite:
-        before = read_meta(target)["made from"]
-        if changed := [
-            f"{name}: {before.get(name)} then, {made_from.get(name)} now"
-            for name in {**before, **made_from}
-            if before.get(name) != made_from.get(name)
-        ]:
-            raise ElmoFastError(
-                f"{target} exists already, with another corpus ({'; '.join(changed)}); --overwrite replaces it"
-            )
+    elif not overwrite and (changed := changes(read_meta(target)["made from"], made_from)):
+        raise ElmoFastError(
+            f"{target} exists already, with another corpus ({'; '.join(changed)}); --overwrite replaces it"
+        )
 
 
 def _write(
@@ -383,8 +357,9 @@ def _write(
     vocabulary: Vocabulary,
     stems: Sequence[str],
     shard_tokens: int,
+    made_from: dict[str, Any],
 ) -> dict[str, Any]:
-    """Write all files except meta.json and return its content; the pieces' files are deleted as they are read."""
+    """Write all files and return the content of meta.json; the pieces' files are deleted as they are read."""
     types, type_counts, numbers = ranked(words, counts, vocabulary)
     vocabulary.write(new / VOCABULARY)
     for name, values in ((TYPES, types.data), (TYPE_ENDS, types.ends), (COUNTS, type_counts)):
@@ -396,33 +371,16 @@ def _write(
             for part in renumbered(pathlib.Path(f"{stem}.ids"), numbers[np.fromfile(f"{stem}.map", np.uint32)]):
                 shards.add(part)
             os.remove(f"{stem}.ids")
-    return {
+    meta = {
+        "format": FORMAT,
+        "version": VERSION,
         "fingerprint": fingerprint.hexdigest(),
         "sentences": shards.sentences,
         "tokens": shards.numbers - shards.sentences,
         "types": len(types),
         "vocabulary": len(vocabulary),
         "shards": shards.count,
-        "files": digests(new, sorted(os.listdir(new))),
+        "made from": made_from,
     }
-
-
-def _put(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path, meta: dict[str, Any], overwrite: bool) -> Corpus:
-    # Again: it may have appeared meanwhile.
-    _check_target(target, meta["made from"], overwrite)
-    if is_prepared(target) and not overwrite:
-        if read_meta(target)["fingerprint"] != meta["fingerprint"]:
-            raise ElmoFastError(f"{target} exists already, with the corpus of another text; --overwrite replaces it")
-        return open_corpus(target)
-    (new / META).write_text(meta_text(meta), encoding="utf-8")
-    flush(new / META)
-    if is_prepared(target):
-        move_together(new, target, work)
-        for shard in target.glob("*-*.npy"):
-            if shard.name not in meta["files"]:
-                shard.unlink()
-    else:
-        flush(new)
-        os.rename(new, target)
-        flush(target.parent)
-    return as_written(target, meta, {name: FileStamp.of(target / name) for name in meta["files"]})
+    (new / META).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
+    return meta

@@ -6,7 +6,6 @@ beginning, line by line.
 
 import contextlib
 import os
-import pathlib
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from elmo_fast import files
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.manifest import current
 from elmo_fast.text import files_matching, read_lines, rereadable
 from elmo_fast.text import tokenizer as tokenizer_of
 
@@ -32,7 +32,7 @@ Ids = npt.NDArray[np.uint32]
 def is_prepared(path: str | os.PathLike[str]) -> bool:
     """Return whether `path` is a folder that `prepare` wrote, intact or damaged."""
     try:
-        with open(pathlib.Path(path) / META, "rb") as file:
+        with open(current(path) / META, "rb") as file:
             return FORMAT.encode() in file.read(100)
     except (FileNotFoundError, NotADirectoryError):
         return False

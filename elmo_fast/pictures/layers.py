@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import read_json
-from elmo_fast.manifest import check_written
+from elmo_fast.manifest import check_files, current
 from elmo_fast.pictures.style import COLOURS, GREY, legend_below, middle_cut, new_figure, plain, shown, write_picture
 
 RESULTS_FILE = "results.json"
@@ -40,12 +40,12 @@ def read_layer_weights(path: str | os.PathLike[str], prefix: str | None = None) 
     from elmo_fast.checkpoints import is_model, load_checkpoint, pretrained_folder
 
     place = pathlib.Path(path if os.path.isfile(path) else pretrained_folder(path, from_hub=False))
-    results = place / RESULTS_FILE if is_model(place) else place
+    results = current(place) / RESULTS_FILE if is_model(place) else place
     groups: dict[str, list[float]] = {}
     if results.is_file():
         groups = read_json(results, _Results)["mix_weights"]
         if results.name == RESULTS_FILE:
-            check_written(results.parent, [RESULTS_FILE])
+            check_files(results.parent, [RESULTS_FILE])
         if all(weights == [1] for weights in groups.values()):
             groups = {}  # a task that used one layer has no mix, and which layer it was is not recorded here
     else:

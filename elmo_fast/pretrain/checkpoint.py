@@ -7,9 +7,8 @@ import dataclasses
 import json
 import os
 import pathlib
-import shutil
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import torch
 from torch import Tensor
@@ -18,40 +17,30 @@ from elmo_fast.checkpoints import (
     CHECKPOINTS,
     VOCABULARY,
     file_beside,
-    load_folder,
     put_model,
     saved_steps,
     step_name,
 )
-from elmo_fast.checkpoints.safetensors_folder import write_tensors
+from elmo_fast.checkpoints.options import CONFIG
+from elmo_fast.checkpoints.safetensors_folder import WEIGHTS, get_model, read_tensor_file, write_tensors
 from elmo_fast.corpus import Corpus
-from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
+from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.fields import read_json, typed
-from elmo_fast.files import flush, remove_leftovers
-from elmo_fast.manifest import check_older, check_written, settle, writing_together
+from elmo_fast.files import remove_folder, remove_leftovers
+from elmo_fast.manifest import finish_folder, read_folder, write_folder
 from elmo_fast.memory import reader
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel
 
-_UNFINISHED = ".unfinished-"
-
 
 def finish_saves(run: pathlib.Path) -> None:
-    """Complete the saves in a run's folder that were killed while they moved their files up, and remove other ones.
-
-    Raises CheckpointError where files cannot be moved up.
-    """
+    """Complete the saves in a run's folder that were killed as they replaced files, and remove unfinished ones."""
     for folder in (run, *(run / CHECKPOINTS).glob("[!.]*/")):
-        settle(folder)
-    remove_unfinished(run)
-
-
-def remove_unfinished(run: pathlib.Path) -> None:
-    """Remove what killed saves have left in a run's folder."""
-    remove_leftovers(run)
-    for path in (run / CHECKPOINTS).glob(f"{_UNFINISHED}*"):
-        shutil.rmtree(path, ignore_errors=True)
+        finish_folder(folder)
+    for folder in (run, run / CHECKPOINTS):
+        if folder.exists():
+            remove_leftovers(folder)
 
 
 def find_vocabulary_file(folder: str | os.PathLike[str]) -> pathlib.Path:
@@ -76,8 +65,7 @@ class BestEvaluation:
     """The best evaluation of held-out text so far.
 
     perplexity: None before the first; step: after which it was made; worse: how many evaluations since have not been
-    better; text: fingerprint of the held-out text; last: step of the newest evaluation, -1 before the first, None
-    where an older version wrote the checkpoint.
+    better; text: fingerprint of the held-out text; last: step of the newest evaluation, -1 before the first.
 
     A checkpoint has it when all that follows from the evaluation is on the disk: what is later comes again.
     """
@@ -86,7 +74,7 @@ class BestEvaluation:
     step: int = 0
     worse: int = 0
     text: str = ""
-    last: int | None = None
+    last: int = -1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,9 +83,8 @@ class RunPosition:
 
     step: taken; words: read; seconds: of training; fingerprint: of the corpus; rows: R; unroll_steps: T; seed;
     shuffle; optimiser: its name; model: the architecture, as ModelConfig's fields; vocabulary: a digest of
-    its words; unreported: losses and gradient norm of each step since the last report; loss: its name (older runs knew
-    one); best: of the
-    evaluations so far; exact_shards: of older runs, whose gradients were added in another order.
+    its words; unreported: losses and gradient norm of each step since the last report; loss: its name; best: of the
+    evaluations so far.
     """
 
     step: int
@@ -112,9 +99,8 @@ class RunPosition:
     model: dict[str, Any]
     vocabulary: str
     unreported: list[list[float]]
-    loss: str = "sampled_softmax"
-    best: BestEvaluation = BestEvaluation()
-    exact_shards: int | None = None
+    loss: str
+    best: BestEvaluation
 
 
 def identity(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
@@ -133,14 +119,12 @@ def identity(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
     }
 
 
-@dataclasses.dataclass(frozen=True)
-class _PositionFile:
-    """The content of position.json; sha256: digests of the folder's files of tensors, by older versions."""
+class _PositionFile(TypedDict):
+    """The content of position.json."""
 
     format: Literal["elmo_fast training position"]
     version: Literal[1]
-    position: RunPosition
-    sha256: dict[str, str] = dataclasses.field(default_factory=dict)
+    position: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,19 +156,18 @@ def save_checkpoint(
     folder = run / CHECKPOINTS
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / (BEST if best else step_name(position.step))
-    remove_unfinished(run)
-    if target.exists():
-        write_training_state(target, model, optimizer, rows, position)
-    else:
-        unfinished = folder / f"{_UNFINISHED}{target.name}"
-        unfinished.mkdir()
-        try:
-            write_training_state(unfinished, model, optimizer, rows, position)
-            flush(unfinished)
-            os.replace(unfinished, target)
-            flush(folder)
-        finally:
-            remove_unfinished(run)
+    tensors = {
+        f"{key}/{name}": torch.as_tensor(value).detach().cpu().contiguous()
+        for name, parameter in model.trained()
+        for key, value in optimizer.state[parameter].items()
+    }
+    states = {name: each for name, each in zip("hc", rows, strict=False) if each is not None}
+    content = {"format": "elmo_fast training position", "version": 1, "position": dataclasses.asdict(position)}
+    with write_folder(target) as new:
+        put_model(new, model.checkpoint_state(), model.options, extra={"pretraining_step": position.step})
+        write_tensors(new / OPTIMIZER_FILE, tensors)
+        write_tensors(new / ROWS_FILE, states)
+        (new / POSITION_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     if not best:
         remove_older(run, keep, position.step)
     return target
@@ -194,53 +177,26 @@ def remove_older(run: pathlib.Path, keep: int, step: int) -> None:
     """Remove the checkpoints before that of `step`, which is whole, except for the newest `keep` - 1 of them."""
     older = [path for number, path in saved_steps(run) if number < step]
     for path in older[: len(older) + 1 - keep]:
-        # First under a name that no reader looks for; what cannot be removed now is at the next save.
-        shutil.rmtree(path.rename(path.with_name(f"{_UNFINISHED}{path.name}")), ignore_errors=True)
-
-
-def write_training_state(
-    folder: pathlib.Path,
-    model: LanguageModel,
-    optimizer: torch.optim.Optimizer,
-    rows: Sequence[Tensor | None],
-    position: RunPosition,
-) -> None:
-    """Write the model, the optimizer's tensors, the LSTM states and the position together, with a manifest."""
-    tensors = {
-        f"{key}/{name}": torch.as_tensor(value).detach().cpu().contiguous()
-        for name, parameter in model.trained()
-        for key, value in optimizer.state[parameter].items()
-    }
-    states = {name: each for name, each in zip("hc", rows, strict=False) if each is not None}
-    content = {"format": "elmo_fast training position", "version": 1, "position": dataclasses.asdict(position)}
-    with writing_together(folder) as new:
-        put_model(new, model.checkpoint_state(), model.options, extra={"pretraining_step": position.step})
-        write_tensors(new / OPTIMIZER_FILE, tensors, shown=OPTIMIZER_FILE)
-        write_tensors(new / ROWS_FILE, states, shown=ROWS_FILE)
-        (new / POSITION_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        remove_folder(path)
 
 
 @reader
 def read_training_state(folder: pathlib.Path) -> TrainingState:
     """Read the checkpoint in `folder`; CheckpointError names the file that is missing, damaged or of another kind."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
 
-    path = folder / POSITION_FILE
-    whole = check_written(folder, [POSITION_FILE, OPTIMIZER_FILE, ROWS_FILE])
-    content = read_json(path, _PositionFile)
-    typed(content.position.model, ModelConfig, f"{path}: position.model")
-    for name in () if whole else (OPTIMIZER_FILE, ROWS_FILE):
-        check_older(folder / name, content.sha256.get(name), POSITION_FILE)
-    with read_failures_named(path):
-        try:
-            rows = load_file(folder / ROWS_FILE)
-            optimizer = load_file(folder / OPTIMIZER_FILE)
-        except SafetensorError as error:
-            raise CheckpointError(f"{folder}: {ROWS_FILE} or {OPTIMIZER_FILE} is damaged ({error})") from error
-    unchecked = [name for name in (OPTIMIZER_FILE, ROWS_FILE) if name not in content.sha256]
-    weights, _ = load_folder(folder, others=[POSITION_FILE, *unchecked])
-    return TrainingState(content.position, weights, optimizer, (rows["h"], rows["c"]) if rows else None)
+    def read(folder: pathlib.Path) -> TrainingState:
+        path = folder / POSITION_FILE
+        content = read_json(path, _PositionFile)["position"]
+        if content.get("exact_shards", 0) is None:  # an option that went and was rarely used
+            del content["exact_shards"]
+        position = typed(content, RunPosition, f"{path}: position")
+        typed(position.model, ModelConfig, f"{path}: position.model")
+        rows, optimizer = (read_tensor_file(folder / name)[0] for name in (ROWS_FILE, OPTIMIZER_FILE))
+        weights, _ = get_model(folder)
+        return TrainingState(position, weights, optimizer, (rows["h"], rows["c"]) if rows else None)
+
+    names = [POSITION_FILE, OPTIMIZER_FILE, ROWS_FILE, CONFIG, WEIGHTS]
+    return read_folder(folder, names, read, warns=True)
 
 
 def load_optimizer(model: LanguageModel, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:

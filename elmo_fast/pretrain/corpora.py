@@ -14,10 +14,9 @@ from torch import Tensor
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
 from elmo_fast.corpus.folder import read_meta
-from elmo_fast.corpus.pieces import META
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import read_json
-from elmo_fast.files import sha256_of, write_json
+from elmo_fast.fields import changes, read_json
+from elmo_fast.files import remove_folder, sha256_of, write_json
 from elmo_fast.memory import size
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.pretrain.config import DataConfig
@@ -35,7 +34,7 @@ class _Source(TypedDict):
 
 
 class _SourcesFile(TypedDict):
-    """The content of corpus-sources.json: the files of text; older versions also wrote what meta.json has."""
+    """The content of corpus-sources.json: the files of text."""
 
     files: dict[str, _Source]
 
@@ -71,8 +70,8 @@ def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     made_from = read_meta(folder / CORPUS_FOLDER)["made from"]
     # A vocabulary that init_from gave is not given again when the run resumes: then there is nothing to compare.
     settings = ("min_count", "max_vocab_size") if built and made_from.get("vocab_file") is None else ()
-    pairs = {name: (made_from[name], getattr(data, name)) for name in settings if name in made_from}
-    other = [f"{name} was {then}, now {now}" for name, (then, now) in pairs.items() if then != now]
+    given = {name: getattr(data, name) for name in settings if name in made_from}
+    other = changes({name: made_from[name] for name in given}, given)
     if changed:
         raise ElmoFastError(
             f"the text of {data.train_prefix!r} is not the one this run was started with; changed: "
@@ -129,8 +128,7 @@ def open_training_corpus(
             if saved_steps(folder):
                 raise
             report(f"data   this run has no checkpoint, so that the text is prepared again: {error}")
-            (target / META).unlink()  # first: without it the folder is no prepared corpus, whatever is left of it
-            shutil.rmtree(target)
+            remove_folder(target)
     began = last_report = time.monotonic()
 
     def progress(done: int, total: int, words: int) -> None:

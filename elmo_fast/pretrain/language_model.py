@@ -212,8 +212,8 @@ def _rename_loaded(model: nn.Module, state: dict[str, Any], prefix: str, *more: 
             state[prefix + name] = state.pop(prefix + saved)
 
 
-# Fields of ModelConfig, and what they are called in the options' two parts.
-_LSTM = ("dim", "projection_dim", "n_layers", "cell_clip", "proj_clip", "use_skip_connections")
+# Fields that ModelConfig shares with the options of the LSTM, and those that the options of characters name otherwise.
+_LSTM = [each.name for each in dataclasses.fields(LstmOptions) if hasattr(ModelConfig, each.name)]
 _CHARACTERS = {
     "activation": "activation",
     "char_embedding_dim": "embedding_dim",

@@ -16,6 +16,7 @@ import torch
 from elmo_fast.checkpoints import CHECKPOINTS, VOCABULARY, save_folder, saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.fields import changes
 from elmo_fast.files import folder_lock, write_text
 from elmo_fast.memory import size
 from elmo_fast.modules.losses import LOSS_CLASSES
@@ -199,21 +200,13 @@ def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corp
     """
     at, now = resumed.position, identity(config, corpus)
     names = ("rows", "unroll_steps", "seed", "shuffle", "optimiser", "loss")
-    pairs = {name.replace("rows", "batch_size"): (getattr(at, name), now[name]) for name in names}
-    # Fields that the run did not know yet had their defaults.
-    before = dataclasses.asdict(ModelConfig()) | at.model
-    pairs |= {name: (before[name], value) for name, value in now["model"].items()}
-    differing = [f"{name} was {then!r}, now {value!r}" for name, (then, value) in pairs.items() if then != value]
+    before, after = ({name.replace("rows", "batch_size"): run[name] for name in names} | run["model"]
+                     for run in (dataclasses.asdict(at), now))  # fmt: skip
+    differing = changes(before, after)
     if differing:
         raise ElmoFastError(
             f"the checkpoint after step {at.step} is of another run: {'; '.join(differing)}; give what it was, or "
             "start a new run from its weights: --init_from CHECKPOINT with another save_dir"
-        )
-    if at.exact_shards is not None:
-        warnings.warn(
-            f"until step {at.step} gradients were added in the order of exact_shards, which is gone: the weights will "
-            "equal those of an undisturbed run but for rounding",
-            stacklevel=2,
         )
     if at.fingerprint == corpus.fingerprint:
         return resumed
@@ -223,8 +216,7 @@ def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corp
                 "allow_other_corpus takes another text in the same vocabulary, and the words to predict have changed; "
                 "prepare the text with the vocabulary of the run (--vocab_file), or start a new run by --init_from"
             )
-        best = BestEvaluation(last=-1)
-        start = dataclasses.replace(at, step=0, words=0, seconds=0.0, unreported=[], best=best)
+        start = dataclasses.replace(at, step=0, words=0, seconds=0.0, unreported=[], best=BestEvaluation())
         return dataclasses.replace(resumed, state=None, position=start)
     raise ElmoFastError(
         f"the checkpoint after step {at.step} was trained on another corpus or vocabulary (fingerprint "

@@ -92,7 +92,7 @@ class LanguageModelTrainer:
         self.progress = TrainingProgress(total, run.max_seconds, model.loss.perplexity)
         self.state: LayerStates | None = None
         self.perplexity: Perplexity | None = None
-        self.best = BestEvaluation(last=-1)
+        self.best = BestEvaluation()
         if resumed is not None:
             model.load(resumed.weights)
             load_optimizer(model, self.optimizer, resumed.optimizer)
@@ -227,7 +227,7 @@ class LanguageModelTrainer:
         planned: count towards `patience`; the evaluation of a run that its time limit ends, and that may resume, does
         not. final: no step follows, so that a best checkpoint that cannot be saved is an error, not a line.
 
-        A perplexity is the best one only when its checkpoint is on the disk.
+        A perplexity is the best one only when its checkpoint is on the disk, and only then the log has it.
         """
         if self.heldout is None:
             return
@@ -235,20 +235,18 @@ class LanguageModelTrainer:
         self.perplexity = evaluate(
             self.model, self.heldout, device=self.device, processes=self.processes, progress=self._evaluation_lines()
         )
-        self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
         mean = self.perplexity.mean
         before, step, text = self.best, self.progress.step, self.heldout.fingerprint
         if before.perplexity is not None and not mean < before.perplexity:  # NaN is not better
             self.best = dataclasses.replace(before, worse=before.worse + planned, last=step)
-            return
-        self.best = BestEvaluation(mean, step, text=text, last=step)
-        if not self.config.run.keep_best:
-            return
-        # The position that is saved holds the new best evaluation.
-        if final:
-            self.save(best=True)
-        elif not self.try_to_save(best=True):
-            self.best = dataclasses.replace(before, worse=0, text=text, last=step)
+        else:
+            self.best = BestEvaluation(mean, step, text=text, last=step)
+            # The position that is saved holds the new best evaluation.
+            if self.config.run.keep_best and final:
+                self.save(best=True)
+            elif self.config.run.keep_best and not self.try_to_save(best=True):
+                self.best = dataclasses.replace(before, worse=0, text=text, last=step)
+        self.record.heldout(self.perplexity, step, self.progress.words)
 
     def _evaluation_lines(self) -> Callable[[int], None]:
         """Return what counts the words of an evaluation's steps in this process, and reports them at times."""

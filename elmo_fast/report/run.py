@@ -20,7 +20,7 @@ from elmo_fast.checkpoints import ElmoOptions, pretrained_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.fields import read_json
 from elmo_fast.files import sha256_of, write_json, write_text
-from elmo_fast.manifest import check_written
+from elmo_fast.manifest import current, read_folder
 from elmo_fast.progress import duration
 from elmo_fast.report.neighbours import neighbours, words_asked
 from elmo_fast.report.page import SETTINGS, page
@@ -53,7 +53,7 @@ def run_all(
     waiting = [
         dataclasses.replace(config, save_dir=str(runs[key]), cache_dir=str(folder / CACHE), threads=1)
         for key, config in configs.items()
-        if not (runs[key] / RESULTS).exists()
+        if not (current(runs[key]) / RESULTS).exists()
     ]
     report(f"runs   {len(configs)}, of which {len(configs) - len(waiting)} are in {settings.save_dir} already")
     if any(config.elmo != "none" for config in waiting):
@@ -69,8 +69,7 @@ def run_all(
 def _read(folder: pathlib.Path) -> RunResult:
     """Return the results of a run, checked against its manifest. Raises ElmoFastError if they are damaged."""
     try:
-        check_written(folder, [RESULTS])
-        return read_json(folder / RESULTS, RunResult)
+        return read_folder(folder, [RESULTS], lambda run: read_json(run / RESULTS, RunResult))
     except CheckpointError as error:
         raise ElmoFastError(f"{error}; or delete {folder} to repeat the run") from error
 

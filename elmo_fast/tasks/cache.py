@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from elmo_fast.embed.sentence_vectors import write_vectors
-from elmo_fast.embed.token_files import FORMAT, CacheFile, DamagedFile, check_room, writing_cache_file
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.embed.token_files import FORMAT, CacheFile, check_room, writing_cache_file
+from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import only_one
 from elmo_fast.memory import size
 from elmo_fast.modules import BiLM, WordEncoder
@@ -174,7 +174,7 @@ class _Plan(NamedTuple):
 
     @staticmethod
     def _path(folder: pathlib.Path, key: str) -> pathlib.Path:
-        return folder / f"{key[:40]}.safetensors"
+        return folder / key[:40]
 
     @property
     def bytes(self) -> int:
@@ -209,7 +209,7 @@ def _find(path: pathlib.Path, key: str, shape: tuple[int, int, int], warn: Calla
     try:
         file = CacheFile(path)
         if (file.made_from, file.vectors.shape, file.vectors.dtype.name) != (key, shape, "float32"):
-            raise DamagedFile(f"{path}: damaged: it is not of these sentences and this model")
+            raise CheckpointError(f"{path}: damaged: it is not of these sentences and this model")
     except FileNotFoundError:
         return None
     except ElmoFastError as damage:

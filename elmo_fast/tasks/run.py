@@ -21,11 +21,11 @@ from elmo_fast.checkpoints import (
     put_model,
     stored_tokenizer,
 )
-from elmo_fast.checkpoints.safetensors_folder import warn_if_rounded
+from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, warn_if_rounded, write_tensors
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import Kind, parsed, read_json, typed
 from elmo_fast.files import folder_lock, replaces, write_json
-from elmo_fast.manifest import check_written, settle, warn_unchecked, writing_together
+from elmo_fast.manifest import read_folder, write_folder
 from elmo_fast.progress import Progress, duration
 from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
 from elmo_fast.tasks.data import Labels, Split, doubts_about, read_data, read_labelled, scores_spans, training_splits
@@ -42,10 +42,8 @@ from elmo_fast.tasks.scores import Scores, tag_scores
 from elmo_fast.tasks.trainer import (
     TaskTrainer,
     check_settings,
-    load_tensors,
     load_weights,
     predict,
-    save_tensors,
     trained_weights,
 )
 from elmo_fast.text import checked_sentences, rereadable
@@ -54,8 +52,6 @@ from elmo_fast.threads import torch_threads
 # A biLM that is fine-tuned lies beside them as any model does: config.json, model.safetensors, vocab.txt.
 CONFIG_FILE, RESULTS_FILE, MODEL_FILE = "task.json", "results.json", "task.safetensors"
 LABELS_FILE, WORDS_FILE = "labels.json", "words.json"
-# Of older versions, whose weights of a fine-tuned biLM are among the task's.
-OLD_CONFIG_FILE, OLD_MODEL_FILE = "config.json", "model.safetensors"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,21 +128,17 @@ def save_task(folder: pathlib.Path, model: TaskModel, labels: Labels, result: Ta
         for name in ("model", "vectors", "save_dir")
         if flat[name] and os.path.exists(flat[name])
     }
-    about = {"task": config.task, "inputs": json.dumps(input_digests(config, model))}
-    with writing_together(folder) as new:
+    about = {"inputs": json.dumps(input_digests(config, model))}
+    with write_folder(folder) as new:
         write_json(new / LABELS_FILE, labels.names)
         write_json(new / WORDS_FILE, model.static.words if model.static is not None and config.vectors is None else [])
-        save_tensors(new / MODEL_FILE, trained_weights(model, with_bilm=False), about)
+        write_tensors(new / MODEL_FILE, trained_weights(model, with_bilm=False), about)
         write_json(new / CONFIG_FILE, flat | paths | {"metric": "spans" if result.dev.spans else "labels"})
         write_json(new / RESULTS_FILE, result.as_dict())
         if model.elmo is not None and model.elmo.fine_tuned and config.model is not None:
             put_model(new, model.elmo.bilm.checkpoint_state(), model.elmo.bilm.options)
             if (vocabulary := file_beside(pretrained_folder(config.model))) is not None:
                 shutil.copyfile(vocabulary, new / vocabulary.name)
-    with contextlib.suppress(ElmoFastError):  # a config.json of something else stays
-        if _is_old(folder):
-            for name in (OLD_CONFIG_FILE, OLD_MODEL_FILE):
-                (folder / name).unlink(missing_ok=True)
 
 
 def load_task(
@@ -163,27 +155,25 @@ def load_task(
     Raises ElmoFastError if a file is missing, damaged, or changed after it was written.
     """
     folder = pathlib.Path(save_dir)
-    settle(folder)
-    old = not (folder / CONFIG_FILE).exists() and _is_old(folder)
-    config_file, model_file = (OLD_CONFIG_FILE, OLD_MODEL_FILE) if old else (CONFIG_FILE, MODEL_FILE)
-    flat = _of_task(folder, config_file, dict[str, Any])
-    read = (config_file, LABELS_FILE, WORDS_FILE, model_file)
-    if not check_written(folder, read):
-        warn_unchecked(folder, read)
-    config = typed(flat, TaskConfig, str(folder / config_file))
-    tuned = config.fine_tune and config.elmo != "none" and not old
+    read = (CONFIG_FILE, LABELS_FILE, WORDS_FILE, MODEL_FILE)
+
+    def load(place: pathlib.Path) -> tuple[TaskConfig, Labels, list[str], dict[str, torch.Tensor], dict[str, str]]:
+        config = typed(_of_task(place, CONFIG_FILE, dict[str, Any]), TaskConfig, str(place / CONFIG_FILE))
+        labels, words = Labels(_of_task(place, LABELS_FILE, list[str])), _of_task(place, WORDS_FILE, list[str])
+        return config, labels, words, *read_tensor_file(place / MODEL_FILE)
+
+    config, labels, words, weights, about = read_folder(folder, read, load, warns=True)
+    tuned = config.fine_tune and config.elmo != "none"
     config = _with_paths(folder, config, {"model": model, "vectors": vectors}, tuned)
-    labels = Labels(_of_task(folder, LABELS_FILE, list[str]))
-    task = new_model(config, len(labels), words=_of_task(folder, WORDS_FILE, list[str]))
-    weights, about = load_tensors(folder / model_file)
+    task = new_model(config, len(labels), words=words)
     digests = input_digests(config, task)
-    for name, digest in parsed(about.get("inputs", "{}"), dict[str, str], f"{folder / model_file}: inputs").items():
+    for name, digest in parsed(about.get("inputs", "{}"), dict[str, str], f"{folder / MODEL_FILE}: inputs").items():
         if digests.get(name) != digest:
             raise ElmoFastError(
                 f"{folder} was trained with other {name}: what {getattr(config, name, None)!r} holds has changed since;"
                 f" put back what was there, or name what it was trained with by --{name}"
             )
-    load_weights(trained_weights(task, with_bilm=not tuned), weights, folder / model_file)
+    load_weights(trained_weights(task, with_bilm=not tuned), weights, folder / MODEL_FILE)
     return SavedTask(task.to(device).eval(), config, labels)
 
 
@@ -223,12 +213,6 @@ def _stored_path(folder: pathlib.Path, config: TaskConfig, stored: str) -> str:
     if os.path.exists(stored) or not (os.path.isabs(config.save_dir) and moved.exists()):
         return stored
     return os.path.normpath(moved)
-
-
-def _is_old(folder: pathlib.Path) -> bool:
-    """Whether an older version wrote a task into the folder; a biLM's folder has a config.json as well."""
-    path = folder / OLD_CONFIG_FILE
-    return path.exists() and "task" in read_json(path, dict[str, Any])
 
 
 def _of_task(folder: pathlib.Path, name: str, kind: type[Kind]) -> Kind:

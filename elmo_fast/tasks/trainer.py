@@ -1,7 +1,6 @@
 """Training of a tagger or classifier: Adam, early stopping on the development score, resuming after a kill."""
 
 import dataclasses
-import hashlib
 import json
 import math
 import os
@@ -13,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.checkpoints.safetensors_folder import write_tensors
+from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, write_tensors
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.fields import parsed
-from elmo_fast.files import replacing, write_text
-from elmo_fast.memory import bytes_of
+from elmo_fast.fields import changes, read_json
+from elmo_fast.files import write_text
+from elmo_fast.manifest import current, read_folder, write_folder
 from elmo_fast.progress import METRICS_FILE, Progress, duration
 from elmo_fast.tasks.config import MAY_CHANGE, MAY_MOVE, TaskConfig
 from elmo_fast.tasks.data import Labels, Split, digest_of, epoch_batches, fixed_batches
@@ -48,8 +47,8 @@ def predict(
 
 # Names of a fine-tuned biLM's parameters begin with this.
 BILM_PREFIX = "elmo.trained_bilm."
-STATE_FILE = "training.safetensors"
-FORMAT = "elmo_fast task training 1"
+# The folder of the state after the last epoch, and its files.
+STATE, TENSORS_FILE, POSITION_FILE = "training", "training.safetensors", "position.json"
 
 
 @dataclasses.dataclass
@@ -85,53 +84,20 @@ def load_weights(parameters: Mapping[str, Tensor], weights: Mapping[str, Tensor]
         parameter.copy_(weights[name])
 
 
-def save_tensors(path: pathlib.Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write a safetensors file, complete or not at all; CheckpointError if it cannot be written."""
-    with replacing(path) as temporary:
-        write_tensors(temporary, tensors, metadata, path)
-
-
-def load_tensors(path: pathlib.Path, *, metadata_only: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors and the metadata of a safetensors file; CheckpointError if it is missing or damaged."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            names = [] if metadata_only else file.keys()
-            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path}: there is no such file") from error
-    except SafetensorError as error:
-        raise CheckpointError(f"{path}: damaged ({error})") from error
-
-
-def _marks(tensors: Mapping[str, Tensor], position: str) -> dict[str, str]:
-    """Return the metadata by which a state is checked: format, digest of the tensors, digest of the position."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(name.encode())
-        digest.update(bytes_of(tensor.contiguous()))
-    sha256 = hashlib.sha256(position.encode()).hexdigest()
-    return {"format": FORMAT, "digest": digest.hexdigest(), "position sha256": sha256}
-
-
 def check_settings(config: TaskConfig) -> None:
     """Raise ElmoFastError if save_dir holds a run of other settings; before anything is read or embedded for this one.
 
     What is damaged, or of other sentences, is noticed when the run resumes.
     """
-    path = pathlib.Path(config.save_dir, STATE_FILE)
-    if config.resume and path.exists():
-        position = load_tensors(path, metadata_only=True)[1].get("position", "")
-        refuse_other(config, parsed(position, TrainingRecord, f"{path}: position").config)
+    path = pathlib.Path(config.save_dir, STATE)
+    if config.resume and current(path).exists():
+        record = read_folder(path, [POSITION_FILE], lambda state: read_json(state / POSITION_FILE, TrainingRecord))
+        refuse_other(config, record.config)
 
 
 def refuse_other(config: TaskConfig, before: Mapping[str, Any], changed: str | None = None) -> None:
     """Raise ElmoFastError if the settings of the run in save_dir were different, or for what else has `changed`."""
-    now = lasting(config)
-    before = lasting(TaskConfig()) | dict(before)  # a run of an older version has the defaults of what it did not know
-    other = [f"{name}: {before.get(name)!r}, now {now[name]!r}" for name in now if before.get(name) != now[name]]
-    if other or changed:
+    if (other := changes(before, lasting(config))) or changed:
         raise ElmoFastError(
             f"save_dir {config.save_dir} holds a run of other settings ({'; '.join(other) or changed}); give another "
             "save_dir, or start over with --resume false"
@@ -198,17 +164,15 @@ class TaskTrainer:
 
     def _resume(self) -> None:
         """Load the state in the folder, if there is one; CheckpointError if it is damaged or of another model."""
-        path = self.folder / STATE_FILE
-        if not (self.config.resume and path.exists()):
+        path = self.folder / STATE
+        if not (self.config.resume and current(path).exists()):
             return
-        tensors, metadata = load_tensors(path)
-        position = metadata.pop("position", "")
-        # Older versions wrote no digest of the position.
-        if not (metadata.items() <= _marks(tensors, position).items() and metadata.keys() >= {"format", "digest"}):
-            raise CheckpointError(
-                f"{path}: damaged, or of another version; start over with --resume false, or remove the file"
-            )
-        record = parsed(position, TrainingRecord, f"{path}: position")
+
+        def read(folder: pathlib.Path) -> tuple[dict[str, Tensor], TrainingRecord]:
+            return read_tensor_file(folder / TENSORS_FILE)[0], read_json(folder / POSITION_FILE, TrainingRecord)
+
+        advice = "start over with --resume false, or remove {folder}"
+        tensors, record = read_folder(path, [TENSORS_FILE, POSITION_FILE], read, advice, warns=True)
         data = (
             None
             if record.data == self._data
@@ -282,16 +246,16 @@ class TaskTrainer:
         return total / weight
 
     def _write(self) -> None:
-        """Write weights, the optimiser's tensors, the best epoch's weights and the record to one file; and the rows."""
+        """Write weights, the optimiser's tensors, the best weights and the record to a folder; then the rows."""
         weights = trained_weights(self.model)
         tensors = {f"weights/{name}": each for name, each in weights.items()}
         tensors |= {f"best/{name}": each for name, each in self._best.items()}
         for name, each in weights.items():
             tensors |= {f"{kind}/{name}": torch.as_tensor(value) for kind, value in self.optimiser.state[each].items()}
-        tensors = {name: each.detach().cpu().contiguous() for name, each in tensors.items()}
         record = TrainingRecord(self.epochs, lasting(self.config), self._data)
-        position = json.dumps(dataclasses.asdict(record))
-        save_tensors(self.folder / STATE_FILE, tensors, _marks(tensors, position) | {"position": position})
+        with write_folder(self.folder / STATE) as new:
+            write_tensors(new / TENSORS_FILE, tensors)
+            (new / POSITION_FILE).write_text(json.dumps(dataclasses.asdict(record)), encoding="utf-8")
         write_text(self.folder / METRICS_FILE, "".join(json.dumps(row) + "\n" for row in self.epochs))
 
 

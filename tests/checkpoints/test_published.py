@@ -56,7 +56,7 @@ def test_a_name_is_downloaded_once_and_then_cached(served, capsys):
     first = ElmoEmbedder.from_pretrained("small").embed_sentence(["I", "like", "Berlin"])
     (served / SMALL.weights).unlink()
     folder = cached_folder("small")
-    assert sorted(file.name for file in folder.iterdir()) == [SMALL.options, SMALL.weights]
+    assert sorted(file.name for file in folder.iterdir()) == [SMALL.options, SMALL.weights, "manifest.json"]
     assert [each.name for each in folder.parent.iterdir()] == ["small"]
     assert main(["download", "small"]) == 0
     assert capsys.readouterr().out == f"{folder}\n"
@@ -68,7 +68,11 @@ def test_a_name_is_downloaded_once_and_then_cached(served, capsys):
 
 def test_download_writes_the_folder_it_is_told_and_embed_takes_the_name(served, tmp_path, capsys):
     assert main(["download", "small", "--out_dir", str(tmp_path / "here" / "small")]) == 0
-    assert sorted(file.name for file in (tmp_path / "here" / "small").iterdir()) == [SMALL.options, SMALL.weights]
+    assert sorted(file.name for file in (tmp_path / "here" / "small").iterdir()) == [
+        SMALL.options,
+        SMALL.weights,
+        "manifest.json",
+    ]
     assert not cached_folder("small").exists()
     (tmp_path / "in.txt").write_text("I like Berlin\n")
     assert main(["embed", str(tmp_path / "in.txt"), str(tmp_path / "out.npz"), "--all", "--model", "small", "-q"]) == 0

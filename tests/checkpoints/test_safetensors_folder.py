@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from elmo_fast.checkpoints import load_folder, read_bilm_hdf5, read_config, read_options, save_folder
 from elmo_fast.errors import CheckpointError
-from tests.weights import as_older_versions_wrote_it, make_weights
+from tests.weights import make_weights
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_round_trip_is_exact_and_keeps_what_else_is_there(model, tmp_path):
     save_folder(folder, state, options, {"step": 7, "note": "ä"})
     save_folder(str(folder), state, options, {"step": 8, "note": "ä"})
     header = (folder / "model.safetensors").read_bytes()[8:70]
-    assert header.startswith(b'{"__metadata__":{"elmo_fast":'), "the order of the metadata changes from run to run"
+    assert header.startswith(b'{"__metadata__":{"format":"pt"},'), "several entries change their order from run to run"
     read, read_back = load_folder(str(folder))
     assert read_back == options
     assert read.keys() == state.keys()
@@ -95,19 +95,21 @@ def edited(folder, **values):
         (lambda f: edited(f, format="other"), 'format: wanted "elmo_fast"'),
         (lambda f: edited(f, options=None), r"config\.json: wanted an object"),
         (lambda f: edited(f, options={"lstm": {}}), r"lstm\.dim: wanted a whole number"),
-        (lambda f: edited(f, weights={"sha256": 5}), "weights.sha256: wanted a string, found 5"),
-        (lambda f: edited(f, weights={"sha256": "0" * 64}), "not from the same save as config.json: wanted sha256 000"),
+        (lambda f: edited(f, weights={"precision": 5}), "weights.precision: wanted a string, found 5"),
         (lambda f: (f / "config.json").write_text("{"), r"config\.json: not JSON"),
         (lambda f: (f / "config.json").unlink(), r"config\.json: cannot be read"),
         (lambda f: (f / "model.safetensors").unlink(), r"model\.safetensors: cannot be read"),
-        (lambda f: (f / "model.safetensors").write_bytes(b""), r"model\.safetensors: damaged, or not from the same"),
+        (
+            lambda f: (f / "model.safetensors").write_bytes(b""),
+            r"model\.safetensors: not a safetensors file, or damaged",
+        ),
         (lambda f: shutil.rmtree(f), "cannot be read"),
     ],
 )
 def test_every_damage_is_named(model, tmp_path, damage, message):
     folder = tmp_path / "own"
     save_folder(folder, *model)
-    as_older_versions_wrote_it(folder)
+    (folder / "manifest.json").unlink(missing_ok=True)
     damage(folder)
     with pytest.raises(CheckpointError, match=message):
         load_folder(folder)
@@ -119,7 +121,7 @@ def test_options_of_another_model_are_refused(model, tmp_path):
     options = json.loads((folder / "config.json").read_text())["options"]
     options["lstm"]["dim"] = 25
     edited(folder, options=options)
-    as_older_versions_wrote_it(folder)
+    (folder / "manifest.json").unlink(missing_ok=True)
     with pytest.raises(CheckpointError, match=r"model\.safetensors: .*wanted shape \[100, 8\], found \[96, 8\]"):
         load_folder(folder)
 
@@ -127,19 +129,16 @@ def test_options_of_another_model_are_refused(model, tmp_path):
 @pytest.mark.filterwarnings("ignore:.* has no manifest.json")
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_damage_with_a_digest_to_match_is_refused_or_rightly_shaped(small_folder, data):
-    """Even where config.json vouches for the damaged bytes: a CheckpointError, or the expected names and shapes."""
-    import hashlib
-
+def test_damage_without_a_digest_is_refused_or_rightly_shaped(small_folder, data):
+    """A CheckpointError, or the expected names and shapes."""
     folder, content = small_folder
-    as_older_versions_wrote_it(folder)
+    (folder / "manifest.json").unlink(missing_ok=True)
     header = int.from_bytes(content[:8], "little") + 8
     changed = bytearray(content)
     places = st.tuples(st.integers(0, header), st.integers(0, 255))
     for place, value in data.draw(st.lists(places, min_size=1, max_size=5), "bytes"):
         changed[place] = value
     (folder / "model.safetensors").write_bytes(bytes(changed))
-    edited(folder, weights={"sha256": hashlib.sha256(bytes(changed)).hexdigest()})
     try:
         state, _ = load_folder(folder)
     except CheckpointError as error:

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from elmo_fast import ElmoEmbedder
+from elmo_fast.embed.token_files.cache_file import VECTORS
+from elmo_fast.manifest import write_manifest
 from elmo_fast.modules import BiLM
 from elmo_fast.text import Vocabulary
 from tests.cli.conftest import SENTENCES, pair, ran, refused
@@ -63,22 +65,24 @@ def test_a_file_of_all_layers_serves_each(ask, tmp_path, embedded):
     assert "is of layers 0, 1, 2 only" in ask("--layer", "average", *cache, status=2)
 
 
-def test_a_file_of_something_else_is_refused_and_kept(ask, tmp_path):
-    """Another text, model or precision, or no such file at all."""
+def test_a_cache_of_something_else_is_refused_and_kept(ask, tmp_path):
+    """Another text, model or precision, or something else than a cache."""
     path = tmp_path / "tokens"
     cache = ["--cache", str(path)]
     ask(*cache)
-    whole = path.read_bytes()
+    whole = (path / VECTORS).read_bytes()
     (tmp_path / "other.txt").write_text("The cat sat .\n")
     assert "is of a different corpus" in ask(*cache, corpus=str(tmp_path / "other.txt"), status=2)
     (tmp_path / "model").mkdir()
     other = tuple(map(str, make_weights(tmp_path / "model", seed=5)))
     assert "is of a different model" in ask(*cache, model=other, status=2)
     assert "is of a different precision" in ask(*cache, "--precision", "bfloat16", status=2)
-    assert path.read_bytes() == whole
-    path.write_text("a diary")
-    assert "is no file of token vectors" in ask(*cache, status=2)
-    assert path.read_text() == "a diary"
+    assert (path / VECTORS).read_bytes() == whole
+    write_manifest(tmp_path / "model")
+    (tmp_path / "diary").write_text("a diary")
+    for name in ("diary", "model"):
+        assert "is no folder of token vectors" in ask("--cache", str(tmp_path / name), status=2)
+    assert (tmp_path / "diary").read_text() == "a diary"
 
 
 def test_no_room_is_told_before_anything_is_embedded(ask, tmp_path, monkeypatch, embedded):
@@ -93,11 +97,12 @@ def test_a_damaged_file_is_told_and_written_again(ask, tmp_path):
     """A number changed, an end cut off: one warning, and the answers are right."""
     path = tmp_path / "tokens"
     plain = ask("--cache", str(path))
-    whole = path.read_bytes()
+    file = path / VECTORS
+    whole = file.read_bytes()
     for data in (whole[:-7] + bytes([whole[-7] ^ 1]) + whole[-6:], whole[:-64]):
-        path.write_bytes(data)
-        assert ask("--cache", str(path), warnings=["warning: ", "damaged: ", "it is written again"]) == plain
-        assert path.read_bytes() == whole
+        file.write_bytes(data)
+        assert ask("--cache", str(path), warnings=["warning: ", "damaged, ", "it is written again"]) == plain
+        assert file.read_bytes() == whole
 
 
 @pytest.mark.parametrize("layer", ["0", "top", "average"])

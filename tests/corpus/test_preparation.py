@@ -154,8 +154,9 @@ def test_meta_json_tells_what_there_is(tmp_path):
     prepare(write(tmp_path / "text.txt", [["a", "b"], ["c"]]), tmp_path / "out", max_vocab_size=4, processes=1)
     meta = json.loads((tmp_path / "out" / "meta.json").read_text())
     facts = {name: meta[name] for name in ("version", "sentences", "tokens", "types", "vocabulary", "shards")}
-    assert facts == {"version": 1, "sentences": 2, "tokens": 3, "types": 6, "vocabulary": 4, "shards": 1}
-    assert sorted([*meta["files"], "meta.json"]) == sorted(os.listdir(tmp_path / "out"))
+    assert facts == {"version": 2, "sentences": 2, "tokens": 3, "types": 6, "vocabulary": 4, "shards": 1}
+    files = json.loads((tmp_path / "out" / "manifest.json").read_text())["files"]
+    assert sorted([*files, "manifest.json"]) == sorted(os.listdir(tmp_path / "out"))
     assert (tmp_path / "out" / "vocab.txt").read_text() == "<S>\n</S>\n<UNK>\na\n"
     assert np.load(tmp_path / "out" / "ids-00000.npy").tolist() == [0, 4, 5, 0, 6, 0]
     assert np.load(tmp_path / "out" / "starts-00000.npy").tolist() == [0, 3]
@@ -212,9 +213,9 @@ def test_the_same_again_is_left_as_it_is(prepared):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ([["a", "b"], ["c", "a"]], {"min_count": 2}, "min_count: 1 then, 2 now"),
-        ([["a", "b"], ["c"]], {"vocabulary": VOCABULARY}, "vocab_file: None then"),
-        ([["a", "b"], ["c", "d"]], {}, "bytes of text: 6 then, 8 now"),
+        ([["a", "b"], ["c", "a"]], {"min_count": 2}, "min_count was 1, now 2"),
+        ([["a", "b"], ["c"]], {"vocabulary": VOCABULARY}, "vocab_file was None, now"),
+        ([["a", "b"], ["c", "d"]], {}, "bytes of text was 6, now 8"),
         ([["a", "b"], ["d"]], {}, "corpus of another text"),
     ],
 )
@@ -233,7 +234,7 @@ def test_another_corpus_is_not_replaced_unless_told(prepared, text, options, mes
 def test_a_damaged_folder_is_replaced_when_told(prepared):
     source, folder = prepared
     (folder / "meta.json").write_bytes((folder / "meta.json").read_bytes()[:90])
-    with pytest.raises(ElmoFastError, match=r"meta\.json is damaged"):
+    with pytest.raises(ElmoFastError, match=r"meta\.json: damaged"):
         prepare(source, folder, processes=1)
     prepare(source, folder, processes=1, overwrite=True)
     assert open_corpus(folder).tokens == 3
@@ -320,13 +321,13 @@ def test_the_old_folder_is_restored_if_it_cannot_be_replaced(prepared, monkeypat
 
 @pytest.mark.parametrize("moved", [0, 1, 4])
 def test_a_killed_replacement_leaves_one_complete_corpus(prepared, monkeypatch, moved):
-    """After the one rename that puts the new files next to the old ones, the next reader finishes the move."""
+    """After the one rename that puts the new files into the folder readers find those; the next writer moves them."""
     source, folder = prepared
     old, replace, moves = open_corpus(folder).fingerprint, os.replace, []
     text = write(folder.parent / "other.txt", [["d"], ["e", "f"]])
 
     def dying(here, there):
-        if here.parent.name == ".new-files":
+        if there.parent == folder:
             if len(moves) == moved:
                 raise KeyboardInterrupt
             moves.append(here)
@@ -340,7 +341,9 @@ def test_a_killed_replacement_leaves_one_complete_corpus(prepared, monkeypatch, 
     assert (folder / ".new-files").is_dir()
     actual = open_corpus(folder)
     assert actual.fingerprint == encode([["d"], ["e", "f"]], actual.vocabulary).fingerprint != old
+    assert (folder / ".new-files").is_dir(), "a reader writes nothing"
     assert prepare(text, folder, processes=1).fingerprint == actual.fingerprint
+    assert not (folder / ".new-files").exists()
     assert prepare(source, folder, processes=1, overwrite=True).fingerprint == old
 
 

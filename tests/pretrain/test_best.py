@@ -123,8 +123,8 @@ def evaluated(run):
 
 @pytest.mark.parametrize("best", [True, False])
 def test_a_last_save_that_fails_is_completed_by_the_resumed_run(tmp_path, curve, monkeypatch, best):
-    """The save of the best checkpoint fails, or the one after it: then the log has the evaluation, and the disk not all
-    of it."""
+    """The save of the best checkpoint fails, and the log does not have the evaluation; or the one after it, and the log
+    has it, and the disk not all of it."""
     save, whole = trainer_module.save_checkpoint, trained(tmp_path, "whole", patience=99)
 
     def fail(*arguments, **named):
@@ -135,6 +135,8 @@ def test_a_last_save_that_fails_is_completed_by_the_resumed_run(tmp_path, curve,
     monkeypatch.setattr(trainer_module, "save_checkpoint", fail)
     with pytest.raises(OSError, match="No space left"):
         trained(tmp_path, "pieces", patience=99)
+    logged = [row["step"] for row in rows(tmp_path / "pieces") if row.get("event") == "heldout"]
+    assert (16 in logged) is not best, "a row comes after what it speaks of is on the disk"
     monkeypatch.setattr(trainer_module, "save_checkpoint", save)
     pieces = trained(tmp_path, "pieces", patience=99)
     assert kept(pieces)[:2] == kept(whole)[:2]
@@ -165,14 +167,15 @@ def test_a_best_checkpoint_that_was_not_saved_is_not_the_best(tmp_path, curve, m
     assert any("training continues, and checkpoints/best stays as it was" in each for each in messages)
 
 
-def test_a_save_killed_as_its_files_moved_up_is_completed(tmp_path, curve):
-    """Also one that was killed before it removed an older checkpoint."""
+def test_a_save_killed_as_it_replaced_files_is_completed(tmp_path, curve):
+    """By the next run, as a writer; also one that was killed before it removed an older checkpoint."""
     run = trained(tmp_path, "run", 8)
     expected = [step for step, _ in saved_steps(run.folder)]
     shutil.copytree(saved_steps(run.folder)[0][1], run.folder / "checkpoints" / "step-0000002")
     best = run.folder / "checkpoints" / "best"
-    (best / ".new-files").mkdir()
-    shutil.move(best / "position.json", best / ".new-files")
+    shutil.copytree(best, best / ".new-files")
+    (best / "position.json").unlink()
+    assert kept(run)[0] == 8
     trained(tmp_path, "run", 8)
     assert not (best / ".new-files").exists()
     assert kept(run)[0] == 8

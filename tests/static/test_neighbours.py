@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from elmo_fast.embed.token_files import CacheFile, DamagedFile, writing_cache_file
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.embed.token_files import CacheFile, writing_cache_file
+from elmo_fast.embed.token_files.cache_file import VECTORS
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.manifest import write_manifest
 from elmo_fast.static import Vectors, most_similar, nearest, nearest_words, neighbours
 from elmo_fast.tokens import nearest_in
 
@@ -130,7 +132,7 @@ LENGTHS = [3, 1, 0, 40, 7]
 
 @pytest.fixture
 def tokens(tmp_path, monkeypatch):
-    """Unit vectors [2, 51, D] of five sentences, and the file of them, written in another order; blocks of 8 rows."""
+    """Unit vectors [2, 51, D] of five sentences, and the cache of them, written in another order; blocks of 8 rows."""
     monkeypatch.setattr(neighbours, "BLOCK_BYTES", 8 * 4 * 5)
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((2, sum(LENGTHS), 5)).astype(np.float32)
@@ -143,41 +145,42 @@ def tokens(tmp_path, monkeypatch):
 
 
 def _changed(path, old, new):
-    """Replaces bytes of the header by as many others."""
-    content = path.read_bytes()
+    """Replaces bytes of the header by as many others, and writes the digest of that."""
+    content = (path / VECTORS).read_bytes()
     assert content.count(old) == 1
     assert len(old) == len(new)
-    path.write_bytes(content.replace(old, new))
+    (path / VECTORS).write_bytes(content.replace(old, new))
+    write_manifest(path)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
-        (b'"made_from": "a text"', b'"made_from": "a tent"', "its vectors are not those that were written"),
-        (b'"sha256"', b'"sha257"', "its vectors are not those that were written"),
         (b'"made_from": "a text"', b'"made_from": [1, 2 ] ', "invalid JSON in header"),
         (b'"vectors": {', b'"vectorz": {', "does not contain tensor vectors"),
         (b'"F32", "shape": [2, 51,', b'"F32", "shape": [2, 50,', "Error while deserializing header"),
-        (b'"F32", "shape": [2, 51,', b'"I32", "shape": [2, 51,', "its header is not what was written"),
+        (b'"F32", "shape": [2, 51,', b'"I32", "shape": [2, 51,', "written by another version"),
         (b'"shape": [2, 51,', b'"shape": [2, -1,', "Error while deserializing header"),
-        (b'"shape": [2, 51,', b'"shape": [ 102, ', "its header is not what was written"),
+        (b'"shape": [2, 51,', b'"shape": [ 102, ', "written by another version"),
     ],
 )
-def test_a_header_that_was_changed_is_damage(tokens, old, new, error):
+def test_a_header_that_is_none_of_ours_is_damage(tokens, old, new, error):
+    """Whatever its digest says."""
     _, path = tokens
     _changed(path, old, new)
-    with pytest.raises(DamagedFile, match=error):
+    with pytest.raises(CheckpointError, match=error):
         CacheFile(path)
 
 
-def test_a_header_too_deep_for_python_is_damage_and_old_versions_are_named(tokens):
+def test_a_header_too_deep_for_python_is_damage_and_other_versions_are_named(tokens):
     _, path = tokens
-    _changed(path, b"token_vectors 3", b"token_vectors 1")
-    with pytest.raises(DamagedFile, match="written by an older version"):
+    _changed(path, b"token_vectors 4", b"token_vectors 1")
+    with pytest.raises(CheckpointError, match="written by another version"):
         CacheFile(path)
-    text = b'{"format": "elmo_fast.token_vectors 3", "x":' + b"[" * 100_000
-    path.write_bytes(len(text).to_bytes(8, "little") + text)
-    with pytest.raises(DamagedFile, match="Error while deserializing header"):
+    text = b'{"format": "elmo_fast.token_vectors 4", "x":' + b"[" * 100_000
+    (path / VECTORS).write_bytes(len(text).to_bytes(8, "little") + text)
+    write_manifest(path)
+    with pytest.raises(CheckpointError, match="Error while deserializing header"):
         CacheFile(path)
 
 
@@ -197,27 +200,32 @@ def test_token_vectors_are_found_again(tokens):
 
 
 def test_every_damage_is_seen(tokens):
-    """A byte turned over anywhere in the vectors; every cut; another file."""
-    vectors, path = tokens
-    whole = path.read_bytes()
-    start = len(whole) - vectors.nbytes
-    for at in range(start, len(whole), 101):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
-        with pytest.raises(DamagedFile, match="damaged"):
+    """A byte turned over anywhere; every cut; a missing file; another one."""
+    _, path = tokens
+    file = path / VECTORS
+    whole = file.read_bytes()
+    for at in range(0, len(whole), 101):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
+        with pytest.raises(CheckpointError, match="damaged"):
             CacheFile(path)
-    for end in (0, 5, 100, start, len(whole) - 1):
-        path.write_bytes(whole[:end])
-        with pytest.raises(ElmoFastError, match=r"damaged: Error while|is no file of token vectors"):
+    for end in (0, 5, 100, len(whole) - 1):
+        file.write_bytes(whole[:end])
+        with pytest.raises(CheckpointError, match="damaged"):
             CacheFile(path)
-    path.write_bytes(whole)
+    file.write_bytes(whole)
     CacheFile(path)
+    file.unlink()
+    for other in (path, file.parent.parent, path / "manifest.json"):
+        with pytest.raises(ElmoFastError, match="is no folder of token vectors"):
+            CacheFile(other)
 
 
-def test_a_file_that_was_not_finished_is_not_there(tmp_path):
-    """An error between two sentences leaves the old file."""
+def test_a_cache_that_was_not_finished_is_not_there(tmp_path):
+    """An error between two sentences leaves the old one."""
     path = tmp_path / "tokens"
-    path.write_text("old")
+    with writing_cache_file(path, [1], 1, 2, "old") as write:
+        write(0, np.ones((1, 1, 2), np.float32))
     with pytest.raises(ValueError, match="sentence 1"), writing_cache_file(path, [1, 1], 1, 2, "") as write:
         [write(sentence, np.ones((1, 1 + sentence, 2), np.float32)) for sentence in range(2)]
-    assert path.read_text() == "old"
+    assert CacheFile(path).made_from == "old"
     assert len(list(tmp_path.iterdir())) == 1

@@ -3,8 +3,8 @@
 import pathlib
 import random
 
+from elmo_fast.checkpoints.safetensors_folder import read_tensor_file
 from elmo_fast.tasks.config import TaskConfig
-from elmo_fast.tasks.trainer import load_tensors
 from tests.weights import make_weights
 
 NOUNS, VERBS, NAMES = ["cat", "dog", "hill", "bird"], ["sees", "likes", "runs"], ["Ann", "Bob", "Eve"]
@@ -84,22 +84,5 @@ def silent(line):
 def weights_of(config):
     """The trained weights of a run, by their names in the model: the task's, and those of a fine-tuned biLM."""
     folder = pathlib.Path(config.save_dir)
-    bilm = load_tensors(folder / "model.safetensors")[0] if config.fine_tune else {}
-    return load_tensors(folder / "task.safetensors")[0] | {f"elmo.trained_bilm.{name}": bilm[name] for name in bilm}
-
-
-def as_older_version(folder):
-    """Turn a saved task into what older versions wrote: other names, the biLM's weights among the task's."""
-    from safetensors import safe_open
-    from safetensors.torch import save_file
-
-    with safe_open(folder / "task.safetensors", "pt") as file:
-        metadata = file.metadata()
-    tensors = load_tensors(folder / "task.safetensors")[0]
-    if (folder / "model.safetensors").exists():
-        bilm = load_tensors(folder / "model.safetensors")[0]
-        tensors |= {f"elmo.trained_bilm.{name}": bilm[name] for name in bilm}
-    save_file(tensors, folder / "model.safetensors", metadata)
-    (folder / "task.json").rename(folder / "config.json")
-    for name in ("task.safetensors", "manifest.json"):
-        (folder / name).unlink()
+    bilm = read_tensor_file(folder / "model.safetensors")[0] if config.fine_tune else {}
+    return read_tensor_file(folder / "task.safetensors")[0] | {f"elmo.trained_bilm.{name}": bilm[name] for name in bilm}

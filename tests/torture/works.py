@@ -5,12 +5,11 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 from collections.abc import Sequence
 
-from safetensors.torch import load_file
-
-from elmo_fast import files, manifest
+from elmo_fast import manifest
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.cli.main import main
 from elmo_fast.corpus import open_corpus, prepare
@@ -34,7 +33,7 @@ class Work:
 
     share, counts = 1.0, (1,)
     moment = 0  # at which `Saving` kills itself
-    moments = 80  # at which its saves touch the disk
+    moments = 250  # at which its saves touch the disk
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder, self.log = folder, folder.parent / f"{folder.name}-log.txt"
@@ -66,11 +65,8 @@ STEPS, INTERVAL, BEST = 120, 7, "/checkpoints/best"
 
 
 def digest(folder: pathlib.Path, name: str) -> str:
-    """Digest of the weights' bytes; the file's header names tensors in an order of its own in every process."""
-    actual = hashlib.sha256()
-    for key, tensor in sorted(load_file(folder / name / "model.safetensors").items()):
-        actual.update(key.encode() + tensor.numpy().tobytes())
-    return actual.hexdigest()
+    """Digest of the file of the weights."""
+    return hashlib.sha256((folder / name / "model.safetensors").read_bytes()).hexdigest()
 
 
 class Training(Work):
@@ -145,7 +141,7 @@ def dying_at(moment: int) -> None:
         setattr(module, name, touching)
 
     for module, name in (
-        (checkpoint, "flush"), (files, "flush"), (checkpoint.os, "replace"), (checkpoint.shutil, "rmtree"),
+        (os, "rename"), (os, "replace"), (os, "link"), (shutil, "rmtree"), (manifest, "flush"),
         (manifest, "sha256_of"), (checkpoint, "saved_steps"),
     ):  # fmt: skip
         wrap(module, name)
@@ -163,7 +159,7 @@ class Saving(Training):
 class Ending(Saving):
     """Like `Saving`, but only the last saves count: of the last step, of the best evaluation, of both, of the model."""
 
-    patience, moments = None, 25
+    patience, moments = None, 60
 
     def run(self, name: str, count: int, steps: int = STEPS) -> None:
         at_the_end = f"step {steps:>6} ", f"resumes after step {steps}:"
@@ -250,7 +246,8 @@ class Preparing(Writing):
 
     def whole(self, name: str) -> str:
         if (self.folder / name).exists():
-            open_corpus(self.folder / name)  # finishes what a killed one has begun
+            open_corpus(self.folder / name)
+            manifest.finish_folder(self.folder / name)  # as the next writer does
         return super().whole(name)
 
 

@@ -2,12 +2,10 @@
 
 import contextlib
 import dataclasses
-import errno
 import json
 import os
 import pathlib
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -15,19 +13,17 @@ import numpy as np
 import torch
 
 from elmo_fast.embed.embedder import ElmoEmbedder, check_formats, text_contents
-from elmo_fast.embed.parts.plan import PLAN, Making, Plan, cut, name_of, read_parts, read_plan, write_once
+from elmo_fast.embed.parts.plan import PLAN, Making, Plan, cut, name_of, read_parts, read_plan
 from elmo_fast.embed.parts.vectors import MARK, NAMES, VECTORS, done_parts, read_part
 from elmo_fast.embed.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, GPU_TOKENS, WINDOW
 from elmo_fast.embed.token_files import FORMATS, Contents, check_room
-from elmo_fast.errors import CheckpointError, ElmoFastError, shortened
-from elmo_fast.fields import read_json
-from elmo_fast.files import NO_ROOM, flush, folder_created, remove_leftovers, workplace, write_json
-from elmo_fast.manifest import MANIFEST, Manifest, mark_of, write_manifest
+from elmo_fast.errors import ElmoFastError, shortened
+from elmo_fast.fields import changes
+from elmo_fast.files import remove_leftovers, remove_leftovers_of
+from elmo_fast.manifest import current, write_folder
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.progress import Progress
 from elmo_fast.text import Source, SurveyedText
-
-_CLAIMS = ".claims"  # a folder of an older version
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,34 +97,33 @@ def embed_parts(
             f"{source.name}: a text cannot be embedded in parts with carried state, as each sentence's vectors depend "
             "on all sentences before it; leave out --stateful (stateful=True)"
         )
-    with _folder_of_parts(place):
-        done = done_parts(place)
-        plan = _agreed_plan(place, embedder, source, settings, share[1])
-        names = [name_of(n) for n in range(len(plan.parts))]
-        if done:
-            if say is not None:
-                say(f"{place}: {len(done)} of {len(names)} parts are there")
-            for number, text in enumerate(read_parts(source, plan, settings.window, range(len(names)))):
-                if names[number] in done:
-                    _check_is_of(place, plan, number, text)
-        own_parts = [number for number in range(share[0], len(names), share[1]) if names[number] not in done]
-        _embed(embedder, source, place, plan, own_parts, settings, progress)
-        if done_parts(place).issuperset(names):
-            _finish(place, plan)
+    _check_folder(place)
+    plan = _agreed_plan(place, embedder, source, settings, share[1])
+    names, done = [name_of(number) for number in range(len(plan.parts))], done_parts(place)
+    if done:
+        if say is not None:
+            say(f"{place}: {len(done)} of {len(names)} parts are there")
+        for number, _ in enumerate(read_parts(source, plan, settings.window, range(len(names)))):
+            if names[number] in done:
+                read_part(place, plan, number)
+    own_parts = [number for number in range(share[0], len(names), share[1]) if names[number] not in done]
+    _embed(embedder, source, place, plan, own_parts, settings, progress)
+    if done_parts(place).issuperset(names):
+        # Of processes that were killed as they wrote what is there since, so that no other writes it again.
+        remove_leftovers(place, ".part-")
+        remove_leftovers_of(pathlib.Path(os.path.realpath(place)))
+        for number in range(len(names)):
+            read_part(place, plan, number)
     return Written(len(own_parts), sum(plan.parts[number].tokens for number in own_parts), len(names))
 
 
-@contextlib.contextmanager
-def _folder_of_parts(folder: pathlib.Path) -> Iterator[None]:
-    """Create the folder, or refuse one that holds other things; remove it again where nothing came to be in it."""
+def _check_folder(folder: pathlib.Path) -> None:
+    """Raise ElmoFastError if the folder is a file, or holds other things than parts."""
     if folder.exists() and not folder.is_dir():
         raise ElmoFastError(f"{folder}: is a file; several processes write a folder of parts: give another output")
-    with folder_created(folder):
-        files = os.listdir(folder)
-        others = [name for name in files if name not in (PLAN, _CLAIMS) and not name.startswith(f".{PLAN}")]
-        if others and PLAN not in files:
-            raise ElmoFastError(f"{folder}: holds {others[0]!r} and no {PLAN}; give an empty or a new output folder")
-        yield
+    others = [name for name in (os.listdir(folder) if folder.exists() else ()) if not name.startswith(".")]
+    if others and not (current(folder) / PLAN).exists():
+        raise ElmoFastError(f"{folder}: holds {others[0]!r} and no {PLAN}; give an empty or a new output folder")
 
 
 def _agreed_plan(
@@ -161,7 +156,9 @@ def _agreed_plan(
             "elmo_fast parts", 1, source.name, source.unit, embedder.model_name, making, each,
             contents.layers, contents.width, contents.metadata, parts,
         )  # fmt: skip
-        write_once(folder, new)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with write_folder(folder, replace=False) as written:  # the plan of whichever process was first stands
+            (written / PLAN).write_text(json.dumps(dataclasses.asdict(new), indent=1) + "\n", encoding="utf-8")
     plan, where = read_plan(folder), folder / PLAN
     if plan.making.model_sha256 != making.model_sha256:
         raise ElmoFastError(
@@ -169,30 +166,17 @@ def _agreed_plan(
             f"{plan.making.model_sha256[:16]}, here it is {shortened(embedder.model_name)} with "
             f"{making.model_sha256[:16]}; give another output folder"
         )
-    for field in dataclasses.fields(Making):
-        there, here = getattr(plan.making, field.name), getattr(making, field.name)
-        if there != here:
-            raise ElmoFastError(
-                f"{where}: the vectors of this folder were begun with {field.name} {there}, here it is {here}; give "
-                "the same options, or another output folder"
-            )
+    if changed := changes(dataclasses.asdict(plan.making), dataclasses.asdict(making)):
+        raise ElmoFastError(
+            f"{where}: the vectors of this folder were begun with other options ({'; '.join(changed)}); give the same "
+            "ones, or another output folder"
+        )
     if (asked := settings.part_sentences) not in (None, plan.part_sentences):
         raise ElmoFastError(
             f"{where}: the parts of this folder are of {plan.part_sentences} {plan.unit}s, here {asked} are wanted; "
             "give that number, or another output folder"
         )
     return plan
-
-
-def _check_is_of(folder: pathlib.Path, plan: Plan, number: int, text: SurveyedText) -> None:
-    """Raise CheckpointError unless an existing part is of this text; those of older versions hold no mark."""
-    lengths = np.diff(read_part(folder, plan, number).offsets)
-    names = folder / name_of(number) / NAMES
-    if not np.array_equal(lengths, text.lengths) or (names.exists() and read_json(names, list[str]) != text.lines):
-        raise CheckpointError(
-            f"{folder / name_of(number)}: its vectors are of other sentences than {plan.range_of(number)}; delete the "
-            "folder and run the same command again"
-        )
 
 
 def _embed(
@@ -218,7 +202,7 @@ def _embed(
             contents = Contents(text.lengths, plan.depth, plan.width, np.dtype(plan.making.dtype), metadata)
             check_room(folder / name_of(number), contents.nbytes)
             with contextlib.ExitStack() as stack:
-                new = stack.enter_context(_writing_part(folder, number))
+                new = stack.enter_context(write_folder(folder / name_of(number), replace=False))
                 if plan.making.names != "none":
                     (new / NAMES).write_text(json.dumps(text.lines), encoding="utf-8")
                 write = stack.enter_context(FORMATS["safetensors"](new / VECTORS, contents))
@@ -232,58 +216,3 @@ def _embed(
             before += plan.parts[number].tokens
         if closing is not None:
             closing.result()
-
-
-@contextlib.contextmanager
-def _writing_part(folder: pathlib.Path, number: int) -> Iterator[pathlib.Path]:
-    """Yield an empty folder; if the block succeeds it becomes the part, with a manifest of its files.
-
-    Where another process has written the part meanwhile, its files stay. Raises OSError naming the part if the disk is
-    full.
-    """
-    target = folder / name_of(number)
-    try:
-        with workplace(target) as work:
-            new = work / "new"
-            new.mkdir()
-            yield new
-            write_manifest(new)
-            for name in os.listdir(new):
-                flush(new / name)
-            flush(new)
-            try:
-                new.rename(target)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # a rename replaces no folder that holds files
-                    raise
-            flush(folder)
-    except OSError as error:
-        if error.errno in NO_ROOM:
-            raise OSError(error.errno, error.strerror, os.fspath(target)) from error
-        raise
-
-
-def _finish(folder: pathlib.Path, plan: Plan) -> None:
-    """Remove what killed processes left among the parts, and write the manifest of all files.
-
-    Raises ElmoFastError naming a part's file that is not as it was written.
-    """
-    remove_leftovers(folder, ".part-")
-    shutil.rmtree(folder / _CLAIMS, ignore_errors=True)
-    files = {PLAN: mark_of(folder / PLAN)}
-    for number in range(len(plan.parts)):
-        read_part(folder, plan, number)
-        for name, mark in read_json(folder / name_of(number) / MANIFEST, Manifest).files.items():
-            path = folder / name_of(number) / name
-            size = path.stat().st_size if path.exists() else 0
-            if size != mark.bytes:
-                raise ElmoFastError(
-                    f"{path}: damaged: wanted {mark.bytes:,} bytes, found {size:,}; delete the folder {path.parent} "
-                    "and run the same command again"
-                )
-            files[f"{name_of(number)}/{name}"] = mark
-    new = Manifest("elmo_fast manifest", 1, files)
-    with contextlib.suppress(CheckpointError):  # there is none, or a damaged one
-        if read_json(folder / MANIFEST, Manifest) == new:
-            return
-    write_json(folder / MANIFEST, dataclasses.asdict(new))

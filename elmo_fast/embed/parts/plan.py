@@ -1,12 +1,10 @@
 """How a text is cut into parts, and what its vectors are computed with: parts.json, which the first process writes."""
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import math
 import os
-import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Literal
@@ -15,7 +13,7 @@ import numpy as np
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import read_json
-from elmo_fast.files import flush, workplace
+from elmo_fast.manifest import current, read_folder
 from elmo_fast.text import Source, SurveyedText
 from elmo_fast.text.sources import Sentence, valid_sentences
 
@@ -104,30 +102,11 @@ def name_of(number: int) -> str:
 
 def read_plan(folder: str | os.PathLike[str]) -> Plan:
     """Return the plan of a folder of parts. Raises ElmoFastError if there is none; CheckpointError if it is damaged."""
-    path = pathlib.Path(folder) / PLAN
-    if not path.is_file():
+    if not (current(folder) / PLAN).is_file():
         raise ElmoFastError(
             f"{os.fspath(folder)}: no folder of parts, as there is no {PLAN}; `elmo-fast embed` in parts makes one"
         )
-    return read_json(path, Plan)
-
-
-def write_once(folder: pathlib.Path, plan: Plan) -> None:
-    """Write the plan unless another process has written one meanwhile; that one then stands."""
-    target = folder / PLAN
-    with workplace(target) as work:
-        (work / PLAN).write_text(json.dumps(dataclasses.asdict(plan), indent=1) + "\n", encoding="utf-8")
-        flush(work / PLAN)
-        try:
-            # A link does not replace an existing file, if another process was first.
-            os.link(work / PLAN, target)
-        except FileExistsError:
-            return
-        except OSError:  # a file system without links
-            with contextlib.suppress(FileExistsError):
-                if not target.exists():
-                    os.replace(work / PLAN, target)
-        flush(folder)
+    return read_folder(folder, [PLAN], lambda place: read_json(place / PLAN, Plan))
 
 
 def cut(

@@ -16,11 +16,11 @@ from elmo_fast.embed.parts.plan import PLAN, Plan, name_of, read_plan
 from elmo_fast.embed.token_files import FORMATS, NAMED, Contents, check_room, format_of, mapped
 from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
 from elmo_fast.fields import read_json
-from elmo_fast.manifest import MANIFEST, FileMark, Manifest, check_mark, check_written
+from elmo_fast.manifest import check_files
 from elmo_fast.progress import Progress
 
 Rows = npt.NDArray[Any]
-# The files of a part, and the key in the first one's metadata of `Plan.mark`; older versions wrote none.
+# The files of a part, and the key in the first one's metadata of `Plan.mark`.
 VECTORS, NAMES, MARK = "vectors.safetensors", "names.json", "part"
 OPEN_PARTS = 256  # that stay mapped
 
@@ -48,11 +48,10 @@ class ElmoVectors(Sequence[Rows]):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = pathlib.Path(path)
-        self._digests = {}
         self._plan: Plan | None = None
         if self.path.is_dir():
             self._plan = plan = read_plan(self.path)
-            self._digests = _checked_manifest(self.path, len(plan.parts))
+            _check_complete(self.path, len(plan.parts))
             self._firsts, self._count = [part.first for part in plan.parts], plan.sentences
         else:
             self._firsts, self._count = [0], len(read_flat(self.path).offsets) - 1
@@ -93,12 +92,14 @@ class ElmoVectors(Sequence[Rows]):
 
         A single file has none.
         """
+        if self._plan is None:
+            return
         for number in range(len(self._firsts)) if part is None else [part]:
-            part_name = name_of(number)
-            advice = f"delete the folder {self.path / part_name} and run the same `elmo-fast embed` command again"
-            for name in (VECTORS, NAMES):
-                if (mark := self._digests.get(f"{part_name}/{name}")) is not None:
-                    check_mark(self.path / part_name / name, mark, advice)
+            check_files(
+                self.path / name_of(number),
+                None,
+                "delete the folder {folder} and run the same `elmo-fast embed` command again",
+            )
 
     def _opened(self, number: int) -> FlatFile:
         return read_flat(self.path) if self._plan is None else read_part(self.path, self._plan, number)
@@ -109,10 +110,9 @@ class ElmoVectors(Sequence[Rows]):
 
             with read_failures_named(self.path), safe_open(self.path, framework="numpy") as file:
                 return json.loads(file.get_tensor("names").tobytes()) if "names" in set(file.keys()) else None
-        path = self.path / name_of(number) / NAMES
-        if f"{name_of(number)}/{NAMES}" not in self._digests:
+        if self._plan.making.names == "none":
             return None
-        return read_json(path, list[str])
+        return read_json(self.path / name_of(number) / NAMES, list[str])
 
 
 def done_parts(folder: pathlib.Path) -> set[str]:
@@ -120,16 +120,14 @@ def done_parts(folder: pathlib.Path) -> set[str]:
     return {name for name in os.listdir(folder) if name.startswith("part-")}
 
 
-def _checked_manifest(folder: pathlib.Path, parts: int) -> dict[str, FileMark]:
-    """Return the digests of all files, by name. Raises ElmoFastError if parts are missing, or the plan was changed."""
+def _check_complete(folder: pathlib.Path, parts: int) -> None:
+    """Raise ElmoFastError if parts are missing."""
     existing = done_parts(folder)
     count = sum(name_of(number) in existing for number in range(parts))
-    if count < parts or not (folder / MANIFEST).exists():
+    if count < parts:
         raise ElmoFastError(
             f"{folder}: {count} of {parts} parts are there; run the same `elmo-fast embed` command again, which resumes"
         )
-    check_written(folder, [PLAN])
-    return read_json(folder / MANIFEST, Manifest).files
 
 
 def read_part(folder: pathlib.Path, plan: Plan, number: int) -> FlatFile:
@@ -138,7 +136,7 @@ def read_part(folder: pathlib.Path, plan: Plan, number: int) -> FlatFile:
     file = read_flat(path)
     if (count := len(file.offsets) - 1) != part.sentences:
         raise CheckpointError(f"{path}: damaged: wanted {part.sentences} sentences, as in {PLAN}, found {count}")
-    if file.offsets[-1] != part.tokens or file.metadata.get(MARK, mark := plan.mark(number)) != mark:
+    if file.offsets[-1] != part.tokens or file.metadata.get(MARK) != plan.mark(number):
         raise CheckpointError(
             f"{path}: its vectors are not of {plan.range_of(number)}, which {PLAN} has there; delete the folder "
             f"{path.parent} and run the same `elmo-fast embed` command again"

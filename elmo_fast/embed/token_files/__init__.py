@@ -1,6 +1,6 @@
 """Files of token vectors: the formats that `embed` writes, and the cache that neighbours and the tasks read again."""
 
-from elmo_fast.embed.token_files.cache_file import FORMAT, CacheFile, DamagedFile, writing_cache_file
+from elmo_fast.embed.token_files.cache_file import FORMAT, CacheFile, writing_cache_file
 from elmo_fast.embed.token_files.formats import FORMATS, NAMED, Contents, Format, Write, check_room, format_of, mapped
 
 __all__ = [
@@ -9,7 +9,6 @@ __all__ = [
     "NAMED",
     "CacheFile",
     "Contents",
-    "DamagedFile",
     "Format",
     "Write",
     "check_room",

@@ -1,12 +1,12 @@
-"""A cache of the vectors of every token of some sentences, checked whenever it is opened.
+"""A cache of the vectors of every token of some sentences: a folder that is checked whenever it is opened.
 
-safetensors: `vectors` [L, N, D] float32; the header says what they were made from, and the SHA-256 of that
-and of the vectors.
+Its file is safetensors: `vectors` [L, N, D] float32; the header says what they were made from.
 """
 
 import contextlib
-import hashlib
+import errno
 import os
+import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,46 +14,43 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.embed.token_files.formats import Write, mapped, safetensors_layout
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import replacing
+from elmo_fast.errors import CheckpointError, ElmoFastError
+from elmo_fast.manifest import MANIFEST, current, read_folder, write_folder
 
 Rows = npt.NDArray[Any]
-FAMILY = "elmo_fast.token_vectors"
-FORMAT = f"{FAMILY} 3"
-
-
-class DamagedFile(ElmoFastError):
-    """A cache that is not what was written, or that an older version wrote."""
+FORMAT = "elmo_fast.token_vectors 4"
+VECTORS = "token_vectors.safetensors"
 
 
 class CacheFile:
     """An open cache: what it was made from, and its vectors [L, N, D], memory-mapped.
 
-    path: what `writing_cache_file` wrote. Raises DamagedFile if it is truncated, changed or of an older version,
-    ElmoFastError if it is another kind of file.
+    path: the folder that `writing_cache_file` wrote. Raises CheckpointError if it is truncated or changed,
+    ElmoFastError if it is something else, FileNotFoundError.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        from safetensors import SafetensorError, safe_open
-
         self.path = os.fspath(path)
-        with open(path, "rb") as raw:
-            if FAMILY.encode() not in raw.read(1 << 12):
-                raise ElmoFastError(f"{path}: is no file of token vectors; name another, or remove it")
-        try:
-            with safe_open(path, framework="numpy") as file:
-                about = file.metadata() or {}
-                if about.get("format") != FORMAT:
-                    raise DamagedFile(f"{path}: written by an older version")
-                vectors = mapped(path, file.get_slice("vectors"))
-        except SafetensorError as error:
-            raise DamagedFile(f"{path}: damaged: {error}") from error
-        if vectors is None:
-            raise DamagedFile(f"{path}: damaged: its header is not what was written")
-        self.made_from = about.get("made_from", "")
-        self.vectors: Rows = vectors
-        if about.get("sha256") != _digest(self.path, os.path.getsize(path) - vectors.nbytes, self.made_from):
-            raise DamagedFile(f"{path}: damaged: its vectors are not those that were written")
+        if not os.path.exists(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+        if not all((current(path) / name).is_file() for name in (VECTORS, MANIFEST)):
+            raise ElmoFastError(f"{path}: is no folder of token vectors; name another, or remove it")
+        self.vectors: Rows
+        self.made_from, self.vectors = read_folder(path, [VECTORS], _opened, advice="")
+
+
+def _opened(folder: pathlib.Path) -> tuple[str, Rows]:
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / VECTORS
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about, vectors = file.metadata() or {}, mapped(path, file.get_slice("vectors"))
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: damaged: {error}") from error
+    if vectors is None or about.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: written by another version")
+    return about.get("made_from", ""), vectors
 
 
 @contextlib.contextmanager
@@ -70,10 +67,9 @@ def writing_cache_file(
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(lengths, np.int64))])
     tokens = int(offsets[-1])
     tensors = {"vectors": (np.float32, (layers, tokens, width))}
-    about = {"format": FORMAT, "made_from": made_from, "sha256": "0" * 64}
-    planned = safetensors_layout(tensors, about)
+    planned = safetensors_layout(tensors, {"format": FORMAT, "made_from": made_from})
     start = planned.starts["vectors"]
-    with replacing(path) as temporary, open(temporary, "r+b") as file:
+    with write_folder(path) as new, open(new / VECTORS, "wb") as file:
         os.posix_fallocate(file.fileno(), 0, planned.end)
         file.write(planned.header)
 
@@ -86,14 +82,3 @@ def writing_cache_file(
                 file.write(rows.data)
 
         yield write
-        file.flush()
-        about["sha256"] = _digest(temporary, start, made_from)
-        file.seek(0)
-        file.write(safetensors_layout(tensors, about).header)
-
-
-def _digest(path: str | os.PathLike[str], start: int, made_from: str) -> str:
-    """Return the SHA-256 of what the vectors were made from and of a file from `start` on."""
-    with open(path, "rb") as file:
-        file.seek(start)
-        return hashlib.file_digest(file, lambda: hashlib.sha256(made_from.encode())).hexdigest()

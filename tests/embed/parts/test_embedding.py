@@ -68,7 +68,7 @@ def test_names_of_datasets_and_records_of_fasta(place, tmp_path):
 
 
 def test_processes_share_the_parts(place, tmp_path):
-    """Part p is process p mod 3's, also when they run at once; the last one writes the manifest."""
+    """Part p is process p mod 3's, also when they run at once; the plan is the first one's."""
     logs = [tmp_path / f"log-{index}" for index in range(3)]
 
     def worker(index):
@@ -88,7 +88,7 @@ def test_each_process_writes_its_own_parts_alone(embedder, source, tmp_path):
     """And returns; with another number of processes the rest is written."""
     folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
     assert embed_parts(embedder, source, folder, (1, 3), settings).parts == 2
-    assert sorted(os.listdir(folder)) == ["part-00001", "part-00004", "parts.json"]
+    assert sorted(os.listdir(folder)) == ["manifest.json", "part-00001", "part-00004", "parts.json"]
     assert embed_parts(embedder, source, folder, (1, 3), settings).parts == 0
     assert embed_parts(embedder, source, folder, (0, 2), settings).parts == 3
     assert embed_parts(embedder, source, folder, (1, 2), settings).parts == 2
@@ -117,9 +117,7 @@ def test_a_killed_process_resumes(place, tmp_path):
     child = fork(dies_in_its_second_part)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     left = sorted(os.listdir(folder))
-    assert [name for name in left if not name.startswith(".")] == ["part-00000", "parts.json"]
-    (folder / ".claims").mkdir()  # of an older version
-    (folder / ".claims" / "part-00001").write_text("{}")
+    assert [name for name in left if not name.startswith(".")] == ["manifest.json", "part-00000", "parts.json"]
     assert "1 of 7 parts are there; run the same" in elmo_fast("merge", folder, tmp_path / "merged").stderr
     stamp = (folder / "part-00000" / "vectors.safetensors").stat().st_mtime_ns
     done = embed(place, folder, "--shard", "0/1")
@@ -162,7 +160,7 @@ def test_a_full_disk_in_one_process_names_the_part_and_the_others_go_on(place, t
     child = fork(small_disk)
     assert os.waitpid(child, 0)[1] == 0
     assert log.read_text() == f"2 elmo-fast embed: error: File too large: '{folder / 'part-00001'}'\n"
-    assert os.listdir(folder) == ["parts.json"]
+    assert sorted(os.listdir(folder)) == ["manifest.json", "parts.json"]
     made_parts(place, folder)
     assert elmo_fast("merge", folder, tmp_path / "merged", "-q").returncode == 0
     assert (tmp_path / "merged").read_bytes() == (place / "alone.hdf5").read_bytes()
@@ -206,7 +204,8 @@ def test_a_part_is_put_in_its_place_while_the_next_one_is_embedded(embedder, sou
             computed.set()
 
     def mark(path):
-        waited.append(computed.wait(20))
+        if path.name != "parts.json":
+            waited.append(computed.wait(20))
         return marked(path)
 
     monkeypatch.setattr(embedder, "write_text", write)
@@ -217,51 +216,44 @@ def test_a_part_is_put_in_its_place_while_the_next_one_is_embedded(embedder, sou
 
 
 def test_a_process_that_is_killed_after_the_rename_leaves_nothing(embedder, source, tmp_path, monkeypatch):
-    """The part is there, so nobody begins it again: files next to it are removed when all parts exist."""
+    """What it wrote is there, so nobody begins it again: files next to a part, or to the folder, are removed when all
+    parts exist."""
     folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
 
     def dies():
-        flush = embedding.flush
+        flush = manifest.flush
 
         def killed(path):
             if path == folder and (folder / "part-00002").exists():
                 os.kill(os.getpid(), signal.SIGKILL)
             flush(path)
 
-        embedding.flush = killed
+        manifest.flush = killed
         embed_parts(embedder, source, folder, settings=settings)
 
     assert os.waitstatus_to_exitcode(os.waitpid(fork(dies), 0)[1]) == -signal.SIGKILL
     assert [name for name in os.listdir(folder) if name.startswith(".part-00002.")]
+    (tmp_path / ".out.dead.partial").mkdir()
     assert embed_parts(embedder, source, folder, settings=settings).parts == 4
-    assert not [name for name in os.listdir(folder) if name.startswith(".")]
+    assert not [name for name in (*os.listdir(folder), *os.listdir(tmp_path)) if name.startswith(".")]
 
 
 def test_what_fails_while_a_part_is_put_in_its_place_ends_the_process(embedder, source, tmp_path, monkeypatch):
     """The part that is embedded then is still put in its place, no other is begun; a rerun makes the rest."""
     folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
-    flush = embedding.flush
+    flush = manifest.flush
 
     def full(path):
         if ".part-00002." in str(path):
             raise OSError(errno.ENOSPC, "No space left on device")
         flush(path)
 
-    monkeypatch.setattr(embedding, "flush", full)
+    monkeypatch.setattr(manifest, "flush", full)
     with pytest.raises(OSError, match=r"No space left on device: '.*part-00002'"):
         embed_parts(embedder, source, folder, settings=settings)
-    assert sorted(os.listdir(folder)) == ["part-00000", "part-00001", "part-00003", "parts.json"]
+    assert sorted(os.listdir(folder)) == ["manifest.json", "part-00000", "part-00001", "part-00003", "parts.json"]
     monkeypatch.undo()
     assert embed_parts(embedder, source, folder, settings=settings).parts == 4
-
-
-def test_an_unchanged_manifest_stays_and_a_damaged_one_is_rewritten(place, whole):
-    before = (whole / "manifest.json").read_bytes(), (whole / "manifest.json").stat().st_mtime_ns
-    made_parts(place, whole)
-    assert (whole / "manifest.json").stat().st_mtime_ns == before[1]
-    (whole / "manifest.json").write_text("{")
-    made_parts(place, whole)
-    assert (whole / "manifest.json").read_bytes() == before[0]
 
 
 def test_the_place_of_a_process():

@@ -10,6 +10,7 @@ import torch
 
 from elmo_fast.cli.main import main
 from elmo_fast.embed import word_vectors as vector_files
+from elmo_fast.embed.token_files.cache_file import VECTORS
 from elmo_fast.static import load_vectors
 from elmo_fast.tasks import Example, cached_layers, load_bilm
 from tests.fuzz import folders
@@ -44,7 +45,7 @@ def task(folder):
 
 def _task(rng):
     folder = folders.copied(task())
-    _hurt(rng, next((folder / "cache").glob("*.safetensors")))
+    _hurt(rng, next((folder / "cache").glob("*/*.safetensors")))
     model = load_bilm(folder / "bilm")
     with may_refuse():
         actual, whole = (cached_layers(model, EXAMPLES, f / "cache").batch([0, 1, 2])[0] for f in (folder, task()))
@@ -56,7 +57,7 @@ def _neighbours(folder):
     """Return the command's output and status."""
     printed = io.StringIO()
     words = ["neighbours", "--model", folder / "bilm", "--corpus", folder / "text.txt", "--query", "the fox", "--index",
-             0, "--cache", folder / "tokens.safetensors", "--quiet"]  # fmt: skip
+             0, "--cache", folder / "tokens", "--quiet"]  # fmt: skip
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return main(list(map(str, words))), printed.getvalue()
@@ -72,7 +73,7 @@ def token(folder):
 
 def _token(rng):
     folder = folders.copied(token())
-    _hurt(rng, folder / "tokens.safetensors")
+    _hurt(rng, folder / "tokens" / VECTORS)
     status, printed = _neighbours(folder)
     if status not in (0, 2) or (status == 0 and printed != _neighbours(token())[1]):
         raise Wrong(f"neighbours' cache: damaged and believed, status {status}")
