@@ -153,7 +153,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> hierarchical_softmax_backward(
     const Tensor& grad, TensorList saved, const Tensor& hidden, const Tensor& targets, const Tensor& weight, const Tensor& first,
     const Tensor& nodes, const Name& precision, bool sparse) {
   const Arguments check("hierarchical_softmax_backward");
-  check.need(saved.size() == 1, "the forward pass was run with save=False");
+  check.saved(saved, 1);
   const Tensor slopes = saved[0];
   check.tensor("slopes", slopes, hidden.scalar_type(), {kAny, kAny});
   const int64_t longest = slopes.size(1);

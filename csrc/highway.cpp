@@ -237,7 +237,7 @@ Gradients highway_backward(
     const std::optional<Tensor>& /*count*/, const Name& precision, bool need_x, bool need_weights) {
   const Arguments check("highway_backward");
   check_layers(check, x, weights, projection_weight);
-  check.need(all_saved.size() == 1, "the forward pass was run with save=False");
+  check.saved(all_saved, 1);
   const Tensor saved = all_saved[0];
   check.tensor("saved", saved, x.scalar_type(), {static_cast<int64_t>(weights.size()), 3, x.size(0), x.size(1)});
   check.contiguous("saved", saved);

@@ -297,7 +297,7 @@ std::tuple<std::vector<Tensor>, Tensor> scalar_mix_backward(
     const Tensor& grad_any, TensorList saved, TensorList layers_any, const Tensor& coefficients, const std::optional<Tensor>& counted,
     const std::optional<Tensor>& /*seed*/, bool layer_norm, double /*dropout*/, bool need_layers, bool need_coefficients) {
   const Arguments check("scalar_mix_backward");
-  check.need(saved.size() == 1, "saved must hold the statistics of the forward pass; got ", saved.size());
+  check.saved(saved, 1);
   const Tensor statistics = saved[0];
   check_gradient(check, grad_any, layers_any, statistics);
   check_counted(check, counted, layers_any[0]);

@@ -224,7 +224,7 @@ Gradients full_softmax_backward(
     const Tensor& grad_any, const Tensor& losses, TensorList saved, const Tensor& hidden, const Tensor& targets, const Tensor& weight,
     const Tensor& bias, const Name& precision, int64_t chunk_bytes) {
   const Arguments check("full_softmax_backward");
-  check.need(saved.size() == 1, "the forward pass was run with save=False");
+  check.saved(saved, 1);
   const Tensor log_sums = saved[0];
   const Whole w = checked_whole("full_softmax_backward", hidden, targets, weight, bias, precision, chunk_bytes);
   const int64_t count = hidden.size(0), size = hidden.size(1);
@@ -319,7 +319,7 @@ Tensor offsets_of(const Tensor& bias_any, const Tensor& ids, const Term& term) {
 // What forward saves: numbers of each row, [N, S] or [0, S], and rows and offsets of the words.
 Sampled saved_sample(
     const Arguments& check, const Tensor& hidden, TensorList saved, const Tensor& ids, const Name& precision, int64_t chunk_bytes, bool count_hits) {
-  check.need(saved.size() == 4, "the forward pass was run with save=False");
+  check.saved(saved, 4);
   check.tensor("hidden", hidden, kFloating, {kAny, kAny});
   const auto dtype = hidden.scalar_type();
   const int64_t count = hidden.size(0), words = ids.numel();

@@ -103,6 +103,27 @@ def test_without_the_extension_info_shows_the_sentence():
     assert "the compiled extension elmo_fast._C is missing (" in python(code)
 
 
+def test_an_extension_of_other_schemas_is_not_loaded(tmp_path):
+    """One built before a pull may define the ops itself, which would end the process: its file is read first."""
+    stale = tmp_path / "_C.so"
+    stale.write_bytes(b"no library: loading it would fail")
+    code = (
+        "import sys\nfrom importlib.machinery import ExtensionFileLoader\n"
+        "from importlib.util import spec_from_file_location\n"
+        "class Stale:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'elmo_fast._C':\n"
+        "            loader = ExtensionFileLoader(name, sys.argv[1])\n"
+        "            return spec_from_file_location(name, sys.argv[1], loader=loader)\n"
+        "sys.meta_path.insert(0, Stale())\n"
+        "from elmo_fast.ops import _native\nprint(_native.C, _native.WHY_NOT)"
+    )
+    assert python(code, str(stale)) == (
+        "None the compiled extension elmo_fast._C was built for other schemas (ops/_schemas.py); "
+        f"rebuild it: {reinstall_command()}"
+    )
+
+
 def test_every_module_imports_where_unix_modules_are_missing():
     """No fcntl, no resource, no SIGKILL and SIGHUP, no compiled extension, as on Windows."""
     code = WITHOUT_EXTENSION.replace(

@@ -255,7 +255,7 @@ def test_a_forbidden_import_is_found(tmp_path, file, source):
             "from elmo_fast.errors import ElmoFastError\nfrom .characters import ids\nimport math\n",
         ),
         (
-            "ops/highway/op.py",
+            "ops/highway/__init__.py",
             "from elmo_fast.ops._dispatch import select\nfrom elmo_fast.ops.char_cnn import char_cnn\n",
         ),
         ("ops/_native.py", "from elmo_fast import _C as C\n"),

@@ -498,7 +498,7 @@ Gradients char_cnn_backward(
     const Tensor& grad, const Tensor& features, TensorList saved, const Tensor& ids, const Tensor& embedding, TensorList weights,
     TensorList /*biases*/, const std::optional<Tensor>& /*count*/, bool tanh, const Name& precision, bool /*cuda_backward*/,
     bool need_embedding, bool need_weights) {
-  Arguments("char_cnn_backward").need(saved.size() == 1, "the forward pass was run with save=False");
+  Arguments("char_cnn_backward").saved(saved, 1);
   const Tensor winners = saved[0];
   check(grad, features, winners, ids, embedding, weights);
   const Operand operand = resolve_operand(precision, embedding.scalar_type());

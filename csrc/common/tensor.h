@@ -162,6 +162,11 @@ class Arguments {
     ELMO_CHECK_VALUE(holds, op_, ": ", words...);
   }
 
+  // What the forward pass returned for the backward pass: another backend's may be more or fewer.
+  void saved(TensorList tensors, size_t count) const {
+    need(tensors.size() == count, "saved must hold what the forward pass returned with save=True, ", count, " in all; got ", tensors.size());
+  }
+
  private:
   const char* op_;
 };

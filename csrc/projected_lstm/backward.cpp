@@ -285,7 +285,7 @@ Gradients backward(
     const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks, const std::vector<bool>& reverse, double cell_clip,
     double projection_clip, bool residual, const Name& precision, bool need_inputs, bool need_weights, bool need_state) {
   const Arguments check("projected_lstm_backward");
-  check.need(saved.size() == 3, "the forward pass was run with save=False");
+  check.saved(saved, 3);
   const Tensor gates = saved[0], cells = saved[1], projections = saved[2];
   const Given g{inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual};
   const Sizes n = checked_sizes(check, g);

@@ -233,7 +233,9 @@ def kernel(op: str, backend: str) -> Callable[..., Any]:
     """
     run = _kernels.get((op, backend))
     if run is None:
-        namespace = _triton.NAMESPACE if backend in ("triton", "cuda") else _schemas.NAMESPACE
+        # CUDA C++ has ops of its own and, with Triton, halves of others.
+        by_triton = backend in ("triton", "cuda") and _triton.implements(op)
+        namespace = _triton.NAMESPACE if by_triton else _schemas.NAMESPACE
         run = _kernels[op, backend] = _schemas.overload(op, namespace)
     if os.environ.get("ELMO_FAST_CHECK_FINITE") != "1" or op in _MAY_OVERFLOW:
         return run

@@ -1,5 +1,6 @@
 """Compiled extension, loaded once, or one sentence why it could not be loaded."""
 
+import importlib.util
 import pathlib
 from types import ModuleType
 
@@ -12,21 +13,29 @@ from elmo_fast.ops._schemas import DIGEST
 C: ModuleType | None = None
 WHY_NOT: str | None = None
 
+
+def _has_these_schemas() -> bool:
+    """Return whether the extension's file holds the digest of the schemas; one that is missing says so when imported.
+
+    It is not loaded to find out: one that defines other ops, as all did once, ends the process.
+    """
+    spec = importlib.util.find_spec("elmo_fast._C")
+    return spec is None or spec.origin is None or DIGEST.encode() in pathlib.Path(spec.origin).read_bytes()
+
+
 try:
-    from elmo_fast import _C as C  # type: ignore[no-redef]
-except ImportError as _error:
+    if _has_these_schemas():
+        from elmo_fast import _C as C  # type: ignore[no-redef]
+    else:
+        WHY_NOT = (
+            "the compiled extension elmo_fast._C was built for other schemas (ops/_schemas.py); "
+            f"rebuild it: {reinstall_command()}"
+        )
+except (ImportError, OSError) as _error:
     _note = pathlib.Path(__file__).parent.parent / "_build_failure.txt"
     _lines = _note.read_text(encoding="utf-8").splitlines() if _note.is_file() else [str(_error)]
     _reason, _advice = [*_lines, "install a C++20 compiler"][:2]
     WHY_NOT = f"the compiled extension elmo_fast._C is missing ({_reason}); {_advice}, then run {reinstall_command()}"
-
-
-if C is not None and getattr(C, "SCHEMAS_DIGEST", None) != DIGEST:
-    C = None
-    WHY_NOT = (
-        "the compiled extension elmo_fast._C was built for other schemas (ops/_schemas.py); "
-        f"rebuild it: {reinstall_command()}"
-    )
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:

@@ -91,14 +91,15 @@ def table_gradient(shape: torch.Size, ids: Tensor, rows: Tensor, sparse: bool) -
     """Compute the gradient [V, ...] of a table from the gradients `rows` of the words `ids`, summed for each word.
 
     sparse: return COO, coalesced on the CPU. On other devices words may be repeated, because `coalesce` would wait for
-    the device to know the number of distinct words (`stays_sparse` says when their sum waits for it too).
+    the device to know the number of distinct words (`stays_sparse` says when their sum waits for it too); so they may
+    in a graph of torch.compile, because its Inductor cannot call `coalesce`.
     """
     if not sparse:
         if rows.device.type == "cpu":  # in the order of the rows; torch's index_put takes any
             return rows.new_zeros(shape).index_add_(0, ids, rows)
         return torch.index_put(rows.new_zeros(shape), (ids,), rows, accumulate=True)
     gradient = torch.sparse_coo_tensor(ids.unsqueeze(0), rows, shape, device=rows.device, check_invariants=False)
-    return gradient.coalesce() if coalesced_at_once(rows.device) else gradient
+    return gradient.coalesce() if coalesced_at_once(rows.device) and not torch.compiler.is_compiling() else gradient
 
 
 def table_rows(table: Tensor, ids: Tensor, sparse: bool, padding: int | None = None) -> Tensor:

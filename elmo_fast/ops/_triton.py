@@ -220,6 +220,11 @@ def operand_dtype(precision: str) -> torch.dtype:
     return getattr(torch, precision)
 
 
+def implements(name: str) -> bool:
+    """Return whether Triton implements the op of this name."""
+    return name in _undispatched
+
+
 def undispatched(name: str) -> Callable[..., Any]:
     """Return the function that the op of this name runs on a GPU.
 

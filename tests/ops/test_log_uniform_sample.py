@@ -218,6 +218,11 @@ def test_the_gpus_op_is_known_by_shape_without_a_gpu():
             assert ids.device.type == tries.device.type == "cuda"
 
 
+def test_the_gpus_op_is_cuda_cpps_also_beside_tritons_interpreter():
+    """The namespace of interpreted ops has none of CUDA C++ alone."""
+    assert _dispatch.kernel("log_uniform_sample", "cuda") is torch.ops.elmo_fast.log_uniform_sample.default
+
+
 @needs_native
 def test_where_the_sample_is_returned():
     """On the CPU unless another device is named."""

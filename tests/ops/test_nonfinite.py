@@ -24,6 +24,7 @@ from elmo_fast.ops import (
     rounded,
     sampled_softmax,
 )
+from elmo_fast.static.glove import GloveWeights, glove_
 from tests.backends import backends, device_of
 from tests.ops.calls import CALLS, MASK
 from tests.tolerances import SMALL
@@ -358,6 +359,20 @@ def test_a_nan_is_an_error_where_it_enters(monkeypatch, backend):
     with pytest.raises(ElmoFastError, match=r"highway: weights\[0\] holds NaN"):
         highway(torch.ones_like(x), [weights[0] / 0], biases, backend=backend)
     assert torch.isfinite(highway(torch.ones_like(x), weights, biases, backend=backend)).all()
+
+
+@needs_native
+def test_references_that_write_in_place_are_checked_too(monkeypatch):
+    """GloVe's, and Adagrad's for tensors with gaps, which the kernels do not take."""
+    monkeypatch.setenv("ELMO_FAST_CHECK_FINITE", "1")
+    index, value = torch.zeros(1, dtype=torch.int32), torch.ones(1)
+    tables = GloveWeights(torch.full((1, 2), NAN), torch.ones(1, 2), torch.ones(1), torch.ones(1))
+    squares = GloveWeights(*(torch.ones_like(each) for each in tables))
+    with pytest.raises(ElmoFastError, match=r"glove: weights\[0\] holds NaN"):
+        glove_(index, index, value, tables, squares, backend="reference")
+    gaps = torch.ones(2, 2)[:, 0]
+    with pytest.raises(ElmoFastError, match=r"adagrad_: gradients\[0\] holds NaN"):
+        adagrad_([gaps], [gaps.clone()], [torch.full((2,), NAN)], 0.1, backend="native")
 
 
 def test_a_sum_that_overflows_is_named_as_such(monkeypatch):

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.
 @settings(deadline=None, max_examples=6, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(lengths=st.lists(st.integers(-(2**40), 2**40) | st.integers(-2, 6), min_size=1, max_size=5))
 def test_triton_never_leaves_its_memory(backend, lengths):
-    """Lengths that op.py cannot look at on a GPU: whatever they are, they count as the nearest of 0..T."""
+    """Lengths that no check looks at on a GPU: whatever they are, they count as the nearest of 0..T."""
     x, weights, _, state = make(len(lengths), 3, 5, 5, 9)
     run, lengths = _dispatch.kernel("projected_lstm", "triton"), torch.tensor(lengths)
     parts = [list(each) for each in zip(*weights, strict=True)]

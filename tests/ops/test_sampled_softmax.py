@@ -6,7 +6,9 @@ import weakref
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from hypothesis import given, settings
+from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -300,3 +302,25 @@ def test_columns_may_lie_further_apart_than_32_bits_count(backend, monkeypatch):
     _triton.launch(
         vocabulary_loss_backward_targets_kernel, (1,), x, 1, x, 1, x, ids, x, *strides, None, x, x, x, 0, 3, **sizes
     )
+
+
+@needs_native
+def test_a_compiled_sparse_gradient_is_not_coalesced():
+    """torch.compile's default, Inductor, fails at aten._coalesce; the rows are the same."""
+    graphs, draw = [], torch.Generator().manual_seed(0)
+
+    def keep(graph, _):
+        graphs.append(graph)
+        return make_boxed_func(graph.forward)
+
+    def loss(hidden, weight, bias):
+        targets, samples = torch.tensor([3, 0, 3]), torch.tensor([1, 3])
+        return sampled_softmax(hidden, targets, weight, bias, samples, 4, sparse=True, backend="native").sum()
+
+    tensors = [torch.randn(*shape, generator=draw).requires_grad_() for shape in ((3, 4), (9, 4), (9,))]
+    compiled = torch.compile(loss, fullgraph=True, backend=aot_autograd(fw_compiler=keep, bw_compiler=keep))
+    of_compiled, expected = (torch.autograd.grad(run(*tensors), tensors) for run in (compiled, loss))
+    assert len(graphs) == 2
+    assert not any("coalesce" in str(node.target) for graph in graphs for node in graph.graph.nodes)
+    for actual, wanted in zip(of_compiled, expected, strict=True):
+        assert torch.equal(actual.to_dense(), wanted.to_dense())

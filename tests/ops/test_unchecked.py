@@ -140,7 +140,7 @@ CASES = {
             ({"saved": [words(N, 2, dtype=torch.int16) + 4]}, "winners must lie from 0 to 3; got 4 to 4"),
             ({"saved": [words(N, 2, dtype=torch.int16) - 1]}, "winners must lie from 0 to 3"),
             ({"saved": [words(N, 1, dtype=torch.int16)]}, r"winners must have shape \[4, 2\]"),
-            ({"saved": []}, "run with save=False"),
+            ({"saved": []}, "saved must hold what the forward pass returned with save=True, . in all; got 0"),
             ({"grad": numbers(N, 3)}, r"grad must have shape \[4, 2\]"),
             ({"precision": "half"}, "precision must be one of"),
         ],
@@ -163,7 +163,7 @@ CASES = {
          "projection_weight": numbers(2, D), "count": None, "precision": "float32", "need_x": True,
          "need_weights": True},
         [
-            ({"saved": []}, "run with save=False"),
+            ({"saved": []}, "saved must hold what the forward pass returned with save=True, . in all; got 0"),
             ({"saved": [numbers(1, 3, 2, D)]}, r"saved must have shape \[1, 3, 4, 3\]"),
             ({"grad": numbers(N, D)}, r"grad must have shape \[4, 2\]"),
         ],
@@ -187,7 +187,8 @@ CASES = {
         ),
     ]),
     "projected_lstm_backward": (LSTM_BACK | saved_steps(), [
-        ({"saved": []}, "run with save=False"),
+        ({"saved": []}, "saved must hold what the forward pass returned with save=True, . in all; got 0"),
+        ({"saved": [numbers(1)] * 7}, "saved must hold what the forward pass returned with save=True, 3 in all; got 7"),
         (saved_steps(gates=(3, 64)), r"gates must have shape \[1, 1, 20, 64\]"),
         (saved_steps(cells=(20, 2)), r"cells must have shape \[1, 1, 20, 16\]"),
         (saved_steps(projections=(0, D)), r"projections must have shape \[1, 20, 3\]"),
@@ -211,7 +212,7 @@ CASES = {
          "need_layers": True, "need_coefficients": True},
         [
             ({"grad": numbers(1, 2, D)}, r"grad must have shape \[any, 4, 3\]"),
-            ({"saved": []}, "saved must hold the statistics of the forward pass; got 0"),
+            ({"saved": []}, "saved must hold what the forward pass returned with save=True, 1 in all; got 0"),
             ({"saved": [numbers(2, 0, dtype=torch.float64)]}, r"statistics must have shape \[2, 1\], Double"),
             ({"coefficients": numbers(2, 1)}, r"coefficients must have shape \[1, 1\]"),
         ],
@@ -240,7 +241,7 @@ CASES = {
     "sampled_softmax_backward": (
         OF_SAMPLE | PRECISION | {"losses": numbers(N), "saved": saved_sample(2)},
         [
-            ({"saved": []}, "run with save=False"),
+            ({"saved": []}, "saved must hold what the forward pass returned with save=True, . in all; got 0"),
             ({"saved": saved_sample(2, kept=(N, 3))}, r"saved\[1\] must have shape \[4, 2\]"),
             ({"saved": saved_sample()}, r"saved\[0\] must have shape \[4, 2\]"),
             ({"saved": saved_sample(2, words=5)}, r"saved\[2\] must have shape \[6, 3\]"),
@@ -280,7 +281,7 @@ CASES = {
     "full_softmax_backward": (
         {"grad": numbers(N), **TABLE, "losses": numbers(N), "saved": [numbers(N, 2)], **PRECISION},
         [
-            ({"saved": []}, "run with save=False"),
+            ({"saved": []}, "saved must hold what the forward pass returned with save=True, . in all; got 0"),
             ({"saved": [numbers(N)]}, r"log_sums must have shape \[4, 2\]"),
             ({"targets": words(N) - 1}, "targets must lie from 0"),
         ],
@@ -326,7 +327,7 @@ CASES = {
             ({"targets": words(N) + V}, "target 9 is no word"),
             ({"nodes": nodes + V}, "node .* of a tree with 8 inner nodes"),
             ({"nodes": nodes[:1]}, "the path of word 0 leaves the tree"),
-            ({"saved": []}, "run with save=False"),
+            ({"saved": []}, "saved must hold what the forward pass returned with save=True, . in all; got 0"),
             ({"saved": [numbers(N, 1)]}, "the path of word 0 leaves the tree"),
             ({"grad": numbers(2)}, r"grad must have shape \[4\]"),
         ],

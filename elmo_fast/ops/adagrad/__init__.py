@@ -76,7 +76,7 @@ def adagrad_(
     groups: dict[torch.dtype | None, list[tuple[Tensor, ...]]] = {}
     for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
         if not _are_contiguous(op, backend, parameters=weight, accumulators=accumulator):
-            reference.adagrad_([weight], [accumulator], [gradient], learning_rate, scale)
+            checked(op, reference.adagrad_)([weight], [accumulator], [gradient], learning_rate, scale)
             continue
         copy = copies.get(id(weight))
         key, more = (None, ()) if copy is None else (copy.dtype, (copy,))

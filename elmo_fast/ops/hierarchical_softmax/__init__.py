@@ -167,16 +167,17 @@ def _shapes(a: Any) -> dict[str, Any]:
         passed: Any = a.saved[0].numel()
     else:
         passed = torch.library.get_ctx().new_dynamic_size() if a.sparse else a.weight.shape[0]
-    ids = a.first.new_empty(passed if a.sparse or _of_steps(a) else 0)
+    ids = a.first.new_empty(passed if a.sparse and not _of_steps(a) else 0)
     return {"ids": ids, "weight": (passed, a.hidden.shape[1]), "bias": (passed,)}
 
 
 def _tables(a: Any, gradients: dict[str, Any], needed: Set[str]) -> dict[str, Any]:
-    """Compute the gradients of weight and bias from those of the nodes `ids`, which C++ has distinct and in order."""
+    """Compute the gradients of weight and bias from those of nodes: of every step, or distinct ones in order (C++)."""
     tables = {"weight": a.weight.shape, "bias": a.weight.shape[:1]}
     tables = {name: shape for name, shape in tables.items() if name in needed}
     if _of_steps(a):
-        of = {name: table_gradient(tables[name], gradients["ids"], gradients[name], a.sparse) for name in tables}
+        ids = a.saved[2]
+        of = {name: table_gradient(tables[name], ids, gradients[name], a.sparse) for name in tables}
         return gradients | of
     if not a.sparse:
         return gradients

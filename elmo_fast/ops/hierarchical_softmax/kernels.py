@@ -123,7 +123,7 @@ def _forward(a: Any) -> tuple[Tensor, list[Tensor]]:
 
 
 def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Compute d_hidden [N, D], and the nodes [N longest], d_rows [N longest, D] and d_offsets of them, float32."""
+    """Compute d_hidden [N, D], and d_rows [N longest, D] and d_offsets of the saved nodes, float32; no nodes anew."""
     slopes, operands, ids = a.saved
     (count, longest), width, device = slopes.shape, operands.shape[1], a.grad.device
     per_row = 4 * width + 4 * longest * (width + 1)
@@ -137,7 +137,7 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         a.grad, a.grad.stride(0), slopes,
         operands, ids, a.weight, *a.weight.stride(), d_hidden, d_rows, d_offsets, width, longest, **tile,
     )  # fmt: skip
-    return d_hidden, ids.clone(), d_rows, d_offsets  # an op's results may not be its arguments
+    return d_hidden, ids.new_empty(0), d_rows, d_offsets  # an op's results may not be its arguments
 
 
 def _saved(a: Any) -> list[Tensor]:

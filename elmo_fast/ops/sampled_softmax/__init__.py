@@ -51,7 +51,8 @@ def sampled_softmax(
         correction: origin of the expected counts: "tensorflow" (bilm-tf), "allennlp" (2.x) or "allennlp-0.9"
         sparse: gradients of weight and bias as sparse COO tensors of the words used. On the CPU they are coalesced
             (indices sorted and distinct; see `coalesced` for what autograd makes of the flag). On a GPU they are not,
-            because merging would wait for the device: the words come in the order targets, samples, with repetitions
+            because merging would wait for the device: the words come in the order targets, samples, with repetitions.
+            Nor are they in a graph of torch.compile
         chunk_bytes: bound for the logits, bytes (Triton: for their gradients; at least one tile of rows)
         precision: dtype to which hidden and the table's rows are rounded for the products; under torch.autocast
             "float32" means autocast's dtype

@@ -9,7 +9,7 @@ from torch import Tensor
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import describe
 from elmo_fast.ops._checks import check_dtype, check_floating, check_same, check_shapes, check_words, described
-from elmo_fast.ops._dispatch import kernel, register, select
+from elmo_fast.ops._dispatch import checked, kernel, register, select
 
 
 class GloveWeights(NamedTuple):
@@ -73,7 +73,7 @@ def glove_(
     if values.is_meta:
         return values.new_empty((), dtype=torch.float64)
     backend = select("glove", backend, values.device, values.dtype)
-    run = _reference if backend == "reference" else kernel("glove", backend)
+    run = checked("glove", _reference) if backend == "reference" else kernel("glove", backend)
     entries = rows.contiguous(), columns.contiguous(), values.contiguous()
     loss: Tensor = run(*entries, list(weights), list(squares), learning_rate, x_max, alpha)
     return loss
