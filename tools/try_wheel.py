@@ -4,9 +4,9 @@ python tools/try_wheel.py WHEEL --python python3.12 --torch 2.11.0 [--environmen
 
 The environment (FOLDER, kept; else a new one, removed) gets that torch and the wheel with pip. In an empty folder, with
 nothing on PATH but its own programs and a few of the system's, `elmo-fast info` must say that the native kernels run,
-`elmo-fast check` must find no wrong result on the CPU, README.md's lines must run, and the digests of what ops return must be
-those of the extension that is built in place here. Where qemu's user mode is installed, every precision must also run
-on x86-64 CPUs that lack the instruction sets of this one.
+`elmo-fast check` must find no wrong result on the CPU, README.md's lines must run, and the digests of what ops return
+must be those of the extension that is built in place here. Where qemu's user mode is installed, every precision must
+also run on x86-64 CPUs that lack the instruction sets of this one.
 """
 
 import argparse
