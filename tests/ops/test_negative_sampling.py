@@ -103,7 +103,7 @@ def test_every_score_keeps_its_digits(backend):
 def test_the_definition_takes_as_many_rows_at_a_time_as_chunk_bytes_holds(monkeypatch):
     sizes = []
 
-    def losses(hidden, *rest):
+    def losses(hidden, *rest, **options):
         sizes.append(len(hidden))
         return hidden.new_zeros(len(hidden))
 
