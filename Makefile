@@ -23,7 +23,7 @@ help:
 	@echo "make torture N=100 SEED=0   kills at random moments, each run repeated and compared with one that nothing disturbed"
 	@echo "make lint    ruff (format and lint) and mypy;  make format  rewrites"
 	@echo "make docs    the documentation as pages, build/docs/index.html; warnings are errors"
-	@echo "make pictures  redraw every picture of the documentation; trains a tiny model first (five minutes)"
+	@echo "make pictures  redraw every picture of the documentation; trains tiny models first (ten minutes)"
 	@echo "make bench   every benchmark (CASE=\"embed ops\": some), results under benchmarks/results/, tables in README.md and docs/"
 	@echo "make gpu     build, test and measure on an NVIDIA GPU with the Python that is there (PYTHON=...), no network:"
 	@echo "             23 minutes; SECTION=learn, decide or prove (nine each) or \"lstm losses\" runs some, OUT=folder writes elsewhere"

@@ -2,14 +2,18 @@
 
 The model of pictures.md is trained first if build/pictures/ has none: the preset `tiny`, 2,000 steps on the text
 that Python carries (five minutes on a core). architecture.svg comes from the imports, the pictures of the example
-report from its report.json, and the curves of benchmarks.md from the files that `make bench CASE=pretrain` leaves under
-benchmarks/results/.
+report from its report.json, the curves of benchmarks.md from the files that `make bench CASE=pretrain` leaves under
+benchmarks/results/, and the pictures of gallery.md from the commands on that page, whose runs train for three minutes.
 """
 
 import json
+import os
 import pathlib
+import re
 import subprocess
 import sys
+
+from PIL import Image
 
 from elmo_fast import ElmoEmbedder
 from elmo_fast.pictures import (
@@ -34,8 +38,9 @@ from examples.demo import write_corpus  # noqa: E402
 
 BUILD = DOCS.parent / "build" / "pictures"
 CURVES = DOCS.parent / "benchmarks" / "results" / "pretrain"
-STEPS, WORDS = 2000, 300
+STEPS, WORDS = 2000, 200
 SENSES_OF = "left"
+COLOURS_KEPT = 64  # of a picture with many labels; a third of the bytes, and no difference to see
 
 
 def trained() -> pathlib.Path:
@@ -59,6 +64,7 @@ def of_a_model(model: pathlib.Path) -> None:
     vocabulary = (model / "vocab.txt").read_text(encoding="utf-8").split()
     words = [word for word in vocabulary if word.isalpha() and len(word) > 2][:WORDS]
     words_picture(words, context_free_vectors(embedder.elmo_bilm, words).matrix, DOCS / "pictures_words.png")
+    with_fewer_colours(DOCS / "pictures_words.png")
 
 
 def of_the_report() -> None:
@@ -90,8 +96,30 @@ def of_the_benchmark() -> None:
         print("pretrain_small.png stays: `make bench CASE=pretrain` measures and draws it (20 minutes)")
 
 
+def of_the_gallery() -> None:
+    """Runs the commands of gallery.md, but for the report, and takes the pictures that they write."""
+    folder = BUILD / "gallery"
+    folder.mkdir(parents=True, exist_ok=True)
+    page = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    commands = "".join(block for block in blocks if "--train_path" not in block)
+    found = {"PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
+    subprocess.run(["bash", "-euc", commands], cwd=folder, env=os.environ | found, check=True)
+    for name in re.findall(r"\(gallery/(\S+)\)", page):
+        (folder / name).replace(DOCS / "gallery" / name)
+        with_fewer_colours(DOCS / "gallery" / name)
+
+
+def with_fewer_colours(path: pathlib.Path) -> None:
+    """Stores a PNG again, in less space."""
+    with Image.open(path) as picture:
+        small = picture.convert("RGB").quantize(COLOURS_KEPT, dither=Image.Dither.NONE)
+    small.save(path, optimize=True)
+
+
 if __name__ == "__main__":
     _architecture.PICTURE.write_text(_architecture.picture(), encoding="utf-8")
     of_the_report()
     of_the_benchmark()
     of_a_model(trained())
+    of_the_gallery()

@@ -20,6 +20,7 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "report"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
+myst_fence_as_directive = ["math"]  # ```math, which GitHub renders too
 default_role = "code"
 smartquotes = False  # "top" and --layer are shown as they are typed
 html_theme = "furo"

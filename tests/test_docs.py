@@ -20,7 +20,7 @@ DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = [README, *sorted(DOCS.rglob("*.md"))]
 
-NOT_SHOWN = {"yaml", "text", "{toctree}", "{eval-rst}", ""}
+NOT_SHOWN = {"yaml", "math", "text", "{toctree}", "{eval-rst}", ""}
 
 
 def name_of(page):

@@ -126,11 +126,14 @@ def _bars(axes: Any, groups: Mapping[str, Sequence[float]]) -> None:
 
 
 def _table(axes: Any, groups: Mapping[str, Sequence[float]]) -> None:
-    axes.imshow([list(weights) for weights in groups.values()], cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    for row, weights in enumerate(groups.values()):
+    # Orange: less than at the start; violet: more. The darkest colours are not reached, so black numbers stay legible.
+    table = [list(weights) for weights in groups.values()]
+    start = 1 / len(table[0])
+    reach = 1.6 * max(0.1, *(abs(weight - start) for weights in table for weight in weights))
+    axes.imshow(table, cmap="PuOr", vmin=start - reach, vmax=start + reach, aspect="auto")
+    for row, weights in enumerate(table):
         for column, weight in enumerate(weights):
-            colour = "white" if weight > 0.6 else "black"
-            axes.text(column, row, f"{weight:.2f}", ha="center", va="center", fontsize=8, color=colour)
+            axes.text(column, row, f"{weight:.2f}", ha="center", va="center", fontsize=9)
     axes.set_yticks(range(len(groups)), [middle_cut(shown(name), LONGEST_NAME) for name in groups])
     axes.tick_params(length=0)
     widest = max(label.get_window_extent().width for label in axes.get_yticklabels())

@@ -330,7 +330,7 @@ def picture(senses: Senses, word: str, about: str = "") -> Any:
         colour, marker = looks(cluster)
         label = f"{size:,}: {', '.join(typical) or 'no typical words'}"
         points = senses.points[senses.labels == cluster]
-        axes.scatter(*points.T, s=22, c=colour, marker=marker, alpha=0.8, linewidths=0, label=shown(label))
+        axes.scatter(*points.T, s=36, c=colour, marker=marker, alpha=0.8, linewidths=0, label=shown(label))
     title = "occurrences: words most typical of their contexts"
     legend_below(figure, loc="outside lower left", most_columns=1, title=title, title_fontsize=9)
     axes.set_xlabel(textwrap.fill(shown(caption(senses, about)), LINE), fontsize=8, color=GREY, loc="left")

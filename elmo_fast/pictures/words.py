@@ -96,7 +96,7 @@ def touched(boxes: Floats, start: Floats, end: Floats) -> npt.NDArray[np.bool_]:
     return enter <= leave
 
 
-WIDTH, HEIGHT, FONT = 11.0, 8.0, 8.0
+WIDTH, HEIGHT, FONT = 9.0, 6.5, 8.0
 FAINT = "#b4c4d2"  # points without a label
 MARGIN = 1.5  # pixels around a label that stay free
 
