@@ -13,6 +13,7 @@ import torch
 
 from benchmarks.inputs import DEFAULT
 from benchmarks.op_calls import glove_weights
+from elmo_fast.embed.layers import unit_rows
 from elmo_fast.embed.token_files import CacheFile, writing_cache_file
 from elmo_fast.static import (
     Vectors,
@@ -27,7 +28,6 @@ from elmo_fast.static.cooccurrences import cooccurrences
 from elmo_fast.static.evaluation import bundled
 from elmo_fast.static.glove import glove_
 from elmo_fast.static.glove.training import words_to_count
-from elmo_fast.static.neighbours import unit_rows
 from elmo_fast.tokens import nearest_in
 
 DIMENSION, WINDOW, WIDTH = 100, 10, 300

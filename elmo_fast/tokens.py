@@ -1,9 +1,9 @@
-"""Tokens of a text by their vectors in context: the nearest to a token, cached for the next query."""
+"""The tokens of a text nearest to a token in context, cached for the next query; the sentences nearest to one."""
 
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -11,19 +11,23 @@ import numpy.typing as npt
 
 from elmo_fast._lazy import document_fields
 from elmo_fast.embed.embedder import ElmoEmbedder
-from elmo_fast.embed.layers import Layers, layer_numbers
+from elmo_fast.embed.layers import Layers, layer_numbers, unit_rows
+from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.embed.token_files import CacheFile, check_room, writing_cache_file
-from elmo_fast.errors import CheckpointError, ElmoFastError, check_counts
+from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, check_counts
 from elmo_fast.fields import parsed
 from elmo_fast.files import sha256_of
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.bilm import model_digest
+from elmo_fast.op_choices import POOLS, Pool, Tokenizer
 from elmo_fast.progress import Progress
-from elmo_fast.static.neighbours import Nearest, Search, nearest, unit_rows
-from elmo_fast.text import check_words, checked_sentences, read_sentences
+from elmo_fast.static.neighbours import Nearest, Search, nearest
+from elmo_fast.text import check_words, checked_sentences, read_lines, read_sentences
+from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.tokenizers import RAW_TEXT
 
-__all__ = ["NearestToken", "TextTokens", "in_context", "nearest_tokens"]
+__all__ = ["NearestSentence", "NearestToken", "TextTokens", "in_context", "nearest_sentences", "nearest_tokens"]
 Floats = npt.NDArray[np.float32]
 
 
@@ -118,8 +122,7 @@ def nearest_tokens(
         for it; OSError.
     """
     check_query(query, index, topn)
-    numbers = layer_numbers(layers, bilm.num_layers)
-    names = ["average"] if numbers is None else [str(number) for number in numbers]
+    names = layer_names(layers, bilm.num_layers)
 
     def lines_of_corpus() -> Iterator[tuple[int, list[str]]]:
         return read_sentences(corpus, bilm.options.tokenizer)
@@ -131,17 +134,9 @@ def nearest_tokens(
     lines, starts = list(lengths), np.cumsum([0, *lengths.values()])
 
     def embedded() -> Iterator[tuple[int, Floats]]:
-        """Yield each sentence's number and unit vectors [K, n, 2D], in any order."""
-        done = 0
         sentences = (tokens for _, tokens in lines_of_corpus() if tokens)
-        settings: dict[str, Any] = {"batch_size": batch_size, "max_tokens": max_tokens}
-        for batch in run_batches(bilm, sentences, layers, name=lambda i: f"line {lines[i] + 1}", **settings):
-            for sentence, vectors in zip(batch.indices, batch.vectors(), strict=True):
-                yield sentence, unit_rows(vectors)
-            done += sum(map(len, batch.sentences))
-            del batch, vectors  # or they would stay in memory while the next batch runs
-            if progress is not None:
-                progress(done, int(starts[-1]))
+        sizes: dict[str, Any] = {"batch_size": batch_size, "max_tokens": max_tokens}
+        return _unit_vectors(bilm, sentences, layers, lines, int(starts[-1]), progress, **sizes)
 
     if cache is None:
         searches = [Search(of_layer[None], topn) for of_layer in queries]
@@ -167,6 +162,113 @@ def nearest_tokens(
         ]
         for name, near, sentences in zip(names, results, places, strict=True)
     }
+
+
+def _unit_vectors(
+    bilm: BiLM,
+    sentences: Iterable[Sequence[str]],
+    layers: Layers,
+    lines: Sequence[int],
+    total: int,
+    progress: Progress | None,
+    pool: Pool | None = None,
+    **sizes: Any,
+) -> Iterator[tuple[int, Floats]]:
+    """Yield each sentence's number and its tokens' unit vectors [K, n, 2D] or, pooled, [K, 1, 2D], in any order.
+
+    lines: the line of each sentence, for errors; total: tokens of all; sizes: batch_size and max_tokens.
+    """
+    done = 0
+    for batch in run_batches(bilm, sentences, layers, name=lambda i: f"line {lines[i] + 1}", **sizes):
+        for sentence, vectors in zip(batch.indices, batch.vectors(), strict=True):
+            yield sentence, unit_rows(vectors if pool is None else pooled(vectors, pool)[:, None])
+        done += sum(map(len, batch.sentences))
+        del batch, vectors  # or they would stay in memory while the next batch runs
+        if progress is not None:
+            progress(done, total)
+
+
+class NearestSentence(NamedTuple):
+    """A sentence of a corpus and how near it is."""
+
+    cosine: float
+    """of its vector and the query's"""
+    line: int
+    """which line of the corpus, from 0"""
+    text: str
+    """the line"""
+
+
+document_fields(NearestSentence)
+
+
+def nearest_sentences(
+    bilm: BiLM,
+    corpus: str | os.PathLike[str],
+    query: str | Sequence[str],
+    *,
+    topn: int = 10,
+    layers: Layers = "average",
+    pool: Pool = "mean",
+    tokenizer: Tokenizer | None = None,
+    batch_size: int | None = None,
+    max_tokens: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, list[NearestSentence]]:
+    """Find, for each layer, the sentences of a corpus nearest to a sentence, by the cosine of their vectors.
+
+    The vectors are those of `ElmoEmbedder.encode`. The search is exact and keeps the vectors of one batch at a time.
+
+    Args:
+        bilm: the model, on any device.
+        corpus: raw text, one sentence per line, plain or .gz; lines without tokens are left out.
+        query: a raw string or a list of words.
+        topn: how many to find, nearest first, of equal ones the earlier.
+        layers: "average" of all, the "top", "all" (a list for each), a number from 0, or several.
+        pool: how the vectors of a sentence's tokens become one: "mean", "max" or "first_last".
+        tokenizer: of the corpus and of a string as query, as in ElmoEmbedder.encode.
+        batch_size, max_tokens: as in ElmoEmbedder.embed_file.
+        progress: called after each batch with the tokens done and all tokens.
+
+    Returns: the name of each layer ("average", or its number) -> its nearest sentences.
+
+    Raises: ElmoFastError: a query without words, no such layer, a corpus without tokens; OSError.
+    """
+    check_counts(topn=topn)
+    check_choice("pool", pool, POOLS)
+    names = layer_names(layers, bilm.num_layers)
+    split = tokenizer_of(tokenizer or bilm.options.tokenizer or RAW_TEXT)
+    [words] = checked_sentences([query], "query", split)
+    if not words:
+        raise ElmoFastError(f"query must have at least one word; got {query!r}")
+    lengths = {line: count for line, text in read_lines(corpus) if (count := len(split(text)))}
+    if not lengths:
+        raise ElmoFastError(f"corpus {os.fspath(corpus)} must have at least one token; every line is blank")
+    [(_, queries)] = _unit_vectors(bilm, [words], layers, [0], len(words), None, pool)
+    searches, lines = [Search(of_layer, topn) for of_layer in queries], list(lengths)
+    sentences = (tokens for _, text in read_lines(corpus) if (tokens := split(text)))
+    sizes: dict[str, Any] = {"batch_size": batch_size, "max_tokens": max_tokens}
+    for sentence, vectors in _unit_vectors(
+        bilm, sentences, layers, lines, sum(lengths.values()), progress, pool, **sizes
+    ):
+        for search, row in zip(searches, vectors, strict=True):
+            search.add(sentence, row, unit=True)
+    results = [search.nearest() for search in searches]
+    needed = {lines[sentence] for near in results for sentence in near.rows[0]}
+    texts = {line: text for line, text in read_lines(corpus) if line in needed}
+    return {
+        name: [
+            NearestSentence(float(cosine), lines[s], texts[lines[s]])
+            for cosine, s in zip(near.cosines[0], near.rows[0], strict=True)
+        ]
+        for name, near in zip(names, results, strict=True)
+    }
+
+
+def layer_names(layers: Layers, count: int) -> list[str]:
+    """Return the name of each chosen layer: "average", or its number. count: L+1. Raises: ElmoFastError."""
+    numbers = layer_numbers(layers, count)
+    return ["average"] if numbers is None else [str(number) for number in numbers]
 
 
 def check_query(query: Sequence[str], index: int, topn: int) -> None:

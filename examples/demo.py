@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from elmo_fast import ElmoEmbedder, ScalarMix
 from elmo_fast.corpus import Corpus, prepare, read_corpus
+from elmo_fast.embed.layers import unit_rows
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures import draw_curves, find_occurrences, layer_weights, occurrence_vectors
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
@@ -34,7 +35,6 @@ from elmo_fast.pretrain.language_model import make_language_model
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import Run, pretrain
 from elmo_fast.static import context_free_vectors, nearest_words
-from elmo_fast.static.neighbours import unit_rows
 from elmo_fast.tokens import in_context
 
 PARTS = ("train.txt", "heldout.txt", "corpus", "model", "loss.png", "layers.png")

@@ -29,7 +29,8 @@ from elmo_fast.op_choices import Backend, InferencePrecision, Tokenizer
 TEXT = "text: one sentence per line, tokens separated by spaces; plain, .gz or .zst; - is the standard input"
 
 
-StandardInput = Literal["refused", "streamed", "copied"]
+# What a command does with "-" in place of a file: refuse it, stream it, or read or write a file that is a copy.
+StandardStream = Literal["refused", "streamed", "copied"]
 
 
 class Reads(NamedTuple):
@@ -39,7 +40,7 @@ class Reads(NamedTuple):
     of it; pattern: whether the value may be a glob, or a folder of text.
     """
 
-    standard_input: StandardInput = "refused"
+    standard_input: StandardStream = "refused"
     pattern: bool = False
 
 
@@ -99,7 +100,8 @@ SHARED: dict[str, Shared] = {
     "tokenizer": Shared(
         Tokenizer,
         "tokenizer of the text: at white space; words and punctuation; spaCy's for English; or for logs, replacing "
-        "numbers, hex ids, addresses, paths and times by <NUM> ... (default: the model's, else whitespace)",
+        "numbers, hex ids, addresses, paths and times by <NUM> ... (default: the model's, else whitespace; raw text "
+        "needs basic)",
     ),
     "processes": Shared(int, "number of processes that read the text (default: one per core)"),
     "ray": Shared(
@@ -164,7 +166,7 @@ class Parser(jsonargparse.ArgumentParser):
         super().__init__(description=description, allow_abbrev=False, formatter_class=HelpFormatter, **more)
         self._reads: dict[str, Reads] = {}
         self._writes: dict[str, tuple[str, ...]] = {}
-        self._printable: set[str] = set()  # outputs for which "-" is the standard output
+        self._standard_outputs: dict[str, StandardStream] = {}  # for outputs that may be "-"
         self._stores = False  # whether a run stores these options, and reads its inputs again when it resumes
         self.presets: dict[str, str] = {}  # what --config also takes: name -> file
 
@@ -189,13 +191,15 @@ class Parser(jsonargparse.ArgumentParser):
         how = {"action": "store_true"} if kind is None else {"type": kind, "default": default}
         self.add_argument(f"--{name}", help=help, **how, **more)
 
-    def output(self, name: str, help: str, default: Any = None, *, printable: bool = False, **more: Any) -> None:
-        """Add --NAME, which names a file to write; printable: as in `writes`."""
+    def output(
+        self, name: str, help: str, default: Any = None, *, standard_output: StandardStream = "refused", **more: Any
+    ) -> None:
+        """Add --NAME, which names a file to write; standard_output: as in `writes`."""
         self.option(name, str, help, default, **more)
-        self.writes(name, printable=printable)
+        self.writes(name, standard_output=standard_output)
 
     def input(
-        self, name: str, help: str, *, standard_input: StandardInput = "refused", pattern: bool = False, **more: Any
+        self, name: str, help: str, *, standard_input: StandardStream = "refused", pattern: bool = False, **more: Any
     ) -> None:
         """Add --NAME, which names a file to read; standard_input, pattern: as of `Reads`."""
         self.option(name, str, help, **more)
@@ -226,18 +230,18 @@ class Parser(jsonargparse.ArgumentParser):
                 options |= {"type": typing.get_args(field.type)[0], "default": list(default), "nargs": "*"}
             group.add_argument(*flags, dest=field.name, **options)
 
-    def reads(self, *options: str, standard_input: StandardInput = "refused") -> None:
+    def reads(self, *options: str, standard_input: StandardStream = "refused") -> None:
         """Declare that these options name files to read, or folders of them; standard_input: as of `Reads`."""
         self._reads |= dict.fromkeys(options, Reads(standard_input))
 
-    def writes(self, option: str, *files: str, printable: bool = False) -> None:
+    def writes(self, option: str, *files: str, standard_output: StandardStream = "refused") -> None:
         """Declare that `option` names a file to write, or a folder for these `files`.
 
-        printable: whether "-" prints the file, which is text, and the command prints nothing else.
+        standard_output: what "-" stands for: nothing (refused), the stream, to which the command writes, or a file of
+        text, which is printed when it is complete. The command prints nothing else.
         """
         self._writes[option] = files
-        if printable:
-            self._printable.add(option)
+        self._standard_outputs[option] = standard_output
 
     def _is_path(self, name: str) -> bool:
         return name in (*self._reads, *self._writes) or name.endswith(("_dir", "_file", "_path", "_prefix"))
@@ -246,13 +250,13 @@ class Parser(jsonargparse.ArgumentParser):
     def standard_streams(self, arguments: Any) -> Iterator[None]:
         """Put files in the place of "-": a copy of the standard input, and one that is printed when the block ends.
 
-        Inputs that are streamed stay "-". Raises ElmoFastError where "-" cannot be served.
+        What is streamed stays "-". Raises ElmoFastError where "-" cannot be served.
         """
         names = [name for name in vars(arguments) if self._is_path(name) and "-" in _values(arguments, name)]
         outputs = [name for name in names if name in self._writes]
         inputs = [name for name in names if name not in self._writes]
         for name in outputs:
-            if name not in self._printable:
+            if self._standard_outputs[name] == "refused":
                 raise ElmoFastError(f"{self.named(name)} cannot be the standard output (-): name a file")
         for name in inputs:
             if self._stores:
@@ -269,11 +273,12 @@ class Parser(jsonargparse.ArgumentParser):
 
                 copy, value = stack.enter_context(rereadable("-")), getattr(arguments, name)
                 setattr(arguments, name, [copy] if isinstance(value, list) else copy)
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-fast-")) if outputs else ""
-            for name in outputs:
+            printed = [name for name in outputs if self._standard_outputs[name] == "copied"]
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-fast-")) if printed else ""
+            for name in printed:
                 setattr(arguments, name, os.path.join(folder, f"standard-output-{name}"))
             yield
-            for name in outputs:
+            for name in printed:
                 with open(getattr(arguments, name), encoding="utf-8", newline="") as file:
                     shutil.copyfileobj(file, sys.stdout)
 

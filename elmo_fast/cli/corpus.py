@@ -17,7 +17,7 @@ def vocab_options(parser: Parser) -> None:
     parser.shared("train_prefix", required=True)
     parser.shared("tokenizer", "processes", "file_friendly_logging")
     text = "file to write, compressed if its name ends in .gz; - is the standard output"
-    parser.output("vocab_file", text, printable=True, required=True)
+    parser.output("vocab_file", text, standard_output="copied", required=True)
     parser.shared("min_count")
     parser.option("max_size", int, "maximum size of the vocabulary, including the three markers")
 

@@ -10,15 +10,19 @@ from jsonargparse import ActionYesNo, Namespace
 from elmo_fast import cluster
 from elmo_fast.cli import _common, check
 from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, TEXT, Parser
-from elmo_fast.embed.token_files import NAMED, Format, format_of
+from elmo_fast.embed.token_files import NAMED, STANDARD_OUTPUT, Format, format_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
 from elmo_fast.process import Rank, rank_of_srun, rank_of_torchrun
 from elmo_fast.progress import duration
-from elmo_fast.text import Source, opened_source, survey
+from elmo_fast.text import Source, SurveyedText, opened_source, survey
+from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.sources import Column
+from elmo_fast.text.tokenizers import RAW_TEXT
 
 LAYERS = ("all", "top", "average")
 DTYPES = {"f32": "float32", "f16": "float16"}
+LINES_LOOKED_AT = 100
 
 
 def embed_options(parser: Parser) -> None:
@@ -26,9 +30,13 @@ def embed_options(parser: Parser) -> None:
     parser.add_argument("input_file", type=str, metavar="INPUT", help=f"{TEXT}; or as --format_in says")
     parser.reads("input_file", standard_input="streamed")
     parser.add_argument(
-        "output_file", type=str, metavar="OUTPUT", help="file to write; with several processes: folder to write"
+        "output_file",
+        type=str,
+        metavar="OUTPUT",
+        help="file to write, also as --output OUTPUT; - prints JSON lines on the standard output; with several "
+        "processes: folder to write",
     )
-    parser.writes("output_file")
+    parser.writes("output_file", standard_output="streamed")
     group = parser.add_mutually_exclusive_group()
     which = "which layers: all, [layers, tokens, 2D] per sentence; the top one, or their average, [tokens, 2D]"
     group.add_argument("--layers", choices=LAYERS, default="all", help=which)
@@ -38,21 +46,26 @@ def embed_options(parser: Parser) -> None:
     parser.shared(*MODEL_OPTIONS, "tokenizer")
     parser.option(
         "format_in",
-        Literal["text", "fasta", "parquet", "dataset"],
+        Literal["text", "fasta", "parquet", "dataset", "csv", "tsv", "jsonl"],
         "format of INPUT; fasta: residues are tokens, and the first word of a '>' line names the dataset in hdf5; "
         "parquet: a file, or a folder of .parquet files; dataset: a saved folder of Hugging Face's datasets, or a name "
-        "on the hub (default: parquet or dataset if INPUT is such a file or folder, else text)",
+        "on the hub; csv and tsv: the first line names the columns; jsonl: a JSON object per line (default: by the "
+        "ending of INPUT, parquet or dataset if it is such a folder, else text)",
     )
     parser.option(
-        "column", str, "with parquet or dataset: the column with the sentences, strings or lists of tokens", "text"
+        "column",
+        str,
+        "of a table (all formats but text and fasta): the column with the sentences, strings or lists of tokens",
+        "text",
     )
     parser.option("split", str, "with dataset: which split, if it has several", "train")
     parser.option(
         "format",
         Format,
-        "format of OUTPUT; hdf5: one dataset per sentence, as AllenNLP; parquet: one row per sentence; the others: "
-        "embeddings [tokens, layers, 2D] and offsets (default: by the ending of OUTPUT: .hdf5 or .h5, .npz, "
-        ".safetensors, .parquet; without one: hdf5)",
+        "format of OUTPUT; hdf5: one dataset per sentence, as AllenNLP; parquet: one row per sentence, with "
+        "the other columns of a table (not with several processes); jsonl: one JSON "
+        "object per sentence; the others: embeddings [tokens, layers, 2D] and offsets (default: by the ending of "
+        "OUTPUT: .hdf5 or .h5, .npz, .safetensors, .parquet, .jsonl; without one: hdf5)",
     )
     parser.option(
         "pool",
@@ -117,6 +130,8 @@ def run_embed(arguments: Any) -> None:
         raise ElmoFastError(f"--use_sentence_keys needs --format hdf5; got --format {arguments.format}")
     if process is None and arguments.part_lines is not None:
         raise ElmoFastError("--part_lines needs --shard, torchrun or srun; one process alone writes one file")
+    if process is not None and arguments.output_file == STANDARD_OUTPUT:
+        raise ElmoFastError("several processes write a folder; OUTPUT cannot be the standard output (-)")
     if process is not None and arguments.pool is not None:
         raise ElmoFastError("--pool writes one file; leave out --shard, torchrun and srun")
     if process is not None and arguments.input_file == "-":
@@ -125,15 +140,20 @@ def run_embed(arguments: Any) -> None:
     reading = {**_common.named(arguments, "column", "split"), "tokenizer": _common.tokenizer_of(arguments)}
     with opened_source(arguments.input_file, arguments.format_in, **reading) as source:
         if process is None:
-            _embed_alone(arguments, source)
+            _embed_alone(arguments, source, reading["tokenizer"])
         else:
             _embed_parts(arguments, source, process)
 
 
-def _embed_alone(arguments: Any, source: Source) -> None:
+def _embed_alone(arguments: Any, source: Source, tokenizer: str | None) -> None:
     hdf5 = arguments.format == "hdf5"
     keys = arguments.use_sentence_keys or (hdf5 and source.keyed)
     text = survey(source, keep_lines=arguments.format in NAMED and not arguments.forget_sentences, as_keys=keys)
+    if tokenizer is None and not source.keyed and (line := first_raw_line(text)) is not None:
+        advice = (
+            "looks like raw text; --tokenizer basic splits off punctuation (--tokenizer whitespace omits this line)"
+        )
+        _common.logger().info("text   %s %s", source.place(line), advice)
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
     check.remind(arguments.device)
     with _common.Progress(arguments, int(text.lengths.sum())) as progress:
@@ -147,7 +167,16 @@ def _embed_alone(arguments: Any, source: Source) -> None:
     summary = (
         f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({int(progress.rate)} tok/s)"
     )
-    _common.logger().info("%s: %s", arguments.output_file, summary)
+    name = "standard output" if arguments.output_file == STANDARD_OUTPUT else arguments.output_file
+    _common.logger().info("%s: %s", name, summary)
+
+
+def first_raw_line(text: SurveyedText) -> int | None:
+    """Return the first line that is not tokenized, if most of the first ones are not; None if no lines are kept."""
+    split = tokenizer_of(RAW_TEXT)
+    counts = [len(split(line)) for line in (text.lines or [])[:LINES_LOOKED_AT]]
+    raw = [line for line, count in enumerate(counts) if count > text.lengths[line]]
+    return raw[0] if 2 * len(raw) > sum(map(bool, counts)) else None
 
 
 def _embed_parts(arguments: Any, source: Source, process: Rank) -> None:
@@ -159,6 +188,9 @@ def _embed_parts(arguments: Any, source: Source, process: Rank) -> None:
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
     if process.rank == 0:
         check.remind(arguments.device)
+        if arguments.format == "parquet" and isinstance(source, Column):
+            line = "%s: parts do not hold the other columns of %s; one process that writes a file does"
+            _common.logger().info(line, arguments.output_file, source.name)
     from elmo_fast.embed.parts import Settings, embed_parts
 
     arguments.quiet |= process.rank > 0

@@ -32,7 +32,10 @@ COMMANDS = {
     "report": ("task", "measure whether ELMo helps on your data: the paper's tables and figures on a small scale"),
     "embed": ("embed", "write the vectors of every token of a text file (AllenNLP's `allennlp elmo`)"),
     "merge": ("embed", "join the parts that several processes of `embed` wrote into one file"),
-    "neighbours": ("vectors", "find the tokens of a corpus that are nearest to a token in its sentence"),
+    "neighbours": (
+        "vectors",
+        "find the sentences of a text nearest to a sentence, or the tokens nearest to a token in its sentence",
+    ),
     "task": ("", "train, score and use a tagger or classifier over ELMo: task train, task eval, task predict"),
     "task train": ("task", "train on labelled sentences until the dev score no longer improves"),
     "task eval": ("task", "score a trained model on labelled sentences"),
@@ -153,6 +156,18 @@ def normalised(argv: Sequence[str]) -> list[str]:
     return [*configs, *others, *argv[end:]]
 
 
+def with_output_last(words: Sequence[str]) -> list[str]:
+    """Return the words with the value of `--output` at the end, where these commands have OUTPUT, as in AllenNLP."""
+    others, outputs, rest = list[str](), list[str](), iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name == "--output" and (equals or (value := next(rest, ""))):
+            outputs.append(value)
+        else:
+            others.append(word)
+    return others + outputs
+
+
 @contextlib.contextmanager
 def terminated_as_exit() -> Iterator[None]:
     """Let SIGTERM unwind the stack (so that temporary files are removed) instead of killing at once."""
@@ -195,7 +210,10 @@ def run_command(name: str, argv: Sequence[str]) -> int:
         if name == "plot" and argv and _is_run(argv[0]):
             argv = ["curves", *argv]  # `elmo-fast plot RUN`
         begin = 1 if name in GROUPS else 0
-        arguments = known[""].parse_args([name, *argv[:begin], *normalised(argv[begin:])])[name]
+        words = normalised(argv[begin:])
+        if name in ("embed", "merge"):
+            words = with_output_last(words)
+        arguments = known[""].parse_args([name, *argv[:begin], *words])[name]
         if name in GROUPS:
             name, arguments = f"{name} {arguments.kind}", arguments[arguments.kind]
         set_up_logging(arguments)

@@ -86,7 +86,7 @@ def run_eval(arguments: Any) -> None:
 def predict_options(parser: Parser) -> None:
     add_reading(parser, "sentences; labels in them are ignored")
     parser.add_argument("output", type=str, help="file to write; - is the standard output")
-    parser.writes("output", printable=True)
+    parser.writes("output", standard_output="copied")
 
 
 def run_predict(arguments: Any) -> None:

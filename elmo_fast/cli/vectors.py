@@ -3,7 +3,9 @@
 from typing import Any
 
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, TEXT, Parser
+from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.op_choices import Pool
 from elmo_fast.progress import duration
 from elmo_fast.text import read_words, rereadable, tokenizer
 
@@ -12,31 +14,90 @@ CONTEXT = 6
 
 def neighbours_options(parser: Parser) -> None:
     parser.shared(*COMPUTING, *MODEL_OPTIONS, "tokenizer")
-    parser.input("corpus", TEXT, standard_input="streamed", required=True)
-    parser.option("query", str, "sentence that contains the token", required=True)
-    parser.option("index", int, "position of the token in --query, from 0", required=True)
+    text = "text to search, one sentence per line, plain, .gz or .zst; - is the standard input"
+    parser.add_argument("text", type=str, metavar="TEXT", nargs="?", help=text)
+    parser.reads("text", standard_input="streamed")
+    parser.input("corpus", "same as TEXT", standard_input="streamed")
+    parser.option(
+        "query", str, "sentence whose nearest sentences to list; with --index: that has the token", required=True
+    )
+    parser.option(
+        "index",
+        int,
+        "position of a token in --query, from 0: list the nearest tokens, not sentences; without --tokenizer and a "
+        "tokenizer of the model, TEXT and --query are then split at white space, else as by --tokenizer basic",
+    )
     parser.shared("topn")
-    parser.option("layer", str, '"top", "average", "all" (a list for each layer), or a number from 0', "top")
+    parser.option(
+        "layer",
+        str,
+        '"top", "average", "all" (a list for each layer), or a number from 0 (default: average; with --index: top)',
+    )
+    parser.option(
+        "pool",
+        Pool,
+        "vector of a sentence: the mean or max of its tokens, or first_last, the forward half of the last one and the "
+        "backward half of the first (default: mean)",
+    )
     parser.shared("batch_size", "max_tokens")
     parser.output(
         "cache",
-        "folder for the vectors of the corpus, which the first query writes and later queries read; it takes 4 bytes x "
-        "tokens x width (1024 in the original model) per layer",
+        "with --index: folder for the vectors of TEXT, which the first query writes and later queries read; it takes 4 "
+        "bytes x tokens x width (1024 in the original model) per layer",
     )
     parser.shared("file_friendly_logging")
 
 
 def run_neighbours(arguments: Any) -> None:
-    """List the tokens of a corpus that are nearest to one token of a sentence, by the cosine of their vectors."""
+    """List the sentences of a text that are nearest to a sentence, by the cosine of their vectors.
+
+    With --index, list the tokens of the text that are nearest to one token of the sentence.
+    """
+    if (arguments.text is None) == (arguments.corpus is None):
+        raise ElmoFastError(f"name one text, as TEXT or with --corpus; got {arguments.text} and {arguments.corpus}")
+    arguments.corpus = arguments.corpus or arguments.text
+    if arguments.index is None:
+        _print_sentences(arguments)
+    else:
+        _print_tokens(arguments)
+
+
+def _print_sentences(arguments: Any) -> None:
+    from elmo_fast.tokens import nearest_sentences
+
+    if arguments.cache is not None:
+        raise ElmoFastError("--cache stores the vectors of tokens: it needs --index; leave it out")
+    _common.resolve_model(arguments)
+    with rereadable(arguments.corpus) as corpus:
+        bilm = _common.load_embedder(arguments).elmo_bilm
+        with _common.Progress(arguments) as progress:
+            results = nearest_sentences(
+                bilm,
+                corpus,
+                arguments.query,
+                layers=_common.layer_of(arguments.layer or "average"),
+                pool=arguments.pool or "mean",
+                progress=progress.reach,
+                **_common.named(arguments, "topn", "batch_size", "max_tokens"),
+            )
+    for name, near in results.items():
+        print(f"{arguments.query}   layer {name}")
+        for rank, sentence in enumerate(near, start=1):
+            print(f"{rank:>3}  {sentence.cosine:.4f}  line {sentence.line + 1}: {sentence.text}")
+
+
+def _print_tokens(arguments: Any) -> None:
     from elmo_fast.tokens import check_query, in_context, nearest_tokens
 
+    if arguments.pool is not None:
+        raise ElmoFastError("--pool is for sentences, and --index for tokens; leave out one of them")
     _common.resolve_model(arguments)
     query, index = tokenizer(_common.tokenizer_of(arguments))(arguments.query), arguments.index
     check_query(query, index, arguments.topn)
     with rereadable(arguments.corpus) as corpus:
         bilm = _common.load_embedder(arguments).elmo_bilm
         with _common.Progress(arguments) as progress:
-            layers = _common.layer_of(arguments.layer)
+            layers = _common.layer_of(arguments.layer or "top")
             options = _common.named(arguments, "topn", "cache", "batch_size", "max_tokens")
             results = nearest_tokens(bilm, corpus, query, index, layers=layers, progress=progress.reach, **options)
     for name, near in results.items():

@@ -1,17 +1,18 @@
 """Sentences in, numpy arrays out."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, TextIO, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from elmo_fast import __version__
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.devices import device_named
-from elmo_fast.embed.layers import Layers
+from elmo_fast.embed.layers import Layers, unit_rows
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import Array, run_batches, write_vectors
 from elmo_fast.embed.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
@@ -24,6 +25,7 @@ from elmo_fast.op_choices import POOLS, Pool, Tokenizer
 from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, check_sentences, check_words, checked_sentences, survey
 from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.tokenizers import RAW_TEXT
 
 OUTPUTS = ("numpy", "torch", "pandas")
 
@@ -141,11 +143,14 @@ class ElmoEmbedder:
         layers: Layers = "average",
         batch_size: int | None = None,
         tokenizer: Tokenizer | None = None,
+        show_progress_bar: bool = False,
+        normalize_embeddings: bool = False,
+        convert_to_tensor: bool = False,
     ) -> Any:
         """Return one vector per sentence, [N, W], or [W] for a single string; the same sentence has the same vector.
 
         Args:
-            sentences: strings, which the tokenizer splits, or lists of words, in a list, a Series, an array of one
+            sentences: raw strings, which the tokenizer splits, or lists of words, in a list, a Series, an array of one
                 dimension or a generator.
             pool: how the vectors of a sentence's tokens become one: their "mean", their "max" in each dimension, or
                 "first_last", where each direction has read the whole sentence.
@@ -153,21 +158,32 @@ class ElmoEmbedder:
                 elmo_1, ... Its index is the index of the Series `sentences`; of other sentences, their texts.
             layers: "average", "top", "all" side by side, a number from 0, or several.
             batch_size: maximum number of sentences in a batch.
-            tokenizer: "whitespace", "basic", "spacy" or "logs"; None: the model's, or at white space if it stores none.
+            tokenizer: "whitespace", "basic", "spacy" or "logs"; None: the model's, or "basic" if it stores none.
+            show_progress_bar: whether to show how many sentences are done, on the standard error.
+            normalize_embeddings: whether to divide each vector by its length, so that products are cosines.
+            convert_to_tensor: sentence-transformers' name for output="torch".
 
         A sentence without words gives zeros. Carried state is neither used nor changed. Raises: ElmoFastError.
         """
         check_choice("pool", pool, POOLS)
         check_choice("output", output, OUTPUTS)
+        if convert_to_tensor:
+            if output == "pandas":
+                raise ElmoFastError('convert_to_tensor is output="torch"; got output="pandas" too: give one of them')
+            output = "torch"
         table = require("pandas", "pandas", 'output="pandas"') if output == "pandas" else None
-        split = tokenizer_of(tokenizer or self.elmo_bilm.options.tokenizer)
+        split = tokenizer_of(tokenizer or self.elmo_bilm.options.tokenizer or RAW_TEXT)
         single = isinstance(sentences, str)
         texts: Any = [sentences] if single else sentences
         if table is not None and not isinstance(texts, table.Series):  # read twice: for the index too
             check_sentences(texts, texts=True)
             texts = list(texts)
         words = checked_sentences(texts, split=split)
-        vectors = TokenVectors(self.elmo_bilm, layers, batch_size=batch_size).pooled(words, pool)
+        vectors = TokenVectors(self.elmo_bilm, layers, batch_size=batch_size).pooled(
+            words, pool, total=len(texts) if isinstance(texts, Sized) else None, show_progress_bar=show_progress_bar
+        )
+        if normalize_embeddings:
+            vectors = unit_rows(vectors)
         if table is not None:
             index = (
                 texts.index
@@ -177,6 +193,27 @@ class ElmoEmbedder:
             return table.DataFrame(vectors, index, [f"elmo_{number}" for number in range(vectors.shape[1])])
         rows = vectors[0] if single else vectors
         return torch.from_numpy(rows) if output == "torch" else rows
+
+    @staticmethod
+    def similarity(a: Any, b: Any) -> Any:
+        """Return the cosine of each vector of `a` with each of `b`, [N, M]; 0 with a vector of zeros.
+
+        a, b: vectors [N, W] and [M, W], or [W] for one, as arrays, tensors or tables. The result is a tensor with the
+            dtype and device of `a` if one of them is a tensor, else an array. Raises: ElmoFastError for other shapes.
+
+        Source: sentence-transformers' `SentenceTransformer.similarity`.
+        """
+        tensors = [
+            each if isinstance(each, Tensor) else torch.as_tensor(np.require(each, requirements="W")) for each in (a, b)
+        ]
+        first, second = (torch.atleast_2d(each if each.is_floating_point() else each.float()) for each in tensors)
+        if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
+            raise ElmoFastError(
+                f"a and b must be vectors [N, W] and [M, W], or [W]; got the shapes {list(tensors[0].shape)} and "
+                f"{list(tensors[1].shape)}"
+            )
+        cosines = normalize(first, dim=1) @ normalize(second.to(first), dim=1).T
+        return cosines if isinstance(a, Tensor) or isinstance(b, Tensor) else cosines.numpy()
 
     def embed_file(
         self,
@@ -198,25 +235,27 @@ class ElmoEmbedder:
         Args:
             input_file: a path (.gz and .zst are decompressed), read twice; an open text stream, whose lines stay in
                 memory and which is closed; or a SurveyedText, of any `elmo_fast.text.Source`. One sentence per line,
-                split by the model's tokenizer (at white space, if it stores none); a blank line is skipped, and its
-                vectors are an empty array.
-            output_file_path: the file to write.
+                split by the model's tokenizer (if it stores none, at white space: a file holds tokens, other than the
+                strings of `encode`); a blank line is skipped, and its vectors are an empty array.
+            output_file_path: the file to write; "-" prints JSON lines on the standard output, as they are computed.
             output_format: "all" layers, [L+1, T, 2D] per sentence; the "top" one, or their "average", [T, 2D].
             batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.
             forget_sentences: omit the sentences: "sentence_to_index", or `names`.
             use_sentence_keys: name the datasets by the sentences, and omit "sentence_to_index".
-            file_format: None: by the ending of the output's name (.hdf5 or .h5, .npz, .safetensors, .parquet), else
-                "hdf5". "hdf5": dataset "0", "1", ... per line, as in AllenNLP, and "sentence_to_index", a JSON object
-                from each sentence to its dataset. "hdf5-flat", "safetensors", "npz": `embeddings` [tokens, L+1 or 1,
-                2D] of all sentences and `offsets` [N+1] int64, where each begins, with the model and the settings as
-                metadata; "safetensors" stores the sentences as `names`, for ElmoVectors. "parquet": a row for each
-                sentence, with `sentence` and `embeddings`, a list of its tokens' vectors; needs pyarrow.
+            file_format: None: by the ending of the output's name (.hdf5 or .h5, .npz, .safetensors, .parquet, .jsonl),
+                else "hdf5". "hdf5": dataset "0", "1", ... per line, as in AllenNLP, and "sentence_to_index", a JSON
+                object from each sentence to its dataset. "hdf5-flat", "safetensors", "npz": `embeddings` [tokens, L+1
+                or 1, 2D] of all sentences and `offsets` [N+1] int64, where each begins, with the model and the
+                settings as metadata; "safetensors" stores the sentences as `names`, for ElmoVectors. "parquet": a row
+                for each sentence, with `sentence` and `embeddings`, a list of its tokens' vectors, and the other
+                columns of a table; needs pyarrow. "jsonl": sentence and vectors as a JSON object per line.
             dtype: "float32" or "float16", of the output.
             max_tokens: maximum number of tokens in a batch, including padding; None: any number or, where batch_size
                 is None on a GPU without carried state, 16,384. A longer sentence runs alone and,
                 without carried state, in chunks.
             pool: one vector per sentence, "mean", "max" or "first_last" of its tokens (`embed.layers.pool`);
-                a blank line gives zeros. The file is `embeddings` [N, L+1, 2D] or [N, 2D]; in "parquet", `embedding`.
+                a blank line gives zeros. The file is `embeddings` [N, L+1, 2D] or [N, 2D]; in "parquet" and "jsonl",
+                `embedding`.
             progress: called after each batch with the tokens done and the total.
 
         Without carried state, sentences of similar length run together.
@@ -246,6 +285,8 @@ class ElmoEmbedder:
         if pool is not None:
             check_choice("pool", pool, POOLS)
             contents = contents._replace(pooled=True, metadata={**contents.metadata, "pool": pool})
+        if file_format == "parquet":
+            contents = contents._replace(others=text.source.other_columns())
         check_room(output_file_path, contents.nbytes, "; one layer (average or top) and float16 take less")
         with FORMATS[file_format](output_file_path, contents) as write:
             self.write_text(text, write, contents.dtype, output_format, batch_size, max_tokens, progress, pool)

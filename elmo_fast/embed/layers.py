@@ -1,4 +1,4 @@
-"""Choose layers of a biLM by name, and pool the vectors of a sentence's tokens."""
+"""Choose layers of a biLM by name, pool the vectors of a sentence's tokens, and scale vectors to length 1."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -86,3 +86,9 @@ def pool(vectors: npt.NDArray[Any], mode: str = "mean") -> npt.NDArray[Any]:
     if mode == "max":
         return vectors.max(-2)
     return np.concatenate([vectors[..., -1, : width // 2], vectors[..., 0, width // 2 :]], axis=-1)
+
+
+def unit_rows(vectors: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Divide each vector by its length, [..., D]; zeros stay."""
+    lengths = np.sqrt(np.einsum("...d,...d->...", vectors, vectors, dtype=np.float64)).astype(np.float32)[..., None]
+    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from elmo_fast.checkpoints import file_beside, model_files, pretrained_folder
 from elmo_fast.devices import device_named
@@ -81,11 +82,21 @@ class TokenVectors:
         runs = run_batches(self.bilm, checked_sentences(sentences), self.layers, **sizes)
         return in_order(pair for run in runs for pair in zip(run.indices, run.vectors(side_by_side), strict=True))
 
-    def pooled(self, sentences: Iterable[Sequence[str]], pooling: str = "mean") -> Array:
+    def pooled(
+        self,
+        sentences: Iterable[Sequence[str]],
+        pooling: str = "mean",
+        *,
+        total: int | None = None,
+        show_progress_bar: bool = False,
+    ) -> Array:
         """Return one vector per sentence, [N, W]: its tokens pooled by `embed.layers.pool`; zeros for an empty one.
 
+        show_progress_bar: on the standard error; total: number of sentences that it is to reach, None if unknown.
         Raises: ElmoFastError.
         """
         check_choice("pooling", pooling, POOLS)
-        rows = [pool(vectors, pooling).reshape(self.width) for vectors in self._run(sentences, side_by_side=False)]
+        runs = self._run(sentences, side_by_side=False)
+        with tqdm(runs, total=total, unit=" sentences", disable=not show_progress_bar) as bar:
+            rows = [pool(vectors, pooling).reshape(self.width) for vectors in bar]
         return np.stack(rows) if rows else np.zeros((0, self.width), np.float32)

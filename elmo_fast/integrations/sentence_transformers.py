@@ -6,14 +6,15 @@ from typing import Any
 
 import torch
 
-from elmo_fast.checkpoints import pretrained_folder
+from elmo_fast.checkpoints import pretrained_folder, stored_tokenizer
 from elmo_fast.embed.layers import Layers, combined_layers, combined_width
 from elmo_fast.embed.sentence_vectors import long_activations
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.elmo import save_bilm
-from elmo_fast.op_choices import Backend, InferencePrecision
+from elmo_fast.op_choices import Backend, InferencePrecision, Tokenizer
 from elmo_fast.text import checked_sentences, tokenizer
+from elmo_fast.text.tokenizers import RAW_TEXT
 
 _PURPOSE = "elmo_fast.integrations.sentence_transformers"
 _InputModule: Any = require("sentence_transformers.base.modules", "sbert", _PURPOSE).InputModule
@@ -23,7 +24,7 @@ MAX_TOKENS = 4096  # run at a time where no gradient is wanted
 class ElmoTokens(_InputModule):
     """ELMo's vectors of the tokens of texts, as input to a Pooling or another module.
 
-    Texts are split at white space; each starts from a zero state. The module trains with the rest of the model if
+    Texts are split by a tokenizer; each starts from a zero state. The module trains with the rest of the model if
     requires_grad is set, and is saved with its weights; SentenceTransformer(folder, trust_remote_code=True) loads
     it, since its class is no part of sentence-transformers.
 
@@ -33,12 +34,14 @@ class ElmoTokens(_InputModule):
         max_seq_length: maximum number of tokens of a text, the rest is cut off; None: no maximum.
         requires_grad: whether the biLM is trained.
         precision, backend: as in BiLM.
+        text_tokenizer: "whitespace", "basic", "spacy" or "logs"; None: the model's, or "basic" if it stores none. A
+            folder that was saved without it splits at white space.
 
     Raises: ElmoFastError, CheckpointError.
     """
 
     config_file_name = "elmo_tokens.json"  # config.json is the model's own
-    config_keys = ("layers", "max_seq_length", "requires_grad", "precision", "backend")
+    config_keys = ("layers", "max_seq_length", "requires_grad", "precision", "backend", "text_tokenizer")
     save_in_root = False
     tokenizer = None
 
@@ -50,6 +53,7 @@ class ElmoTokens(_InputModule):
         requires_grad: bool = False,
         precision: InferencePrecision = "float32",
         backend: Backend = "auto",
+        text_tokenizer: Tokenizer | None = None,
     ) -> None:
         super().__init__()
         self.layers, self.max_seq_length, self.requires_grad = layers, max_seq_length, requires_grad
@@ -62,6 +66,8 @@ class ElmoTokens(_InputModule):
                 "model must be a BiLM with stateful=False, since each text runs by itself; got stateful=True"
             )
         self.bilm = model
+        self.text_tokenizer: str = text_tokenizer or model.options.tokenizer or RAW_TEXT
+        self._split = tokenizer(self.text_tokenizer)
         self._width = combined_width(layers, model.num_layers, model.get_output_dim())
 
     def get_embedding_dimension(self) -> int:
@@ -75,8 +81,7 @@ class ElmoTokens(_InputModule):
 
         Raises: ElmoFastError where an input is no text.
         """
-        split = tokenizer(self.bilm.options.tokenizer)
-        texts = checked_sentences(inputs, "inputs", lambda text: split((prompt or "") + text), texts_only=True)
+        texts = checked_sentences(inputs, "inputs", lambda text: self._split((prompt or "") + text), texts_only=True)
         sentences = [words[: self.max_seq_length] for words in texts]
         lengths = torch.tensor([len(words) for words in sentences])
         ids = self.bilm.batch_to_ids(sentences)
@@ -118,4 +123,7 @@ class ElmoTokens(_InputModule):
         """Return the module that save wrote, from a folder or the hub. Raises: CheckpointError."""
         named = ("token", "cache_folder", "revision", "local_files_only")
         where = {"subfolder": subfolder} | {key: kwargs[key] for key in named if key in kwargs}
-        return cls(cls.load_dir_path(model_name_or_path, **where), **cls.load_config(model_name_or_path, **where))
+        folder, config = cls.load_dir_path(model_name_or_path, **where), cls.load_config(model_name_or_path, **where)
+        if "text_tokenizer" not in config:
+            config["text_tokenizer"] = stored_tokenizer(folder) or "whitespace"
+        return cls(folder, **config)

@@ -11,6 +11,8 @@ from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.op_choices import POOLS, InferencePrecision
 from elmo_fast.text import checked_sentences
+from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.tokenizers import RAW_TEXT
 
 _base = require("sklearn.base", "tasks", "elmo_fast.integrations.sklearn")
 _Names: Any = _base.ClassNamePrefixFeaturesOutMixin
@@ -30,7 +32,8 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
         model: a model's folder or archive, or a name on the hub ("user/name@revision").
         layers: "average" of all, the "top", "all" side by side, a number from 0 (the word encoder), or several.
         pooling: "mean", "max" or "first_last", as in `embed.layers.pool`.
-        tokenizer: a function from a text to its tokens; None: split at white space.
+        tokenizer: a function from a text to its tokens, such as str.split; None: the model's, or "basic" if it stores
+            none.
         precision: "float32" | "bfloat16" | "float16" | "int8", of the operands of matrix products.
         device: "cpu", "cuda", "cuda:1".
         batch_size, max_tokens: as in TokenVectors.
@@ -62,9 +65,10 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
 
     def fit(self, X: Iterable[str | Sequence[str]], y: Any = None) -> "ElmoVectorizer":
         """Check the arguments and the texts, and read the model. Raises: ElmoFastError, CheckpointError."""
-        for _ in self._sentences(X):
+        vectors = self._vectors()
+        for _ in self._sentences(X, vectors):
             pass
-        self._n_features_out = self._vectors().width
+        self._n_features_out = vectors.width
         return self
 
     def transform(self, X: Iterable[str | Sequence[str]]) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -75,7 +79,8 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
 
         Raises: ElmoFastError naming the row that is neither, CheckpointError.
         """
-        return self._vectors().pooled(self._sentences(X), self.pooling)
+        vectors = self._vectors()
+        return vectors.pooled(self._sentences(X, vectors), self.pooling)
 
     def _vectors(self) -> TokenVectors:
         if self.model is None:
@@ -90,8 +95,9 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
             device=self.device,
         )
 
-    def _sentences(self, texts: Any) -> Iterable[Sequence[str]]:
-        return checked_sentences(texts, "X", self.tokenizer or str.split)
+    def _sentences(self, texts: Any, vectors: TokenVectors) -> Iterable[Sequence[str]]:
+        split = self.tokenizer or tokenizer_of(vectors.bilm.options.tokenizer or RAW_TEXT)
+        return checked_sentences(texts, "X", split)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast.embed.layers import unit_rows
 from elmo_fast.embed.vector_text import Matrix
 from elmo_fast.embed.word_vectors import Vectors
 from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
@@ -135,9 +136,3 @@ def _words_near(vectors: Vectors, queries: Matrix, without: list[set[str]], topn
         pairs = [(vectors.words[row], cosine) for row, cosine in zip(rows, cosines, strict=True)]
         near.append([pair for pair in pairs if pair[0] not in left_out][:topn])
     return near
-
-
-def unit_rows(vectors: Matrix) -> Matrix:
-    """Divide each vector by its length, [..., D]; zeros stay."""
-    lengths = np.sqrt(np.einsum("...d,...d->...", vectors, vectors, dtype=np.float64)).astype(np.float32)[..., None]
-    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)

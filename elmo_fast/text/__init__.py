@@ -19,7 +19,7 @@ from elmo_fast.text.characters import (
 from elmo_fast.text.checks import check_sentences, check_words, checked_sentences
 from elmo_fast.text.sentences import files_matching, read_lines, read_sentences, rereadable
 from elmo_fast.text.sources import Source, SurveyedText, opened_source, survey
-from elmo_fast.text.tokenizers import tokenizer
+from elmo_fast.text.tokenizers import split_sentences, tokenizer
 from elmo_fast.text.vocabulary import MARKERS, Vocabulary, count_words, read_words, unknown_hints
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "read_sentences",
     "read_words",
     "rereadable",
+    "split_sentences",
     "survey",
     "tokenizer",
     "unknown_hints",

@@ -43,7 +43,13 @@ def files_matching(pattern: str) -> list[str]:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """Yield (index from 0, line stripped of white space) of a UTF-8 text file, reading as it goes.
+    """Yield (index from 0, line stripped of white space) of a UTF-8 text file; otherwise as `whole_lines`."""
+    for index, line in whole_lines(path):
+        yield index, line.strip()
+
+
+def whole_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """Yield (index from 0, line with its white space and line end) of a UTF-8 text file, reading as it goes.
 
     path: a file, plain, gzip or Zstandard (extra zst), or "-" for standard input; lines end with any of Python's
         universal newlines or \\r\\r\\n, and have at most `files.LONGEST_LINE` bytes
@@ -83,7 +89,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
                         f"{name}, line {index + 1}, character {bad.start() + 1}: the byte "
                         f"0x{ord(bad.group()) - 0xDC00:02x} is not UTF-8; convert the file (for example with iconv)"
                     )
-                yield index, line.strip()
+                yield index, line
     except files.PACKING_ERRORS as error:
         raise ElmoFastError(f"{name}: {files.damage_of(error)} after line {index + 1}: {error}") from error
 

@@ -1,8 +1,10 @@
-"""Inputs of sentences behind one interface: text, FASTA, Parquet files, datasets; and their first reading."""
+"""Inputs of sentences behind one interface: text, FASTA, columns of tables; and their first reading."""
 
 import abc
 import contextlib
+import csv
 import glob
+import json
 import os
 import re
 import warnings
@@ -16,7 +18,7 @@ import numpy as np
 
 from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.text.checks import checked_sentences
-from elmo_fast.text.sentences import read_lines, rereadable
+from elmo_fast.text.sentences import read_lines, rereadable, whole_lines
 from elmo_fast.text.tokenizers import tokenizer as tokenizer_of
 
 
@@ -52,6 +54,17 @@ class Source(abc.ABC):
     def place(self, index: int) -> str:
         """Name the sentence of an index in messages: "line 3"."""
         return f"{self.unit} {index + 1}"
+
+    def other_columns(self) -> "OtherColumns | None":
+        """Return the columns of a table besides the one of the sentences; None if there are none (extra parquet)."""
+        return None
+
+
+class OtherColumns(NamedTuple):
+    """Columns of a table as Arrow's: their schema, and tables of consecutive rows, read as they are asked for."""
+
+    schema: Any
+    tables: Iterator[Any]
 
 
 class Lines(Source):
@@ -210,6 +223,28 @@ class ParquetFiles(Column):
             except ArrowException as error:
                 raise ElmoFastError(f"{os.fspath(path)}: damaged, or no Parquet file: {error}") from error
 
+    def other_columns(self) -> OtherColumns | None:
+        """Return the other columns; all files must have those of the first one."""
+        from pyarrow import ArrowException, Table
+
+        names = [name for name in self._library.read_schema(self.files[0]).names if name != self.column]
+        if not names:
+            return None
+        schema = self._library.read_schema(self.files[0]).empty_table().select(names).schema.remove_metadata()
+
+        def tables() -> Iterator[Any]:
+            for path in self.files:
+                try:
+                    with self._library.ParquetFile(path) as file:
+                        for batch in file.iter_batches(ROWS, columns=names):
+                            yield Table.from_batches([batch]).select(names).cast(schema)
+                except (ArrowException, KeyError) as error:
+                    raise ElmoFastError(
+                        f"{os.fspath(path)}: its columns are not those of {self.files[0]}: {error}"
+                    ) from error
+
+        return OtherColumns(schema, tables())
+
     def _values(self, file: Any, skipped: int) -> Iterator[Any]:
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
@@ -255,34 +290,157 @@ class HubDataset(Column):
         rows: Iterable[int] = range(row, len(self._dataset), ROWS)
         return (value for start in rows for value in self._dataset[start : start + ROWS][self.column])
 
+    def other_columns(self) -> OtherColumns | None:
+        """Return the dataset's other columns."""
+        if self._dataset.column_names == [self.column]:
+            return None
+        rest = self._dataset.remove_columns([self.column]).with_format("arrow")
+        tables = (rest[start : start + ROWS] for start in range(0, len(rest), ROWS))
+        return OtherColumns(rest.features.arrow_schema.remove_metadata(), tables)
+
+
+class Records(Column):
+    """A column of a text file of records, each from the names of columns to values; .gz and .zst are unpacked.
+
+    name: of the file in messages, None for its path.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        column: str = "text",
+        name: str | None = None,
+        tokenizer: str | None = None,
+    ) -> None:
+        super().__init__(name or os.fspath(path), column, tokenizer)
+        self.path = path
+
+    @abc.abstractmethod
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield all records; ElmoFastError naming the line of one that cannot be read."""
+
+    def values_from(self, row: int) -> Iterator[Any]:
+        for number, record in enumerate(islice(self.records(), row, None), row):
+            if self.column not in record:
+                self.check_column(list(record), f"{self.name}, {self.place(number)}")
+            yield record[self.column]
+
+    def other_columns(self) -> OtherColumns | None:
+        """Return the other columns; values have Arrow's types, and what a record lacks is null."""
+        arrow = require("pyarrow", "parquet", f"the other columns of {self.name}")
+
+        def chunks() -> Iterator[list[dict[str, Any]]]:
+            records = self.records()
+            return iter(lambda: list(islice(records, ROWS)), [])
+
+        schema = arrow.schema([])
+        try:
+            for chunk in chunks():
+                names = dict.fromkeys(name for record in chunk for name in record if name != self.column)
+                kinds = {name: arrow.array([record.get(name) for record in chunk]).type for name in names}
+                schema = arrow.unify_schemas([schema, arrow.schema(kinds)], promote_options="permissive")
+        except (arrow.ArrowException, OverflowError) as error:
+            raise ElmoFastError(f"{self.name}: a column holds values of several types: {error}") from error
+
+        def tables() -> Iterator[Any]:
+            for chunk in chunks():
+                columns = [arrow.array([record.get(each.name) for record in chunk], each.type) for each in schema]
+                yield arrow.Table.from_arrays(columns, schema=schema)
+
+        return OtherColumns(schema, tables()) if len(schema) else None
+
+
+class CsvFile(Records):
+    """A column of a CSV file whose first line names the columns; all values are strings.
+
+    A field may stand between double quotes, and then contain the delimiter, line breaks, and quotes written twice.
+    Blank lines are skipped. Reading raises ElmoFastError naming the line: a record with more or fewer fields than the
+    header, a quote that does not end; and as whole_lines does.
+    """
+
+    delimiter = ","
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        reader = csv.reader((line for _, line in whole_lines(self.path)), delimiter=self.delimiter, strict=True)
+        header: list[str] = []
+        try:
+            for fields in reader:
+                if not header and fields:
+                    header = fields
+                    if len(set(header)) < len(header):
+                        raise ElmoFastError(f"{self.name}: two columns have the same name: {', '.join(header)}")
+                    self.check_column(header)
+                elif fields:
+                    if len(fields) != len(header):
+                        raise ElmoFastError(
+                            f"{self.name}, line {reader.line_num}: wanted {len(header)} fields, as in the header, "
+                            f"found {len(fields)}; a field that contains the delimiter must stand between double quotes"
+                        )
+                    yield dict(zip(header, fields, strict=True))
+        except csv.Error as error:
+            raise ElmoFastError(f"{self.name}, line {reader.line_num}: damaged CSV: {error}") from error
+
+
+class TsvFile(CsvFile):
+    """A column of a file as CsvFile, with tabs between its fields."""
+
+    delimiter = "\t"
+
+
+class JsonLines(Records):
+    """A column of a file with a JSON object per line; blank lines are skipped.
+
+    Reading raises ElmoFastError naming the line that is no object; and as read_lines does.
+    """
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        for index, line in read_lines(self.path):
+            if not line:
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise ElmoFastError(f"{self.name}, line {index + 1}: no JSON: {error}") from error
+            if not isinstance(record, dict):
+                raise ElmoFastError(f"{self.name}, line {index + 1}: wanted a JSON object, found {line!r:.60}")
+            yield record
+
 
 def is_saved_dataset(path: str) -> bool:
     """Return whether a path is a folder that `save_to_disk` of the library datasets wrote."""
     return any(os.path.isfile(os.path.join(path, name)) for name in ("dataset_info.json", "dataset_dict.json"))
 
 
-FORMATS_IN = ("text", "fasta", "parquet", "dataset")
+RECORDS: dict[str, type[Records]] = {"csv": CsvFile, "tsv": TsvFile, "jsonl": JsonLines}
+FORMATS_IN = ("text", "fasta", "parquet", "dataset", *RECORDS)
 
 
 def detected_format(path: str | os.PathLike[str]) -> str:
     """Return the format of a path.
 
-    It is "dataset" for a folder that the library datasets saved, "parquet" for a .parquet file and other folders, else
-    "text".
+    It is "dataset" for a folder that the library datasets saved, "parquet" for a .parquet file and other folders,
+    "csv", "tsv" and "jsonl" for files of these names, also with .gz or .zst, else "text".
     """
     path = os.fspath(path)
     if is_saved_dataset(path):
         return "dataset"
-    return "parquet" if path.endswith(".parquet") or os.path.isdir(path) else "text"
+    if path.endswith(".parquet") or os.path.isdir(path):
+        return "parquet"
+    ending = _ending(path).removeprefix(".")
+    return ending if ending in RECORDS else "text"
+
+
+def _ending(path: str | os.PathLike[str]) -> str:
+    """Return the ending of a file's name below .gz or .zst, in lower case."""
+    return os.path.splitext(os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst"))[1]
 
 
 def _other_than_text(path: str | os.PathLike[str]) -> str | None:
     """Return what to do with a file that is no text of sentences if its name is right."""
-    ending = os.path.splitext(os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst"))[1]
-    if ending in (".fasta", ".faa"):
+    if _ending(path) in (".fasta", ".faa"):
         return "for FASTA, give format_in=fasta"
-    if ending in (".csv", ".tsv", ".json", ".jsonl"):
-        return "to embed one column of a table, write it as Parquet, or one sentence per line"
+    if _ending(path) == ".json":
+        return "for a JSON object per line, give format_in=jsonl"
     return None
 
 
@@ -318,6 +476,8 @@ def opened_source(
     with rereadable(path) as readable:
         if format_in == "parquet":
             yield ParquetFiles(readable, column, name, tokenizer)
+        elif format_in in RECORDS:
+            yield RECORDS[format_in](readable, column, name, tokenizer)
         else:
             yield FastaFile(readable, name) if format_in == "fasta" else TextFile(readable, name, tokenizer)
 

@@ -2,17 +2,21 @@
 
 Every tokenizer first splits at white space and then splits each of these words without looking at its neighbours. So
 text can be cut at any white space, and a word that occurs again is split only once.
+
+Without a tokenizer, files hold tokens separated by spaces, but strings passed in Python are raw text (RAW_TEXT).
 """
 
 import re
 import unicodedata
 from collections.abc import Callable
 from functools import cache, lru_cache
+from typing import Any
 
 from elmo_fast.errors import check_choice, require
-from elmo_fast.op_choices import TOKENIZERS
+from elmo_fast.op_choices import TOKENIZERS, Tokenizer
 
 Tokenize = Callable[[str], list[str]]
+RAW_TEXT: Tokenizer = "basic"  # of strings, for a model that stores no tokenizer
 CACHED_WORDS = 1 << 16
 CLITICS = "s|m|d|re|ve|ll"
 
@@ -57,6 +61,25 @@ def tokenizer(name: str | None) -> Tokenize:
         return _by_word(lambda word: [token.text for token in rules(word)])
     pattern = re.compile(_basic() if name == "basic" else _logs(), re.IGNORECASE)
     return _by_word(lambda word: [_token(match) for match in pattern.finditer(word)])
+
+
+def split_sentences(text: str) -> list[str]:
+    """Split running text into sentences by its punctuation and blank lines, with spaCy's rules for English.
+
+    White space within a sentence becomes one space, so each sentence is one line. Raises MissingExtraError without
+    spaCy (extra spacy).
+    """
+    rules = _sentence_rules()
+    paragraphs = (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text))
+    return [sentence.text for paragraph in paragraphs if paragraph for sentence in rules(paragraph).sents]
+
+
+@cache
+def _sentence_rules() -> Any:
+    rules = require("spacy", "spacy", "splitting text into sentences").blank("en")
+    rules.add_pipe("sentencizer")
+    rules.max_length = 1 << 30  # spaCy's own limit protects parsers, which take memory
+    return rules
 
 
 def _by_word(split: Tokenize) -> Tokenize:

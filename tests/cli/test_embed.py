@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import sys
+import types
 
 import h5py
 import numpy as np
@@ -126,7 +127,11 @@ def test_datasets_are_named_by_sentences_or_numbers_alone(toy, tmp_path, option,
         ("a.safetensors", "", "safetensors"),
         ("a", "--format safetensors", "safetensors"),
         ("a", "", "hdf5"),
-        ("a.txt", "", "a.txt: the name must end in .hdf5, .h5, .npz, .safetensors, .parquet, which say the format"),
+        (
+            "a.txt",
+            "",
+            "a.txt: the name must end in .hdf5, .h5, .npz, .safetensors, .parquet, .jsonl, which",
+        ),
         ("a.txt", "--format npz", "a.txt: the name must end in .hdf5"),
         ("a.npz", "--format hdf5", "a.npz: the name says the format npz, but hdf5 was chosen;"),
         ("a.hdf5", "--format npz", "a.hdf5: the name says the format hdf5, but npz was chosen;"),
@@ -242,6 +247,68 @@ def test_a_parquet_file_has_a_row_for_each_line(text, toy, tmp_path):
     assert table.schema.metadata[b"layers"] == b"all"
     for row, vectors in zip(table["embeddings"].to_pylist(), expected(toy, batch_size=2), strict=True):
         np.testing.assert_array_equal(np.array(row, np.float16), vectors.swapaxes(0, 1).astype(np.float16))
+
+
+@pytest.mark.parametrize("group_bytes", [1, 1 << 26])
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_other_columns_of_a_table_are_carried_into_parquet(toy, tmp_path, monkeypatch, kind, group_bytes):
+    """Row by row, whatever the groups of rows; of other kinds of files, nothing. A name that is taken is an error."""
+    tables, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    monkeypatch.setattr("elmo_fast.embed.token_files.formats.GROUP_BYTES", group_bytes)
+    monkeypatch.setattr("elmo_fast.text.sources.ROWS", 2)
+    numbers = [str(number) for number in range(len(SENTENCES))] if kind == "csv" else list(range(len(SENTENCES)))
+    path = tmp_path / f"in.{kind}"
+
+    def write(name):
+        columns = {name: numbers, "words": SENTENCES, "empty": [""] * len(SENTENCES)}
+        if kind == "parquet":
+            tables.write_table(pa.table(columns), path)
+        elif kind == "csv":
+            lines = zip(*columns.values(), strict=True)
+            path.write_text("\n".join([",".join(columns), *map(",".join, lines)]), encoding="utf-8")
+        else:
+            lines = (json.dumps(dict(zip(columns, each, strict=True))) for each in zip(*columns.values(), strict=True))
+            path.write_text("\n".join(lines))
+
+    write("n")
+    words = ["--top", "--column", "words", "--pool", "mean", "--batch_size", "2"]
+    table = tables.read_table(embed(path, tmp_path / "out.parquet", toy, *words))
+    assert table.column_names == ["n", "empty", "sentence", "embedding"]
+    assert table["n"].to_pylist() == numbers
+    assert table["sentence"].to_pylist() == SENTENCES
+    for row, vectors in zip(table["embedding"].to_pylist(), expected(toy, stateful=False), strict=True):
+        np.testing.assert_allclose(row, vectors[-1].mean(0), atol=1e-6)
+    assert set(np.load(embed(path, tmp_path / "out.npz", toy, *words))) == {"embeddings", "metadata"}
+    words = ["--format", "parquet", "--shard", "0/1", "--column", "words", "--top"]
+    notes = ran("embed", path, tmp_path / "parts", *pair(toy), *words).stderr
+    assert "parts: parts do not hold the other columns of" in notes
+    write("sentence")
+    done = elmo_fast("embed", path, tmp_path / "new.parquet", *pair(toy), "-q", "--column", "words")
+    refused(done, "the input and the output both have a column 'sentence'; rename the input's")
+    assert not (tmp_path / "new.parquet").exists()
+
+
+@pytest.mark.filterwarnings("always:.* blank line")
+@pytest.mark.parametrize("words", [["--all"], ["--top", "--dtype", "f16"], ["--all", "--pool", "mean"]])
+def test_json_lines_from_stream_to_stream_are_those_of_a_file(toy, tmp_path, monkeypatch, words):
+    """The rows of Parquet, with every bit of the numbers, blank lines too; nothing else is on the standard output."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "in.txt").write_text(text := "The cat sat .\n\nA Résumé\n", encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=io.BytesIO(text.encode())))
+    done = ran("embed", "-", "-", *pair(toy), *words, "--file_friendly_logging")
+    ran("embed", tmp_path / "in.txt", tmp_path / "out.jsonl", *pair(toy), *words)
+    ran("embed", tmp_path / "in.txt", tmp_path / "out.parquet", *pair(toy), *words)
+    assert done.stdout == (tmp_path / "out.jsonl").read_text()
+    options = ["--output", "-"] if "--pool" in words else ["--output=-"]
+    assert ran("embed", *options, tmp_path / "in.txt", *pair(toy), *words).stdout == done.stdout
+    assert "3 sentences, 6 tokens" in done.stderr
+    key = "embedding" if "--pool" in words else "embeddings"
+    table, dtype = parquet.read_table(tmp_path / "out.parquet"), np.float16 if "f16" in words else np.float32
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [list(row) for row in rows] == [["sentence", key]] * 3
+    assert [row["sentence"] for row in rows] == text.split("\n")[:3]
+    for row, expected in zip(rows, table[key].to_pylist(), strict=True):
+        np.testing.assert_array_equal(np.array(row[key], dtype), np.array(expected, dtype))
 
 
 def test_what_is_typed_wins_over_the_layers_of_a_file(text, tmp_path):

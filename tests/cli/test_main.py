@@ -170,7 +170,10 @@ def test_warnings_are_one_line(command):
             "convert --model run --to hdf --outdir x",
             "--to must be one of safetensors, hdf5; got 'hdf'; did you mean hdf5?",
         ),
-        ("embed in out --format_in csv", "--format_in must be one of text, fasta, parquet, dataset; got 'csv'"),
+        (
+            "embed in out --format_in xml",
+            "--format_in must be one of text, fasta, parquet, dataset, csv, tsv, jsonl; got 'xml'",
+        ),
         ("static train --wrong x", "elmo-fast static train: error: unknown option --wrong"),
     ],
 )

@@ -24,8 +24,9 @@ def place(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("embed in.txt -", "OUTPUT cannot be the standard output (-): name a file"),
-        ("embed - -", "OUTPUT cannot be the standard output (-): name a file"),
+        ("embed in.txt - --format npz", "the standard output (-) takes the format jsonl; got npz: name a file"),
+        ("embed in.txt - --shard 0/2", "several processes write a folder; OUTPUT cannot be the standard output (-)"),
+        ("merge parts -", "OUTPUT cannot be the standard output (-): name a file"),
         ("static convert vectors.txt --output -", "--output cannot be the standard output (-)"),
         ("plot words --vectors vectors.txt --output -", "--output cannot be the standard output (-)"),
         ("eval --test_prefix in.txt --output -", "--output cannot be the standard output (-)"),

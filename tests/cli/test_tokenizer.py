@@ -1,13 +1,16 @@
 """--tokenizer: what `prepare` splits with is stored with the model, and every command that reads text takes it."""
 
 import json
+import warnings
 
+import h5py
 import numpy as np
 import pytest
 
 from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import stored_tokenizer
 from elmo_fast.corpus import open_corpus
+from tests.cli.conftest import pair
 from tests.cli.conftest import ran as run
 from tests.command_line import elmo_fast
 
@@ -50,6 +53,21 @@ def test_embed_takes_the_one_of_the_model(folder, tmp_path):
     counts = [np.diff(file["offsets"])[0] for file in files]
     assert counts == [len(TOKENS), len(TEXT.splitlines()[0].split()), len(TOKENS)]
     assert [json.loads(str(file["metadata"]))["tokenizer"] for file in files] == ["logs", "whitespace", "logs"]
+
+
+def test_raw_text_without_a_tokenizer_is_noted(toy, tmp_path):
+    """Where most lines are raw text, and neither the command nor the model names a tokenizer; the vectors stay."""
+    raw, tokens = "I like Berlin.\n\nYes, do you?\nSo do I .\n", "I like Berlin.\n\nYes , do you ?\nSo do I .\n"
+    for text, words, noted in (
+        (raw, [], True), (raw, ["--tokenizer", "whitespace"], False), (raw, ["--tokenizer", "basic"], False),
+        (raw, ["-q"], False), (tokens, [], False),
+    ):  # fmt: skip
+        (tmp_path / "in.txt").write_text(text)
+        with warnings.catch_warnings(action="ignore"):  # of a blank line
+            done = run("embed", tmp_path / "in.txt", tmp_path / "out.hdf5", *pair(toy), *words)
+        assert ("text   line 1 looks like raw text; --tokenizer basic splits off" in done.stderr) == noted
+        with h5py.File(tmp_path / "out.hdf5") as file:
+            assert file["0"].shape[1] == (4 if "basic" in words else 3)
 
 
 def test_eval_neighbours_and_plot_take_it_too(folder, tmp_path):

@@ -129,6 +129,54 @@ def test_neighbours_are_those_of_a_plain_search(toy, text, layer):
     assert "[" in lines[1]
 
 
+RAW = ["The cat sat.", "A dog ran up the hill and back.", "", "The cat sat on the hill.", "the cat sat .", "Back!"]
+
+
+@pytest.mark.parametrize("pool", ["mean", "first_last"])
+def test_nearest_sentences_are_those_of_encode(toy, tmp_path, pool):
+    """Raw text split as encode splits it, or as asked for; every line but the blank one, in batches of any size."""
+    (tmp_path / "in.txt").write_text("\n".join(RAW))
+    asked = ["neighbours", *pair(toy), tmp_path / "in.txt", "--query", "A cat sat.", "--pool", pool, "-q"]
+    embedder, texts = ElmoEmbedder(*toy, stateful=False), [line for line in RAW if line]
+    for tokenizer in ("basic", "whitespace"):
+        words = [] if tokenizer == "basic" else ["--tokenizer", tokenizer]
+        query, vectors = (embedder.encode(each, pool, tokenizer=tokenizer) for each in ("A cat sat.", texts))
+        cosines = embedder.similarity(query, vectors)[0]
+        order = np.argsort(-cosines)
+        first, *lines = ran(*asked, *words, "--batch_size", 2).stdout.splitlines()
+        assert first == "A cat sat.   layer average"
+        assert [line.split(": ", 1)[1] for line in lines] == [texts[row] for row in order]
+        assert [int(line.split()[3].rstrip(":")) for line in lines] == [RAW.index(texts[row]) + 1 for row in order]
+        np.testing.assert_allclose([float(line.split()[1]) for line in lines], cosines[order], atol=2e-4)
+        assert ran(*asked, *words, "--topn", 2).stdout.splitlines() == [first, *lines[:2]]
+
+
+def test_nearest_sentences_of_every_layer(toy, text):
+    asked = ["--query", "The cat sat .", "--layer", "all", "--topn", 2, "-q"]
+    out = ran("neighbours", *pair(toy), "--corpus", text, *asked).stdout
+    both = "  1  1.0000  line 1: The cat sat .\n  2  1.0000  line 5: The cat sat .\n"
+    assert out == "".join(f"The cat sat .   layer {layer}\n{both}" for layer in range(3))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "name one text, as TEXT or with --corpus; got None and None"),
+        (["in.txt", "--corpus", "in.txt"], "name one text, as TEXT or with --corpus; got in.txt and in.txt"),
+        (["in.txt", "--cache", "c"], "--cache stores the vectors of tokens: it needs --index"),
+        (["in.txt", "--index", "0", "--pool", "max"], "--pool is for sentences, and --index for tokens"),
+        (["in.txt", "--query", " "], "query must have at least one word; got ' '"),
+        (["in.txt", "--topn", "0"], "topn must be 1 or more; got 0"),
+        (["blank.txt"], "corpus blank.txt must have at least one token; every line is blank"),
+    ],
+)
+def test_a_search_for_sentences_that_cannot_be(toy, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("a b\n")
+    (tmp_path / "blank.txt").write_text("\n \n")
+    refused(elmo_fast("neighbours", *pair(toy), "--query", "a", *words), message)
+
+
 def test_neighbours_of_every_layer(toy, text):
     asked = ["--corpus", text, "--query", "The cat", "--index", 1, "--topn", 2, "--layer", "all", "-q"]
     out = ran("neighbors", *pair(toy), *asked).stdout

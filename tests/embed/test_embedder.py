@@ -1,5 +1,6 @@
 """ElmoEmbedder: arrays per sentence, files of vectors, empty sentences, repeatability."""
 
+import dataclasses
 import gc
 import io
 import threading
@@ -222,8 +223,54 @@ def test_one_vector_per_sentence(files, pool):
     assert list(table.columns) == [f"elmo_{number}" for number in range(2 * half)]
     np.testing.assert_array_equal(table.to_numpy(), vectors)
     assert embedder.encode([], pool).shape == (0, 2 * half)
-    split = embedder.encode(["So do I."], pool, tokenizer="basic")
-    np.testing.assert_allclose(split[0], vectors[2], atol=1e-6)
+
+
+def test_strings_are_raw_text_and_lists_and_files_are_tokens(files, tmp_path):
+    """Without a stored tokenizer; "whitespace" if asked for, and a stored one. Files are split at white space."""
+    embedder, raw, tokens = ElmoEmbedder(*files(), stateful=False), "So do I.", ["So", "do", "I."]
+    expected, split = embedder.encode([["So", "do", "I", "."], tokens]), embedder.encode(raw)
+    np.testing.assert_allclose(split, expected[0], atol=1e-6)
+    np.testing.assert_allclose(embedder.encode(raw, tokenizer="whitespace"), expected[1], atol=1e-6)
+    assert np.abs(expected[0] - expected[1]).max() > 1e-3
+    embedder.embed_file(io.StringIO(raw), tmp_path / "out.npz", "average", pool="mean")
+    np.testing.assert_allclose(np.load(tmp_path / "out.npz")["embeddings"][0], expected[1], atol=1e-6)
+    embedder.elmo_bilm.options = dataclasses.replace(embedder.elmo_bilm.options, tokenizer="whitespace")
+    np.testing.assert_allclose(embedder.encode(raw), expected[1], atol=1e-6)
+
+
+def test_encode_by_the_names_of_sentence_transformers(files, capsys):
+    """Lengths are 1 (or 0), the tensor is the array, and the bar is on the standard error with the right total."""
+    embedder, texts = ElmoEmbedder(*files()), ["I like Berlin", "", "So do I ."]
+    vectors = embedder.encode(texts)
+    assert capsys.readouterr().err == ""
+    tensor = embedder.encode(
+        texts, batch_size=2, show_progress_bar=True, normalize_embeddings=True, convert_to_tensor=True
+    )
+    printed = capsys.readouterr()
+    assert (printed.out, "3/3" in printed.err) == ("", True)
+    assert isinstance(tensor, torch.Tensor)
+    unit = tensor.numpy()
+    np.testing.assert_allclose(np.linalg.norm(unit, axis=1), [1, 0, 1], atol=1e-6)
+    np.testing.assert_allclose(unit * np.linalg.norm(vectors, axis=1, keepdims=True), vectors, atol=1e-6)
+
+
+def test_similarity_is_the_cosine_of_each_pair(files):
+    """Arrays give an array, a tensor gives a tensor, one vector is a row; zeros have cosine 0."""
+    embedder, rng = ElmoEmbedder(*files()), np.random.default_rng(0)
+    a, b = rng.standard_normal((3, 8)).astype(np.float32), rng.standard_normal((2, 8))
+    b[1] = 0
+    expected = [[x @ y / (np.linalg.norm(x) * np.linalg.norm(y) or 1) for y in b] for x in a]
+    cosines = embedder.similarity(a, b)
+    assert isinstance(cosines, np.ndarray)
+    np.testing.assert_allclose(cosines, expected, atol=1e-6)
+    one = embedder.similarity(a[0], torch.from_numpy(b))
+    assert isinstance(one, torch.Tensor)
+    np.testing.assert_allclose(one, expected[:1], atol=1e-6)
+    table = embedder.encode(["a b", "c"], output="pandas")
+    np.testing.assert_allclose(np.diag(embedder.similarity(table, table)), 1, atol=1e-6)
+    for wrong in (b[:, :3], b[None]):
+        with pytest.raises(ElmoFastError, match=r"a and b must be vectors .*; got the shapes \[3, 8\] and \["):
+            embedder.similarity(a, wrong)
 
 
 EMBED, ENCODE = "I like Berlin\nSo do I .\n", ["I like Berlin"]
@@ -247,7 +294,7 @@ def surveyed(out, **settings):
         (lambda e, out: e.embed_file(io.StringIO(EMBED), out, dtype="f16"), "dtype must be one of float32, float16"),
         (
             lambda e, out: e.embed_file(io.StringIO(EMBED), out, file_format="txt"),
-            "file_format must be one of hdf5, hdf5-flat, safetensors, npz, parquet; got 'txt'",
+            "file_format must be one of hdf5, hdf5-flat, safetensors, npz, parquet, jsonl; got 'txt'",
         ),
         (
             lambda e, out: e.embed_file(surveyed(out, keep_lines=False), out),
@@ -259,6 +306,10 @@ def surveyed(out, **settings):
         ),
         (lambda e, out: e.encode(ENCODE, pool="sum"), "pool must be one of mean, max, first_last; got 'sum'"),
         (lambda e, out: e.encode(ENCODE, output="list"), "output must be one of numpy, torch, pandas; got 'list'"),
+        (
+            lambda e, out: e.encode(ENCODE, output="pandas", convert_to_tensor=True),
+            'convert_to_tensor is output="torch"',
+        ),
         (lambda e, out: e.encode(ENCODE, layers=7), "layers must be"),
         (lambda e, out: e.encode({"text": ENCODE}), r"got a table: pass one column, table\[NAME\]"),
         (lambda e, out: e.encode(["a", float("nan")]), r'sentences\[1\] must be .* got nan .*fillna\(""\)'),

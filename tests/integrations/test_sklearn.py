@@ -23,11 +23,11 @@ TEXTS = ["I like Berlin", "So do I .", "rain and wind", "", "sun", "wind  and\tr
 class OfNumbers(ElmoVectorizer):
     """The vectorizer for scikit-learn's checks, which hand out tables of numbers: each number becomes a word."""
 
-    def _sentences(self, texts):
+    def _sentences(self, texts, vectors):
         from sklearn.utils.validation import validate_data
 
         table = validate_data(self, texts, reset=self._fitting, dtype=np.float64)
-        return super()._sentences([[f"{number:.3g}" for number in row] for row in table])
+        return super()._sentences([[f"{number:.3g}" for number in row] for row in table], vectors)
 
     _fitting = False
 
@@ -77,6 +77,9 @@ def test_texts_token_lists_and_arrays_are_the_same(model):
     expected = vectorizer.transform(TEXTS)
     for same in ([t.split() for t in TEXTS], tuple(TEXTS), np.array(TEXTS), np.array(TEXTS, object), iter(TEXTS)):
         np.testing.assert_array_equal(vectorizer.transform(same), expected)
+    np.testing.assert_array_equal(vectorizer.transform(["So do I."]), expected[1:2])
+    by_space = ElmoVectorizer(model, tokenizer=str.split)
+    np.testing.assert_array_equal(by_space.transform(["So do I."]), by_space.transform([["So", "do", "I."]]))
     by_letter = ElmoVectorizer(model, tokenizer=list).transform(["abc"])
     np.testing.assert_array_equal(by_letter, vectorizer.transform([["a", "b", "c"]]))
     assert vectorizer.transform([]).shape == (0, 16)

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from elmo_fast.embed.layers import unit_rows
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.static import Vectors, evaluate_analogies, evaluate_similarity
 from elmo_fast.static.evaluation import SIMLEX999, WORDSIM353
-from elmo_fast.static.neighbours import unit_rows
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,8 @@
 """Inputs of sentences: each kind gives the same sentences, from any place, and refuses what it cannot read."""
 
+import csv
+import gzip
+import json
 import random
 
 import pytest
@@ -56,7 +59,20 @@ def test_parquet_files_and_folders_of_them(tmp_path):
     for number, part in enumerate((split[:1999], split[1999:2000], split[2000:])):
         parquet.write_table(pa.table({"words": part}), folder / f"{number}.parquet", row_group_size=1500)
     all_rows(tmp_path, folder, column="words")
-    with pytest.raises(ElmoFastError, match=r"0\.parquet has no column 'text'; it has: words"):
+    parquet.write_table(pa.table({"words": split, "n": range(3000)}), folder / "3.parquet")
+    with opened_source(folder, column="words") as source:
+        assert source.other_columns() is None
+    with opened_source(tmp_path / "in.parquet") as source:
+        others = source.other_columns()
+        assert pa.concat_tables(others.tables) == pa.table({"n": range(3000)})
+    (folder / "0.parquet").replace(folder / "4.parquet")
+    (folder / "3.parquet").replace(folder / "0.parquet")
+    with (
+        opened_source(folder, column="words") as source,
+        pytest.raises(ElmoFastError, match=r"1\.parquet: its columns are not those of .*0\.parquet"),
+    ):
+        list(source.other_columns().tables)
+    with pytest.raises(ElmoFastError, match=r"0\.parquet has no column 'text'; it has: words, n"):
         rows(folder)
     with pytest.raises(
         ElmoFastError, match=r"in\.parquet, row 1, column 'n': wanted a string or a list of words.*; found 0"
@@ -73,6 +89,75 @@ def test_parquet_files_and_folders_of_them(tmp_path):
         rows(tmp_path / "empty")
 
 
+def write_table(path, columns):
+    """The columns as a file of the kind that its name says."""
+    names, records = list(columns), list(zip(*columns.values(), strict=True))
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(dict(zip(names, each, strict=True))) + "\n" for each in records))
+    elif path.suffix == ".parquet":
+        pytest.importorskip("pyarrow.parquet").write_table(__import__("pyarrow").table(columns), path)
+    else:
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",").writerows([names, *records])
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_records_of_text_files(tmp_path, kind):
+    """Over the edges of blocks, packed too; fields with delimiters, quotes, line breaks and white space at the ends."""
+    write_table(tmp_path / f"in.{kind}", {"n": range(3000), "text": LINES, "last": [""] * 3000})
+    all_rows(tmp_path, tmp_path / f"in.{kind}")
+    packed = tmp_path / f"in.{kind}.gz"
+    packed.write_bytes(gzip.compress((tmp_path / f"in.{kind}").read_bytes()))
+    all_rows(tmp_path, packed)
+    odd = ['a, "b"\tc', " d\ne ", "", "f"]
+    write_table(tmp_path / f"odd.{kind}", {"text": odd, "n": ["\t", "", " ", "x\r\ny"]})
+    with opened_source(tmp_path / f"odd.{kind}") as source:
+        assert [sentence.name for sentence in source.sentences()] == [each.strip() for each in odd]
+        pytest.importorskip("pyarrow")
+        assert [value for table in source.other_columns().tables for value in table["n"].to_pylist()] == [
+            "\t", "", " ", "x\r\ny",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "id,text\n1,a\n2,b,c\n", "a.csv, line 3: wanted 2 fields, as in the header, found 3; a field that"),
+        ("a.csv", 'id,text\n1,"a\n2,b\n', "a.csv, line 3: damaged CSV: unexpected end of data"),
+        ("a.csv", "id;text\n1;a\n", "a.csv has no column 'text'; it has: id;text; choose one with column=NAME"),
+        ("a.csv", "text,text\n1,a\n", "a.csv: two columns have the same name: text, text"),
+        ("a.csv", b"text\na\xff\n", "a.csv, line 2, character 2: the byte 0xff is not UTF-8"),
+        ("a.jsonl", '{"text": "a"}\n\n{"text": \n', "a.jsonl, line 3: no JSON: "),
+        ("a.jsonl", '["a"]\n', r"""a.jsonl, line 1: wanted a JSON object, found '\["a"\]'"""),
+        ("a.jsonl", '{"text": "a"}\n{"n": 1}\n', "a.jsonl, row 2 has no column 'text'; it has: n"),
+        ("a.jsonl", '{"text": null}\n', "a.jsonl, row 1, column 'text': wanted a string or a list of words"),
+    ],
+)
+def test_a_damaged_record_is_named(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ElmoFastError, match=message):
+        rows(tmp_path / name)
+
+
+def test_other_columns_keep_types_that_fit_every_row(tmp_path):
+    """Of JSON, the narrowest type of all rows, also beyond the first block; keys that a record lacks are null."""
+    arrow = pytest.importorskip("pyarrow")
+    records = [{"text": "a", "n": 1, "only": None}] * 1500 + [{"text": "b", "n": 0.5, "more": ["x"]}]
+    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records))
+    with opened_source(tmp_path / "in.jsonl") as source:
+        others = source.other_columns()
+        table = arrow.concat_tables(others.tables)
+    assert table.schema == others.schema
+    assert table.to_pylist()[1499:] == [{"n": 1.0, "only": None, "more": None}, {"n": 0.5, "only": None, "more": ["x"]}]
+    with open(tmp_path / "in.jsonl", "a") as file:
+        file.write('{"text": "c", "n": "one"}\n')
+    with opened_source(tmp_path / "in.jsonl") as source, pytest.raises(ElmoFastError, match="values of several types"):
+        source.other_columns()
+    write_table(tmp_path / "one.csv", {"text": ["a"]})
+    with opened_source(tmp_path / "one.csv") as source:
+        assert source.other_columns() is None
+
+
 def test_a_saved_dataset_and_a_folder_of_files(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     datasets = pytest.importorskip("datasets")
@@ -84,6 +169,10 @@ def test_a_saved_dataset_and_a_folder_of_files(tmp_path, monkeypatch):
     datasets.DatasetDict({"dev": dataset}).save_to_disk(str(tmp_path / "split"))
     all_rows(tmp_path, tmp_path / "one")
     all_rows(tmp_path, tmp_path / "split", split="dev")
+    with opened_source(tmp_path / "one") as source:
+        others = source.other_columns()
+        assert [value for table in others.tables for value in table["n"].to_pylist()] == list(range(3000))
+        assert others.schema.names == ["n"]
     with pytest.raises(ElmoFastError, match=r"split has no split 'train'; it has: dev"):
         rows(tmp_path / "split")
     with pytest.raises(ElmoFastError, match=r"one has no column 'words'; it has: text, n"):
@@ -160,7 +249,8 @@ def test_a_library_that_is_not_installed_is_named(tmp_path, monkeypatch, name, e
 
 
 @pytest.mark.parametrize(
-    ("name", "advice"), [("x.FASTA", "for FASTA, give format_in=fasta"), ("x.csv", "to embed one column of a table")]
+    ("name", "advice"),
+    [("x.FASTA", "for FASTA, give format_in=fasta"), ("x.json", "for a JSON object per line, give format_in=jsonl")],
 )
 def test_a_name_that_says_no_text_gives_a_warning_unless_text_is_asked_for(tmp_path, name, advice):
     (tmp_path / name).write_text(">P1\nMK\n")
@@ -172,5 +262,7 @@ def test_a_name_that_says_no_text_gives_a_warning_unless_text_is_asked_for(tmp_p
 
 
 def test_an_unknown_format_is_refused(tmp_path):
-    with pytest.raises(ElmoFastError, match="format_in must be one of text, fasta, parquet, dataset; got 'csv'"):
-        rows(tmp_path / "x", format_in="csv")
+    with pytest.raises(
+        ElmoFastError, match="format_in must be one of text, fasta, parquet, dataset, csv, tsv, jsonl; got 'x'"
+    ):
+        rows(tmp_path / "x", format_in="x")

@@ -1,10 +1,13 @@
 """Tokenizers: what each makes of a line, that text may be cut at any white space, and that a model brings its own."""
 
+import sys
+
 import pytest
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, MissingExtraError
 from elmo_fast.op_choices import TOKENIZERS
-from elmo_fast.text import read_sentences, tokenizer
+from elmo_fast.text import read_sentences, split_sentences, tokenizer
+from elmo_fast.text.tokenizers import _sentence_rules
 
 # Pairs of lines: a text, and its tokens.
 LINES = {
@@ -85,3 +88,17 @@ def test_files(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("at 12:00\n\nsize=5\n")
     assert list(read_sentences(path, "logs")) == [(0, ["at", "<TIME>"]), (1, []), (2, ["size", "=", "<NUM>"])]
+
+
+def test_running_text_is_split_at_its_punctuation_and_blank_lines():
+    pytest.importorskip("spacy")
+    text = "I like Berlin. Mr. Smith  said\nso, too!\n\nA title\n \nReally?\n"
+    assert split_sentences(text) == ["I like Berlin.", "Mr. Smith said so, too!", "A title", "Really?"]
+    assert split_sentences(" \n\n") == []
+
+
+def test_a_sentence_splitter_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    _sentence_rules.cache_clear()
+    with pytest.raises(MissingExtraError, match=r"^splitting text into sentences needs spacy.*\[spacy\]"):
+        split_sentences("A. B.")

@@ -1,12 +1,23 @@
 """Files of token vectors: the formats that `embed` writes, and the cache that neighbours and the tasks read again."""
 
 from elmo_fast.embed.token_files.cache_file import FORMAT, CacheFile, writing_cache_file
-from elmo_fast.embed.token_files.formats import FORMATS, NAMED, Contents, Format, Write, check_room, format_of, mapped
+from elmo_fast.embed.token_files.formats import (
+    FORMATS,
+    NAMED,
+    STANDARD_OUTPUT,
+    Contents,
+    Format,
+    Write,
+    check_room,
+    format_of,
+    mapped,
+)
 
 __all__ = [
     "FORMAT",
     "FORMATS",
     "NAMED",
+    "STANDARD_OUTPUT",
     "CacheFile",
     "Contents",
     "Format",

@@ -5,25 +5,36 @@ The file appears under its name when all of it is on the disk (`elmo_fast.files`
 """
 
 import contextlib
+import itertools
 import json
 import math
 import os
 import pathlib
 import shutil
+import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TextIO
 
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.files import hdf5_replacing, hdf5_written, replacing, write_at
 from elmo_fast.memory import size
+from elmo_fast.text.sources import OtherColumns
 
 Path = str | os.PathLike[str]
-Format = Literal["hdf5", "hdf5-flat", "safetensors", "npz", "parquet"]
-ENDINGS = {".hdf5": "hdf5", ".h5": "hdf5", ".npz": "npz", ".safetensors": "safetensors", ".parquet": "parquet"}
-NAMED = ("hdf5", "safetensors", "parquet")  # the formats that store the sentences
+Format = Literal["hdf5", "hdf5-flat", "safetensors", "npz", "parquet", "jsonl"]
+ENDINGS = {
+    ".hdf5": "hdf5",
+    ".h5": "hdf5",
+    ".npz": "npz",
+    ".safetensors": "safetensors",
+    ".parquet": "parquet",
+    ".jsonl": "jsonl",
+}
+STANDARD_OUTPUT = "-"  # for which only jsonl serves
+NAMED = ("hdf5", "safetensors", "parquet", "jsonl")  # the formats that store the sentences
 DTYPES = {"float16": "F16", "float32": "F32", "int64": "I64", "uint8": "U8"}  # of safetensors
 ALIGNED = 64
 GROUP_BYTES = 1 << 26  # of vectors in a row group of a Parquet file
@@ -41,6 +52,7 @@ class Contents(NamedTuple):
     names: of the sentences, for the formats of NAMED; None leaves them out
     keyed: whether the names are those of the datasets (format hdf5), in place of a dataset sentence_to_index
     pooled: whether each sentence has one vector, in place of one for each token
+    others: columns of the input that the format parquet also stores
     """
 
     lengths: np.ndarray[Any, np.dtype[np.int64]]
@@ -51,6 +63,7 @@ class Contents(NamedTuple):
     names: Sequence[str] | None = None
     keyed: bool = False
     pooled: bool = False
+    others: OtherColumns | None = None
 
     @property
     def offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -101,6 +114,10 @@ def format_of(path: Path, file_format: str | None = None, default: str = "hdf5")
     if file_format is not None:
         check_choice("file_format", file_format, FORMATS)
     name, ending = os.fspath(path), os.path.splitext(path)[1]
+    if name == STANDARD_OUTPUT:
+        if file_format not in (None, "jsonl"):
+            raise ElmoFastError(f"the standard output (-) takes the format jsonl; got {file_format}: name a file")
+        return "jsonl"
     if not ending:
         return file_format or default
     if ending.lower() not in ENDINGS:
@@ -127,6 +144,8 @@ def free_bytes(path: str | os.PathLike[str]) -> int:
 
 def check_room(path: str | os.PathLike[str], needed: int, advice: str = "") -> None:
     """Raise ElmoFastError if the disk has less room than the vectors take; advice: what takes less."""
+    if os.fspath(path) == STANDARD_OUTPUT:
+        return
     free = free_bytes(path)
     if needed > free:
         raise ElmoFastError(
@@ -312,7 +331,8 @@ def npz(path: Path, contents: Contents) -> Iterator[Write]:
 def parquet(path: Path, contents: Contents) -> Iterator[Write]:
     """Yield a row for each sentence: `sentence`, if it is stored, and `embeddings`, a list of its tokens' vectors.
 
-    A vector is a fixed-size list [2D] or, of all layers, [L, 2D]. If pooled, `embedding`, one vector.
+    Other columns of the input come first. A vector is a fixed-size list [2D] or, of all layers, [L, 2D]. If pooled,
+    `embedding`, one vector.
     """
     arrow = require("pyarrow", "parquet", f"{os.fspath(path)}")
     tables = require("pyarrow.parquet", "parquet", f"{os.fspath(path)}")
@@ -322,8 +342,29 @@ def parquet(path: Path, contents: Contents) -> Iterator[Write]:
         kind = arrow.list_(kind, size_of)
     column = ("embedding", kind) if contents.pooled else ("embeddings", arrow.list_(kind))
     columns = [column] if contents.names is None else [("sentence", arrow.string()), column]
+    others = contents.others
+    rest: Any = None  # rows of `others` that are read and not yet written
+    if others is not None:
+        if both := set(others.schema.names).intersection(name for name, _ in columns):
+            raise ElmoFastError(
+                f"{os.fspath(path)}: the input and the output both have a column {both.pop()!r}; rename the input's"
+            )
+        columns = [*((each.name, each.type) for each in others.schema), *columns]
+        rest = others.schema.empty_table()
     group: list[np.ndarray[Any, Any]] = []
     first = waiting = 0
+
+    def carried(count: int) -> list[Any]:
+        """Return the other columns of the next rows."""
+        nonlocal rest
+        if others is None:
+            return []
+        while rest.num_rows < count:
+            if (table := next(others.tables, None)) is None:
+                raise ElmoFastError("the input changed while being read: it has fewer rows now")
+            rest = arrow.concat_tables([rest, table])
+        rows, rest = rest.slice(0, count), rest.slice(count)
+        return rows.columns
 
     def write_group() -> None:
         nonlocal first, waiting
@@ -334,7 +375,7 @@ def parquet(path: Path, contents: Contents) -> Iterator[Write]:
             values = arrow.ListArray.from_arrays(np.cumsum([0, *map(len, group)]).astype(np.int32), values)
         last = first + len(group)
         names = [] if contents.names is None else [arrow.array(list(contents.names[first:last]))]
-        file.write_table(arrow.Table.from_arrays([*names, values], schema=schema))
+        file.write_table(arrow.Table.from_arrays([*carried(len(group)), *names, values], schema=schema))
         first, waiting = last, 0
         group.clear()
 
@@ -352,10 +393,38 @@ def parquet(path: Path, contents: Contents) -> Iterator[Write]:
             write_group()
 
 
+@contextlib.contextmanager
+def jsonl(path: Path, contents: Contents) -> Iterator[Write]:
+    """Yield a JSON object per line with the columns of `parquet`; "-" is the standard output, line by line.
+
+    Numbers have the digits that give the same float32 or float16 again.
+    """
+    key = "embedding" if contents.pooled else "embeddings"
+    digits = "%.5g" if np.dtype(contents.dtype) == np.float16 else "%.9g"
+    vector, indices = f"[{', '.join([digits] * contents.width)}]", itertools.count()
+
+    def text_of(array: np.ndarray[Any, Any]) -> str:
+        return vector % tuple(array.tolist()) if array.ndim == 1 else f"[{', '.join(map(text_of, array))}]"
+
+    def put(vectors: np.ndarray[Any, Any]) -> None:
+        index, rows = next(indices), contents.rows(vectors)
+        value = rows[0] if contents.pooled else rows if contents.layers else rows[:, 0]
+        name = "" if contents.names is None else f'"sentence": {json.dumps(contents.names[index])}, '
+        file.write(f'{{{name}"{key}": {text_of(value)}}}\n')
+
+    with contextlib.ExitStack() as stack:
+        file: TextIO = sys.stdout
+        if os.fspath(path) != STANDARD_OUTPUT:
+            temporary = stack.enter_context(replacing(path))
+            file = stack.enter_context(open(temporary, "w", encoding="utf-8"))
+        yield in_order(put)
+
+
 FORMATS: dict[str, Callable[[Path, Contents], contextlib.AbstractContextManager[Write]]] = {
     "hdf5": hdf5,
     "hdf5-flat": hdf5_flat,
     "safetensors": safetensors,
     "npz": npz,
     "parquet": parquet,
+    "jsonl": jsonl,
 }
