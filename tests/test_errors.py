@@ -8,7 +8,7 @@ import pytest
 
 from elmo_fast.checkpoints import read_options
 from elmo_fast.cli.main import main
-from elmo_fast.errors import ElmoFastError, MissingExtraError, require
+from elmo_fast.errors import ElmoFastError, MissingExtraError, reinstall_command, require
 from elmo_fast.fields import read_json
 from elmo_fast.static import load_vectors
 
@@ -19,12 +19,33 @@ class Empty:
 
 
 def test_a_missing_extra_is_one_sentence_with_the_line_that_installs_it():
-    words = r"^A map needs nowhere_1, .*: pip install --no-build-isolation \"SOURCE\[plots\]\", where "
+    words = r"^A map needs nowhere_1, .*: pip install \"elmo-fast\[plots\]\"$"
     with pytest.raises(MissingExtraError, match=words) as caught:
         require("nowhere_1.maps", "plots", "A map")
     assert caught.value.name == "nowhere_1"
     assert isinstance(caught.value, ElmoFastError)
     assert isinstance(caught.value, ImportError)
+
+
+@pytest.mark.parametrize("what", ["folder", "index", "clone", "git"])
+def test_the_command_that_builds_again_names_what_was_installed(what, tmp_path, monkeypatch):
+    """A clone beside the package counts; else pip's record of the installation; else the name on the index."""
+    (package := tmp_path / "elmo_fast").mkdir()
+    monkeypatch.setattr("elmo_fast.errors.__file__", str(package / "errors.py"))
+    (info := tmp_path / "elmo_fast-1.0.0.dist-info").mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elmo-fast\nVersion: 1.0.0\n")
+    again = "pip install --force-reinstall --no-deps --no-cache-dir"
+    expected = f"{again} elmo-fast"
+    if what == "folder":
+        (info / "direct_url.json").write_text('{"dir_info": {}, "url": "file:///a/b"}')
+        expected = f"{again} file:///a/b"
+    elif what == "git":
+        (info / "direct_url.json").write_text('{"vcs_info": {"vcs": "git"}, "url": "https://host/elmo"}')
+        expected = f"{again} git+https://host/elmo"
+    elif what == "clone":
+        (tmp_path / "setup.py").touch()
+        expected = f"pip install --no-build-isolation -e {tmp_path}"
+    assert reinstall_command() == expected
 
 
 def test_a_library_that_is_there_is_returned_by_its_whole_name():

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import elmo_fast
+from elmo_fast.errors import reinstall_command
 
 ROOT = pathlib.Path(elmo_fast.__file__).parents[1]
 # Stands in front of every other finder: the extension is not there.
@@ -78,7 +79,7 @@ def test_without_the_extension_the_native_backend_says_why_in_one_sentence():
     warned, refused = python(code).splitlines()
     for sentence in (warned, refused):
         assert "the compiled extension elmo_fast._C is missing (" in sentence
-        assert "install a C++20 compiler, then run pip install --no-build-isolation -e . in the clone" in sentence
+        assert f"install a C++20 compiler, then run {reinstall_command()}" in sentence
     assert warned.startswith("all C++ ops: using the slower backend 'reference', because ")
     assert refused.startswith("highway: backend 'native' cannot serve this: ")
 
@@ -91,7 +92,7 @@ def test_without_triton_the_cpu_works_and_the_gpu_backend_says_why_not():
         "from elmo_fast import ops\n"
         "assert ops.highway(torch.ones(2, 3), [torch.ones(6, 3)], [torch.zeros(6)]).shape == (2, 3)\n"
         "said = [ops.explain(op, 'cuda').refusals.get('triton', '') for op in ops.op_names()]\n"
-        "print(sum('is missing (blocked for this test); ' in why and 'SOURCE[gpu]' in why for why in said))\n"
+        "print(sum('is missing (blocked for this test); ' in why and 'elmo-fast[gpu]' in why for why in said))\n"
     )
     assert int(python(code)) >= 8
 
@@ -118,7 +119,8 @@ def test_an_extension_of_other_schemas_is_not_loaded(tmp_path):
         "from elmo_fast.ops import _native\nprint(_native.C, _native.WHY_NOT)"
     )
     assert python(code, str(stale)) == (
-        "None the compiled extension elmo_fast._C was built for other schemas (ops/_schemas.py); rebuild it: make build"
+        "None the compiled extension elmo_fast._C was built for other schemas (ops/_schemas.py); "
+        f"rebuild it: {reinstall_command()}"
     )
 
 

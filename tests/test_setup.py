@@ -54,10 +54,11 @@ def test_the_first_error_is_kept(run, capsys, stream):
 def test_an_extension_built_from_other_sources_is_refused(tmp_path, monkeypatch):
     """Without a digest too; not where there is no extension."""
     monkeypatch.delenv("ELMO_FAST_ANY_EXTENSION", raising=False)
-    for name in ("csrc", "elmo_fast"):
-        (tmp_path / name).mkdir()
+    for name in ("csrc", "elmo_fast/ops"):
+        (tmp_path / name).mkdir(parents=True)
     shutil.copy(SETUP, tmp_path)
-    (tmp_path / "CMakeLists.txt").touch()
+    for name in ("CMakeLists.txt", "elmo_fast/ops/_schemas.py"):
+        (tmp_path / name).touch()
     source = tmp_path / "csrc" / "a.cpp"
     source.write_text("1")
     refuse_old_extension(tmp_path)

@@ -1,7 +1,8 @@
 """Check an installed wheel from inside its environment, for try_wheel.py.
 
 python inside_wheel.py digests: print {case: SHA-256 of its results} for the cases of every op, in every instruction set
-and precision. python inside_wheel.py readme CHECKOUT: run the lines of its README.md, in the current, empty folder.
+and precision. python inside_wheel.py sets: run an op in every precision, in the set that this CPU gets, and print the
+sets that it has. python inside_wheel.py readme CHECKOUT: run the lines of its README.md, in the current, empty folder.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ import sys
 import torch
 
 import elmo_fast
-from elmo_fast.ops import _dispatch, _native, cases
+from elmo_fast.ops import _dispatch, _native, cases, highway
 
 
 def digest(results: dict[str, torch.Tensor]) -> str:
@@ -39,6 +40,16 @@ def digests() -> dict[str, str]:
                         cases.results(case, how, torch.device("cpu"))
                     )
     return digests_by_name
+
+
+def check_precisions() -> None:
+    """Raise AssertionError if a precision is further from float32 than its rounding explains."""
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(5, 64), [torch.randn(128, 64) / 8], [torch.randn(128)]
+    expected = highway(x, weight, bias, backend="reference")
+    for precision, largest in (("float32", 1e-5), ("bfloat16", 0.05), ("float16", 0.01), ("int8", 0.1)):
+        error = (highway(x, weight, bias, backend="native", precision=precision) - expected).abs().max().item()
+        assert error < largest, f"{precision}: {error}"
 
 
 def check_that_copies_die() -> None:
@@ -67,6 +78,9 @@ if __name__ == "__main__":
     assert _native.C is not None, _native.WHY_NOT
     if sys.argv[1] == "readme":
         check_readme(pathlib.Path(sys.argv[2]))
+    elif sys.argv[1] == "sets":
+        check_precisions()
+        print(json.dumps(_native.C.isas()))
     else:
         check_that_copies_die()
         print(json.dumps(digests()))

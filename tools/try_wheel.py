@@ -2,15 +2,18 @@
 
 python tools/try_wheel.py WHEEL --python python3.12 --torch 2.11.0 [--environment FOLDER]
 
-The environment (FOLDER, kept; else a new one, removed) gets that torch and the wheel with pip. With nothing on PATH
-but its own programs and a few of the system's, `elmo-fast info` must say that the native kernels run, README.md's lines
-must run, and the digests of what ops return must be those of the extension that is built in place here.
+The environment (FOLDER, kept; else a new one, removed) gets that torch and the wheel with pip. In an empty folder, with
+nothing on PATH but its own programs and a few of the system's, `elmo-fast info` must say that the native kernels run,
+`elmo-fast check` must find no wrong result on the CPU, README.md's lines must run, and the digests of what ops return
+must be those of the extension that is built in place here. Where qemu's user mode is installed, every precision must
+also run on x86-64 CPUs that lack the instruction sets of this one.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import platform
 import shutil
 import subprocess
 import sys
@@ -19,6 +22,8 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 INSIDE = ROOT / "tools" / "inside_wheel.py"
+# Models of qemu, and the instruction sets that the kernels must find there; qemu itself knows no AVX-512.
+MASKS = {"Nehalem": ["generic"], "Haswell": ["generic", "avx2"]}
 NEEDED = ("bash", "sh", "cat", "head", "tail", "mkdir", "printf", "env", "uname")  # by README.md's lines; no compiler
 
 
@@ -58,6 +63,9 @@ def attempt(place: pathlib.Path, python: pathlib.Path, folder: pathlib.Path) -> 
     info = run(place / "bin" / "elmo-fast", "info", env=variables, cwd=folder)
     if "instruction set" not in info:
         sys.exit(f"elmo-fast info does not say that the native kernels run: {info}")
+    (empty := folder / "empty").mkdir()
+    right = run(place / "bin" / "elmo-fast", "check", "--device", "cpu", env=variables, cwd=empty).splitlines()[-1]
+    masked = masks(python, variables, empty)
     digests = json.loads(run(python, INSIDE, "digests", env=variables, cwd=folder))
     here = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     expected = json.loads(run(sys.executable, INSIDE, "digests", env=here, cwd=folder))
@@ -66,7 +74,20 @@ def attempt(place: pathlib.Path, python: pathlib.Path, folder: pathlib.Path) -> 
         sys.exit(f"other bits than those of the extension built in place: {'; '.join(different)}")
     (readme := folder / "readme").mkdir()
     run(python, INSIDE, "readme", ROOT, env=variables, cwd=readme)
-    print(f"{len(expected)} results of ops have the same bits, README.md's lines run")
+    print(f"check: {right}; {len(expected)} results of ops have the same bits; {masked}; README.md's lines run")
+
+
+def masks(python: pathlib.Path, variables: dict[str, str], folder: pathlib.Path) -> str:
+    """Run every precision on CPUs that lack instruction sets; says on which. Exits where other sets are found."""
+    emulator = shutil.which("qemu-x86_64")
+    if emulator is None or platform.machine() != "x86_64":
+        return "no instruction set was masked (qemu-user is not installed)"
+    for model, sets in MASKS.items():
+        words = (emulator, "-cpu", model, python, INSIDE, "sets")
+        actual = json.loads(run(*words, env=variables, cwd=folder, stderr=subprocess.DEVNULL))
+        if actual != sets:
+            sys.exit(f"on a {model} the kernels find {actual}, not {sets}")
+    return f"every precision runs on {' and '.join(MASKS)}"
 
 
 def main() -> int:

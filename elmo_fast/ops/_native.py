@@ -6,6 +6,7 @@ from types import ModuleType
 
 import torch
 
+from elmo_fast.errors import reinstall_command
 from elmo_fast.op_choices import PRECISIONS
 from elmo_fast.ops._schemas import DIGEST
 
@@ -27,16 +28,14 @@ try:
         from elmo_fast import _C as C  # type: ignore[no-redef]
     else:
         WHY_NOT = (
-            "the compiled extension elmo_fast._C was built for other schemas (ops/_schemas.py); rebuild it: make build"
+            "the compiled extension elmo_fast._C was built for other schemas (ops/_schemas.py); "
+            f"rebuild it: {reinstall_command()}"
         )
 except (ImportError, OSError) as _error:
     _note = pathlib.Path(__file__).parent.parent / "_build_failure.txt"
     _lines = _note.read_text(encoding="utf-8").splitlines() if _note.is_file() else [str(_error)]
     _reason, _advice = [*_lines, "install a C++20 compiler"][:2]
-    WHY_NOT = (
-        f"the compiled extension elmo_fast._C is missing ({_reason}); "
-        f"{_advice}, then run pip install --no-build-isolation -e . in the clone"
-    )
+    WHY_NOT = f"the compiled extension elmo_fast._C is missing ({_reason}); {_advice}, then run {reinstall_command()}"
 
 
 def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:

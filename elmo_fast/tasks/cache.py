@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.embed.sentence_vectors import write_vectors
-from elmo_fast.embed.token_files import FORMAT, CacheFile, check_room, writing_cache_file
+from elmo_fast.embed.token_files import FORMAT, CacheFolder, check_room, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import only_one
 from elmo_fast.memory import size
@@ -197,9 +197,9 @@ def _filled(
             layers = _find(path, key, shape, lambda _: None)
             if layers is None:
                 sizes: dict[str, Any] = {"batch_size": max_tokens, "max_tokens": max_tokens, "window": sys.maxsize}
-                with writing_cache_file(path, lengths, shape[0], shape[2], key) as write:  # the longest first
+                with writing_cache_folder(path, lengths, shape[0], shape[2], key) as write:  # the longest first
                     write_vectors(model, sentences, write, total=sum(lengths), progress=progress, **sizes)
-                layers = CacheFile(path).vectors
+                layers = CacheFolder(path).vectors
     cache = LayerCache(layers, lengths)
     return cache if only is None else cache.subset(only)
 
@@ -207,7 +207,7 @@ def _filled(
 def _find(path: pathlib.Path, key: str, shape: tuple[int, int, int], warn: Callable[[str], None]) -> LayerArray | None:
     """Return the layers of a complete file, whose bytes match their digest; None if there is none."""
     try:
-        file = CacheFile(path)
+        file = CacheFolder(path)
         if (file.made_from, file.vectors.shape, file.vectors.dtype.name) != (key, shape, "float32"):
             raise CheckpointError(f"{path}: damaged: it is not of these sentences and this model")
     except FileNotFoundError:

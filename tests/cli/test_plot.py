@@ -144,9 +144,7 @@ def test_what_cannot_be_drawn_is_one_sentence(bank, model, words, message):
 def test_without_an_extra_one_sentence_says_what_to_install(bank, model, monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
     command = ["plot", "senses", *model, "--word", "bank", "--text", "bank.txt", "--output", "s.png"]
-    message = (
-        f'needs {module.partition(".")[0]}, which is not installed: pip install --no-build-isolation "SOURCE[plots]"'
-    )
+    message = f'needs {module.partition(".")[0]}, which is not installed: pip install "elmo-fast[plots]"'
     refused(elmo_fast(*command), message)
     assert not (bank / "s.png").exists()
 

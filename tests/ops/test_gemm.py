@@ -1,7 +1,11 @@
 """Packed matrix products: right at every precision and odd shape, with each instruction set; rows independent."""
 
+import json
 import os
 import pathlib
+import platform
+import re
+import shutil
 import subprocess
 import sys
 
@@ -12,6 +16,7 @@ from elmo_fast.ops import _native, rounded
 from elmo_fast.ops._cpu_products import is_faster_on_cpu, products_on_cpu
 from elmo_fast.threads import torch_threads
 from tests.tolerances import assert_no_worse
+from tools import try_wheel
 
 pytestmark = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 SHAPES = [
@@ -97,6 +102,37 @@ def test_the_newest_instruction_set_is_used_unless_the_environment_differs():
     assert known[0] == "generic"
     for name in {known[0], known[len(known) // 2]}:  # the fixture `isa` takes each, by the function that reads this
         assert run_python(program, ELMO_FAST_ISA=name).stdout.split()[0] == name
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the instructions are those of x86-64")
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump")
+def test_the_module_has_the_kernels_of_every_instruction_set_whichever_the_cpu_that_built_it_has():
+    """bfloat16 and int8 of AVX-512, VNNI of AVX2 and AVX-512, AMX: none is left out on a CPU that lacks it."""
+    command = ("objdump", "-d", "--no-show-raw-insn", _native.C.__file__)
+    code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    instructions = {
+        "avx2": r"vfmadd\w+ .*%ymm",
+        "avx2_vnni": r"\{vex\} vpdpbusd .*%ymm",
+        "avx512": r"vfmadd\w+ .*%zmm",
+        "avx512_vnni": r"\tvpdpbusd .*%zmm",
+        "avx512_bf16": r"vdpbf16ps .*%zmm",
+        "amx in bfloat16": r"tdpbf16ps .*%tmm",
+        "amx in int8": r"tdpb[su][su]d .*%tmm",
+    }
+    assert [name for name, pattern in instructions.items() if not re.search(pattern, code)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the CPUs are x86-64")
+@pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="needs qemu-user")
+@pytest.mark.parametrize(("cpu", "sets"), try_wheel.MASKS.items())
+def test_every_precision_runs_on_a_cpu_without_newer_instruction_sets(cpu, sets):
+    """A product that used one unasked would end the process: qemu knows no AVX-512, and a Nehalem no AVX."""
+    command = ("qemu-x86_64", "-cpu", cpu, sys.executable, try_wheel.INSIDE, "sets")
+    variables = os.environ | {"PYTHONPATH": str(try_wheel.ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=variables)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == sets
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc/cpuinfo").is_file(), reason="needs /proc/cpuinfo")

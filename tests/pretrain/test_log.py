@@ -121,7 +121,7 @@ def test_without_the_package_one_sentence_says_what_to_install(tmp_path, monkeyp
     for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(ElmoFastError, match=r'needs its package \(.*: pip install .*"SOURCE\[tb\]"') as caught:
+    with pytest.raises(ElmoFastError, match=r'needs its package \(.*: pip install "elmo-fast\[tb\]"') as caught:
         open_tensorboard(tmp_path, None)
     assert len(str(caught.value).splitlines()) == 1
     assert list(tmp_path.iterdir()) == []

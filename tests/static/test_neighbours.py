@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from elmo_fast.embed.token_files import CacheFile, writing_cache_file
-from elmo_fast.embed.token_files.cache_file import VECTORS
+from elmo_fast.embed.token_files import CacheFolder, writing_cache_folder
+from elmo_fast.embed.token_files.cache_folder import VECTORS
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.manifest import write_manifest
 from elmo_fast.static import Vectors, most_similar, nearest, nearest_words, neighbours
@@ -138,7 +138,7 @@ def tokens(tmp_path, monkeypatch):
     vectors = rng.standard_normal((2, sum(LENGTHS), 5)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
     at = np.cumsum([0, *LENGTHS])
-    with writing_cache_file(tmp_path / "tokens", LENGTHS, 2, 5, "a text") as write:
+    with writing_cache_folder(tmp_path / "tokens", LENGTHS, 2, 5, "a text") as write:
         for i in (3, 0, 2, 4, 1):
             write(i, vectors[:, at[i] : at[i + 1]])
     return vectors, tmp_path / "tokens"
@@ -169,25 +169,25 @@ def test_a_header_that_is_none_of_ours_is_damage(tokens, old, new, error):
     _, path = tokens
     _changed(path, old, new)
     with pytest.raises(CheckpointError, match=error):
-        CacheFile(path)
+        CacheFolder(path)
 
 
 def test_a_header_too_deep_for_python_is_damage_and_other_versions_are_named(tokens):
     _, path = tokens
     _changed(path, b"token_vectors 4", b"token_vectors 1")
     with pytest.raises(CheckpointError, match="written by another version"):
-        CacheFile(path)
+        CacheFolder(path)
     text = b'{"format": "elmo_fast.token_vectors 4", "x":' + b"[" * 100_000
     (path / VECTORS).write_bytes(len(text).to_bytes(8, "little") + text)
     write_manifest(path)
     with pytest.raises(CheckpointError, match="Error while deserializing header"):
-        CacheFile(path)
+        CacheFolder(path)
 
 
 def test_token_vectors_are_found_again(tokens):
     """Each layer's nearest, and where each sentence begins."""
     vectors, path = tokens
-    file = CacheFile(path)
+    file = CacheFolder(path)
     assert file.made_from == "a text"
     assert file.vectors.shape == vectors.shape
     for layer in range(2):
@@ -207,25 +207,25 @@ def test_every_damage_is_seen(tokens):
     for at in range(0, len(whole), 101):
         file.write_bytes(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
         with pytest.raises(CheckpointError, match="damaged"):
-            CacheFile(path)
+            CacheFolder(path)
     for end in (0, 5, 100, len(whole) - 1):
         file.write_bytes(whole[:end])
         with pytest.raises(CheckpointError, match="damaged"):
-            CacheFile(path)
+            CacheFolder(path)
     file.write_bytes(whole)
-    CacheFile(path)
+    CacheFolder(path)
     file.unlink()
     for other in (path, file.parent.parent, path / "manifest.json"):
         with pytest.raises(ElmoFastError, match="is no folder of token vectors"):
-            CacheFile(other)
+            CacheFolder(other)
 
 
 def test_a_cache_that_was_not_finished_is_not_there(tmp_path):
     """An error between two sentences leaves the old one."""
     path = tmp_path / "tokens"
-    with writing_cache_file(path, [1], 1, 2, "old") as write:
+    with writing_cache_folder(path, [1], 1, 2, "old") as write:
         write(0, np.ones((1, 1, 2), np.float32))
-    with pytest.raises(ValueError, match="sentence 1"), writing_cache_file(path, [1, 1], 1, 2, "") as write:
+    with pytest.raises(ValueError, match="sentence 1"), writing_cache_folder(path, [1, 1], 1, 2, "") as write:
         [write(sentence, np.ones((1, 1 + sentence, 2), np.float32)) for sentence in range(2)]
-    assert CacheFile(path).made_from == "old"
+    assert CacheFolder(path).made_from == "old"
     assert len(list(tmp_path.iterdir())) == 1

@@ -103,7 +103,7 @@ def test_wrong_texts(tmp_path, text):
 def test_without_gensim_it_is_said_what_to_install(text, monkeypatch):
     """One sentence."""
     monkeypatch.setitem(__import__("sys").modules, "gensim.models", None)
-    with pytest.raises(MissingExtraError, match=r'Training word2vec needs gensim.*pip install .*"SOURCE\[static\]"'):
+    with pytest.raises(MissingExtraError, match=r'Training word2vec needs gensim.*pip install "elmo-fast\[static\]"'):
         train_word2vec(text)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from elmo_fast import ElmoEmbedder
-from elmo_fast.embed.token_files.cache_file import VECTORS
+from elmo_fast.embed.token_files.cache_folder import VECTORS
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks import Example, cached_layers, load_bilm, model_digest
 from elmo_fast.tasks.cache import cached_splits

@@ -243,7 +243,7 @@ def test_a_library_that_is_not_installed_is_named(tmp_path, monkeypatch, name, e
         path = path / "dataset_info.json"
     path.write_bytes(b"")
     with pytest.raises(
-        MissingExtraError, match=rf'{library}, which is not installed: pip install .*"SOURCE\[{extra}\]"'
+        MissingExtraError, match=rf'{library}, which is not installed: pip install "elmo-fast\[{extra}\]"'
     ):
         rows(tmp_path / name)
 

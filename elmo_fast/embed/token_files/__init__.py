@@ -1,6 +1,6 @@
 """Files of token vectors: the formats that `embed` writes, and the cache that neighbours and the tasks read again."""
 
-from elmo_fast.embed.token_files.cache_file import FORMAT, CacheFile, writing_cache_file
+from elmo_fast.embed.token_files.cache_folder import FORMAT, CacheFolder, writing_cache_folder
 from elmo_fast.embed.token_files.formats import (
     FORMATS,
     NAMED,
@@ -18,12 +18,12 @@ __all__ = [
     "FORMATS",
     "NAMED",
     "STANDARD_OUTPUT",
-    "CacheFile",
+    "CacheFolder",
     "Contents",
     "Format",
     "Write",
     "check_room",
     "format_of",
     "mapped",
-    "writing_cache_file",
+    "writing_cache_folder",
 ]

