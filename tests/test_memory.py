@@ -167,10 +167,10 @@ def test_a_whole_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, monkey
     config = toy_config(tmp_path, checkpoint_interval=2, max_steps=4)
     pretrain(config, report=lambda line: None)
 
-    def short(path):
+    def short(path, framework):
         raise MemoryError("Cannot allocate memory (os error 12)")
 
-    monkeypatch.setattr("safetensors.torch.load_file", short)
+    monkeypatch.setattr("safetensors.safe_open", short)
     monkeypatch.setattr("elmo_fast.memory.available", lambda: 1000)
     with pytest.raises(ShortageError, match=r"step-0000004.*memory ran out while reading it"):
         pretrain(config, report=lambda line: None)
