@@ -14,7 +14,7 @@ import torch
 from benchmarks.inputs import DEFAULT
 from benchmarks.op_calls import glove_weights
 from elmo_fast.embed.layers import unit_rows
-from elmo_fast.embed.token_files import CacheFile, writing_cache_file
+from elmo_fast.embed.token_files import CacheFolder, writing_cache_folder
 from elmo_fast.static import (
     Vectors,
     evaluate_analogies,
@@ -107,12 +107,12 @@ def bench_nearest_tokens(timed, width, tmp_path):
     """The ten nearest to one token, from a file of unit vectors that is checked while it is read."""
     tokens, length = 5000 if timed.quick else 1_000_000, 1000
     path = tmp_path / "tokens"
-    with writing_cache_file(path, [length] * (tokens // length), 1, width, "") as write:
+    with writing_cache_folder(path, [length] * (tokens // length), 1, width, "") as write:
         for sentence in range(tokens // length):
             rows = np.random.default_rng(sentence).standard_normal((length, width), np.float32)
             write(sentence, unit_rows(rows)[None])
     query = np.random.default_rng(0).standard_normal((1, width), np.float32)
-    call = lambda: nearest_in(CacheFile(path), 0, query, 10)  # noqa: E731
+    call = lambda: nearest_in(CacheFolder(path), 0, query, 10)  # noqa: E731
     timed(f"nearest of {tokens} x {width}", call, amount=1, unit="s", rounds=3)
 
 

@@ -11,6 +11,7 @@ from elmo_fast.corpus import encode
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.static import averaged_vectors
+from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.run import SavedTask
 from elmo_fast.text import count_words
 from elmo_fast.tokens import TextTokens
@@ -64,6 +65,7 @@ OF_TEXTS = {
     "sentence-transformers": lambda e, w, x: sentence_transformer(e.elmo_bilm).preprocess(x),
     "tensorflow_hub": lambda e, w, x: Module(e.elmo_bilm)(x),
     "embed_file": lambda e, w, x: e.embed_file(x, "unwritten.npz"),
+    "predict": lambda e, w, x: SavedTask(None, TaskConfig(train_path="a.conllu"), None).predict(x),
 }
 OF_WORDS = {
     "embed_sentences": lambda e, w, x: list(e.embed_sentences(x)),
@@ -72,7 +74,6 @@ OF_WORDS = {
     "TokenVectors": lambda e, w, x: list(TokenVectors(e.elmo_bilm)(x)),
     "batch_to_ids": lambda e, w, x: batch_to_ids(x),
     "batch_to_ids of words": lambda e, w, x: w.batch_to_ids(x),
-    "predict": lambda e, w, x: SavedTask(None, None, None).predict(x),
     "TextTokens": lambda e, w, x: TextTokens(e, x),
     "averaged_vectors": lambda e, w, x: averaged_vectors(w, x),
     "count_words": lambda e, w, x: count_words(x),
