@@ -118,7 +118,7 @@ def test_json_under_a_name_that_ends_in_gz_is_gzip(place):
     assert json.loads(gzip.decompress((place / "results.json.gz").read_bytes()))
 
 
-def test_what_was_written_before_is_written_anew(place):
+def test_what_was_written_before_is_written_again(place):
     """An output next to the model, from which the model is not read, is no input."""
     pair = ["--options_file", "model/options.json", "--weight_file", "model/weights.hdf5"]
     for _ in range(2):
