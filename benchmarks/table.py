@@ -192,46 +192,66 @@ def words(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-# Rows of the summary: what is measured, and its case, variant and side.
+# Tables of the summary: what is measured, its case, and its columns (heading, variant, side).
 SUMMARY = (
-    ("vectors, original model, batches of 32, `float32`", "embed", BATCHES, "elmo_fast, float32"),
-    ("the same, `bfloat16`", "embed", BATCHES, "elmo_fast, bfloat16"),
-    ("the same, `int8`", "embed", BATCHES, "elmo_fast, int8"),
-    ("vectors, one sentence at a time, `int8`", "embed", "batches of 1", "elmo_fast, int8"),
-    ("a training step, original model, `float32`", "train_step", "one step", "elmo_fast, float32"),
-    ("the same, `bfloat16`", "train_step", "one step", "elmo_fast, bfloat16"),
-    ("pretraining, preset `small`", "pretrain", "training, small", "elmo_fast, float32"),
-    ("preparing text", "corpus", "text to numbers", "prepare"),
-    ("an epoch of a tagger over cached ELMo vectors", "task", "width 1024", "frozen ELMo, from the cache"),
-    ("an epoch of GloVe", "static", "training", "elmo_fast"),
+    (
+        "Vectors, original model",
+        "embed",
+        (
+            ("`float32`", BATCHES, "elmo_fast, float32"),
+            ("`bfloat16`", BATCHES, "elmo_fast, bfloat16"),
+            ("`int8`", BATCHES, "elmo_fast, int8"),
+            ("`int8`, one sentence at a time", "batches of 1", "elmo_fast, int8"),
+        ),
+    ),
+    (
+        "A training step, original model",
+        "train_step",
+        (("`float32`", "one step", "elmo_fast, float32"), ("`bfloat16`", "one step", "elmo_fast, bfloat16")),
+    ),
+    ("Pretraining, preset `small`", "pretrain", (("`float32`", "training, small", "elmo_fast, float32"),)),
+    ("Preparing text", "corpus", (("elmo_fast", "text to numbers", "prepare"),)),
+    ("An epoch of a tagger over cached ELMo vectors", "task", (("ELMo", "width 1024", "frozen ELMo, from the cache"),)),
+    ("An epoch of GloVe", "static", (("elmo_fast", "training", "elmo_fast"),)),
 )
+Columns = Sequence[tuple[str, str, str]]
 
 
 def summary(folder: pathlib.Path = RESULTS) -> str:
-    """Return the most important rows as a table for each machine that measured some of them."""
-    tables: dict[str, list[list[str]]] = {}
-    for content in (each for case in dict.fromkeys(case for _, case, _, _ in SUMMARY) for each in load(case, folder)):
-        tables.setdefault(machine_of(content), [])
-    for label, case, variant, side in SUMMARY:
-        for content in load(case, folder):
-            sides = {each["side"]: each for each in reversed(content["rows"]) if each["variant"] == variant}
-            if (row := sides.get(side)) is None:
-                continue
-            peer, compared, ratio = sides.get(row.get("against")), "", ""
-            if peer:
-                compared = f"{peer['side']}: {number(peer['median'])} {peer['unit']}"
-                ratio = f"{number(row['ratio'])}x"
-            error = "" if row.get("error") is None else small(row["error"])
-            measured = f"{content['date'].split()[0]}, {content['commit']}"
-            own = f"{number(row['median'])} {row['unit']}"
-            tables[machine_of(content)].append([label, own, compared, ratio, error, measured])
-    heading = ["on one core", "elmo_fast", "compared with", "speed-up", "largest difference", "date, commit"]
-    parts = [
-        "\n".join([f"**{machine}**", "", *markdown("lrlrrl", heading, *rows)])
-        for machine, rows in tables.items()
-        if rows
-    ]
-    return "\n\n".join(parts)
+    """Return the most important figures: a table for each kind of work, in it a row for each machine."""
+    tables = [summary_table(title, load(case, folder), columns) for title, case, columns in SUMMARY]
+    return "\n\n".join(filter(None, tables))
+
+
+def summary_table(title: str, contents: Iterable[Content], columns: Columns) -> str:
+    """Return the table of a kind of work: for each machine, the other side's speed, then each column's and its gain.
+
+    "" if no machine measured it.
+    """
+    rows, errors = list[list[str]](), dict[str, float]()
+    heading = list[str]()
+    for content in contents:
+        of = {(each["variant"], each["side"]): each for each in reversed(content["rows"])}
+        cells = {name: row for name, variant, side in columns if (row := of.get((variant, side)))}
+        if (first := cells.get(columns[0][0])) is None:
+            continue
+        peer = of.get((first["variant"], first.get("against")))
+        others = {peer["side"]: peer} if peer else {}
+        heading = [f"{title}, {first['unit']}", *others, *(name for name, _, _ in columns)]
+        texts = {name: speed_and_gain(row) for name, row in (others | cells).items()}
+        rows.append([f"{processor(content)}; {content['date'].split()[0]}", *(texts.get(n, "") for n in heading[1:])])
+        for name, row in cells.items():
+            errors[name] = max(errors.get(name, 0.0), row.get("error") or 0.0)
+    if any(errors.values()):
+        largest = [small(errors[name]) if errors.get(name) else "" for name in heading[2:]]
+        rows.append([f"largest difference from {heading[1]}", "", *largest])
+    return "\n".join(markdown("l".ljust(len(heading), "r"), heading, *rows)) if rows else ""
+
+
+def speed_and_gain(row: Content) -> str:
+    """Write a median and, in brackets, how many times faster it is than the side that it is compared with."""
+    gain = f" ({number(row['ratio'])}x)" if row.get("ratio") else ""
+    return number(row["median"]) + gain
 
 
 MODELS = {"small": (256, 128), "original": (4096, 1024)}  # cells and 2D of the models of benchmarks/inputs.py
