@@ -365,7 +365,7 @@ class ElmoFeatures(nn.Module):
 
         The weights are those before the softmax; 0 for a single layer.
 
-        It draws the mixes towards the average of the layers. "paper": λ‖w‖², as section 3.4 has it; "bilm-tf": λ Σ W²,
+        It draws the mixes towards the average of the layers. "paper": λ‖w‖², as section 3.3 has it; "bilm-tf": λ Σ W²,
         as weight_layers(l2_coef=λ) has it. Both are this sum: bilm-tf takes the softmax of W + 1/(L+1), but that shift
         changes no softmax, and it is W without the shift that is squared. gamma is not penalised in either.
         """
