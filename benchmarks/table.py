@@ -339,14 +339,37 @@ def appendix(folder: pathlib.Path = RESULTS) -> str:
 
 
 def torture(content: Content) -> str:
-    """Return what `make torture` killed, how often, and how it ended."""
-    names = ("kind", "kills", "runs", "equal")
-    rows = [[str(each[name]) for name in names] for each in content["kinds"]]
-    lines = markdown("lrrr", ["killed", "kills", "runs", "of these ended as the undisturbed run"], *rows)
-    kills, runs, equal = (sum(each[name] for each in content["kinds"]) for name in names[1:])
+    """Say in one sentence what `make torture` killed, how often, and how it ended."""
+    kinds = content["kinds"]
+    kills, runs, equal = (sum(each[name] for each in kinds) for name in ("kills", "runs", "equal"))
+    each_kind = ", ".join(f"{each['kind']} {each['kills']}" for each in kinds)
     differing = "".join(f" **Differs**: {failure}." for failure in content["failures"])
-    summary = f"{kills} kills of {runs} runs, {equal} ended equal.{differing}"
-    return "\n".join([*lines, "", f"{summary} {provenance(content)}. Reproduce: `{content['command']}`."])
+    return (
+        f"{kills} kills ({each_kind}) of {runs} runs, {equal} ended as the undisturbed run.{differing} "
+        f"{provenance(content)}. Reproduce: `{content['command']}`."
+    )
+
+
+def scaling(content: Content) -> str:
+    """Return what a process sends in a step, measured and predicted: a row for each number of processes."""
+    rows = [["sent by each of N processes in a step", "measured", "predicted"]]
+    for variant in dict.fromkeys(row["variant"] for row in content["rows"]):
+        of = {
+            row["side"]: f"{number(row['median'])} {row['unit']}"
+            for row in content["rows"]
+            if row["variant"] == variant
+        }
+        rows.append(
+            [
+                variant.removeprefix("sent by one of ").removesuffix(" processes in a step"),
+                of["measured"],
+                of["predicted"],
+            ]
+        )
+    shape = words(content["notes"]["shape"])
+    return "\n".join(
+        [*markdown("lrr", *rows), "", f"Shape: {shape}. {provenance(content)}. Reproduce: `{command(content)}`."]
+    )
 
 
 def fuzz(content: Content) -> str:
@@ -439,6 +462,7 @@ RENDERED: dict[str, tuple[str, Callable[[list[Content]], str]]] = {
     "gpu_summary": ("gpu", gpu_summary),
     "headline": ("embed", headline),
     "torture": ("torture", lambda contents: torture(contents[0])),
+    "scaling": ("scaling", lambda contents: scaling(contents[0])),
     "fuzz": ("fuzz", lambda contents: fuzz(contents[0])),
     "costs": ("embed_file", lambda contents: "\n\n".join(map(costs, contents))),
     "precision": ("precision", precision),

@@ -241,9 +241,7 @@ def test_every_marker_is_closed_and_known():
         assert set(matched) <= {
             *table.cases(),
             *table.RENDERED,
-            "scaling",
             "summary",
-            "gpu",
         }
 
 
