@@ -134,13 +134,15 @@ def small(value: float) -> str:
 
 def markdown(align: str, *rows: Sequence[str]) -> list[str]:
     """Return the lines of a table, its heading first; align: "l" or "r" for each column."""
-    heading, *others = rows
-    sides = [{"l": ":--", "r": "--:"}[each] for each in align]
-    return [f"| {' | '.join(cells)} |" for cells in (heading, sides, *others)]
+    heading, *others = (f"| {' | '.join(cells)} |" for cells in rows)
+    return [heading, f"|{'|'.join({'l': ':--', 'r': '--:'}[each] for each in align)}|", *others]
 
 
 def case_table(content: Content) -> str:
-    """Return every row of a case (medians with the 20th and 80th percentile, ratio, error) and its footnotes."""
+    """Return every row of a case (medians with the 20th and 80th percentile, ratio, error) and its footnotes.
+
+    Threads have a column where a row has more than one.
+    """
     rows = [["what", "side", "threads", "median (p20 to p80)", "speed-up", "largest difference"]]
     for row in content["rows"]:
         middle, low, high = (number(row[name]) for name in ("median", "p20", "p80"))
@@ -149,7 +151,7 @@ def case_table(content: Content) -> str:
         error = "" if row.get("error") is None else f"{small(row['error'])} from {row['error_to']}"
         cells = row["variant"], row["side"], str(row["threads"]), f"{middle} {row['unit']}{spread}", gain, error
         rows.append([*cells])
-    filled = [index for index in range(6) if index < 4 or any(row[index] for row in rows[1:])]
+    filled = [index for index in range(6) if index in (0, 1, 3) or any(row[index] not in ("", "1") for row in rows[1:])]
     rows = [[row[index] for index in filled] for row in rows]
     notes = [f"{name}: {words(value)}" for name, value in content["notes"].items() if len(words(value)) < LONG_NOTE]
     skipped = [f"skipped: {reason}" for reason in content["skipped"]]
