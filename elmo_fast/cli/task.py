@@ -47,7 +47,8 @@ def add_reading(parser: Parser, sentences: str) -> None:
     parser.option(
         "format",
         str,
-        "format of the file: conllu, columns, tsv, text (one sentence per line) or auto; null: as in training",
+        "format of the file: conllu, columns, tsv, csv, jsonl, parquet, text (one sentence per line) or auto; null: as "
+        "in training",
     )
     parser.option("batch_size", int, "sentences per batch; null: as in training")
     parser.input("model", "biLM that the task was trained with, if it has moved since: a folder, an archive or a name")
@@ -68,7 +69,8 @@ def eval_options(parser: Parser) -> None:
     from elmo_fast.tasks.config import Metric, TaskConfig
 
     add_reading(parser, "labelled sentences")
-    parser.option("column", int | str, "column of the labels, as in `task train`; null: as in training")
+    parser.option("column", int | str, "column, as in `task train`; null: as in training")
+    parser.option("label_column", str, "of a table: column of the labels; null: as in training")
     parser.option("metric", Metric, f"{docstrings(TaskConfig)['metric']} (default: as in training)")
     parser.output("output", "JSON file to write the scores to")
 
@@ -78,7 +80,7 @@ def run_eval(arguments: Any) -> None:
     from elmo_fast.tasks import evaluate_task
 
     with reading(arguments) as (_, options):
-        scores = evaluate_task(**options, **named(arguments, "column", "metric"))
+        scores = evaluate_task(**options, **named(arguments, "column", "label_column", "metric"))
     if arguments.output is not None:
         write_json(arguments.output, scores.as_dict(), indent=2)
     print(scores.table())
@@ -87,7 +89,8 @@ def run_eval(arguments: Any) -> None:
 def predict_options(parser: Parser) -> None:
     add_reading(parser, "sentences; labels in them are ignored; - is the standard input")
     parser.add_argument("output", type=str, help="file to write; - is the standard output")
-    parser.option("tokenizer", Tokenizer, "tokenizer of sentences in text and tsv files; null: as in training")
+    parser.option("column", str, "of a table: column of the sentences; null: as in training")
+    parser.option("tokenizer", Tokenizer, "tokenizer of sentences in text, tsv and tables; null: as in training")
     parser.option("probabilities", None, "write JSON lines with the labels' probabilities, as to a name in .jsonl")
     parser.writes("output", standard_output="copied")
 
@@ -96,13 +99,15 @@ def run_predict(arguments: Any) -> None:
     """Label sentences with a trained model.
 
     A tagger writes CoNLL columns, word<TAB>tag and a blank line after each sentence, or of a CoNLL-U file the same file
-    with its tags; a classifier writes label<TAB>sentence. --probabilities writes JSON lines: words, labels, and how
-    likely they are.
+    with its tags. A classifier writes label<TAB>sentence or, to a name in .csv, the rows of the table that it reads
+    with a column `predicted`. --probabilities writes JSON lines: words, labels, and how likely they are. Result i is
+    that of line or row i: a blank one has an empty result (a blank line, a tab alone, an empty field of CSV; in JSON
+    null or []).
     """
     from elmo_fast.tasks import predict_task
 
     with reading(arguments) as (_, options):
-        options |= named(arguments, "tokenizer", "probabilities")
+        options |= named(arguments, "column", "tokenizer", "probabilities")
         count = predict_task(out=arguments.output, **options)
     logger().info(f"labelled {count:,} {'sentence' if count == 1 else 'sentences'} in {arguments.output}")
 

@@ -14,7 +14,7 @@ from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.fields import docstrings
 from elmo_fast.pictures.layers import layer_name
 from elmo_fast.tasks import TaskConfig
-from elmo_fast.tasks.formats import conllu_column, format_of
+from elmo_fast.tasks.formats import conllu_column, format_of, is_table
 
 # The labelled text, and the settings that name its files.
 SPLITS = {"train": "train_path", "dev": "dev_path", "test": "test_path"}
@@ -96,6 +96,11 @@ class ReportSettings:
     def targets(self) -> list[str | None]:
         """The columns to learn, in CoNLL-U by their names; [None] for another format's default."""
         columns: list[str | None] = list(self.column) or [None]
+        if self.column and is_table(format_of(self.train_path, self.format), self.column[0], None):
+            raise ElmoFastError(
+                f"--column chooses no labels of a table; got {', '.join(self.column)}: leave it out and call the "
+                "columns text and label"
+            )
         if format_of(self.train_path, self.format) != "conllu":
             return columns
         return [conllu_column(self.train_path, column) for column in columns]

@@ -42,13 +42,17 @@ class TaskConfig:
     """labelled sentences whose score chooses the epoch to keep and stops training"""
     test_path: str | None = None
     """labelled sentences on which the kept epoch is scored; null: none"""
-    format: Literal["auto", "conllu", "columns", "tsv"] = "auto"
-    """format of the files: conllu, columns (CoNLL 2000/2003) or tsv; auto: by the suffix"""
+    format: Literal["auto", "conllu", "columns", "tsv", "csv", "jsonl", "parquet"] = "auto"
+    """format of the files: conllu, columns (CoNLL 2000/2003), tsv, or a table: csv, jsonl or parquet; auto: by the
+    suffix"""
     column: int | str | None = None
-    """column of the labels: upos, xpos, ... or a number; null: the format's default"""
+    """column of the labels: upos, xpos, ... or a number; of a table (csv, jsonl, parquet, or a tsv whose first line
+    names its columns) that of the sentences; null: the format's default, of a table text"""
+    label_column: str | None = None
+    """of a table: column of the labels; null: label"""
     tokenizer: Tokenizer | None = None
-    """tokenizer of sentences in tsv and text files: whitespace, basic, spacy or logs; null: that of the model, else
-    whitespace"""
+    """tokenizer of sentences in tables, tsv and text files: whitespace, basic, spacy or logs; null: that of the model,
+    else whitespace"""
     save_dir: str = ""
     """folder for the trained model, its scores and the state for resuming"""
 

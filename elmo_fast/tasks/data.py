@@ -19,14 +19,17 @@ from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.features import ElmoFeatures
 from elmo_fast.tasks.formats import (
     MAY_BE_EMPTY,
+    PER_WORD,
     UNSPECIFIED,
     Example,
     conllu_column,
     format_of,
+    is_number,
     line_of,
     read_examples,
 )
 from elmo_fast.tasks.scores import are_spans, counted_as, looks_like_spans, odd_tags
+from elmo_fast.text.tokenizers import RAW_TEXT_ADVICE, first_raw_line
 
 UNSEEN = -100
 """The number of a label that training has not seen: no loss (torch's `ignore_index`), and wrong in every score."""
@@ -168,29 +171,45 @@ def _share(counts: Counter[str], labels: Iterable[str]) -> str:
 
 
 def read_labelled(
-    path: str, config: TaskConfig, format: str | None = None, column: str | int | None = None
+    path: str,
+    config: TaskConfig,
+    format: str | None = None,
+    column: str | int | None = None,
+    label_column: str | None = None,
 ) -> list[Example]:
     """Return the sentences of a file with the labels that the task needs.
 
-    format, column: as in read_examples; None: the configuration's. ElmoFastError names the first that has others.
+    format, column, label_column: as in read_examples; None: the configuration's. ElmoFastError if there are others.
     """
     tags = config.task == "tag"
     column = config.column if column is None else column
-    format = format or config.format
-    examples = read_examples(path, format, column, config.tokenizer)
-    if format_of(path, format) == "conllu" and all(set(example.labels) == {UNSPECIFIED} for example in examples):
+    format = format_of(path, format or config.format)
+    if tags != (format in PER_WORD) or format == "text":
+        each, other, advice = ("word", "sentence", "add") if tags else ("sentence", "word", "leave out")
+        raise ElmoFastError(
+            f"{path}: --task {config.task} needs a label per {each}, and the format {format} has "
+            f"{'none' if format == 'text' else f'one per {other}'}; to train a {'classifier' if tags else 'tagger'}, "
+            f"{advice} --task classify"
+        )
+    if label_column is None and not is_number(column):
+        label_column = config.label_column
+    examples = read_examples(path, format, column, config.tokenizer, label_column=label_column)
+    if format == "conllu" and all(set(example.labels) == {UNSPECIFIED} for example in examples):
         raise ElmoFastError(
             f"{path}: column {conllu_column(path, column)} is empty ({UNSPECIFIED}) in every line, so that there is no "
             "label to learn or to compare; give another --column"
         )
-    for number, example in enumerate(examples, start=1):
-        expected = len(example.words) if tags else 1
-        if len(example.labels) != expected:
-            raise ElmoFastError(
-                f"{path}: sentence {number}: task {config.task!r} needs {'a label per word' if tags else 'one label'}; "
-                f"got {len(example.labels)} labels for {len(example.words)} words; is the format or the task another?"
-            )
     return examples
+
+
+def raw_text_note(examples: Sequence[Example], path: str, config: TaskConfig) -> str | None:
+    """Return the line that `elmo-fast embed` has for raw text too, of a file whose sentences no tokenizer split."""
+    if config.tokenizer is not None or format_of(path, config.format) in PER_WORD:
+        return None
+    number = first_raw_line(
+        [" ".join(example.words) for example in examples], [len(example.words) for example in examples]
+    )
+    return None if number is None else f"text   {path}, sentence {number + 1} {RAW_TEXT_ADVICE}"
 
 
 class TaskBatch(NamedTuple):

@@ -1,26 +1,35 @@
-"""Files of labelled sentences: CoNLL-U, CoNLL's columns, and `label<TAB>sentence`."""
+"""Files of labelled sentences: CoNLL-U, CoNLL's columns, `label<TAB>sentence`, and tables."""
 
+import contextlib
+import csv
+import io
 import itertools
+import json
 import os
 import pathlib
 import re
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.files import reading, writing
-from elmo_fast.text import read_lines
+from elmo_fast.text import opened_source, read_lines
 from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.sources import Column as TableColumn
 from elmo_fast.text.tokenizers import Tokenize
 
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 # CoNLL-U's value of a column that is not annotated; in the other columns it is a value: no feature, no remark.
 UNSPECIFIED, MAY_BE_EMPTY = "_", ("feats", "deps", "misc")
-TASK_FORMATS = ("auto", "conllu", "columns", "tsv", "text")
+PER_WORD, TABLES = ("conllu", "columns"), ("csv", "jsonl", "parquet")
+TASK_FORMATS = ("auto", *PER_WORD, "tsv", *TABLES, "text")
+TEXT_COLUMN, LABEL_COLUMN, PREDICTED = "text", "label", "predicted"
 _SUFFIXES = {
     ".conllu": "conllu",
     ".tsv": "tsv",
+    **{f".{name}": name for name in TABLES},
     **dict.fromkeys((".conll", ".conll2003", ".bio", ".iob", ".iob2", ".iobes", ".bioes", ".col", ".txt"), "columns"),
 }
 _LINE_ENDS = re.compile("(\r\r\n|\r\n|\r|\n)")  # as read_lines splits
@@ -51,15 +60,26 @@ def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
     if (known := suffix_format(path)) is None:
         raise ElmoFastError(
             f"{os.fspath(path)}: the suffix does not tell the format ({', '.join(_SUFFIXES)} do); "
-            f"give format={' or '.join(TASK_FORMATS[1:])}"
+            f"give format={', '.join(TASK_FORMATS[1:-1])} or, to predict, text"
         )
     return known
 
 
 def suffix_format(path: str | os.PathLike[str]) -> str | None:
-    """Return the format that the suffix of a file (without .gz) names, or None."""
-    name = pathlib.Path(path).name.lower().removesuffix(".gz")
+    """Return the format that the suffix of a file (without .gz or .zst) names, or None."""
+    name = pathlib.Path(path).name.lower().removesuffix(".gz").removesuffix(".zst")
     return _SUFFIXES.get(pathlib.PurePath(name).suffix)
+
+
+def is_table(format: str, column: Column, label_column: str | None) -> bool:
+    """Return whether a file of this format has named columns: a tsv if names are given, not numbers."""
+    named = label_column is not None or not (column is None or is_number(column))
+    return format in TABLES or (format == "tsv" and named)
+
+
+def is_number(column: Column) -> bool:
+    """Return whether a column is chosen by its number."""
+    return re.fullmatch(r"-*\d+", str(column)) is not None
 
 
 def read_examples(
@@ -67,6 +87,9 @@ def read_examples(
     format: str = "auto",
     column: str | int | None = None,
     tokenizer: str | None = None,
+    *,
+    label_column: str | None = None,
+    labelled: bool = True,
 ) -> list[Example]:
     """Return the labelled sentences of a UTF-8 file, gzip by the suffix .gz.
 
@@ -75,26 +98,41 @@ def read_examples(
         format: "conllu": ten columns; syntactic words only; lines of multiword tokens (1-2) and empty nodes (1.1) are
             skipped. "columns": one word per line, columns separated by tabs or else by white space, a blank line after
             each sentence, -DOCSTART- lines skipped. "tsv": lines `label<TAB>sentence`; a first line with the names
-            `label` and `sentence` or `text`, in either order, is a header. "text": one sentence per line, no labels.
-            "auto": by the suffix.
+            `label` and `sentence` or `text`, in either order, is a header. "csv", "jsonl", "parquet": a table with a
+            sentence per row, read as `elmo-fast embed` does; so is a "tsv" if `column` or `label_column` is a name.
+            "text": one sentence per line, no labels. "auto": by the suffix.
         column: where the labels are. "conllu": a column's name (default "upos") or number from 0. "columns": a number
             from 0, or from the end if negative (default -1, the last; the word is the first). "tsv": 0 (default) for
-            `label<TAB>sentence`, 1 for `sentence<TAB>label`; not with a header, which decides.
-        tokenizer: of sentences in "tsv" and "text", one of TOKENIZERS; None splits at white space.
+            `label<TAB>sentence`, 1 for `sentence<TAB>label`; not with a header, which decides. A table: the name of
+            the column with the sentences (default "text").
+        tokenizer: of sentences in "tsv", "text" and tables, one of TOKENIZERS; None splits at white space.
+        label_column: of a table, the name of the column with the labels (default "label").
+        labelled: False for sentences to predict: blank lines and rows without words become examples without words, and
+            a table needs no labels.
 
     Raises:
         ElmoFastError: an invalid line, with its number; a missing column; no sentence.
+
+    Warns: a first line that looks like a header, quoting that is not read.
     """
     name = os.fspath(path)
     if name != "-" and not os.path.exists(name):
         raise ElmoFastError(f"path must be a file of sentences; there is no {name!r}")
     format, lines = format_of(path, format), read_lines(path)
-    if format in ("conllu", "columns"):
+    if is_table(format, column, label_column):
+        with _opened_table(path, format, column, tokenizer) as table:
+            examples = list(_of_table(table, label_column or LABEL_COLUMN, labelled=labelled))
+    elif label_column is not None:
+        raise ElmoFastError(
+            f"{name}: label_column names a column of a table (csv, jsonl, parquet or tsv); the format is {format}: "
+            "column says where its labels are"
+        )
+    elif format in PER_WORD:
         examples = list(_grouped(_ROWS[format](name, lines, column)))
     else:
-        tokenize = tokenizer_of(tokenizer)
-        examples = list((_tsv if format == "tsv" else _text)(name, lines, column, tokenize))
-    if not examples:
+        read = _tsv if format == "tsv" else _text
+        examples = list(read(name, lines, column, tokenizer_of(tokenizer), labelled=labelled))
+    if not any(example.words for example in examples):
         raise ElmoFastError(f"{name}: contains no sentence; every split needs at least one")
     return examples
 
@@ -102,7 +140,7 @@ def read_examples(
 def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], format: str = "auto") -> None:
     """Write labelled sentences that read_examples reads back: "columns" as `word<TAB>tag`, or "tsv".
 
-    Gzip if it ends in .gz.
+    Gzip if it ends in .gz. An example without words is one more blank line in "columns", and a tab alone in "tsv".
 
     Raises: ElmoFastError: another format; a word or label that the format cannot store.
     """
@@ -118,14 +156,44 @@ def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], fo
                         f"{where}: {part!r} cannot be written as {format}: it is empty or holds what splits lines or "
                         "words"
                     )
-            if len(labels) != (len(words) if format == "columns" else 1):
+            if len(labels) != (len(words) if format == "columns" else min(1, len(words))):
                 expected = "one per word" if format == "columns" else "one for the sentence"
                 raise ElmoFastError(f"{where}: labels must be {expected}; got {len(words)} words, {len(labels)} labels")
             if format == "columns":
                 lines = [f"{word}\t{tag}\n" for word, tag in zip(words, labels, strict=True)] + ["\n"]
             else:
-                lines = [f"{labels[0]}\t{' '.join(words)}\n"]
+                lines = [f"{''.join(labels)}\t{' '.join(words)}\n"]
             file.write("".join(lines).encode())
+
+
+def write_predicted_csv(
+    path: str | os.PathLike[str], records: Sequence[Mapping[str, Any]], predicted: Iterable[str | None]
+) -> None:
+    """Write rows as CSV with one more column, `predicted`; gzip if the name ends in .gz.
+
+    Raises ElmoFastError if the rows have such a column.
+    """
+    names = list(dict.fromkeys(name for record in records for name in record))
+    if PREDICTED in names:
+        raise ElmoFastError(
+            f"{os.fspath(path)}: the input already has a column {PREDICTED!r}; rename it, or give an output in .tsv or "
+            ".jsonl"
+        )
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow([*names, PREDICTED])
+    for record, label in zip(records, predicted, strict=True):
+        values = [record.get(name) for name in names]
+        nested = [json.dumps(each, ensure_ascii=False) if isinstance(each, list | dict) else each for each in values]
+        rows.writerow([*nested, label])
+    with writing(path) as file:
+        file.write(text.getvalue().encode())
+
+
+def read_records(path: str | os.PathLike[str], format: str, column: Column) -> list[dict[str, Any]]:
+    """Return the rows of a table with all their columns; arguments as in read_examples."""
+    with _opened_table(path, format, column, None) as table:
+        return list(table.records())
 
 
 def write_tagged_conllu(
@@ -226,16 +294,50 @@ def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
         yield index, _filled(path, index, "the word", fields[0]), _filled(path, index, "the label", fields[at])
 
 
-def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterator[Example]:
+@contextlib.contextmanager
+def _opened_table(
+    path: str | os.PathLike[str], format: str, column: Column, tokenizer: str | None
+) -> Iterator[TableColumn]:
+    name = TEXT_COLUMN if column is None else str(column)
+    with opened_source(path, format, column=name, tokenizer=tokenizer) as source:
+        assert isinstance(source, TableColumn)
+        yield source
+
+
+def _of_table(table: TableColumn, label_column: str, *, labelled: bool) -> Iterator[Example]:
+    for row, (sentence, record) in enumerate(table.rows()):
+        where = f"{table.name}, {table.place(row)}"
+        if not labelled:
+            yield Example(sentence.tokens, [])
+            continue
+        if label_column not in record:
+            raise ElmoFastError(
+                f"{where} has no column {label_column!r} for the labels; it has: {', '.join(record)}; name theirs with "
+                "label_column=NAME"
+            )
+        label = record[label_column]
+        if not isinstance(label, str | int | None):
+            raise ElmoFastError(
+                f"{where}, column {label_column!r}: wanted a label, a string or a whole number; got {label!r:.60}"
+            )
+        for what, empty in (("label", label is None or not str(label).strip()), ("sentence", not sentence.tokens)):
+            if empty:
+                raise ElmoFastError(f"{where}: the {what} is empty; fill it, or remove the row")
+        yield Example(sentence.tokens, [str(label).strip()])
+
+
+def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, labelled: bool) -> Iterator[Example]:
     at = _number(path, column, 0, "tsv")
     if at not in (0, 1):
         raise ElmoFastError(
             f"{path}: column of a tsv file must be 0 (label<TAB>sentence) or 1 (the reverse); got {column!r:.40}"
         )
-    texts: tuple[set[str], set[str]] = set(), set()  # distinct values of each column
-    header = False
+    texts: tuple[Counter[str], Counter[str]] = Counter(), Counter()  # how often each value of a column occurs
+    first, header, quoted = None, False, []
     for index, line in lines:
         if not line:
+            if not labelled:
+                yield Example([], [])
             continue
         fields = line.split("\t")
         if len(fields) != 2:
@@ -244,17 +346,27 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterato
         if index == 0 and "label" in names and names[1 - names.index("label")] in ("sentence", "text"):
             at, header = names.index("label"), True
             continue
-        if index == 0 and "label" in names:
-            warnings.warn(
-                f"{path}, line 1: {line!r:.60} looks like a header, and is read as a sentence: call the columns label "
-                "and sentence, or remove the line",
-                stacklevel=4,
-            )
         for each, field in zip(texts, fields, strict=True):
-            each.add(field.strip())
-        label = _filled(path, index, "the label", fields[at].strip())
-        words = tokenize(_filled(path, index, "the sentence", fields[1 - at].strip()))
-        yield Example(words, [label])
+            each[field.strip()] += 1
+        label, text = fields[at].strip(), fields[1 - at].strip()
+        first = fields if index == 0 else first
+        if text[:1] == text[-1:] == '"' and '""' in text[1:-1]:
+            quoted.append(index + 1)
+        words = tokenize(_filled(path, index, "the sentence", text))
+        yield Example(words, [_filled(path, index, "the label", label)])
+    if first is not None and _looks_like_header(first, at, texts[at]):
+        warnings.warn(
+            f"{path}, line 1: {' | '.join(first):.60} looks like a header, and is read as a sentence: if it is one, "
+            "call its columns label and sentence, or name them with column=NAME label_column=NAME, or remove the line",
+            stacklevel=4,
+        )
+    if quoted:
+        warnings.warn(
+            f'{path}, line {quoted[0]}: the sentence is quoted as in CSV ("..""..""..."), as {len(quoted)} of '
+            f"{texts[0].total()} are, and the quotes are read as words: write a header and name its columns with "
+            "column=NAME label_column=NAME, which reads quoting",
+            stacklevel=4,
+        )
     labels, sentences = len(texts[at]), len(texts[1 - at])
     if labels > sentences:
         order = "sentence<TAB>label" if at == 0 else "label<TAB>sentence"
@@ -266,11 +378,18 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterato
         )
 
 
-def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterator[Example]:
+def _looks_like_header(fields: list[str], at: int, labels: Mapping[str, int]) -> bool:
+    """Return whether a first line names columns: it says label, or its label alone occurs once, by a short text."""
+    label, text = fields[at].strip(), fields[1 - at].split()
+    alone = len(labels) > 1 and all((count == 1) == (each == label) for each, count in labels.items())
+    return "label" in [field.strip().lower() for field in fields] or (alone and len(text) <= 2)
+
+
+def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, labelled: bool) -> Iterator[Example]:
     if column is not None:
         raise ElmoFastError(f"{path}: a text has no column of labels; got column {column!r}")
     for _, line in lines:
-        if line:
+        if line or not labelled:
             yield Example(tokenize(line), [])
 
 

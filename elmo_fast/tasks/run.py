@@ -32,13 +32,26 @@ from elmo_fast.memory import size
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.progress import Progress, duration
 from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
-from elmo_fast.tasks.data import Labels, Split, doubts_about, read_data, read_labelled, scores_spans, training_splits
+from elmo_fast.tasks.data import (
+    Labels,
+    Split,
+    doubts_about,
+    raw_text_note,
+    read_data,
+    read_labelled,
+    scores_spans,
+    training_splits,
+)
 from elmo_fast.tasks.formats import (
+    PER_WORD,
     Example,
     format_of,
+    is_table,
     read_examples,
+    read_records,
     suffix_format,
     write_examples,
+    write_predicted_csv,
     write_tagged_conllu,
 )
 from elmo_fast.tasks.model import TaskModel, input_digests, new_model
@@ -53,6 +66,7 @@ from elmo_fast.tasks.trainer import (
 )
 from elmo_fast.text import checked_sentences, rereadable
 from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.sources import SHOWN_LINES
 from elmo_fast.text.tokenizers import RAW_TEXT
 from elmo_fast.threads import torch_threads
 
@@ -111,11 +125,12 @@ class SavedTask:
         tokenizer: Tokenizer | None = None,
         batch_size: int | None = None,
         progress: Progress | None = None,
-    ) -> list[list[str]]:
-        """Label sentences: a list with a tag for each word or, of a classifier, with the one label.
+    ) -> list[list[str]] | list[str | None]:
+        """Label sentences: a list of a tag for each word or, of a classifier, the one label.
 
         Args:
-            sentences: raw strings, which the tokenizer splits, or lists of words; one without words gets an empty list.
+            sentences: raw strings, which the tokenizer splits, or lists of words; one without words has no tags or, of
+                a classifier, the label None, with a warning.
             tokenizer: "whitespace", "basic", "spacy" or "logs"; None: as training split its sentences, or "basic" if
                 it read words.
             batch_size: sentences per batch; None: as in training.
@@ -123,7 +138,12 @@ class SavedTask:
 
         Raises: ElmoFastError: a sentence that is neither; one string for the list.
         """
-        return [each.labels for each in self.predictions(self.split(sentences, tokenizer), batch_size, progress)]
+        words = self.split(sentences, tokenizer)
+        predictions = self.predictions(words, batch_size, progress)
+        if self.config.task == "tag":
+            return [each.labels for each in predictions]
+        self._warn_of_empty(words)
+        return [each.label for each in predictions]
 
     def predict_proba(
         self,
@@ -135,20 +155,31 @@ class SavedTask:
     ) -> list[npt.NDArray[np.float32]]:
         """Return the probability of every label, in the order of `labels.names`; arguments and errors as in `predict`.
 
-        Each sentence has an array [words, K] or, of a classifier, [K], which are NaN for a sentence without words. A
-        CRF's are marginal probabilities; it predicts the likeliest sequence, in which a tag need not be the likeliest.
+        Each sentence has an array [words, K] or, of a classifier, [K], which are NaN for a sentence without words, with
+        a warning. A CRF's are marginal probabilities; it predicts the likeliest sequence, in which a tag need not be
+        the likeliest.
         """
-        count = len(self.labels)
+        count, words = len(self.labels), self.split(sentences, tokenizer)
         without_words = torch.full((count,) if self.config.task == "classify" else (0, count), torch.nan)
-        found = self.predictions(self.split(sentences, tokenizer), batch_size, progress, probabilities=True)
+        found = self.predictions(words, batch_size, progress, probabilities=True)
+        self._warn_of_empty(words)
         return [(without_words if each.probabilities is None else each.probabilities).numpy() for each in found]
+
+    def _warn_of_empty(self, sentences: Sequence[Sequence[str]]) -> None:
+        empty = [index for index, words in enumerate(sentences) if not len(words)]
+        if empty and self.config.task == "classify":
+            warnings.warn(
+                f"{len(empty)} of {len(sentences)} sentences have no words ({_listed('sentences[{}]', empty)}): their "
+                "label is None, their probabilities are NaN",
+                stacklevel=3,
+            )
 
     def split(
         self, sentences: Sequence[str | Sequence[str]], tokenizer: Tokenizer | None = None
     ) -> list[Sequence[str]]:
         """Return the words of each sentence; arguments and errors as in `predict`."""
         config = self.config
-        read_words = format_of(config.train_path, config.format) != "tsv"
+        read_words = format_of(config.train_path, config.format) in PER_WORD
         name = tokenizer or config.tokenizer or (RAW_TEXT if read_words else "whitespace")
         return list(checked_sentences(sentences, split=tokenizer_of(name)))
 
@@ -168,11 +199,17 @@ class SavedTask:
         return [next(found) if len(words) else Prediction([]) for words in sentences]
 
     def as_dict(self, words: Sequence[str], prediction: Prediction) -> dict[str, Any]:
-        """Return a prediction for JSON: words, a tag for each and its probability; of a classifier those of all."""
-        assert prediction.probabilities is not None
+        """Return a prediction for JSON: words, a tag for each and its probability; of a classifier those of all.
+
+        Without words there are no tags, and a classifier's values are None.
+        """
         if self.config.task == "classify":
-            every = dict(zip(self.labels.names, prediction.probabilities.tolist(), strict=True))
-            return {"words": list(words), "label": prediction.labels[0], "probabilities": every}
+            shares = prediction.probabilities
+            values = [None] * len(self.labels) if shares is None else shares.tolist()
+            every = dict(zip(self.labels.names, values, strict=True))
+            return {"words": list(words), "label": prediction.label, "probabilities": every}
+        if prediction.probabilities is None:
+            return {"words": [], "labels": [], "probabilities": []}
         at = torch.tensor(self.labels.ids(prediction.labels))
         chosen = prediction.probabilities.gather(1, at[:, None])[:, 0].tolist()
         return {"words": list(words), "labels": prediction.labels, "probabilities": chosen}
@@ -341,6 +378,8 @@ def train_task(
     data = read_data(config)
     for sentence in data.warnings:
         warnings.warn(sentence, stacklevel=2)
+    if (hint := raw_text_note(data.files["train"], config.train_path, config)) is not None:
+        report(hint)
     with folder_lock(folder), torch_threads(config.threads):
         report(f"features: {config.features()}")
         for note in data.notes:
@@ -389,6 +428,7 @@ def evaluate_task(
     *,
     format: str | None = None,
     column: str | int | None = None,
+    label_column: str | None = None,
     metric: Metric | None = None,
     batch_size: int | None = None,
     device: Device = "cpu",
@@ -401,7 +441,7 @@ def evaluate_task(
     Args:
         save_dir: the folder that train_task wrote.
         path: the file.
-        format, column: as in read_examples; None: as in training.
+        format, column, label_column: as in read_examples; None: as in training.
         metric: "spans" or "labels", or "auto" by the labels of training; None: as in training.
         batch_size: sentences per batch; None: as in training.
         device, progress: as in train_task.
@@ -410,7 +450,7 @@ def evaluate_task(
     Raises: ElmoFastError: the folder contains no trained task, or the file does not match it.
     """
     task = load_task(save_dir, device, model=model, vectors=vectors)
-    examples = read_labelled(os.fspath(path), task.config, format, column)
+    examples = read_labelled(os.fspath(path), task.config, format, column, label_column)
     note = task.labels.unseen(examples, os.fspath(path))
     if note:
         warnings.warn(note, stacklevel=2)
@@ -420,8 +460,8 @@ def evaluate_task(
     spans = scores_spans(asked, Counter(task.labels.names))
     for sentence in doubts_about(examples, os.fspath(path), asked, spans=spans, format=format, column=column):
         warnings.warn(sentence, stacklevel=2)
-    predicted = task.predict([example.words for example in examples], batch_size=batch_size, progress=progress)
-    return tag_scores([example.labels for example in examples], predicted, spans=spans)
+    predicted = task.predictions([example.words for example in examples], batch_size, progress)
+    return tag_scores([example.labels for example in examples], [each.labels for each in predicted], spans=spans)
 
 
 def predict_task(
@@ -430,6 +470,7 @@ def predict_task(
     out: str | os.PathLike[str],
     *,
     format: str | None = None,
+    column: str | int | None = None,
     tokenizer: Tokenizer | None = None,
     probabilities: bool = False,
     batch_size: int | None = None,
@@ -440,14 +481,19 @@ def predict_task(
 ) -> int:
     """Label the sentences of a file and write them; return how many.
 
+    Result i is that of line i of a text or tsv (of row i of a table): a blank line has an empty result, with a warning.
+    That is a blank line in "columns", a tab alone in "tsv", an empty field in CSV, and null or [] in JSON lines.
+
     Args:
         save_dir: the folder that train_task wrote.
         path: sentences in any format of read_examples; labels in it are ignored.
         out: the file to write, another than `path`: of a tagger "columns" (word<TAB>tag) or, if `path` is CoNLL-U and
             the suffix of `out` names no other format, `path` with other tags in the column of training (upos, if that
-            was of another format); of a classifier "tsv" (label<TAB>sentence). A name in .jsonl asks for
-            `probabilities`.
-        tokenizer: of sentences in "text" and "tsv"; None: as in training.
+            was of another format); of a classifier "tsv" (label<TAB>sentence) or, if it ends in .csv, the table that
+            is read with one more column, `predicted` (of another input the columns row and sentence). A name in .jsonl
+            asks for `probabilities`.
+        column: of a table, the column with the sentences; None: as in training.
+        tokenizer: of sentences in "text", "tsv" and tables; None: as in training.
         probabilities: write JSON lines in place of these, an object per sentence: of a tagger `words`, `labels` and the
             `probabilities` of these labels (see SavedTask.predict_proba); of a classifier `words`, `label` and the
             `probabilities` of all labels.
@@ -466,11 +512,29 @@ def predict_task(
     config = task.config
     read_as = format_of(path, format or config.format)
     to = _format_to_write(out, read_as, config, probabilities)
-    # Labels are ignored; only in tsv does their column say which one has the words.
-    both_tsv = read_as == format_of(config.train_path, config.format) == "tsv"
-    with rereadable(path) if to == "conllu" else contextlib.nullcontext(path) as file:
-        examples = read_examples(file, read_as, config.column if both_tsv else None, tokenizer or config.tokenizer)
+    trained_as = format_of(config.train_path, config.format)
+    # Labels are ignored; in tsv their column says which one has the words.
+    like_training = is_table(trained_as, config.column, config.label_column) or trained_as == read_as
+    if column is not None and read_as in (*PER_WORD, "text"):
+        raise ElmoFastError(
+            f"column names the sentences of a table; {os.fspath(path)} is read as {read_as}: leave it out"
+        )
+    if column is None and like_training and read_as not in (*PER_WORD, "text"):
+        column = config.column
+    named = config.label_column if read_as == trained_as == "tsv" else None
+    with rereadable(path) if to in ("conllu", "csv") else contextlib.nullcontext(path) as file:
+        examples = read_examples(
+            file, read_as, column, tokenizer or config.tokenizer, label_column=named, labelled=False
+        )
         words = [example.words for example in examples]
+        table = is_table(read_as, column, named)
+        if empty := [index + 1 for index, each in enumerate(words) if not each]:
+            unit = "line" if read_as == "text" else "row"
+            blank = f"{len(empty):,} blank {unit}{'s' * (len(empty) > 1)} ({_listed(unit + ' {}', empty)})"
+            warnings.warn(
+                f"{os.fspath(path)}: {blank}: the output has an empty result for each",
+                stacklevel=2,
+            )
         predictions = task.predictions(words, batch_size, progress, probabilities=to == "jsonl")
         labels = [each.labels for each in predictions]
         if to == "jsonl":
@@ -480,22 +544,34 @@ def predict_task(
         elif to == "conllu":
             trained_on = format_of(config.train_path, config.format)
             write_tagged_conllu(out, file, config.column if trained_on == "conllu" else None, labels)
+        elif to == "csv":
+            rows = [{"row": row, "sentence": " ".join(each)} for row, each in enumerate(words, start=1)]
+            records = read_records(file, read_as, column) if table else rows
+            write_predicted_csv(out, records, [each.label for each in predictions])
         else:
             write_examples(out, map(Example, words, labels), to)
     return len(words)
 
 
+def _listed(form: str, numbers: Sequence[int]) -> str:
+    """Return the first numbers in words, each as in `form`."""
+    return ", ".join(map(form.format, numbers[:SHOWN_LINES])) + (", ..." if len(numbers) > SHOWN_LINES else "")
+
+
 def _format_to_write(out: Path, read_as: str, config: TaskConfig, probabilities: bool) -> str:
     """Return the format of predictions. Raises ElmoFastError if the suffix of `out` names one that cannot be."""
     named = suffix_format(out)
-    if probabilities or os.fspath(out).lower().removesuffix(".gz").endswith(".jsonl"):
-        if named is not None:
+    if probabilities or named == "jsonl":
+        if named not in (None, "jsonl"):
             raise ElmoFastError(f"{os.fspath(out)}: probabilities are written as JSON lines; give a name in .jsonl")
         return "jsonl"
     if named == "conllu" and (config.task == "classify" or read_as != "conllu"):
         why = "a classifier has one label per sentence" if config.task == "classify" else f"the input is {read_as}"
         other = "tsv" if config.task == "classify" else "conll"
         raise ElmoFastError(f"{os.fspath(out)}: cannot be CoNLL-U, because {why}; give a name in .{other}")
+    if named == "parquet" or (named == "csv" and config.task == "tag"):
+        names = ".conll or .jsonl" if config.task == "tag" else ".csv, .tsv or .jsonl"
+        raise ElmoFastError(f"{os.fspath(out)}: predictions are not written as {named}; give a name in {names}")
     if config.task == "classify":
-        return "tsv"
+        return "csv" if named == "csv" else "tsv"
     return "conllu" if read_as == "conllu" and named in (None, "conllu") else "columns"

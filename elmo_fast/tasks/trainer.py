@@ -32,6 +32,11 @@ class Prediction(NamedTuple):
     probabilities: Tensor | None = None
     """the probability of every label, [words, K], of a classifier [K], on the CPU; None if not asked for"""
 
+    @property
+    def label(self) -> str | None:
+        """A classifier's label; None of a sentence without words."""
+        return self.labels[0] if self.labels else None
+
 
 @torch.no_grad()
 def predict(

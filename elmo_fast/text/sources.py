@@ -158,6 +158,17 @@ class Column(Source):
         self.name, self.column, self._tokenize = name, column, tokenizer_of(tokenizer)
 
     @abc.abstractmethod
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield all rows, each from the names of columns to values; ElmoFastError for one that cannot be read."""
+
+    def rows(self) -> Iterator[tuple[Sentence, dict[str, Any]]]:
+        """Yield each row's sentence, and the row with all its columns."""
+        for row, record in enumerate(self.records()):
+            if self.column not in record:
+                self.check_column(list(record), f"{self.name}, {self.place(row)}")
+            yield self._sentence(row, record[self.column]), record
+
+    @abc.abstractmethod
     def values_from(self, row: int) -> Iterator[Any]:
         """Yield the column's values from that row on."""
 
@@ -209,6 +220,18 @@ class ParquetFiles(Column):
                 f"the folder {self.name!r} contains no .parquet file; a folder may hold those, or a dataset that the "
                 "library datasets saved; text files come one by one, or joined: cat FOLDER/* | elmo-fast embed - OUTPUT"
             )
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        from pyarrow import ArrowException
+
+        for path in self.files:
+            try:
+                with self._library.ParquetFile(path) as file:
+                    self.check_column(file.schema_arrow.names, os.fspath(path))
+                    for batch in file.iter_batches(ROWS):
+                        yield from batch.to_pylist()
+            except ArrowException as error:
+                raise ElmoFastError(f"{os.fspath(path)}: damaged, or no Parquet file: {error}") from error
 
     def values_from(self, row: int) -> Iterator[Any]:
         """Yield the values from that row on; groups of rows before it are not read."""
@@ -286,6 +309,9 @@ class HubDataset(Column):
         self.check_column(dataset.column_names)
         self._dataset = dataset
 
+    def records(self) -> Iterator[dict[str, Any]]:
+        return iter(self._dataset)
+
     def values_from(self, row: int) -> Iterator[Any]:
         rows: Iterable[int] = range(row, len(self._dataset), ROWS)
         return (value for start in rows for value in self._dataset[start : start + ROWS][self.column])
@@ -314,10 +340,6 @@ class Records(Column):
     ) -> None:
         super().__init__(name or os.fspath(path), column, tokenizer)
         self.path = path
-
-    @abc.abstractmethod
-    def records(self) -> Iterator[dict[str, Any]]:
-        """Yield all records; ElmoFastError naming the line of one that cannot be read."""
 
     def values_from(self, row: int) -> Iterator[Any]:
         for number, record in enumerate(islice(self.records(), row, None), row):

@@ -1,6 +1,8 @@
 """Files of examples: each format as its definition says, every line that does not fit named with its number."""
 
+import csv
 import gzip
+import json
 
 import pytest
 
@@ -103,8 +105,117 @@ def test_sentences_before_labels_read_the_wrong_way_round_are_noticed(tmp_path):
 
 
 def test_a_header_of_other_names_is_noticed(tmp_path):
-    with pytest.warns(UserWarning, match=r"a\.tsv, line 1: .* looks like a header, and is read as a sentence: call"):
-        assert len(read_examples(write(tmp_path, "a.tsv", "label\treview\ngood\ta film\n"))) == 2
+    for text, column in (
+        ("label\treview\ngood\ta film\n", None),
+        ("source\tmessage\n" + 2 * "good\ta film\nbad\tno film\n", None),
+        ("message text\tsource\n" + 2 * "a film\tgood\nno film\tbad\n", 1),
+    ):
+        path = write(tmp_path, "a.tsv", text)
+        with pytest.warns(UserWarning, match=r"a\.tsv, line 1: .* looks like a header, and is read as a sentence: if"):
+            assert len(read_examples(path, column=column)) == text.count("\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["odd\ta film that is long\n" + 2 * "good\ta\n", "good\ta film\n" + 2 * "bad\tno\ngood\ta\n", "a\tb\n"]
+)
+def test_a_first_line_like_the_others_is_no_header(tmp_path, text):
+    """A long text is none, nor is a label that occurs again; warnings are errors here."""
+    assert len(read_examples(write(tmp_path, "a.tsv", text))) == text.count("\n")
+
+
+def test_quoted_sentences_are_noticed_and_read_by_names(tmp_path):
+    """As pandas writes them; quotes that belong to the sentence are left alone."""
+    rows = 'good\t"the ""best"" film"\nbad\t"no"\n'
+    with pytest.warns(UserWarning, match=r"a\.tsv, line 1: the sentence is quoted as in CSV .* as 1 of 2 are"):
+        read_examples(write(tmp_path, "a.tsv", rows))
+    path = write(tmp_path, "a.tsv", f"source\tmessage\n{rows}")
+    named = read_examples(path, column="message", label_column="source")
+    assert named == [Example(["the", '"best"', "film"], ["good"]), Example(["no"], ["bad"])]
+    assert read_examples(write(tmp_path, "b.tsv", 'good\t"so" and "so"\n'))[0].words == ['"so"', "and", '"so"']
+
+
+TABLE = [{"id": 7, "message": "so,  good!", "source": "pos"}, {"id": 8, "message": "bad\nfilm", "source": "neg"}]
+
+
+def write_table(folder, ending, rows):
+    """The rows as a file of that ending."""
+    path = folder / f"table.{ending}"
+    if ending == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), path)
+    elif ending == "jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        with open(path, "w", newline="") as file:
+            lines = csv.DictWriter(file, rows[0], delimiter="\t" if ending == "tsv" else ",")
+            lines.writeheader()
+            lines.writerows(rows)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_tables_are_read_by_the_names_of_their_columns(tmp_path, ending):
+    """With line breaks in a field, by the tokenizer; text and label are the columns without names."""
+    path = write_table(tmp_path, ending, TABLE)
+    names = {"column": "message", "label_column": "source"}
+    assert read_examples(path, tokenizer="basic", **names) == [
+        Example(["so", ",", "good", "!"], ["pos"]),
+        Example(["bad", "film"], ["neg"]),
+    ]
+    assert [labels for _, labels in read_examples(path, **names | {"label_column": "id"})] == [["7"], ["8"]]
+    rows = [{"text": each["message"], "label": each["source"]} for each in TABLE]
+    expected = read_examples(path, **names)
+    assert read_examples(write_table(tmp_path, ending, rows), label_column="label") == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"message": "a", "source": ""}, "row 2: the label is empty; fill it, or remove the row"),
+        ({"message": "a", "source": None}, "row 2: the label is empty"),
+        ({"message": "a"}, "row 2 has no column 'source' for the labels; it has: message; .* with label_column=NAME"),
+        ({"message": " ", "source": "pos"}, "row 2: the sentence is empty; fill it, or remove the row"),
+        (
+            {"message": "a", "source": 1.5},
+            "row 2, column 'source': wanted a label, a string or a whole number; got 1.5",
+        ),
+        ({"source": "pos"}, "row 2 has no column 'message'"),
+    ],
+)
+def test_rows_that_cannot_be_learned_are_named(tmp_path, row, words):
+    path = write_table(tmp_path, "jsonl", [TABLE[0], row])
+    with pytest.raises(ElmoFastError, match=rf"table\.jsonl, {words}"):
+        read_examples(path, column="message", label_column="source")
+
+
+def test_a_label_column_is_of_tables_alone(tmp_path):
+    for name, format in (("a.conllu", "auto"), ("a.conll", "auto"), ("a.txt", "text")):
+        with pytest.raises(
+            ElmoFastError, match=rf"{name}: label_column names a column of a table .* column says where"
+        ):
+            read_examples(write(tmp_path, name, "a\tB\n"), format, label_column="upos")
+
+
+def test_sentences_to_predict_keep_their_rows(tmp_path):
+    """Line i is example i in every format with a sentence per line; a table needs no labels."""
+    expected = [["a", "film"], [], ["so"], []]
+    rows = [{"text": text} for text in ("a film", "", "so", " ")]
+    paths = [write(tmp_path, "a.tsv", "x\ta film\n\nx\tso\n\t\n"), write_table(tmp_path, "jsonl", rows)]
+    paths += [write(tmp_path, "b.csv", 'id,text\n1,a film\n2,\n3,so\n4,""\n')]
+    for path in paths:
+        assert [words for words, _ in read_examples(path, labelled=False)] == expected
+    text = write(tmp_path, "a.txt", "a film\n\nso\n \n")
+    assert [words for words, _ in read_examples(text, "text", labelled=False)] == expected
+    assert [words for words, _ in read_examples(text, "text")] == [["a", "film"], ["so"]]
+    with pytest.raises(ElmoFastError, match="contains no sentence"):
+        read_examples(write(tmp_path, "b.txt", "\n\n"), "text", labelled=False)
+
+
+def test_examples_without_words_are_written_as_empty_rows(tmp_path):
+    write_examples(tmp_path / "a.tsv", [Example(["a"], ["yes"]), Example([], []), Example(["b"], ["no"])])
+    assert (tmp_path / "a.tsv").read_text() == "yes\ta\n\t\nno\tb\n"
+    write_examples(tmp_path / "a.conll", [Example(["a"], ["X"]), Example([], []), Example(["b"], ["Y"])])
+    assert (tmp_path / "a.conll").read_text() == "a\tX\n\n\nb\tY\n\n"
 
 
 BROKEN_CONLLU = {
@@ -132,7 +243,7 @@ BROKEN_CONLLU = {
         ("a.tsv", "pos\ta b\nneg c d\n", None, r"line 2: wanted two columns, .*; got 1: neg c d"),
         ("a.tsv", "pos\ta\tb\n", None, r"line 1: wanted two columns, .*; got 3: pos \| a \| b"),
         ("a.tsv", "pos\ta\n", 2, r"must be 0 \(label<TAB>sentence\) or 1 \(the reverse\); got 2"),
-        ("a.tsv", "pos\ta\n", "x", "must be a number; got"),
+        ("a.tsv", "pos\ta\n", "x", "has no column 'x'; it has: pos, a"),
         *(
             (name, text, None, "contains no sentence; every split needs at least one")
             for name, text in (("a.tsv", "label\tsentence\n"), ("a.conllu", ""), ("a.conll", "\n\n"))
@@ -160,10 +271,15 @@ def test_formats_by_suffix_gzip_and_by_name(tmp_path):
         file.write(CONLLU)
     assert len(read_examples(tmp_path / "a.conllu.gz")) == 2
     path = write(tmp_path, "a.data", "one two\n\nthree\n")
-    with pytest.raises(ElmoFastError, match=r"a\.data: the suffix does not tell the format .* give format=conllu or"):
+    with pytest.raises(
+        ElmoFastError,
+        match=r"a\.data: the suffix does not tell the format .* give format=conllu, columns, .* to predict, text",
+    ):
         read_examples(path)
-    with pytest.raises(ElmoFastError, match="format must be one of auto, conllu, columns, tsv, text; got 'csv'"):
-        read_examples(path, "csv")
+    with pytest.raises(
+        ElmoFastError, match="format must be one of auto, conllu, columns, tsv, csv, jsonl, parquet, text; got 'xml'"
+    ):
+        read_examples(path, "xml")
     assert read_examples(path, "text") == [Example(["one", "two"], []), Example(["three"], [])]
     with pytest.raises(ElmoFastError, match="no column of labels"):
         read_examples(path, "text", 1)

@@ -1,5 +1,6 @@
 """Inputs that a trained task needs and does not hold: a changed biLM or changed vectors are noticed."""
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -15,6 +16,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, Elmo
 from elmo_fast.tasks import load_task, read_examples
 from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
+from elmo_fast.text.tokenizers import RAW_TEXT_ADVICE
 from tests.fake_hub import FakeHub
 from tests.tasks.toy import silent, toy_config
 from tests.weights import make_weights
@@ -141,12 +143,128 @@ def test_sentences_in_memory_are_labelled_as_those_of_a_file(tmp_path, classify)
     predict_task(config.save_dir, config.test_path, out)
     written = read_examples(out)
     sentences = [example.words for example in read_examples(config.test_path)]
-    assert task.predict(sentences) == task.predict(sentences, batch_size=1) == [each.labels for each in written]
+    labels = [each.labels[0] if classify else each.labels for each in written]
+    assert task.predict(sentences) == task.predict(sentences, batch_size=1) == labels
     assert task.predict([]) == []
-    first, second = sentences[:2]
-    assert task.predict([[], first, [], second]) == [[], written[0].labels, [], written[1].labels]
     with pytest.raises(ElmoFastError, match="must be a list of sentences"):
         task.predict("the cat")
+
+
+@pytest.mark.parametrize("classify", [False, True])
+def test_a_sentence_without_words_has_no_tags_or_no_label(tmp_path, classify):
+    """A classifier's label is None and its probabilities are NaN, which a warning says; others are unchanged."""
+    config = toy_config(tmp_path, epochs=1, classify=classify)
+    train_task(config, silent)
+    task, sentences = load_task(config.save_dir), ["", "Ann sees", " ", "the cat"]
+    noticed = r"2 of 4 sentences have no words \(sentences\[0\], sentences\[2\]\): their label is None, .* are NaN"
+    with pytest.warns(UserWarning, match=noticed) if classify else contextlib.nullcontext():
+        labels = task.predict(sentences)
+    with pytest.warns(UserWarning, match=noticed) if classify else contextlib.nullcontext():
+        shares = task.predict_proba(sentences)
+    assert labels[::2] == ([None, None] if classify else [[], []])
+    assert labels[1::2] == task.predict(sentences[1::2])
+    assert shares[0].shape == ((2,) if classify else (0, len(task.labels)))
+    assert np.isnan(shares[2]).all()
+    for share, alone in zip(shares[1::2], task.predict_proba(sentences[1::2]), strict=True):
+        np.testing.assert_allclose(share, alone, rtol=1e-6)
+
+
+@pytest.mark.parametrize("classify", [False, True])
+def test_result_i_of_a_file_is_of_line_i(tmp_path, classify):
+    """In every format of the output; a warning says which lines are blank."""
+    config = toy_config(tmp_path, epochs=1, classify=classify)
+    train_task(config, silent)
+    text = tmp_path / "in.txt"
+    text.write_text("Ann sees\n\nthe cat\n")
+
+    def predicted(name):
+        with pytest.warns(
+            UserWarning, match=r"in\.txt: 1 blank line \(line 2\): the output has an empty result for each"
+        ):
+            assert predict_task(config.save_dir, text, tmp_path / name, format="text") == 3
+        return (tmp_path / name).read_text()
+
+    rows = [json.loads(line) for line in predicted("out.jsonl").splitlines()]
+    first, last = load_task(config.save_dir).predict(["Ann sees", "the cat"])
+    if classify:
+        assert rows[1] == {"words": [], "label": None, "probabilities": {"named": None, "nobody": None}}
+        assert predicted("out.tsv") == f"{first}\tAnn sees\n\t\n{last}\tthe cat\n"
+        assert predicted("out.csv") == f"row,sentence,predicted\n1,Ann sees,{first}\n2,,\n3,the cat,{last}\n"
+    else:
+        assert rows[1] == {"words": [], "labels": [], "probabilities": []}
+        assert predicted("out.conll") == f"Ann\t{first[0]}\nsees\t{first[1]}\n\n\nthe\t{last[0]}\ncat\t{last[1]}\n\n"
+
+
+def toy_table(folder):
+    """A classifier's configuration, with its files as CSV: id,message,source."""
+    config = toy_config(folder, epochs=1, classify=True, column="message", label_column="source")
+    paths = {f"{split}_path": str(folder / f"{split}.csv") for split in ("train", "dev", "test")}
+    for name, path in paths.items():
+        lines = [line.split("\t") for line in pathlib.Path(getattr(config, name)).read_text().splitlines()]
+        rows = "".join(f'{row},"{text}",{label}\n' for row, (label, text) in enumerate(lines))
+        pathlib.Path(path).write_text(f"id,message,source\n{rows}")
+    return dataclasses.replace(config, **paths)
+
+
+def test_a_classifier_of_a_table_predicts_a_table(tmp_path):
+    """The same numbers as of a TSV; predictions are a column next to the others, from CSV and from Parquet."""
+    config = toy_table(tmp_path)
+    result = train_task(config, silent)
+    tsv = toy_config(tmp_path, epochs=1, classify=True, save_dir=str(tmp_path / "tsv"))
+    assert train_task(tsv, silent).test == result.test == evaluate_task(config.save_dir, config.test_path)
+    renamed = tmp_path / "renamed.csv"
+    renamed.write_text(pathlib.Path(config.test_path).read_text().replace("message,source", "text,label"))
+    assert evaluate_task(config.save_dir, renamed, column="text", label_column="label") == result.test
+    assert evaluate_task(config.save_dir, tsv.test_path, column=0) == result.test
+    given = pathlib.Path(config.test_path).read_text().splitlines()
+    labels = load_task(config.save_dir).predict([line.split('"')[1] for line in given[1:]])
+    out = tmp_path / "out.csv"
+    assert predict_task(config.save_dir, config.test_path, out) == 40
+    expected, labels = [line.replace('"', "") for line in given], ["predicted", *labels]
+    assert out.read_text().splitlines() == [f"{row},{label}" for row, label in zip(expected, labels, strict=True)]
+    with pytest.raises(ElmoFastError, match=r"again\.csv: the input already has a column 'predicted'; rename it"):
+        predict_task(config.save_dir, out, tmp_path / "again.csv")
+    csv = pytest.importorskip("pyarrow.csv")
+    table = csv.read_csv(config.test_path)
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "test.parquet")
+    assert predict_task(config.save_dir, tmp_path / "test.parquet", tmp_path / "again.csv") == 40
+    assert (tmp_path / "again.csv").read_text() == out.read_text()
+
+
+def test_outputs_and_columns_that_cannot_be_are_refused(tmp_path):
+    train_task(tagger := toy_config(tmp_path, epochs=1), silent)
+    train_task(classifier := toy_config(tmp_path, epochs=1, classify=True, save_dir=str(tmp_path / "c")), silent)
+    with pytest.raises(ElmoFastError, match=r"out\.csv: .* not written as csv; give a name in \.conll or \.jsonl"):
+        predict_task(tagger.save_dir, tagger.test_path, tmp_path / "out.csv")
+    for config in (tagger, classifier):
+        with pytest.raises(
+            ElmoFastError, match=r"out\.parquet: predictions are not written as parquet; give a name in"
+        ):
+            predict_task(config.save_dir, config.test_path, tmp_path / "out.parquet")
+    with pytest.raises(ElmoFastError, match=r"column names the sentences of a table; .*test\.conll is read as columns"):
+        predict_task(tagger.save_dir, tagger.test_path, tmp_path / "out.conll", column="text")
+    for config, path, advice in (
+        (tagger, classifier.test_path, r"--task tag .* a label per word, .* tsv has one per sentence; .* add --task"),
+        (
+            classifier,
+            tagger.test_path,
+            r"--task classify .* per sentence, .* columns has one per word; .* leave out --ta",
+        ),
+    ):
+        with pytest.raises(ElmoFastError, match=advice):
+            train_task(dataclasses.replace(config, train_path=path, save_dir=str(tmp_path / "new")), silent)
+
+
+@pytest.mark.parametrize("tokenizer", [None, "whitespace", "basic"])
+def test_raw_text_without_a_tokenizer_is_noted_in_training(tmp_path, tokenizer):
+    """By the line of `embed`; not for words in columns."""
+    config, lines = toy_config(tmp_path, epochs=1, classify=True, tokenizer=tokenizer), []
+    path = pathlib.Path(config.train_path)
+    path.write_text(path.read_text().replace("\n", "!\n"))
+    train_task(config, lines.append)
+    noted = f"text   {config.train_path}, sentence 1 {RAW_TEXT_ADVICE}"
+    assert (noted in lines) == (tokenizer is None)
+    assert any(line.startswith("text ") for line in lines) == (tokenizer is None)
 
 
 @pytest.mark.parametrize("kind", ["classify", "tag", "crf"])
@@ -162,17 +280,14 @@ def test_probabilities_are_those_of_the_scores_in_memory_and_in_json_lines(tmp_p
         assert share.shape == ((len(task.labels),) if classify else (len(words), len(task.labels)))
         np.testing.assert_allclose(share.sum(-1), 1, rtol=1e-5)
         if kind != "crf":
-            assert task.labels.of_ids(np.atleast_1d(share.argmax(-1)).tolist()) == each
-    empty = task.predict_proba([[], sentences[0]])
-    assert empty[0].shape == ((len(task.labels),) if classify else (0, len(task.labels)))
-    np.testing.assert_allclose(empty[1], task.predict_proba(sentences[:1])[0], rtol=1e-6)
+            assert task.labels.of_ids(np.atleast_1d(share.argmax(-1)).tolist()) == ([each] if classify else each)
 
     assert predict_task(config.save_dir, config.test_path, out) == len(sentences)
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["words"] for row in rows] == sentences
     for row, share, each in zip(rows, shares, labels, strict=True):
         if classify:
-            assert [row["label"]] == each
+            assert row["label"] == each
             assert list(row["probabilities"]) == task.labels.names
             np.testing.assert_allclose(list(row["probabilities"].values()), share, rtol=1e-6)
         else:

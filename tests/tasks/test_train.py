@@ -218,7 +218,7 @@ def test_sentences_of_one_word_and_of_two_thousand(tmp_path):
     ("changes", "message"),
     [
         ({"train_path": "bad.conll"}, r"bad\.conll, line 2"),
-        ({"task": "classify"}, "task 'classify' needs one label; got"),
+        ({"task": "classify"}, "--task classify needs a label per sentence, and the format columns has one per word"),
         (
             {"learning_rate": 1e30, "patience": 0},
             r"epoch \d+: the gradient is not finite .* give a smaller learning_rate",

@@ -1,4 +1,4 @@
-"""CoNLL-U, columns, TSV and plain text, gzip among them: damaged lines; sentences name the file."""
+"""CoNLL-U, columns, TSV, tables and plain text, gzip among them: damaged lines; sentences name the file."""
 
 import gzip
 import random
@@ -25,6 +25,8 @@ TEXTS = {
     "conll": COLUMNS.replace(" ", "\t"),
     "col": COLUMNS,
     "tsv": "label\tsentence\ngood\ta fine film\nbad\ta dull film\n",
+    "csv": 'id,text,label\n1,"a ""fine"" film",good\n2,a dull film,bad\n',
+    "jsonl": '{"text": "a fine film", "label": "good"}\n{"text": ["dull"], "label": 1}\n',
     "text": "the cat sat .\n\nRésumé of a dog\n",
 }
 
@@ -39,7 +41,7 @@ def case(rng: random.Random) -> None:
     path = folders.fresh() / f"in.{kind}{'.gz' * packed}"
     path.write_bytes(data)
     column = rng.choice((None, None, None, -1, 0, 1, 3, 99, "xpos", "", "nonsense", "-1", "²"))
-    format = rng.choice(("auto", "conllu", "columns", "tsv", "text"))
+    format = rng.choice(("auto", "conllu", "columns", "tsv", "csv", "jsonl", "text"))
     for read in (lambda: read_examples(path, format, column), lambda: list(read_sentences(path))):
         with may_refuse():
             try:
