@@ -15,14 +15,12 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
 from elmo_fast.process import Rank, rank_of_srun, rank_of_torchrun
 from elmo_fast.progress import duration
-from elmo_fast.text import Source, SurveyedText, opened_source, survey
-from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text import Source, opened_source, survey
 from elmo_fast.text.sources import Column
-from elmo_fast.text.tokenizers import RAW_TEXT
+from elmo_fast.text.tokenizers import LINES_LOOKED_AT, RAW_TEXT_ADVICE, first_raw_line
 
 LAYERS = ("all", "top", "average")
 DTYPES = {"f32": "float32", "f16": "float16"}
-LINES_LOOKED_AT = 100
 
 
 def embed_options(parser: Parser) -> None:
@@ -149,11 +147,10 @@ def _embed_alone(arguments: Any, source: Source, tokenizer: str | None) -> None:
     hdf5 = arguments.format == "hdf5"
     keys = arguments.use_sentence_keys or (hdf5 and source.keyed)
     text = survey(source, keep_lines=arguments.format in NAMED and not arguments.forget_sentences, as_keys=keys)
-    if tokenizer is None and not source.keyed and (line := first_raw_line(text)) is not None:
-        advice = (
-            "looks like raw text; --tokenizer basic splits off punctuation (--tokenizer whitespace omits this line)"
-        )
-        _common.logger().info("text   %s %s", source.place(line), advice)
+    if tokenizer is None and not source.keyed:
+        line = first_raw_line(text.lines or [], text.lengths[:LINES_LOOKED_AT].tolist())
+        if line is not None:
+            _common.logger().info("text   %s %s", source.place(line), RAW_TEXT_ADVICE)
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
     check.remind(arguments.device)
     with _common.Progress(arguments, int(text.lengths.sum())) as progress:
@@ -169,14 +166,6 @@ def _embed_alone(arguments: Any, source: Source, tokenizer: str | None) -> None:
     )
     name = "standard output" if arguments.output_file == STANDARD_OUTPUT else arguments.output_file
     _common.logger().info("%s: %s", name, summary)
-
-
-def first_raw_line(text: SurveyedText) -> int | None:
-    """Return the first line that is not tokenized, if most of the first ones are not; None if no lines are kept."""
-    split = tokenizer_of(RAW_TEXT)
-    counts = [len(split(line)) for line in (text.lines or [])[:LINES_LOOKED_AT]]
-    raw = [line for line, count in enumerate(counts) if count > text.lengths[line]]
-    return raw[0] if 2 * len(raw) > sum(map(bool, counts)) else None
 
 
 def _embed_parts(arguments: Any, source: Source, process: Rank) -> None:
