@@ -506,8 +506,8 @@ def _format_to_write(out: Path, read_as: str, config: TaskConfig, probabilities:
     named = suffix_format(out)
     if pathlib.PurePath(out).suffix.lower() in (".csv", ".parquet"):
         raise ElmoFastError(
-            f"{os.fspath(out)}: predictions are not written as a table; give a name in .tsv (of a classifier), .conll or "
-            ".jsonl"
+            f"{os.fspath(out)}: predictions are not written as a table; give a name in .tsv (of a classifier), .conll "
+            "or .jsonl"
         )
     if probabilities or os.fspath(out).lower().removesuffix(".gz").endswith(".jsonl"):
         if named is not None:
