@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from elmo_fast import __version__
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.devices import device_named
-from elmo_fast.embed.layers import Layers, unit_rows
+from elmo_fast.embed.layers import Layers, column_names, unit_rows
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import Array, run_batches, write_vectors
 from elmo_fast.embed.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
@@ -190,7 +190,7 @@ class ElmoEmbedder:
                 if isinstance(texts, table.Series)
                 else table.Index([each if isinstance(each, str) else " ".join(each) for each in texts], name="sentence")
             )
-            return table.DataFrame(vectors, index, [f"elmo_{number}" for number in range(vectors.shape[1])])
+            return table.DataFrame(vectors, index, column_names(vectors.shape[1]))
         rows = vectors[0] if single else vectors
         return torch.from_numpy(rows) if output == "torch" else rows
 

@@ -63,11 +63,11 @@ def test_scikit_learns_checks_of_the_class_itself(model):
     assert {result["status"] for result in results} == {"passed"}
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max"])
+@pytest.mark.parametrize("pool", ["mean", "max"])
 @pytest.mark.parametrize("layers", ["average", "top", "all"])
-def test_vectors_are_the_pooled_ones_of_the_tokens(model, truth, layers, pooling):
-    got = ElmoVectorizer(model, layers=layers, pooling=pooling, batch_size=2).fit_transform(TEXTS)
-    expected = [getattr(truth(t.split(), layers), pooling)(axis=0) if t else np.zeros(got.shape[1]) for t in TEXTS]
+def test_vectors_are_the_pooled_ones_of_the_tokens(model, truth, layers, pool):
+    got = ElmoVectorizer(model, layers=layers, pool=pool, batch_size=2).fit_transform(TEXTS)
+    expected = [getattr(truth(t.split(), layers), pool)(axis=0) if t else np.zeros(got.shape[1]) for t in TEXTS]
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
@@ -92,12 +92,12 @@ def test_pipeline_and_grid_search(model):
     search = GridSearchCV(pipeline, {"elmovectorizer__layers": ["top", "all"]}, cv=2).fit(texts, labels)
     assert search.best_score_ == 1
     names = search.best_estimator_[:-1].get_feature_names_out()
-    assert list(names[:2]) == ["elmovectorizer0", "elmovectorizer1"]
+    assert list(names[:2]) == ["elmo_0", "elmo_1"]
     assert len(names) == search.best_estimator_[:-1].transform(texts).shape[1]
 
 
 def test_clone_and_pickle_hold_no_weights(model):
-    fitted = ElmoVectorizer(str(model), pooling="max").fit(TEXTS)
+    fitted = ElmoVectorizer(str(model), pool="max").fit(TEXTS)
     data = pickle.dumps(fitted)
     assert len(data) < 1000
     for again in (pickle.loads(data), clone(fitted)):
@@ -128,7 +128,7 @@ def test_what_is_no_text(model, texts, words):
     [
         ({"model": None}, "ElmoVectorizer needs a model"),
         ({"model": "nowhere"}, "nowhere: wanted a folder"),
-        ({"pooling": "sum"}, "pooling must be one of mean, max, first_last; got 'sum'"),
+        ({"pool": "sum"}, "pool must be one of mean, max, first_last; got 'sum'"),
         ({"layers": "best"}, "layers must be"),
         ({"precision": "half"}, "precision"),
         ({"device": "tpu9"}, "device must be like"),
