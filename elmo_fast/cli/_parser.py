@@ -310,7 +310,8 @@ class Parser(jsonargparse.ArgumentParser):
 
     def about(self, error: Exception, arguments: Any) -> str:
         """Return the error as a sentence, after the name of the one option whose value it names or begins with."""
-        sentence, file = sentence_of(error) if isinstance(error, OSError) else str(error), getattr(error, "filename", 0)
+        sentence = sentence_of(error) if isinstance(error, OSError) else self.in_options(str(error))
+        file = getattr(error, "filename", None)
         options = [
             f"--{name}" if f"--{name}" in self._option_string_actions else name
             for name in vars(arguments)
@@ -318,6 +319,14 @@ class Parser(jsonargparse.ArgumentParser):
             if each == file or sentence.startswith(f"{printable(each)}: ")
         ]
         return f"{options[0]}{':' if file else ''} {sentence}" if len(options) == 1 else sentence
+
+    def in_options(self, sentence: str) -> str:
+        """Return a sentence about arguments of a function with options: "--column NAME" for "column=NAME"."""
+        return re.sub(
+            r"(?<![\w'\"(.-])(\w+)=(?=\w)",
+            lambda match: f"--{match[1]} " if f"--{match[1]}" in self._option_string_actions else match[0],
+            sentence,
+        )
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Write the message; argparse's own swallows errors: a closed pipe or a full disk would look like success."""

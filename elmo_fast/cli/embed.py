@@ -148,7 +148,8 @@ def run_embed(arguments: Any) -> None:
 def _embed_alone(arguments: Any, source: Source, tokenizer: str | None) -> None:
     hdf5 = arguments.format == "hdf5"
     keys = arguments.use_sentence_keys or (hdf5 and source.keyed)
-    text = survey(source, keep_lines=arguments.format in NAMED and not arguments.forget_sentences, as_keys=keys)
+    keeps = arguments.format in NAMED and not arguments.forget_sentences
+    text = survey(source, keep_lines=keeps, as_keys=keys, pooled=arguments.pool is not None)
     if tokenizer is None and not source.keyed and (line := first_raw_line(text)) is not None:
         advice = (
             "looks like raw text; --tokenizer basic splits off punctuation (--tokenizer whitespace omits this line)"

@@ -276,6 +276,7 @@ class ElmoEmbedder:
                 input_file,
                 keep_lines=remembers,
                 as_keys=use_sentence_keys,
+                pooled=pool is not None,
                 tokenizer=self.elmo_bilm.options.tokenizer,
             )
         )

@@ -318,6 +318,25 @@ def test_what_is_typed_wins_over_the_layers_of_a_file(text, tmp_path):
     assert (tmp_path / "out.npz").read_bytes() == (tmp_path / "same.npz").read_bytes()
 
 
+@pytest.mark.filterwarnings("always:.* is read as text")
+def test_messages_about_arguments_name_the_options(toy, tmp_path, monkeypatch):
+    """Errors and warnings: --column NAME and --format_in, not column=NAME as in Python; what is no option stays."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.csv").write_text("label=a,words\n1,a\n")
+    (tmp_path / "in.faa").write_text(">P1\nMK\n")
+    done = elmo_fast("embed", *pair(toy), "in.csv", "out.npz")
+    refused(done, "it has: label=a, words; choose one with --column NAME")
+    assert "--format_in fasta; --format_in text omits" in ran("embed", *pair(toy), "in.faa", "out.npz").stderr
+
+
+@pytest.mark.filterwarnings("always:.* blank line")
+def test_the_warning_of_blank_lines_says_what_the_output_has(toy, tmp_path):
+    (tmp_path / "in.txt").write_text("a\n\n")
+    asked = ["embed", *pair(toy), tmp_path / "in.txt", tmp_path / "out.npz"]
+    assert "(line 2): the output has an empty array for it\n" in ran(*asked).stderr
+    assert "(line 2): the output has zeros for it\n" in ran(*asked, "--pool", "mean").stderr
+
+
 def test_pooling_is_refused_in_parts(text, toy, tmp_path):
     done = elmo_fast("embed", text, tmp_path / "out", *pair(toy), "--pool", "max", "--shard", "0/1")
     refused(done, "--pool writes one file; leave out --shard")
