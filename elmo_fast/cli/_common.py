@@ -148,6 +148,11 @@ def tokenizer_of(arguments: Any) -> str | None:
     return stored_tokenizer(pretrained_folder(arguments.model))
 
 
+def reading(arguments: Any, tokenizer: str | None) -> dict[str, Any]:
+    """Return the arguments of `opened_source` after the path, from the options READING and what splits the text."""
+    return {**named(arguments, "format_in", "column", "split"), "tokenizer": tokenizer}
+
+
 def load_embedder(arguments: Any, *, stateful: bool = False) -> Any:
     """Load the ElmoEmbedder of the model that the options name, on --device; apply the common options."""
     device = set_up(arguments, trained=True)

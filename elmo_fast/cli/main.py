@@ -186,7 +186,7 @@ def terminated_as_exit() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def show_warning(message: Any, *more: Any) -> None:
+def show_warning(message: Any, category: Any, filename: Any, lineno: Any, file: Any = None, line: Any = None) -> None:
     """Print a warning as one line, without the source line that Python adds."""
     print(f"elmo-fast: warning: {printable(str(message))}", file=sys.stderr)
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from elmo_fast.errors import ElmoFastError, check_choice, did_you_mean, quoted, require
+from elmo_fast.op_choices import FORMATS_IN
 from elmo_fast.text.checks import checked_sentences
 from elmo_fast.text.sentences import read_lines, rereadable, whole_lines
 from elmo_fast.text.tokenizers import tokenizer as tokenizer_of
@@ -432,7 +433,6 @@ def is_saved_dataset(path: str) -> bool:
 
 
 RECORDS: dict[str, type[Records]] = {"csv": CsvFile, "tsv": TsvFile, "jsonl": JsonLines}
-FORMATS_IN = ("text", "fasta", "parquet", "dataset", *RECORDS)
 
 
 def detected_format(path: str | os.PathLike[str]) -> str:
