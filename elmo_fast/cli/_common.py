@@ -78,7 +78,8 @@ def set_up(arguments: Any, *, trained: bool = False) -> Any:
     elif trained:
         count, why = unhindered_threads(torch.get_num_threads())
         torch.set_num_threads(count)
-        logger().info("cpu    threads: %d: %s (--threads N sets the number)", count, why)
+        unit = "thread" if count == 1 else "threads"
+        logger().info("cpu    using %d %s: %s (--threads N sets the number)", count, unit, why)
     torch.manual_seed(getattr(arguments, "seed", 0))
     name = choose_device(arguments)
     device = device_named(name, "--device")

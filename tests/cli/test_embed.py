@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 
 from elmo_fast import ElmoEmbedder
 from elmo_fast.cli.main import main
+from elmo_fast.progress import duration
 from tests.cli.conftest import SENTENCES, pair, ran, refused
 from tests.command_line import elmo_fast
 
@@ -203,6 +204,24 @@ def test_fasta_records_are_named_and_parquet_rows_are_lines(text, toy, tmp_path)
     assert table.read_bytes() == lines.read_bytes()
     embed(tmp_path / "p.fasta", tmp_path / "e", toy, "--all", "--format-in", "fasta", "--format", "npz")
     assert flat(tmp_path / "e", "npz")[1].tolist() == [0, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-1, "0s"),
+        (0.09, "0.1s"),
+        (0.3, "0.3s"),
+        (4, "4s"),
+        (9.95, "10s"),
+        (10.2, "11s"),
+        (59.5, "1m00s"),
+        (3600, "1h00m"),
+    ],
+)
+def test_a_time_below_ten_seconds_has_tenths(seconds, words):
+    """So that it agrees with the speed behind it; rounded up."""
+    assert duration(seconds) == words
 
 
 def test_progress_lines_tell_rate_and_time_left(text, toy, tmp_path):
