@@ -8,12 +8,13 @@ import pytest
 
 sklearn = pytest.importorskip("sklearn", reason="needs scikit-learn, which is not installed")
 from sklearn.base import clone
-from sklearn.exceptions import SkipTestWarning
+from sklearn.exceptions import NotFittedError, SkipTestWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.integrations.sklearn import ElmoVectorizer
 
@@ -94,6 +95,17 @@ def test_pipeline_and_grid_search(model):
     names = search.best_estimator_[:-1].get_feature_names_out()
     assert list(names[:2]) == ["elmo_0", "elmo_1"]
     assert len(names) == search.best_estimator_[:-1].transform(texts).shape[1]
+
+
+def test_a_table_of_vectors_is_that_of_encode(model):
+    """The columns and, of a Series, the index; names are known after fit."""
+    pandas = pytest.importorskip("pandas")
+    texts = pandas.Series(TEXTS, index=list("uvwxyz"))
+    vectorizer = ElmoVectorizer(model, pool="max").set_output(transform="pandas")
+    with pytest.raises(NotFittedError):
+        vectorizer.get_feature_names_out()
+    expected = ElmoEmbedder.from_pretrained(model).encode(texts, "max", "pandas")
+    pandas.testing.assert_frame_equal(vectorizer.fit_transform(texts), expected, rtol=1e-5)
 
 
 def test_clone_and_pickle_hold_no_weights(model):
