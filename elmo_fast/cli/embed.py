@@ -56,8 +56,8 @@ def embed_options(parser: Parser) -> None:
         "pool",
         Pool,
         "write one vector per line (with --layers all, one per layer): the mean or max of its tokens, or first_last, "
-        "the forward half of the last one and the backward half of the first; hdf5, safetensors and npz then have embeddings [lines, layers, 2D] or, of one "
-        "layer, [lines, 2D]",
+        "the forward half of the last one and the backward half of the first; hdf5, safetensors and npz then have "
+        "embeddings [lines, layers, 2D] or, of one layer, [lines, 2D]",
     )
     parser.option("dtype", Literal["f32", "f16"], "numbers in OUTPUT", "f32")
     parser.shared("batch_size", "max_tokens")

@@ -19,7 +19,7 @@ import numpy as np
 from elmo_fast.errors import ElmoFastError, check_choice, did_you_mean, quoted, require
 from elmo_fast.op_choices import FORMATS_IN
 from elmo_fast.text.checks import checked_sentences
-from elmo_fast.text.sentences import read_lines, rereadable, whole_lines
+from elmo_fast.text.sentences import ending, read_lines, rereadable, whole_lines
 from elmo_fast.text.tokenizers import tokenizer as tokenizer_of
 
 
@@ -446,20 +446,15 @@ def detected_format(path: str | os.PathLike[str]) -> str:
         return "dataset"
     if path.endswith(".parquet") or os.path.isdir(path):
         return "parquet"
-    ending = _ending(path).removeprefix(".")
-    return ending if ending in RECORDS else "text"
-
-
-def _ending(path: str | os.PathLike[str]) -> str:
-    """Return the ending of a file's name below .gz or .zst, in lower case."""
-    return os.path.splitext(os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst"))[1]
+    kind = ending(path).removeprefix(".")
+    return kind if kind in RECORDS else "text"
 
 
 def _other_than_text(path: str | os.PathLike[str]) -> str | None:
     """Return what to do with a file that is no text of sentences if its name is right."""
-    if _ending(path) in (".fasta", ".faa"):
+    if ending(path) in (".fasta", ".faa"):
         return "for FASTA, give format_in=fasta"
-    if _ending(path) == ".json":
+    if ending(path) == ".json":
         return "for a JSON object per line, give format_in=jsonl"
     return None
 
