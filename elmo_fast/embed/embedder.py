@@ -29,6 +29,7 @@ from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.tokenizers import RAW_TEXT
 
 OUTPUTS = ("numpy", "torch", "pandas")
+LEFT_OUT: Any = ...  # an argument; None is a value
 
 
 class ElmoEmbedder:
@@ -51,13 +52,20 @@ class ElmoEmbedder:
     @spelled_out
     def __init__(
         self,
-        options_file: str | os.PathLike[str] | ElmoOptions,
-        weight_file: str | os.PathLike[str] | State | None,
+        options_file: str | os.PathLike[str] | ElmoOptions = LEFT_OUT,
+        weight_file: str | os.PathLike[str] | State | None = LEFT_OUT,
         cuda_device: int = -1,
         *,
         stateful: bool = True,
         **settings: Unpack[BiLMSettings],
     ) -> None:
+        if options_file is LEFT_OUT or weight_file is LEFT_OUT:
+            given, model = "no options_file; for AllenNLP's default model", "'original', stateful=True"
+            if options_file is not LEFT_OUT:
+                given, model = f"{quoted(options_file)} alone; for a model by its name or folder", quoted(options_file)
+            raise ElmoFastError(
+                f"ElmoEmbedder needs options_file and weight_file; got {given}: ElmoEmbedder.from_pretrained({model})"
+            )
         if cuda_device >= 0:
             device_named(f"cuda:{cuda_device}", "cuda_device")
         self.elmo_bilm = BiLM(options_file, weight_file, stateful=stateful, **settings)

@@ -318,6 +318,19 @@ def test_a_repeated_index_is_said_where_a_table_is_returned(files):
     np.testing.assert_array_equal(joined.filter(like="elmo_"), embedder.encode(list(table["text"])))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("mini",), r"got 'mini' alone; for a model by its name or folder: ElmoEmbedder\.from_pretrained\('mini'\)$"),
+        ((), r"got no options_file; .*default model: ElmoEmbedder\.from_pretrained\('original', stateful=True\)$"),
+    ],
+)
+def test_a_constructor_without_two_files_names_from_pretrained(arguments, message):
+    """As of sentence-transformers, and of AllenNLP, whose constructor had a default."""
+    with pytest.raises(ElmoFastError, match=f"^ElmoEmbedder needs options_file and weight_file; {message}"):
+        ElmoEmbedder(*arguments)
+
+
 EMBED, ENCODE = "I like Berlin\nSo do I .\n", ["I like Berlin"]
 
 
