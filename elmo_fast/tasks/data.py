@@ -184,13 +184,13 @@ def read_labelled(
     tags = config.task == "tag"
     column = config.column if column is None else column
     format = format_of(path, format or config.format)
-    if tags != (format in PER_WORD) or format == "text":
-        each, other, advice = ("word", "sentence", "add") if tags else ("sentence", "word", "leave out")
-        raise ElmoFastError(
-            f"{path}: --task {config.task} needs a label per {each}, and the format {format} has "
-            f"{'none' if format == 'text' else f'one per {other}'}; to train a {'classifier' if tags else 'tagger'}, "
-            f"{advice} --task classify"
-        )
+    each, other, advice = ("word", "sentence", "add") if tags else ("sentence", "word", "leave out")
+    needs = f"{path}: --task {config.task} needs a label per {each}, and the format {format} has"
+    if format == "text":
+        raise ElmoFastError(f"{needs} none: give --format {'columns' if tags else 'tsv'} or another with labels")
+    if tags != (format in PER_WORD):
+        kind = "classifier" if tags else "tagger"
+        raise ElmoFastError(f"{needs} one per {other}; to train a {kind}, {advice} --task classify")
     if label_column is None and not is_number(column):
         label_column = config.label_column
     examples = read_examples(path, format, column, config.tokenizer, label_column=label_column)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.errors import ElmoFastError, check_choice, did_you_mean
 from elmo_fast.files import reading, writing
 from elmo_fast.text import opened_source, read_lines
 from elmo_fast.text import tokenizer as tokenizer_of
@@ -311,9 +311,9 @@ def _of_table(table: TableColumn, label_column: str, *, labelled: bool) -> Itera
             yield Example(sentence.tokens, [])
             continue
         if label_column not in record:
+            advice = did_you_mean(label_column, list(record)) or "; name theirs with label_column=NAME"
             raise ElmoFastError(
-                f"{where} has no column {label_column!r} for the labels; it has: {', '.join(record)}; name theirs with "
-                "label_column=NAME"
+                f"{where} has no column {label_column!r} for the labels; it has: {', '.join(record)}{advice}"
             )
         label = record[label_column]
         if not isinstance(label, str | int | None):

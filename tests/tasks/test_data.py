@@ -1,5 +1,6 @@
 """The data of a task: labels as numbers, the order of training, nested shares."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -7,8 +8,16 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.tasks import UNSEEN, Example, Labels, tag_scores
-from elmo_fast.tasks.data import epoch_batches, fixed_batches, shared_subset
+from elmo_fast.tasks import UNSEEN, Example, Labels, TaskConfig, tag_scores
+from elmo_fast.tasks.data import (
+    epoch_batches,
+    fixed_batches,
+    raw_text_note,
+    read_data,
+    read_labelled,
+    shared_subset,
+)
+from elmo_fast.text.tokenizers import RAW_TEXT_ADVICE
 
 TRAIN = [Example(["a", "b"], ["N", "V"]), Example(["c"], ["A"])]
 LENGTHS = np.random.default_rng(0).integers(1, 40, 203).tolist()
@@ -32,6 +41,22 @@ def test_unseen_labels_give_no_loss_count_wrong_and_are_told():
     many = labels.unseen([Example(list("abcdefg"), list("abcdefg"))], "dev")
     assert "7 of 7" in many
     assert "and 2 more" in many
+
+
+def test_raw_text_is_noticed_and_the_other_task_is_named(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("good\tI liked it.\nbad\tI slept!\n")
+    about = {"train_path": str(path), "dev_path": str(path), "save_dir": "out"}
+    classify = TaskConfig(**about, task="classify")
+    (example,) = read_labelled(str(path), classify)[:1]
+    sentence = raw_text_note([example], str(path), classify)
+    assert sentence == f"text   {path}, sentence 1 {RAW_TEXT_ADVICE}"
+    for tokenizer in ("basic", "whitespace"):
+        assert raw_text_note([example], str(path), dataclasses.replace(classify, tokenizer=tokenizer)) is None
+    with pytest.raises(ElmoFastError, match="tsv has one per sentence; to train a classifier, add --task classify"):
+        read_data(TaskConfig(**about))
+    with pytest.raises(ElmoFastError, match="needs a label per sentence, and the format text has none: give --format"):
+        read_data(dataclasses.replace(classify, format="text"))
 
 
 @pytest.mark.parametrize("names", [[], ["a", "a"]])
