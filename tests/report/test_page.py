@@ -173,6 +173,13 @@ def test_only_what_was_asked_for_is_planned(tmp_path):
     assert [(cell.target, cell.label) for cell in cells(some, LAYERS)] == [("upos", "baseline"), ("upos", "+ ELMo")]
 
 
+def test_a_table_has_its_labels_in_the_column_label(tmp_path):
+    """One model, whatever the columns; --column would name the sentences."""
+    assert settings(tmp_path, format="csv", column=()).targets == [None]
+    with pytest.raises(ElmoFastError, match="--column chooses no labels of a table; got source: leave it out and call"):
+        settings(tmp_path, format="csv", column=("source",)).targets  # noqa: B018
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
