@@ -368,10 +368,10 @@ def test_a_wrong_argument_is_an_error_that_names_it(op, change, message):
 OTHER_SCHEMA = """
 import torch
 library = torch.library.Library("elmo_fast", "DEF")
-library.define("gather_runs(Tensor[] values, Tensor first, Tensor lengths, int upward, Tensor(a!) out, bool more) -> ()")
+library.define("gather_runs(Tensor[] values, Tensor first, Tensor lengths, int upward, Tensor(a!) out, int n) -> ()")
 import elmo_fast._C
 x = torch.zeros(1, dtype=torch.int64)
-torch.ops.elmo_fast.gather_runs([x], x, x, 0, x, True)
+torch.ops.elmo_fast.gather_runs([x], x, x, 0, x, 1)
 """
 
 
