@@ -1,8 +1,8 @@
 """Builds elmo_fast._C with CMake and ninja; without a compiler the package installs all the same: a note says why."""
 
-import hashlib
 import os
 import pathlib
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -21,23 +21,13 @@ if int(setuptools.__version__.partition(".")[0]) < 77:  # a new environment of P
 HERE = pathlib.Path(__file__).parent.resolve()
 NOTE = "_build_failure.txt"  # read by elmo_fast/ops/_native.py
 LOG = HERE / "build" / "failure.log"
-DIGEST = HERE / "elmo_fast" / "_C.digest"  # of what an extension built in place was built from; read by pytest
+SOURCES = runpy.run_path(str(HERE / "elmo_fast" / "ops" / "_sources.py"))
 
 
 def tool(name: str) -> str:
     """The program of that name in the folder of this Python, where pip puts cmake and ninja, else in PATH."""
     beside = pathlib.Path(sys.executable).parent / name
     return str(beside) if beside.is_file() else shutil.which(name) or name
-
-
-def digest_of_sources() -> str:
-    """SHA-256 of the names and contents of csrc/, CMakeLists.txt and the ops' schemas."""
-    digest = hashlib.sha256()
-    schemas = HERE / "elmo_fast" / "ops" / "_schemas.py"
-    for path in (HERE / "CMakeLists.txt", schemas, *sorted(path for path in HERE.glob("csrc/**/*") if path.is_file())):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(HERE).as_posix()} {len(content)}\n".encode() + content)
-    return digest.hexdigest()
 
 
 def first_error(output: str) -> str:
@@ -98,7 +88,7 @@ class CMakeBuild(build_ext):
         note = target.parent / NOTE
         note.unlink(missing_ok=True)
         LOG.unlink(missing_ok=True)
-        self.digest = digest_of_sources()  # before: what changes meanwhile may not be in the build
+        self.digest = SOURCES["digest_of_sources"](HERE)  # before: what changes meanwhile may not be in the build
         try:
             self.compile(target)
         except (RuntimeError, OSError, ImportError) as error:
@@ -136,15 +126,16 @@ class CMakeBuild(build_ext):
     def copy_extensions_to_source(self) -> None:
         """An in-place build puts the extension among the package's files, or the note in place of it."""
         built, here = pathlib.Path(self.build_lib) / "elmo_fast" / NOTE, HERE / "elmo_fast" / NOTE
+        digest = HERE / SOURCES["DIGEST"]
         here.unlink(missing_ok=True)
-        DIGEST.unlink(missing_ok=True)
+        digest.unlink(missing_ok=True)
         here.with_name("_C.ops.so").unlink(missing_ok=True)  # of older versions
         if built.is_file():
             for ext in self.extensions:
                 (HERE / self.get_ext_filename(ext.name)).unlink(missing_ok=True)
             shutil.copyfile(built, here)
         else:
-            DIGEST.write_text(self.digest, encoding="utf-8")
+            digest.write_text(self.digest, encoding="utf-8")
         super().copy_extensions_to_source()
 
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from elmo_fast.ops import _sources
 from tests.extension import refuse_old_extension
 
 SETUP = pathlib.Path(__file__).parents[1] / "setup.py"
@@ -56,7 +57,7 @@ def test_an_extension_built_from_other_sources_is_refused(tmp_path, monkeypatch)
     monkeypatch.delenv("ELMO_FAST_ANY_EXTENSION", raising=False)
     for name in ("csrc", "elmo_fast/ops"):
         (tmp_path / name).mkdir(parents=True)
-    shutil.copy(SETUP, tmp_path)
+    shutil.copy(_sources.__file__, tmp_path / "elmo_fast" / "ops")
     for name in ("CMakeLists.txt", "elmo_fast/ops/_schemas.py"):
         (tmp_path / name).touch()
     source = tmp_path / "csrc" / "a.cpp"
@@ -65,11 +66,12 @@ def test_an_extension_built_from_other_sources_is_refused(tmp_path, monkeypatch)
     (tmp_path / "elmo_fast" / "_C.cpython-311-x86_64-linux-gnu.so").touch()
     with pytest.raises(pytest.UsageError, match="make build"):
         refuse_old_extension(tmp_path)
-    build = runpy.run_path(str(tmp_path / "setup.py"))
-    build["DIGEST"].write_text(build["digest_of_sources"]())
+    (tmp_path / _sources.DIGEST).write_text(_sources.digest_of_sources(tmp_path))
     refuse_old_extension(tmp_path)
     source.write_text("2")
-    with pytest.raises(pytest.UsageError, match="make build"):
+    with pytest.raises(
+        pytest.UsageError, match=r"csrc/, CMakeLists\.txt and elmo_fast/ops/_schemas\.py as they are now"
+    ):
         refuse_old_extension(tmp_path)
 
 

@@ -54,6 +54,8 @@ def main() -> None:
     base = sys.argv[1] if len(sys.argv) > 1 else "main"
     files = changed(base)
     tests = {*ALWAYS, *(test for file in files for test in tests_of(file))}
+    where = f"differ from {base}" if files else f"differ from {base}: work on a branch, or give BASE=COMMIT"
+    print(f"make check: tests of the {len(files)} files that {where}", file=sys.stderr)
     print(*sorted(tests), sep="\n")
 
 

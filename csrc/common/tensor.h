@@ -176,20 +176,28 @@ struct Name : std::string {
   using std::string::string;
 };
 template <typename>
-struct TakesNames;
+struct Signature;
 template <typename Result, typename... Arguments>
-struct TakesNames<Result(Arguments...)> {
-  static constexpr bool value = !(std::is_same_v<std::remove_cvref_t<Arguments>, std::string> || ...) &&
+struct Signature<Result(Arguments...)> {
+  static constexpr bool takes_names = !(std::is_same_v<std::remove_cvref_t<Arguments>, std::string> || ...) &&
                                 !(std::is_same_v<std::remove_cvref_t<Arguments>, std::string_view> || ...);
+  static constexpr uint64_t arguments = sizeof...(Arguments);
 };
 
-// A kernel as torch's stable ABI calls it: m.impl("name", ELMO_BOX(kernel)).
+// A kernel as torch's stable ABI calls it: m.impl("name", ELMO_BOX(kernel)). It names the file if the schema has more or fewer arguments.
 template <typename F, F* kernel>
-void boxed(StableIValue* stack, uint64_t arguments, uint64_t results) {
-  static_assert(TakesNames<F>::value, "texts of ops are of type Name");
+void boxed(const char* file, const char* name, StableIValue* stack, uint64_t arguments, uint64_t results) {
+  static_assert(Signature<F>::takes_names, "texts of ops are of type Name");
+  constexpr uint64_t taken = Signature<F>::arguments;
+  ELMO_CHECK(
+      arguments == taken, file, ": the kernel ", name, " takes ", taken, " arguments, and its schema in elmo_fast/ops/_schemas.py has ", arguments,
+      "; give it the same ones, in the same order");
   torch::stable::detail::boxer<F, kernel>::boxed_fn(stack, arguments, results);
 }
-#define ELMO_BOX(kernel) (&::elmo_fast::boxed<std::remove_pointer_t<decltype(&kernel)>, &kernel>)
+#define ELMO_BOX(kernel)                                                                                           \
+  ([](StableIValue* stack, uint64_t arguments, uint64_t results) {                                                 \
+    ::elmo_fast::boxed<std::remove_pointer_t<decltype(&kernel)>, &kernel>(__FILE__, #kernel, stack, arguments, results); \
+  })
 
 }  // namespace elmo_fast
 

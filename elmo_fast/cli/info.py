@@ -43,7 +43,8 @@ def machine() -> list[str]:
     """Return the versions, the CPU with the features that the kernels use, the GPUs, and what the extension has."""
     import torch
 
-    from elmo_fast.ops import _native
+    from elmo_fast.errors import reinstall_command
+    from elmo_fast.ops import _native, _sources
     from elmo_fast.ops._cpu_products import on_arm
 
     versions = []
@@ -63,7 +64,9 @@ def machine() -> list[str]:
     extension = [f"C++ extension: no: {_native.WHY_NOT}"]
     if _native.C is not None:
         cuda = "in it" if _native.C.has_cuda else f"none: {_native.C.why_no_cuda}"
-        extension = [f"C++ extension: {getattr(_native.C, 'PATH', 'loaded')}", f"CUDA C++ kernels: {cuda}"]
+        extension = [f"C++ extension: {_native.C.__file__}", f"CUDA C++ kernels: {cuda}"]
+    if (why := _sources.why_stale(pathlib.Path(__file__).parents[2])) is not None:
+        extension.append(f"{why}; rebuild it: {reinstall_command()}")
     return [
         f"elmo-fast {__version__} | Python {platform.python_version()} | {platform.platform()}",
         " | ".join(versions),

@@ -3,7 +3,7 @@
 import pytest
 
 from elmo_fast.cli import info
-from elmo_fast.ops import PRECISIONS, _native, op_names
+from elmo_fast.ops import PRECISIONS, _native, _sources, op_names
 from tests.cli.conftest import pair, ran, refused
 from tests.command_line import elmo_fast
 from tests.manylangs import write_model
@@ -34,6 +34,18 @@ def test_info_tells_what_a_model_is(toy, tmp_path):
         assert [each for each in expected if each not in output] == []
     (model[1] / "encoder.pkl").write_bytes(b"")
     refused(elmo_fast("info", *model), "encoder.pkl: not a torch.save file, or damaged")
+
+
+@needs_extension
+def test_info_names_the_extension_and_says_that_it_is_stale(monkeypatch):
+    """A script runs it without a word, so this is where someone who changed csrc/ looks."""
+    monkeypatch.setattr(_sources, "why_stale", lambda root: None if (root / "elmo_fast/cli/info.py").is_file() else "!")
+    line = f"C++ extension: {_native.C.__file__}\n"
+    output = ran("info").stdout
+    assert line in output
+    assert "rebuild it" not in output
+    monkeypatch.setattr(_sources, "why_stale", lambda root: "it was not built from these files")
+    assert "\nit was not built from these files; rebuild it: pip install " in ran("info").stdout
 
 
 @needs_extension

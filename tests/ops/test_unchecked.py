@@ -1,5 +1,8 @@
 """The registered ops called by themselves, past the public functions' checks: a wrong argument is named."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -360,3 +363,18 @@ def test_good_arguments_are_taken(op):
 def test_a_wrong_argument_is_an_error_that_names_it(op, change, message):
     with pytest.raises((ValueError, IndexError), match=message):
         getattr(ops, op)(**copied(CASES[op][0]) | change)
+
+
+OTHER_SCHEMA = """
+import torch
+library = torch.library.Library("elmo_fast", "DEF")
+library.define("gather_runs(Tensor[] values, Tensor first, Tensor lengths, int upward, Tensor(a!) out, int n) -> ()")
+import elmo_fast._C
+x = torch.zeros(1, dtype=torch.int64)
+torch.ops.elmo_fast.gather_runs([x], x, x, 0, x, 1)
+"""
+
+
+def test_a_kernel_with_fewer_arguments_than_its_schema_is_named():
+    done = subprocess.run([sys.executable, "-c", OTHER_SCHEMA], capture_output=True, text=True)
+    assert "csrc/gather_runs.cpp: the kernel gather_runs takes 5 arguments, and its schema in" in done.stderr
