@@ -151,7 +151,7 @@ def test_text_and_swapped_files_say_what_is_wanted(files):
     options_file, weight_file = files()
     with pytest.raises(ElmoFastError, match="must be a tensor of ids, as batch_to_ids"):
         Elmo(options_file, weight_file, 1)([["I", "like"]])
-    with pytest.raises(CheckpointError, match=r"wanted options\.json as options_file, found weights"):
+    with pytest.raises(CheckpointError, match=r"found weights; did you swap options_file and weight_file\?"):
         Elmo(weight_file, options_file, 1)
 
 
