@@ -19,6 +19,7 @@ from elmo_fast.embed.token_files import FORMATS, NAMED, Contents, Write, check_r
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.files import replaces
+from elmo_fast.modules._loading import complete_call
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
@@ -47,7 +48,13 @@ class ElmoEmbedder:
     Source: AllenNLP 0.9's `ElmoEmbedder`.
     """
 
+    _advice = (
+        'for a model by its name or folder, write {name}.from_pretrained("mini"); AllenNLP\'s default is '
+        '{name}.from_pretrained("original", stateful=True)'
+    )
+
     @spelled_out
+    @complete_call
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions,
@@ -57,6 +64,8 @@ class ElmoEmbedder:
         stateful: bool = True,
         **settings: Unpack[BiLMSettings],
     ) -> None:
+        if not hasattr(cuda_device, "__index__"):
+            raise ElmoFastError(f"cuda_device must be the number of a GPU, or -1 for the CPU; got {cuda_device!r}")
         if cuda_device >= 0:
             device_named(f"cuda:{cuda_device}", "cuda_device")
         self.elmo_bilm = BiLM(options_file, weight_file, stateful=stateful, **settings)
@@ -94,6 +103,11 @@ class ElmoEmbedder:
 
         Raises: ElmoFastError, CheckpointError.
         """
+        if isinstance(cuda_device, str | os.PathLike) and os.path.isfile(cuda_device):
+            raise ElmoFastError(
+                f"from_pretrained takes one folder, archive or name; got the file {os.fspath(cuda_device)!r} too; for "
+                f"two files, write {cls.__name__}(options_file, weight_file, stateful=False)"
+            )
         return cls(pretrained_folder(model), None, cuda_device, stateful=stateful, **settings)
 
     def reset_states(self) -> None:
