@@ -2,6 +2,7 @@
 
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -23,6 +24,8 @@ from elmo_fast.text.tokenizers import RAW_TEXT
 LAYERS = ("all", "top", "average")
 DTYPES = {"f32": "float32", "f16": "float16"}
 LINES_LOOKED_AT = 100
+# AllenNLP's and bilm-tf's names of `embed`: whoever types them expects the old model and numbers.
+OLD_NAMES = ("elmo", "dump")
 
 
 def embed_options(parser: Parser) -> None:
@@ -80,8 +83,9 @@ def embed_options(parser: Parser) -> None:
         "--stateful",
         action=ActionYesNo(no_prefix="no_"),
         default=False,
-        help="carry the LSTM state from batch to batch, for AllenNLP's vectors; without it the same sentence always "
-        "has the same vectors, and several processes can share the work",
+        help="carry the LSTM state from batch to batch: AllenNLP's vectors, if --batch_size (there 64) and the order "
+        "of the lines are as then; without it the same sentence always has the same vectors, and several processes can "
+        "share the work",
     )
     parser.option(
         "forget_sentences", None, "leave out the sentences: with hdf5 sentence_to_index, with safetensors names"
@@ -118,6 +122,11 @@ def run_embed(arguments: Any) -> None:
         if arguments.device != "auto":
             raise ElmoFastError("--device and --cuda_device name the same thing; give one of them")
         arguments.device = "cpu" if arguments.cuda_device < 0 else f"cuda:{arguments.cuda_device}"
+    if arguments.called in OLD_NAMES and not _common.names_model(arguments):
+        raise ElmoFastError(
+            f"`{arguments.called}` needs --model, or --options_file and --weight_file: give --model original, "
+            "AllenNLP's default (a download of about 374 MB), or --model mini, which comes with elmo_fast"
+        )
     _common.choose_device(arguments)
     if arguments.ray is not None:
         _embed_on_cluster(arguments)
@@ -150,10 +159,12 @@ def _embed_alone(arguments: Any, source: Source, tokenizer: str | None) -> None:
     keys = arguments.use_sentence_keys or (hdf5 and source.keyed)
     text = survey(source, keep_lines=arguments.format in NAMED and not arguments.forget_sentences, as_keys=keys)
     if tokenizer is None and not source.keyed and (line := first_raw_line(text)) is not None:
-        advice = (
-            "looks like raw text; --tokenizer basic splits off punctuation (--tokenizer whitespace omits this line)"
+        warnings.warn(
+            f"{source.place(line)} looks like raw text; --tokenizer basic splits off punctuation (--tokenizer "
+            "whitespace omits this warning)",
+            stacklevel=1,
         )
-        _common.logger().info("text   %s %s", source.place(line), advice)
+    _warn_of_other_numbers(arguments, len(text))
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
     check.remind(arguments.device)
     with _common.Progress(arguments, int(text.lengths.sum())) as progress:
@@ -169,6 +180,19 @@ def _embed_alone(arguments: Any, source: Source, tokenizer: str | None) -> None:
     )
     name = "standard output" if arguments.output_file == STANDARD_OUTPUT else arguments.output_file
     _common.logger().info("%s: %s", name, summary)
+
+
+def _warn_of_other_numbers(arguments: Any, sentences: int) -> None:
+    """Warn under an old name if the state that AllenNLP carries to the second batch is missing."""
+    from elmo_fast.embed.sentence_vectors import BATCH_SIZE  # imports torch
+
+    first = arguments.batch_size or BATCH_SIZE
+    if arguments.called in OLD_NAMES and not arguments.stateful and sentences > first:
+        warnings.warn(
+            f"lines after the first {first} get other vectors than in AllenNLP, which carries the LSTM's state from "
+            "batch to batch: --stateful does too; `elmo-fast embed` is this command without the warning",
+            stacklevel=1,
+        )
 
 
 def first_raw_line(text: SurveyedText) -> int | None:
@@ -189,8 +213,11 @@ def _embed_parts(arguments: Any, source: Source, process: Rank) -> None:
     if process.rank == 0:
         check.remind(arguments.device)
         if arguments.format == "parquet" and isinstance(source, Column):
-            line = "%s: parts do not hold the other columns of %s; one process that writes a file does"
-            _common.logger().info(line, arguments.output_file, source.name)
+            warnings.warn(
+                f"{arguments.output_file}: parts do not hold the other columns of {source.name}; one process that "
+                "writes a file does",
+                stacklevel=1,
+            )
     from elmo_fast.embed.parts import Settings, embed_parts
 
     arguments.quiet |= process.rank > 0
