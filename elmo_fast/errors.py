@@ -123,6 +123,13 @@ def shortened(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def quoted(value: Any) -> str:
+    """Return what was given as Python writes it, at most 60 characters; a string that is cut ends in '...' quoted."""
+    if isinstance(value, str) and len(value) > 57:
+        return repr(f"{value[:54]}...")
+    return shortened(repr(value))
+
+
 def not_a_string(value: Any, name: str, wanted: str) -> None:
     """Raise ElmoFastError if a string is given instead of a list: it would be read letter by letter.
 
@@ -130,14 +137,15 @@ def not_a_string(value: Any, name: str, wanted: str) -> None:
     """
     if isinstance(value, str | bytes):
         raise ElmoFastError(
-            f"{name} must be {wanted}; got the string {value!r:.60}, which would be read letter by letter"
+            f"{name} must be {wanted}; got the string {quoted(value)}, which would be read letter by letter"
         )
 
 
 def did_you_mean(value: Any, choices: Collection[str]) -> str:
     """Return the end of a sentence that names the choice nearest to a value, or nothing where none is near."""
-    near = difflib.get_close_matches(str(value), list(choices), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    by_lower_case = {choice.lower(): choice for choice in choices}
+    near = difflib.get_close_matches(str(value).lower(), by_lower_case, n=1)
+    return f"; did you mean {by_lower_case[near[0]]}?" if near else ""
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""Names of backends, precisions, activations, losses, tokenizers and poolings, each listed once, without torch."""
+"""Names of backends, precisions, activations, losses, tokenizers, formats and poolings, each listed once; no torch."""
 
 from typing import Literal, NamedTuple, get_args
 
@@ -67,6 +67,10 @@ DEFAULT_LOSS = BILM_TF_LOSSES[True]
 Tokenizer = Literal["whitespace", "basic", "spacy", "logs"]
 TOKENIZERS: tuple[str, ...] = get_args(Tokenizer)
 
-# Of the vectors of a sentence's tokens (modules/layers.py).
+# Of sentences to read (text/sources.py).
+FormatIn = Literal["text", "fasta", "parquet", "dataset", "csv", "tsv", "jsonl"]
+FORMATS_IN: tuple[str, ...] = get_args(FormatIn)
+
+# Of the vectors of a sentence's tokens (embed/layers.py).
 Pool = Literal["mean", "max", "first_last"]
 POOLS: tuple[str, ...] = get_args(Pool)

@@ -14,8 +14,10 @@ METRICS_FILE = "metrics.jsonl"
 
 
 def duration(seconds: float) -> str:
-    """Seconds, rounded up, as 45s, 12m05s or 3h07m."""
-    whole = max(0, math.ceil(seconds))
+    """Seconds, rounded up, as 0.3s, 45s, 12m05s or 3h07m."""
+    if seconds < 10:
+        return f"{max(0, math.ceil(10 * seconds - 1e-9)) / 10:g}s"
+    whole = math.ceil(seconds)
     if whole < 60:
         return f"{whole}s"
     if whole < 3600:

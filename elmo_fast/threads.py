@@ -120,7 +120,7 @@ def unhindered_threads(own: int) -> tuple[int, str]:
         return own, "torch's choice"
     count = len(processors())
     free = count - math.ceil(busy - UNNOTICED)
-    reason = f"other programs use {busy:.1f} of {count} CPUs" if busy >= 0.05 else f"all {count} CPUs are free"
+    reason = f"other programs use {busy:.1f} of {count} CPUs" if busy >= 0.05 else f"all {count} CPUs are idle"
     return max(1, min(own, free)), reason
 
 

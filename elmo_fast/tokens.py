@@ -1,5 +1,6 @@
 """The tokens of a text nearest to a token in context, cached for the next query; the sentences nearest to one."""
 
+import hashlib
 import json
 import os
 import warnings
@@ -17,14 +18,14 @@ from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.embed.token_files import CacheFolder, check_room, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, check_counts
 from elmo_fast.fields import parsed
-from elmo_fast.files import sha256_of
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
 from elmo_fast.progress import Progress
 from elmo_fast.static.neighbours import Nearest, Search, nearest
-from elmo_fast.text import check_words, checked_sentences, read_lines, read_sentences
+from elmo_fast.text import Source, check_words, checked_sentences
 from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.sources import Sentence, TextFile
 from elmo_fast.text.tokenizers import RAW_TEXT
 
 __all__ = ["NearestSentence", "NearestToken", "TextTokens", "in_context", "nearest_sentences", "nearest_tokens"]
@@ -68,17 +69,57 @@ class TextTokens:
         return nearest(self.vectors, queries - self.mean, min(topn, len(self.vectors)))
 
 
+class _Corpus:
+    """The sentences of a corpus that have words, read again at each use.
+
+    corpus: a text file, which the tokenizer splits, or a Source. lengths: the words of each, by its number in the
+    corpus; starts: each one's first word among all, and their number; sha256: of the words. Raises ElmoFastError if
+    there is none.
+    """
+
+    def __init__(self, corpus: str | os.PathLike[str] | Source, tokenizer: str | None) -> None:
+        self.source = corpus if isinstance(corpus, Source) else TextFile(corpus, tokenizer=tokenizer)
+        self.lengths, digest = dict[int, int](), hashlib.sha256()
+        for number, (tokens, _) in self.sentences():
+            self.lengths[number] = len(tokens)
+            digest.update(f"{chr(31).join(tokens)}\n".encode("utf-8", "surrogatepass"))
+        if not self.lengths:
+            name, unit = self.source.name, self.source.unit
+            raise ElmoFastError(f"corpus {name} must have at least one token; every {unit} is blank")
+        self.numbers, self.sha256 = list(self.lengths), digest.hexdigest()
+        self.starts = np.cumsum([0, *self.lengths.values()])
+
+    def sentences(self) -> Iterator[tuple[int, Sentence]]:
+        """Yield (number, sentence) of each that has words."""
+        return (pair for pair in enumerate(self.source.sentences()) if pair[1].tokens)
+
+    def unit_vectors(
+        self, bilm: BiLM, layers: Layers, progress: Progress | None, pool: Pool | None = None, **sizes: Any
+    ) -> Iterator[tuple[int, Floats]]:
+        """Yield each sentence's place among these and its vectors, as `_unit_vectors`."""
+        words = (sentence.tokens for _, sentence in self.sentences())
+        return _unit_vectors(
+            bilm, words, layers, lambda i: self.source.place(self.numbers[i]), int(self.starts[-1]), progress, pool,
+            **sizes,
+        )  # fmt: skip
+
+    def chosen(self, places: Iterable[np.integer[Any]]) -> dict[int, Sentence]:
+        """Read the sentences at these places, by number."""
+        needed = {self.numbers[place] for place in places}
+        return {number: sentence for number, sentence in self.sentences() if number in needed}
+
+
 class NearestToken(NamedTuple):
     """A token of a corpus and how near it is."""
 
     cosine: float
     """of its vector and the query's"""
     line: int
-    """which line of the corpus, from 0"""
+    """which line of the corpus (row of a table), from 0"""
     place: int
     """which token of the line, from 0"""
     tokens: Sequence[str]
-    """all tokens of the line"""
+    """all tokens of the sentence"""
 
 
 document_fields(NearestToken)
@@ -86,7 +127,7 @@ document_fields(NearestToken)
 
 def nearest_tokens(
     bilm: BiLM,
-    corpus: str | os.PathLike[str],
+    corpus: str | os.PathLike[str] | Source,
     query: Sequence[str],
     index: int,
     *,
@@ -103,8 +144,8 @@ def nearest_tokens(
 
     Args:
         bilm: the model, on any device.
-        corpus: text, one sentence per line, plain or .gz, split by the tokenizer of the model; lines without tokens are
-            left out.
+        corpus: text, one sentence per line, plain or .gz, split by the tokenizer of the model, or any
+            `elmo_fast.text.Source`; sentences without tokens are left out.
         query: a tokenised sentence.
         index: which of its tokens, from 0.
         topn: how many to find, nearest first, of equal ones the earlier.
@@ -123,41 +164,31 @@ def nearest_tokens(
     """
     check_query(query, index, topn)
     names = layer_names(layers, bilm.num_layers)
-
-    def lines_of_corpus() -> Iterator[tuple[int, list[str]]]:
-        return read_sentences(corpus, bilm.options.tokenizer)
-
-    lengths = {line: len(tokens) for line, tokens in lines_of_corpus() if tokens}
-    if not lengths:
-        raise ElmoFastError(f"corpus {os.fspath(corpus)} must have at least one token; every line is blank")
+    text = _Corpus(corpus, bilm.options.tokenizer)
     queries = unit_rows(next(run_batches(bilm, [query], layers)).vectors()[0])[:, index]  # [K, 2D]
-    lines, starts = list(lengths), np.cumsum([0, *lengths.values()])
 
     def embedded() -> Iterator[tuple[int, Floats]]:
-        sentences = (tokens for _, tokens in lines_of_corpus() if tokens)
-        sizes: dict[str, Any] = {"batch_size": batch_size, "max_tokens": max_tokens}
-        return _unit_vectors(bilm, sentences, layers, lines, int(starts[-1]), progress, **sizes)
+        return text.unit_vectors(bilm, layers, progress, batch_size=batch_size, max_tokens=max_tokens)
 
     if cache is None:
         searches = [Search(of_layer[None], topn) for of_layer in queries]
         for sentence, vectors in embedded():
             for search, rows in zip(searches, vectors, strict=True):
-                search.add(int(starts[sentence]), rows, unit=True)
+                search.add(int(text.starts[sentence]), rows, unit=True)
         results = [search.nearest() for search in searches]
     else:
         made_from: _MadeFrom = {
-            "corpus": sha256_of(corpus),
+            "corpus": text.sha256,
             "model": model_digest(bilm),
             "precision": bilm.arithmetic,
             "layers": names,
         }
-        results = _search_cache(cache, made_from, list(lengths.values()), embedded, queries, topn)
-    places = [np.searchsorted(starts, near.rows[0], side="right") - 1 for near in results]
-    needed = {lines[sentence] for sentences in places for sentence in sentences}
-    tokens = {line: tokens for line, tokens in lines_of_corpus() if line in needed}
+        results = _search_cache(cache, made_from, list(text.lengths.values()), embedded, queries, topn)
+    places = [np.searchsorted(text.starts, near.rows[0], side="right") - 1 for near in results]
+    chosen = text.chosen(place for each in places for place in each)
     return {
         name: [
-            NearestToken(float(cosine), lines[s], int(row - starts[s]), tokens[lines[s]])
+            NearestToken(float(cosine), number := text.numbers[s], int(row - text.starts[s]), chosen[number].tokens)
             for cosine, row, s in zip(near.cosines[0], near.rows[0], sentences, strict=True)
         ]
         for name, near, sentences in zip(names, results, places, strict=True)
@@ -168,7 +199,7 @@ def _unit_vectors(
     bilm: BiLM,
     sentences: Iterable[Sequence[str]],
     layers: Layers,
-    lines: Sequence[int],
+    name: Callable[[int], str],
     total: int,
     progress: Progress | None,
     pool: Pool | None = None,
@@ -176,10 +207,10 @@ def _unit_vectors(
 ) -> Iterator[tuple[int, Floats]]:
     """Yield each sentence's number and its tokens' unit vectors [K, n, 2D] or, pooled, [K, 1, 2D], in any order.
 
-    lines: the line of each sentence, for errors; total: tokens of all; sizes: batch_size and max_tokens.
+    name: what an error calls the sentence of an index; total: tokens of all; sizes: batch_size and max_tokens.
     """
     done = 0
-    for batch in run_batches(bilm, sentences, layers, name=lambda i: f"line {lines[i] + 1}", **sizes):
+    for batch in run_batches(bilm, sentences, layers, name=name, **sizes):
         for sentence, vectors in zip(batch.indices, batch.vectors(), strict=True):
             yield sentence, unit_rows(vectors if pool is None else pooled(vectors, pool)[:, None])
         done += sum(map(len, batch.sentences))
@@ -194,9 +225,9 @@ class NearestSentence(NamedTuple):
     cosine: float
     """of its vector and the query's"""
     line: int
-    """which line of the corpus, from 0"""
+    """which line of the corpus (row of a table), from 0"""
     text: str
-    """the line"""
+    """the line; of a table, the value; of FASTA, the name"""
 
 
 document_fields(NearestSentence)
@@ -204,7 +235,7 @@ document_fields(NearestSentence)
 
 def nearest_sentences(
     bilm: BiLM,
-    corpus: str | os.PathLike[str],
+    corpus: str | os.PathLike[str] | Source,
     query: str | Sequence[str],
     *,
     topn: int = 10,
@@ -221,12 +252,13 @@ def nearest_sentences(
 
     Args:
         bilm: the model, on any device.
-        corpus: raw text, one sentence per line, plain or .gz; lines without tokens are left out.
+        corpus: raw text, one sentence per line, plain or .gz, or any `elmo_fast.text.Source`, such as the column of a
+            table; sentences without tokens are left out.
         query: a raw string or a list of words.
         topn: how many to find, nearest first, of equal ones the earlier.
         layers: "average" of all, the "top", "all" (a list for each), a number from 0, or several.
         pool: how the vectors of a sentence's tokens become one: "mean", "max" or "first_last".
-        tokenizer: of the corpus and of a string as query, as in ElmoEmbedder.encode.
+        tokenizer: of a text file as corpus, and of a string as query, as in ElmoEmbedder.encode.
         batch_size, max_tokens: as in ElmoEmbedder.embed_file.
         progress: called after each batch with the tokens done and all tokens.
 
@@ -237,28 +269,23 @@ def nearest_sentences(
     check_counts(topn=topn)
     check_choice("pool", pool, POOLS)
     names = layer_names(layers, bilm.num_layers)
-    split = tokenizer_of(tokenizer or bilm.options.tokenizer or RAW_TEXT)
-    [words] = checked_sentences([query], "query", split)
+    name_of_tokenizer = tokenizer or bilm.options.tokenizer or RAW_TEXT
+    [words] = checked_sentences([query], "query", tokenizer_of(name_of_tokenizer))
     if not words:
         raise ElmoFastError(f"query must have at least one word; got {query!r}")
-    lengths = {line: count for line, text in read_lines(corpus) if (count := len(split(text)))}
-    if not lengths:
-        raise ElmoFastError(f"corpus {os.fspath(corpus)} must have at least one token; every line is blank")
-    [(_, queries)] = _unit_vectors(bilm, [words], layers, [0], len(words), None, pool)
-    searches, lines = [Search(of_layer, topn) for of_layer in queries], list(lengths)
-    sentences = (tokens for _, text in read_lines(corpus) if (tokens := split(text)))
-    sizes: dict[str, Any] = {"batch_size": batch_size, "max_tokens": max_tokens}
-    for sentence, vectors in _unit_vectors(
-        bilm, sentences, layers, lines, sum(lengths.values()), progress, pool, **sizes
+    text = _Corpus(corpus, name_of_tokenizer)
+    [(_, queries)] = _unit_vectors(bilm, [words], layers, lambda i: "query", len(words), None, pool)
+    searches = [Search(of_layer, topn) for of_layer in queries]
+    for sentence, vectors in text.unit_vectors(
+        bilm, layers, progress, pool, batch_size=batch_size, max_tokens=max_tokens
     ):
         for search, row in zip(searches, vectors, strict=True):
             search.add(sentence, row, unit=True)
     results = [search.nearest() for search in searches]
-    needed = {lines[sentence] for near in results for sentence in near.rows[0]}
-    texts = {line: text for line, text in read_lines(corpus) if line in needed}
+    chosen = text.chosen(place for near in results for place in near.rows[0])
     return {
         name: [
-            NearestSentence(float(cosine), lines[s], texts[lines[s]])
+            NearestSentence(float(cosine), number := text.numbers[s], chosen[number].name)
             for cosine, s in zip(near.cosines[0], near.rows[0], strict=True)
         ]
         for name, near in zip(names, results, strict=True)

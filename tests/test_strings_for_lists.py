@@ -32,6 +32,12 @@ def embedder(toy):
     return ElmoEmbedder(*toy)
 
 
+def test_a_long_string_is_cut_within_its_quotes(embedder):
+    for ask in (lambda: embedder.embed_batch("a" * 100), lambda: Vocabulary("a" * 100)):
+        with pytest.raises(ElmoFastError, match=r"got the string 'a{54}\.\.\.', which would be read"):
+            ask()
+
+
 VOCABULARY = Vocabulary(["<S>", "</S>", "<UNK>", "k", "i", "n", "g"])
 
 

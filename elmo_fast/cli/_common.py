@@ -78,7 +78,8 @@ def set_up(arguments: Any, *, trained: bool = False) -> Any:
     elif trained:
         count, why = unhindered_threads(torch.get_num_threads())
         torch.set_num_threads(count)
-        logger().info("cpu    threads: %d: %s (--threads N sets the number)", count, why)
+        unit = "thread" if count == 1 else "threads"
+        logger().info("cpu    using %d %s: %s (--threads N sets the number)", count, unit, why)
     torch.manual_seed(getattr(arguments, "seed", 0))
     name = choose_device(arguments)
     device = device_named(name, "--device")
@@ -146,6 +147,11 @@ def tokenizer_of(arguments: Any) -> str | None:
     if arguments.options_file is not None:
         return read_options(arguments.options_file).tokenizer
     return stored_tokenizer(pretrained_folder(arguments.model))
+
+
+def reading(arguments: Any, tokenizer: str | None) -> dict[str, Any]:
+    """Return the arguments of `opened_source` after the path, from the options READING and what splits the text."""
+    return {**named(arguments, "format_in", "column", "split"), "tokenizer": tokenizer}
 
 
 def load_embedder(arguments: Any, *, stateful: bool = False) -> Any:

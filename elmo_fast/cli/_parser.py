@@ -23,7 +23,7 @@ import yaml
 from elmo_fast.errors import CheckpointError, ElmoFastError, did_you_mean, printable, sentence_of
 from elmo_fast.fields import MIN_COUNT, TYPE_WORDS, docstrings
 from elmo_fast.files import replaces
-from elmo_fast.op_choices import Backend, InferencePrecision, Tokenizer
+from elmo_fast.op_choices import Backend, FormatIn, InferencePrecision, Tokenizer
 
 # Of the help of several options.
 TEXT = "text: one sentence per line, tokens separated by spaces; plain, .gz or .zst; - is the standard input"
@@ -103,6 +103,19 @@ SHARED: dict[str, Shared] = {
         "numbers, hex ids, addresses, paths and times by <NUM> ... (default: the model's, else whitespace; raw text "
         "needs basic)",
     ),
+    "format_in": Shared(
+        FormatIn,
+        "format of the text; fasta: residues are tokens, and the first word of a '>' line names the sequence (in hdf5, "
+        "the dataset); parquet: a file, or a folder of .parquet files; dataset: a saved folder of Hugging Face's "
+        "datasets, or a name on the hub; csv and tsv: the first line names the columns; jsonl: a JSON object per line "
+        "(default: by the ending, parquet or dataset if it is such a folder, else text)",
+    ),
+    "column": Shared(
+        str,
+        "of a table (all formats but text and fasta): the column with the sentences, strings or lists of tokens",
+        "text",
+    ),
+    "split": Shared(str, "with dataset: which split, if it has several", "train"),
     "processes": Shared(int, "number of processes that read the text (default: one per core)"),
     "ray": Shared(
         str,
@@ -125,6 +138,8 @@ SHARED: dict[str, Shared] = {
 COMPUTING = ("seed", "device", "threads")
 MODEL_NAMES = ("model", "options_file", "weight_file", "prefix")
 MODEL_OPTIONS = (*MODEL_NAMES, "precision")
+# How a text is read that may be a table.
+READING = ("tokenizer", "format_in", "column", "split")
 
 
 # `elmo-fast --print_completion shtab-bash`, by shtab.
@@ -310,7 +325,8 @@ class Parser(jsonargparse.ArgumentParser):
 
     def about(self, error: Exception, arguments: Any) -> str:
         """Return the error as a sentence, after the name of the one option whose value it names or begins with."""
-        sentence, file = sentence_of(error) if isinstance(error, OSError) else str(error), getattr(error, "filename", 0)
+        sentence = sentence_of(error) if isinstance(error, OSError) else self.in_options(str(error))
+        file = getattr(error, "filename", None)
         options = [
             f"--{name}" if f"--{name}" in self._option_string_actions else name
             for name in vars(arguments)
@@ -318,6 +334,14 @@ class Parser(jsonargparse.ArgumentParser):
             if each == file or sentence.startswith(f"{printable(each)}: ")
         ]
         return f"{options[0]}{':' if file else ''} {sentence}" if len(options) == 1 else sentence
+
+    def in_options(self, sentence: str) -> str:
+        """Return a sentence about arguments of a function with options: "--column NAME" for "column=NAME"."""
+        return re.sub(
+            r"(?<![\w'\"(.-])(\w+)=(?=\w)",
+            lambda match: f"--{match[1]} " if f"--{match[1]}" in self._option_string_actions else match[0],
+            sentence,
+        )
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Write the message; argparse's own swallows errors: a closed pipe or a full disk would look like success."""

@@ -10,20 +10,18 @@ from jsonargparse import ActionYesNo, Namespace
 
 from elmo_fast import cluster
 from elmo_fast.cli import _common, check
-from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, TEXT, Parser
+from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, READING, TEXT, Parser
 from elmo_fast.embed.token_files import NAMED, STANDARD_OUTPUT, Format, format_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
 from elmo_fast.process import Rank, rank_of_srun, rank_of_torchrun
 from elmo_fast.progress import duration
-from elmo_fast.text import Source, SurveyedText, opened_source, survey
-from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text import Source, opened_source, survey
 from elmo_fast.text.sources import Column
-from elmo_fast.text.tokenizers import RAW_TEXT
+from elmo_fast.text.tokenizers import LINES_LOOKED_AT, RAW_TEXT_ADVICE, first_raw_line
 
 LAYERS = ("all", "top", "average")
 DTYPES = {"f32": "float32", "f16": "float16"}
-LINES_LOOKED_AT = 100
 # AllenNLP's and bilm-tf's names of `embed`: whoever types them expects the old model and numbers.
 OLD_NAMES = ("elmo", "dump")
 
@@ -46,22 +44,7 @@ def embed_options(parser: Parser) -> None:
     for layers in LAYERS:
         same: dict[str, Any] = {"action": "store_const", "const": layers, "dest": "layers", "default": "all"}
         group.add_argument(f"--{layers}", help=f"same as --layers {layers}", **same)
-    parser.shared(*MODEL_OPTIONS, "tokenizer")
-    parser.option(
-        "format_in",
-        Literal["text", "fasta", "parquet", "dataset", "csv", "tsv", "jsonl"],
-        "format of INPUT; fasta: residues are tokens, and the first word of a '>' line names the dataset in hdf5; "
-        "parquet: a file, or a folder of .parquet files; dataset: a saved folder of Hugging Face's datasets, or a name "
-        "on the hub; csv and tsv: the first line names the columns; jsonl: a JSON object per line (default: by the "
-        "ending of INPUT, parquet or dataset if it is such a folder, else text)",
-    )
-    parser.option(
-        "column",
-        str,
-        "of a table (all formats but text and fasta): the column with the sentences, strings or lists of tokens",
-        "text",
-    )
-    parser.option("split", str, "with dataset: which split, if it has several", "train")
+    parser.shared(*MODEL_OPTIONS, *READING)
     parser.option(
         "format",
         Format,
@@ -73,9 +56,9 @@ def embed_options(parser: Parser) -> None:
     parser.option(
         "pool",
         Pool,
-        "write one vector per line: the mean or max of its tokens, or first_last, the forward half of the last one and "
-        "the backward half of the first; hdf5, safetensors and npz then have embeddings [lines, layers, 2D] or, of one "
-        "layer, [lines, 2D]",
+        "write one vector per line (with --layers all, one per layer): the mean or max of its tokens, or first_last, "
+        "the forward half of the last one and the backward half of the first; hdf5, safetensors and npz then have "
+        "embeddings [lines, layers, 2D] or, of one layer, [lines, 2D]",
     )
     parser.option("dtype", Literal["f32", "f16"], "numbers in OUTPUT", "f32")
     parser.shared("batch_size", "max_tokens")
@@ -146,10 +129,10 @@ def run_embed(arguments: Any) -> None:
     if process is not None and arguments.input_file == "-":
         raise ElmoFastError("standard input cannot be shared among processes; give a file that all of them can read")
     _common.resolve_model(arguments, default="mini")
-    reading = {**_common.named(arguments, "column", "split"), "tokenizer": _common.tokenizer_of(arguments)}
-    with opened_source(arguments.input_file, arguments.format_in, **reading) as source:
+    tokenizer = _common.tokenizer_of(arguments)
+    with opened_source(arguments.input_file, **_common.reading(arguments, tokenizer)) as source:
         if process is None:
-            _embed_alone(arguments, source, reading["tokenizer"])
+            _embed_alone(arguments, source, tokenizer)
         else:
             _embed_parts(arguments, source, process)
 
@@ -157,13 +140,12 @@ def run_embed(arguments: Any) -> None:
 def _embed_alone(arguments: Any, source: Source, tokenizer: str | None) -> None:
     hdf5 = arguments.format == "hdf5"
     keys = arguments.use_sentence_keys or (hdf5 and source.keyed)
-    text = survey(source, keep_lines=arguments.format in NAMED and not arguments.forget_sentences, as_keys=keys)
-    if tokenizer is None and not source.keyed and (line := first_raw_line(text)) is not None:
-        warnings.warn(
-            f"{source.place(line)} looks like raw text; --tokenizer basic splits off punctuation (--tokenizer "
-            "whitespace omits this warning)",
-            stacklevel=1,
-        )
+    keeps = arguments.format in NAMED and not arguments.forget_sentences
+    text = survey(source, keep_lines=keeps, as_keys=keys, pooled=arguments.pool is not None)
+    if tokenizer is None and not source.keyed:
+        line = first_raw_line(text.lines or [], text.lengths[:LINES_LOOKED_AT].tolist())
+        if line is not None:
+            warnings.warn(f"{source.place(line)} {RAW_TEXT_ADVICE}", stacklevel=1)
     _warn_of_other_numbers(arguments, len(text))
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
     check.remind(arguments.device)
@@ -193,14 +175,6 @@ def _warn_of_other_numbers(arguments: Any, sentences: int) -> None:
             "batch to batch: --stateful does too; `elmo-fast embed` is this command without the warning",
             stacklevel=1,
         )
-
-
-def first_raw_line(text: SurveyedText) -> int | None:
-    """Return the first line that is not tokenized, if most of the first ones are not; None if no lines are kept."""
-    split = tokenizer_of(RAW_TEXT)
-    counts = [len(split(line)) for line in (text.lines or [])[:LINES_LOOKED_AT]]
-    raw = [line for line, count in enumerate(counts) if count > text.lengths[line]]
-    return raw[0] if 2 * len(raw) > sum(map(bool, counts)) else None
 
 
 def _embed_parts(arguments: Any, source: Source, process: Rank) -> None:

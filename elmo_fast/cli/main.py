@@ -218,6 +218,7 @@ def run_command(name: str, argv: Sequence[str], called: str) -> int:
             name, arguments = f"{name} {arguments.kind}", arguments[arguments.kind]
         arguments.called = called
         set_up_logging(arguments)
+        warnings.showwarning = lambda message, *more: show_warning(known[name].in_options(str(message)), *more)
         known[name].check_outputs(arguments)
         with known[name].standard_streams(arguments):
             return int(functions_of(name)[1](arguments) or 0)

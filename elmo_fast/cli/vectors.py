@@ -3,18 +3,20 @@
 from typing import Any
 
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
+from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, READING, Parser
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
 from elmo_fast.progress import duration
-from elmo_fast.text import read_words, rereadable, tokenizer
+from elmo_fast.text import opened_source, read_words
+from elmo_fast.text import tokenizer as tokenizer_of
+from elmo_fast.text.tokenizers import RAW_TEXT
 
 CONTEXT = 6
 
 
 def neighbours_options(parser: Parser) -> None:
-    parser.shared(*COMPUTING, *MODEL_OPTIONS, "tokenizer")
-    text = "text to search, one sentence per line, plain, .gz or .zst; - is the standard input"
+    parser.shared(*COMPUTING, *MODEL_OPTIONS, *READING)
+    text = "text to search, one sentence per line, plain, .gz or .zst; - is the standard input; or as --format_in says"
     parser.add_argument("text", type=str, metavar="TEXT", nargs="?", help=text)
     parser.reads("text", standard_input="streamed")
     parser.input("corpus", "same as TEXT", standard_input="streamed")
@@ -56,6 +58,7 @@ def run_neighbours(arguments: Any) -> None:
     if (arguments.text is None) == (arguments.corpus is None):
         raise ElmoFastError(f"name one text, as TEXT or with --corpus; got {arguments.text} and {arguments.corpus}")
     arguments.corpus = arguments.corpus or arguments.text
+    _common.resolve_model(arguments, default="mini")
     if arguments.index is None:
         _print_sentences(arguments)
     else:
@@ -67,8 +70,8 @@ def _print_sentences(arguments: Any) -> None:
 
     if arguments.cache is not None:
         raise ElmoFastError("--cache stores the vectors of tokens: it needs --index; leave it out")
-    _common.resolve_model(arguments)
-    with rereadable(arguments.corpus) as corpus:
+    tokenizer = _common.tokenizer_of(arguments) or RAW_TEXT
+    with opened_source(arguments.corpus, **_common.reading(arguments, tokenizer)) as corpus:
         bilm = _common.load_embedder(arguments).elmo_bilm
         with _common.Progress(arguments) as progress:
             results = nearest_sentences(
@@ -83,7 +86,8 @@ def _print_sentences(arguments: Any) -> None:
     for name, near in results.items():
         print(f"{arguments.query}   layer {name}")
         for rank, sentence in enumerate(near, start=1):
-            print(f"{rank:>3}  {sentence.cosine:.4f}  line {sentence.line + 1}: {sentence.text}")
+            text = " ".join(sentence.text.split())  # a value of a table may have several lines
+            print(f"{rank:>3}  {sentence.cosine:.4f}  {corpus.place(sentence.line)}: {text}")
 
 
 def _print_tokens(arguments: Any) -> None:
@@ -91,10 +95,10 @@ def _print_tokens(arguments: Any) -> None:
 
     if arguments.pool is not None:
         raise ElmoFastError("--pool is for sentences, and --index for tokens; leave out one of them")
-    _common.resolve_model(arguments)
-    query, index = tokenizer(_common.tokenizer_of(arguments))(arguments.query), arguments.index
+    tokenizer, index = _common.tokenizer_of(arguments), arguments.index
+    query = tokenizer_of(tokenizer)(arguments.query)
     check_query(query, index, arguments.topn)
-    with rereadable(arguments.corpus) as corpus:
+    with opened_source(arguments.corpus, **_common.reading(arguments, tokenizer)) as corpus:
         bilm = _common.load_embedder(arguments).elmo_bilm
         with _common.Progress(arguments) as progress:
             layers = _common.layer_of(arguments.layer or "top")
@@ -104,7 +108,7 @@ def _print_tokens(arguments: Any) -> None:
         print(f"{in_context(query, index, CONTEXT, ellipsis='...')}   layer {name}")
         for rank, token in enumerate(near, start=1):
             sentence = in_context(token.tokens, token.place, CONTEXT, ellipsis="...")
-            print(f"{rank:>3}  {token.cosine:.4f}  line {token.line + 1}: {sentence}")
+            print(f"{rank:>3}  {token.cosine:.4f}  {corpus.place(token.line)}: {sentence}")
 
 
 def cache_vocab_options(parser: Parser) -> None:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from elmo_fast.embed.embedder import ElmoEmbedder as _ElmoEmbedder
 from elmo_fast.embed.sentence_vectors import BATCH_SIZE
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError, not_a_string, quoted
 from elmo_fast.errors import ElmoFastError as ConfigurationError
 from elmo_fast.modules import BiLM as _ElmoBiLm
 from elmo_fast.modules import CharacterEncoder as _ElmoCharacterEncoder
@@ -151,7 +151,7 @@ class ELMoTokenCharactersIndexer:
 def _text(token: Any) -> str:
     text = token if isinstance(token, str) else getattr(token, "text", None)
     if text is None:
-        raise ElmoFastError(f"tokens must be strings or have an attribute text; got {token!r:.60}")
+        raise ElmoFastError(f"tokens must be strings or have an attribute text; got {quoted(token)}")
     return text
 
 

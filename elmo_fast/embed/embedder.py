@@ -1,6 +1,7 @@
 """Sentences in, numpy arrays out."""
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, TextIO, Unpack
 
@@ -12,12 +13,12 @@ from torch.nn.functional import normalize
 from elmo_fast import __version__
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
 from elmo_fast.devices import device_named
-from elmo_fast.embed.layers import Layers, unit_rows
+from elmo_fast.embed.layers import Layers, column_names, unit_rows
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import Array, run_batches, write_vectors
 from elmo_fast.embed.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
 from elmo_fast.embed.token_vectors import TokenVectors
-from elmo_fast.errors import ElmoFastError, check_choice, require
+from elmo_fast.errors import ElmoFastError, check_choice, quoted, require
 from elmo_fast.files import replaces
 from elmo_fast.modules._loading import complete_call
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
@@ -49,7 +50,7 @@ class ElmoEmbedder:
     """
 
     _advice = (
-        'for a model by its name or folder, write {name}.from_pretrained("mini"); AllenNLP\'s default is '
+        "for a model by its name or folder, write {name}.from_pretrained({model}); AllenNLP's default is "
         '{name}.from_pretrained("original", stateful=True)'
     )
 
@@ -169,7 +170,8 @@ class ElmoEmbedder:
             pool: how the vectors of a sentence's tokens become one: their "mean", their "max" in each dimension, or
                 "first_last", where each direction has read the whole sentence.
             output: "numpy", "torch" (on the CPU) or "pandas", a table with a row per sentence and the columns elmo_0,
-                elmo_1, ... Its index is the index of the Series `sentences`; of other sentences, their texts.
+                elmo_1, ... Its index is the index of the Series `sentences`; of other sentences, their texts. A
+                repeated index gives a warning, because `join` then pairs each vector with several rows.
             layers: "average", "top", "all" side by side, a number from 0, or several.
             batch_size: maximum number of sentences in a batch.
             tokenizer: "whitespace", "basic", "spacy" or "logs"; None: the model's, or "basic" if it stores none.
@@ -192,6 +194,13 @@ class ElmoEmbedder:
         if table is not None and not isinstance(texts, table.Series):  # read twice: for the index too
             check_sentences(texts, texts=True)
             texts = list(texts)
+        elif table is not None and not texts.index.is_unique:
+            label = texts.index[texts.index.duplicated()][0]
+            warnings.warn(
+                f"the index of sentences has the label {label} more than once: joining the result would pair each "
+                "vector with several rows; first call table = table.reset_index(drop=True)",
+                stacklevel=2,
+            )
         words = checked_sentences(texts, split=split)
         vectors = TokenVectors(self.elmo_bilm, layers, batch_size=batch_size).pooled(
             words, pool, total=len(texts) if isinstance(texts, Sized) else None, show_progress_bar=show_progress_bar
@@ -204,7 +213,7 @@ class ElmoEmbedder:
                 if isinstance(texts, table.Series)
                 else table.Index([each if isinstance(each, str) else " ".join(each) for each in texts], name="sentence")
             )
-            return table.DataFrame(vectors, index, [f"elmo_{number}" for number in range(vectors.shape[1])])
+            return table.DataFrame(vectors, index, column_names(vectors.shape[1]))
         rows = vectors[0] if single else vectors
         return torch.from_numpy(rows) if output == "torch" else rows
 
@@ -213,13 +222,12 @@ class ElmoEmbedder:
         """Return the cosine of each vector of `a` with each of `b`, [N, M]; 0 with a vector of zeros.
 
         a, b: vectors [N, W] and [M, W], or [W] for one, as arrays, tensors or tables. The result is a tensor with the
-            dtype and device of `a` if one of them is a tensor, else an array. Raises: ElmoFastError for other shapes.
+            dtype and device of `a` if one of them is a tensor, else an array. Raises: ElmoFastError for other shapes,
+            and for what holds no numbers.
 
         Source: sentence-transformers' `SentenceTransformer.similarity`.
         """
-        tensors = [
-            each if isinstance(each, Tensor) else torch.as_tensor(np.require(each, requirements="W")) for each in (a, b)
-        ]
+        tensors = [_tensor_of(a, "a"), _tensor_of(b, "b")]
         first, second = (torch.atleast_2d(each if each.is_floating_point() else each.float()) for each in tensors)
         if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
             raise ElmoFastError(
@@ -290,6 +298,7 @@ class ElmoEmbedder:
                 input_file,
                 keep_lines=remembers,
                 as_keys=use_sentence_keys,
+                pooled=pool is not None,
                 tokenizer=self.elmo_bilm.options.tokenizer,
             )
         )
@@ -344,6 +353,28 @@ class ElmoEmbedder:
             total=int(text.lengths.sum()), progress=progress, stateful=bilm.stateful, batch_size=batch_size,
             max_tokens=max_tokens, name=lambda index: text.source.place(int(numbers[index])),
         )  # fmt: skip
+
+
+def _tensor_of(vectors: Any, name: str) -> Tensor:
+    """Return vectors as a tensor. name: the argument. Raises: ElmoFastError unless they are numbers."""
+    if isinstance(vectors, Tensor):
+        return vectors
+    try:
+        array = np.require(vectors, requirements="W")
+    except ValueError:  # rows of several lengths
+        array = np.empty(0, object)
+    if array.dtype.kind in "biuf":
+        return torch.as_tensor(array)
+    first = next(iter(array.flat), None)
+    if hasattr(vectors, "columns"):
+        given = "a table with other columns than numbers: pass its vectors, table.filter(like='elmo_')"
+    elif isinstance(first, str):
+        given = "strings: pass their vectors, embedder.encode(sentences)"
+    elif isinstance(first, np.ndarray | list):
+        given = f"a column of arrays: pass one array, numpy.stack({name})"
+    else:
+        given = quoted(vectors)
+    raise ElmoFastError(f"{name} must be vectors [N, W] or [W], as `encode` returns; got {given}")
 
 
 OUTPUT_FORMATS = ("all", "top", "average")

@@ -88,6 +88,11 @@ def pool(vectors: npt.NDArray[Any], mode: str = "mean") -> npt.NDArray[Any]:
     return np.concatenate([vectors[..., -1, : width // 2], vectors[..., 0, width // 2 :]], axis=-1)
 
 
+def column_names(width: int) -> list[str]:
+    """Return the names of the numbers of a vector in a table: elmo_0, elmo_1, ..."""
+    return [f"elmo_{number}" for number in range(width)]
+
+
 def unit_rows(vectors: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Divide each vector by its length, [..., D]; zeros stay."""
     lengths = np.sqrt(np.einsum("...d,...d->...", vectors, vectors, dtype=np.float64)).astype(np.float32)[..., None]

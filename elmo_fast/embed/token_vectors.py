@@ -11,11 +11,12 @@ from tqdm import tqdm
 
 from elmo_fast.checkpoints import file_beside, model_files, pretrained_folder
 from elmo_fast.devices import device_named
-from elmo_fast.embed.layers import Layers, combined_width, pool
+from elmo_fast.embed.layers import Layers, combined_width
+from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import Array, in_order, run_batches
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.modules.bilm import BiLM
-from elmo_fast.op_choices import POOLS
+from elmo_fast.op_choices import POOLS, Pool
 from elmo_fast.text import checked_sentences
 
 
@@ -85,7 +86,7 @@ class TokenVectors:
     def pooled(
         self,
         sentences: Iterable[Sequence[str]],
-        pooling: str = "mean",
+        pool: Pool = "mean",
         *,
         total: int | None = None,
         show_progress_bar: bool = False,
@@ -95,8 +96,8 @@ class TokenVectors:
         show_progress_bar: on the standard error; total: number of sentences that it is to reach, None if unknown.
         Raises: ElmoFastError.
         """
-        check_choice("pooling", pooling, POOLS)
+        check_choice("pool", pool, POOLS)
         runs = self._run(sentences, side_by_side=False)
         with tqdm(runs, total=total, unit=" sentences", disable=not show_progress_bar) as bar:
-            rows = [pool(vectors, pooling).reshape(self.width) for vectors in bar]
+            rows = [pooled(vectors, pool).reshape(self.width) for vectors in bar]
         return np.stack(rows) if rows else np.zeros((0, self.width), np.float32)

@@ -6,22 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from elmo_fast.embed.layers import Layers
+from elmo_fast.embed.layers import Layers, column_names
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, require
-from elmo_fast.op_choices import POOLS, InferencePrecision
+from elmo_fast.op_choices import POOLS, InferencePrecision, Pool
 from elmo_fast.text import checked_sentences
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.tokenizers import RAW_TEXT
 
 _base = require("sklearn.base", "tasks", "elmo_fast.integrations.sklearn")
-_Names: Any = _base.ClassNamePrefixFeaturesOutMixin
 _Transformer: Any = _base.TransformerMixin
 _Estimator: Any = _base.BaseEstimator
 
 
-class ElmoVectorizer(_Names, _Transformer, _Estimator):
-    """One vector per text: the mean or the maximum of ELMo's vectors of its tokens.
+class ElmoVectorizer(_Transformer, _Estimator):
+    """One vector per text, as of `ElmoEmbedder.encode`.
 
     Nothing is learned: `fit` checks the arguments and reads the model. The estimator holds the model's name, not its
     weights: a clone costs nothing, and a pickle needs the model in the same place. The last model is cached for all
@@ -31,7 +30,7 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
     Args:
         model: a model's folder or archive, or a name on the hub ("user/name@revision").
         layers: "average" of all, the "top", "all" side by side, a number from 0 (the word encoder), or several.
-        pooling: "mean", "max" or "first_last", as in `embed.layers.pool`.
+        pool: how the vectors of a text's tokens become one: "mean", "max" or "first_last", as in `encode`.
         tokenizer: a function from a text to its tokens, such as str.split; None: the model's, or "basic" if it stores
             none.
         precision: "float32" | "bfloat16" | "float16" | "int8", of the operands of matrix products.
@@ -47,7 +46,7 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
         model: str | os.PathLike[str] | None = None,
         *,
         layers: Layers = "average",
-        pooling: str = "mean",
+        pool: Pool = "mean",
         tokenizer: Callable[[str], Sequence[str]] | None = None,
         precision: InferencePrecision = "float32",
         device: str = "cpu",
@@ -56,7 +55,7 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
     ) -> None:
         self.model = model
         self.layers = layers
-        self.pooling = pooling
+        self.pool = pool
         self.tokenizer = tokenizer
         self.precision = precision
         self.device = device
@@ -80,12 +79,22 @@ class ElmoVectorizer(_Names, _Transformer, _Estimator):
         Raises: ElmoFastError naming the row that is neither, CheckpointError.
         """
         vectors = self._vectors()
-        return vectors.pooled(self._sentences(X, vectors), self.pooling)
+        return vectors.pooled(self._sentences(X, vectors), self.pool)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray[Any, np.dtype[np.object_]]:
+        """Return the names of the vectors' numbers, elmo_0, elmo_1, ..., as `encode(output="pandas")` names them.
+
+        input_features: ignored. Raises: scikit-learn's NotFittedError before `fit`.
+        """
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self, "_n_features_out")
+        return np.array(column_names(self._n_features_out), dtype=object)
 
     def _vectors(self) -> TokenVectors:
         if self.model is None:
             raise ElmoFastError('ElmoVectorizer needs a model: ElmoVectorizer("folder"), or set_params(model="folder")')
-        check_choice("pooling", self.pooling, POOLS)
+        check_choice("pool", self.pool, POOLS)
         return TokenVectors(
             self.model,
             self.layers,

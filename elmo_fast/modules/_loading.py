@@ -15,7 +15,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint, named_folder
 from elmo_fast.checkpoints.state import Shape, finite_complaints, shape_complaints
-from elmo_fast.errors import ElmoFastError, check_choice, refuse
+from elmo_fast.errors import ElmoFastError, check_choice, quoted, refuse
 from elmo_fast.op_choices import BACKEND_CHOICES, Backend, InferencePrecision
 from elmo_fast.ops._dispatch import why_never
 from elmo_fast.ops._precision import check_precision
@@ -34,7 +34,7 @@ def skip_init(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Mo
 def complete_call(constructor: _Function) -> _Function:
     """Let a constructor that is called with too few arguments raise ElmoFastError: which are missing, and what to do.
 
-    The class's `_advice` says that, with {name} for the name of the class.
+    The class's `_advice` says that, with {name} for that of the class and {model} for its only value.
     """
     _, *parameters = inspect.signature(constructor).parameters.values()
     needed = [each.name for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
@@ -42,8 +42,9 @@ def complete_call(constructor: _Function) -> _Function:
     @functools.wraps(constructor)
     def called(self: Any, *values: Any, **named: Any) -> None:
         if missing := [name for name in needed[len(values) :] if name not in named]:
-            name = type(self).__name__
-            raise ElmoFastError(f"{name} also needs {', '.join(missing)}; {self._advice.format(name=name)}")
+            given = quoted(values[0]) if len(values) == 1 and isinstance(values[0], str) else "'mini'"
+            advice = self._advice.format(name=type(self).__name__, model=given)
+            raise ElmoFastError(f"{type(self).__name__} also needs {', '.join(missing)}; {advice}")
         constructor(self, *values, **named)
 
     return cast(_Function, called)

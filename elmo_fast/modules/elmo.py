@@ -58,7 +58,7 @@ class Elmo(nn.Module):
     Source: Peters et al. 2018, section 3.2; AllenNLP's `Elmo`.
     """
 
-    _advice = 'for a model by its name or folder, write {name}.from_pretrained("mini")'
+    _advice = "for a model by its name or folder, write {name}.from_pretrained({model})"
 
     @spelled_out
     @complete_call

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from elmo_fast.embed.layers import unit_rows
 from elmo_fast.embed.vector_text import Matrix
 from elmo_fast.embed.word_vectors import Vectors
-from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
+from elmo_fast.errors import ElmoFastError, check_counts, not_a_string, quoted
 
 BLOCK_BYTES = 1 << 20  # a block of rows stays in a core's cache
 
@@ -121,7 +121,7 @@ def most_similar(
 def _as_words(name: str, value: Any) -> list[str]:
     words = [value] if isinstance(value, str) else [] if value is None else value
     if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
-        raise ElmoFastError(f"most_similar: {name} must be a word or a list of words; got {value!r:.60}")
+        raise ElmoFastError(f"most_similar: {name} must be a word or a list of words; got {quoted(value)}")
     return list(words)
 
 

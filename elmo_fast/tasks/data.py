@@ -27,6 +27,7 @@ from elmo_fast.tasks.formats import (
     read_examples,
 )
 from elmo_fast.tasks.scores import are_spans, counted_as, looks_like_spans, odd_tags
+from elmo_fast.text.tokenizers import RAW_TEXT_ADVICE, first_raw_line
 
 UNSEEN = -100
 """The number of a label that training has not seen: no loss (torch's `ignore_index`), and wrong in every score."""
@@ -121,6 +122,10 @@ def read_data(config: TaskConfig) -> TaskData:
         for split, examples in files.items()
         for sentence in doubts_about(examples, str(paths[split]), config, spans=spans)
     ]
+    if config.tokenizer is None and format_of(config.train_path, config.format) == "tsv":
+        words = [example.words for example in files["train"]]
+        if (number := first_raw_line(list(map(" ".join, words)), list(map(len, words)))) is not None:
+            doubts.append(f"{config.train_path}, sentence {number + 1}: {RAW_TEXT_ADVICE}")
     return TaskData(files, subset, labels, spans, [note for note in notes if note], doubts)
 
 
@@ -183,13 +188,16 @@ def read_labelled(
             f"{path}: column {conllu_column(path, column)} is empty ({UNSPECIFIED}) in every line, so that there is no "
             "label to learn or to compare; give another --column"
         )
-    for number, example in enumerate(examples, start=1):
-        expected = len(example.words) if tags else 1
-        if len(example.labels) != expected:
-            raise ElmoFastError(
-                f"{path}: sentence {number}: task {config.task!r} needs {'a label per word' if tags else 'one label'}; "
-                f"got {len(example.labels)} labels for {len(example.words)} words; is the format or the task another?"
-            )
+    if any(len(example.labels) != (len(example.words) if tags else 1) for example in examples):
+        read_as = format_of(path, format)
+        if read_as == "text":
+            raise ElmoFastError(f"{path}: format text has no labels; give --format conllu, columns or tsv")
+        if tags:
+            raise ElmoFastError(f"{path}: a tsv file has one label per sentence: give --task classify")
+        raise ElmoFastError(
+            f"{path}: read as {read_as}, it has a label per word: give --task tag, or --format tsv if its lines are "
+            "label<TAB>sentence"
+        )
     return examples
 
 

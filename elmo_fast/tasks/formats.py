@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -23,10 +24,12 @@ _SUFFIXES = {
     ".tsv": "tsv",
     **dict.fromkeys((".conll", ".conll2003", ".bio", ".iob", ".iob2", ".iobes", ".bioes", ".col", ".txt"), "columns"),
 }
+_TABLES = (".csv", ".jsonl", ".parquet")
 _LINE_ENDS = re.compile("(\r\r\n|\r\n|\r|\n)")  # as read_lines splits
 _BLANKS = re.compile(r"[ \t]+")
 _RANGE_ID, _EMPTY_ID = re.compile(r"\d+-\d+"), re.compile(r"\d+\.\d+")
 _DOCUMENT = "-DOCSTART-"
+_ENOUGH = 3  # lines per label: with fewer, a label that occurs once in line 1 need not be a header's
 
 Column = str | int | None
 Lines = Iterator[tuple[int, str]]
@@ -49,9 +52,14 @@ def format_of(path: str | os.PathLike[str], format: str = "auto") -> str:
     if format != "auto":
         return format
     if (known := suffix_format(path)) is None:
+        if pathlib.PurePath(path).suffix.lower() in _TABLES:
+            raise ElmoFastError(
+                f"{os.fspath(path)}: tables are not read or written here; write lines label<TAB>sentence, without "
+                "quotes, to a .tsv file, and give --task classify"
+            )
         raise ElmoFastError(
             f"{os.fspath(path)}: the suffix does not tell the format ({', '.join(_SUFFIXES)} do); "
-            f"give format={' or '.join(TASK_FORMATS[1:])}"
+            f"give --format (format=) {' or '.join(TASK_FORMATS[1:])}"
         )
     return known
 
@@ -67,6 +75,8 @@ def read_examples(
     format: str = "auto",
     column: str | int | None = None,
     tokenizer: str | None = None,
+    *,
+    blank_lines: bool = False,
 ) -> list[Example]:
     """Return the labelled sentences of a UTF-8 file, gzip by the suffix .gz.
 
@@ -81,6 +91,8 @@ def read_examples(
             from 0, or from the end if negative (default -1, the last; the word is the first). "tsv": 0 (default) for
             `label<TAB>sentence`, 1 for `sentence<TAB>label`; not with a header, which decides.
         tokenizer: of sentences in "tsv" and "text", one of TOKENIZERS; None splits at white space.
+        blank_lines: whether a blank line of "tsv" and "text" is a sentence without words, so that sentence i is line i
+            (of a file without a header); else it is skipped.
 
     Raises:
         ElmoFastError: an invalid line, with its number; a missing column; no sentence.
@@ -93,8 +105,9 @@ def read_examples(
         examples = list(_grouped(_ROWS[format](name, lines, column)))
     else:
         tokenize = tokenizer_of(tokenizer)
-        examples = list((_tsv if format == "tsv" else _text)(name, lines, column, tokenize))
-    if not examples:
+        read = _tsv if format == "tsv" else _text
+        examples = list(read(name, lines, column, tokenize, blank_lines=blank_lines))
+    if not any(example.words for example in examples):
         raise ElmoFastError(f"{name}: contains no sentence; every split needs at least one")
     return examples
 
@@ -102,7 +115,8 @@ def read_examples(
 def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], format: str = "auto") -> None:
     """Write labelled sentences that read_examples reads back: "columns" as `word<TAB>tag`, or "tsv".
 
-    Gzip if it ends in .gz.
+    Gzip if it ends in .gz. A sentence without words, which has no label, is a line without either: blank, or of "tsv" a
+    tab alone.
 
     Raises: ElmoFastError: another format; a word or label that the format cannot store.
     """
@@ -118,6 +132,9 @@ def write_examples(path: str | os.PathLike[str], examples: Iterable[Example], fo
                         f"{where}: {part!r} cannot be written as {format}: it is empty or holds what splits lines or "
                         "words"
                     )
+            if not words and not labels:
+                file.write(b"\n" if format == "columns" else b"\t\n")
+                continue
             if len(labels) != (len(words) if format == "columns" else 1):
                 expected = "one per word" if format == "columns" else "one for the sentence"
                 raise ElmoFastError(f"{where}: labels must be {expected}; got {len(words)} words, {len(labels)} labels")
@@ -226,16 +243,18 @@ def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:
         yield index, _filled(path, index, "the word", fields[0]), _filled(path, index, "the label", fields[at])
 
 
-def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterator[Example]:
+def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, blank_lines: bool) -> Iterator[Example]:
     at = _number(path, column, 0, "tsv")
     if at not in (0, 1):
         raise ElmoFastError(
             f"{path}: column of a tsv file must be 0 (label<TAB>sentence) or 1 (the reverse); got {column!r:.40}"
         )
-    texts: tuple[set[str], set[str]] = set(), set()  # distinct values of each column
-    header = False
+    texts: tuple[Counter[str], Counter[str]] = Counter(), Counter()  # how often each value of a column occurs
+    header, first, quoted = False, "", None
     for index, line in lines:
         if not line:
+            if blank_lines:
+                yield Example([], [])
             continue
         fields = line.split("\t")
         if len(fields) != 2:
@@ -250,11 +269,27 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterato
                 "and sentence, or remove the line",
                 stacklevel=4,
             )
-        for each, field in zip(texts, fields, strict=True):
-            each.add(field.strip())
-        label = _filled(path, index, "the label", fields[at].strip())
-        words = tokenize(_filled(path, index, "the sentence", fields[1 - at].strip()))
-        yield Example(words, [label])
+        label, sentence = fields[at].strip(), fields[1 - at].strip()
+        texts[at][label] += 1
+        texts[1 - at][sentence] += 1
+        if index == 0 and "label" not in names and len(sentence.split()) == 1:
+            first = label
+        if quoted is None and re.fullmatch(r'".*"".*"', sentence):
+            quoted = index + 1
+        _filled(path, index, "the label", label)
+        yield Example(tokenize(_filled(path, index, "the sentence", sentence)), [label])
+    if first and texts[at][first] == 1 and texts[at].total() >= _ENOUGH * len(texts[at]):
+        warnings.warn(
+            f"{path}, line 1: looks like a header, because the label {first!r} occurs nowhere else, and is read as a "
+            "sentence: call the columns label and sentence, or remove the line",
+            stacklevel=4,
+        )
+    if quoted is not None:
+        warnings.warn(
+            f"{path}, line {quoted}: the sentence is in quotes and has doubled ones in it, as CSV writers quote text; "
+            "here all of them are read as text: write lines without quoting",
+            stacklevel=4,
+        )
     labels, sentences = len(texts[at]), len(texts[1 - at])
     if labels > sentences:
         order = "sentence<TAB>label" if at == 0 else "label<TAB>sentence"
@@ -266,11 +301,11 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterato
         )
 
 
-def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize) -> Iterator[Example]:
+def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, blank_lines: bool) -> Iterator[Example]:
     if column is not None:
         raise ElmoFastError(f"{path}: a text has no column of labels; got column {column!r}")
     for _, line in lines:
-        if line:
+        if line or blank_lines:
             yield Example(tokenize(line), [])
 
 

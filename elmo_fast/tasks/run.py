@@ -168,11 +168,17 @@ class SavedTask:
         return [next(found) if len(words) else Prediction([]) for words in sentences]
 
     def as_dict(self, words: Sequence[str], prediction: Prediction) -> dict[str, Any]:
-        """Return a prediction for JSON: words, a tag for each and its probability; of a classifier those of all."""
-        assert prediction.probabilities is not None
+        """Return a prediction for JSON: words, a tag for each and its probability; of a classifier those of all.
+
+        Without words, a classifier's label and probabilities are None.
+        """
         if self.config.task == "classify":
+            if prediction.probabilities is None:  # a sentence without words
+                return {"words": [], "label": None, "probabilities": None}
             every = dict(zip(self.labels.names, prediction.probabilities.tolist(), strict=True))
             return {"words": list(words), "label": prediction.labels[0], "probabilities": every}
+        if prediction.probabilities is None:
+            return {"words": [], "labels": [], "probabilities": []}
         at = torch.tensor(self.labels.ids(prediction.labels))
         chosen = prediction.probabilities.gather(1, at[:, None])[:, 0].tolist()
         return {"words": list(words), "labels": prediction.labels, "probabilities": chosen}
@@ -440,6 +446,9 @@ def predict_task(
 ) -> int:
     """Label the sentences of a file and write them; return how many.
 
+    Result i is of sentence i: a blank line of "text" or "tsv" has an empty result (in "columns" a blank line, in "tsv"
+    a tab alone, in JSON no words and null for a label), and a warning counts them.
+
     Args:
         save_dir: the folder that train_task wrote.
         path: sentences in any format of read_examples; labels in it are ignored.
@@ -469,8 +478,15 @@ def predict_task(
     # Labels are ignored; only in tsv does their column say which one has the words.
     both_tsv = read_as == format_of(config.train_path, config.format) == "tsv"
     with rereadable(path) if to == "conllu" else contextlib.nullcontext(path) as file:
-        examples = read_examples(file, read_as, config.column if both_tsv else None, tokenizer or config.tokenizer)
+        column = config.column if both_tsv else None
+        examples = read_examples(file, read_as, column, tokenizer or config.tokenizer, blank_lines=True)
         words = [example.words for example in examples]
+        if blank := [number for number, each in enumerate(words, start=1) if not each]:
+            warnings.warn(
+                f"{os.fspath(path)}: {len(blank)} of {len(words)} lines are blank (the first: {blank[0]}); they get no "
+                "label, and an empty result each",
+                stacklevel=2,
+            )
         predictions = task.predictions(words, batch_size, progress, probabilities=to == "jsonl")
         labels = [each.labels for each in predictions]
         if to == "jsonl":
@@ -488,6 +504,11 @@ def predict_task(
 def _format_to_write(out: Path, read_as: str, config: TaskConfig, probabilities: bool) -> str:
     """Return the format of predictions. Raises ElmoFastError if the suffix of `out` names one that cannot be."""
     named = suffix_format(out)
+    if pathlib.PurePath(out).suffix.lower() in (".csv", ".parquet"):
+        raise ElmoFastError(
+            f"{os.fspath(out)}: predictions are not written as a table; give a name in .tsv (of a classifier), .conll "
+            "or .jsonl"
+        )
     if probabilities or os.fspath(out).lower().removesuffix(".gz").endswith(".jsonl"):
         if named is not None:
             raise ElmoFastError(f"{os.fspath(out)}: probabilities are written as JSON lines; give a name in .jsonl")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, quoted
 
 WORDS = "a list of words (use text.split() to split at white space)"
 _MISSING = ("NoneType", "NAType", "NaTType")  # None, and pandas' two; NaN is a float
@@ -45,7 +45,7 @@ def checked_sentences(
             if one_text and isinstance(sentences, Sequence) and all(map(_is_list_of_one, sentences)):
                 complaint = (
                     f"{place} must be a string or a list of words; got a list of one word that has spaces, "
-                    f"{sentence[0]!r:.60}: pass the string itself (one column of a table, not a list of columns)"
+                    f"{quoted(sentence[0])}: pass the string itself (one column of a table, not a list of columns)"
                 )
                 if len(sentences) > 1:
                     raise ElmoFastError(complaint)
@@ -100,9 +100,9 @@ def _kinds(texts: bool, lists: bool) -> str:
 def _shown(value: Any) -> str:
     """Return the value as an error names it, with what to pass in its place."""
     if isinstance(value, str):
-        return f"the string {value!r:.60}, which would be read letter by letter"
+        return f"the string {quoted(value)}, which would be read letter by letter"
     if isinstance(value, bytes):
-        return f"{value!r:.60}: decode bytes, value.decode()"
+        return f"{quoted(value)}: decode bytes, value.decode()"
     if hasattr(value, "columns") or isinstance(value, Mapping):
         return "a table: pass one column, table[NAME]"
     if isinstance(value, AbstractSet):
@@ -112,4 +112,4 @@ def _shown(value: Any) -> str:
     if isinstance(value, np.ndarray) and value.ndim != 1:
         advice = ": pass one column, array[:, 0], or array.tolist() for lists of words" if value.ndim == 2 else ""
         return f"an array of shape {list(value.shape)}{advice}"
-    return f"{value!r:.60}"
+    return f"{quoted(value)}"

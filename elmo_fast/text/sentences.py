@@ -10,6 +10,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 
 from elmo_fast import files
@@ -28,18 +29,30 @@ def files_matching(pattern: str) -> list[str]:
 
     Itself, those of a glob ('corpus/part-*'), or all files of a folder.
 
-    Files of a folder whose names begin with a dot are skipped. Raises ElmoFastError if there is none.
+    Files of a folder whose names begin with a dot are skipped. Warns of one whose name is a table's, which is read as
+    text. Raises ElmoFastError if there is none.
     """
     if os.path.isdir(pattern):
         with os.scandir(pattern) as entries:
             paths = sorted(entry.path for entry in entries if entry.is_file() and not entry.name.startswith("."))
         if not paths:
             raise ElmoFastError(f"{pattern}: the folder contains no file")
-        return paths
-    paths = [pattern] if os.path.exists(pattern) or pattern == "-" else sorted(glob.glob(pattern))
-    if not paths:
-        raise ElmoFastError(f"{pattern}: no file matches")
+    else:
+        paths = [pattern] if os.path.exists(pattern) or pattern == "-" else sorted(glob.glob(pattern))
+        if not paths:
+            raise ElmoFastError(f"{pattern}: no file matches")
+    for path in (path for path in paths if ending(path) in (".csv", ".tsv", ".jsonl")):
+        warnings.warn(
+            f"{path} is read as text, each line with all its columns; write the column with the sentences to a text "
+            "file, one per line",
+            stacklevel=1,  # here, so that it is printed once
+        )
     return paths
+
+
+def ending(path: str | os.PathLike[str]) -> str:
+    """Return the ending of a file's name below .gz or .zst, in lower case."""
+    return os.path.splitext(os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst"))[1]
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:

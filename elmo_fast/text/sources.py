@@ -16,9 +16,10 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from elmo_fast.errors import ElmoFastError, check_choice, require
+from elmo_fast.errors import ElmoFastError, check_choice, did_you_mean, quoted, require
+from elmo_fast.op_choices import FORMATS_IN
 from elmo_fast.text.checks import checked_sentences
-from elmo_fast.text.sentences import read_lines, rereadable, whole_lines
+from elmo_fast.text.sentences import ending, read_lines, rereadable, whole_lines
 from elmo_fast.text.tokenizers import tokenizer as tokenizer_of
 
 
@@ -147,9 +148,9 @@ ROWS = 1024  # that are read at a time
 
 
 class Column(Source):
-    """One column of a table: a row is a sentence, a string for the tokenizer or a list of tokens.
+    """One column of a table: a row is a sentence, a string for the tokenizer or a list of tokens; null is empty.
 
-    Reading raises ElmoFastError for a column that is not there, and for a row that is neither.
+    Reading raises ElmoFastError for a missing column, and for a row that is neither.
     """
 
     unit = "row"
@@ -169,21 +170,23 @@ class Column(Source):
         return (self._sentence(row, value) for row, value in enumerate(self.values_from(index), index))
 
     def _sentence(self, row: int, value: Any) -> Sentence:
+        if value is None:  # what an empty field is in CSV
+            return Sentence([], "")
         if isinstance(value, str):
             return Sentence(self._tokenize(value), value.strip())
         if isinstance(value, list) and all(isinstance(token, str) and token for token in value):
             return Sentence(value, " ".join(value))
         raise ElmoFastError(
             f"{self.name}, {self.place(row)}, column {self.column!r}: wanted a string or a list of words, none of them "
-            f"empty; found {value!r:.60}"
+            f"empty; found {quoted(value)}"
         )
 
     def check_column(self, columns: Sequence[str], what: str | None = None) -> None:
         """Raise ElmoFastError unless the table has the column."""
         if self.column not in columns:
+            advice = did_you_mean(self.column, columns) or "; choose one with column=NAME"
             raise ElmoFastError(
-                f"{what or self.name} has no column {self.column!r}; it has: {', '.join(columns)}; choose one with "
-                "column=NAME"
+                f"{what or self.name} has no column {self.column!r}; it has: {', '.join(columns)}{advice}"
             )
 
 
@@ -350,6 +353,14 @@ class Records(Column):
         return OtherColumns(schema, tables()) if len(schema) else None
 
 
+# What messages call a delimiter, and what to do with a file that has it in place of the expected one.
+_DELIMITERS = {
+    ",": ("commas", "give format_in=csv"),
+    "\t": ("tabs", "give format_in=tsv"),
+    ";": ("semicolons", "write the table again, with commas or tabs"),
+}
+
+
 class CsvFile(Records):
     """A column of a CSV file whose first line names the columns; all values are strings.
 
@@ -359,6 +370,16 @@ class CsvFile(Records):
     """
 
     delimiter = ","
+
+    def check_column(self, columns: Sequence[str], what: str | None = None) -> None:
+        """Raise ElmoFastError unless the table has the column; the error says if its fields are separated otherwise."""
+        for other, (words, advice) in _DELIMITERS.items():
+            if other != self.delimiter and columns[1:] == [] and other in columns[0]:
+                raise ElmoFastError(
+                    f"{self.name}: the columns {columns[0]!r} are separated by {words}, not by "
+                    f"{_DELIMITERS[self.delimiter][0]}; {advice}"
+                )
+        super().check_column(columns, what)
 
     def records(self) -> Iterator[dict[str, Any]]:
         reader = csv.reader((line for _, line in whole_lines(self.path)), delimiter=self.delimiter, strict=True)
@@ -402,7 +423,7 @@ class JsonLines(Records):
             except ValueError as error:
                 raise ElmoFastError(f"{self.name}, line {index + 1}: no JSON: {error}") from error
             if not isinstance(record, dict):
-                raise ElmoFastError(f"{self.name}, line {index + 1}: wanted a JSON object, found {line!r:.60}")
+                raise ElmoFastError(f"{self.name}, line {index + 1}: wanted a JSON object, found {quoted(line)}")
             yield record
 
 
@@ -412,7 +433,6 @@ def is_saved_dataset(path: str) -> bool:
 
 
 RECORDS: dict[str, type[Records]] = {"csv": CsvFile, "tsv": TsvFile, "jsonl": JsonLines}
-FORMATS_IN = ("text", "fasta", "parquet", "dataset", *RECORDS)
 
 
 def detected_format(path: str | os.PathLike[str]) -> str:
@@ -426,20 +446,15 @@ def detected_format(path: str | os.PathLike[str]) -> str:
         return "dataset"
     if path.endswith(".parquet") or os.path.isdir(path):
         return "parquet"
-    ending = _ending(path).removeprefix(".")
-    return ending if ending in RECORDS else "text"
-
-
-def _ending(path: str | os.PathLike[str]) -> str:
-    """Return the ending of a file's name below .gz or .zst, in lower case."""
-    return os.path.splitext(os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst"))[1]
+    kind = ending(path).removeprefix(".")
+    return kind if kind in RECORDS else "text"
 
 
 def _other_than_text(path: str | os.PathLike[str]) -> str | None:
     """Return what to do with a file that is no text of sentences if its name is right."""
-    if _ending(path) in (".fasta", ".faa"):
+    if ending(path) in (".fasta", ".faa"):
         return "for FASTA, give format_in=fasta"
-    if _ending(path) == ".json":
+    if ending(path) == ".json":
         return "for a JSON object per line, give format_in=jsonl"
     return None
 
@@ -524,6 +539,7 @@ def survey(
     *,
     keep_lines: bool = False,
     as_keys: bool = False,
+    pooled: bool = False,
     tokenizer: str | None = None,
 ) -> SurveyedText:
     """Read a text for the first time, and count its blank lines, which are sentences of length 0.
@@ -532,6 +548,7 @@ def survey(
         source: a text file, as for read_lines, an open text stream, whose lines are kept, or another Source.
         keep_lines: whether to keep the lines in memory.
         as_keys: whether the lines become names of HDF5 datasets; they are then kept too.
+        pooled: whether each sentence is to have one vector, for the warning.
         tokenizer: one of TOKENIZERS, for a file or a stream.
 
     Warns: how many lines are blank. Raises: ElmoFastError: no sentence, a line that cannot be a key; ElmoFastError and
@@ -544,15 +561,15 @@ def survey(
         source = Lines(str(getattr(source, "name", "the input")), lines, tokenizer)
     kept_lines: list[str] | None = [] if keep_lines or as_keys or isinstance(source, Lines) else None
     lengths = array("q")
-    for sentence in valid_sentences(source, as_keys):
+    for sentence in valid_sentences(source, as_keys, pooled):
         lengths.append(len(sentence.tokens))
         if kept_lines is not None:
             kept_lines.append(sentence.name)
     return SurveyedText(np.array(lengths, np.int64), kept_lines, as_keys, source)
 
 
-def valid_sentences(source: Source, as_keys: bool) -> Iterator[Sentence]:
-    """Yield all sentences of a source; at the end warn how many were blank.
+def valid_sentences(source: Source, as_keys: bool, pooled: bool = False) -> Iterator[Sentence]:
+    """Yield all sentences of a source; at the end warn how many were blank, and what the output has for them.
 
     Raises ElmoFastError if there is no sentence or, `as_keys`, at one whose name cannot be that of an HDF5 dataset.
     """
@@ -581,7 +598,7 @@ def valid_sentences(source: Source, as_keys: bool) -> Iterator[Sentence]:
     if blank:
         lines = ", ".join(map(str, blank[:SHOWN_LINES])) + (", ..." if len(blank) > SHOWN_LINES else "")
         which, each = (f"{unit}s", "each") if len(blank) > 1 else (unit, "it")
-        what = "no vectors" if as_keys else "an empty array (with pool: zeros)"
+        what = "no vectors" if as_keys else "zeros" if pooled else "an empty array"
         warnings.warn(
             f"{source.name}: {len(blank):,} blank {which} ({unit} {lines}): the output has {what} for {each}",
             stacklevel=4,

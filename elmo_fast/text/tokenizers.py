@@ -8,7 +8,7 @@ Without a tokenizer, files hold tokens separated by spaces, but strings passed i
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -18,6 +18,10 @@ from elmo_fast.op_choices import TOKENIZERS, Tokenizer
 Tokenize = Callable[[str], list[str]]
 RAW_TEXT: Tokenizer = "basic"  # of strings, for a model that stores no tokenizer
 CACHED_WORDS = 1 << 16
+LINES_LOOKED_AT = 100  # by first_raw_line
+RAW_TEXT_ADVICE = (
+    "looks like raw text; --tokenizer basic splits off punctuation (--tokenizer whitespace omits this line)"
+)
 CLITICS = "s|m|d|re|ve|ll"
 
 # Words of `logs` for what differs from line to line, and what they replace, the first that matches.
@@ -116,3 +120,14 @@ def _basic() -> str:
 def _logs() -> str:
     replaced = "|".join(f"(?P<{name}>{pattern})" for name, pattern in PLACEHOLDERS.items())
     return rf"</?\w+>|{replaced}|(?:(?!\d){_letter()})+|\S"
+
+
+def first_raw_line(lines: Sequence[str], lengths: Sequence[int]) -> int | None:
+    """Return the first line that is not tokenized, if most of the first ones are not, or None.
+
+    lengths: into how many words each was split; a line that `RAW_TEXT` splits further is not tokenized.
+    """
+    split = tokenizer(RAW_TEXT)
+    counts = [len(split(line)) for line in lines[:LINES_LOOKED_AT]]
+    raw = [line for line, count in enumerate(counts) if count > lengths[line]]
+    return raw[0] if 2 * len(raw) > sum(map(bool, counts)) else None

@@ -16,6 +16,7 @@ from safetensors.numpy import load_file
 
 from elmo_fast import ElmoEmbedder
 from elmo_fast.cli.main import main
+from elmo_fast.progress import duration
 from tests.cli.conftest import SENTENCES, pair, ran, refused
 from tests.command_line import elmo_fast
 
@@ -206,6 +207,24 @@ def test_fasta_records_are_named_and_parquet_rows_are_lines(text, toy, tmp_path)
     assert flat(tmp_path / "e", "npz")[1].tolist() == [0, 3, 5]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-1, "0s"),
+        (0.09, "0.1s"),
+        (0.3, "0.3s"),
+        (4, "4s"),
+        (9.95, "10s"),
+        (10.2, "11s"),
+        (59.5, "1m00s"),
+        (3600, "1h00m"),
+    ],
+)
+def test_a_time_below_ten_seconds_has_tenths(seconds, words):
+    """So that it agrees with the speed behind it; rounded up."""
+    assert duration(seconds) == words
+
+
 def test_progress_lines_tell_rate_and_time_left(text, toy, tmp_path):
     words = ["embed", text, tmp_path / "out", "--top", *pair(toy)]
     output = ran(*words, "--file-friendly-logging", "--vocab-path", "ignored").stderr
@@ -318,6 +337,25 @@ def test_what_is_typed_wins_over_the_layers_of_a_file(text, tmp_path):
     ran("embed", text, tmp_path / "out.npz", "--average", "--pool", "mean", "--config", tmp_path / "a.yaml")
     ran("embed", text, tmp_path / "same.npz", "--average", "--pool", "mean")
     assert (tmp_path / "out.npz").read_bytes() == (tmp_path / "same.npz").read_bytes()
+
+
+@pytest.mark.filterwarnings("always:.* is read as text")
+def test_messages_about_arguments_name_the_options(toy, tmp_path, monkeypatch):
+    """Errors and warnings: --column NAME and --format_in, not column=NAME as in Python; what is no option stays."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.csv").write_text("label=a,words\n1,a\n")
+    (tmp_path / "in.faa").write_text(">P1\nMK\n")
+    done = elmo_fast("embed", *pair(toy), "in.csv", "out.npz")
+    refused(done, "it has: label=a, words; choose one with --column NAME")
+    assert "--format_in fasta; --format_in text omits" in ran("embed", *pair(toy), "in.faa", "out.npz").stderr
+
+
+@pytest.mark.filterwarnings("always:.* blank line")
+def test_the_warning_of_blank_lines_says_what_the_output_has(toy, tmp_path):
+    (tmp_path / "in.txt").write_text("a\n\n")
+    asked = ["embed", *pair(toy), tmp_path / "in.txt", tmp_path / "out.npz"]
+    assert "(line 2): the output has an empty array for it\n" in ran(*asked).stderr
+    assert "(line 2): the output has zeros for it\n" in ran(*asked, "--pool", "mean").stderr
 
 
 def test_pooling_is_refused_in_parts(text, toy, tmp_path):

@@ -82,6 +82,7 @@ def test_an_input_is_not_written_over_through_a_link(place, case, link):
     check_input_is_unchanged(place, CASES[case].replace("IN", "in.txt").replace("OUT", "out.txt"))
 
 
+@pytest.mark.filterwarnings("ignore:.*metadata.tsv is read as text")
 @pytest.mark.parametrize("case", CASES)
 def test_an_input_is_not_written_over(place, case):
     check_input_is_unchanged(place, CASES[case].replace("IN", "in.txt").replace("OUT", "./in.txt"))

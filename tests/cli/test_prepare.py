@@ -41,7 +41,7 @@ def test_prepare_tells_what_there_is_and_what_comes_next(texts):
     assert "text   7 words, 3 sentences; 7 distinct words" in output
     assert "vocab  5 words, which are 71.43% of the text" in output
     print_of = open_corpus("out").fingerprint[:16]
-    assert re.search(rf"done   out written in \d+s; [\d.]+ KiB, shards: 1, fingerprint: {print_of}", output)
+    assert re.search(rf"done   out written in [\d.]+s; [\d.]+ KiB, shards: 1, fingerprint: {print_of}", output)
     assert "elmo-fast pretrain --config small --train_prefix out --save_dir run" in output
     assert "existed already, unchanged" in prepared("--min-count", 2)
     assert prepared("--min-count", 2, "-q") == ""

@@ -51,7 +51,7 @@ def test_the_bound_grows_with_the_machine_and_holds_in_python(machine):
 )
 def test_a_thread_for_each_processor_that_others_leave_free(machine, there, own, busy, count):
     machine(there, busy)
-    reason = f"other programs use {busy:.1f} of {there} CPUs" if busy else f"all {there} CPUs are free"
+    reason = f"other programs use {busy:.1f} of {there} CPUs" if busy else f"all {there} CPUs are idle"
     assert threads.unhindered_threads(own) == (count, reason)
 
 
@@ -80,7 +80,7 @@ def test_work_of_others_is_seen_and_own_work_is_not(monkeypatch):
 def test_the_opening_line_says_how_many_and_why(machine, tmp_path, text, toy, arguments, used):
     machine(2, 1.6)
     output = ran("embed", text, tmp_path / "out", "--top", *pair(toy), *arguments).stderr
-    line = "cpu    threads: 1: other programs use 1.6 of 2 CPUs (--threads N sets the number)\n"
+    line = "cpu    using 1 thread: other programs use 1.6 of 2 CPUs (--threads N sets the number)\n"
     assert (line in output, torch.get_num_threads()) == (not arguments, used)
 
 

@@ -13,6 +13,7 @@ from elmo_fast.modules import BiLM
 from elmo_fast.text import Vocabulary
 from tests.cli.conftest import SENTENCES, pair, ran, refused
 from tests.command_line import elmo_fast
+from tests.text.test_sources import write_table
 from tests.weights import make_weights
 
 
@@ -156,6 +157,31 @@ def test_nearest_sentences_of_every_layer(toy, text):
     out = ran("neighbours", *pair(toy), "--corpus", text, *asked).stdout
     both = "  1  1.0000  line 1: The cat sat .\n  2  1.0000  line 5: The cat sat .\n"
     assert out == "".join(f"The cat sat .   layer {layer}\n{both}" for layer in range(3))
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_table_is_searched_as_embed_reads_it(toy, tmp_path, kind):
+    """The column's values alone, each with its row; sentences and tokens are those of the column as a text file."""
+    texts = ["The cat sat on the hill.", "", 'A "dog",\nand back.', "the cat sat ."]
+    write_table(tmp_path / f"in.{kind}", {"id": ["The cat sat."] * 4, "message": texts})
+    (tmp_path / "in.txt").write_text("".join(f"{' '.join(text.split())}\n" for text in texts))
+    table = [tmp_path / f"in.{kind}", "--column", "message"]
+    for words in (["The cat sat."], ["cat sat", "--index", 0, "--tokenizer", "basic", "--cache", tmp_path / "cache"]):
+        asked = ["--query", *words, "-q", *pair(toy)]
+        of_text, of_table = (ran("neighbours", *text, *asked).stdout for text in ([tmp_path / "in.txt"], table))
+        assert of_table == of_text.replace("  line ", "  row ")
+        assert "  row 4: " in of_table
+        assert "  row 2: " not in of_table
+    refused(elmo_fast("neighbours", table[0], *asked[:4], *pair(toy)), "no column 'text'; it has: id, message; choose")
+    other = elmo_fast("neighbours", table[0], "--column", "id", *asked)
+    refused(other, "is of a different corpus")
+
+
+def test_neighbours_takes_mini_if_no_model_is_named(text):
+    """With the line that embed prints."""
+    done = ran("neighbours", text, "--query", "The cat sat .", "--topn", 1)
+    assert "model  mini, which comes with elmo_fast; --model names another\n" in done.stderr
+    assert done.stdout == ran("neighbours", text, "--query", "The cat sat .", "--topn", 1, "--model", "mini").stdout
 
 
 @pytest.mark.parametrize(

@@ -153,8 +153,8 @@ def test_a_consumer_may_stop_or_wait_between_sentences(files):
 
 def test_a_call_with_too_few_or_misplaced_arguments_names_the_way(files):
     """What AllenNLP's constructor took, and two files where one folder is wanted."""
-    with pytest.raises(ElmoFastError, match=r'needs weight_file; .*, write ElmoEmbedder\.from_pretrained\("mini"\)'):
-        ElmoEmbedder("mini")
+    with pytest.raises(ElmoFastError, match=r"needs weight_file; .*, write ElmoEmbedder\.from_pretrained\('small'\)"):
+        ElmoEmbedder("small")
     with pytest.raises(ElmoFastError, match=r'options_file, weight_file; .*from_pretrained\("original", stateful=True'):
         ElmoEmbedder(cuda_device=0)
     with pytest.raises(
@@ -285,6 +285,51 @@ def test_similarity_is_the_cosine_of_each_pair(files):
     for wrong in (b[:, :3], b[None]):
         with pytest.raises(ElmoFastError, match=r"a and b must be vectors .*; got the shapes \[3, 8\] and \["):
             embedder.similarity(a, wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["a b", "c"], r"strings: pass their vectors, embedder\.encode\(sentences\)"),
+        ("a b", "strings: pass their vectors"),
+        ([[1.0], [1.0, 2.0]], r"\[\[1.0\], \[1.0, 2.0\]\]"),
+        (None, "None"),
+    ],
+)
+def test_similarity_of_what_holds_no_vectors_is_refused(wrong, message):
+    vectors = np.ones((2, 1))
+    for name, arguments in (("a", (wrong, vectors)), ("b", (vectors, wrong))):
+        with pytest.raises(ElmoFastError, match=rf"^{name} must be vectors \[N, W\] or \[W\], .*; got .*{message}"):
+            ElmoEmbedder.similarity(*arguments)
+
+
+def test_similarity_of_a_table_names_the_columns_to_pass():
+    """A table with text next to the vectors, and a column of arrays as Parquet gives it."""
+    pandas = pytest.importorskip("pandas")
+    vectors = np.float32([[1, 0], [0, 2]])
+    table = pandas.DataFrame({"text": ["a", "b"], "elmo_0": vectors[:, 0], "elmo_1": vectors[:, 1]})
+    with pytest.raises(ElmoFastError, match=r"got a table .*: pass its vectors, table\.filter\(like='elmo_'\)"):
+        ElmoEmbedder.similarity(table, vectors)
+    np.testing.assert_array_equal(ElmoEmbedder.similarity(table.filter(like="elmo_"), vectors), np.eye(2))
+    column = pandas.Series(list(vectors))
+    with pytest.raises(ElmoFastError, match=r"got a column of arrays: pass one array, numpy\.stack\(b\)"):
+        ElmoEmbedder.similarity(vectors, column)
+    np.testing.assert_array_equal(ElmoEmbedder.similarity(vectors, np.stack(column)), np.eye(2))
+
+
+def test_a_repeated_index_is_said_where_a_table_is_returned(files):
+    """Joining on it would cross rows; a unique one, and an array as output, give no warning."""
+    pandas, embedder = pytest.importorskip("pandas"), ElmoEmbedder(*files())
+    part = pandas.DataFrame({"text": ["I like Berlin", "So do I ."]})
+    table = pandas.concat([part, part])
+    with pytest.warns(
+        UserWarning, match=r"index of sentences has the label 0 more than once: .*reset_index\(drop=True\)"
+    ):
+        assert len(table.join(embedder.encode(table["text"], output="pandas"))) == 8
+    embedder.encode(table["text"])
+    table = table.reset_index(drop=True)
+    joined = table.join(embedder.encode(table["text"], output="pandas"))
+    np.testing.assert_array_equal(joined.filter(like="elmo_"), embedder.encode(list(table["text"])))
 
 
 EMBED, ENCODE = "I like Berlin\nSo do I .\n", ["I like Berlin"]

@@ -8,12 +8,13 @@ import pytest
 
 sklearn = pytest.importorskip("sklearn", reason="needs scikit-learn, which is not installed")
 from sklearn.base import clone
-from sklearn.exceptions import SkipTestWarning
+from sklearn.exceptions import NotFittedError, SkipTestWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
+from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.integrations.sklearn import ElmoVectorizer
 
@@ -63,11 +64,11 @@ def test_scikit_learns_checks_of_the_class_itself(model):
     assert {result["status"] for result in results} == {"passed"}
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max"])
+@pytest.mark.parametrize("pool", ["mean", "max"])
 @pytest.mark.parametrize("layers", ["average", "top", "all"])
-def test_vectors_are_the_pooled_ones_of_the_tokens(model, truth, layers, pooling):
-    got = ElmoVectorizer(model, layers=layers, pooling=pooling, batch_size=2).fit_transform(TEXTS)
-    expected = [getattr(truth(t.split(), layers), pooling)(axis=0) if t else np.zeros(got.shape[1]) for t in TEXTS]
+def test_vectors_are_the_pooled_ones_of_the_tokens(model, truth, layers, pool):
+    got = ElmoVectorizer(model, layers=layers, pool=pool, batch_size=2).fit_transform(TEXTS)
+    expected = [getattr(truth(t.split(), layers), pool)(axis=0) if t else np.zeros(got.shape[1]) for t in TEXTS]
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
@@ -92,12 +93,23 @@ def test_pipeline_and_grid_search(model):
     search = GridSearchCV(pipeline, {"elmovectorizer__layers": ["top", "all"]}, cv=2).fit(texts, labels)
     assert search.best_score_ == 1
     names = search.best_estimator_[:-1].get_feature_names_out()
-    assert list(names[:2]) == ["elmovectorizer0", "elmovectorizer1"]
+    assert list(names[:2]) == ["elmo_0", "elmo_1"]
     assert len(names) == search.best_estimator_[:-1].transform(texts).shape[1]
 
 
+def test_a_table_of_vectors_is_that_of_encode(model):
+    """The columns and, of a Series, the index; names are known after fit."""
+    pandas = pytest.importorskip("pandas")
+    texts = pandas.Series(TEXTS, index=list("uvwxyz"))
+    vectorizer = ElmoVectorizer(model, pool="max").set_output(transform="pandas")
+    with pytest.raises(NotFittedError):
+        vectorizer.get_feature_names_out()
+    expected = ElmoEmbedder.from_pretrained(model).encode(texts, "max", "pandas")
+    pandas.testing.assert_frame_equal(vectorizer.fit_transform(texts), expected, rtol=1e-5)
+
+
 def test_clone_and_pickle_hold_no_weights(model):
-    fitted = ElmoVectorizer(str(model), pooling="max").fit(TEXTS)
+    fitted = ElmoVectorizer(str(model), pool="max").fit(TEXTS)
     data = pickle.dumps(fitted)
     assert len(data) < 1000
     for again in (pickle.loads(data), clone(fitted)):
@@ -128,7 +140,7 @@ def test_what_is_no_text(model, texts, words):
     [
         ({"model": None}, "ElmoVectorizer needs a model"),
         ({"model": "nowhere"}, "nowhere: wanted a folder"),
-        ({"pooling": "sum"}, "pooling must be one of mean, max, first_last; got 'sum'"),
+        ({"pool": "sum"}, "pool must be one of mean, max, first_last; got 'sum'"),
         ({"layers": "best"}, "layers must be"),
         ({"precision": "half"}, "precision"),
         ({"device": "tpu9"}, "device must be like"),

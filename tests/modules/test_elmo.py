@@ -157,7 +157,7 @@ def test_text_and_swapped_files_say_what_is_wanted(files):
 
 def test_a_call_with_too_few_arguments_names_the_way(files):
     """The advice is taken by the last lines; a count of mixes that is none is refused, and 0 is AllenNLP's."""
-    advice = r'for a model by its name or folder, write Elmo\.from_pretrained\("mini"\)'
+    advice = r"for a model by its name or folder, write Elmo\.from_pretrained\('mini'\)"
     with pytest.raises(ElmoFastError, match=rf"^Elmo also needs num_output_representations; {advice}$"):
         Elmo(*files())
     with pytest.raises(ElmoFastError, match=rf"^Elmo also needs weight_file, num_output_representations; {advice}$"):

@@ -142,7 +142,7 @@ def test_a_dry_run_measures_a_few_steps_and_leaves_nothing(tmp_path, monkeypatch
         assert any(piece in line for line in lines)
     config.run.max_seconds = 1e-3
     dry_run(config, report=lines.append)
-    assert "; max_seconds ends the run after 1s" in lines[-1]
+    assert "; max_seconds ends the run after 0.1s" in lines[-1]
     monkeypatch.setattr("elmo_fast.pretrain.plan.available", lambda: 1)
     with pytest.warns(UserWarning, match="memory will run out"):
         dry_run(config, report=lines.append)

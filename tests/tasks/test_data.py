@@ -1,5 +1,6 @@
 """The data of a task: labels as numbers, the order of training, nested shares."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.tasks import UNSEEN, Example, Labels, tag_scores
-from elmo_fast.tasks.data import epoch_batches, fixed_batches, shared_subset
+from elmo_fast.tasks import UNSEEN, Example, Labels, TaskConfig, tag_scores
+from elmo_fast.tasks.data import epoch_batches, fixed_batches, read_data, shared_subset
 
 TRAIN = [Example(["a", "b"], ["N", "V"]), Example(["c"], ["A"])]
 LENGTHS = np.random.default_rng(0).integers(1, 40, 203).tolist()
@@ -32,6 +33,21 @@ def test_unseen_labels_give_no_loss_count_wrong_and_are_told():
     many = labels.unseen([Example(list("abcdefg"), list("abcdefg"))], "dev")
     assert "7 of 7" in many
     assert "and 2 more" in many
+
+
+def test_raw_text_is_noticed_and_the_other_task_is_named(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("good\tI liked it.\nbad\tI slept!\n")
+    about = {"train_path": str(path), "dev_path": str(path), "save_dir": "out"}
+    classify = TaskConfig(**about, task="classify")
+    (sentence,) = [each for each in read_data(classify).warnings if "raw text" in each]
+    assert sentence.startswith(f"{path}, sentence 1: looks like raw text; --tokenizer basic splits off")
+    for tokenizer in ("basic", "whitespace"):
+        assert not read_data(dataclasses.replace(classify, tokenizer=tokenizer)).warnings
+    with pytest.raises(ElmoFastError, match="a tsv file has one label per sentence: give --task classify"):
+        read_data(TaskConfig(**about))
+    with pytest.raises(ElmoFastError, match="format text has no labels; give --format conllu, columns or tsv"):
+        read_data(dataclasses.replace(classify, format="text"))
 
 
 @pytest.mark.parametrize("names", [[], ["a", "a"]])

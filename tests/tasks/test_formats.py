@@ -105,6 +105,39 @@ def test_sentences_before_labels_read_the_wrong_way_round_are_noticed(tmp_path):
 def test_a_header_of_other_names_is_noticed(tmp_path):
     with pytest.warns(UserWarning, match=r"a\.tsv, line 1: .* looks like a header, and is read as a sentence: call"):
         assert len(read_examples(write(tmp_path, "a.tsv", "label\treview\ngood\ta film\n"))) == 2
+    lines = "good\ta film\nbad\tno film\n" * 4
+    with pytest.warns(UserWarning, match=r"a\.tsv, line 1: looks like a header, because the label 'source' occurs now"):
+        assert len(read_examples(write(tmp_path, "a.tsv", f"source\tmessage\n{lines}"))) == 9
+    with pytest.warns(UserWarning, match="the label 'source' occurs nowhere else"):
+        read_examples(write(tmp_path, "a.tsv", "message\tsource\n" + "a film\tgood\nno film\tbad\n" * 4), column=1)
+    assert (
+        len(read_examples(write(tmp_path, "a.tsv", f"rare\tno film yet\n{lines}"))) == 9
+    )  # no warning: it is an error
+
+
+def test_a_table_is_told_how_to_be_written(tmp_path):
+    with pytest.raises(ElmoFastError, match=r"a\.csv: tables are not read or written here; write lines label<TAB>"):
+        read_examples(write(tmp_path, "a.csv", "label,text\n"))
+
+
+def test_quotes_of_a_csv_writer_are_noticed(tmp_path):
+    with pytest.warns(UserWarning, match=r"a\.tsv, line 2: the sentence is in quotes and has doubled ones"):
+        read_examples(write(tmp_path, "a.tsv", 'good\t"so" good\ngood\t"she said ""yes"" ."\n'))
+
+
+def test_a_blank_line_is_a_sentence_if_asked(tmp_path):
+    """Sentence i is then line i, read and written; a file of blank lines alone is an error."""
+    expected = [Example(["a", "b"], []), Example([], []), Example(["c"], [])]
+    path = write(tmp_path, "a.txt", "a b\n\nc\n")
+    assert read_examples(path, "text", blank_lines=True) == expected
+    assert read_examples(path, "text") == [expected[0], expected[2]]
+    path = write(tmp_path, "a.tsv", "x\ta b\n\ny\tc\n")
+    labelled = [Example(["a", "b"], ["x"]), Example([], []), Example(["c"], ["y"])]
+    assert read_examples(path, blank_lines=True) == labelled
+    write_examples(tmp_path / "b.tsv", labelled)
+    assert (tmp_path / "b.tsv").read_text() == "x\ta b\n\t\ny\tc\n"
+    with pytest.raises(ElmoFastError, match="contains no sentence"):
+        read_examples(write(tmp_path, "a.txt", "\n\n"), "text", blank_lines=True)
 
 
 BROKEN_CONLLU = {
@@ -160,7 +193,9 @@ def test_formats_by_suffix_gzip_and_by_name(tmp_path):
         file.write(CONLLU)
     assert len(read_examples(tmp_path / "a.conllu.gz")) == 2
     path = write(tmp_path, "a.data", "one two\n\nthree\n")
-    with pytest.raises(ElmoFastError, match=r"a\.data: the suffix does not tell the format .* give format=conllu or"):
+    with pytest.raises(
+        ElmoFastError, match=r"a\.data: the suffix does not tell the format .* give --format \(format=\) conllu"
+    ):
         read_examples(path)
     with pytest.raises(ElmoFastError, match="format must be one of auto, conllu, columns, tsv, text; got 'csv'"):
         read_examples(path, "csv")

@@ -62,6 +62,39 @@ def test_a_classifier_with_sentences_before_labels_predicts_from_sentences(tmp_p
     assert (tmp_path / "plain.tsv").read_text() == (tmp_path / "out.tsv").read_text()
 
 
+def test_predictions_are_not_written_to_a_name_of_a_table(tmp_path):
+    config = toy_config(tmp_path, classify=True, epochs=1)
+    train_task(config, silent)
+    with pytest.raises(ElmoFastError, match=r"out\.csv: predictions are not written as a table; give a name in"):
+        predict_task(config.save_dir, config.test_path, tmp_path / "out.csv")
+
+
+def test_results_belong_to_the_lines_of_a_text_with_blank_ones(tmp_path):
+    """Result i is of line i in every format; a blank line has an empty one and a warning counts them."""
+    for classify, suffix in ((False, "conll"), (True, "tsv")):
+        folder = tmp_path / suffix
+        folder.mkdir()
+        config = toy_config(folder, classify=classify, epochs=1)
+        train_task(config, silent)
+        (folder / "plain.txt").write_text("the cat\n\na dog\n")
+        with pytest.warns(UserWarning, match=r"1 of 3 lines are blank \(the first: 2\); they get no label"):
+            assert predict_task(config.save_dir, folder / "plain.txt", folder / f"out.{suffix}", format="text") == 3
+        written = (folder / f"out.{suffix}").read_text()
+        if classify:
+            assert [line.split("\t")[1] for line in written.splitlines()] == ["the cat", "", "a dog"]
+        else:
+            assert [line.split("\t")[0] for line in written.split("\n")] == ["the", "cat", "", "", "a", "dog", "", ""]
+        with pytest.warns(UserWarning, match="1 of 3 lines are blank"):
+            predict_task(config.save_dir, folder / "plain.txt", folder / "out.jsonl", format="text")
+        rows = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+        assert [row["words"] for row in rows] == [["the", "cat"], [], ["a", "dog"]]
+        assert rows[1] == (
+            {"words": [], "label": None, "probabilities": None}
+            if classify
+            else {"words": [], "labels": [], "probabilities": []}
+        )
+
+
 @pytest.mark.filterwarnings("ignore:.*so a constant scores 100 %")
 def test_predictions_of_a_conllu_file_are_one_that_eval_reads(tmp_path):
     """Whatever else is in it, and from the standard input too; other names are columns, and other inputs no CoNLL-U."""
@@ -218,7 +251,7 @@ def test_sentences_of_one_word_and_of_two_thousand(tmp_path):
     ("changes", "message"),
     [
         ({"train_path": "bad.conll"}, r"bad\.conll, line 2"),
-        ({"task": "classify"}, "task 'classify' needs one label; got"),
+        ({"task": "classify"}, "read as columns, it has a label per word: give --task tag"),
         (
             {"learning_rate": 1e30, "patience": 0},
             r"epoch \d+: the gradient is not finite .* give a smaller learning_rate",

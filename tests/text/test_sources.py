@@ -78,12 +78,9 @@ def test_parquet_files_and_folders_of_them(tmp_path):
         ElmoFastError, match=r"in\.parquet, row 1, column 'n': wanted a string or a list of words.*; found 0"
     ):
         rows(tmp_path / "in.parquet", column="n")
-    parquet.write_table(pa.table({"text": ["a", None]}), tmp_path / "null.parquet")
-    with pytest.raises(ElmoFastError, match=r"null\.parquet, row 2, .* found None"):
-        rows(tmp_path / "null.parquet")
-    (tmp_path / "null.parquet").write_bytes(b"PAR1 and more")
-    with pytest.raises(ElmoFastError, match=r"null\.parquet: damaged, or no Parquet file"):
-        rows(tmp_path / "null.parquet")
+    (tmp_path / "damaged.parquet").write_bytes(b"PAR1 and more")
+    with pytest.raises(ElmoFastError, match=r"damaged\.parquet: damaged, or no Parquet file"):
+        rows(tmp_path / "damaged.parquet")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ElmoFastError, match=r"the folder '.*empty' contains no \.parquet file; .* cat FOLDER"):
         rows(tmp_path / "empty")
@@ -119,18 +116,33 @@ def test_records_of_text_files(tmp_path, kind):
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_missing_value_is_an_empty_sentence_as_an_empty_field_of_csv(tmp_path, kind):
+    """Counted in the warning, which says what the output has for it."""
+    missing = "" if kind == "csv" else None
+    write_table(tmp_path / f"in.{kind}", {"id": [1, 2, 3], "text": ["a b", missing, "c"]})
+    for pooled, what in ((False, "an empty array"), (True, "zeros")):
+        warning = rf"in\.{kind}: 1 blank row \(row 2\): the output has {what} for it$"
+        with opened_source(tmp_path / f"in.{kind}") as source, pytest.warns(UserWarning, match=warning):
+            text = survey(source, keep_lines=True, pooled=pooled)
+        assert (text.lengths.tolist(), text.lines) == ([2, 0, 1], ["a b", "", "c"])
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.csv", "id,text\n1,a\n2,b,c\n", "a.csv, line 3: wanted 2 fields, as in the header, found 3; a field that"),
         ("a.csv", 'id,text\n1,"a\n2,b\n', "a.csv, line 3: damaged CSV: unexpected end of data"),
-        ("a.csv", "id;text\n1;a\n", "a.csv has no column 'text'; it has: id;text; choose one with column=NAME"),
+        ("a.csv", "id;text\n1;a\n", "a.csv: the columns 'id;text' are separated by semicolons, not by commas; write"),
+        ("a.csv", "id\ttext\n1\ta\n", "a.csv: the columns .* are separated by tabs, not by commas; give format_in=tsv"),
+        ("a.csv", "id,words\n1,a\n", "a.csv has no column 'text'; it has: id, words; choose one with column=NAME"),
+        ("a.csv", "id,TEXT\n1,a\n", "a.csv has no column 'text'; it has: id, TEXT; did you mean TEXT?"),
         ("a.csv", "text,text\n1,a\n", "a.csv: two columns have the same name: text, text"),
         ("a.csv", b"text\na\xff\n", "a.csv, line 2, character 2: the byte 0xff is not UTF-8"),
         ("a.jsonl", '{"text": "a"}\n\n{"text": \n', "a.jsonl, line 3: no JSON: "),
         ("a.jsonl", '["a"]\n', r"""a.jsonl, line 1: wanted a JSON object, found '\["a"\]'"""),
         ("a.jsonl", '{"text": "a"}\n{"n": 1}\n', "a.jsonl, row 2 has no column 'text'; it has: n"),
-        ("a.jsonl", '{"text": null}\n', "a.jsonl, row 1, column 'text': wanted a string or a list of words"),
+        ("a.jsonl", '{"text": 5}\n', "a.jsonl, row 1, column 'text': wanted a string or a list of words"),
     ],
 )
 def test_a_damaged_record_is_named(tmp_path, name, content, message):
