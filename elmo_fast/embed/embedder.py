@@ -40,7 +40,8 @@ class ElmoEmbedder:
     `reset_states()` in between, prevents that.
 
     Args:
-        options_file, weight_file, stateful: as in BiLM.
+        options_file, weight_file: as in BiLM.
+        stateful: whether each batch starts from the state in which the last one ended.
         cuda_device: index of the GPU; -1: the CPU.
         settings: unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
 

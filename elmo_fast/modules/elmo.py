@@ -50,7 +50,8 @@ class Elmo(nn.Module):
         module: a biLM to use instead of the files (both None then): it has `num_layers`, returns 'activations' and
             'mask'.
         statistics: as in ScalarMix, for do_layer_norm.
-        stateful: as in BiLM.
+        stateful: whether each batch starts from the state in which the last one ended, as in AllenNLP; False: the same
+            sentence always has the same vectors.
         settings: unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
 
     Raises: ElmoFastError, CheckpointError.
