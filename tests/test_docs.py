@@ -118,6 +118,25 @@ def test_every_public_function_and_class_can_be_linked_to(built):
     assert {"elmo_fast.ops.LSTMWeights.weight_ih", "elmo_fast.ops.HuffmanTree.codes"} <= actual
 
 
+def test_the_signatures_on_the_page_are_those_of_the_code():
+    """GitHub shows no others: text without line breaks, annotations left out, the settings of a biLM named once."""
+    from elmo_fast import BiLM, Elmo, ElmoEmbedder
+    from elmo_fast.modules.bilm import BiLMSettings
+
+    def listed(function, names):
+        parameters = [inspect.signature(function).parameters[name] for name in names]
+        return [each.replace(annotation=each.empty) for each in parameters]
+
+    settings = list(BiLMSettings.__annotations__)
+    rest = inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)
+    expected = ["settings: " + ", ".join(map(str, listed(BiLM, settings)))]
+    for kind in (Elmo, ElmoEmbedder):
+        own = [name for name in inspect.signature(kind).parameters if name not in settings]
+        expected.append(f"{kind.__name__}{inspect.Signature([*listed(kind, own), rest])}")
+    page = " ".join((DOCS / "api.md").read_text(encoding="utf-8").replace("Elmo(\n", "Elmo(").split())
+    assert [each for each in expected if each not in page] == []
+
+
 def test_every_command_has_a_page_with_an_entry_for_each_of_its_options(built):
     """Also commands of two words; each one's page is created from its parser."""
     from elmo_fast.cli.main import parsers

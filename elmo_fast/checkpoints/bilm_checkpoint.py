@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 
 from ..errors import read_failures_named, refuse
-from .bilm_layout import bilm_shapes, unpacked
+from .bilm_layout import bilm_shapes, sizes_differ, unpacked
 from .options import ElmoOptions
 from .state import State, read_tensors
 from .tensor_bundle import INDEX, read_index, read_variable
@@ -84,7 +84,14 @@ def _state(index: str | os.PathLike[str], options: ElmoOptions, slot: str) -> St
     entries = {dataset: bundle.entries[variable] for dataset, variable in names.items()}
     shapes = bilm_shapes(options, entries)
     others = [name for name in entries if name not in shapes]
-    arrays = read_tensors(index, shapes, entries, lambda name: read_variable(bundle, names[name]), others=others)
+    arrays = read_tensors(
+        index,
+        shapes,
+        entries,
+        lambda name: read_variable(bundle, names[name]),
+        others=others,
+        conclusion=sizes_differ(shapes, entries),
+    )
     return unpacked(arrays, options, index, sums=bool(slot))
 
 

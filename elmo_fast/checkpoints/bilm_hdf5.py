@@ -1,7 +1,9 @@
 """Reads and writes bilm-tf's (and AllenNLP's) HDF5 weights; every shape is checked against the options first."""
 
 import contextlib
+import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +13,7 @@ from torch import Tensor
 from ..errors import CheckpointError, read_failures_named, refuse, write_failures_named
 from ..files import hdf5_replacing
 from ..memory import bytes_of, reader
-from .bilm_layout import bilm_shapes, packed, root, unpacked, with_zero_row, without_zero_row
+from .bilm_layout import bilm_shapes, packed, root, sizes_differ, unpacked, with_zero_row, without_zero_row
 from .options import ElmoOptions
 from .state import (
     SOFTMAX_WEIGHT,
@@ -33,6 +35,14 @@ _DEEPEST = 5
 _MOST_ENTRIES = 20_000
 # deflate compresses at most 1032 times; a dataset with a larger ratio was never written.
 _SMALL, _PACKED = 1 << 20, 1040
+# First bytes of files that are given as weights by mistake: what they are, and what to do.
+_INSTEAD = {
+    b"<": "it is a page of HTML or XML, such as a server's error; download the weights again",
+    b"{": "it is JSON; did you swap options_file and weight_file?",
+    b"version https://git-lfs": "it is a pointer of Git LFS; fetch the weights with `git lfs pull`",
+}
+# The attribute of a softmax's own file: the digest of the weights that it was written with.
+_DIGEST = "weights_sha256"
 
 
 def read_bilm_hdf5(
@@ -50,6 +60,8 @@ def read_bilm_hdf5(
     apart = {"embedding": embedding_file, "softmax": softmax_file}
     files = {part: path for part, path in apart.items() if path is not None}
     arrays = _read(weight_file, options, lambda name: root(name) not in files)
+    if softmax_file is not None:
+        _check_belongs(softmax_file, weight_file, arrays)
     for part, path in files.items():
         tensors = _read(path, options, lambda name, part=part: root(name) == part)  # type: ignore[misc]
         if not tensors:
@@ -71,8 +83,29 @@ def write_bilm_hdf5(
         refuse(weight_file, [f"{sorted(mixes)[0]}: the format cannot store scalar mixes; write bilm_part(state)"])
     arrays = packed(state, options)
     if softmax_file is not None and SOFTMAX_WEIGHT in state:
-        _write(softmax_file, {name: arrays.pop(name) for name in list(arrays) if root(name) == "softmax"})
+        softmax = {name: arrays.pop(name) for name in list(arrays) if root(name) == "softmax"}
+        _write(softmax_file, softmax, {_DIGEST: _digest(arrays)})
     _write(weight_file, arrays)
+
+
+def _digest(arrays: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of the tensors of characters and LSTM, which are always in the file of the weights."""
+    digest = hashlib.sha256()
+    for name in sorted(name for name in arrays if name.startswith(_ROOTS)):
+        digest.update(name.encode())
+        digest.update(bytes_of(arrays[name].detach().cpu().contiguous()))
+    return digest.hexdigest()
+
+
+def _check_belongs(softmax_file: PathLike, weight_file: PathLike, arrays: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError if the softmax was written with other weights; files of bilm-tf do not say."""
+    with _opened(softmax_file) as file:
+        expected = file.attrs.get(_DIGEST)
+    if expected is not None and str(expected) != _digest(arrays):
+        raise CheckpointError(
+            f"{softmax_file}: wanted the softmax of {weight_file}, found one that was written with other weights; give "
+            "both files of one conversion"
+        )
 
 
 def _refuse_peculiar(path: PathLike, options: ElmoOptions) -> None:
@@ -121,8 +154,21 @@ def _opened(path: PathLike) -> Iterator[Any]:
     except CheckpointError:
         raise
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, UnicodeError, MemoryError) as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(f"{path}: not an HDF5 file of weights, or damaged ({reason})") from error
+        raise CheckpointError(f"{path}: not an HDF5 file of weights, or damaged ({_reason(path, error)})") from error
+
+
+def _reason(path: PathLike, error: Exception) -> str:
+    """Return why a file is not an open HDF5 file: what it is instead, how much is missing, or the library's words."""
+    with open(path, "rb") as file:
+        head = file.read(64).lstrip()
+    for begin, what in _INSTEAD.items():
+        if head.startswith(begin):
+            return what
+    text = " ".join(str(error).split())
+    if (sizes := re.search(r"truncated file: eof = (\d+),.* stored_eof = (\d+)", text)) is not None:
+        actual, expected = map(int, sizes.groups())
+        return f"it is cut off: {actual:,} of {expected:,} bytes; download or copy it again"
+    return text
 
 
 def _datasets(file: Any) -> dict[str, Any]:
@@ -176,11 +222,14 @@ def _tensors(
             return f"wanted {data.nbytes:,} bytes of numbers, found {stored:,} in the file"
         return ""
 
-    return read_tensors(path, shapes, datasets, lambda name: datasets[name][()], unfit, others)
+    return read_tensors(
+        path, shapes, datasets, lambda name: datasets[name][()], unfit, others, sizes_differ(shapes, datasets)
+    )
 
 
-def _write(path: PathLike, arrays: Mapping[str, Tensor]) -> None:
+def _write(path: PathLike, arrays: Mapping[str, Tensor], attributes: Mapping[str, str] | None = None) -> None:
     with write_failures_named(path), hdf5_replacing(path) as (file, written):
+        file.attrs.update(attributes or {})
         for name, array in arrays.items():
             values = array.detach().cpu().contiguous()
             dtype = str(values.dtype).removeprefix("torch.")

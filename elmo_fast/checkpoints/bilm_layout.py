@@ -13,6 +13,7 @@ The datasets, in the letters of the package's docstring (x is a row vector, mult
     softmax/W, softmax/b                                  [V, D], [V]
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -139,6 +140,24 @@ def bilm_shapes(options: ElmoOptions, datasets: Mapping[str, Any]) -> dict[str, 
         if "softmax/W" in datasets or not options.share_embedding_softmax:
             shapes["softmax/W"] = (words, options.lstm.projection_dim)
     return shapes
+
+
+def sizes_differ(expected: Mapping[str, Shape], stored: Mapping[str, Any]) -> str:
+    """Say that the options are of a model of another size than the weights, by their shapes; "" if they are not."""
+    wanted, actual = _sizes(expected), _sizes({name: each.shape or () for name, each in stored.items()})
+    if wanted is None or actual is None or wanted == actual:
+        return ""
+    return f"options_file is of another model (options: {wanted}; weights: {actual}); give the options of these weights"
+
+
+def _sizes(shapes: Mapping[str, Shape]) -> str | None:
+    """Return the sizes of a model of which these are the datasets' shapes; None if it has no LSTM."""
+    kernels = [shape for name, shape in shapes.items() if re.fullmatch(r"RNN_0/.*/LSTMCell/W_0", name)]
+    if not kernels or len(kernels[0]) != 2:
+        return None
+    rows, columns = (size or 0 for size in kernels[0])
+    highways = sum(name.endswith("/W_carry") for name in shapes)
+    return f"projection {rows // 2}, cells {columns // 4}, {len(kernels)} layers, {highways} highways"
 
 
 def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions, source: object, *, sums: bool = False) -> State:

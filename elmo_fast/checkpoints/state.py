@@ -85,11 +85,13 @@ def read_tensors(
     read: Callable[[str], np.ndarray | Tensor],
     unfit: Callable[[str], str] = lambda name: "",
     others: Iterable[str] = (),
+    conclusion: str = "",
 ) -> dict[str, Tensor]:
     """Return the tensors of a file as exact_float32; names, shapes and kinds are all checked before one is read.
 
     shapes: of the tensors wanted; stored: what has each tensor's shape in the file; unfit: what else is wrong with
-    one, or ""; others: the names of tensors that the options should require and do not.
+    one, or ""; others: the names of tensors that the options should require and do not; conclusion: what follows from
+    wrong names and shapes, which an error then begins with.
     Raises: CheckpointError naming `source` and every wrong tensor, also one that is not finite.
     """
     complaints = shape_complaints({name: each.shape or () for name, each in stored.items()}, shapes)
@@ -98,6 +100,8 @@ def read_tensors(
         f"{shortened(str(name))}: shape {shape_text(stored[name].shape or ())}, but the options require no such tensor"
         for name in others
     ]
+    if conclusion and 3 * len(complaints) > len(shapes):  # fewer look like damage, and speak for themselves
+        complaints.insert(0, conclusion)
     if not complaints:
         tensors = {name: exact_float32(name, read(name), source) for name in shapes}
         complaints = finite_complaints(tensors)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ from elmo_fast.text.tokenizers import LINES_LOOKED_AT, RAW_TEXT_ADVICE, first_ra
 
 LAYERS = ("all", "top", "average")
 DTYPES = {"f32": "float32", "f16": "float16"}
+# AllenNLP's and bilm-tf's names of `embed`: whoever types them expects the old model and numbers.
+OLD_NAMES = ("elmo", "dump")
 
 
 def embed_options(parser: Parser) -> None:
@@ -63,8 +66,9 @@ def embed_options(parser: Parser) -> None:
         "--stateful",
         action=ActionYesNo(no_prefix="no_"),
         default=False,
-        help="carry the LSTM state from batch to batch, for AllenNLP's vectors; without it the same sentence always "
-        "has the same vectors, and several processes can share the work",
+        help="carry the LSTM state from batch to batch: AllenNLP's vectors, if --batch_size (there 64) and the order "
+        "of the lines are as then; without it the same sentence always has the same vectors, and several processes can "
+        "share the work",
     )
     parser.option(
         "forget_sentences", None, "leave out the sentences: with hdf5 sentence_to_index, with safetensors names"
@@ -101,6 +105,11 @@ def run_embed(arguments: Any) -> None:
         if arguments.device != "auto":
             raise ElmoFastError("--device and --cuda_device name the same thing; give one of them")
         arguments.device = "cpu" if arguments.cuda_device < 0 else f"cuda:{arguments.cuda_device}"
+    if arguments.called in OLD_NAMES and not _common.names_model(arguments):
+        raise ElmoFastError(
+            f"`{arguments.called}` needs --model, or --options_file and --weight_file: give --model original, "
+            "AllenNLP's default (a download of about 374 MB), or --model mini, which comes with elmo_fast"
+        )
     _common.choose_device(arguments)
     if arguments.ray is not None:
         _embed_on_cluster(arguments)
@@ -136,7 +145,8 @@ def _embed_alone(arguments: Any, source: Source, tokenizer: str | None) -> None:
     if tokenizer is None and not source.keyed:
         line = first_raw_line(text.lines or [], text.lengths[:LINES_LOOKED_AT].tolist())
         if line is not None:
-            _common.logger().info("text   %s %s", source.place(line), RAW_TEXT_ADVICE)
+            warnings.warn(f"{source.place(line)} {RAW_TEXT_ADVICE}", stacklevel=1)
+    _warn_of_other_numbers(arguments, len(text))
     embedder = _common.load_embedder(arguments, stateful=arguments.stateful)
     check.remind(arguments.device)
     with _common.Progress(arguments, int(text.lengths.sum())) as progress:
@@ -154,6 +164,19 @@ def _embed_alone(arguments: Any, source: Source, tokenizer: str | None) -> None:
     _common.logger().info("%s: %s", name, summary)
 
 
+def _warn_of_other_numbers(arguments: Any, sentences: int) -> None:
+    """Warn under an old name if the state that AllenNLP carries to the second batch is missing."""
+    from elmo_fast.embed.sentence_vectors import BATCH_SIZE  # imports torch
+
+    first = arguments.batch_size or BATCH_SIZE
+    if arguments.called in OLD_NAMES and not arguments.stateful and sentences > first:
+        warnings.warn(
+            f"lines after the first {first} get other vectors than in AllenNLP, which carries the LSTM's state from "
+            "batch to batch: --stateful does too; `elmo-fast embed` is this command without the warning",
+            stacklevel=1,
+        )
+
+
 def _embed_parts(arguments: Any, source: Source, process: Rank) -> None:
     """Write this process's parts; the first process alone shows its progress."""
     if arguments.device == "cuda":  # the GPU of this process's number on its machine, round after round
@@ -164,8 +187,11 @@ def _embed_parts(arguments: Any, source: Source, process: Rank) -> None:
     if process.rank == 0:
         check.remind(arguments.device)
         if arguments.format == "parquet" and isinstance(source, Column):
-            line = "%s: parts do not hold the other columns of %s; one process that writes a file does"
-            _common.logger().info(line, arguments.output_file, source.name)
+            warnings.warn(
+                f"{arguments.output_file}: parts do not hold the other columns of {source.name}; one process that "
+                "writes a file does",
+                stacklevel=1,
+            )
     from elmo_fast.embed.parts import Settings, embed_parts
 
     arguments.quiet |= process.rank > 0

@@ -197,10 +197,10 @@ def _is_run(word: str) -> bool:
     return not word.startswith("-") and word not in kinds and (os.path.exists(word) or not did_you_mean(word, kinds))
 
 
-def run_command(name: str, argv: Sequence[str]) -> int:
+def run_command(name: str, argv: Sequence[str], called: str) -> int:
     """Parse the words after a command's name and run it; an error names the option that it is about.
 
-    A ShortageError says what to lower if memory runs out.
+    called: the name that was typed, which may be an alias. A ShortageError says what to lower if memory runs out.
     """
     from elmo_fast.cli._common import set_up_logging
 
@@ -216,6 +216,7 @@ def run_command(name: str, argv: Sequence[str]) -> int:
         arguments = known[""].parse_args([name, *argv[:begin], *words])[name]
         if name in GROUPS:
             name, arguments = f"{name} {arguments.kind}", arguments[arguments.kind]
+        arguments.called = called
         set_up_logging(arguments)
         warnings.showwarning = lambda message, *more: show_warning(known[name].in_options(str(message)), *more)
         known[name].check_outputs(arguments)
@@ -262,7 +263,7 @@ def status_of(words: Sequence[str]) -> int:
     try:
         with terminated_as_exit(), warnings.catch_warnings():
             warnings.showwarning = show_warning
-            return run_command(name, words[1:])
+            return run_command(name, words[1:], words[0])
     except BrokenPipeError:
         raise
     except ElmoFastError as error:

@@ -135,7 +135,7 @@ def convert_options(parser: Parser) -> None:
         Literal["safetensors", "hdf5"],
         "safetensors: config.json and model.safetensors; hdf5: bilm-tf's options.json and weights.hdf5, and "
         "softmax.hdf5 if the model has a softmax; either way with the model's vocab.txt",
-        required=True,
+        "safetensors",
     )
     parser.option(
         "precision",

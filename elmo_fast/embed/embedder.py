@@ -20,6 +20,7 @@ from elmo_fast.embed.token_files import FORMATS, NAMED, Contents, Write, check_r
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, quoted, require
 from elmo_fast.files import replaces
+from elmo_fast.modules._loading import complete_call
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
@@ -29,7 +30,6 @@ from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.tokenizers import RAW_TEXT
 
 OUTPUTS = ("numpy", "torch", "pandas")
-LEFT_OUT: Any = ...  # an argument; None is a value
 
 
 class ElmoEmbedder:
@@ -40,7 +40,8 @@ class ElmoEmbedder:
     `reset_states()` in between, prevents that.
 
     Args:
-        options_file, weight_file, stateful: as in BiLM.
+        options_file, weight_file: as in BiLM.
+        stateful: whether each batch starts from the state in which the last one ended.
         cuda_device: index of the GPU; -1: the CPU.
         settings: unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
 
@@ -49,23 +50,24 @@ class ElmoEmbedder:
     Source: AllenNLP 0.9's `ElmoEmbedder`.
     """
 
+    _advice = (
+        "for a model by its name or folder, write {name}.from_pretrained({model}); AllenNLP's default is "
+        '{name}.from_pretrained("original", stateful=True)'
+    )
+
     @spelled_out
+    @complete_call
     def __init__(
         self,
-        options_file: str | os.PathLike[str] | ElmoOptions = LEFT_OUT,
-        weight_file: str | os.PathLike[str] | State | None = LEFT_OUT,
+        options_file: str | os.PathLike[str] | ElmoOptions,
+        weight_file: str | os.PathLike[str] | State | None,
         cuda_device: int = -1,
         *,
         stateful: bool = True,
         **settings: Unpack[BiLMSettings],
     ) -> None:
-        if options_file is LEFT_OUT or weight_file is LEFT_OUT:
-            given, model = "no options_file; for AllenNLP's default model", "'original', stateful=True"
-            if options_file is not LEFT_OUT:
-                given, model = f"{quoted(options_file)} alone; for a model by its name or folder", quoted(options_file)
-            raise ElmoFastError(
-                f"ElmoEmbedder needs options_file and weight_file; got {given}: ElmoEmbedder.from_pretrained({model})"
-            )
+        if not hasattr(cuda_device, "__index__"):
+            raise ElmoFastError(f"cuda_device must be the number of a GPU, or -1 for the CPU; got {cuda_device!r}")
         if cuda_device >= 0:
             device_named(f"cuda:{cuda_device}", "cuda_device")
         self.elmo_bilm = BiLM(options_file, weight_file, stateful=stateful, **settings)
@@ -103,6 +105,11 @@ class ElmoEmbedder:
 
         Raises: ElmoFastError, CheckpointError.
         """
+        if isinstance(cuda_device, str | os.PathLike) and os.path.isfile(cuda_device):
+            raise ElmoFastError(
+                f"from_pretrained takes one folder, archive or name; got the file {os.fspath(cuda_device)!r} too; for "
+                f"two files, write {cls.__name__}(options_file, weight_file, stateful=False)"
+            )
         return cls(pretrained_folder(model), None, cuda_device, stateful=stateful, **settings)
 
     def reset_states(self) -> None:

@@ -22,7 +22,7 @@ from elmo_fast.checkpoints import (
     task_settings,
 )
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import load_state, section, vocabulary_of
+from elmo_fast.modules._loading import complete_call, load_state, section, vocabulary_of
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
@@ -39,7 +39,8 @@ class Elmo(nn.Module):
     Args:
         options_file, weight_file: as in BiLM; options.json with None for the weights: new parameters, as from an
             ElmoOptions.
-        num_output_representations: M, the number of mixes, each with its own weights.
+        num_output_representations: M, the number of mixes, each with its own weights; 0 gives an empty list, as in
+            AllenNLP.
         requires_grad: whether the biLM is trained too.
         do_layer_norm: as in ScalarMix.
         dropout: on each mix, in training.
@@ -49,7 +50,8 @@ class Elmo(nn.Module):
         module: a biLM to use instead of the files (both None then): it has `num_layers`, returns 'activations' and
             'mask'.
         statistics: as in ScalarMix, for do_layer_norm.
-        stateful: as in BiLM.
+        stateful: whether each batch starts from the state in which the last one ended, as in AllenNLP; False: the same
+            sentence always has the same vectors.
         settings: unique_words, cache_size, precision, backend, vocabulary, prefix, cuda_graphs: as in BiLM.
 
     Raises: ElmoFastError, CheckpointError.
@@ -57,7 +59,10 @@ class Elmo(nn.Module):
     Source: Peters et al. 2018, section 3.2; AllenNLP's `Elmo`.
     """
 
+    _advice = "for a model by its name or folder, write {name}.from_pretrained({model})"
+
     @spelled_out
+    @complete_call
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions | None,
@@ -76,6 +81,15 @@ class Elmo(nn.Module):
         **settings: Unpack[BiLMSettings],
     ) -> None:
         super().__init__()
+        if not hasattr(num_output_representations, "__index__") or num_output_representations < 0:
+            raise ElmoFastError(
+                f"num_output_representations must be the number of mixes, usually 1; got {num_output_representations!r}"
+            )
+        if requires_grad and settings.get("precision") == "int8":
+            raise ElmoFastError(
+                'requires_grad=True trains the biLM, and precision="int8" has no gradients; leave out one of them, or '
+                'give precision="bfloat16"'
+            )
         backend = settings.get("backend", "auto")
         if module is not None:
             usual = inspect.signature(BiLM).parameters
@@ -197,7 +211,8 @@ class Elmo(nn.Module):
     def save_pretrained(self, folder: str | os.PathLike[str], *, precision: str = "float32") -> None:
         """Write config.json and model.safetensors, all that from_pretrained needs.
 
-        They hold the biLM and the mixes' weights; a biLM that reads word ids also gets vocab.txt.
+        They hold the biLM and the mixes' weights; a biLM that reads word ids also gets vocab.txt. `stateful` is not
+        saved: to go on as the constructor does by default, pass `stateful=True` to from_pretrained.
 
         precision: "float32", or "int8" for weights of about a quarter of the size, as precision="int8" multiplies them;
         loaded, they are float32 again, rounded.
@@ -305,6 +320,9 @@ class ElmoTokenEmbedder(nn.Module):
     Source: AllenNLP's `ElmoTokenEmbedder` (0.9 and 1.0 to 2.x share this order).
     """
 
+    _advice = "for a model by its name or folder, give that as options_file, and None as weight_file"
+
+    @complete_call
     def __init__(
         self,
         options_file: str | os.PathLike[str] | ElmoOptions,

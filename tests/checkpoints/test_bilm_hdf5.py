@@ -381,6 +381,37 @@ def test_what_is_not_hdf5_is_refused_by_name(content, tmp_path):
         read((options_file, weight_file))
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\n<!DOCTYPE html><title>404</title>", "a page of HTML or XML, such as a server's error; download"),
+        (b'{"lstm": {}}', "JSON; did you swap options_file and weight_file"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
+        (None, r"cut off: 10,000 of [2-9]\d,\d{3} bytes; download or copy it again"),
+    ],
+)
+def test_what_stands_in_place_of_weights_is_named(content, message, tmp_path):
+    """None: the file's own first bytes."""
+    options_file, weight_file = make_weights(tmp_path)
+    weight_file.write_bytes(weight_file.read_bytes()[:10_000] if content is None else content)
+    with pytest.raises(CheckpointError, match=rf"weights\.hdf5: not an HDF5 file of weights.*it is {message}"):
+        read((options_file, weight_file))
+
+
+def test_a_softmax_of_other_weights_is_refused(tmp_path):
+    """Of equal size, which nothing else would show; a file that does not say whose it is loads."""
+    for seed in (0, 1):
+        state, options = read(make_weights(tmp_path / f"source{seed}", softmax=9, seed=seed))
+        write_bilm_hdf5(tmp_path / f"{seed}.hdf5", state, options, softmax_file=tmp_path / f"softmax{seed}.hdf5")
+    weights, softmax = tmp_path / "0.hdf5", tmp_path / "softmax1.hdf5"
+    assert read_bilm_hdf5(tmp_path / "1.hdf5", options, softmax_file=softmax).keys() == state.keys()
+    with pytest.raises(CheckpointError, match=r"softmax1\.hdf5: wanted the softmax of .*0\.hdf5, found one"):
+        read_bilm_hdf5(weights, options, softmax_file=softmax)
+    with h5py.File(softmax, "a") as file:
+        del file.attrs["weights_sha256"]
+    assert read_bilm_hdf5(weights, options, softmax_file=softmax).keys() == state.keys()
+
+
 def test_absent_files_and_folders_are_refused_by_name(tmp_path):
     options_file, _ = make_weights(tmp_path)
     with pytest.raises(CheckpointError, match=r"nowhere\.hdf5: cannot be read"):
@@ -392,7 +423,12 @@ def test_absent_files_and_folders_are_refused_by_name(tmp_path):
 def test_options_of_another_model_are_refused(tmp_path):
     small = make_weights(tmp_path / "small")
     large = make_weights(tmp_path / "large", cell=30, proj=10)
-    with pytest.raises(CheckpointError, match=r"W_0: wanted shape \[20, 120\], found \[16, 96\].*and \d+ more"):
+    message = (
+        r"hdf5: options_file is of another model \(options: projection 10, cells 30, 2 layers, 2 highways; weights: "
+        r"projection 8, cells 24, 2 layers, 2 highways\); .*W_0: wanted shape \[20, 120\], found "
+        r"\[16, 96\].*and \d+ more"
+    )
+    with pytest.raises(CheckpointError, match=message):
         read((large[0], small[1]))
     words = make_weights(tmp_path / "words", words=9)
     with pytest.raises(CheckpointError, match="the options require no such tensor"):

@@ -71,6 +71,18 @@ def test_absent_keys_take_bilm_tf_defaults():
     assert options.n_tokens_vocab is None
 
 
+def test_a_file_without_a_clip_warns_and_one_with_null_does_not(tmp_path):
+    """bilm-tf then clips nothing, and AllenNLP refuses the file."""
+    path, values = tmp_path / "options.json", json.loads(json.dumps(PUBLISHED))
+    values["lstm"]["proj_clip"] = None
+    path.write_text(json.dumps(values))
+    assert read_options(path).lstm.proj_clip is None
+    del values["lstm"]["cell_clip"], values["lstm"]["proj_clip"]
+    path.write_text(json.dumps(values))
+    with pytest.warns(UserWarning, match=r"options\.json: lstm has no cell_clip and no proj_clip: nothing is clipped"):
+        assert read_options(path).lstm.cell_clip is None
+
+
 def test_a_model_of_word_ids_is_recognised():
     for absent in ({}, {"char_cnn": None}):
         options = ElmoOptions.from_dict({"lstm": {"dim": 8, "projection_dim": 4}, "n_tokens_vocab": 100, **absent})

@@ -7,6 +7,7 @@ import os
 import pathlib
 import sys
 import types
+import warnings
 
 import h5py
 import numpy as np
@@ -298,8 +299,9 @@ def test_other_columns_of_a_table_are_carried_into_parquet(toy, tmp_path, monkey
     for row, vectors in zip(table["embedding"].to_pylist(), expected(toy, stateful=False), strict=True):
         np.testing.assert_allclose(row, vectors[-1].mean(0), atol=1e-6)
     assert set(np.load(embed(path, tmp_path / "out.npz", toy, *words))) == {"embeddings", "metadata"}
-    words = ["--format", "parquet", "--shard", "0/1", "--column", "words", "--top"]
-    notes = ran("embed", path, tmp_path / "parts", *pair(toy), *words).stderr
+    words = ["--format", "parquet", "--shard", "0/1", "--column", "words", "--top", "-q"]
+    with warnings.catch_warnings(action="default"):
+        notes = ran("embed", path, tmp_path / "parts", *pair(toy), *words).stderr
     assert "parts: parts do not hold the other columns of" in notes
     write("sentence")
     done = elmo_fast("embed", path, tmp_path / "new.parquet", *pair(toy), "-q", "--column", "words")
@@ -381,3 +383,27 @@ def test_a_gpu_is_taken_if_there_is_one_and_that_is_said(monkeypatch, capsys, th
         main(["embed", "in.txt", "out.hdf5", *words])
     assert seen == [device]
     assert ("as torch sees a GPU; --device cpu" in capsys.readouterr().err) == (device == "cuda")
+
+
+@pytest.mark.parametrize("name", ["elmo", "dump"])
+def test_an_old_name_wants_its_model(text, tmp_path, name):
+    """AllenNLP's default was a published model: `mini` in its place would write other numbers of the same kind."""
+    output = tmp_path / "out.hdf5"
+    output.write_text("old")
+    done = elmo_fast(name, text, output, "--all", "-q")
+    refused(done, f"`{name}` needs --model, or --options_file and --weight_file: give --model original")
+    assert output.read_text() == "old"
+
+
+@pytest.mark.filterwarnings("default")
+def test_an_old_name_without_state_warns_past_the_first_batch(toy, tmp_path):
+    """There the vectors are others than AllenNLP's; -q leaves the warning, the new name and --stateful need none."""
+    source = tmp_path / "in.txt"
+    for count, words, warned in (
+        (65, ["elmo"], True), (64, ["elmo"], False), (65, ["embed"], False), (65, ["elmo", "--stateful"], False),
+    ):  # fmt: skip
+        source.write_text("a cat sat\n" * count)
+        name, *options = words
+        done = ran(name, source, tmp_path / "out.npz", *pair(toy), "-q", *options)
+        assert ("lines after the first 64 get other vectors than in AllenNLP" in done.stderr) == warned, words
+        assert len(done.stderr.splitlines()) == warned

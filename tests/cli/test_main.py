@@ -154,7 +154,7 @@ def test_warnings_are_one_line(command):
         ("plot", "elmo-fast plot: error: a command is missing: curves, layers, words, senses, projector"),
         ("embed", "elmo-fast embed: error: INPUT and OUTPUT are missing"),
         ("embed in", "elmo-fast embed: error: OUTPUT is missing"),
-        ("convert --model run", "elmo-fast convert: error: --to and --out_dir are missing"),
+        ("convert --model run", "elmo-fast convert: error: --out_dir is missing"),
         ("task eval", "elmo-fast task eval: error: save_dir and path are missing"),
         (
             "embed in out --batch-siz 3",

@@ -60,12 +60,12 @@ def test_raw_text_without_a_tokenizer_is_noted(toy, tmp_path):
     raw, tokens = "I like Berlin.\n\nYes, do you?\nSo do I .\n", "I like Berlin.\n\nYes , do you ?\nSo do I .\n"
     for text, words, noted in (
         (raw, [], True), (raw, ["--tokenizer", "whitespace"], False), (raw, ["--tokenizer", "basic"], False),
-        (raw, ["-q"], False), (tokens, [], False),
+        (raw, ["-q"], True), (tokens, ["-q"], False),
     ):  # fmt: skip
         (tmp_path / "in.txt").write_text(text)
-        with warnings.catch_warnings(action="ignore"):  # of a blank line
+        with warnings.catch_warnings(action="default"):  # of a blank line too
             done = run("embed", tmp_path / "in.txt", tmp_path / "out.hdf5", *pair(toy), *words)
-        assert ("text   line 1 looks like raw text; --tokenizer basic splits off" in done.stderr) == noted
+        assert ("warning: line 1 looks like raw text; --tokenizer basic splits off" in done.stderr) == noted
         with h5py.File(tmp_path / "out.hdf5") as file:
             assert file["0"].shape[1] == (4 if "basic" in words else 3)
 

@@ -151,6 +151,20 @@ def test_a_consumer_may_stop_or_wait_between_sentences(files):
     assert np.array_equal(embedder.embed_sentence(["a"]), other.embed_sentence(["a"]))
 
 
+def test_a_call_with_too_few_or_misplaced_arguments_names_the_way(files):
+    """What AllenNLP's constructor took, and two files where one folder is wanted."""
+    with pytest.raises(ElmoFastError, match=r"needs weight_file; .*, write ElmoEmbedder\.from_pretrained\('small'\)"):
+        ElmoEmbedder("small")
+    with pytest.raises(ElmoFastError, match=r'options_file, weight_file; .*from_pretrained\("original", stateful=True'):
+        ElmoEmbedder(cuda_device=0)
+    with pytest.raises(
+        ElmoFastError, match=r"one folder.*write ElmoEmbedder\(options_file, weight_file, stateful=False"
+    ):
+        ElmoEmbedder.from_pretrained(*files())
+    with pytest.raises(ElmoFastError, match=r"cuda_device must be the number of a GPU, or -1 .*; got 'cuda:0'"):
+        ElmoEmbedder(*files(), "cuda:0")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has a GPU")
 def test_a_gpu_that_is_not_there_is_told_as_on_the_command_line():
     """Before a file is read."""
@@ -316,19 +330,6 @@ def test_a_repeated_index_is_said_where_a_table_is_returned(files):
     table = table.reset_index(drop=True)
     joined = table.join(embedder.encode(table["text"], output="pandas"))
     np.testing.assert_array_equal(joined.filter(like="elmo_"), embedder.encode(list(table["text"])))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("mini",), r"got 'mini' alone; for a model by its name or folder: ElmoEmbedder\.from_pretrained\('mini'\)$"),
-        ((), r"got no options_file; .*default model: ElmoEmbedder\.from_pretrained\('original', stateful=True\)$"),
-    ],
-)
-def test_a_constructor_without_two_files_names_from_pretrained(arguments, message):
-    """As of sentence-transformers, and of AllenNLP, whose constructor had a default."""
-    with pytest.raises(ElmoFastError, match=f"^ElmoEmbedder needs options_file and weight_file; {message}"):
-        ElmoEmbedder(*arguments)
 
 
 EMBED, ENCODE = "I like Berlin\nSo do I .\n", ["I like Berlin"]

@@ -151,8 +151,26 @@ def test_text_and_swapped_files_say_what_is_wanted(files):
     options_file, weight_file = files()
     with pytest.raises(ElmoFastError, match="must be a tensor of ids, as batch_to_ids"):
         Elmo(options_file, weight_file, 1)([["I", "like"]])
-    with pytest.raises(CheckpointError, match=r"wanted options\.json as options_file, found weights"):
+    with pytest.raises(CheckpointError, match=r"found weights; did you swap options_file and weight_file\?"):
         Elmo(weight_file, options_file, 1)
+
+
+def test_a_call_with_too_few_arguments_names_the_way(files):
+    """The advice is taken by the last lines; a count of mixes that is none is refused, and 0 is AllenNLP's."""
+    advice = r"for a model by its name or folder, write Elmo\.from_pretrained\('mini'\)"
+    with pytest.raises(ElmoFastError, match=rf"^Elmo also needs num_output_representations; {advice}$"):
+        Elmo(*files())
+    with pytest.raises(ElmoFastError, match=rf"^Elmo also needs weight_file, num_output_representations; {advice}$"):
+        Elmo("mini")
+    with pytest.raises(ElmoFastError, match=r"^ElmoTokenEmbedder also needs weight_file; .* None as weight_file$"):
+        ElmoTokenEmbedder(options_file="mini")
+    for number in (-1, None, "1"):
+        with pytest.raises(
+            ElmoFastError, match="num_output_representations must be the number of mixes, usually 1; got"
+        ):
+            Elmo(*files(), number)
+    assert ElmoTokenEmbedder("mini", None).get_output_dim() == 256
+    assert Elmo(*files(), 0)(batch_to_ids(SENTENCES))["elmo_representations"] == []
 
 
 IDS, VECTORS = batch_to_ids(SENTENCES), torch.randn(2, 7, 8)

@@ -33,7 +33,11 @@ def test_a_mix_over_a_frozen_bilm_is_trained(files):
 
 
 def test_a_bilm_that_is_trained_is_refused(files):
-    model = Elmo(*files(), 1, stateful=False, requires_grad=True, precision="int8")
+    with pytest.raises(
+        ElmoFastError, match=r'requires_grad=True trains the biLM, and precision="int8" has no gradients'
+    ):
+        Elmo(*files(), 1, requires_grad=True, precision="int8")
+    model = Elmo(*files(), 1, stateful=False, precision="int8").requires_grad_()
     with pytest.raises(ElmoFastError, match=r'^precision="int8" is for inference and has no gradients'):
         model(IDS)
     with torch.no_grad():
