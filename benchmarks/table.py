@@ -212,8 +212,6 @@ SUMMARY = (
         (("`float32`", "one step", "elmo_fast, float32"), ("`bfloat16`", "one step", "elmo_fast, bfloat16")),
     ),
     ("Pretraining, preset `small`", "pretrain", (("`float32`", "training, small", "elmo_fast, float32"),)),
-    ("Preparing text", "corpus", (("elmo_fast", "text to numbers", "prepare"),)),
-    ("An epoch of a tagger over cached ELMo vectors", "task", (("ELMo", "width 1024", "frozen ELMo, from the cache"),)),
     ("An epoch of GloVe", "static", (("elmo_fast", "training", "elmo_fast"),)),
 )
 Columns = Sequence[tuple[str, str, str]]
