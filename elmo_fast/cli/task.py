@@ -100,7 +100,7 @@ def run_predict(arguments: Any) -> None:
 
     A tagger writes CoNLL columns, word<TAB>tag and a blank line after each sentence, or of a CoNLL-U file the same file
     with its tags. A classifier writes label<TAB>sentence or, to a name in .csv, the rows of the table that it reads
-    with a column `predicted`. --probabilities writes JSON lines: words, labels, and how likely they are. Result i is
+    with a column "predicted". --probabilities writes JSON lines: words, labels, and how likely they are. Result i is
     that of line or row i: a blank one has an empty result (a blank line, a tab alone, an empty field of CSV; in JSON
     null or []).
     """

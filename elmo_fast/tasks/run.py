@@ -490,7 +490,7 @@ def predict_task(
         out: the file to write, another than `path`: of a tagger "columns" (word<TAB>tag) or, if `path` is CoNLL-U and
             the suffix of `out` names no other format, `path` with other tags in the column of training (upos, if that
             was of another format); of a classifier "tsv" (label<TAB>sentence) or, if it ends in .csv, the table that
-            is read with one more column, `predicted` (of another input the columns row and sentence). A name in .jsonl
+            is read with one more column, "predicted" (of another input the columns row and sentence). A name in .jsonl
             asks for `probabilities`.
         column: of a table, the column with the sentences; None: as in training.
         tokenizer: of sentences in "text", "tsv" and tables; None: as in training.

@@ -68,7 +68,8 @@ def test_a_number_of_processes_that_does_not_divide_the_rows_is_refused(tmp_path
 
     assert all_finish(fork_group(refused, 2, log), log)
     output = log.read_text()
-    assert "batch_size=9 rows cannot be shared out evenly among 2 processes of micro_batches=3 each" in output
+    expected = "--batch_size 9 rows cannot be shared out evenly among 2 processes of --micro_batches 3 each"
+    assert expected in output
     assert "one of: 1, 3, or start a new run" in output
     assert "elmo_fast/pretrain/" not in output  # no traceback of elmo_fast
 

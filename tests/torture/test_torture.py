@@ -30,7 +30,7 @@ def test_killed_runs_end_as_undisturbed_ones_and_the_figures_are_kept(tmp_path):
     assert all(each["equal"] == each["runs"] for each in actual["kinds"])
     assert actual["failures"] == []
     assert done.stdout.count("killed ") == 4
-    assert "4 kills of" in table.render("torture", tmp_path)
+    assert "4 kills (" in table.render("torture", tmp_path)
 
 
 @pytest.mark.parametrize("own", [True, False])
