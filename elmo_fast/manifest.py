@@ -180,11 +180,15 @@ def read_folder(
     return result
 
 
-def _version(path: str | os.PathLike[str]) -> tuple[pathlib.Path, bytes]:
-    folder, content = current(path), b""
-    with contextlib.suppress(OSError):  # there is none, or reading it will say why it cannot be read
-        content = (folder / MANIFEST).read_bytes()
-    return folder, content
+def _version(path: str | os.PathLike[str]) -> tuple[pathlib.Path, bytes, tuple[int, int]]:
+    """Return the folder to read, its manifest, and which file that is: equal models have equal manifests."""
+    while True:
+        folder, content, identity = current(path), b"", (0, 0)
+        with contextlib.suppress(OSError), open(folder / MANIFEST, "rb") as file:  # else reading it will say why
+            about = os.fstat(file.fileno())
+            identity, content = (about.st_ino, about.st_mtime_ns), file.read()
+        if current(path) == folder:  # else the manifest may have got its name before the files that it lists
+            return folder, content, identity
 
 
 def check_files(folder: pathlib.Path, names: Collection[str] | None, advice: str = _EDITED) -> None:

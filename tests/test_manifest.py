@@ -18,7 +18,7 @@ from elmo_fast.checkpoints import (
     save_folder,
 )
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.manifest import MANIFEST, check_files, current, write_folder
+from elmo_fast.manifest import MANIFEST, check_files, current, read_folder, write_folder
 from tests.nfs import remove_as_nfs
 from tests.weights import make_weights
 
@@ -157,6 +157,24 @@ def test_a_killed_save_in_a_folder_that_cannot_be_written_is_read(saved, monkeyp
     assert same(load_checkpoint(saved), expected)
     assert read_config(saved)["options"]
     assert read_options(saved / "config.json") == expected[1]
+
+
+def test_saves_that_end_with_the_same_files_are_noticed(tmp_path):
+    """A reader that met one of two saves reads again, though the manifest says what it said before."""
+    models = [model(tmp_path, 0), model(tmp_path, 1)]
+    save_folder(tmp_path / "own", *models[0])
+    before, calls = (tmp_path / "own" / MANIFEST).read_bytes(), []
+
+    def read(folder):
+        calls.append(folder)
+        if len(calls) == 1:
+            save_folder(tmp_path / "own", *models[1])
+            save_folder(tmp_path / "own", *models[0])
+            raise ValueError("met the files of the first save")
+        return "read"
+
+    assert read_folder(tmp_path / "own", None, read) == "read"
+    assert (tmp_path / "own" / MANIFEST).read_bytes() == before
 
 
 def test_a_reader_during_writes_gets_one_of_the_models(tmp_path):
