@@ -379,7 +379,7 @@ def train_task(
     for sentence in data.warnings:
         warnings.warn(sentence, stacklevel=2)
     if (hint := raw_text_note(data.files["train"], config.train_path, config)) is not None:
-        report(hint)
+        warnings.warn(hint, stacklevel=2)
     with folder_lock(folder), torch_threads(config.threads):
         report(f"features: {config.features()}")
         for note in data.notes:

@@ -50,7 +50,7 @@ def test_raw_text_is_noticed_and_the_other_task_is_named(tmp_path):
     classify = TaskConfig(**about, task="classify")
     (example,) = read_labelled(str(path), classify)[:1]
     sentence = raw_text_note([example], str(path), classify)
-    assert sentence == f"text   {path}, sentence 1 {RAW_TEXT_ADVICE}"
+    assert sentence == f"{path}, sentence 1 {RAW_TEXT_ADVICE}"
     for tokenizer in ("basic", "whitespace"):
         assert raw_text_note([example], str(path), dataclasses.replace(classify, tokenizer=tokenizer)) is None
     with pytest.raises(ElmoFastError, match="tsv has one per sentence; to train a classifier, add --task classify"):

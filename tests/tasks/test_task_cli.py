@@ -37,15 +37,28 @@ def test_train_eval_and_predict(tmp_path, options, capsys):
     assert capsys.readouterr().out == (tmp_path / "out.conll").read_text()
 
 
-@pytest.mark.filterwarnings("default:.*blank row")
+@pytest.mark.filterwarnings("default:.*blank row", "default:.*looks like raw text")
 def test_a_table_is_trained_scored_and_labelled(tmp_path, capsys):
-    """From CSV to CSV, by names of columns; the hint on raw text is a line on stderr."""
+    """From CSV to CSV, by names of columns; the hint on raw text is a warning, with -q too."""
     rows = "".join(f"{row},{'A good' if row % 2 else 'No'} film!,{'yes' if row % 2 else 'no'}\n" for row in range(8))
     (tmp_path / "films.csv").write_text(f"id,message,source\n{rows}8,,no\n")
     (tmp_path / "train.csv").write_text(f"id,message,source\n{rows}")
     run, train = str(tmp_path / "run"), str(tmp_path / "train.csv")
     names = ["--column", "message", "--label_column", "source"]
-    options = ["--task", "classify", "--word_dim", "4", "--hidden", "4", "--epochs", "1", "--save_dir", run, *names]
+    options = [
+        "--task",
+        "classify",
+        "--word_dim",
+        "4",
+        "--hidden",
+        "4",
+        "--epochs",
+        "1",
+        "--save_dir",
+        run,
+        "-q",
+        *names,
+    ]
     assert main(["task", "train", "--train_path", train, "--dev_path", train, *options]) == 0
     assert "sentence 1 looks like raw text; --tokenizer basic splits off punctuation" in capsys.readouterr().err
     assert main(["task", "eval", run, train, *names, "-q"]) == 0
