@@ -9,6 +9,7 @@ import signal
 import pytest
 import torch
 
+from elmo_fast import manifest
 from elmo_fast.checkpoints import (
     load_checkpoint,
     load_folder,
@@ -18,7 +19,7 @@ from elmo_fast.checkpoints import (
     save_folder,
 )
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.manifest import MANIFEST, check_files, current, read_folder, write_folder
+from elmo_fast.manifest import MANIFEST, check_files, current, finish_folder, read_folder, write_folder
 from tests.nfs import remove_as_nfs
 from tests.weights import make_weights
 
@@ -175,6 +176,29 @@ def test_saves_that_end_with_the_same_files_are_noticed(tmp_path):
 
     assert read_folder(tmp_path / "own", None, read) == "read"
     assert (tmp_path / "own" / MANIFEST).read_bytes() == before
+
+
+def test_a_manifest_that_is_named_before_its_files_is_read_again(tmp_path, monkeypatch):
+    """A reader that looked for new files just before they came, and failed when all had their names, reads again."""
+    own, new = tmp_path / "own", tmp_path / "own" / ".new-files"
+    save_folder(own, *model(tmp_path, 0))
+    save_folder(tmp_path / "other", *model(tmp_path, 1))
+    shutil.copytree(tmp_path / "other", new)
+    (own / MANIFEST).unlink()
+    os.link(new / MANIFEST, own / MANIFEST)
+    looks = iter([own])
+    monkeypatch.setattr(manifest, "current", lambda path: next(looks, None) or current(path))
+
+    def check(*arguments):
+        try:
+            check_files(*arguments)
+        except CheckpointError:
+            finish_folder(own)
+            raise
+
+    monkeypatch.setattr(manifest, "check_files", check)
+    expected = (tmp_path / "other" / "model.safetensors").read_bytes()
+    assert read_folder(own, None, lambda folder: (folder / "model.safetensors").read_bytes()) == expected
 
 
 def test_a_reader_during_writes_gets_one_of_the_models(tmp_path):
