@@ -153,7 +153,7 @@ def identity(device: Any) -> dict[str, str]:
     except importlib.metadata.PackageNotFoundError:
         triton = "absent"
     ops, sources = pathlib.Path(_native.__file__).parent, hashlib.sha256()
-    compiled = [] if _native.C is None else [pathlib.Path(str(_native.C.PATH))]
+    compiled = [] if _native.C is None else [pathlib.Path(str(_native.C.__file__))]
     for file in [*sorted(ops.rglob("*.py")), *compiled]:
         sources.update(file.read_bytes())
     gpu = torch.cuda.get_device_properties(device)

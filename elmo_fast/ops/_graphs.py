@@ -51,6 +51,11 @@ def pieces_of(result: tuple[Tensor, ...] | Pieces) -> Pieces:
     return (yield from result) if isinstance(result, GeneratorType) else result  # type: ignore[return-value]
 
 
+def _begin(function: Function, inputs: list[Tensor]) -> Pieces:
+    """Return the pieces of a call, of which nothing has run: a plain function is called by the first `next`."""
+    return (yield from pieces_of(function(*inputs)))
+
+
 def run_pieces(result: tuple[Tensor, ...] | Pieces) -> tuple[Tensor, ...]:
     """Run a function's pieces without a graph, and what the host does between them; return its result."""
     pieces = pieces_of(result)
@@ -240,7 +245,7 @@ def capture(function: Function, inputs: list[Tensor], pool: Pool, *, run_before:
             pool.stream.wait_stream(user)
             if run_before:
                 run_pieces(function(*inputs))
-            pieces, between = pieces_of(function(*inputs)), None
+            pieces, between = _begin(function, inputs), None
             while between is not None or not replays:
                 generator.graphsafe_set_state(state.clone_state())
                 graph = torch.cuda.CUDAGraph()

@@ -146,8 +146,9 @@ class Processes:
 def local_device(name: str) -> torch.device:
     """Return the device of this process: "cuda" names the GPU of its place on its machine."""
     device = torch.device(name)
-    if device.type == "cuda" and device.index is None and (launched := rank_of_torchrun()) is not None:
-        device = torch.device("cuda", launched.local_rank)
+    if device.type == "cuda" and device.index is None:
+        launched = rank_of_torchrun()
+        device = torch.device("cuda", torch.cuda.current_device() if launched is None else launched.local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return device
