@@ -445,14 +445,20 @@ def headline(contents: list[Content]) -> str:
 
 
 def gpu_summary(contents: list[Content]) -> str:
-    """Say how much faster a GPU trains and, where it was measured, embeds than plain torch on it."""
-    rows = [row for row in contents[0]["rows"] if row["side"].startswith("elmo_fast") and row["ratio"]]
-    works = {"trains": "training step, 128 x 20, 793,471 words, b", "embeds": "embed, 128 x 20, b"}
-    ratios = {verb: [row["ratio"] for row in rows if row["variant"].startswith(work)] for verb, work in works.items()}
-    faster = " and ".join(f"{verb} {max(each):.3g} times" for verb, each in ratios.items() if each)
+    """Say in one sentence, for the first screen of README.md, how fast a GPU trains and embeds, and when it did."""
+    content, words = contents[0], []
+    works = {
+        "trains on": "training step, 128 x 20, 793,471 words, bfloat16",
+        "embeds": "embed, 128 x 20, bfloat16",
+    }
+    for verb, work in works.items():
+        rows = [r for r in content["rows"] if r["variant"] == work and r["side"].startswith("elmo_fast")]
+        best = max(rows, key=lambda row: row["median"])
+        ratio = f" ({number(best['ratio'])} times as many as plain torch)" if best["ratio"] else ""
+        words.append(f"{verb} {number(best['median'])} tokens per second{ratio}")
     return (
-        f"On an {contents[0]['gpu']['gpu']} in `bfloat16`, the original model {faster} as fast as plain torch "
-        "([measurements](docs/benchmarks.md#on-a-gpu))."
+        f"On an {content['gpu']['gpu']}, in `bfloat16`, the original model {' and '.join(words)} "
+        f"({content['date'][:10]}, commit {content['commit'][:7]}; [measurements](docs/benchmarks.md#on-a-gpu))."
     )
 
 

@@ -194,16 +194,19 @@ def test_the_summary_of_a_gpu_is_of_elmo_fast(tmp_path):
     """Not of a rival that beats plain torch by more."""
     steps, embed = "training step, 128 x 20, 793,471 words, bfloat16", "embed, 128 x 20, bfloat16"
     rows = [
-        gpu_row(variant, side, 1.0, ratio=ratio)
-        for variant in (steps, embed)
-        for side, ratio in (("elmo_fast", 3.0), ("elmo_fast, graph", 4.0), ("eager", None), ("torch.compile", 5.0))
-    ]
+        gpu_row(variant, side, median, ratio=ratio)
+        for variant, more in ((steps, 0.0), (embed, 10.0))
+        for side, median, ratio in (
+            ("elmo_fast", 3.0 + more, 3.0), ("elmo_fast, graph", 4.0 + more, 4.0),
+            ("eager", 1.0, None), ("torch.compile", 50.0, 5.0),
+        )
+    ]  # fmt: skip
     save_rows(tmp_path, "gpu", rows, {})
     path = next(tmp_path.rglob("gpu.json"))
     path.write_text(json.dumps(json.loads(path.read_text()) | {"gpu": {"gpu": "A GPU"}}))
-    assert "On an A GPU in `bfloat16`, the original model trains 4 times and embeds 4 times" in table.render(
-        "gpu_summary", tmp_path
-    )
+    summary = table.render("gpu_summary", tmp_path)
+    assert "A GPU, in `bfloat16`, the original model trains on 4 tokens per second (4 times" in summary
+    assert "and embeds 14 tokens per second (4 times" in summary
 
 
 def test_a_run_of_an_older_commit_is_left_out(tmp_path, capsys):
