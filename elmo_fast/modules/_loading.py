@@ -92,6 +92,22 @@ def forward_of(module: nn.Module) -> Any:
     return vars(module).get("forward", getattr(type(module), "forward", None))
 
 
+def never_called(kind: type[_Module], *modules: nn.Module) -> list[_Module]:
+    """Return modules of this kind, whose parameters the kernels read without calling them.
+
+    Raises: ElmoFastError if one has a hook, or was replaced by another module: neither would run.
+    """
+    for module in modules:
+        if not isinstance(module, kind) or forward_of(module) is not kind.forward:
+            raise ElmoFastError(
+                f"a {kind.__name__} of elmo_fast was replaced by {type(module).__module__}.{type(module).__name__}, "
+                "whose forward would not run: the kernels read its parameters and run several at once. Wrap the whole BiLM, "
+                "Elmo or loss, or adapt a weight with torch.nn.utils.parametrize"
+            )
+    check_no_hooks(*modules)
+    return list(modules)  # type: ignore[arg-type]
+
+
 def check_no_hooks(*modules: nn.Module, run: tuple[type, ...] = ()) -> None:
     """Raise ElmoFastError if a module, whose parameters are used without calling it, has hooks, which would never run.
 

@@ -29,7 +29,7 @@ from elmo_fast.modules._loading import (
     vocabulary_of,
 )
 from elmo_fast.modules.character_encoder import CACHE_SIZE, CharacterEncoder, WordCache
-from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates, both_ways
+from elmo_fast.modules.elmo_lstm import Drop, ElmoLstm, JoinedLstm, LayerStates, both_ways, separate
 from elmo_fast.modules.word_encoder import CachedWords, WordEncoder, WordTable
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import IDS, check_tensor
@@ -243,7 +243,7 @@ class BiLM(nn.Module):
             if isinstance(lstm, ElmoLstm) and not self.reads_words:
                 replayed = self._graph_replay.run(self, lstm, self._whole, inputs, carry)
                 if replayed is not None:
-                    return {"activations": list(replayed[0].unbind(0)), "mask": replayed[1]}
+                    return {"activations": separate(replayed[0]), "mask": replayed[1]}
             encoded = self.encoder(inputs)
         words, mask = encoded["token_embedding"], encoded["mask"]
         return {"activations": self.activations(words, mask, lstm(words, mask, stateful=carry)), "mask": mask}
@@ -260,7 +260,7 @@ class BiLM(nn.Module):
     def activations(words: Tensor, mask: Tensor, outputs: Tensor) -> list[Tensor]:
         """Run the last part: join the words' vectors and the LSTM's outputs [L, B, T, 2D] to the activations."""
         lowest = torch.where(mask[..., None], torch.cat([words, words], dim=-1), 0)
-        return [lowest, *outputs.unbind(0)]
+        return [lowest, *separate(outputs)]
 
     def _whole(self, ids: Tensor, state: LayerStates | None, out: Tensor | None) -> tuple[Tensor, Tensor, LayerStates]:
         """Run `forward` as a function of tensors: (activations [L+1, B, T+2, 2D], which are `out`, mask, state)."""

@@ -15,9 +15,9 @@ from elmo_fast import ops
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import (
-    check_no_hooks,
     check_settings,
     load_state,
+    never_called,
     read_bilm,
     section,
     skip_init,
@@ -106,7 +106,7 @@ class Highways(nn.Module):
     @property
     def layers(self) -> list[nn.Linear]:
         """The layers, the lowest first."""
-        check_no_hooks(self)
+        never_called(Highways, self)
         return weights_ready(*self._layers)
 
 

@@ -22,9 +22,10 @@ from elmo_fast.checkpoints import (
     task_settings,
 )
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import complete_call, load_state, section, vocabulary_of
+from elmo_fast.modules._loading import complete_call, load_state, never_called, section, vocabulary_of
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import mask_without_boundaries
+from elmo_fast.modules.elmo_lstm import separate
 from elmo_fast.modules.scalar_mix import ScalarMix, mixes
 from elmo_fast.modules.word_encoder import WordEncoder
 from elmo_fast.ops._checks import IDS, check_tensor
@@ -226,7 +227,7 @@ class Elmo(nn.Module):
 
     @property
     def _scalar_mixes(self) -> list[ScalarMix]:
-        return [self.get_submodule(f"scalar_mix_{k}") for k in range(self._count)]  # type: ignore[misc]
+        return never_called(ScalarMix, *(self.get_submodule(f"scalar_mix_{k}") for k in range(self._count)))
 
     def get_output_dim(self) -> int:
         """2D, the width of a representation."""
@@ -271,7 +272,7 @@ class Elmo(nn.Module):
             mixes_of_all = mixes(self._scalar_mixes, output["activations"], mask, dropout=fused * self._dropout.p)
             if not self._keep_sentence_boundaries:
                 mixes_of_all = torch.where(inner_mask[..., None], mixes_of_all[:, :, 1:-1], 0)
-            mixed = [mix if fused else self._dropout(mix) for mix in mixes_of_all.unbind(0)]
+            mixed = [mix if fused else self._dropout(mix) for mix in separate(mixes_of_all)]
         mask = mask if self._keep_sentence_boundaries else inner_mask
         shape = (*outer, mask.shape[1])
         representations = [mix.reshape(*shape, mix.shape[-1]) for mix in mixed]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import check_no_hooks, forward_of, loses_values, skip_init
+from elmo_fast.modules._loading import loses_values, never_called, skip_init
 from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_beside
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import check_tensor
@@ -45,6 +45,11 @@ class _Turn:
 def both_ways(outputs: list[Tensor]) -> Tensor:
     """L layers' outputs [2, B, T, D] as [L, B, T, 2D]: forward, then backward."""
     return torch.stack([layer.permute(1, 2, 0, 3) for layer in outputs]).flatten(3)
+
+
+def separate(stacked: Tensor) -> list[Tensor]:
+    """Return the tensors of a stack, which may be changed in place: autograd forbids that for those of `unbind`."""
+    return [stacked[k] for k in range(len(stacked))]
 
 
 class ElmoLstm(nn.Module):
@@ -202,15 +207,7 @@ class ElmoLstm(nn.Module):
         """
         both, outputs, hs, cs = [forward_inputs, backward_inputs], [], [], []
         pairs = list(zip(self.forward_layers, self.backward_layers, strict=True))
-        layers = [layer for pair in pairs for layer in pair]
-        for layer in layers:
-            if not isinstance(layer, ProjectedLSTM) or forward_of(layer) is not ProjectedLSTM.forward:
-                raise ElmoFastError(
-                    f"a layer of ElmoLstm was replaced by {type(layer).__module__}.{type(layer).__name__}, whose "
-                    "forward would not run: the kernels run both directions' ProjectedLSTM at once. Wrap the whole "
-                    "BiLM or Elmo, or adapt a weight with torch.nn.utils.parametrize"
-                )
-        check_no_hooks(*layers)
+        never_called(ProjectedLSTM, *(layer for pair in pairs for layer in pair))
         for i, pair in enumerate(pairs):
             if drop is not None:
                 both = [drop(x, i, direction) for direction, x in enumerate(both)]
@@ -258,6 +255,11 @@ class ElmoLstm(nn.Module):
 
         Raises: ElmoFastError.
         """
+        if carry and not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
+            raise ElmoFastError(
+                "a stateful module was called within a backward pass (by torch.utils.checkpoint, for example), which "
+                "would start from the state after this batch and carry it on twice; make it with stateful=False"
+            )
         if carry and (torch.compiler.is_exporting() or torch.jit.is_tracing()):
             raise ElmoFastError(
                 "an exported program cannot carry the state from batch to batch; make the module with stateful=False"

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from elmo_fast import ops
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts
-from elmo_fast.modules._loading import check_settings
+from elmo_fast.modules._loading import check_settings, never_called
 from elmo_fast.op_choices import LOSS_KINDS, Backend, LossKind, Precision
 from elmo_fast.ops.log_uniform_sample import CORRECTIONS
 
@@ -172,9 +172,11 @@ class VocabularyLoss(nn.Module):
 
     def table(self) -> tuple[Tensor, Tensor]:
         """Return the table [rows, D] and its bias [rows]."""
-        w = self.softmax_w.weight if isinstance(self.softmax_w, nn.Embedding) else self.softmax_w
-        b = self.softmax_b.weight.squeeze(1) if isinstance(self.softmax_b, nn.Embedding) else self.softmax_b
-        return w, b
+        w, b = self.softmax_w, self.softmax_b
+        if isinstance(w, Tensor) and isinstance(b, Tensor):
+            return w, b
+        table, bias = never_called(nn.Embedding, w, b)  # type: ignore[arg-type]
+        return table.weight, bias.weight.squeeze(1)
 
     def _full_losses(self, hidden: Tensor, targets: Tensor, bias: Tensor, chunk_bytes: int) -> Tensor:
         return ops.full_softmax(

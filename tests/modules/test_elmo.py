@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils.checkpoint import checkpoint
 
 from elmo_fast import Elmo, ElmoTokenEmbedder
 from elmo_fast.checkpoints import read_options
@@ -225,6 +226,47 @@ def test_fine_tuning_reaches_everything_or_only_the_mixes(files, requires_grad):
     for name, parameter in embedder.named_parameters():
         reached = parameter.grad is not None and bool(parameter.grad.any())
         assert reached == (requires_grad or "_elmo_lstm" not in name), name
+
+
+@pytest.mark.parametrize("mixes", [1, 2])
+@pytest.mark.parametrize("boundaries", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_outputs_may_be_changed_in_place(files, mixes, boundaries, training):
+    """Each is a tensor of its own, as in AllenNLP, and its gradient is that of a copy."""
+    elmo = Elmo(*files(), mixes, True, dropout=0.0, keep_sentence_boundaries=boundaries, stateful=False).train(training)
+
+    def gradients(change):
+        elmo.zero_grad()
+        outputs = elmo(batch_to_ids(SENTENCES))["elmo_representations"]
+        torch.cat([change(each) for each in outputs]).square().sum().backward()
+        return [parameter.grad.clone() for parameter in elmo.parameters() if parameter.grad is not None]
+
+    in_place, apart = (
+        gradients(lambda x: x.mul_(2).masked_fill_(x > 0.5, 0)),
+        gradients(lambda x: (2 * x).where(2 * x <= 0.5, 0)),
+    )
+    for actual, expected in zip(in_place, apart, strict=True):
+        torch.testing.assert_close(actual, expected)
+    layers = elmo._elmo_lstm(batch_to_ids(SENTENCES))["activations"]
+    assert [layer.add_(1).sum().requires_grad for layer in layers] == [True] * 3
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_stateful_call_within_a_backward_pass_is_refused(files, reentrant):
+    """Recomputing it would begin at the state after the batch: wrong gradients, and a state carried on twice."""
+
+    def gradients(stateful, forward):
+        elmo = Elmo(*files(), 1, True, dropout=0.0, stateful=stateful)
+        ids, one = batch_to_ids(SENTENCES), torch.ones(1, requires_grad=True)
+        forward(lambda ids, one: elmo(ids)["elmo_representations"][0] * one, ids, one).square().sum().backward()
+        return torch.cat([parameter.grad.flatten() for parameter in elmo.parameters()])
+
+    def recomputed(*arguments):
+        return checkpoint(*arguments, use_reentrant=reentrant)
+
+    assert torch.equal(gradients(False, recomputed), gradients(False, lambda run, *arguments: run(*arguments)))
+    with pytest.raises(ElmoFastError, match=r"within a backward pass .* make it with stateful=False"):
+        gradients(True, recomputed)
 
 
 def test_token_embedder_and_its_projection(files):

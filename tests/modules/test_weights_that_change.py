@@ -12,7 +12,7 @@ from elmo_fast.embed.sentence_vectors import write_vectors
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.memory import bytes_of
-from elmo_fast.modules import BiLM, Elmo
+from elmo_fast.modules import BiLM, Elmo, SampledSoftmaxLoss, ScalarMix
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.ops import _dispatch, _weights
@@ -213,6 +213,33 @@ def test_a_layer_that_was_replaced_is_refused_in_a_sentence(files, name):
     setattr(model.get_submodule(parent), child, Adapter(model.get_submodule(name)))
     with pytest.raises(ElmoFastError, match=r"was replaced by .*Adapter, whose forward would not run"):
         model(IDS)
+
+
+class OwnMix(ScalarMix):
+    """A mix of a user's own."""
+
+    def forward(self, tensors, mask=None):
+        return tensors[0]
+
+
+@pytest.mark.parametrize("change", ["a forward hook", "a pre-hook", "another module"])
+def test_a_mix_that_is_not_called_refuses_what_would_not_run(files, change):
+    """All mixes are one kernel, which reads their parameters."""
+    elmo = Elmo(*files(), 2, stateful=False)
+    if change == "another module":
+        elmo.scalar_mix_1 = OwnMix(3)
+    else:
+        mix = elmo.scalar_mix_1
+        (mix.register_forward_hook if change == "a forward hook" else mix.register_forward_pre_hook)(lambda *_: None)
+    with pytest.raises(ElmoFastError, match=r"(ScalarMix would never run|OwnMix, whose forward would not run)"):
+        elmo(IDS)
+
+
+def test_a_table_of_a_loss_refuses_a_hook():
+    loss = SampledSoftmaxLoss(9, 4, 3, sparse=True)
+    loss.softmax_w.register_forward_hook(lambda *_: None)
+    with pytest.raises(ElmoFastError, match="a hook of the inner Embedding would never run"):
+        loss(torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64))
 
 
 def test_numbers_under_autocast_stay_in_their_context(files):
