@@ -101,8 +101,8 @@ def never_called(kind: type[_Module], *modules: nn.Module) -> list[_Module]:
         if not isinstance(module, kind) or forward_of(module) is not kind.forward:
             raise ElmoFastError(
                 f"a {kind.__name__} of elmo_fast was replaced by {type(module).__module__}.{type(module).__name__}, "
-                "whose forward would not run: the kernels read its parameters and run several at once. Wrap the whole BiLM, "
-                "Elmo or loss, or adapt a weight with torch.nn.utils.parametrize"
+                "whose forward would not run: the kernels read its parameters and run several at once. Wrap the whole "
+                "BiLM, Elmo or loss, or adapt a weight with torch.nn.utils.parametrize"
             )
     check_no_hooks(*modules)
     return list(modules)  # type: ignore[arg-type]
