@@ -241,12 +241,15 @@ def _width(head: bytes) -> int:
 
 
 def _numbers_after_word(line: bytes) -> int:
-    """Return how many numbers end a line, NaN and infinity among them, not counting its first field."""
+    """Return how many numbers end a line, not counting its first field.
+
+    NaN, infinity and decimal commas count too: their lines are refused when they are read, not taken for binary.
+    """
     return len(list(itertools.takewhile(_is_any_number, reversed(line.split()[1:]))))
 
 
 def _is_any_number(field: bytes) -> bool:
-    return is_number(field) or field.lower().lstrip(b"+-") in (b"nan", b"inf", b"infinity")
+    return is_number(field.replace(b",", b".", 1)) or field.lower().lstrip(b"+-") in (b"nan", b"inf", b"infinity")
 
 
 def read(path: str, format: str, limit: int | None) -> Content:
@@ -300,6 +303,11 @@ def _rows_after_header(
             "the file is truncated, or the line is wrong"
         )
     count, data = rows if limit is None else min(rows, limit), head[header.end() :]
+    if not binary and rows and (seen := _width(data)) != width:
+        raise ElmoFastError(
+            f"{path}: line 1 announces vectors of {width} numbers, and most lines after it end in {seen}; "
+            "correct line 1"
+        )
     words, matrix, rest = (
         _binary_rows(path, data, stream, width, count) if binary else _text_rows(path, data, stream, width, count, 2)
     )

@@ -96,7 +96,7 @@ class TaskConfig:
     dropout: float = within(0.5, "from 0 to below 1")
     """dropout probability at the BiLSTM's input, between its layers and at its output"""
     metric: Metric = "auto"
-    """score of a tagger, which in training chooses the epoch to keep: spans (F1 of spans by BIO or IOBES tags;
+    """score of a tagger, which in training chooses the epoch to keep: spans (F1 of spans by BIO, IOBES or BMES tags;
     other tags count as O) or labels (accuracy); auto: spans if the training data has more tags like B-X and I-X
     than other tags except O"""
     crf: bool = False

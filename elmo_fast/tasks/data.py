@@ -151,7 +151,7 @@ def doubts_about(
     if config.task == "tag" and odd and (spans or (looks_like_spans(counts) and config.metric == "auto")):
         line, tag = line_of(path, format, column, odd)
         yield (
-            f"{path}, line {line}: {tag!r} is not a span tag (O, B-X, I-X, E-X, S-X, ...), as {_share(counts, odd)}: "
+            f"{path}, line {line}: {tag!r} is not a span tag (O, B-X, I-X, M-X, E-X, ...), as {_share(counts, odd)}: "
             f"{counted_as(spans=spans)}; correct the file, or give --metric {'labels' if spans else 'spans'}"
         )
     elif format == "conllu" and UNSPECIFIED in counts and conllu_column(path, column) not in MAY_BE_EMPTY:
@@ -159,6 +159,12 @@ def doubts_about(
         yield (
             f"{path}, line {line}: the label is unspecified ({UNSPECIFIED}), as {_share(counts, [UNSPECIFIED])}: it is "
             "learned and scored like any other; leave out these sentences, or fill the column"
+        )
+    if config.task == "classify" and 2 * len(counts) > total >= 20:
+        yield (
+            f"{path}: {len(counts)} different labels for {total} sentences, so that most occur once and cannot be "
+            f"learned (the first: {next(iter(counts))!r}); is it a score, an id or the text? Name the column of the "
+            "classes with --label_column (--column in a .tsv file)"
         )
     if spans and not counts.keys() - {"O", *odd}:
         yield f"{path}: contains no span, so F1 is 0 whatever is predicted; is --column another?"

@@ -9,9 +9,9 @@ from typing import Any
 
 from elmo_fast.errors import ElmoFastError
 
-_SPAN_TAG = re.compile(r"([BIESLU])-(.*)|O", re.DOTALL)
+_SPAN_TAG = re.compile(r"([BIMESLU])-(.*)|O", re.DOTALL)
 # Also in lower case, which conlleval does not take for a tag of a span, but a reader does.
-_LOOKS_LIKE_SPAN = re.compile(r"[BIESLU]-.*", re.DOTALL | re.IGNORECASE)
+_LOOKS_LIKE_SPAN = re.compile(r"[BIMESLU]-.*", re.DOTALL | re.IGNORECASE)
 _BEGINS, _ENDS = frozenset("BSU"), frozenset("ESLU")
 
 Span = tuple[str, int, int]
@@ -68,7 +68,7 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
     Args:
         gold: the true labels of each sentence.
         predicted: the predicted ones, as many.
-        spans: whether the labels are BIO, IOB or IOBES tags whose spans are scored; other tags then count as O in
+        spans: whether the labels are BIO, IOB, IOBES or BMES tags whose spans are scored; other tags then count as O in
             precision, recall and F1; "auto": if there are more tags like B-X and I-X than other tags except O, with a
             warning if there are both.
 
@@ -92,7 +92,9 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
             how = counted_as(spans=spans)
             warnings.warn(f"tags {', '.join(map(repr, odd[:5]))} are not span tags; {how}: set spans", stacklevel=2)
     if spans and not counts.keys() - set(odd_tags(counts)):
-        raise ElmoFastError(f"tags of spans must be O, B-X or I-X (or E-X, S-X, L-X, U-X); got {next(iter(counts))!r}")
+        raise ElmoFastError(
+            f"tags of spans must be O, B-X or I-X (or M-X, E-X, S-X, L-X, U-X); got {next(iter(counts))!r}"
+        )
     true, guessed, right = Counter[str](), Counter[str](), Counter[str]()  # of each class; right: both at one position
     for sides in zip(gold, predicted, strict=True):
         # A label is a span of its own.
@@ -119,10 +121,10 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     """Return the spans (type, first, last) of the tags of one sentence, by conlleval's rules, which forgive wrong tags.
 
     Between two tags that are not O a span ends and another begins where the type changes, before B, S or U, and after
-    E, S, L or U; an I or E that follows O begins one. For BIO and IOB tags these are the rules of the script; for
+    E, S, L or U; an I, M or E that follows O begins one. For BIO and IOB tags these are the rules of the script; for
     tags with E and S it has rules too, but none for S and none for B after E, which end a span here.
 
-    Raises: ElmoFastError: a tag that is neither O nor one of B I E S L U, a hyphen, and a type.
+    Raises: ElmoFastError: a tag that is neither O nor one of B I M E S L U, a hyphen, and a type.
     """
     spans: list[Span] = []
     start, before = 0, ("O", "")
@@ -140,7 +142,7 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
 def _parts(tag: str) -> tuple[str, str]:
     match = _SPAN_TAG.fullmatch(tag)
     if match is None:
-        raise ElmoFastError(f"tags of spans must be O, B-X or I-X (or E-X, S-X, L-X, U-X); got {tag!r}")
+        raise ElmoFastError(f"tags of spans must be O, B-X or I-X (or M-X, E-X, S-X, L-X, U-X); got {tag!r}")
     return (match[1], match[2]) if match[1] else ("O", "")
 
 

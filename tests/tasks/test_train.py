@@ -185,6 +185,16 @@ def test_an_odd_tag_is_named_and_the_metric_can_be_fixed(tmp_path):
     assert not evaluate_task(by_labels.save_dir, config.test_path).spans
 
 
+def test_a_label_per_row_is_noticed(tmp_path):
+    """In any table: a score or an id was named, not a class."""
+    table = tmp_path / "scores.csv"
+    table.write_text("text,label\n" + "".join(f"film {i},0.{i:04}\n" for i in range(40)))
+    paths = {f"{split}_path": str(table) for split in ("train", "dev")}
+    config = TaskConfig(**paths, task="classify", save_dir=str(tmp_path / "run"), epochs=1, word_dim=2, hidden=2)
+    with pytest.warns(UserWarning, match=r"scores.csv: 40 different labels for 40 sentences.* --label_column"):
+        train_task(config, silent)
+
+
 @pytest.mark.parametrize(
     ("xpos", "message"),
     [
