@@ -11,12 +11,13 @@ a (cut) word that its lexicon lacks is <oov>.
 """
 
 import abc
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elmo_fast.errors import ElmoFastError, not_a_string
+from elmo_fast.errors import ElmoFastError, not_a_string, quoted
 from elmo_fast.text.checks import check_sentences, checked_sentences, may_hold_words
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class CharacterTable:
             some = bounds[first : first + _WORDS_AT_ONCE + 1]
             lengths, body = np.diff(some), data[some[0] : some[-1]]
             if lengths.max() > width:
+                _warn_of_cut_words(TypeTable(body, np.cumsum(lengths)), lengths > width, f"{width} bytes of UTF-8")
                 body = body[np.arange(some[0], some[-1]) - np.repeat(some[:-1], lengths) < width]
             codes, lengths = self.codes[first : first + len(lengths)], np.minimum(lengths, width)
             codes[:, 1:-1][slots < lengths[:, None]] = body
@@ -177,6 +179,23 @@ class TypeCharacters:
         """
         codes = self._codes.index_select(0, types.reshape(-1))
         return self._ids.index_select(0, codes.reshape(-1).int()).view(*types.shape, self.max_characters)
+
+
+_units_warned_of: set[str] = set()
+
+
+def _warn_of_cut_words(words: TypeTable, is_cut: "np.ndarray[Any, np.dtype[np.bool_]]", limit: str) -> None:
+    """Warn, once in a process, that words are longer than the model reads."""
+    if limit in _units_warned_of:
+        return
+    _units_warned_of.add(limit)
+    first = words.words([int(is_cut.argmax())])[0]
+    warnings.warn(
+        f"{is_cut.sum()} of {len(words)} different words are longer than {limit}, all that the model reads of a word, "
+        f"such as {quoted(first)}: words that begin alike have one vector. Split them: --tokenizer basic for raw text "
+        "(tokenizer=), a segmenter for Japanese, Thai and other text without spaces",
+        stacklevel=4,
+    )
 
 
 def words_to_ids(words: Sequence[str], n_characters: int = RAW_CHARACTERS, max_characters: int = MAX_CHARACTERS) -> Any:
@@ -232,6 +251,9 @@ class LexiconSpelling(Spelling):
             if not isinstance(word, str):
                 raise TypeError
         cut = [word[: self._longest] for word in words]
+        if cut != list(words):
+            is_cut = np.array([len(word) > len(begin) for word, begin in zip(words, cut, strict=True)])
+            _warn_of_cut_words(TypeTable.of(words), is_cut, f"{self._longest} characters")
         ids = np.zeros((len(cut), self.slots), np.int64)
         if self._characters:
             ids[:, :-1] = self._characters[PADDING]

@@ -22,6 +22,8 @@ LINES_LOOKED_AT = 100  # by first_raw_line
 RAW_TEXT_ADVICE = (
     "looks like raw text; --tokenizer basic splits off punctuation (--tokenizer whitespace omits this line)"
 )
+# Chinese characters, each a token of `basic`, as BERT's tokenizer has them (not kana, Hangul or Thai).
+_CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ceaf\U0002f800-\U0002fa1f]")
 CLITICS = "s|m|d|re|ve|ll"
 
 # Words of `logs` for what differs from line to line, and what they replace, the first that matches.
@@ -49,7 +51,8 @@ def tokenizer(name: str | None) -> Tokenize:
 
     name: one of TOKENIZERS; None is "whitespace", the tokenizer of models that store none:
         "whitespace": str.split
-        "basic": words, numbers and punctuation marks; English contractions as in the Penn Treebank ("do n't")
+        "basic": words, numbers and punctuation marks; English contractions as in the Penn Treebank ("do n't"); each
+            Chinese character is a word
         "spacy": the rules of spaCy for English (extra spacy)
         "logs": as basic; numbers, hexadecimal numbers, addresses, paths and times become <NUM>, <HEX>, <ADDRESS>,
             <PATH> and <TIME>
@@ -64,7 +67,8 @@ def tokenizer(name: str | None) -> Tokenize:
         rules = require("spacy", "spacy", "the tokenizer spacy").blank("en").tokenizer
         return _by_word(lambda word: [token.text for token in rules(word)])
     pattern = re.compile(_basic() if name == "basic" else _logs(), re.IGNORECASE)
-    return _by_word(lambda word: [_token(match) for match in pattern.finditer(word)])
+    apart = _CHINESE if name == "basic" else re.compile("(?!)")
+    return _by_word(lambda word: [_token(match) for match in pattern.finditer(apart.sub(r" \g<0> ", word))])
 
 
 def split_sentences(text: str) -> list[str]:

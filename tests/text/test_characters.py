@@ -1,6 +1,7 @@
 """Words to character ids, against a reference that spells out one character at a time."""
 
 import time
+import warnings
 
 import hypothesis.strategies as st
 import numpy as np
@@ -138,6 +139,23 @@ def test_what_is_no_batch_of_words_is_named(batch, offender):
 def test_wrong_counts_are_refused(call):
     with pytest.raises(ElmoFastError):
         call()
+
+
+def test_words_that_are_cut_are_counted_once():
+    """Two that begin alike become one; bytes and lexicons."""
+    long = ["x" * 49, "x" * 48 + "y", "short"]
+    characters._units_warned_of.clear()
+    with pytest.warns(UserWarning, match=r"2 of 3 different words are longer than 48 bytes of UTF-8.* 'xxx"):
+        ids = batch_to_ids([long])
+    assert torch.equal(ids[0, 0], ids[0, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batch_to_ids([long])
+    lexicon = characters.LexiconSpelling(
+        [characters.BEGIN, characters.END, "<eow>", "<bow>", "<oov>", "<pad>", "x"], [], 3
+    )
+    with pytest.warns(UserWarning, match="1 of 2 different words are longer than 3 characters"):
+        lexicon.rows(["xxxx", "xxx"])
 
 
 def test_speed_is_not_per_character():

@@ -23,7 +23,9 @@ the well-known O'Neill ( U.S. ) is n’t 3.5 years -- old
 </S> <unk> e-mail@x 'quoted'
 </S> <unk> e-mail @ x ' quoted '
 नमस्ते e\u0301te\u0301 日本語。
-नमस्ते e\u0301te\u0301 日本語 。
+नमस्ते e\u0301te\u0301 日 本 語 。
+ELMo说得很好, 단어 임베딩을 カタカナ
+ELMo 说 得 很 好 , 단어 임베딩을 カタカナ
 """,
     "spacy": """
 Don't go to the U.S. (now)
