@@ -88,6 +88,33 @@ def metric(cells: Cells) -> str:
     return ", ".join(f"{name} ({named(target)})" for target, name in names.items())
 
 
+def unfinished(cells: Cells) -> str:
+    """Say of how many runs the best epoch was the last, so that more epochs may change the scores; "" if of none."""
+    runs = [run for cell in cells for run in cell.runs]
+    last = sum(run["best_epoch"] == len(run["epochs"]) for run in runs)
+    return f"the best epoch was the last in {last} of {len(runs)} runs: train longer (--epochs)" if last else ""
+
+
+def dev_curves(cells: Cells, path: pathlib.Path) -> str:
+    """Draw the development score after each epoch, a line per seed, of the baseline and of + ELMo."""
+
+    def draw(axes: Any, target: Target) -> str:
+        compared = [cell for cell in cells if (cell.experiment, cell.target) == ("help", target)]
+        for cell, colour in zip(compared, (BLUE, ORANGE), strict=True):
+            for number, run in enumerate(cell.runs):
+                values = [100 * row["score"] for row in run["epochs"]]
+                label = None if number else shown(cell.label)
+                axes.plot(
+                    range(1, len(values) + 1), values, color=colour, label=label, marker="." if values[1:] else "o"
+                )
+                axes.plot(run["best_epoch"], values[run["best_epoch"] - 1], color=colour, marker="o")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlabel("epoch (a circle at the best)")
+        return named(target)
+
+    return _panels(cells, (5.2, 4), path, draw, "dev")
+
+
 def share_curves(cells: Cells, path: pathlib.Path) -> str:
     """Draw score against fraction of the training data: mean and range over seeds, a panel per column of labels."""
 
@@ -130,14 +157,20 @@ def layer_scores(cells: Cells, path: pathlib.Path) -> str:
     return _panels(cells, (4.4, 3.6), path, draw)
 
 
-def _panels(cells: Cells, size: tuple[float, float], path: pathlib.Path, draw: Callable[[Any, Target], str]) -> str:
+def _panels(
+    cells: Cells,
+    size: tuple[float, float],
+    path: pathlib.Path,
+    draw: Callable[[Any, Target], str],
+    split: str = "test",
+) -> str:
     """Write a picture of one panel per column of labels, side by side; `draw` fills a panel and returns its title."""
     targets = targets_of(cells)
     figure = new_figure(size[0] * len(targets), size[1])
     panels = figure.subplots(1, len(targets), squeeze=False)[0]
     for axes, target in zip(panels, targets, strict=True):
         plain(axes, shown(draw(axes, target)), grid="y")
-    panels[0].set_ylabel(f"{metric(cells)} on test, %")
+    panels[0].set_ylabel(f"{metric(cells)} on {split}, %")
     if panels[0].get_legend_handles_labels()[0]:
         legend_below(figure, 10)
     save(figure, path)
@@ -229,8 +262,10 @@ def claims(cells: Cells) -> str:
     """Return a table: the paper's finding, the labels, the verdict, and the scores behind it."""
     rows: list[list[str]] = []
 
-    def judge(claim: str, better: tuple[str, Spread], worse: tuple[str, Spread]) -> None:
-        verdict = VERDICTS[comparison(better[1], worse[1])]
+    def judge(claim: str, better: tuple[str, Spread], worse: tuple[str, Spread], experiment: str) -> None:
+        both = (better[0], worse[0])
+        judged = [cell for cell in cells if cell[:2] == (experiment, target) and cell.label.startswith(both)]
+        verdict = "; ".join(filter(None, [VERDICTS[comparison(better[1], worse[1])], unfinished(judged)]))
         rows.append([claim, named(target), verdict, f"{better[0]} {better[1]}; {worse[0]} {worse[1]}"])
 
     for target in targets_of(cells):
@@ -238,13 +273,13 @@ def claims(cells: Cells) -> str:
             if spreads := list(scores(cells, experiment, target).items()):
                 for claim, better, worse in findings:
                     if spreads[better] != spreads[worse]:
-                        judge(claim, spreads[better], spreads[worse])
+                        judge(claim, spreads[better], spreads[worse], experiment)
         base, elmo = curves(cells, target)
         if not base:
             continue
         least, most = min(base), max(base)
         claim = f"ELMo helps where data is scarce (figure 1), here at {least:.1%}"
-        judge(claim, ("+ ELMo", elmo[least]), ("baseline", base[least]))
+        judge(claim, ("+ ELMo", elmo[least]), ("baseline", base[least]), "share")
         # The smallest fraction at which + ELMo reaches the baseline's score on its largest.
         needed = min((share for share in elmo if elmo[share].mean >= base[most].mean), default=most)
         verdict, evidence = "no", f"+ ELMo {elmo[most]}; baseline {base[most]}, both with {most:.1%}"
@@ -291,7 +326,7 @@ def page(cells: Cells, settings: ReportSettings, facts: Sequence[str], near: str
 def _section(experiment: str, cells: Cells, folder: pathlib.Path) -> list[str]:
     """Return tables and links to pictures."""
     if experiment == "help":
-        return [help_table(cells)]
+        return [help_table(cells), f"![Development score by epoch]({dev_curves(cells, folder / 'epochs.png')})"]
     if experiment == "share":
         image = share_curves(cells, folder / "share.png")
         titled = [f"{named(target)}:\n\n{share_table(cells, target)}" for target in targets_of(cells)]

@@ -63,8 +63,8 @@ class ReportSettings:
     lstm_layers: int = 1
     dropout: float = 0.5
     elmo_dropout: float = 0.5
-    epochs: int = 10
-    patience: int = 3
+    epochs: int = TaskConfig.epochs
+    patience: int = TaskConfig.patience
     batch_size: int = 32
     learning_rate: float = 0.001
     words: tuple[str, ...] = ()
@@ -131,6 +131,10 @@ class _Scores(TypedDict):
     spans: bool
 
 
+class _Epoch(TypedDict):
+    score: float
+
+
 class RunResult(TypedDict):
     """The part of a run's results.json that is read."""
 
@@ -138,6 +142,8 @@ class RunResult(TypedDict):
     test: _Scores
     seconds: float
     mix_weights: dict[str, list[float]]
+    epochs: list[_Epoch]
+    best_epoch: int
 
 
 class Cell(NamedTuple):

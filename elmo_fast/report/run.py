@@ -16,14 +16,14 @@ from typing import Any
 import torch
 
 import elmo_fast
-from elmo_fast.checkpoints import ElmoOptions, pretrained_folder
+from elmo_fast.checkpoints import ElmoOptions, missing_model, pretrained_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.fields import read_json
 from elmo_fast.files import sha256_of, write_json, write_text
 from elmo_fast.manifest import current, read_folder
 from elmo_fast.progress import duration
 from elmo_fast.report.neighbours import neighbours, words_asked
-from elmo_fast.report.page import SETTINGS, page
+from elmo_fast.report.page import SETTINGS, page, unfinished
 from elmo_fast.report.plan import SPLITS, Cell, ReportSettings, RunResult, cells, config_of, key_of
 from elmo_fast.tasks import Example, TaskConfig, load_bilm, model_digest, read_examples
 from elmo_fast.tasks.cache import announced
@@ -121,8 +121,8 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     elif "neighbours" in settings.experiments:
         report("neighbours are skipped: sentences with one label have no tagged words")
     model_path = pretrained_folder(settings.model)
-    # The runs need a folder, not a name on the hub; their names keep the folder that was given.
-    model = settings.model if os.path.exists(settings.model) else os.fspath(model_path)
+    # The runs find a model by its path or published name, not by a name on the hub.
+    model = os.fspath(model_path) if missing_model(settings.model) else settings.model
     runs_of = dataclasses.replace(settings, model=model)
     bilm = load_bilm(model_path, settings.prefix)
     names = [getattr(settings, name) for name in (*SPLITS.values(), "vectors")]
@@ -150,6 +150,8 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     write_json(folder / NUMBERS, numbers)
     write_text(folder / SETTINGS, settings.as_yaml() + "\n")
     write_text(folder / PAGE, text)
+    if sentence := unfinished(done):
+        report(f"note   {sentence}")
     return folder / PAGE
 
 

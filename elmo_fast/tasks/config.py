@@ -106,8 +106,8 @@ class TaskConfig:
 
     batch_size: int = within(32, "from 1 to 2^24")
     """sentences per step"""
-    epochs: int = 50
-    """maximum number of passes over the training sentences"""
+    epochs: int = 100
+    """maximum number of passes over the training sentences; `patience` usually ends training before"""
     patience: int = within(5, "0 or more")
     """stop after this many epochs without a better dev score; 0: never"""
     learning_rate: float = 0.001

@@ -110,7 +110,7 @@ def test_the_page_links_the_pictures_it_draws(tmp_path):
     pytest.importorskip("matplotlib", reason="pictures need matplotlib")
     some = settings(tmp_path)
     text = page(scored(some, LAYERS, as_the_paper), some, ["A fact."], "Near.", tmp_path)
-    for name in ("share.png", "layers.png", "weights.png"):
+    for name in ("share.png", "layers.png", "weights.png", "epochs.png"):
         assert f"]({name})" in text
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     assert str(tmp_path) not in text  # the page speaks of files by name, wherever they lay
@@ -131,6 +131,30 @@ def test_the_report_of_one_column_has_its_four_mixes_in_the_picture(tmp_path, fi
     report_page.weight_map(scored(some, LAYERS, as_the_paper), tmp_path / "weights.png")
     check_all_text_is_inside(figures[0])
     assert len(figures[0].legends[0].get_texts()) == 5
+
+
+def test_runs_that_were_still_improving_are_named(tmp_path):
+    """In each verdict that rests on them: more epochs may turn it round."""
+    some = settings(tmp_path, column=("upos",), seeds=2)
+    done = scored(some, LAYERS, as_the_paper)
+    assert report_page.unfinished(done) == ""
+    for cell in done:
+        if cell.label in ("+ ELMo", "+ ELMo 0.1"):
+            cell.runs[0]["best_epoch"] = 3
+    helps, *others, scarce, _ = column(claims(done), 3)
+    assert helps == "yes; the best epoch was the last in 1 of 4 runs: train longer (--epochs)"
+    assert scarce == "yes; the best epoch was the last in 1 of 8 runs: train longer (--epochs)"
+    assert set(others) == {"yes"}
+
+
+def test_the_development_scores_are_drawn_by_epoch(tmp_path, figures):
+    some = settings(tmp_path, column=("upos",), seeds=2)
+    report_page.dev_curves(scored(some, LAYERS, as_the_paper), tmp_path / "epochs.png")
+    (axes,) = figures[0].axes
+    curves = [line.get_ydata() for line in axes.lines if len(line.get_ydata()) > 1]
+    assert [list(curve) for curve in curves[:1]] == [pytest.approx([40.0, 80.0, 72.0])]
+    assert len(curves) == 4
+    check_all_text_is_inside(figures[0])
 
 
 @pytest.mark.parametrize("spread", [0.001, 0.05])

@@ -68,6 +68,21 @@ def test_the_page_has_every_table_and_picture(written):
         assert (written[0].parent / name).is_file()
 
 
+def test_runs_that_were_still_improving_are_said_at_the_end(written):
+    """By the toy's two epochs; as the last line, and on the page."""
+    assert "train longer (--epochs)" in written[1][-1]
+    assert "train longer (--epochs)" in written[0].read_text(encoding="utf-8")
+
+
+def test_taggers_of_a_report_name_the_model_as_it_was_named(folder, tmp_path):
+    """So that they find it where the environment has moved."""
+    write_report(
+        settings(folder, model="mini", experiments=("help",), seeds=1, epochs=1, save_dir=str(tmp_path)), print
+    )
+    models = {json.loads(path.read_text())["model"] for path in tmp_path.glob("runs/*/task.json")}
+    assert models == {"mini", None}
+
+
 def test_the_size_of_the_cache_is_said_before_the_runs(written):
     lines = [line.split("  ")[0] for line in written[1]]
     assert lines[:2] == ["runs", "cache"]
