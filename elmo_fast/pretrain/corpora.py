@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import TypedDict
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import changes, read_json
 from elmo_fast.files import remove_folder, sha256_of, write_json
 from elmo_fast.memory import size
-from elmo_fast.op_choices import Tokenizer
+from elmo_fast.op_choices import LOSS_KINDS, Loss, Tokenizer
 from elmo_fast.pretrain.config import DataConfig
 from elmo_fast.progress import duration
 from elmo_fast.text import Vocabulary, files_matching
@@ -235,3 +236,25 @@ def target_counts(corpus: Corpus) -> Tensor:
     words[vocabulary.eos] += corpus.sentences
     words[vocabulary.bos] += corpus.sentences
     return words.clamp(min=1).float()
+
+
+def check_vocabulary_order(corpus: Corpus, loss: Loss) -> None:
+    """Raise ElmoFastError if the loss samples words by their place in a vocabulary that is not sorted by frequency.
+
+    Sampled softmax takes word k for the k-th most frequent. A vocabulary of different text does too: its first tenth
+    need only cover half as much of this text as the most frequent tenth.
+    """
+    kind, vocabulary = LOSS_KINDS[loss], corpus.vocabulary
+    if not kind.samples or kind.wants_counts or len(vocabulary) < 100:
+        return
+    counts = corpus.counts[: len(vocabulary)].astype("int64")
+    counts[[vocabulary.bos, vocabulary.eos, vocabulary.unk]] = 0
+    tenth = len(vocabulary) // 10
+    first, most = int(counts[:tenth].sum()), int(np.sort(counts)[-tenth:].sum())
+    if 2 * first < most:
+        raise ElmoFastError(
+            f"the vocabulary is not sorted by frequency: its first {tenth:,} words occur {first:,} times in the text, "
+            f"the {tenth:,} most frequent ones {most:,} times, and {loss} samples words by their place, so that it "
+            "would train a far worse model; sort it, most frequent first (elmo-fast vocab writes it so), or give "
+            "--loss negative_sampling, which samples by counts"
+        )

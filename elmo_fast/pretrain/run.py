@@ -31,6 +31,7 @@ from elmo_fast.pretrain.checkpoint import (
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, validate
 from elmo_fast.pretrain.corpora import (
     CORPUS_FOLDER,
+    check_vocabulary_order,
     open_heldout_corpus,
     open_prepared_corpus,
     open_training_corpus,
@@ -311,7 +312,9 @@ def start_run(
     words = len(corpus.vocabulary)
     config = complete_config(requested, architecture, corpus.tokenizer, words, report)
     processes.assign_rows(config.optimizer.batch_size, config.optimizer.micro_batches)
-    if resumed is not None:
+    if resumed is None:
+        check_vocabulary_order(corpus, config.optimizer.loss)
+    else:
         resumed = state_to_resume(resumed, config, corpus)
 
     # Its model. The plan is reported before memory is taken.
@@ -415,6 +418,7 @@ def dry_run(
             report(line)
         if corpus is None:
             return
+        check_vocabulary_order(corpus, config.optimizer.loss)
         epoch = math.ceil(math.ceil(corpus.positions / config.optimizer.batch_size) / config.optimizer.unroll_steps)
         total = planned_steps(config, epoch)
         for line in [

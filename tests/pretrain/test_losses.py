@@ -21,7 +21,7 @@ from elmo_fast.op_choices import LOSS_KINDS, Loss
 from elmo_fast.pretrain.corpora import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
-from elmo_fast.pretrain.run import pretrain
+from elmo_fast.pretrain.run import dry_run, pretrain
 from elmo_fast.pretrain.step import Step
 from tests.pretrain.toy import SENTENCES, quiet, rows, toy_batches, toy_config, toy_corpus, toy_reader, toy_step
 
@@ -255,3 +255,35 @@ def test_a_new_table_of_negative_sampling_says_what_the_noise_does(negatives, bi
         model = make_language_model(toy_config(loss=loss, **more), len(corpus.vocabulary), counts=target_counts(corpus))
         expected = bias if loss == "negative_sampling" else 0.0
         assert model.softmax_bias.detach().numpy() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("order", "loss", "refused"),
+    [
+        ("sorted", "sampled_softmax", False),
+        ("another text's", "sampled_softmax", False),
+        ("reversed", "sampled_softmax", True),
+        ("alphabetical", "sampled_softmax", True),
+        ("reversed", "negative_sampling", False),
+    ],
+)
+def test_words_sampled_by_place_must_be_sorted_by_frequency(tmp_path, order, loss, refused):
+    """Unsorted, it would learn something else, and say nothing: a run and a dry run refuse it before they begin."""
+    words = [f"w{number}" for number in range(120)]
+    lines = [" ".join(words[: 1 + 6000 // (place + 50)]) for place in range(120)]
+    (tmp_path / "train-0.txt").write_text("\n".join(lines) + "\n")
+    ordered = {
+        "sorted": words, "another text's": [*words[1:60:2], *words[0:60:2], *words[60:]],
+        "reversed": words[::-1], "alphabetical": sorted(words, key=lambda word: word[::-1]),
+    }[order]  # fmt: skip
+    (tmp_path / "vocab.txt").write_text("\n".join(["<S>", "</S>", "<UNK>", *ordered]) + "\n")
+    config = toy_config(
+        train_prefix=str(tmp_path / "train-*"), save_dir=str(tmp_path / "out"), vocab_file=str(tmp_path / "vocab.txt"),
+        loss=loss, n_negative_samples_batch=20, max_steps=1,
+    )  # fmt: skip
+    for run in (dry_run, pretrain):
+        if refused:
+            with pytest.raises(ElmoFastError, match=r"not sorted by frequency.*elmo-fast vocab writes it so"):
+                run(config, report=quiet)
+        else:
+            run(config, report=quiet)
