@@ -28,7 +28,7 @@ def run_train(arguments: Any) -> None:
 
     device = set_up(arguments)
     config = TaskConfig(**values_of(arguments, TaskConfig))
-    with Progress(arguments, unit="batches", leave=False) as bar:
+    with Progress(arguments, unit="sentences", leave=False) as bar:
         result = train_task(config, report=bar.say, device=device, progress=bar.reach)
     for split, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
@@ -60,7 +60,7 @@ def add_reading(parser: Parser, sentences: str) -> None:
 def reading(arguments: Any) -> Iterator[tuple[Progress, dict[str, Any]]]:
     """Yield a progress bar, and what `add_reading` adds as arguments of the functions of `tasks`."""
     device = set_up(arguments, trained=True)
-    with Progress(arguments, unit="batches", leave=False) as bar:
+    with Progress(arguments, unit="sentences", leave=False) as bar:
         options = named(arguments, "save_dir", "path", "format", "batch_size", "model", "vectors")
         yield bar, options | {"device": device, "progress": bar.reach}
 

@@ -1,5 +1,6 @@
 """`elmo-fast neighbours` and `elmo-fast cache-vocab`: vectors in context searched, those without context written."""
 
+import warnings
 from typing import Any
 
 from elmo_fast.cli import _common
@@ -9,7 +10,7 @@ from elmo_fast.op_choices import Pool
 from elmo_fast.progress import duration
 from elmo_fast.text import opened_source, read_words
 from elmo_fast.text import tokenizer as tokenizer_of
-from elmo_fast.text.tokenizers import RAW_TEXT
+from elmo_fast.text.tokenizers import RAW_TEXT_ADVICE, first_raw_line
 
 CONTEXT = 6
 
@@ -26,8 +27,8 @@ def neighbours_options(parser: Parser) -> None:
     parser.option(
         "index",
         int,
-        "position of a token in --query, from 0: list the nearest tokens, not sentences; without --tokenizer and a "
-        "tokenizer of the model, TEXT and --query are then split at white space, else as by --tokenizer basic",
+        "position of a token in --query, from 0: list the nearest tokens, not sentences; TEXT and --query are split by "
+        "the same --tokenizer",
     )
     parser.shared("topn")
     parser.option(
@@ -70,7 +71,8 @@ def _print_sentences(arguments: Any) -> None:
 
     if arguments.cache is not None:
         raise ElmoFastError("--cache stores the vectors of tokens: it needs --index; leave it out")
-    tokenizer = _common.tokenizer_of(arguments) or RAW_TEXT
+    stored = _common.tokenizer_of(arguments)
+    tokenizer = stored or "whitespace"
     with opened_source(arguments.corpus, **_common.reading(arguments, tokenizer)) as corpus:
         bilm = _common.load_embedder(arguments).elmo_bilm
         with _common.Progress(arguments) as progress:
@@ -80,9 +82,13 @@ def _print_sentences(arguments: Any) -> None:
                 arguments.query,
                 layers=_common.layer_of(arguments.layer or "average"),
                 pool=arguments.pool or "mean",
+                tokenizer=tokenizer,
                 progress=progress.reach,
                 **_common.named(arguments, "topn", "batch_size", "max_tokens"),
             )
+    lines = [arguments.query, *(sentence.text for near in results.values() for sentence in near)]
+    if stored is None and first_raw_line(lines, [len(line.split()) for line in lines]) is not None:
+        warnings.warn(f"{arguments.corpus} {RAW_TEXT_ADVICE}", stacklevel=1)
     for name, near in results.items():
         print(f"{arguments.query}   layer {name}")
         for rank, sentence in enumerate(near, start=1):

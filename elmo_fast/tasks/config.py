@@ -19,8 +19,6 @@ ELMO_AT: dict[str, tuple[str, ...]] = {
 }
 Pooling = Literal["max", "mean", "both"]
 POOLINGS: tuple[str, ...] = get_args(Pooling)
-L2Kind = Literal["paper", "bilm-tf"]
-L2_KINDS: tuple[str, ...] = get_args(L2Kind)
 Metric = Literal["auto", "spans", "labels"]
 METRICS: tuple[str, ...] = get_args(Metric)
 
@@ -65,9 +63,7 @@ class TaskConfig:
     layer: int | str = "mix"
     """layer of the biLM: mix (of all, learned), top, or a number from 0"""
     mix_l2: float = within(0.001, "0 or more")
-    """λ, the weight of the penalty on the mix's weights"""
-    mix_l2_kind: L2Kind = "paper"
-    """form of the penalty: paper (λ Σ w², before the softmax) or bilm-tf"""
+    """λ of the penalty λ Σ w² on the mix's weights before the softmax (bilm-tf's is the same sum)"""
     elmo_dropout: float = within(0.5, "from 0 to below 1")
     """dropout probability of ELMo's vectors"""
     fine_tune: bool = False
@@ -151,7 +147,6 @@ _NO_EFFECT: dict[str, tuple[str, Callable[[Any], bool], str, str]] = {
     "train_vectors": ("vectors", lambda path: path is None, "no --vectors", "give --vectors FILE"),
     "word_dim": ("vectors", lambda path: path is not None, "--vectors", "leave --vectors out"),
     "mix_l2": ("layer", lambda layer: layer != "mix", "one --layer", "give --layer mix"),
-    "mix_l2_kind": ("layer", lambda layer: layer != "mix", "one --layer", "give --layer mix"),
     "elmo_learning_rate": ("fine_tune", lambda tuned: not tuned, "a frozen biLM", "give --fine_tune true"),
     "copy_model": ("elmo", lambda elmo: elmo == "none", "--elmo none", "give --elmo input, output or both"),
     "cache_dir": ("fine_tune", lambda tuned: tuned, "--fine_tune true", "leave --fine_tune out"),

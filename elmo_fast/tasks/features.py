@@ -13,14 +13,13 @@ from torch.nn import functional as F
 from elmo_fast import ops
 from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.embed.layers import layer_number
-from elmo_fast.errors import ElmoFastError, check_choice, check_counts
+from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.modules import BiLM, ScalarMix
 from elmo_fast.modules._loading import check_settings, loses_values, skip_init, weights_ready
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import mixes
 from elmo_fast.op_choices import Backend, InferencePrecision, Precision
 from elmo_fast.static import Vectors
-from elmo_fast.tasks.config import L2_KINDS
 from elmo_fast.text import MAX_CHARACTERS, CharacterTable
 
 _LEVELS = 1 << 16
@@ -270,7 +269,6 @@ class ElmoFeatures(nn.Module):
             learned.
         dropout: chance of dropping a number of a mix.
         l2: λ of the penalty.
-        l2_kind: see penalty.
         backend: one of op_choices.BACKEND_CHOICES; an op without it takes "auto".
 
     Raises: ElmoFastError.
@@ -287,11 +285,9 @@ class ElmoFeatures(nn.Module):
         layer: str | int = "mix",
         dropout: float = 0.5,
         l2: float = 0.001,
-        l2_kind: str = "paper",
         backend: Backend = "auto",
     ) -> None:
         super().__init__()
-        check_choice("l2_kind", l2_kind, L2_KINDS)
         if bilm.stateful:
             raise ElmoFastError("bilm must not carry state, for vectors would depend on the order; set stateful=False")
         self.fine_tuned = any(parameter.requires_grad for parameter in bilm.parameters())
@@ -300,7 +296,7 @@ class ElmoFeatures(nn.Module):
         else:
             # In a list torch does not see it.
             self._frozen = [bilm.eval()]
-        self.dropout, self.l2, self.l2_kind = dropout, l2, l2_kind
+        self.dropout, self.l2 = dropout, l2
         known, self.learns_weights = bilm.num_layers, layer == "mix"
         if isinstance(layer, int) and -known <= layer < 0:
             layer += known
@@ -365,9 +361,9 @@ class ElmoFeatures(nn.Module):
 
         The weights are those before the softmax; 0 for a single layer.
 
-        It draws the mixes towards the average of the layers. "paper": λ‖w‖², as section 3.3 has it; "bilm-tf": λ Σ W²,
-        as weight_layers(l2_coef=λ) has it. Both are this sum: bilm-tf takes the softmax of W + 1/(L+1), but that shift
-        changes no softmax, and it is W without the shift that is squared. gamma is not penalised in either.
+        It draws the mixes towards the average of the layers, as in section 3.3 of the paper. bilm-tf's
+        weight_layers(l2_coef=λ) has the same sum: it takes the softmax of W + 1/(L+1), but that shift changes no
+        softmax, and it squares W without it. gamma is not penalised in either.
         """
         weights = [weight for mix in self.scalar_mixes for weight in mix.scalar_parameters]
         if not self.learns_weights or not self.l2:

@@ -85,7 +85,7 @@ def new_model(config: TaskConfig, labels: int, train: Sequence[Example] = (), wo
         bilm = load_bilm(config.model, config.prefix, fine_tune=config.fine_tune, **choices)
         elmo = ElmoFeatures(
             bilm, len(elmo_at), layer=config.layer, dropout=config.elmo_dropout, l2=config.mix_l2,
-            l2_kind=config.mix_l2_kind, backend=choices["backend"],
+            backend=choices["backend"],
         )  # fmt: skip
     width = sum(each.get_output_dim() for each in (static, characters) if each is not None)
     width += elmo.get_output_dim() if elmo is not None and "input" in elmo_at else 0

@@ -272,7 +272,9 @@ def load_task(
     read = (CONFIG_FILE, LABELS_FILE, WORDS_FILE, MODEL_FILE)
 
     def load(place: pathlib.Path) -> tuple[TaskConfig, Labels, list[str], dict[str, torch.Tensor], dict[str, str]]:
-        config = typed(_of_task(place, CONFIG_FILE, dict[str, Any]), TaskConfig, str(place / CONFIG_FILE))
+        values = _of_task(place, CONFIG_FILE, dict[str, Any])
+        values.pop("mix_l2_kind", None)  # of the first tasks: both kinds were the same penalty
+        config = typed(values, TaskConfig, str(place / CONFIG_FILE))
         labels, words = Labels(_of_task(place, LABELS_FILE, list[str])), _of_task(place, WORDS_FILE, list[str])
         return config, labels, words, *read_tensor_file(place / MODEL_FILE)
 

@@ -135,12 +135,18 @@ RAW = ["The cat sat.", "A dog ran up the hill and back.", "", "The cat sat on th
 
 @pytest.mark.parametrize("pool", ["mean", "first_last"])
 def test_nearest_sentences_are_those_of_encode(toy, tmp_path, pool):
-    """Raw text split as encode splits it, or as asked for; every line but the blank one, in batches of any size."""
+    """Text split at white space, as every file, or as asked for; every line but the blank one, in any batches.
+
+    Raw text is warned of, as by embed.
+    """
     (tmp_path / "in.txt").write_text("\n".join(RAW))
     asked = ["neighbours", *pair(toy), tmp_path / "in.txt", "--query", "A cat sat.", "--pool", pool, "-q"]
     embedder, texts = ElmoEmbedder(*toy, stateful=False), [line for line in RAW if line]
+    with pytest.warns(UserWarning, match=r"in.txt looks like raw text; --tokenizer basic"):
+        as_files_are_read = ran(*asked).stdout
+    assert as_files_are_read == ran(*asked, "--tokenizer", "whitespace").stdout
     for tokenizer in ("basic", "whitespace"):
-        words = [] if tokenizer == "basic" else ["--tokenizer", tokenizer]
+        words = ["--tokenizer", tokenizer]
         query, vectors = (embedder.encode(each, pool, tokenizer=tokenizer) for each in ("A cat sat.", texts))
         cosines = embedder.similarity(query, vectors)[0]
         order = np.argsort(-cosines)
@@ -166,13 +172,14 @@ def test_a_table_is_searched_as_embed_reads_it(toy, tmp_path, kind):
     write_table(tmp_path / f"in.{kind}", {"id": ["The cat sat."] * 4, "message": texts})
     (tmp_path / "in.txt").write_text("".join(f"{' '.join(text.split())}\n" for text in texts))
     table = [tmp_path / f"in.{kind}", "--column", "message"]
-    for words in (["The cat sat."], ["cat sat", "--index", 0, "--tokenizer", "basic", "--cache", tmp_path / "cache"]):
+    basic = ["--tokenizer", "basic"]
+    for words in (["The cat sat.", *basic], ["cat sat", "--index", 0, *basic, "--cache", tmp_path / "cache"]):
         asked = ["--query", *words, "-q", *pair(toy)]
         of_text, of_table = (ran("neighbours", *text, *asked).stdout for text in ([tmp_path / "in.txt"], table))
         assert of_table == of_text.replace("  line ", "  row ")
         assert "  row 4: " in of_table
         assert "  row 2: " not in of_table
-    refused(elmo_fast("neighbours", table[0], *asked[:4], *pair(toy)), "no column 'text'; it has: id, message; choose")
+    refused(elmo_fast("neighbours", table[0], *asked[:2], *pair(toy)), "no column 'text'; it has: id, message; choose")
     other = elmo_fast("neighbours", table[0], "--column", "id", *asked)
     refused(other, "is of a different corpus")
 

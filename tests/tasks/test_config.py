@@ -53,7 +53,6 @@ def test_a_good_one_passes_and_survives_json(good):
         ({"train_vectors": True}, "--train_vectors does nothing with no --vectors"),
         ({"vectors": __file__, "word_dim": 50}, "--word_dim does nothing with --vectors: leave --vectors out"),
         ({"elmo": "input", "layer": 0, "mix_l2": 0.5}, "--mix_l2 does nothing with one --layer: give --layer mix"),
-        ({"layer": "top", "mix_l2_kind": "bilm-tf"}, "--mix_l2_kind does nothing with one --layer"),
         ({"elmo": "input", "elmo_learning_rate": 0.1}, "--elmo_learning_rate does nothing with a frozen biLM"),
         ({"elmo": "input", "fine_tune": True, "cache_dir": "c"}, "--cache_dir does nothing with --fine_tune true"),
     ],

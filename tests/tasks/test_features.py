@@ -194,11 +194,10 @@ def test_dropout_while_training_alone(bilm):
     torch.testing.assert_close(whole.train()(SENTENCES), whole.eval()(SENTENCES))
 
 
-@pytest.mark.parametrize("kind", ["paper", "bilm-tf"])
-def test_the_penalty(bilm, kind):
+def test_the_penalty(bilm):
     """λ times the sum of the squares of all w, 2 λ w its gradient, gamma left alone. bilm-tf's softmax of W + 1/(L+1)
     is the softmax of W."""
-    features = filled(ElmoFeatures(bilm, 2, l2=0.1, l2_kind=kind))
+    features = filled(ElmoFeatures(bilm, 2, l2=0.1))
     w = np.array([[0, 0.3, 0.6], [-0.5, -0.2, 0.1]])
     penalty = features.penalty()
     assert float(penalty.detach()) == pytest.approx(0.1 * np.square(w).sum())
@@ -219,8 +218,6 @@ def test_settings_and_layers_that_do_not_fit(tmp_path, files, bilm):
     for layer in (3, -4, "lowest"):
         with pytest.raises(ElmoFastError, match='layer must be "mix", "top" or a number from 0 to 2; got'):
             ElmoFeatures(bilm, 1, layer=layer)
-    with pytest.raises(ElmoFastError, match="l2_kind must be one of paper, bilm-tf; got 'l1'"):
-        ElmoFeatures(bilm, 1, l2_kind="l1")
     features = ElmoFeatures(bilm, 1)
     for shape in ((2, 3, 3, 16), (3, 3, 3, 8)):
         with pytest.raises(
