@@ -1,6 +1,7 @@
 """neighbours, with the cache that is written once and never trusted damaged, and cache-vocab."""
 
 import os
+import warnings
 
 import h5py
 import numpy as np
@@ -142,9 +143,11 @@ def test_nearest_sentences_are_those_of_encode(toy, tmp_path, pool):
     (tmp_path / "in.txt").write_text("\n".join(RAW))
     asked = ["neighbours", *pair(toy), tmp_path / "in.txt", "--query", "A cat sat.", "--pool", pool, "-q"]
     embedder, texts = ElmoEmbedder(*toy, stateful=False), [line for line in RAW if line]
-    with pytest.warns(UserWarning, match=r"in.txt looks like raw text; --tokenizer basic"):
-        as_files_are_read = ran(*asked).stdout
-    assert as_files_are_read == ran(*asked, "--tokenizer", "whitespace").stdout
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        unnamed = ran(*asked)
+    assert "in.txt looks like raw text; --tokenizer basic" in unnamed.stderr
+    assert unnamed.stdout == ran(*asked, "--tokenizer", "whitespace").stdout
     for tokenizer in ("basic", "whitespace"):
         words = ["--tokenizer", tokenizer]
         query, vectors = (embedder.encode(each, pool, tokenizer=tokenizer) for each in ("A cat sat.", texts))
