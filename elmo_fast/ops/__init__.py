@@ -5,6 +5,10 @@ character embedding, F filters, N rows (words), V vocabulary, S samples, L layer
 side.
 """
 
+import os
+
+import torch
+
 from elmo_fast._lazy import document_fields
 from elmo_fast.ops._cpu_products import is_faster_on_cpu, products_on_cpu
 from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, op_names
@@ -67,6 +71,10 @@ __all__ = [
     "square_norm",
     "unique_rows",
 ]
+
+# The threads of OpenMP do not survive a fork, and a child would wait for them for ever. One thread needs no others.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 for _name in __all__:
     document_fields(globals()[_name])
