@@ -196,6 +196,8 @@ class VocabularyLoss(nn.Module):
 
     def _cache(self, counts: Tensor, make: Callable[[Tensor], Any]) -> Any:
         """Return `make(counts on the CPU)`, again when they changed; comparing values would wait for a GPU."""
+        if torch.compiler.is_compiling() and self._made is not None:
+            return self._made[2]
         version = 0 if counts.is_inference() else counts._version
         if self._made is None or self._made[0] is not counts or self._made[1] != version:
             self._made = counts, version, make(counts.cpu())

@@ -179,3 +179,11 @@ def test_an_empty_batch_loses_nothing(kind):
 def test_what_cannot_be_is_said(make, message):
     with pytest.raises(ElmoFastError, match=message):
         make()
+
+
+def test_losses_that_do_not_sample_compile_to_one_graph():
+    """The tree is built by the first call."""
+    hidden, targets = torch.randn(6, 8), torch.randint(0, 30, (6,))
+    for loss in (HierarchicalSoftmaxLoss(30, 8, counts=torch.arange(30, 0, -1)), FullSoftmaxLoss(30, 8)):
+        expected = loss(hidden, targets)
+        assert torch.equal(torch.compile(loss, fullgraph=True, backend="aot_eager")(hidden, targets), expected)
