@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, TypeVar
 
-from elmo_fast.errors import CheckpointError, read_failures_named
+from elmo_fast.errors import CheckpointError, read_failures_named, sentence_of
 from elmo_fast.fields import read_json
 from elmo_fast.files import LOCK_FILE, flush, only_one, refuse_other_kinds, sha256_of, usual_mode, workplace
 
@@ -78,7 +78,9 @@ def write_folder(path: str | os.PathLike[str], *, replace: bool = True) -> Itera
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
                 in_place = True  # another process has written one meanwhile
-            flush(target.parent)
+            else:
+                with _published(target):
+                    flush(target.parent)
         if in_place:
             _replace_files(new, target, work, replace=replace)
 
@@ -95,7 +97,7 @@ def _replace_files(new: pathlib.Path | None, target: pathlib.Path, work: pathlib
 
     No file system replaces several files at once, and a whole folder cannot be replaced where it holds others: a
     run's checkpoints, or what users put there. So one rename puts `new` into the folder, where readers look first
-    (`current`); then its files get their names, as links, and it is removed.
+    (`_current`); then its files get their names, as links, and it is removed.
     """
     with only_one(target / f".{MANIFEST}{LOCK_FILE}", lambda: None):
         if (left := _pending(target)) is not None:
@@ -103,8 +105,21 @@ def _replace_files(new: pathlib.Path | None, target: pathlib.Path, work: pathlib
         if new is not None and (replace or not (target / MANIFEST).exists()):
             links = _linked(new, work)  # before readers see it: after that a full disk would be no failed save
             new.rename(target / _NEW)
-            flush(target)
-            _name_files(links, target, work)
+            with _published(target):
+                flush(target)
+                _name_files(links, target, work)
+
+
+@contextlib.contextmanager
+def _published(target: pathlib.Path) -> Iterator[None]:
+    """Warn of an OSError after the rename that readers see: the save has taken effect."""
+    try:
+        yield
+    except OSError as error:
+        warnings.warn(
+            f"{target} is saved, and readers find its new files, but {sentence_of(error)}; the next save tidies up",
+            stacklevel=5,
+        )
 
 
 def _linked(folder: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
@@ -123,7 +138,7 @@ def _name_files(links: pathlib.Path, target: pathlib.Path, work: pathlib.Path) -
     for name in os.listdir(links):
         os.replace(links / name, target / name)
     flush(target)
-    (target / _NEW).rename(tempfile.mkdtemp(dir=work))
+    (target / _NEW).rename(links / _NEW)
     flush(target)
 
 
@@ -138,10 +153,27 @@ def _pending(folder: pathlib.Path) -> pathlib.Path | None:
     return new if new.is_dir() else None
 
 
-def current(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Return the folder to read: `path` or, if a save into it was killed as it replaced files, its new files."""
+def _current(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Return the folder to read: `path` or, if a save into it was killed as it replaced files, its new files.
+
+    During a save the new files get their names and this folder is gone, so only `_version` may ask for it.
+    """
     folder = pathlib.Path(path)
     return _pending(folder) or folder
+
+
+def places_of(path: str | os.PathLike[str]) -> tuple[pathlib.Path, pathlib.Path]:
+    """Return where a file of a folder may be, in the order to look.
+
+    A save names it in the second place before it leaves the first.
+    """
+    folder = pathlib.Path(path)
+    return folder / _NEW, folder
+
+
+def has_files(path: str | os.PathLike[str], *names: str) -> bool:
+    """Return whether a folder has these files, also during a save."""
+    return all(any((place / name).is_file() for place in places_of(path)) for name in names)
 
 
 def read_folder(
@@ -183,11 +215,11 @@ def read_folder(
 def _version(path: str | os.PathLike[str]) -> tuple[pathlib.Path, bytes, tuple[int, int]]:
     """Return the folder to read, its manifest, and which file that is: equal models have equal manifests."""
     while True:
-        folder, content, identity = current(path), b"", (0, 0)
+        folder, content, identity = _current(path), b"", (0, 0)
         with contextlib.suppress(OSError), open(folder / MANIFEST, "rb") as file:  # else reading it will say why
             about = os.fstat(file.fileno())
             identity, content = (about.st_ino, about.st_mtime_ns), file.read()
-        if current(path) == folder:  # else the manifest may have got its name before the files that it lists
+        if _current(path) == folder:  # else the manifest may have got its name before the files that it lists
             return folder, content, identity
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import CheckpointError
-from ..manifest import MANIFEST, current
+from ..manifest import MANIFEST, has_files, places_of, read_folder
 from ..op_choices import Tokenizer
 from .allennlp import ARCHIVED, read_allennlp_state, read_task_model, task_weights
 from .archives import archives_named, is_archive, unpacked
@@ -60,7 +60,7 @@ def model_folder(path: PathLike) -> Path:
     saved = saved_steps(folder)
     if not saved or _options_in(folder):
         return folder
-    extra = read_config(folder).get("extra") if (current(folder) / CONFIG).exists() else None
+    extra = read_config(folder).get("extra") if has_files(folder, CONFIG) else None
     step = extra.get("pretraining_step") if isinstance(extra, dict) else None
     return folder if isinstance(step, int) and step >= saved[-1][0] else saved[-1][1]
 
@@ -78,7 +78,7 @@ def file_beside(folder: PathLike, names: Sequence[str] = VOCABULARIES) -> Path |
     """
     place = opened(folder).resolve()
     run = [place.parent.parent] if place.parent.name == CHECKPOINTS else []
-    return next((file for at in (current(place), place, *run) for name in names if (file := at / name).is_file()), None)
+    return next((file for at in (*places_of(place), *run) for name in names if (file := at / name).is_file()), None)
 
 
 @archives_named()
@@ -100,13 +100,20 @@ def model_files(path: PathLike) -> list[Path]:
 
 def stored_tokenizer(path: PathLike) -> Tokenizer | None:
     """Return the tokenizer that is stored with the model of a folder or archive; None splits at white space."""
-    options = model_files(path)[0]
-    return read_options(options).tokenizer if options.suffix == ".json" else None
+
+    def read(folder: Path) -> Tokenizer | None:
+        options = _files_in(folder)[1][0]
+        return read_options(options).tokenizer if options.suffix == ".json" else None
+
+    return read_folder(model_folder(path), (), read)
 
 
 def _format_and_files(path: PathLike) -> tuple[str, list[Path]]:
     """Return the format of the model in a folder or an archive, and its files."""
-    folder = current(model_folder(path))
+    return read_folder(model_folder(path), (), _files_in)
+
+
+def _files_in(folder: Path) -> tuple[str, list[Path]]:
     if not folder.is_dir():
         hint = "; give the folder of its files, or both where options_file and weight_file are taken"
         hint = hint if folder.exists() else ""
@@ -178,10 +185,24 @@ def load_checkpoint(
             raise CheckpointError(f"{name} must be a path; got the address {path}; download the file and give its path")
     if model is not None and any(path is not None for path in pair.values()):
         raise CheckpointError("give either model, or options_file and weight_file; got both")
+    if model is not None:
+        with archives_named():  # read again if it is replaced meanwhile
+            return read_folder(model_folder(model), (), lambda folder: _load(folder, None, None, None, prefix))
+    return _load(None, options_file, weight_file, softmax_file, prefix)
+
+
+def _load(
+    model: Path | None,
+    options_file: PathLike | None,
+    weight_file: PathLike | None,
+    softmax_file: PathLike | None,
+    prefix: str | None,
+) -> tuple[State, ElmoOptions]:
+    """Return what `load_checkpoint` does; model: the folder."""
     config: PathLike
     with archives_named():
         if model is not None:
-            kind, files = _format_and_files(model)
+            kind, files = _files_in(model)
             config, weights = files[:2]
             softmax_file = next((file for file in files[2:] if file.name == SOFTMAX), None)
             if kind == TASK:

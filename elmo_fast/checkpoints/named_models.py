@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from ..errors import CheckpointError, did_you_mean, install_command, sentence_of, shortened
 from ..files import NO_ROOM
-from ..manifest import MANIFEST, current, write_folder
+from ..manifest import MANIFEST, has_files, write_folder
 from ..memory import size
 from .allennlp import ARCHIVED, TASK_WEIGHTS, task_weights
 from .loading import OPTIONS, PAIR_NAMES, SOFTMAX, VOCABULARIES, PathLike, load_checkpoint, model_files, model_folder
@@ -149,7 +149,7 @@ def published_folder(name: str, folder: PathLike | None = None) -> Path:
     """
     target = cached_folder(name) if folder is None else Path(folder)
     model = PUBLISHED[name]
-    if all((current(target) / file).is_file() for file in (model.options, model.weights)):
+    if has_files(target, model.options, model.weights):
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ..errors import CheckpointError, refuse, write_failures_named
 from ..fields import check_fields, read_json, typed
 from ..files import write_json
-from ..manifest import current, read_folder
+from ..manifest import read_folder
 from ..op_choices import BILM_TF_LOSSES, LOSS_KINDS, Activation, Loss, LossKind, Tokenizer
 
 CONFIG = "config.json"
@@ -246,9 +246,11 @@ def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
         raise CheckpointError(
             f"{path}: wanted options.json as options_file, found weights; did you swap options_file and weight_file?"
         )
-    if path.name == CONFIG:
-        path = current(path.parent) / CONFIG
-    values: Any = read_json(path, Any)
+    values: Any = (
+        read_folder(path.parent, (), lambda folder: read_json(folder / CONFIG, Any))
+        if path.name == CONFIG
+        else read_json(path, Any)
+    )
     if isinstance(values, dict) and values.get("format") == OWN_FORMAT:
         if path.name == CONFIG:
             values = read_folder(path.parent, [CONFIG], lambda folder: read_json(folder / CONFIG, dict[str, Any]))

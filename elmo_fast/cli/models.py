@@ -11,7 +11,7 @@ from elmo_fast.cli import _common
 from elmo_fast.cli._parser import MODEL_NAMES, Parser
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import reading, writing
-from elmo_fast.manifest import current, write_folder
+from elmo_fast.manifest import has_files, write_folder
 from elmo_fast.memory import size
 
 
@@ -28,7 +28,7 @@ def run_models(arguments: Any) -> None:
         rows.append((name, _size_of(folder), "comes with elmo_fast", "English prose"))
     for name, model in PUBLISHED.items():
         folder = cached_folder(name)
-        cached = all((current(folder) / file).is_file() for file in (model.options, model.weights))
+        cached = has_files(folder, model.options, model.weights)
         size_text = "unknown" if model.millions is None else f"about {size(4e6 * model.millions)}"
         rows.append(
             (name, _size_of(folder) if cached else size_text, str(folder) if cached else "not downloaded", model.text)
@@ -160,7 +160,7 @@ def run_convert(arguments: Any) -> None:
             f"--to hdf5: bilm-tf's format cannot store this model: {options.peculiar}; give --to safetensors"
         )
     for name in WRITTEN[arguments.to]:
-        if (current(folder) / name).exists():
+        if has_files(folder, name):
             raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --out_dir, or remove it")
     int8 = arguments.precision == "int8"
     if int8 and arguments.to != "safetensors":

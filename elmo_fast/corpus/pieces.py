@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from elmo_fast import files
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.manifest import current
+from elmo_fast.manifest import places_of
 from elmo_fast.text import files_matching, read_lines, rereadable
 from elmo_fast.text import tokenizer as tokenizer_of
 
@@ -31,11 +31,10 @@ Ids = npt.NDArray[np.uint32]
 
 def is_prepared(path: str | os.PathLike[str]) -> bool:
     """Return whether `path` is a folder that `prepare` wrote, intact or damaged."""
-    try:
-        with open(current(path) / META, "rb") as file:
+    for place in places_of(path):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), open(place / META, "rb") as file:
             return FORMAT.encode() in file.read(100)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    return False
 
 
 class Piece(NamedTuple):

@@ -16,6 +16,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint, named_folder
 from elmo_fast.checkpoints.state import Shape, finite_complaints, shape_complaints
 from elmo_fast.errors import ElmoFastError, check_choice, quoted, refuse
+from elmo_fast.manifest import read_folder
 from elmo_fast.op_choices import BACKEND_CHOICES, Backend, InferencePrecision
 from elmo_fast.ops._dispatch import why_never
 from elmo_fast.ops._precision import check_precision
@@ -177,8 +178,13 @@ def vocabulary_of(options_file: object, weight_file: object = None) -> Vocabular
     place = options_file if weight_file is None else weight_file
     if not isinstance(place, str | os.PathLike):
         return None
-    path = file_beside(place if is_model(place) else Path(place).parent)
-    return None if path is None else Vocabulary.read(path)
+    folder = place if is_model(place) else Path(place).parent
+
+    def read(_: Path) -> Vocabulary | None:
+        path = file_beside(folder)
+        return None if path is None else Vocabulary.read(path)
+
+    return read_folder(folder, (), read)  # again if a save replaces it meanwhile
 
 
 def section(state: Weights | None, prefix: str) -> Weights | None:

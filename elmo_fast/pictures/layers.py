@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import read_json
-from elmo_fast.manifest import check_files, current
+from elmo_fast.manifest import has_files, read_folder
 from elmo_fast.pictures.style import COLOURS, GREY, legend_below, middle_cut, new_figure, plain, shown, write_picture
 
 RESULTS_FILE = "results.json"
@@ -40,12 +40,15 @@ def read_layer_weights(path: str | os.PathLike[str], prefix: str | None = None) 
     from elmo_fast.checkpoints import is_model, load_checkpoint, pretrained_folder
 
     place = pathlib.Path(path if os.path.isfile(path) else pretrained_folder(path, from_hub=False))
-    results = current(place) / RESULTS_FILE if is_model(place) else place
+    folder = place if place.is_dir() else place.parent if place.name == RESULTS_FILE else None
     groups: dict[str, list[float]] = {}
-    if results.is_file():
-        groups = read_json(results, _Results)["mix_weights"]
-        if results.name == RESULTS_FILE:
-            check_files(results.parent, [RESULTS_FILE])
+    in_folder = folder is not None and has_files(folder, RESULTS_FILE)
+    if in_folder or not is_model(place):
+        if in_folder:
+            results = read_folder(folder, [RESULTS_FILE], lambda at: read_json(at / RESULTS_FILE, _Results))
+        else:
+            results = read_json(place, _Results)
+        groups = results["mix_weights"]
         if all(weights == [1] for weights in groups.values()):
             groups = {}  # a task that used one layer has no mix, and which layer it was is not recorded here
     else:

@@ -20,7 +20,7 @@ from elmo_fast.checkpoints import ElmoOptions, missing_model, pretrained_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.fields import read_json
 from elmo_fast.files import sha256_of, write_json, write_text
-from elmo_fast.manifest import current, read_folder
+from elmo_fast.manifest import has_files, read_folder
 from elmo_fast.progress import duration
 from elmo_fast.report.neighbours import neighbours, words_asked
 from elmo_fast.report.page import SETTINGS, page, unfinished
@@ -53,7 +53,7 @@ def run_all(
     waiting = [
         dataclasses.replace(config, save_dir=str(runs[key]), cache_dir=str(folder / CACHE), threads=1)
         for key, config in configs.items()
-        if not (current(runs[key]) / RESULTS).exists()
+        if not has_files(runs[key], RESULTS)
     ]
     report(f"runs   {len(configs)}, of which {len(configs) - len(waiting)} are in {settings.save_dir} already")
     if any(config.elmo != "none" for config in waiting):

@@ -16,7 +16,7 @@ from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, write_ten
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.fields import changes, read_json
 from elmo_fast.files import write_text
-from elmo_fast.manifest import current, read_folder, write_folder
+from elmo_fast.manifest import read_folder, write_folder
 from elmo_fast.progress import METRICS_FILE, Progress, duration
 from elmo_fast.tasks.config import MAY_CHANGE, MAY_MOVE, TaskConfig
 from elmo_fast.tasks.data import Labels, Split, digest_of, epoch_batches, fixed_batches
@@ -112,7 +112,7 @@ def check_settings(config: TaskConfig) -> None:
     What is damaged, or of other sentences, is noticed when the run resumes.
     """
     path = pathlib.Path(config.save_dir, STATE)
-    if config.resume and current(path).exists():
+    if config.resume and path.exists():
         record = read_folder(path, [POSITION_FILE], lambda state: read_json(state / POSITION_FILE, TrainingRecord))
         refuse_other(config, record.config)
 
@@ -187,7 +187,7 @@ class TaskTrainer:
     def _resume(self) -> None:
         """Load the state in the folder, if there is one; CheckpointError if it is damaged or of another model."""
         path = self.folder / STATE
-        if not (self.config.resume and current(path).exists()):
+        if not (self.config.resume and path.exists()):
             return
 
         def read(folder: pathlib.Path) -> tuple[dict[str, Tensor], TrainingRecord]:

@@ -91,9 +91,19 @@ class _Native(_Changed):
             refuses = module.unsupported
             has_kernel = sys.modules["torch"]._C._dispatch_has_kernel_for_dispatch_key
             implements = module.implements
-            alike = ("char_cnn", "highway", "projected_lstm", "full_softmax", "hierarchical_softmax", "negative_sampling")
-            module.implements = lambda name: implements(name) and not (  # the others take other arguments on a GPU
-                name.startswith(alike) and has_kernel(f"elmo_fast::{name}", "CPU")
+            alike = (
+                "char_cnn",
+                "highway",
+                "projected_lstm",
+                "full_softmax",
+                "hierarchical_softmax",
+                "negative_sampling",
+            )
+            module.implements = lambda name: (
+                implements(name)
+                and not (  # the others take other arguments on a GPU
+                    name.startswith(alike) and has_kernel(f"elmo_fast::{name}", "CPU")
+                )
             )
             module.unsupported = lambda device, dtype, precision: refuses(
                 device, dtype, "float32" if precision == "bfloat16" else precision
@@ -247,7 +257,10 @@ def _complete(c, devices):
             op("synchronize", self.device_index, -1, "Stream.synchronize")
 
         def __eq__(self, other):
-            return isinstance(other, c.Stream) and (self.stream_id, self.device_index) == (other.stream_id, other.device_index)
+            return isinstance(other, c.Stream) and (self.stream_id, self.device_index) == (
+                other.stream_id,
+                other.device_index,
+            )
 
         def __hash__(self):
             return hash((self.stream_id, self.device_index))
@@ -262,7 +275,9 @@ def _complete(c, devices):
             import time
 
             if self.device is not None and self.device != stream.device:
-                raise RuntimeError(f"Event device {self.device} does not match recording stream's device {stream.device}.")
+                raise RuntimeError(
+                    f"Event device {self.device} does not match recording stream's device {stream.device}."
+                )
             self.device, self.recorded = stream.device, op("record", stream.device_index, stream.stream_id)
             self.cuda_event, self.time = self.recorded[0], time.perf_counter()
 
@@ -287,7 +302,11 @@ def _complete(c, devices):
     class Properties:
         name, major, minor, multi_processor_count, warp_size = NAME, 9, 0, 4, 32
         total_memory, is_integrated, is_multi_gpu_board = devices.standin_total(), 0, 0
-        shared_memory_per_block, shared_memory_per_block_optin, shared_memory_per_multiprocessor = 48 << 10, 227 << 10, 228 << 10
+        shared_memory_per_block, shared_memory_per_block_optin, shared_memory_per_multiprocessor = (
+            48 << 10,
+            227 << 10,
+            228 << 10,
+        )
         max_threads_per_multi_processor, regs_per_multiprocessor, L2_cache_size, gcnArchName = 2048, 65536, 50 << 20, ""
 
     def initialize():
@@ -320,7 +339,10 @@ def _complete(c, devices):
         return {name: {"all": dict(numbers)} for name in names} | {"num_alloc_retries": 0, "num_ooms": 0}
 
     cudart = types.ModuleType("torch._C._cudart")
-    cudart.cudaMemGetInfo = lambda index: (devices.standin_total() - devices.standin_allocated(index), devices.standin_total())
+    cudart.cudaMemGetInfo = lambda index: (
+        devices.standin_total() - devices.standin_allocated(index),
+        devices.standin_total(),
+    )
     cudart.cudaError, cudart.cudaGetErrorString = types.SimpleNamespace(success=0), str
     new = {
         "_has_cuda": True, "_cudart": cudart, "_CudaStreamBase": Stream, "_CudaEventBase": Event, "_CUDAGraph": _CUDAGraph,

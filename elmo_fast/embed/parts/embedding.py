@@ -20,7 +20,7 @@ from elmo_fast.embed.token_files import FORMATS, Contents, check_room
 from elmo_fast.errors import ElmoFastError, shortened
 from elmo_fast.fields import changes
 from elmo_fast.files import remove_leftovers, remove_leftovers_of
-from elmo_fast.manifest import current, write_folder
+from elmo_fast.manifest import has_files, write_folder
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.progress import Progress
 from elmo_fast.text import Source, SurveyedText
@@ -122,7 +122,7 @@ def _check_folder(folder: pathlib.Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise ElmoFastError(f"{folder}: is a file; several processes write a folder of parts: give another output")
     others = [name for name in (os.listdir(folder) if folder.exists() else ()) if not name.startswith(".")]
-    if others and not (current(folder) / PLAN).exists():
+    if others and not has_files(folder, PLAN):
         raise ElmoFastError(f"{folder}: holds {others[0]!r} and no {PLAN}; give an empty or a new output folder")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import read_json
-from elmo_fast.manifest import current, read_folder
+from elmo_fast.manifest import has_files, read_folder
 from elmo_fast.text import Source, SurveyedText
 from elmo_fast.text.sources import Sentence, valid_sentences
 
@@ -102,7 +102,7 @@ def name_of(number: int) -> str:
 
 def read_plan(folder: str | os.PathLike[str]) -> Plan:
     """Return the plan of a folder of parts. Raises ElmoFastError if there is none; CheckpointError if it is damaged."""
-    if not (current(folder) / PLAN).is_file():
+    if not has_files(folder, PLAN):
         raise ElmoFastError(
             f"{os.fspath(folder)}: no folder of parts, as there is no {PLAN}; `elmo-fast embed` in parts makes one"
         )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from elmo_fast.embed.token_files.formats import Write, mapped, safetensors_layout
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.manifest import MANIFEST, current, read_folder, write_folder
+from elmo_fast.manifest import MANIFEST, has_files, read_folder, write_folder
 
 Rows = npt.NDArray[Any]
 FORMAT = "elmo_fast.token_vectors 4"
@@ -33,7 +33,7 @@ class CacheFolder:
         self.path = os.fspath(path)
         if not os.path.exists(path):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
-        if not all((current(path) / name).is_file() for name in (VECTORS, MANIFEST)):
+        if not has_files(path, VECTORS, MANIFEST):
             raise ElmoFastError(f"{path}: is no folder of token vectors; name another, or remove it")
         self.vectors: Rows
         self.made_from, self.vectors = read_folder(path, [VECTORS], _opened, advice="")
