@@ -366,12 +366,17 @@ def remove_leftovers_of(target: pathlib.Path) -> None:
 
 
 def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:
-    """Remove what dead processes left in a folder under names that begin with `prefix`."""
+    """Remove what dead processes left in a folder under names that begin with `prefix`.
+
+    That is a `workplace`, which has a lock or nothing yet, or what `remove_folder` was removing; no folder of a user.
+    """
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(prefix) and entry.name.endswith(_SUFFIX)]
         for path in (folder / name for name in names):
             # Links are not followed: another user of the folder could point one at any folder of the user.
-            if path.is_dir() and not path.is_symlink():
+            if path.is_symlink() or not path.is_dir():
+                continue
+            if (path / LOCK_FILE).exists() or path.name.endswith(f".old{_SUFFIX}") or not any(path.iterdir()):
                 lock = _lock(path / LOCK_FILE)
                 with contextlib.suppress(OSError):
                     if _locked(lock, wait=False):

@@ -315,9 +315,11 @@ def prepare(
                     f"{target} exists already, with the corpus of another text; --overwrite replaces it"
                 )
             return open_corpus(target)
-        for shard in target.glob("*-*.npy"):  # of a corpus of more shards, which this one replaced
-            if shard.name not in names:
-                shard.unlink()
+        digits = "[0-9]" * 5
+        for pattern in (f"ids-{digits}.npy", f"starts-{digits}.npy"):
+            for shard in target.glob(pattern):  # of a corpus of more shards, which this one replaced
+                if shard.name not in names:
+                    shard.unlink()
         return as_written(target, meta, {name: FileStamp.of(target / name) for name in names})
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+import elmo_fast
 from elmo_fast.checkpoints import CHECKPOINTS, VOCABULARY, save_folder, saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
@@ -105,7 +106,9 @@ def pretrain(
     device = local_device(str(device))
     folder = pathlib.Path(config.run.save_dir)
     with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
-        processes.check_same_options({**config.flat(), "device": device.type})
+        processes.check_same_options(
+            {**config.flat(), "device": device.type, "the version of elmo_fast": elmo_fast.__version__}
+        )
         processes.run_on_leader(lambda: stack.enter_context(folder_lock(folder)))
         say = report if processes.leads else lambda line: None
         if not processes.leads:  # the leader says the same

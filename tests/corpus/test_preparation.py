@@ -236,8 +236,13 @@ def test_a_damaged_folder_is_replaced_when_told(prepared):
     (folder / "meta.json").write_bytes((folder / "meta.json").read_bytes()[:90])
     with pytest.raises(ElmoFastError, match=r"meta\.json: damaged"):
         prepare(source, folder, processes=1)
+    own = folder / "my-labels.npy"
+    own.write_bytes(b"mine")
+    (folder / "ids-00009.npy").touch()
     prepare(source, folder, processes=1, overwrite=True)
     assert open_corpus(folder).tokens == 3
+    assert own.exists()  # files of the corpus before go, no others
+    assert not (folder / "ids-00009.npy").exists()
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

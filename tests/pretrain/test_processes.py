@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import elmo_fast
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.processes import join_processes
@@ -80,11 +81,14 @@ def test_processes_with_different_options_end_with_each_option(tmp_path):
     other = ["--learning_rate", "0.3", "--patience", "3", "--dim", "13", "--heldout_prefix", str(tmp_path / "train-1*")]
 
     def refused():
+        if os.environ["RANK"] == "1":
+            elmo_fast.__version__ = "0.9"
         assert main([*words, *["--threads", "1", *other] * (os.environ["RANK"] == "1")]) == 2
 
     assert all_finish(fork_group(refused, 2, log), log)
     wanted = [f"{name} is {value} in process 1, {leaders} in process 0" for name, value, leaders in (
         ("dim", 13, 12), ("learning_rate", 0.3, None), ("patience", 3, None), ("heldout_prefix", other[-1], None),
+        ("the version of elmo_fast", "0.9", elmo_fast.__version__),
     )]  # fmt: skip
     lines = [line for line in log.read_text().splitlines() if "started with different options" in line]
     assert len(lines) == 2
