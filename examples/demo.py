@@ -336,6 +336,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"demo: {error}", file=sys.stderr)
         return 2
     print(f"total: {time.monotonic() - began:.0f} s")
+    scripts = pathlib.Path(sys.executable).parent
+    print(f"next: `. {scripts / 'activate'}`, then elmo-fast --help and the commands of README.md")
     if not fell:
         print(f"FAILED: held-out perplexity did not fall to {WANTED_SHARE:.0%} of the first", file=sys.stderr)
     return 0 if fell else 1

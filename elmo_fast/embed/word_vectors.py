@@ -6,6 +6,7 @@ float32 in the file's order; a word may occur twice. ElmoFastError names the fil
 
 import codecs
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -414,6 +415,7 @@ def _read_safetensors(path: str) -> tuple[list[str], Matrix, dict[str, str]]:
 
 def _write_safetensors(path: str, words: Sequence[str], matrix: Matrix, extra: Mapping[str, str] | None = None) -> None:
     """Write our own format. extra: more metadata."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     if path.endswith(".gz"):
@@ -427,7 +429,11 @@ def _write_safetensors(path: str, words: Sequence[str], matrix: Matrix, extra: M
     metadata = {**MADE_BY, "crc32": _checksum(arrays), **(extra or {})}
     with files.replacing(path) as temporary:
         # One entry: safetensors writes several in any order, and the same vectors must give the same file.
-        save_file(arrays, temporary, {ENTRY: json.dumps(metadata)})
+        try:
+            save_file(arrays, temporary, {ENTRY: json.dumps(metadata)})
+        except SafetensorError as error:  # of the system, such as "No space left on device (os error 28)"
+            number = re.search(r"os error (\d+)", str(error))
+            raise OSError(int(number[1]) if number else errno.EIO, str(error), os.fspath(temporary)) from error
 
 
 def _checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> str:

@@ -2,6 +2,8 @@
 
 import gzip
 import os
+import resource
+import signal
 import struct
 
 import numpy as np
@@ -236,6 +238,20 @@ def test_the_cache_is_read_in_place_of_the_text(text, vectors, monkeypatch):
     monkeypatch.setattr(module, "read", None)
     assert same(load_vectors(text), vectors)
     assert load_vectors(text, limit=2).words == WORDS[:2]
+
+
+def test_a_full_disk_is_told_and_a_readable_text_is_read(text, vectors, tmp_path):
+    """A limit on the size of files stands for it: an OSError where vectors are saved, a warning where they are cached."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"out\.safetensors"):
+            save_vectors(vectors, tmp_path / "out.safetensors")
+        with pytest.warns(UserWarning, match="is not cached, so reading stays slow"):
+            assert same(load_vectors(text), vectors)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_the_cache_of_another_file_is_not_used(text, vectors):
