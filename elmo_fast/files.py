@@ -12,6 +12,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -32,6 +33,7 @@ LOCK_FILE = ".lock"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _SUFFIX = ".partial"
+_LEFTOVER = re.compile(r"\..+\.(old|[a-z0-9_]{8})\.partial", re.DOTALL)
 # Files that are unpacked while they are read: suffix -> first bytes, with which no text in UTF-8 begins.
 _PACKED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
 # Bytes in a line of text; all readers refuse a longer one. text8, the 100 MB of word2vec's examples, is one line.
@@ -368,15 +370,13 @@ def remove_leftovers_of(target: pathlib.Path) -> None:
 def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:
     """Remove what dead processes left in a folder under names that begin with `prefix`.
 
-    That is a `workplace`, which has a lock or nothing yet, or what `remove_folder` was removing; no folder of a user.
+    That is a `workplace`, with mkdtemp's eight characters, or what `remove_folder` was removing; no folder of a user.
     """
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
-        names = [entry.name for entry in entries if entry.name.startswith(prefix) and entry.name.endswith(_SUFFIX)]
+        names = [entry.name for entry in entries if entry.name.startswith(prefix) and _LEFTOVER.fullmatch(entry.name)]
         for path in (folder / name for name in names):
             # Links are not followed: another user of the folder could point one at any folder of the user.
-            if path.is_symlink() or not path.is_dir():
-                continue
-            if (path / LOCK_FILE).exists() or path.name.endswith(f".old{_SUFFIX}") or not any(path.iterdir()):
+            if path.is_dir() and not path.is_symlink():
                 lock = _lock(path / LOCK_FILE)
                 with contextlib.suppress(OSError):
                     if _locked(lock, wait=False):

@@ -216,7 +216,9 @@ def _version(path: str | os.PathLike[str]) -> tuple[pathlib.Path, bytes, tuple[i
     """Return the folder to read, its manifest, and which file that is: equal models have equal manifests."""
     while True:
         folder, content, identity = _current(path), b"", (0, 0)
-        with contextlib.suppress(OSError), open(folder / MANIFEST, "rb") as file:  # else reading it will say why
+        listing = folder / MANIFEST
+        # Where it cannot be read, reading it will say why.
+        with contextlib.suppress(CheckpointError), read_failures_named(listing), open(listing, "rb") as file:
             about = os.fstat(file.fileno())
             identity, content = (about.st_ino, about.st_mtime_ns), file.read()
         if _current(path) == folder:  # else the manifest may have got its name before the files that it lists

@@ -27,7 +27,7 @@ def test_the_file_appears_at_the_end_only(tmp_path):
 
 def test_nothing_else_stays_on_nfs_nor_of_a_dead_process(tmp_path, monkeypatch):
     remove_as_nfs(monkeypatch)
-    dead = tmp_path / ".out.dead.partial"
+    dead = tmp_path / ".out.dead_one.partial"
     dead.mkdir()
     (dead / ".lock").touch()
     with replacing(tmp_path / "out"):

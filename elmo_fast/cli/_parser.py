@@ -146,6 +146,9 @@ READING = ("tokenizer", "format_in", "column", "split")
 jsonargparse.set_parsing_settings(add_print_completion_argument=True)
 
 
+MOST_CONFIG = 1 << 20  # characters of a --config, which may be a pipe
+
+
 class ConfigFile(jsonargparse.ActionConfigFile):
     """jsonargparse's --config, which also reads TOML and the parser's presets, and whose errors name the file."""
 
@@ -159,7 +162,9 @@ class ConfigFile(jsonargparse.ActionConfigFile):
             path = presets[path]
         try:
             with open(path, encoding="utf-8-sig") as file:
-                text = file.read()
+                text = file.read(MOST_CONFIG + 1)
+            if len(text) > MOST_CONFIG:
+                raise ValueError(f"more than {MOST_CONFIG:,} characters, which is no file of options")
             if path.endswith(".toml"):
                 import tomllib
 

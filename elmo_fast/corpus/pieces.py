@@ -32,7 +32,9 @@ Ids = npt.NDArray[np.uint32]
 def is_prepared(path: str | os.PathLike[str]) -> bool:
     """Return whether `path` is a folder that `prepare` wrote, intact or damaged."""
     for place in places_of(path):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), open(place / META, "rb") as file:
+        if not (place / META).is_file():  # not a pipe or a device either, which could be read for ever
+            continue
+        with contextlib.suppress(FileNotFoundError), open(place / META, "rb") as file:
             return FORMAT.encode() in file.read(100)
     return False
 

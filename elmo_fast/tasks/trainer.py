@@ -214,6 +214,7 @@ class TaskTrainer:
             for number, name in enumerate(order)
         }
         self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
+        self._write_metrics()  # a process killed right after it saved the state has not
         self.report(f"goes on after epoch {len(self.epochs)} in {self.folder}")
 
     def _epoch(self, epoch: int) -> None:
@@ -278,6 +279,9 @@ class TaskTrainer:
         with write_folder(self.folder / STATE) as new:
             write_tensors(new / TENSORS_FILE, tensors)
             (new / POSITION_FILE).write_text(json.dumps(dataclasses.asdict(record)), encoding="utf-8")
+        self._write_metrics()
+
+    def _write_metrics(self) -> None:
         write_text(self.folder / METRICS_FILE, "".join(json.dumps(row) + "\n" for row in self.epochs))
 
 

@@ -233,7 +233,7 @@ class ParquetFiles(Column):
                     self.check_column(file.schema_arrow.names, os.fspath(path))
                     for batch in file.iter_batches(ROWS):
                         yield from batch.to_pylist()
-            except ArrowException as error:
+            except (ArrowException, UnicodeDecodeError) as error:
                 raise ElmoFastError(f"{os.fspath(path)}: damaged, or no Parquet file: {error}") from error
 
     def values_from(self, row: int) -> Iterator[Any]:
@@ -246,7 +246,7 @@ class ParquetFiles(Column):
                     self.check_column(file.schema_arrow.names, os.fspath(path))
                     yield from self._values(file, row)
                     row = max(0, row - file.metadata.num_rows)
-            except ArrowException as error:
+            except (ArrowException, UnicodeDecodeError) as error:
                 raise ElmoFastError(f"{os.fspath(path)}: damaged, or no Parquet file: {error}") from error
 
     def other_columns(self) -> OtherColumns | None:
@@ -442,7 +442,7 @@ class JsonLines(Records):
                 continue
             try:
                 record = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ElmoFastError(f"{self.name}, line {index + 1}: no JSON: {error}") from error
             if not isinstance(record, dict):
                 raise ElmoFastError(f"{self.name}, line {index + 1}: wanted a JSON object, found {quoted(line)}")

@@ -116,6 +116,12 @@ def test_a_byte_order_mark_and_a_pipe_change_nothing(tmp_path):
     writer.join()
 
 
+def test_an_endless_file_of_options_is_refused(tmp_path):
+    done = elmo_fast("pretrain", "--config", "/dev/zero")
+    assert done.returncode == 2
+    assert "--config /dev/zero: more than 1,048,576 characters, which is no file of options" in done.stderr
+
+
 def test_old_names_of_options_are_taken():
     for words, name in (
         ("report --train a --dev b --test=c --columns d", "train_path"),

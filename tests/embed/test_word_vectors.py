@@ -241,7 +241,7 @@ def test_the_cache_is_read_in_place_of_the_text(text, vectors, monkeypatch):
 
 
 def test_a_full_disk_is_told_and_a_readable_text_is_read(text, vectors, tmp_path):
-    """A limit on the size of files stands for it: an OSError where vectors are saved, a warning where they are cached."""
+    """A limit on file sizes stands for it: an OSError where vectors are saved, a warning where they are cached."""
     before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:

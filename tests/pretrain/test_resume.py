@@ -373,9 +373,8 @@ def test_a_named_checkpoint_that_is_none_is_refused(tmp_path):
 def test_unfinished_saves_are_cleared_away(tmp_path):
     """And no folder of a user that is named like one."""
     run = pretrain(longer(tmp_path, 4), report=quiet)
-    for name in (".step-0000006.abc.partial", ".step-0000003.old.partial"):
+    for name in (".step-0000006.x7_3kq2a.partial", ".step-0000003.old.partial"):
         shutil.copytree(run.folder / "checkpoints" / "step-0000004", run.folder / "checkpoints" / name)
-    (run.folder / "checkpoints" / ".step-0000006.abc.partial" / ".lock").touch()
     (run.folder / ".data.partial").mkdir()
     (run.folder / ".data.partial" / "mine.txt").touch()
     pretrain(longer(tmp_path, 4), report=quiet)

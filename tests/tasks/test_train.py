@@ -185,6 +185,17 @@ def test_an_odd_tag_is_named_and_the_metric_can_be_fixed(tmp_path):
     assert not evaluate_task(by_labels.save_dir, config.test_path).spans
 
 
+def test_an_epoch_that_was_saved_and_not_noted_is_noted_on_resuming(tmp_path):
+    """A process that is killed between the two would lack its line for ever."""
+    config = toy_config(tmp_path, epochs=2)
+    train_task(config, silent)
+    metrics = pathlib.Path(config.save_dir, "metrics.jsonl")
+    lines = metrics.read_text().splitlines()
+    metrics.write_text(lines[0] + "\n")
+    train_task(config, silent)
+    assert metrics.read_text().splitlines() == lines
+
+
 def test_a_label_per_row_is_noticed(tmp_path):
     """In any table: a score or an id was named, not a class."""
     table = tmp_path / "scores.csv"

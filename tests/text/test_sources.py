@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import random
+import struct
 
 import pytest
 
@@ -81,6 +82,11 @@ def test_parquet_files_and_folders_of_them(tmp_path):
     (tmp_path / "damaged.parquet").write_bytes(b"PAR1 and more")
     with pytest.raises(ElmoFastError, match=r"damaged\.parquet: damaged, or no Parquet file"):
         rows(tmp_path / "damaged.parquet")
+    buffers = [None, pa.py_buffer(struct.pack("<ii", 0, 2)), pa.py_buffer(b"\xff\xfe")]
+    broken = pa.table({"text": pa.Array.from_buffers(pa.string(), 1, buffers)})
+    parquet.write_table(broken, tmp_path / "damaged.parquet")
+    with pytest.raises(ElmoFastError, match=r"damaged\.parquet: damaged, or no Parquet file: .*utf-8"):
+        rows(tmp_path / "damaged.parquet")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ElmoFastError, match=r"the folder '.*empty' contains no \.parquet file; .* cat FOLDER"):
         rows(tmp_path / "empty")
@@ -140,6 +146,7 @@ def test_a_missing_value_is_an_empty_sentence_as_an_empty_field_of_csv(tmp_path,
         ("a.csv", "text,text\n1,a\n", "a.csv: two columns have the same name: text, text"),
         ("a.csv", b"text\na\xff\n", "a.csv, line 2, character 2: the byte 0xff is not UTF-8"),
         ("a.jsonl", '{"text": "a"}\n\n{"text": \n', "a.jsonl, line 3: no JSON: "),
+        ("a.jsonl", "[" * 100_000 + "\n", "a.jsonl, line 1: no JSON: "),
         ("a.jsonl", '["a"]\n', r"""a.jsonl, line 1: wanted a JSON object, found '\["a"\]'"""),
         ("a.jsonl", '{"text": "a"}\n{"n": 1}\n', "a.jsonl, row 2 has no column 'text'; it has: n"),
         ("a.jsonl", '{"text": 5}\n', "a.jsonl, row 1, column 'text': wanted a string or a list of words"),

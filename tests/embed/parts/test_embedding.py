@@ -233,7 +233,7 @@ def test_a_process_that_is_killed_after_the_rename_leaves_nothing(embedder, sour
 
     assert os.waitstatus_to_exitcode(os.waitpid(fork(dies), 0)[1]) == -signal.SIGKILL
     assert [name for name in os.listdir(folder) if name.startswith(".part-00002.")]
-    (tmp_path / ".out.dead.partial").mkdir()
+    (tmp_path / ".out.dead_one.partial").mkdir()
     assert embed_parts(embedder, source, folder, settings=settings).parts == 4
     assert not [name for name in (*os.listdir(folder), *os.listdir(tmp_path)) if name.startswith(".")]
 
