@@ -296,7 +296,7 @@ TITLES = {
     "placement": ("Where to put it", "Table 3 of the paper: ELMo with the words, with the LSTM's output, or both."),
     "layers": (
         "What each layer knows",
-        "Tables 5 and 6 of the paper: one frozen layer and a linear classifier; no other input.",
+        "Table 6 of the paper: one frozen layer and a linear classifier; no other input.",
     ),
     "share": (
         "How much data it saves",

@@ -22,7 +22,7 @@ EXPERIMENTS = {
     "help": "baseline against + ELMo (table 1 of the paper)",
     "regularisation": "all layers with a large and a small λ against the last layer only (table 2)",
     "placement": "ELMo at the input, at the output, at both (table 3)",
-    "layers": "each layer alone with a linear classifier (tables 5 and 6)",
+    "layers": "each layer alone with a linear classifier (table 6)",
     "share": "accuracy against the share of training data (figure 1)",
     "neighbours": "nearest neighbours of ambiguous words, static vectors against the biLM (table 4)",
 }
