@@ -75,7 +75,11 @@ def sections(device: str, out: pathlib.Path, quick: bool) -> dict[str, Section]:
         plan[name] = Section(seconds, summary, [*command, *(["--quick"] if quick else [])])
 
     build, checked = [python, "setup.py", "-q", "build_ext", "--inplace"], [python, "-m", "elmo_fast", "check"]
-    small = "--unroll_steps 5 --batch_size 4 --n_negative_samples_batch 8 --filters '[[1,8],[2,8]]'" if quick else ""
+    small = (
+        "--max_vocab_size 20 --unroll_steps 5 --batch_size 4 --n_negative_samples_batch 8 --filters '[[1,8],[2,8]]'"
+        if quick
+        else ""
+    )
     sizes = {"half": 3 if quick else 15, "steps": 6 if quick else 30, "lines": 40 if quick else 2000, "small": small}
     commands = ["bash", "-c", COMMANDS.format(python=python, device=device, **sizes), "bash", str(out / "commands")]
     workers = str(max(1, len(os.sched_getaffinity(0)) - 1))  # most of the time is compilation

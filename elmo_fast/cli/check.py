@@ -62,11 +62,12 @@ def checks_on(device: Any) -> tuple[list[Check], dict[Check, str]]:
     from elmo_fast.cli._gpu_paths import PATHS
     from elmo_fast.op_choices import PRECISIONS
     from elmo_fast.ops._dispatch import backends_of, made_for, unsupported
+    from elmo_fast.ops._triton import INTERPRETED
     from elmo_fast.ops.cases import CASES
 
     checks, reasons = [], {}
     if device.type == "cuda":  # these take longest, so they begin first; one precision does, since ops have all
-        why = unsupported("projected_lstm", "triton", device, torch.float32, "bfloat16")
+        why = INTERPRETED or unsupported("projected_lstm", "triton", device, torch.float32, "bfloat16")
         checks += [(name, "triton", "float32" if why else "bfloat16") for name in PATHS]
         if torch.cuda.device_count() < 2:
             reasons[checks.pop()] = "torch sees one GPU"

@@ -200,8 +200,8 @@ def test_both_groups_of_sections_take_nine_minutes(tmp_path):
 
 def test_each_benchmark_of_a_gpu_is_in_one_section(tmp_path):
     """By the expression that selects it; ncu looks at one of them again."""
-    done = pytest_of("benchmarks/bench_gpu.py", "--collect-only", "--turns", 1)
-    names = {line.split("::")[1].lower() for line in done.stdout.splitlines() if "::bench_" in line}
+    done = pytest_of("--collect-only", "--turns", 1)
+    names = {line.split("::")[1].lower() for line in done.stdout.splitlines() if line.startswith(gpu.BENCHMARKS)}
     chosen = []
     for name, section in gpu.sections("cuda", tmp_path, quick=False).items():
         if gpu.BENCHMARKS in section.command and name != "ncu":
