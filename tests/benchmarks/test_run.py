@@ -220,7 +220,7 @@ def test_the_commands_of_a_gpu_are_a_script(tmp_path, quick):
 
 @pytest.mark.slow
 def test_make_gpu_rehearses_commands_on_the_stand_in(tmp_path):
-    """Without a CUDA kernel of char_cnn, of which a warning would be an error, only where there is one."""
+    """A `PerformanceWarning` in any of them is an error."""
     words = ["python", "-m", "benchmarks.gpu", "--quick", "--section", "commands", "--seconds", "300"]
     environment = {**os.environ, "STANDIN_KERNELS": "native"}
     command = [sys.executable, "-m", "tests.standin", *words, "--out", str(tmp_path)]

@@ -73,11 +73,13 @@ def test_a_process_that_dies_or_hangs_is_the_result_of_its_check(monkeypatch, tm
     assert dict(check.results(checks, torch.device("cuda"))) == dict.fromkeys(checks, why)
 
 
-def test_on_a_gpu_graphs_dropout_and_another_gpu_are_checked_and_then_nothing_reminds(toy, text, tmp_path):
+@pytest.mark.slow
+def test_a_gpu_on_which_ops_graphs_and_dropout_are_right_needs_no_reminder(toy, text, tmp_path):
     model = " ".join(pair(toy))
     embed = f"embed {text} {tmp_path / 'out'} --all {model} --device cuda"
     train = f"pretrain --train_prefix {text} --save_dir {tmp_path / 'run'} --config tiny --device cuda --max_steps 1"
     train += " --min_count 1 --batch_size 2 --n_negative_samples_batch 8 --unroll_steps 3"
+    train += " --filters [[1,8]] --dim 16 --projection_dim 8 --char_embedding_dim 4"
     command = ["python", "-W", "always", "-c", PROGRAM, ";".join([f"{embed}.hdf5", train, "check", f"{embed}2.hdf5"])]
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "STANDIN_KERNELS": "native"}
     done = subprocess.run(
