@@ -1,9 +1,9 @@
-"""`make gpu`: builds, measures, checks and tests on one NVIDIA GPU, what decides most first, in 23 minutes at most.
+"""`make gpu`: builds, checks, runs and measures on one NVIDIA GPU, what decides most first, in nine minutes at most.
 
 Each section is a process of its own with a time limit: one that hangs is stopped, one that fails leaves the others
-alone. `make gpu SECTION=learn`, `decide` or `prove` runs some of them, in nine minutes at most. Benchmarks write
-benchmarks/results/gpu-NAME/ after each section; logs are in OUT/gpu_logs. Ends with status 1 if anything failed.
-`--device cpu --quick` rehearses the benchmarks at toy sizes without a GPU.
+alone. `make gpu SECTION=second` runs what the first nine minutes leave out, in nine more. Benchmarks write
+benchmarks/results/gpu-NAME/ after each section; logs are in OUT/gpu_logs; OUT/gpu.tar.gz has all of it. Ends with
+status 1 if anything failed. `--quick` rehearses at toy sizes, with `--device cpu` or on the stand-in for a GPU.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,12 +23,30 @@ from benchmarks.machine import ROOT
 
 PROGRAMS = f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin"  # where nvcc, ncu and compute-sanitizer are
 BENCHMARKS = "benchmarks/bench_gpu.py"
+RESULTS = ROOT / "benchmarks" / "results"
 SPARE, GRACE = 15, 10  # seconds before its limit in which a benchmark begins nothing, and after it to end by itself
+# Each group takes nine minutes at most.
 GROUPS = {
-    "learn": ("build", "chip", "step", "profile", "ncu", "train_step"),
-    "decide": ("build", "switches", "embed"),
-    "prove": ("build", "check", "tests", "lstm", "losses", "parts", "sanitizer"),
+    "first": ("build", "check", "commands", "graphs", "train_step", "profile", "embed", "step", "ncu"),
+    "second": (
+        *("build", "tests", "other_steps", "other_training", "other_embedding"),
+        *("losses", "lstm", "parts", "chip", "sanitizer"),
+    ),
 }
+# The second run of `pretrain` resumes the first.
+COMMANDS = """
+set -ex
+rm -rf "$1" && mkdir -p "$1" && cd "$1"
+fast() {{ {python} -W error::elmo_fast.errors.PerformanceWarning -m elmo_fast "$@"; }}
+{python} -c "from benchmarks.inputs import *; read_text(None).repeated({lines}).write(pathlib.Path('text.txt'))"
+fast info
+for steps in {half} {steps}; do
+    fast pretrain --config tiny --device {device} --train_prefix text.txt --heldout_prefix text.txt --save_dir run \\
+        --max_steps $steps --heldout_interval {half} {small}
+done
+fast eval --device {device} --save_dir run --test_prefix text.txt
+fast embed --device {device} --model run --average text.txt vectors.hdf5
+"""
 
 
 class Section(NamedTuple):
@@ -56,35 +75,46 @@ def sections(device: str, out: pathlib.Path, quick: bool) -> dict[str, Section]:
         plan[name] = Section(seconds, summary, [*command, *(["--quick"] if quick else [])])
 
     build, checked = [python, "setup.py", "-q", "build_ext", "--inplace"], [python, "-m", "elmo_fast", "check"]
+    small = (
+        "--max_vocab_size 20 --unroll_steps 5 --batch_size 4 --n_negative_samples_batch 8 --filters '[[1,8],[2,8]]'"
+        if quick
+        else ""
+    )
+    sizes = {"half": 3 if quick else 15, "steps": 6 if quick else 30, "lines": 40 if quick else 2000, "small": small}
+    commands = ["bash", "-c", COMMANDS.format(python=python, device=device, **sizes), "bash", str(out / "commands")]
     workers = str(max(1, len(os.sched_getaffinity(0)) - 1))  # most of the time is compilation
     tests = pytest_of("-rfE", "--tb=short", "-n", workers, "--benchmark-disable", "-k", "triton or cuda")
-    tests += ["tests/ops", "tests/modules", "tests/pretrain/test_steps_on_gpu.py"]
+    graphs = pytest_of("-rfE", "--tb=short", "-n", workers, "--benchmark-disable", "tests/modules/test_graph_replay.py")
+    graphs += ["tests/ops/test_graphs.py", "tests/pretrain/test_steps_on_gpu.py"]
     # Of the layer's second forward pass the last steps, of its backward pass the first ones.
-    counters = [
-        "-k",
-        "regex:^projected_lstm_(forward_cells|backward_cells|split_product)_kernel$",
-        "--launch-skip",
-        "74",
-        "--launch-count",
-        "12",
-    ]
+    counters = ["--clock-control", "none", "--launch-skip", "74", "--launch-count", "12", "-k"]
+    counters += ["regex:^projected_lstm_(forward_cells|backward_cells|split_product)_kernel$"]
     counters += ["--section", "SpeedOfLight", "--section", "WarpStateStats", "--metrics", "lts__t_bytes.sum"]
     layer = pytest_of(BENCHMARKS, "--device", device, "--benchmark-disable", "--turns", "1")
     layer += ["-k", "bench_lstm and 128 and backward and elmo_fast and not graph"]
+    usual_step, usual_training = (
+        "(bench_step and bfloat16 and 128)",
+        "(bench_train_step and 128-793471 and not compile)",
+    )
+    usual_embedding = "(bench_embed and (128 or 819) and not compile and not embedder and not file)"
 
-    plan["build"] = Section(70, "the C++ extension, in place", build)
-    bench("chip", 40, "barriers, L2, multicast, launches", "bench_chip")
-    bench("step", 120, "a step of the LSTM, in every way", "bench_step")
+    plan["build"] = Section(60, "the C++ extension, in place", build, "a rehearsal" if quick else "")
+    plan["check"] = Section(90, "every kernel against its reference", [*checked, "--device", device])
+    plan["commands"] = Section(60, "pretrain with an evaluation and a resume, eval, embed", commands)
+    plan["graphs"] = Section(50, "the tests that capture CUDA graphs", graphs)
+    bench("train_step", 60, "the training step against plain torch", usual_training)
     bench("profile", 60, "clocks and kernels of a training step", "bench_clocks or bench_kernels")
-    plan["check"] = Section(60, "every GPU op against its reference", [*checked, "--device", device])
-    plan["tests"] = Section(110, "the tests of ops and modules on the GPU", tests)
-    bench("train_step", 110, "training steps against plain torch", "bench_train_step")
-    bench("switches", 270, "training steps, in every way", "bench_switches")
-    bench("embed", 150, "sentences to activations, arrays and files", "bench_embed")
-    bench("lstm", 110, "one layer of the projected LSTM", "bench_lstm")
-    bench("losses", 90, "sampled, full and other losses", "bench_losses")
-    bench("parts", 60, "encoder, mix and update", "encoder or parts or mix or adagrad")
+    bench("embed", 60, "character ids to activations", usual_embedding)
+    bench("step", 60, "a step of the LSTM: fused or split, one or two streams", usual_step)
     plan["ncu"] = Section(40, "L2 traffic and stalls of a step's kernels", *tool("ncu", *counters, *layer))
+    plan["tests"] = Section(100, "the tests of kernels and modules", [*tests, "tests/ops", "tests/modules"])
+    bench("other_steps", 60, "steps of 832 rows, and in float16", f"bench_step and not {usual_step}")
+    bench("other_training", 80, "other training steps", f"bench_train_step and not {usual_training}")
+    bench("other_embedding", 60, "sentences to arrays and files", f"bench_embed and not {usual_embedding}")
+    bench("losses", 50, "sampled, full and other losses", "bench_losses")
+    bench("lstm", 40, "one layer of the projected LSTM", "bench_lstm")
+    bench("parts", 30, "encoder, mix and update", "encoder or parts or mix or adagrad")
+    bench("chip", 20, "barriers, L2, multicast, launches", "bench_chip")
     sanitize = tool("compute-sanitizer", "--error-exitcode", "86", *checked, "--device", device)
     plan["sanitizer"] = Section(40, "every op under compute-sanitizer", *sanitize)
     if device == "cpu":  # a rehearsal: the suite runs the rest
@@ -95,7 +125,8 @@ def sections(device: str, out: pathlib.Path, quick: bool) -> dict[str, Section]:
 
 def run(section: Section, seconds: float, log: pathlib.Path) -> str:
     """Run a section's command and return how it ended."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     environment["ELMO_FAST_REQUIRE_NATIVE"] = "1"
     command = [*section.command, *(["--seconds", f"{seconds - SPARE:.0f}"] if BENCHMARKS in section.command else [])]
     with log.open("w") as file:
@@ -123,7 +154,9 @@ def tables(*words: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the sections, print the rows of each, and at the end how each ended."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("--section", nargs="+", metavar="NAME", help=f"sections, or {', '.join(GROUPS)}; default: all")
+    parser.add_argument(
+        "--section", nargs="+", metavar="NAME", help=f"sections, or {' or '.join(GROUPS)}", default=["first"]
+    )
     parser.add_argument(
         "--out", type=pathlib.Path, default=ROOT / "build" / "gpu", help="folder of logs and raw results"
     )
@@ -134,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.out = options.out.absolute()
     (options.out / "gpu_logs").mkdir(parents=True, exist_ok=True)
     plan = sections(options.device, options.out, options.quick)
-    chosen = {name for each in options.section or plan for name in GROUPS.get(each, (each,))}
+    chosen = {name for each in options.section for name in GROUPS.get(each, (each,))}
     if unknown := chosen - plan.keys():
         names = ", ".join([*GROUPS, *plan])
         parser.error(f"--section: {', '.join(sorted(unknown))} is unknown; the sections are {names}")
@@ -160,8 +193,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             saved = tables(*(str(path) for path in sorted(options.out.glob("*.json"))))
     if saved and not options.quick:  # of all sections together; a quick run has shown it all
         print(saved)
-    for name, seconds, state in states:
-        print(f"{name:12}{seconds:6.0f} s  {state}")
+    ends = "".join(f"{name:16}{seconds:6.0f} s  {state}\n" for name, seconds, state in states)
+    (options.out / "gpu_logs" / "sections.txt").write_text(ends, encoding="utf-8")
+    print(ends, end="")
+    with tarfile.open(options.out / "gpu.tar.gz", "w:gz") as archive:  # what a lent machine gives back
+        for path in [options.out / "gpu_logs", *sorted(options.out.glob("*.json")), *RESULTS.glob("gpu-*")]:
+            archive.add(path, path.name)
     return int(any(state != "passed" and not state.startswith("skipped") for _, _, state in states))
 
 

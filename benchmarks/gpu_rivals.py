@@ -314,16 +314,14 @@ class TrainStep:
         spread(model.bilm.encoder)
         return model.to(self.device)
 
-    def fused(self, precision: str, update_in_graph: bool | None = None, carried: bool = True) -> Callable[[], Tensor]:
+    def fused(self, precision: str, carried: bool = True) -> Callable[[], Tensor]:
         """Return a step of elmo_fast: the losses of both directions.
 
-        update_in_graph: None for the default; carried: whether a step starts from the state after the one before.
+        carried: whether a step starts from the state after the one before.
         """
         model = self.model(precision=precision)
         rows, state, count = self.batch.types.shape[1], None, 0
         update = Step(model, AdaGrad(model.parameters()), self.characters, rows=rows, clip_norm=10.0)
-        if update_in_graph is not None:
-            update.update_in_graph = update_in_graph
 
         def step():
             nonlocal state, count

@@ -3,18 +3,21 @@
 import hashlib
 import importlib.metadata
 import json
-import multiprocessing
 import os
 import pathlib
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import Parser
 
 DRIVER = pathlib.Path("/proc/driver/nvidia/version")
-Check = tuple[str, str, str]  # an op, one of its backends, and a precision
+LIMIT = 300  # seconds of a check's process
+Check = tuple[str, str, str]  # an op or one of `_gpu_paths`, a backend, and a precision
 
 
 def check_options(parser: Parser) -> None:
@@ -25,14 +28,17 @@ def check_options(parser: Parser) -> None:
 def run_check(arguments: Any) -> int:
     """Compare every kernel with its definition in plain torch and float64, forward and backward, on small inputs.
 
-    Prints one line per op, backend and precision, and exits with status 1 if a result is wrong. Takes about a minute
-    on a GPU, most of it to compile. Run it once for each GPU, driver, torch and Triton.
+    On a GPU also dropout, training steps and embedding from CUDA graphs, and a second GPU if there is one. Prints one
+    line per check, and exits with status 1 if a result is wrong. Takes about a minute on a GPU, most of it to compile.
+    Run it once for each GPU, driver, torch and Triton.
     """
+    from elmo_fast.cli._gpu_paths import PATHS
     from elmo_fast.ops.cases import CASES
 
     def report_check(check: Check, result: str) -> None:
-        op, backend, precision = check
-        print(f"{op:<22}{backend:<9}{precision if CASES[op][1] else '':<15}{result}", flush=True)
+        name, backend, precision = check
+        precision = precision if name in PATHS or CASES[name][1] else ""
+        print(f"{name:<22}{backend:<9}{precision:<15}{result}", flush=True)
 
     device = _common.set_up(arguments)
     checks, reasons = checks_on(device)
@@ -50,14 +56,21 @@ def run_check(arguments: Any) -> int:
 
 
 def checks_on(device: Any) -> tuple[list[Check], dict[Check, str]]:
-    """List the kernels for the device, and the reasons of those that cannot run there."""
+    """List the checks for the device, and the reasons of those that cannot run there."""
     import torch
 
+    from elmo_fast.cli._gpu_paths import PATHS
     from elmo_fast.op_choices import PRECISIONS
     from elmo_fast.ops._dispatch import backends_of, made_for, unsupported
+    from elmo_fast.ops._triton import INTERPRETED
     from elmo_fast.ops.cases import CASES
 
     checks, reasons = [], {}
+    if device.type == "cuda":  # these take longest, so they begin first; one precision does, since ops have all
+        why = INTERPRETED or unsupported("projected_lstm", "triton", device, torch.float32, "bfloat16")
+        checks += [(name, "triton", "float32" if why else "bfloat16") for name in PATHS]
+        if torch.cuda.device_count() < 2:
+            reasons[checks.pop()] = "torch sees one GPU"
     for op, (_, multiplies) in CASES.items():
         for backend in backends_of(op):
             for precision in PRECISIONS if multiplies else ("float32",):
@@ -72,37 +85,60 @@ def checks_on(device: Any) -> tuple[list[Check], dict[Check, str]]:
 def results(checks: list[Check], device: Any) -> Iterator[tuple[Check, str | None]]:
     """Yield each check with the reason why it is wrong, or None.
 
-    On a GPU most of the time is compilation, so several processes check, each op in a new one: an illegal address ends
-    the use of the GPU by the process that met it, and no other kernel is to blame.
+    On a GPU most of the time is compilation, so several processes check, each in a new one: an illegal address ends the
+    use of the GPU by the process that met it, and no other kernel is to blame.
     """
     if device.type == "cpu":
         yield from ((check, why_wrong(*check, device)) for check in checks)
         return
-    questions = [(check, str(device)) for check in checks]
-    workers = max(1, min(len(checks), 12, len(os.sched_getaffinity(0)) - 1))
-    with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=1) as pool:
-        yield from pool.imap_unordered(answer, questions)
+    pool = ThreadPoolExecutor(max(1, min(12, len(os.sched_getaffinity(0)) - 1)))
+    try:
+        tasks = {pool.submit(why_wrong_in_process, check, str(device)): check for check in checks}
+        yield from ((tasks[task], task.result()) for task in as_completed(tasks))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def answer(question: tuple[Check, str]) -> tuple[Check, str | None]:
-    """Run a check in a process of its own, on the device of this name."""
-    check, device = question
-    return check, why_wrong(*check, device)
+def why_wrong_in_process(check: Check, device: str) -> str | None:
+    """Run a check in a process of its own, which may die or hang."""
+    program = "import sys; from elmo_fast.cli import check; check.answer(*sys.argv[1:])"
+    command = [sys.executable, "-P", "-c", program, *check, device]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    try:
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        return f"no answer in {LIMIT} s"
+    if done.returncode:
+        return f"ended by signal {-done.returncode}" if done.returncode < 0 else f"ended with status {done.returncode}"
+    why: str | None = json.loads(done.stdout.splitlines()[-1])
+    return why
 
 
-def why_wrong(op: str, backend: str, precision: str, device: Any) -> str | None:
-    """Run all cases of an op; return why one is wrong, or None."""
+def answer(name: str, backend: str, precision: str, device: str) -> None:
+    """Print why a check is wrong, or null, on the last line."""
+    print(json.dumps(why_wrong(name, backend, precision, device)), flush=True)
+
+
+def why_wrong(name: str, backend: str, precision: str, device: Any) -> str | None:
+    """Run a check; return why it is wrong, or None. A failed capture is wrong too, although a run does without."""
     import torch
 
+    from elmo_fast.cli._gpu_paths import PATHS
+    from elmo_fast.errors import PerformanceWarning
     from elmo_fast.ops import cases
 
-    for number, case in enumerate(cases.CASES[op][0](cases.Draw())):
-        try:
-            why = cases.why_wrong(case, backend, precision, torch.device(device))
-        except Exception as error:  # noqa: BLE001 (whatever a kernel raises is what is wrong with it)
-            why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        if why is not None:
-            return f"case {number}: {why}"
+    device, number = torch.device(device), None
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "running without a CUDA graph", PerformanceWarning)
+            if name in PATHS:
+                return PATHS[name](precision, device)
+            for number, case in enumerate(cases.CASES[name][0](cases.Draw())):
+                if (why := cases.why_wrong(case, backend, precision, device)) is not None:
+                    return f"case {number}: {why}"
+    except Exception as error:  # noqa: BLE001 (whatever a kernel raises is what is wrong with it)
+        case = "" if number is None else f"case {number}: "
+        return f"{case}{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return None
 
 

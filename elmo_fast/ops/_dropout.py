@@ -26,12 +26,19 @@ def dropout_factors(
     Returns:
         [planes, rows, N] float32
     """
-    planes, rows, width = shape
     threshold, scale = min(round(probability * 2**32), LOW), 1 / (1 - probability)
     if has_kernel(offset.device):
         from elmo_fast.ops._kernels import launch_dropout
 
         return launch_dropout(threshold, scale, seed, offset, first_row, shape)
+    return plain_factors(threshold, scale, seed, offset, first_row, shape)
+
+
+def plain_factors(
+    threshold: int, scale: float, seed: int, offset: Tensor, first_row: int, shape: tuple[int, int, int]
+) -> Tensor:
+    """Compute `dropout_factors` of the probability threshold / 2^32 in plain torch."""
+    planes, rows, width = shape
     plane, row, block = (torch.arange(count, device=offset.device) for count in (planes, rows, _triton.cdiv(width, 4)))
     first = (plane[:, None] * len(block) + block)[:, None, :].expand(planes, rows, -1)
     second, at = (first_row + row)[None, :, None].expand_as(first), offset.reshape(1, 1, 1).expand_as(first)

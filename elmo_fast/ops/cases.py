@@ -248,6 +248,8 @@ def lstm_layer(draw: Draw, batch: int, steps: int, size: int, cells: int) -> dic
 def _projected_lstm(draw: Draw) -> list[Case]:
     """Build cases of ragged rows with a state and active clips, with and without gradients; then rows per tile size.
 
+    300 rows have the widest tiles, which need the most shared memory.
+
     Next to a clip's bound, rounding decides whether a gradient passes. So in the first cases cells and projections stay
     far from the bounds: small weights keep the gates near 1/2, cells start at 8 or -8, all of a row alike, and every
     other projection adds them up. The others have clips that no number reaches.
@@ -271,7 +273,7 @@ def _projected_lstm(draw: Draw) -> list[Case]:
             tensor[::2] += 20 / tensor.shape[1]
     signs = 1 - 2 * (torch.arange(clipped["c"].shape[1]) % 2)
     clipped["c"] = 8.0 * signs[:, None].expand_as(clipped["c"]).clone()
-    larger = [lstm_layer(draw, rows, 2, 80, 144) for rows in (20, 40, 70)]
+    larger = [lstm_layer(draw, rows, steps, 80, 144) for rows, steps in ((20, 2), (40, 2), (70, 1), (300, 1))]
     return [Case(clipped, call), Case(clipped, call, differentiates=False), *(Case(each, unclipped) for each in larger)]
 
 
