@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from elmo_fast import memory
-from elmo_fast.devices import received, sent
+from elmo_fast.devices import received, sent_together
 from elmo_fast.embed.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import size
 from elmo_fast.modules._graph_replay import padded_words
 from elmo_fast.modules.bilm import BiLM
+from elmo_fast.modules.character_encoder import CharacterEncoder
 from elmo_fast.ops._precision import autocast_of_caller
 from elmo_fast.progress import Progress
 from elmo_fast.text import check_sentences
@@ -154,7 +155,8 @@ def run_batches(
     overlaps = device.type == "cpu" and isinstance(background, BackgroundThreads)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
     cache, autocast = bilm.encoder.new_cache(), autocast_of_caller(device)
-    context_free = functools.partial(bilm.context_free, cache=cache) if device.type == "cpu" and in_parts else None
+    encoder, by_parts = bilm.encoder, device.type == "cpu" and in_parts
+    spells = in_parts and isinstance(encoder, CharacterEncoder) and encoder.unique_words
     cut = batches(
         sentences,
         batch_size=batch_size,
@@ -174,29 +176,34 @@ def run_batches(
     @torch.no_grad()
     def prepared(batch: SentenceBatch) -> Callable[[], LayerBatch]:
         skips_empty = not stateful or len(batch.sentences) == 1  # else an empty sentence keeps its row of the state
-        ids = bilm.batch_to_ids([each for each in batch.sentences if len(each) or not skips_empty])
-        in_chunks = chunk is not None and len(ids) == 1 and ids.shape[1] > chunk
+        sentences = [each for each in batch.sentences if len(each) or not skips_empty]
+        in_chunks = chunk is not None and len(sentences) == 1 and len(sentences[0]) > chunk
+        spelled = spells and not in_chunks
+        ids = encoder.distinct(sentences) if spelled else (bilm.batch_to_ids(sentences),)
+        context_free = functools.partial(encoder.forward_distinct if spelled else bilm.context_free, cache=cache)
         encoded = None
-        if context_free is not None and overlaps and groups == 1 and len(ids) and not in_chunks:
+        if by_parts and overlaps and groups == 1 and sentences and not in_chunks:
             with autocast():
-                encoded = context_free(ids)  # next to the LSTM of the batch before
+                encoded = context_free(*ids)  # next to the LSTM of the batch before
 
         @torch.no_grad()
         def run() -> LayerBatch:
             with autocast():
-                here = sent(ids, device)
-                if not len(here):
+                here = sent_together(ids, device)
+                if not len(here[-1]):
                     count = len(layer_numbers(layers, bilm.num_layers) or [0])
-                    ready = _to_host([here.new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count)
+                    ready = _to_host([here[-1].new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count)
                 elif chunk is not None and in_chunks:
-                    activations = long_activations(bilm, here[0], chunk)
+                    activations = long_activations(bilm, here[0][0], chunk)
                     ready = _to_host([layer[None] for layer in chosen_layers(activations, layers)])
-                elif context_free is not None:
-                    words, mask = encoded or context_free(here)
+                elif by_parts:
+                    words, mask = encoded or context_free(*here)
                     outputs = bilm.lstm(words, mask, stateful=stateful)
                     ready = functools.partial(joined, words, mask, outputs)  # by the thread that asks for the layers
+                elif spelled:
+                    ready = chosen(bilm.forward_distinct(*here, stateful=stateful))
                 else:
-                    ready = chosen(bilm(here, stateful=stateful)["activations"])
+                    ready = chosen(bilm(*here, stateful=stateful)["activations"])
                 return LayerBatch(batch.indices, batch.sentences, ready, skips_empty)
 
         return run

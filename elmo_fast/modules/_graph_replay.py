@@ -13,8 +13,7 @@ from elmo_fast.modules.elmo_lstm import ElmoLstm, LayerStates
 from elmo_fast.ops import _graphs, _triton, _weights, backend_for
 
 Captured = tuple[Tensor, Tensor, LayerStates]
-ROWS, WORDS = 64, 8  # numbers are rounded up to powers of two up to these, then to their multiples
-LONG = 64  # from here on, words are rounded up to a quarter of a power of two
+ROWS, WORDS = 64, 4  # numbers are rounded up to powers of two up to these, then to their multiples
 CAPTURED = 64  # their inputs and results share one memory
 
 
@@ -26,11 +25,11 @@ def padded_rows(rows: int) -> int:
 def padded_words(words: int) -> int:
     """Return the words of a sentence of the graph that serves so many.
 
-    A batch cut by this number has few sizes: about a dozen for a corpus.
+    Batches cut by this number have few sizes: about twenty in a corpus.
     """
     if words <= WORDS:
         return _power_of_two(words)
-    step = WORDS if words <= LONG else _power_of_two(words) // 8
+    step = max(WORDS, _power_of_two(words) // 8)
     return -(-words // step) * step
 
 
@@ -75,35 +74,43 @@ class GraphReplay:
         self,
         model: nn.Module,
         lstm: ElmoLstm,
-        whole: Callable[[Tensor, LayerStates | None, Tensor | None], Captured],
+        whole: Callable[[Tensor, LayerStates | None, Tensor | None, Tensor | None], Captured],
         inputs: Tensor,
         carry: bool,
+        distinct: Tensor | None = None,
     ) -> tuple[Tensor, Tensor] | None:
         """Return (activations [L+1, B, T+2, 2D], mask [B, T+2]) of ids [B, T, C]; None if no graph serves the call.
 
-        whole: (ids, state, out) -> (activations, which are `out`, mask, state), which is captured; model: whose
-        tensors and settings it uses; lstm: carries the state; carry: whether to start from the carried state and update
-        it.
+        whole: (inputs, state, out, distinct) -> (activations, which are `out`, mask, state), which is captured; model:
+        whose tensors and settings it uses; lstm: carries the state; carry: whether to start from the carried state and
+        update it; distinct: ids [U, C] of the distinct words, whose numbers [B, T+2] are then the inputs.
         """
         tensors = _tensors(model) if self.serves(model, lstm, inputs) else None
         if tensors is None or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
             return None
-        batch, time, slots = inputs.shape
+        batch, length, *slots = inputs.shape
+        markers = 0 if distinct is None else 2
+        time = length - markers
         rows, words = padded_rows(batch), padded_words(time)
         weight = lstm.forward_layers[0].input_linearity.weight
         shape = (lstm.num_layers + 1, rows, words + 2, 2 * lstm.hidden_size)
-        specs: list[_graphs.Spec] = [((rows, words, slots), inputs.dtype), (shape, weight.dtype)]
+        specs: list[_graphs.Spec] = [((rows, words + markers, *slots), inputs.dtype), (shape, weight.dtype)]
         if carry:
             sizes = (lstm.hidden_size, lstm.cell_size)
             specs += [((lstm.num_layers, 2, rows, size), weight.dtype) for size in sizes]
+        if distinct is not None:
+            specs.append(((_power_of_two(len(distinct)), distinct.shape[1]), distinct.dtype))
 
         def function(ids: Tensor, out: Tensor, *memory: Tensor) -> tuple[Tensor, ...]:
-            activations, mask, state = whole(ids, (memory[0], memory[1]) if carry else None, out)
+            before = (memory[0], memory[1]) if carry else None
+            activations, mask, state = whole(ids, before, out, None if distinct is None else memory[-1])
             return (activations, mask, *state) if carry else (activations, mask)
 
         def fill(memory: list[Tensor]) -> None:
             ids, _, *states = memory
-            ids.zero_()[:batch, :time] = inputs
+            ids.zero_()[:batch, :length] = inputs
+            if distinct is not None:
+                states.pop().zero_()[: len(distinct)] = distinct
             before = lstm.initial_state(weight.new_empty(batch, 0)) if carry else None
             for into, state in zip(states, before or (None, None), strict=bool(states)):
                 if state is None:
@@ -121,6 +128,6 @@ class GraphReplay:
 
         alone = _weights.alone(tensors)  # or a pass writes their copies again
         version = [_weights.generation(), _weights.identities(tensors), _weights.versions(tensors), alone]
-        key = (rows, words, slots, inputs.dtype, carry, str(model.arithmetic), lstm.settings)
+        key = (*specs, carry, str(model.arithmetic), lstm.settings)
         with lstm.turn(carry):
             return self.graphs.run(key, version, inputs.device, function, specs, fill, replayed)

@@ -248,6 +248,16 @@ class BiLM(nn.Module):
         words, mask = encoded["token_embedding"], encoded["mask"]
         return {"activations": self.activations(words, mask, lstm(words, mask, stateful=carry)), "mask": mask}
 
+    def forward_distinct(self, rows: Tensor, numbers: Tensor, *, stateful: bool) -> list[Tensor]:
+        """Return the activations of `forward` for sentences whose distinct words are known: `encoder.distinct`."""
+        lstm = self._elmo_lstm
+        if isinstance(lstm, ElmoLstm):
+            replayed = self._graph_replay.run(self, lstm, self._whole, numbers, stateful, rows)
+            if replayed is not None:
+                return list(replayed[0].unbind(0))
+        words, mask = self._token_embedder.forward_distinct(rows, numbers)
+        return self.activations(words, mask, lstm(words, mask, stateful=stateful))
+
     def context_free(self, inputs: Tensor, cache: WordCache | None = None) -> tuple[Tensor, Tensor]:
         """Run the first part of `forward`: the words' vectors [B, T+2, D], each on its own, and their mask [B, T+2].
 
@@ -262,9 +272,17 @@ class BiLM(nn.Module):
         lowest = torch.where(mask[..., None], torch.cat([words, words], dim=-1), 0)
         return [lowest, *separate(outputs)]
 
-    def _whole(self, ids: Tensor, state: LayerStates | None, out: Tensor | None) -> tuple[Tensor, Tensor, LayerStates]:
-        """Run `forward` as a function of tensors: (activations [L+1, B, T+2, 2D], which are `out`, mask, state)."""
-        words, mask = self.context_free(ids)
+    def _whole(
+        self, inputs: Tensor, state: LayerStates | None, out: Tensor | None, distinct: Tensor | None
+    ) -> tuple[Tensor, Tensor, LayerStates]:
+        """Run `forward` as a function of tensors: (activations [L+1, B, T+2, 2D], which are `out`, mask, state).
+
+        distinct: as in `GraphReplay.run`.
+        """
+        if distinct is None:
+            words, mask = self.context_free(inputs)
+        else:
+            words, mask = self._token_embedder.forward_distinct(distinct, inputs)
         outputs, state = self.separate_lstm.run_layers(words, words, mask.long().sum(dim=1), state)
         return torch.stack(self.activations(words, mask, both_ways(outputs)), out=out), mask, state
 

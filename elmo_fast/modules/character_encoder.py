@@ -312,16 +312,43 @@ class CharacterEncoder(nn.Module):
         """
         return self.encode(types[..., None], lambda unique: characters(unique[:, 0]), cache)
 
-    def encode_distinct(self, rows: Tensor, inverse: Tensor, ranks: Tensor, places: Tensor) -> Tensor:
+    def distinct(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
+        """Return the input of `forward_distinct` for tokenized sentences, both int64. Raises: ElmoFastError.
+
+        ids of the distinct words, the longest first (kernels work on words of similar length together), [U, S]; numbers
+        of the words of each sentence with BOS and EOS, from 1 on, 0 at padding, [B, T+2]. Row 0 of the ids is padding.
+        """
+        rows, numbers = self.spelling.distinct(batch, markers=True)
+        order = np.argsort(-np.count_nonzero(rows[1:] != rows[1:, -1:], axis=1), kind="stable") + 1
+        rank = np.zeros(len(rows), np.int64)
+        rank[order] = np.arange(1, len(rows))
+        rows[1:] = rows[order]
+        return torch.from_numpy(rows), torch.from_numpy(rank[numbers])
+
+    def forward_distinct(
+        self, rows: Tensor, numbers: Tensor, cache: WordCache | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return what `forward` does, of sentences whose distinct words are known: `distinct`."""
+        if cache is None:
+            vectors = self.encode_distinct(rows, numbers.flatten())
+        else:
+            vectors = cache.lookup(rows, self._encode).index_select(0, numbers.flatten())
+        return vectors.view(*numbers.shape, self.output_dim), numbers > 0
+
+    def encode_distinct(
+        self, rows: Tensor, inverse: Tensor, ranks: Tensor | None = None, places: Tensor | None = None
+    ) -> Tensor:
         """Return the vectors [N, D] of words of which the distinct ones are known.
 
         Args:
             rows: character ids of the distinct words, [U, C] int64; rows that `inverse` does not name count nowhere.
             inverse: which of them each word is, [N] int64.
-            ranks, places: `inverse` sorted, and the place of each before, [N] int64: the order of gradients' sums.
+            ranks, places: `inverse` sorted, and the place of each before, [N] int64: the order of gradients' sums, which
+                sorts if they are None.
         """
+        order = None if ranks is None or places is None else ops.RowOrder(ranks, places)
         backend = ops.backend_for("unique_rows", self.backend)
-        return ops.gather_rows(self._encode(rows), inverse, order=ops.RowOrder(ranks, places), backend=backend)
+        return ops.gather_rows(self._encode(rows), inverse, order=order, backend=backend)
 
     def _encode(self, rows: Tensor, count: Tensor | None = None) -> Tensor:
         """Encode distinct words [N, S] to vectors [N, D]; those from `count` on are zeros or unused."""

@@ -50,16 +50,25 @@ class Spelling(abc.ABC):
         """
         import torch
 
+        rows, numbers = self.distinct(batch)
+        return torch.from_numpy(np.take(rows, numbers, axis=0))
+
+    def distinct(self, batch: Sequence[Sequence[str]], markers: bool = False) -> tuple[Rows, Rows]:
+        """Return the ids of a padding token and of each distinct word [U, S], and which of them each word's are, [B, T].
+
+        rows[numbers] are the ids of `batch_to_ids`; markers: with begin and end of each sentence, numbers [B, T+2].
+        Raises ElmoFastError as `batch_to_ids`.
+        """
         check_sentences(batch, "batch")
         batch = list(batch)
-        # Row 0 is the padding token; each distinct word is spelled once and copied to where it occurs.
         numbers: dict[str, int] = {}
         number = numbers.setdefault
         try:
             if not all(map(may_hold_words, batch)):
                 raise TypeError
-            matrix = np.zeros((len(batch), max(map(len, batch), default=0)), np.int64)
-            for i, sentence in enumerate(batch):
+            whole = [[self.begin, *words, self.end] for words in batch] if markers else batch
+            matrix = np.zeros((len(batch), max(map(len, whole), default=0)), np.int64)
+            for i, sentence in enumerate(whole):
                 matrix[i, : len(sentence)] = [number(word, len(numbers) + 1) for word in sentence]
             rows = self.rows(list(numbers))
         except (AttributeError, TypeError):
@@ -68,7 +77,7 @@ class Spelling(abc.ABC):
             raise
         ids = np.zeros((len(rows) + 1, self.slots), np.int64)
         ids[1:] = rows
-        return torch.from_numpy(np.take(ids, matrix, axis=0))
+        return ids, matrix
 
 
 BOS, EOS, BOW, EOW, PAD = 256, 257, 258, 259, 260

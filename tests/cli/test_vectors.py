@@ -10,7 +10,7 @@ import pytest
 from elmo_fast import ElmoEmbedder
 from elmo_fast.embed.token_files.cache_folder import VECTORS
 from elmo_fast.manifest import write_manifest
-from elmo_fast.modules import BiLM
+from elmo_fast.modules import CharacterEncoder
 from elmo_fast.text import Vocabulary
 from tests.cli.conftest import SENTENCES, pair, ran, refused
 from tests.command_line import elmo_fast
@@ -36,13 +36,13 @@ def ask(toy, text):
 def embedded(monkeypatch):
     """Return the number of batches embedded so far, including the query's."""
     count = [0]
-    plain = BiLM.batch_to_ids
+    plain = CharacterEncoder.distinct
 
     def counted(self, batch):
         count[0] += 1
         return plain(self, batch)
 
-    monkeypatch.setattr(BiLM, "batch_to_ids", counted)
+    monkeypatch.setattr(CharacterEncoder, "distinct", counted)
     return count
 
 

@@ -15,7 +15,7 @@ from elmo_fast.embed import sentence_vectors
 from elmo_fast.embed.embedder import finite
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM
+from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.text import survey
 from elmo_fast.threads import torch_threads
 from tests.bilm_numpy import BilmNumpy
@@ -60,7 +60,7 @@ def test_a_description_is_one_line(files):
 @pytest.mark.parametrize("file_format", ["hdf5", "safetensors"])
 def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monkeypatch, file_format, count):
     """The vectors of one batch at a time are in memory; on two threads also those that are being written."""
-    references, alive, sent, batch = [], [], sentence_vectors.sent, sentence_vectors.LayerBatch
+    references, alive, sent, batch = [], [], sentence_vectors.sent_together, sentence_vectors.LayerBatch
 
     def beginning(*arguments):
         alive.append(sum(reference() is not None for reference in references))
@@ -70,7 +70,7 @@ def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monk
         references.append(weakref.ref(layers))  # which alone holds them, or what they are made of
         return batch(indices, sentences, layers, skips_empty)
 
-    monkeypatch.setattr(sentence_vectors, "sent", beginning)
+    monkeypatch.setattr(sentence_vectors, "sent_together", beginning)
     monkeypatch.setattr(sentence_vectors, "LayerBatch", ran)
     (tmp_path / "in.txt").write_text("\n".join(3 * LINES) + "\n")
     with torch_threads(count):
@@ -83,13 +83,13 @@ def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monk
 @pytest.mark.parametrize("file_format", ["hdf5", "hdf5-flat", "safetensors", "npz"])
 def test_a_file_is_the_same_on_any_number_of_threads(files, tmp_path, monkeypatch, file_format, stateful):
     """Byte by byte: on one thread, on two that overlap and, without carried state, in two groups of two."""
-    pair, ran, sent = files(), [], sentence_vectors.sent
+    pair, ran, sent = files(), [], sentence_vectors.sent_together
 
     def beginning(*arguments):
         ran.append(threading.current_thread().name)
         return sent(*arguments)
 
-    monkeypatch.setattr(sentence_vectors, "sent", beginning)
+    monkeypatch.setattr(sentence_vectors, "sent_together", beginning)
     (tmp_path / "in.txt").write_text("".join(f"{line} {number}\n" for number in range(40) for line in LINES))
     actual = {}
     for count in (1, 2, 4):
@@ -108,7 +108,7 @@ def test_a_failure_in_the_middle_names_its_line_and_leaves_nothing(files, tmp_pa
     source, embedder, ids, check = (
         tmp_path / "in.txt",
         ElmoEmbedder(*files(), stateful=stateful),
-        BiLM.batch_to_ids,
+        CharacterEncoder.distinct,
         finite,
     )
 
@@ -118,16 +118,16 @@ def test_a_failure_in_the_middle_names_its_line_and_leaves_nothing(files, tmp_pa
     def spoilt(vectors, dtype, text, number):
         return check(vectors * np.nan if number == 50 else vectors, dtype, text, number)
 
-    def refusing(bilm, batch):
+    def refusing(encoder, batch):
         if ["word", "51"] in batch:
             raise ElmoFastError("no ids for word 51")
-        return ids(bilm, batch)
+        return ids(encoder, batch)
 
     write(99)
     text = survey(source, keep_lines=True)
     for change, message in (
         (lambda patch: patch.setattr("elmo_fast.embed.embedder.finite", spoilt), "line 51 of .*in.txt gave vectors"),
-        (lambda patch: patch.setattr(BiLM, "batch_to_ids", refusing), "no ids for word 51"),
+        (lambda patch: patch.setattr(CharacterEncoder, "distinct", refusing), "no ids for word 51"),
         (lambda patch: write(70), "it had 99 lines and now has 70"),
     ):
         with monkeypatch.context() as patch, torch_threads(count):
@@ -187,7 +187,8 @@ def test_a_gpu_that_is_not_there_is_told_as_on_the_command_line():
 def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch, device, settings, counts):
     """Unless a batch's size is named, or decides which sentence continues which."""
     ran = []
-    monkeypatch.setattr(sentence_vectors, "sent", lambda ids, device: ran.append(len(ids)) or ids[:0])  # nothing runs
+    # Nothing runs.
+    monkeypatch.setattr(sentence_vectors, "sent_together", lambda ids, device: ran.append(len(ids[-1])) or [ids[-1][:0]])
     bilm = BiLM(*files()).to(device)
     list(sentence_vectors.run_batches(bilm, [["a", "b", "c", "d"]] * 200, **settings))
     assert ran == counts

@@ -92,9 +92,9 @@ def test_a_doc_that_lost_its_hooks_has_the_same_vectors(model, before):
 def test_pipe_runs_a_batch_of_docs_in_one_call(model, monkeypatch):
     """All sentences of a batch of Docs come to the model together, and are sorted by length there."""
     nlp, calls = pipeline(model), []
-    bilm = nlp.get_pipe("elmo_fast").vectors.bilm
-    run = bilm.batch_to_ids
-    monkeypatch.setattr(bilm, "batch_to_ids", lambda batch: calls.append([len(words) for words in batch]) or run(batch))
+    encoder = nlp.get_pipe("elmo_fast").vectors.bilm.encoder
+    run = encoder.distinct
+    monkeypatch.setattr(encoder, "distinct", lambda batch: calls.append([len(words) for words in batch]) or run(batch))
     texts = ["word " * (1 + 7 * i % 10) for i in range(10)]
     assert len(list(nlp.pipe(texts, batch_size=10))) == 10
     assert calls == [list(range(10, 0, -1))]

@@ -63,6 +63,21 @@ def test_replays_equal_the_pass_itself(files, stateful):
                 model._elmo_lstm.forward_layers[0].state_linearity.weight.mul_(0.5)
 
 
+@pytest.mark.parametrize("stateful", [True, False])
+def test_replays_of_distinct_words_equal_the_pass_over_ids(files, stateful):
+    """Sentences of other words, sizes and states in turn; each graph serves several."""
+    model, plain = (BiLM(*files(), stateful=stateful, cuda_graphs=True).eval() for _ in range(2))
+    model._graph_replay = Always()
+    with torch.no_grad():
+        for batch in [*BATCHES, [["an", "other", "cat"], ["mat"]]] * 3:
+            distinct, numbers = model.encoder.distinct(batch)
+            actual, expected = model.forward_distinct(distinct, numbers, stateful=stateful), plain(batch_to_ids(batch))
+            for layer, other in zip(actual, expected["activations"], strict=True):
+                torch.testing.assert_close(layer, other, rtol=1e-5, atol=1e-6)
+            assert torch.equal(numbers > 0, expected["mask"])
+    assert len(model._graph_replay.graphs) < 5
+
+
 def test_results_are_not_overwritten_by_the_next_call(files):
     model = BiLM(*files(), stateful=False, cuda_graphs=True).eval()
     model._graph_replay = Always()
@@ -113,7 +128,7 @@ def test_the_cpu_is_served_by_no_graph(files):
 def test_sizes_are_rounded_up():
     """To powers of two, then multiples; never less than asked for."""
     words = (1, 2, 3, 5, 8, 9, 17, 64, 65, 80, 81, 128, 129, 257)
-    assert [padded_words(n) for n in words] == [1, 2, 4, 8, 8, 16, 24, 64, 80, 80, 96, 128, 160, 320]
+    assert [padded_words(n) for n in words] == [1, 2, 4, 8, 8, 12, 20, 64, 80, 80, 96, 128, 160, 320]
     assert [padded_rows(n) for n in (1, 3, 63, 64, 65, 682, 1024)] == [1, 4, 64, 64, 128, 704, 1024]
 
 
@@ -131,9 +146,9 @@ def test_a_corpus_makes_few_sizes():
     sizes = collections.Counter(
         (padded_rows(len(batch.sentences)), padded_words(max(map(len, batch.sentences)))) for batch in cut
     )
-    assert len(sizes) <= 16
+    assert len(sizes) <= 20
     assert max(rows * words for rows, words in sizes) <= 2 * GPU_TOKENS
-    assert sum(rows * words * count for (rows, words), count in sizes.items()) < 1.35 * lengths.sum()
+    assert sum(rows * words * count for (rows, words), count in sizes.items()) < 1.3 * lengths.sum()
 
 
 def wrapped(model):

@@ -14,7 +14,6 @@ from torch import Tensor
 from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import after_previous, plus_product, scale_of, tanh
 from elmo_fast.ops._triton import cdiv, implement, input_precision, launch
-from elmo_fast.ops.projected_lstm import forward_kernels
 from elmo_fast.ops.projected_lstm.forward_kernels import (
     Layer,
     SplitProduct,
@@ -23,6 +22,7 @@ from elmo_fast.ops.projected_lstm.forward_kernels import (
     clipped,
     each_direction,
     halves,
+    is_fused,
     launch_arrange,
     layer_of,
     packed_layer,
@@ -257,7 +257,7 @@ def scan(
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, *projection = weights
     device = lengths.device
-    fused = bool(projection) and forward_kernels.FUSED
+    fused = bool(projection) and is_fused(layer, device)
     tile, _ = tiles(layer, "cells_backward" if fused or not projection else "pointwise", device)
     precision = input_precision(layer.dtype, device)
     recur = SplitProduct.of(layer, "recur", grads.h)

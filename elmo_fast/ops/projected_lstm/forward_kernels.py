@@ -29,10 +29,8 @@ from elmo_fast.ops._triton import (
 )
 from elmo_fast.ops._weights import rounded_copies
 
-# Read where a step is launched, so also when a graph is captured; until a GPU has decided (docs/gpu.md):
-FUSED = (
-    True  # whether a step's products with W_hh and W_hr are in the kernels of its cells; otherwise they are cuBLAS's
-)
+# Set by benchmarks, read where a step is launched, so also when a graph is captured (docs/gpu.md):
+FUSED: bool | None = None  # overrides `is_fused`
 STREAMS = 1  # 2: each direction is scanned on a stream of its own in a captured graph
 
 # Triton's interpreter has no assembly.
@@ -453,13 +451,15 @@ class Layer(NamedTuple):
         return torch.float32 if self.dtype == torch.float32 else torch.float16
 
 
-# Tiles of 128 x 256 numbers, and from how many rows on; columns of cells have four gates each.
+# Tiles of up to 128 x 256 numbers, and from how many rows on; columns of cells have four gates each.
 WIDE = {
     "inputs": (128, Tiles(128, 256, 64, 8, 3)),
     "cells": (256, Tiles(128, 64, 64, 8, 3)),
     "cells_backward": (256, Tiles(128, 128, 64, 8, 3)),
     "recur": (256, Tiles(128, 256, 64, 8, 3)),
+    "project": (256, Tiles(128, 128, 64, 8, 4)),
 }
+SPLIT_ROWS = 64  # from here on cuBLAS multiplies: `is_fused`
 SUMMED_ROWS = 4  # of a block that sums the parts of a split product
 
 
@@ -475,6 +475,18 @@ def layer_of(a: Any) -> Layer:
         len(a.inputs), batch, time, width, size, gates // 4, tuple(a.reverse), a.cell_clip, a.projection_clip,
         a.residual, _triton.operand_dtype(a.precision),
     )  # fmt: skip
+
+
+def is_fused(layer: Layer, device: torch.device) -> bool:
+    """Return whether a step's products with W_hh and W_hr are in the kernels of its cells; otherwise they are cuBLAS's.
+
+    cuBLAS is faster where its tiles fill the GPU, and as long as its float32 results stay in L2 until the cells have
+    read them; `WIDE` tiles take over from there. In float32 it would not use tensor cores.
+    """
+    if FUSED is not None:
+        return FUSED
+    splits = SPLIT_ROWS <= layer.batch < WIDE["cells"][0] and layer.dtype != torch.float32
+    return not (splits and _triton.reads_wide_tiles(device))
 
 
 def tiles(layer: Layer, kernel: str, device: torch.device) -> tuple[Tiles, int]:
@@ -657,22 +669,23 @@ def each_direction(layer: Layer, device: torch.device, run: Callable[[Layer, sli
 def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None, lengths: Tensor, save: bool) -> None:
     """Run all steps, three launches each (one without a projection). weights: W_hh, bias, and W_hr or nothing.
 
-    If not FUSED, cuBLAS's product comes first; in float16 it adds to the gates in place.
+    Unless the cells are fused with it, cuBLAS's product comes first; in float16 it adds to the gates in place.
     """
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     weight_hh, bias, *projection = weights
     device = lengths.device
-    tile, _ = tiles(layer, "cells" if FUSED else "pointwise", device)
+    fused = is_fused(layer, device)
+    tile, _ = tiles(layer, "cells" if fused else "pointwise", device)
     precision = input_precision(layer.dtype, device)
     hidden = steps.hidden.new_empty(r, 1, b, h)
     project = SplitProduct.of(layer, "project", hidden) if projection else None
     for step in range(t):
-        product = None if FUSED else gates_product(steps, weight_hh.transpose(1, 2), step)
+        product = None if fused else gates_product(steps, weight_hh.transpose(1, 2), step)
         launch(
             projected_lstm_forward_cells_kernel, (cdiv(h, tile.columns), cdiv(b, tile.rows), r),
             steps.hidden, weight_hh, product, bias, steps.gates, steps.cells, hidden, masks, steps.projections,
             steps.hidden, lengths, step, b, t, d, h, steps.cells.shape[1], layer.cell_clip,
-            FUSED=FUSED, SAVE=save, PROJECT=bool(projection),
+            FUSED=fused, SAVE=save, PROJECT=bool(projection),
             BM=tile.rows, BC=tile.columns, BK=tile.depth, PRECISION=precision, launch_pdl=True, **tile.options,
         )  # fmt: skip
         if project is not None:
