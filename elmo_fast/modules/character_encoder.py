@@ -325,9 +325,7 @@ class CharacterEncoder(nn.Module):
         rows[1:] = rows[order]
         return torch.from_numpy(rows), torch.from_numpy(rank[numbers])
 
-    def forward_distinct(
-        self, rows: Tensor, numbers: Tensor, cache: WordCache | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def forward_distinct(self, rows: Tensor, numbers: Tensor, cache: WordCache | None = None) -> tuple[Tensor, Tensor]:
         """Return what `forward` does, of sentences whose distinct words are known: `distinct`."""
         if cache is None:
             vectors = self.encode_distinct(rows, numbers.flatten())
@@ -343,8 +341,8 @@ class CharacterEncoder(nn.Module):
         Args:
             rows: character ids of the distinct words, [U, C] int64; rows that `inverse` does not name count nowhere.
             inverse: which of them each word is, [N] int64.
-            ranks, places: `inverse` sorted, and the place of each before, [N] int64: the order of gradients' sums, which
-                sorts if they are None.
+            ranks, places: `inverse` sorted, and the place of each before, [N] int64: the order of gradients' sums; None:
+                a gradient sorts.
         """
         order = None if ranks is None or places is None else ops.RowOrder(ranks, places)
         backend = ops.backend_for("unique_rows", self.backend)

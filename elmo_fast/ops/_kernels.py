@@ -1,7 +1,6 @@
 """Triton kernels shared by several ops, and their launches. Imported only if Triton is installed."""
 
 import math
-from collections.abc import Sequence
 
 import torch
 import triton
@@ -175,56 +174,6 @@ def counted_rows(count_ptr, rows):
     return n
 
 
-@triton.jit
-def finite_size(x):
-    """Return |x|, or 0 for NaN and infinity, which no scale can make fit."""
-    size = tl.abs(x)
-    return tl.where(size < float("inf"), size, 0.0)
-
-
-@triton.jit
-def gradient_scale_largest_kernel(
-    x_ptr, count_ptr, to_ptr, rows, width, row, column, STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr
-):
-    """Find the largest finite |x| of the rows that count in a strip.
-
-    A maximum needs no order. Bound by memory.
-    """
-    first, c = tl.program_id(0) * STRIP, tl.program_id(1) * BC + tl.arange(0, BC)
-    n = counted_rows(count_ptr, rows)
-    most = tl.zeros((BR, BC), tl.float32)
-    for step in range(0, STRIP, BR):
-        r = first + step + tl.arange(0, BR)
-        at = r.to(tl.int64)[:, None] * row + c.to(tl.int64)[None, :] * column
-        most = tl.maximum(
-            most, finite_size(tl.load(x_ptr + at, mask=(r < n)[:, None] & (c < width)[None, :], other=0.0))
-        )
-    tl.store(to_ptr + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), tl.max(most))
-
-
-@triton.jit
-def gradient_scale_power_of_two_kernel(grad, grad_step, scale, guess, count, LIFT: tl.constexpr, BLOCK: tl.constexpr):
-    """Compute scale[0] = 2^(LIFT - ceil(log2 max|grad|)) and its inverse scale[1], normal numbers for any grad.
-
-    A guess [2] (None for no guess) is kept if it takes the largest to 2^-1 .. 2^15: float16 has digits there, and
-    headroom.
-    """
-    top = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, count, BLOCK):
-        i = (start + tl.arange(0, BLOCK)).to(tl.int64)
-        top = tl.maximum(top, tl.abs(tl.load(grad + i * grad_step, mask=i < count, other=0.0)))
-    bits = tl.max(top, axis=0).to(tl.int32, bitcast=True)
-    exponent = (bits >> 23) - 127 + ((bits & 0x7FFFFF) != 0).to(tl.int32)
-    exponent = tl.minimum(tl.maximum(LIFT - exponent, -126), 126)
-    if guess is not None:
-        kept = tl.load(guess)
-        size = tl.max(top, axis=0) * kept
-        fits = (size >= 0.5) & (size <= 32768.0) | (bits == 0)
-        exponent = tl.where(fits, (kept.to(tl.int32, bitcast=True) >> 23) - 127, exponent)
-    tl.store(scale, ((exponent + 127) << 23).to(tl.float32, bitcast=True))
-    tl.store(scale + 1, ((127 - exponent) << 23).to(tl.float32, bitcast=True))
-
-
 def strips(rows: int, width: int) -> tuple[tuple[int, int], dict[str, int]]:
     """Return grid and constants of kernels that walk rows in strips of at least 64, 2048 elements at a time."""
     columns = ceil_power_of_two(width, 16, 256)
@@ -232,30 +181,6 @@ def strips(rows: int, width: int) -> tuple[tuple[int, int], dict[str, int]]:
     strip = max(64, at_once)
     grid = cdiv(rows, strip), cdiv(width, columns)
     return grid, {"STRIP": strip, "BR": at_once, "BC": columns}
-
-
-def scale_of(gradients: Sequence[Tensor], lift: int = 0, count: Tensor | None = None) -> Tensor:
-    """Compute the power of two that takes the largest |gradient| into (2^(lift - 1), 2^lift], and its inverse.
-
-    gradients: [..., width], of any strides; rows from `count` on, NaN and infinity are left out. Returns [2].
-    """
-    flat = [each.flatten(0, -2) for each in gradients]
-    tiled = [strips(*each.shape) for each in flat]
-    sizes = [grid[0] * grid[1] for grid, _ in tiled]
-    most = flat[0].new_empty(sum(sizes))
-    for each, (grid, constants), to in zip(flat, tiled, most.split(sizes), strict=True):
-        launch(gradient_scale_largest_kernel, grid, each, count, to, *each.shape, *each.stride(), **constants)
-    return fitting(most, lift)
-
-
-def fitting(most: Tensor, lift: int, guess: Tensor | None = None) -> Tensor:
-    """Compute the scale as `scale_of`, from the largest of `most` [n], unless `guess` [2] fits.
-
-    A guess fits if it takes the largest into 2^-1 .. 2^15.
-    """
-    scale = torch.empty(2, dtype=torch.float32, device=most.device)
-    launch(gradient_scale_power_of_two_kernel, (1,), most, 1, scale, guess, most.numel(), LIFT=lift, BLOCK=1024)
-    return scale
 
 
 @triton.jit(do_not_specialize=["seed", "first_row", "threshold"])

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
-from elmo_fast.ops._kernels import gradient_scale_power_of_two_kernel, logistic, plus_product, softplus
+from elmo_fast.ops._kernels import logistic, plus_product, softplus
 from elmo_fast.ops._sampling import CORRECTIONS
 from elmo_fast.ops._triton import (
     MOST_BLOCKS,
@@ -37,8 +37,6 @@ from elmo_fast.ops._triton import (
     operand_dtype,
 )
 
-# Probabilities reach below float16's normal numbers (6e-5); times 2^14 they use its range, and 1 still fits.
-LIFT = 14
 # Rows or words per chunk, so that 32-bit offsets within a tile of any [rows, words] do not overflow.
 MOST_CHUNK = 2**20
 
@@ -282,12 +280,12 @@ def store_gradients(tile, out, column_sums, count, words, ROWS: tl.constexpr, WO
 
 @triton.jit
 def vocabulary_loss_backward_logits_kernel(
-    hidden, rows, offsets, targets, ids, base, kept, grad, grad_step, share, scale, out, column_sums,
+    hidden, rows, offsets, targets, ids, base, kept, grad, grad_step, share, out, column_sums,
     count, words, width,
     LOGISTIC: tl.constexpr, COUNT_HITS: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr, DEPTH: tl.constexpr,
     EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Compute d(logits), times `scale`, as operands [N, S], and the unrounded sums over a tile's rows (bias gradient).
+    """Compute d(logits) as operands [N, S], and the unrounded sums over a tile's rows (bias gradient).
 
     g p of a softmax, with the target's slope in place of p if the whole table is walked; g share σ(logit) if LOGISTIC;
     0 where the target is left out. The floor is that of `vocabulary_loss_forward_tile_sums_kernel`; `out`
@@ -299,8 +297,6 @@ def vocabulary_loss_backward_logits_kernel(
     )  # fmt: skip
     inside = row < count
     g = tl.load(grad + row.to(tl.int64) * grad_step, mask=inside, other=0.0)
-    if scale is not None:
-        g *= tl.load(scale)
     if LOGISTIC:
         g *= share
         tile = logistic(tile) * g[:, None]
@@ -315,12 +311,12 @@ def vocabulary_loss_backward_logits_kernel(
 
 @triton.jit
 def vocabulary_loss_backward_targets_kernel(
-    grad, grad_step, slopes, slopes_step, operands, ids, weight, weight_row, weight_col, scale, d_hidden, d_rows,
-    d_offsets, count, width, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    grad, grad_step, slopes, slopes_step, operands, ids, weight, weight_row, weight_col, d_hidden, d_rows, d_offsets,
+    count, width, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Add the target's part: its slope times g and its row to d_hidden, and times hidden to d_rows.
 
-    d_hidden is unscaled here. Bound by memory: 14 bytes read and 8 written per element. The target's row is read again
+    Bound by memory: 14 bytes read and 8 written per element. The target's row is read again
     from the table: keeping it between the passes would take one more [N, D].
     """
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
@@ -336,8 +332,6 @@ def vocabulary_loss_backward_targets_kernel(
         h = tl.load(operands + at, mask=mask, other=0.0)
         w = tl.load(weight + word[:, None] * weight_row + col[None, :] * weight_col, mask=mask, other=0.0)
         others = tl.load(d_hidden + at, mask=mask, other=0.0)
-        if scale is not None:
-            others *= tl.load(scale + 1)
         tl.store(d_hidden + at, others + d[:, None] * w.to(h.dtype).to(tl.float32), mask=mask)
         tl.store(d_rows + at, d[:, None] * h.to(tl.float32), mask=mask)
 
@@ -376,18 +370,6 @@ def row_blocks(width: int) -> tuple[int, int]:
     """Return (rows, columns) of one step of kernels that walk rows: 1024 elements, at least 16 bytes per thread."""
     columns = ceil_power_of_two(width, 16, 512)
     return 1024 // columns, columns
-
-
-def scale_of(grad: Tensor, dtype: torch.dtype, lift: int = LIFT) -> Tensor | None:
-    """Return [scale, 1 / scale] for float16, whose range products of g and p exceed; None if no scale is needed."""
-    if dtype != torch.float16:
-        return None
-    scale = torch.empty(2, dtype=torch.float32, device=grad.device)
-    launch(
-        gradient_scale_power_of_two_kernel, (1,),
-        grad, grad.stride(0), scale, None, len(grad), LIFT=lift, BLOCK=4096, num_warps=8,
-    )  # fmt: skip
-    return scale
 
 
 class Words(NamedTuple):
@@ -510,8 +492,6 @@ def gradients(
             words = Words(rest[0], rest[1], all_ids.narrow(0, count, size))
     if count == 0:
         return d_hidden, d_rows.zero_(), d_offsets.zero_()
-    # σ times the share is what float16 has to hold: the share's power of two goes into the scale.
-    scale = scale_of(a.grad, dtype, LIFT - math.ceil(math.log2(share or 1.0)))
     d_table, d_bias = d_rows.narrow(0, extra, size), d_offsets.narrow(0, extra, size)
     for j in range(0, size, wide):
         m = min(wide, size - j)
@@ -523,22 +503,19 @@ def gradients(
             d, grid = chunk.narrow(0, 0, n * m).view(n, m), (cdiv(n, tile.rows), cdiv(m, tile.columns))
             launch(
                 vocabulary_loss_backward_logits_kernel, grid,
-                h, part, offsets, target, ids, j, k, g, g.stride(0), share, scale, d,
+                h, part, offsets, target, ids, j, k, g, g.stride(0), share, d,
                 sums.narrow(0, i // tile.rows, grid[0]), n, m, width,
                 LOGISTIC=share is not None, COUNT_HITS=count_hits or full, **constants(tile, h),
             )  # fmt: skip
             _triton.add_product(d_h, d, part, accumulate=j > 0)
             _triton.add_product(d_table.narrow(0, j, m), d.t(), h, accumulate=i > 0)
         torch.sum(sums, 0, out=d_bias.narrow(0, j, m))
-    if scale is not None:
-        # `vocabulary_loss_backward_targets_kernel` takes the scale out of d_hidden as it adds to it.
-        torch._foreach_mul_([d_table, d_bias, *([d_hidden] if full else [])], scale.select(0, 1))
     if not full:
         high, columns = row_blocks(width)
         launch(
             vocabulary_loss_backward_targets_kernel, (cdiv(count, high),),
             a.grad, a.grad.stride(0), kept, kept.stride(0), operands, all_ids,
-            a.weight, *a.weight.stride(), scale, d_hidden, d_rows, d_offsets, count, width, ROWS=high, WIDTH=columns,
+            a.weight, *a.weight.stride(), d_hidden, d_rows, d_offsets, count, width, ROWS=high, WIDTH=columns,
         )  # fmt: skip
     return d_hidden, d_rows, d_offsets
 

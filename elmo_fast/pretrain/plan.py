@@ -324,7 +324,7 @@ def describe_backends(config: PretrainConfig, device: torch.device) -> list[str]
         lines.append(f"SLOWER {optimizer.loss}: the host samples its words, as there is no sampler for a GPU")
     if precision == "float32" and device.type == "cuda":
         lines.append(
-            "SLOWER float32: products have no tensor cores, or take three on them for one; --precision bfloat16 or "
-            "float16 takes one and reads 2 bytes a number in place of 4"
+            "SLOWER float32: products have no tensor cores, or take three on them for one; --precision bfloat16 "
+            "takes one and reads 2 bytes a number in place of 4"
         )
     return ["ops    " + "; ".join(f"{name}: {', '.join(each)}" for name, each in served.items()), *lines]

@@ -54,7 +54,7 @@ class Spelling(abc.ABC):
         return torch.from_numpy(np.take(rows, numbers, axis=0))
 
     def distinct(self, batch: Sequence[Sequence[str]], markers: bool = False) -> tuple[Rows, Rows]:
-        """Return the ids of a padding token and of each distinct word [U, S], and which of them each word's are, [B, T].
+        """Return the ids of a padding token and of each distinct word [U, S], and the row of each word in them [B, T].
 
         rows[numbers] are the ids of `batch_to_ids`; markers: with begin and end of each sentence, numbers [B, T+2].
         Raises ElmoFastError as `batch_to_ids`.

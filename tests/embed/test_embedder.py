@@ -188,7 +188,9 @@ def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch,
     """Unless a batch's size is named, or decides which sentence continues which."""
     ran = []
     # Nothing runs.
-    monkeypatch.setattr(sentence_vectors, "sent_together", lambda ids, device: ran.append(len(ids[-1])) or [ids[-1][:0]])
+    monkeypatch.setattr(
+        sentence_vectors, "sent_together", lambda ids, device: ran.append(len(ids[-1])) or [ids[-1][:0]]
+    )
     bilm = BiLM(*files()).to(device)
     list(sentence_vectors.run_batches(bilm, [["a", "b", "c", "d"]] * 200, **settings))
     assert ran == counts

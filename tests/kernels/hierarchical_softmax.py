@@ -20,5 +20,5 @@ def both_passes(count, precision, sparse=True, width=WIDTH, backward=True):
 
 
 def launches():
-    for precision in ("float16", "bfloat16", "float32"):
+    for precision in ("bfloat16", "float32"):
         yield f"{precision}, 2560 rows", lambda precision=precision: both_passes(2560, precision)

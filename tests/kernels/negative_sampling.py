@@ -5,7 +5,7 @@ import torch
 from elmo_fast.ops._triton import undispatched
 
 WIDTH, WORDS, SAMPLES, CHUNK = 512, 793_471, 8192, 32 * 2**20
-SIZES = [(2560, "float16", False), (2560, "bfloat16", False), (20480, "bfloat16", False), (2560, "float32", True)]
+SIZES = [(2560, "bfloat16", False), (20480, "bfloat16", False), (2560, "float32", True)]
 
 
 def both_passes(count, precision, noise=False, width=WIDTH):

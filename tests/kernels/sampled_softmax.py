@@ -5,7 +5,7 @@ import torch
 from elmo_fast.ops._triton import undispatched
 
 WIDTH, WORDS, SAMPLES, CHUNK = 512, 793_471, 8192, 32 * 2**20
-SIZES = [(2560, "float16"), (2560, "bfloat16"), (20480, "bfloat16"), (2560, "float32")]
+SIZES = [(2560, "bfloat16"), (20480, "bfloat16"), (2560, "float32")]
 
 
 def both_passes(count, precision, correction="tensorflow", width=WIDTH):
@@ -22,4 +22,4 @@ def both_passes(count, precision, correction="tensorflow", width=WIDTH):
 def launches():
     for count, precision in SIZES:
         yield f"{precision}, {count} rows", lambda count=count, precision=precision: both_passes(count, precision)
-    yield "float16, 2560 rows, allennlp", lambda: both_passes(2560, "float16", "allennlp")
+    yield "bfloat16, 2560 rows, allennlp", lambda: both_passes(2560, "bfloat16", "allennlp")

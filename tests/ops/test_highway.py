@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, _triton, highway
 from tests.backends import backends, needs
-from tests.ops.highway_cases import ALL, BACKENDS, Case, case, fixed, gradients
+from tests.ops.highway_cases import ALL, BACKENDS, Case, case, gradients
 from tests.tolerances import assert_no_worse
 
 triton = pytest.mark.parametrize("backend", backends("highway", only="triton"))
@@ -115,11 +115,10 @@ def test_rows_that_do_not_count(count: int, projection: int, precision: str, bac
     assert y[count:].eq(0).all()
     grad = torch.randn_like(y)
     grad[count:] = torch.nan
-    grad[count + 1 :] = 1e30  # finite: it would decide float16's scale
     dx, *others = torch.autograd.grad(y, c.tensors(), grad)
     dx_wanted, *others_wanted = torch.autograd.grad(reference, few.tensors(), grad[:count])
     assert dx[count:].eq(0).all()
-    close = {"rtol": 1e-5, "atol": 1e-4 if precision == "float32" else 2e-2}  # other strips, other scales
+    close = {"rtol": 1e-5, "atol": 1e-4 if precision == "float32" else 2e-2}  # other strips
     torch.testing.assert_close(dx[:count], dx_wanted, **close)
     for actual, expected in zip(others, others_wanted, strict=True):
         torch.testing.assert_close(actual, expected, **close)
@@ -151,35 +150,6 @@ def test_any_count_is_kept_within_the_rows(backend: str, count: int, rows: int) 
     assert y[n:].eq(0).all()
 
 
-@triton
-@pytest.mark.parametrize("size", [1e-12, 1e-7, 1e6, 1e30])
-def test_float16_gradients_neither_vanish_nor_overflow(size: float, backend: str) -> None:
-    """Scaled by a power of two: the result is that for a gradient of ordinary size, times the size."""
-    c = case().to(torch.float32)
-    y = highway(*c, precision="float16", backend=backend)
-    size = 2.0 ** round(torch.tensor(size).log2().item())
-    ordinary = torch.autograd.grad(y, c.tensors(), fixed(y), retain_graph=True)
-    for one, other in zip(torch.autograd.grad(y, c.tensors(), fixed(y) * size), ordinary, strict=True):
-        assert torch.equal(one, other * size)
-
-
-@triton
-@pytest.mark.parametrize("value", [torch.inf, torch.nan])
-@pytest.mark.parametrize("projection", [24, 0])
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
-def test_a_gradient_that_is_not_finite_leaves_float16s_scale_alone(projection, value, backend: str) -> None:
-    """Other rows have the gradient that they had without it, bit by bit; its own has none that is finite."""
-    c = case(70, 40, 2, projection).to(torch.float32)
-    y = highway(*c, precision="float16", backend=backend)
-    grad = fixed(y)
-    (expected,) = torch.autograd.grad(y, c.x, grad, retain_graph=True)
-    grad[3] = value
-    (actual,) = torch.autograd.grad(y, c.x, grad)
-    others = torch.arange(70) != 3
-    assert torch.equal(actual[others], expected[others])
-    assert not actual[3].isfinite().any()
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("bias", [-12.0, 12.0])
@@ -187,12 +157,6 @@ def test_gradients_of_saturated_gates(bias: float, precision: str, backend: str)
     """If a gate is nearly open, backward needs its distance from 1, which a saved gate would not show."""
     needs("highway", backend, precision)
     assert_both_parts_have_digits(bias, precision, backend)
-
-
-@triton
-def test_float16_takes_another_scale_where_gates_pass_little(backend: str) -> None:
-    """Gradients of the products 2^-26 times as large as the one that arrives would have few digits at its scale."""
-    assert_both_parts_have_digits(18.0, "float16", backend)
 
 
 def assert_both_parts_have_digits(bias: float, precision: str, backend: str) -> None:
@@ -218,7 +182,6 @@ def test_gates_open_and_closed_for_good(precision: str, backend: str) -> None:
 
 
 @triton
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter: the first scale does not fit
 def test_products_beyond_float16(backend: str) -> None:
     """Pre-activations are saved in float16; those past its range neither become infinite nor NaN."""
     c = case(5, 4, 1, 0)
@@ -266,7 +229,7 @@ def test_a_row_is_the_same_in_any_batch(precision: str) -> None:
 @triton
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_row_does_not_depend_on_what_others_hold(precision: str, backend: str) -> None:
-    """Nor does its gradient, where float16's scale stays."""
+    """Nor does its gradient."""
     needs("highway", backend, precision)
     c = case(150, 70).to(torch.float32)
     other = c._replace(x=torch.cat([c.x.detach()[:90], 3 * torch.randn(60, 70)]).requires_grad_())

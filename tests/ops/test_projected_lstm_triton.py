@@ -82,39 +82,6 @@ def test_triton_leaves_what_it_saved(backend):
 
 
 @pytest.mark.parametrize("backend", TRITON)
-@pytest.mark.parametrize("size", [1e-12, 1e12])
-def test_triton_float16_gradients_of_any_size(backend, size):
-    """Gradients far outside float16's range come back with the relative error of ordinary ones."""
-    case = cast(make(4, 5, 24, 24, 40), torch.float32)
-
-    def gradients(tensors, chosen, precision):
-        out, _ = projected_lstm(*tensors, backend=chosen, precision=precision)
-        return torch.autograd.grad((out * size).sum(), leaves(tensors))
-
-    truth = gradients(cast(case, torch.float64), "reference", "float32")
-    plain, actual = gradients(case, "reference", "float16"), gradients(case, backend, "float16")
-    for a, b, t in zip(actual, plain, truth, strict=True):
-        assert_no_worse("gradient", a / size, b / size, t / size, "float16")
-
-
-@pytest.mark.parametrize("backend", TRITON)
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, in the interpreter
-def test_triton_float16_scale_leaves_out_what_is_not_finite(backend):
-    """Rows next to one whose gradient is NaN keep theirs, bit by bit, although it is far below float16's range."""
-    inputs, weights, _, _ = make(3, 2, 6, 6, 9, state=False, directions=1)
-    inputs[0].requires_grad_()
-    out, _ = projected_lstm(inputs, weights, reverse=(False,), backend=backend, precision="float16")
-    grad = 1e-12 * torch.randn_like(out)
-    grad[0, 0, 0, 0] = 1e-11  # the largest
-    (expected,) = torch.autograd.grad(out, inputs, grad, retain_graph=True)
-    grad[0, 1] = torch.nan
-    (actual,) = torch.autograd.grad(out, inputs, grad)
-    assert expected.any()
-    assert torch.equal(actual[[0, 2]], expected[[0, 2]])
-    assert actual[1].isnan().any()
-
-
-@pytest.mark.parametrize("backend", TRITON)
 def test_triton_keeps_nan_and_packs_once(backend):
     """A NaN comes out as NaN, not as a clip's bound; weights are converted once."""
 
@@ -137,16 +104,6 @@ def test_triton_keeps_nan_and_packs_once(backend):
     del weights, run
     gc.collect()
     assert kept_bytes() == 0
-
-
-@pytest.mark.parametrize("backend", TRITON)
-def test_triton_float16_gradients_that_explode_stay_finite(backend):
-    """Each step back multiplies by 5000: what float16 cannot hold is held at its largest number, never infinite."""
-    weights = LSTMWeights(torch.ones(4, 1), torch.tensor([[0.0], [0], [2e4], [0]]), torch.zeros(4), torch.ones(1, 1))
-    weights = LSTMWeights(*(p.requires_grad_() for p in weights))
-    out, _ = projected_lstm([torch.zeros(1, 7, 1)], [weights], reverse=(False,), backend=backend, precision="float16")
-    for gradient in torch.autograd.grad(out.sum(), weights):
-        assert torch.isfinite(gradient).all()
 
 
 @pytest.mark.parametrize("backend", TRITON)

@@ -92,7 +92,7 @@ def test_without_the_extension_a_run_says_why_once(tmp_path, monkeypatch):
 def test_float32_on_a_gpu_is_said_to_be_slow(precision, device):
     plan = lines(torch.device(device), precision=precision, backend="reference", optimiser="adamw")
     assert any(line.startswith("SLOWER adamw") for line in plan) == (device == "cuda")
-    assert any("--precision bfloat16 or float16" in line for line in plan) == (
+    assert any("--precision bfloat16 takes one" in line for line in plan) == (
         (precision, device) == ("float32", "cuda")
     )
 

@@ -11,14 +11,10 @@ import triton.language as tl
 from torch import Tensor
 
 from elmo_fast.ops import _triton
-from elmo_fast.ops._kernels import counted_rows, finite_size, fitting, scale_of, strips
+from elmo_fast.ops._kernels import counted_rows, strips
 from elmo_fast.ops._table_rows import first_rows
 from elmo_fast.ops._triton import cdiv, implement, launch, matmul, operand_dtype
 from elmo_fast.ops._weights import rounded_copy
-
-# The largest incoming gradient is scaled to 2^LIFT. Those of the layers' products keep its scale (`fitting`) while
-# their largest is less than 2^9 times as small, as behind gates open to 0.99, and less than 2^6 times as large.
-LIFT = 9
 
 # A gate is saved as the smaller of itself and 1 - itself, times 2^16, negative where it is itself: in float16 both have
 # a relative error of 2^-12 down to 1e-9. The pre-activation q in float16 would have |q| times as much; the gate as it
@@ -82,28 +78,18 @@ def highway_forward_gate_kernel(
 
 @triton.jit
 def highway_backward_gate_kernel(
-    product_ptr, carried_ptr, from_scale_ptr, to_scale_ptr, unless_ptr, x_ptr, pre_ptr, count_ptr,
-    d_ptr, dx_ptr, sums_ptr, most_ptr, rows, width, row, column,
+    product_ptr, carried_ptr, x_ptr, pre_ptr, count_ptr, d_ptr, dx_ptr, sums_ptr, rows, width, row, column,
     STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of both products [N, 2W], as operands, from y's, and the part of dx that the gate carries.
 
-    Also computes the sums of a strip of rows, for the bias, and the largest of its gradients. dy is a product (over the
-    scale that float16 needed) plus what the gate after it carried. With unless_ptr nothing is done if that scale is the
-    one asked for. About 22 W bytes a row in 16 bit (dy, x, pre, d, dx).
+    Also computes the sums of a strip of rows, for the bias. dy is a product plus what the gate after it carried. About
+    22 W bytes a row in 16 bit (dy, x, pre, d, dx).
     """
-    # A second launch, for float16: it has work only if the scale that the first one used did not fit.
-    if unless_ptr is not None:  # noqa: SIM102 (one is known when compiling, the other is not)
-        if tl.load(unless_ptr) == tl.load(to_scale_ptr):
-            return
     first, c = tl.program_id(0) * STRIP, tl.program_id(1) * BC + tl.arange(0, BC)
     n = counted_rows(count_ptr, rows)
     sum_transform = tl.zeros((BR, BC), tl.float32)
     sum_gate = tl.zeros((BR, BC), tl.float32)
-    most = tl.zeros((BR, BC), tl.float32)
-    scale = 1.0
-    if to_scale_ptr is not None:
-        scale = tl.load(to_scale_ptr)
     for step in range(0, STRIP, BR):
         r = first + step + tl.arange(0, BR)
         inside = (r < rows)[:, None] & (c < width)[None, :]
@@ -112,8 +98,6 @@ def highway_backward_gate_kernel(
         r = r.to(tl.int64)[:, None]
         at, both = r * width + c[None, :], r * (2 * width) + c[None, :]
         dy = tl.load(product_ptr + r * row + c.to(tl.int64)[None, :] * column, mask=counts, other=0.0)
-        if from_scale_ptr is not None:
-            dy *= tl.load(from_scale_ptr + 1)
         if carried_ptr is not None:
             dy += tl.load(carried_ptr + at, mask=counts, other=0.0)
         x = tl.load(x_ptr + at, mask=counts, other=0.0).to(tl.float32)
@@ -125,25 +109,22 @@ def highway_backward_gate_kernel(
         d_gate = dy * (x - tl.where(p < 0, 0.0, p)) * gate * closed
         sum_transform += d_transform
         sum_gate += d_gate
-        most = tl.maximum(most, tl.maximum(finite_size(d_transform), finite_size(d_gate)))
-        tl.store(d_ptr + both, (d_transform * scale).to(d_ptr.dtype.element_ty), mask=inside)
-        tl.store(d_ptr + width + both, (d_gate * scale).to(d_ptr.dtype.element_ty), mask=inside)
+        tl.store(d_ptr + both, d_transform.to(d_ptr.dtype.element_ty), mask=inside)
+        tl.store(d_ptr + width + both, d_gate.to(d_ptr.dtype.element_ty), mask=inside)
         if dx_ptr is not None:
             tl.store(dx_ptr + at, dy * gate, mask=inside)
     if sums_ptr is not None:
         to = sums_ptr + tl.program_id(0).to(tl.int64) * (2 * width) + c
         tl.store(to, tl.sum(sum_transform, axis=0), mask=c < width)
         tl.store(to + width, tl.sum(sum_gate, axis=0), mask=c < width)
-    if most_ptr is not None:
-        tl.store(most_ptr + tl.program_id(0) * tl.num_programs(1) + tl.program_id(1), tl.max(most))
 
 
 @triton.jit
 def highway_convert_kernel(
-    x_ptr, bias_ptr, scale_ptr, count_ptr, to_ptr, sums_ptr, rows, width, row, column,
+    x_ptr, bias_ptr, count_ptr, to_ptr, sums_ptr, rows, width, row, column,
     STRIP: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """Write x of any strides plus the bias, times the scale, rounded; also sum a strip of rows of x.
+    """Write x of any strides plus the bias, rounded; also sum a strip of rows of x.
 
     It may run in place.
     """
@@ -160,8 +141,6 @@ def highway_convert_kernel(
             total += x
         if bias_ptr is not None:
             x = tl.where(counts, x + tl.load(bias_ptr + c, mask=c < width, other=0.0)[None, :], 0.0)
-        if scale_ptr is not None:
-            x *= tl.load(scale_ptr)
         tl.store(to_ptr + r * width + c[None, :], x.to(to_ptr.dtype.element_ty), mask=inside)
     if sums_ptr is not None:
         tl.store(sums_ptr + tl.program_id(0).to(tl.int64) * width + c, tl.sum(total, axis=0), mask=c < width)
@@ -206,7 +185,7 @@ def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
         if inputs[0] is not a.x:
             launch(
                 highway_convert_kernel, grid,
-                y, None, None, a.count, inputs[0], None, rows, width, *y.stride(), **constants,
+                y, None, a.count, inputs[0], None, rows, width, *y.stride(), **constants,
             )  # fmt: skip
         for i, bias in enumerate(a.biases):
             to_pre = pre[i] if a.save else None
@@ -229,15 +208,8 @@ def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
             if a.projection_bias is not None or a.count is not None:
                 bias = None if a.projection_bias is None else a.projection_bias.contiguous()
                 grid, constants = strips(*y.shape)
-                launch(
-                    highway_convert_kernel, grid, y, bias, None, a.count, y, None, *y.shape, *y.stride(), **constants
-                )
+                launch(highway_convert_kernel, grid, y, bias, a.count, y, None, *y.shape, *y.stride(), **constants)
     return y, [operands, pre] if a.save else []
-
-
-def unscaled(product: Tensor, scale: Tensor | None) -> Tensor:
-    """Divide a product of scaled gradients by their scale, in place."""
-    return product if scale is None else product.mul_(scale.select(0, 1))
 
 
 def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor]:
@@ -248,47 +220,30 @@ def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor, Tensor
     d_weights, d_biases, d_projection, d_bias = list[Tensor](), list[Tensor](), new(0), new(0)
     if not weights:
         return copied(dy, a.count) if a.need_x else new(0), [], [], d_projection, d_bias
-    scale = scale_of([dy], LIFT, a.count) if a.precision == "float16" else None
-    # The incoming gradient is a product times that scale's inverse, plus what a gate carried.
-    of_dy, carried = None, None
+    carried = None  # the incoming gradient is a product plus what a gate carried
     if a.projection_weight is not None:
         grid, constants = strips(*dy.shape)
         d, sums = inputs[-1].new_empty(dy.shape), new(grid[0], dy.shape[1]) if a.need_weights else None
-        launch(highway_convert_kernel, grid, dy, None, scale, a.count, d, sums, *dy.shape, *dy.stride(), **constants)
+        launch(highway_convert_kernel, grid, dy, None, a.count, d, sums, *dy.shape, *dy.stride(), **constants)
         if sums is not None:
-            d_projection, d_bias = unscaled(matmul(d.t(), inputs[-1], torch.float32), scale), sums.sum(0)
+            d_projection, d_bias = matmul(d.t(), inputs[-1], torch.float32), sums.sum(0)
         if a.weights or a.need_x:
-            dy, of_dy = matmul(d, weights[-1], torch.float32), scale
+            dy = matmul(d, weights[-1], torch.float32)
     grid, constants = strips(rows, width)
     for i in reversed(range(len(a.weights))):
         # Gradients of the layer's products, as operands, and the part of dx that the gate carries.
         d, dx = inputs[i].new_empty(rows, 2 * width), new(rows, width) if i > 0 or a.need_x else None
         sums = new(grid[0], 2 * width) if a.need_weights else None
-        most = None if scale is None else new(grid[0] * grid[1])
-        of_layer = inputs[i], pre[i], a.count, d
-        sizes = rows, width, *dy.stride()
         launch(
             highway_backward_gate_kernel, grid,
-            dy, carried, of_dy, scale, None, *of_layer, dx, sums, most, *sizes, **constants,
+            dy, carried, inputs[i], pre[i], a.count, d, dx, sums, rows, width, *dy.stride(), **constants,
         )  # fmt: skip
-        if most is not None:
-            # If float16 would lose digits with the scale so far, once more with a new one.
-            guess, scale = scale, fitting(most, LIFT, scale)
-            launch(
-                highway_backward_gate_kernel, grid,
-                dy, carried, of_dy, scale, guess, *of_layer, None, None, None, *sizes, **constants,
-            )  # fmt: skip
         if sums is not None:
-            d_weights.insert(0, unscaled(matmul(d.t(), inputs[i], torch.float32), scale))
+            d_weights.insert(0, matmul(d.t(), inputs[i], torch.float32))
             d_biases.insert(0, sums.sum(0))
         if dx is not None:
-            dy, of_dy, carried = matmul(d, weights[i], torch.float32), scale, dx
-    if not a.need_x:
-        d_x = new(0)
-    elif carried is None:
-        d_x = unscaled(dy, of_dy)
-    else:
-        d_x = carried.add_(dy) if of_dy is None else carried.addcmul_(dy, of_dy.select(0, 1))
+            dy, carried = matmul(d, weights[i], torch.float32), dx
+    d_x = new(0) if not a.need_x else dy if carried is None else carried.add_(dy)
     return d_x, d_weights, d_biases, d_projection, d_bias
 
 

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from elmo_fast.ops import _triton
-from elmo_fast.ops._kernels import after_previous, plus_product, scale_of, tanh
+from elmo_fast.ops._kernels import after_previous, plus_product, tanh
 from elmo_fast.ops._triton import cdiv, implement, input_precision, launch
 from elmo_fast.ops.projected_lstm.forward_kernels import (
     Layer,
@@ -23,22 +23,14 @@ from elmo_fast.ops.projected_lstm.forward_kernels import (
     each_direction,
     halves,
     is_fused,
-    launch_arrange,
+    launch_from_step_order,
+    launch_to_step_order,
     layer_of,
     packed_layer,
-    projected_lstm_from_step_order_kernel,
     sorted_rows,
     sum_of_parts,
     tiles,
 )
-
-
-@triton.jit
-def as_operand(x, dtype: tl.constexpr):
-    """Convert x to the operands' dtype; larger numbers become float16's largest (infinity times 0 would be NaN)."""
-    if dtype == tl.float16:
-        x = clipped(x, 65504.0)
-    return x.to(dtype)
 
 
 @triton.jit
@@ -111,7 +103,7 @@ def projected_lstm_backward_finish_recurrence_kernel(
             value *= tl.load(masks + direction * batch * size + at, mask=within, other=0.0)
         value = passed(value, tl.load(out + offset, mask=inside, other=0.0), bound)
         value = tl.where(before[:, None], value, 0.0)
-        tl.store(d_out + offset, as_operand(value, d_out.dtype.element_ty), mask=within)
+        tl.store(d_out + offset, value.to(d_out.dtype.element_ty), mask=within)
 
 
 @triton.jit
@@ -155,17 +147,17 @@ def update_gradients(
         t = exact_tanh(clipped(after, bound), dtype)
         if PROJECT:
             tl.store(hidden + at, (o * t).to(hidden.dtype.element_ty), mask=within)
-        tl.store(d_gates + 3 * count, as_operand(d_hidden * t * o * (1.0 - o), dtype), mask=within)
+        tl.store(d_gates + 3 * count, (d_hidden * t * o * (1.0 - o)).to(dtype), mask=within)
         d_cell = passed(d_cell + d_hidden * o * (1.0 - t * t), after, bound)
         f = exact_gate(f.to(tl.float32), dtype)
         tl.store(d_c + at, d_cell * f, mask=inside)
         # The initial state is not clipped.
         before = tl.where(step == 0, before, clipped(before, bound))
-        tl.store(d_gates + count, as_operand(d_cell * before * f * (1.0 - f), dtype), mask=within)
+        tl.store(d_gates + count, (d_cell * before * f * (1.0 - f)).to(dtype), mask=within)
         i = exact_gate(i.to(tl.float32), dtype)
         g = exact_tanh(g.to(tl.float32), dtype)
-        tl.store(d_gates, as_operand(d_cell * g * i * (1.0 - i), dtype), mask=within)
-        tl.store(d_gates + 2 * count, as_operand(d_cell * i * (1.0 - g * g), dtype), mask=within)
+        tl.store(d_gates, (d_cell * g * i * (1.0 - i)).to(dtype), mask=within)
+        tl.store(d_gates + 2 * count, (d_cell * i * (1.0 - g * g)).to(dtype), mask=within)
 
 
 @triton.jit(do_not_specialize=["step"])
@@ -220,7 +212,7 @@ def projected_lstm_backward_cells_kernel(
 
 
 class Gradients(NamedTuple):
-    """Gradients in step order, times the scale.
+    """Gradients in step order.
 
     They are the gradients of the outputs, of the projections before their clip and of the pre-activations; hidden is
     o·tanh(c), computed again; h and c are the state's gradient, at the end that of the state before the first step.
@@ -245,8 +237,7 @@ def allocate(layer: Layer, like: Tensor, project: bool) -> Gradients:
             like.new_empty(r, t, b, d, dtype=layer.dtype if project else like.dtype),
             like.new_empty(r, t, b, 4 * h, dtype=layer.dtype),
             like.new_empty((r, t, b, h) if project else 0, dtype=layer.dtype),
-            like.new_zeros(r, b, d),
-            like.new_zeros(r, b, h),
+            *(zeros.view(r, b, -1) for zeros in like.new_zeros(r * b * (d + h)).split([r * b * d, r * b * h])),
         )
 
 
@@ -283,12 +274,7 @@ def scan(
             )  # fmt: skip
 
 
-def unscaled(gradient: Tensor, scale: Tensor | None) -> Tensor:
-    """Divide by the scale, in place; this is exact because the scale is a power of two."""
-    return gradient if scale is None else gradient.mul_(scale.select(0, 1))
-
-
-def of_weights(layer: Layer, steps: Steps, grads: Gradients, scale: Tensor | None) -> list[Tensor]:
+def of_weights(layer: Layer, steps: Steps, grads: Gradients) -> list[Tensor]:
     """Compute the gradients of W_ih, W_hh, bias and W_hr, directions concatenated: one product over all steps."""
     gates = grads.gates.flatten(1, 2).transpose(1, 2)
     gradients = [
@@ -299,48 +285,29 @@ def of_weights(layer: Layer, steps: Steps, grads: Gradients, scale: Tensor | Non
     if grads.hidden.numel():
         projections = grads.projections.flatten(1, 2).transpose(1, 2)
         gradients.append(_triton.matmul(projections, grads.hidden.flatten(1, 2), torch.float32))
-    if scale is not None:
-        torch._foreach_mul_(gradients, scale.select(0, 1))
     return gradients
 
 
 def of_inputs(
-    layer: Layer, grads: Gradients, weight_ih: Tensor, a: Any, order: Tensor | None, falling: Tensor,
-    scale: Tensor | None,
-) -> list[Tensor]:  # fmt: skip
+    layer: Layer, grads: Gradients, weight_ih: Tensor, a: Any, order: Tensor | None, falling: Tensor
+) -> list[Tensor]:
     """Compute the gradients of the inputs, R tensors [B, T, I]; a residual adds the outputs' own gradient."""
-    gradients = []
-    parts = zip(grads.gates.flatten(1, 2).unbind(0), weight_ih.unbind(0), a.d_outputs.unbind(0), strict=True)
-    for i, (gates, weight, d_y) in enumerate(parts):
-        product = _triton.matmul(gates, weight, torch.float32)
-        out = product.new_empty(layer.batch, layer.time, layer.width)
-        launch(
-            projected_lstm_from_step_order_kernel, (layer.time * layer.batch,),
-            product, d_y, order, falling, None, scale, out,
-            layer.batch, layer.time, layer.width, *d_y.stride(), float("inf"), REVERSE=layer.reverse[i],
-            RESIDUAL=layer.residual,
-            BLOCK=_triton.ceil_power_of_two(layer.width, 16, 1024),
-        )  # fmt: skip
-        gradients.append(out)
-    return gradients
+    product = _triton.matmul(grads.gates.flatten(1, 2), weight_ih, torch.float32)
+    outs = [product.new_empty(layer.batch, layer.time, layer.width) for _ in a.inputs]  # results may not share memory
+    launch_from_step_order(layer, product, a.d_outputs.unbind(0), order, falling, None, outs, float("inf"))
+    return outs
 
 
 def backward(a: Any) -> tuple[Any, ...]:
     """Compute the gradients of inputs, weights (directions concatenated), h0 and c0; empty if not needed."""
     *steps_of_a, order, falling = a.saved
     layer, steps = layer_of(a), Steps(*steps_of_a)
-    nonempty = [d for d in (a.d_outputs, a.d_h, a.d_c) if d is not None and d.numel()]
-    # float16 reaches 65504 times above and 6e-8 below 1: gradients may grow or shrink by as much going back in time.
-    scale = scale_of(nonempty) if nonempty and layer.dtype == torch.float16 else None
     grads = allocate(layer, a.d_outputs, bool(a.weight_hr))
     order = order if order.numel() else None
-    for i, (d_y, into) in enumerate(zip(a.d_outputs.unbind(0), grads.outputs.unbind(0), strict=True)):
-        launch_arrange(d_y, layer, i, order, falling, into, scale)
+    launch_to_step_order(layer, a.d_outputs.unbind(0), order, falling, grads.outputs)
     for d_state, into in ((a.d_h, grads.h), (a.d_c, grads.c)):
         if d_state is not None:
             into.copy_(sorted_rows(d_state, order))
-            if scale is not None:
-                into.mul_(scale.select(0, 0))
     weight_ih, *others = packed_layer(a, layer.dtype)
     masks = sorted_rows(torch.stack(a.masks), order) if a.masks else None
 
@@ -354,16 +321,16 @@ def backward(a: Any) -> tuple[Any, ...]:
 
     each_direction(layer, falling.device, run)
     empty = a.d_outputs.new_empty
-    d_weights = of_weights(layer, steps, grads, scale) if a.need_weights else []
+    d_weights = of_weights(layer, steps, grads) if a.need_weights else []
     d_weights += [empty(0) for _ in range(4 - len(d_weights))]
-    d_inputs = of_inputs(layer, grads, weight_ih, a, order, falling, scale) if a.need_inputs else []
+    d_inputs = of_inputs(layer, grads, weight_ih, a, order, falling) if a.need_inputs else []
     if not a.need_h0:
         return d_inputs, *d_weights, empty(0), empty(0)
     if order is None:
         d_h0, d_c0 = grads.h.clone(), grads.c.clone()  # an op's results may not share memory
     else:
         d_h0, d_c0 = (each.index_select(1, torch.argsort(order)) for each in (grads.h, grads.c))
-    return d_inputs, *d_weights, unscaled(d_h0, scale), unscaled(d_c0, scale)
+    return d_inputs, *d_weights, d_h0, d_c0
 
 
 implement("projected_lstm_backward", backward)

@@ -6,7 +6,7 @@ order is None, rows are in the same order on both sides. A step is three kernels
 parts, their sum.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -61,14 +61,8 @@ def original(order, row):
 
 
 @triton.jit
-def projected_lstm_to_step_order_kernel(
-    x, order, lengths, scale, out, batch, width, stride_b, stride_t, stride_i,
-    REVERSE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Compute out[step, row] = x[order[row], position] (times scale), 0 if the row has no such step.
-
-    A program per row.
-    """
+def to_step_order(x, order, lengths, out, batch, width, stride_b, stride_t, stride_i, REVERSE, BLOCK):
+    """Move a row of one step: `projected_lstm_to_step_order_kernel`."""
     index = tl.program_id(0).to(tl.int64)
     step, row = index // batch, index % batch
     length = tl.load(lengths + row)
@@ -79,20 +73,32 @@ def projected_lstm_to_step_order_kernel(
         column = start + tl.arange(0, BLOCK)
         inside = column < width
         value = tl.load(x + source + column.to(tl.int64) * stride_i, mask=column < present, other=0.0)
-        if scale is not None:
-            value = value * tl.load(scale)
         tl.store(out + index * width + column, value.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def projected_lstm_from_step_order_kernel(
-    steps, x, order, lengths, masks, scale, out, batch, time, width, stride_b, stride_t, stride_i, bound,
-    REVERSE: tl.constexpr, RESIDUAL: tl.constexpr, BLOCK: tl.constexpr,
+def projected_lstm_to_step_order_kernel(
+    inputs, order, lengths, out, batch, time, width, stride_b, stride_t, stride_i,
+    BACKWARDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Compute out[order[row], position] = clip(steps[step, row]) (times mask, over scale) + x there.
+    """Compute out[direction, step, row] = inputs[direction][order[row], position], 0 if the row has no such step.
 
-    It is 0 past the length.
+    BACKWARDS: bit r is set if direction r walks backwards. A program per row and direction.
     """
+    out += tl.program_id(1).to(tl.int64) * time * batch * width
+    for r in tl.static_range(len(inputs)):
+        if tl.program_id(1) == r:
+            to_step_order(
+                inputs[r], order, lengths, out, batch, width, stride_b, stride_t, stride_i, BACKWARDS >> r & 1, BLOCK
+            )
+
+
+@triton.jit
+def from_step_order(
+    steps, x, order, lengths, masks, out, batch, time, width, stride_b, stride_t, stride_i, bound,
+    REVERSE, RESIDUAL, BLOCK,
+):  # fmt: skip
+    """Move a row of one step: `projected_lstm_from_step_order_kernel`."""
     index = tl.program_id(0).to(tl.int64)
     position, row = index // batch, index % batch
     length = tl.load(lengths + row)
@@ -106,8 +112,6 @@ def projected_lstm_from_step_order_kernel(
         value = clipped(value, bound)
         if masks is not None:
             value = value * tl.load(masks + row * width + column, mask=inside, other=0.0)
-        if scale is not None:
-            value = value / tl.load(scale)
         if RESIDUAL:
             offset = target * stride_b + position * stride_t + column.to(tl.int64) * stride_i
             value += tl.load(x + offset, mask=column < present, other=0.0)
@@ -115,10 +119,28 @@ def projected_lstm_from_step_order_kernel(
 
 
 @triton.jit
-def projected_lstm_forward_final_state_kernel(
-    steps, start, order, lengths, masks, out, batch, width, slots, first, bound,
-    BLOCK: tl.constexpr,
+def projected_lstm_from_step_order_kernel(
+    steps, inputs, order, lengths, masks, outs, batch, time, width, stride_b, stride_t, stride_i, bound,
+    BACKWARDS: tl.constexpr, RESIDUAL: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Compute outs[r][order[row], position] = clip(steps[r, step, row]) (times masks[r]) + inputs[r] there.
+
+    It is 0 past the length. BACKWARDS: bit r is set if direction r walks backwards.
+    """
+    rows = tl.program_id(1).to(tl.int64) * batch
+    steps += rows * time * width
+    if masks is not None:
+        masks += rows * width
+    for r in tl.static_range(len(outs)):
+        if tl.program_id(1) == r:
+            from_step_order(
+                steps, inputs[r], order, lengths, masks, outs[r], batch, time, width, stride_b, stride_t, stride_i,
+                bound, BACKWARDS >> r & 1, RESIDUAL, BLOCK,
+            )  # fmt: skip
+
+
+@triton.jit
+def final_state(steps, start, order, lengths, masks, out, batch, width, slots, first, bound, BLOCK):
     """Compute out[order[row]] = clip(result of the row's last step), or the row's start if it has no step.
 
     Step s lies in slot (s + first) % slots of `steps` [R, slots, batch, width].
@@ -139,6 +161,18 @@ def projected_lstm_forward_final_state_kernel(
             held = tl.load(start + target * width + column, mask=inside, other=0.0)
             value = tl.where(length > 0, value, held)
         tl.store(out + target * width + column, value, mask=inside)
+
+
+@triton.jit
+def projected_lstm_forward_final_state_kernel(
+    out, h0, last_h, out_bound, c, c0, last_c, cell_bound, order, lengths, masks, batch, time, size, count, c_slots,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Compute h from out [R, T, B, D] and c from c [R, c_slots, B, H], both before their clips: `final_state`."""
+    if tl.program_id(2) == 0:
+        final_state(out, h0, order, lengths, masks, last_h, batch, size, tl.maximum(time, 1), 0, out_bound, BLOCK)
+    else:
+        final_state(c, c0, order, lengths, None, last_c, batch, count, c_slots, 1, cell_bound, BLOCK)
 
 
 @triton.jit
@@ -446,6 +480,11 @@ class Layer(NamedTuple):
     dtype: torch.dtype
 
     @property
+    def backwards(self) -> int:
+        """Directions that walk backwards, as bits."""
+        return sum(reverse << r for r, reverse in enumerate(self.reverse))
+
+    @property
     def wide(self) -> torch.dtype:
         """Dtype of pre-activations: float16 for 16-bit operands, with more digits than bfloat16 and enough range."""
         return torch.float32 if self.dtype == torch.float32 else torch.float16
@@ -598,14 +637,34 @@ def packed_layer(a: Any, dtype: torch.dtype) -> list[Tensor]:
     ]
 
 
-def launch_arrange(
-    x: Tensor, layer: Layer, direction: int, order: Tensor | None, steps: Tensor, out: Tensor, scale: Tensor | None
+def alike(inputs: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """Return the tensors with the same strides."""
+    tensors = tuple(inputs)
+    return tensors if len({each.stride() for each in tensors}) == 1 else tuple(each.contiguous() for each in tensors)
+
+
+def launch_to_step_order(
+    layer: Layer, inputs: Iterable[Tensor], order: Tensor | None, lengths: Tensor, out: Tensor
 ) -> None:
-    """Write x [B, T, *] of one direction into out [T, B, *] in step order, in out's dtype."""
+    """Write the inputs, R tensors [B, T, *], into out [R, T, B, *] in step order, in out's dtype."""
+    tensors, width = alike(inputs), out.shape[3]
     launch(
-        projected_lstm_to_step_order_kernel, (layer.time * layer.batch,),
-        x, order, steps, scale, out, layer.batch, x.shape[2], *x.stride(), REVERSE=layer.reverse[direction],
-        BLOCK=ceil_power_of_two(x.shape[2], 16, 1024),
+        projected_lstm_to_step_order_kernel, (layer.time * layer.batch, layer.directions),
+        tensors, order, lengths, out, layer.batch, layer.time, width, *tensors[0].stride(),
+        BACKWARDS=layer.backwards, BLOCK=ceil_power_of_two(width, 16, 1024),
+    )  # fmt: skip
+
+
+def launch_from_step_order(
+    layer: Layer, steps: Tensor, inputs: Iterable[Tensor], order: Tensor | None, lengths: Tensor,
+    masks: Tensor | None, outs: Iterable[Tensor], bound: float,
+) -> None:  # fmt: skip
+    """Write steps [R, T, B, *] into outs, R tensors [B, T, *], in the user's order; a residual adds the inputs."""
+    tensors, width = alike(inputs), steps.shape[-1]
+    launch(
+        projected_lstm_from_step_order_kernel, (layer.time * layer.batch, layer.directions),
+        steps, tensors, order, lengths, masks, tuple(outs), layer.batch, layer.time, width, *tensors[0].stride(), bound,
+        BACKWARDS=layer.backwards, RESIDUAL=layer.residual, BLOCK=ceil_power_of_two(width, 16, 1024),
     )  # fmt: skip
 
 
@@ -714,25 +773,15 @@ def finish(
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     new = steps.projections.new_empty
     outputs, last_h, last_c = new(r, b, t, d), new(r, b, d), new(r, b, h)
-    each_mask = masks.unbind(0) if masks is not None else [None] * r
-    for i, (x, left, mask, out) in enumerate(
-        zip(a.inputs, steps.projections.unbind(0), each_mask, outputs.unbind(0), strict=True)
-    ):
-        launch(
-            projected_lstm_from_step_order_kernel, (t * b,), left, x, order, lengths, mask, None, out,
-            b, t, d, *x.stride(), layer.projection_clip, REVERSE=layer.reverse[i],
-            RESIDUAL=layer.residual, BLOCK=ceil_power_of_two(d, 16, 1024),
-        )  # fmt: skip
-    for start, left, out, slots, first, bound, mask in (
-        (a.h0, steps.projections, last_h, max(t, 1), 0, layer.projection_clip, masks),
-        (a.c0, steps.cells, last_c, steps.cells.shape[1], 1, layer.cell_clip, None),
-    ):
-        start = None if start is None else start.contiguous()
-        launch(
-            projected_lstm_forward_final_state_kernel, (b, r),
-            left, start, order, lengths, mask, out, b, out.shape[2], slots, first, bound,
-            BLOCK=ceil_power_of_two(out.shape[2], 16, 1024),
-        )  # fmt: skip
+    launch_from_step_order(
+        layer, steps.projections, a.inputs, order, lengths, masks, outputs.unbind(0), layer.projection_clip
+    )
+    h0, c0 = (None if start is None else start.contiguous() for start in (a.h0, a.c0))
+    launch(
+        projected_lstm_forward_final_state_kernel, (b, r, 2),
+        steps.projections, h0, last_h, layer.projection_clip, steps.cells, c0, last_c, layer.cell_clip,
+        order, lengths, masks, b, t, d, h, steps.cells.shape[1], BLOCK=ceil_power_of_two(d, 16, 1024),
+    )  # fmt: skip
     return outputs, last_h, last_c
 
 
@@ -754,8 +803,7 @@ def forward(a: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     else:
         falling, order = torch.sort(a.lengths.clamp(0, layer.time), descending=True, stable=True)
     steps = allocate(layer, a.inputs[0], a.save, a.lengths is not None)
-    for i, (x, into) in enumerate(zip(a.inputs, steps.inputs.unbind(0), strict=True)):
-        launch_arrange(x, layer, i, order, falling, into, None)
+    launch_to_step_order(layer, a.inputs, order, falling, steps.inputs)
     weight_ih, weight_hh, bias, *rest = packed_layer(a, layer.dtype)
     steps = steps._replace(gates=inputs_half(layer, steps.inputs, weight_ih))
     masks = sorted_rows(torch.stack(a.masks), order) if a.masks else None
