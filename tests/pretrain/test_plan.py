@@ -20,6 +20,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import size
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.ops import _dispatch, _native
+from elmo_fast.pretrain import run
 from elmo_fast.pretrain.corpora import corpus_bytes
 from elmo_fast.pretrain.plan import RunPlan, describe_backends, planned_steps
 from elmo_fast.pretrain.processes import Processes
@@ -95,6 +96,16 @@ def test_float32_on_a_gpu_is_said_to_be_slow(precision, device):
     assert any("--precision bfloat16 takes one" in line for line in plan) == (
         (precision, device) == ("float32", "cuda")
     )
+
+
+@pytest.mark.parametrize(("precision", "device"), [("float16", "cuda"), ("tf32", "cpu")])
+def test_a_precision_that_cannot_train_there_names_bfloat16(precision, device):
+    expected, settings = (
+        rf"^precision {precision} .*; got device {device}: give .*bfloat16",
+        toy_config(precision=precision),
+    )
+    with pytest.raises(ElmoFastError, match=expected), run._settings(settings, torch.device(device)):
+        pass
 
 
 @pytest.mark.parametrize(("rows", "size", "slow"), [(128, 8, True), (512, 8, False), (63, 1, True), (64, 1, False)])
