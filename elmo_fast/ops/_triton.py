@@ -241,18 +241,7 @@ def implement(name: str, run: Callable[[Any], Any], saved: Callable[[Any], list[
     the same arguments, where the schema has `saved`.
     """
     arguments = _schemas.arguments_of(name)
-
-    def undispatched(*args: Any, **kwargs: Any) -> Any:
-        a = arguments(*args, **kwargs)
-        # The interpreter multiplies no bfloat16, so tests of 16-bit operands give it float16.
-        if getattr(a, "save", False) and getattr(a, "precision", "") == "float16" and not INTERPRETED:
-            raise ElmoFastError(
-                f"{name}: float16 has no gradients on a GPU, as it would need scales for them; give "
-                'precision="bfloat16" or torch.autocast("cuda", torch.bfloat16), or run within torch.no_grad()'
-            )
-        return run(a)
-
-    _undispatched[name] = undispatched
+    _undispatched[name] = lambda *args, **kwargs: run(arguments(*args, **kwargs))
     _LIBRARY.impl(name, _undispatched[name], "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
     if saved is not None:
         _saved[name] = saved

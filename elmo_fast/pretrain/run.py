@@ -473,7 +473,7 @@ def _settings(config: PretrainConfig, device: torch.device) -> Iterator[None]:
             raise ElmoFastError(f"precision tf32 needs an NVIDIA GPU; got device {device}: give float32 or bfloat16")
         torch.backends.cuda.matmul.allow_tf32 = True
     if config.run.precision == "float16" and device.type == "cuda":
-        raise ElmoFastError(f"precision float16 has no gradients on a GPU; got device {device}: give bfloat16")
+        raise ElmoFastError(f"precision float16 holds no gradients on a GPU; got device {device}: give bfloat16")
     try:
         with torch_threads(config.run.threads):
             yield

@@ -77,7 +77,10 @@ def new_model(config: TaskConfig, labels: int, train: Sequence[Example] = (), wo
     if config.vectors is not None:
         static = StaticFeatures(load_vectors(config.vectors), trainable=config.train_vectors)
     choices: dict[str, Any] = {"precision": config.precision, "backend": config.backend}
-    trained = choices | {"precision": trained_precision(config.precision)}
+    # float16 has little room for gradients, which a GPU's kernels do not scale.
+    trained = choices | {
+        "precision": "float32" if config.precision == "float16" else trained_precision(config.precision)
+    }
     characters = CharacterFeatures(**trained) if config.characters else None
     elmo_at, elmo = ELMO_AT[config.elmo], None
     if elmo_at:

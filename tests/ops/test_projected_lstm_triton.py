@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import LSTMWeights, _dispatch, _graphs, _triton, _weights, projected_lstm
+from elmo_fast.ops import LSTMWeights, _dispatch, _triton, _weights, projected_lstm
 from tests.ops.lstm_cases import cast, check, leaves, make
 from tests.tolerances import assert_no_worse
 
@@ -36,27 +36,12 @@ def test_triton_never_leaves_its_memory(backend, lengths):
         assert not a.isnan().any()
 
 
-class Beside(_graphs.Branch):
-    """A branch as while a graph is captured, whose launches run in turn here."""
-
-    is_beside = True
-
-
-WAYS = {"two streams": (True, 2), "split": (False, 1), "split, two streams": (False, 2)}
-
-
 @pytest.mark.parametrize("backend", TRITON)
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 @pytest.mark.parametrize("apart", [False, True], ids=["added in place", "added by the kernel"])
-@pytest.mark.parametrize("way", WAYS)
-def test_triton_by_each_way_of_running_a_step(backend, way, apart, precision, monkeypatch):
-    """Products by cuBLAS, added to the gates in place or, as in bfloat16, by the kernel; a stream a direction."""
-    fused, streams = WAYS[way]
-    if fused and apart:
-        pytest.skip("there is no product of its own")
-    monkeypatch.setattr(forward_kernels, "FUSED", fused)
-    monkeypatch.setattr(forward_kernels, "STREAMS", streams)
-    monkeypatch.setattr(forward_kernels, "Branch", Beside)
+def test_triton_with_products_by_cublas(backend, apart, precision, monkeypatch):
+    """They are added to the gates in place or, as in bfloat16, by the kernel."""
+    monkeypatch.setattr(forward_kernels, "FUSED", False)
     if apart:
         product = lambda steps, weight, step: (steps.hidden.select(1, step).float() @ weight.float()).float()  # noqa: E731
         monkeypatch.setattr(forward_kernels, "gates_product", product)

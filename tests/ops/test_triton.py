@@ -33,14 +33,6 @@ def test_a_gpu_older_than_sm_80_is_refused(monkeypatch, actual, served):
         assert why == "the Triton kernels need compute capability 8.0 (sm_80) or newer, and this GPU has 7.5"
 
 
-def test_float16_has_no_gradients_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(_triton, "INTERPRETED", False)
-    x, weights = torch.ones(2, 4), [torch.ones(8, 4)]
-    arguments = x, weights, [torch.ones(8)], None, None, None, "float16"
-    with pytest.raises(ElmoFastError, match=r'highway: float16 has no gradients on a GPU.*precision="bfloat16"'):
-        _triton.undispatched("highway")(*arguments, True)
-
-
 def test_other_dtypes_and_devices_are_refused(monkeypatch):
     monkeypatch.setattr(_triton, "INTERPRETED", False)
     monkeypatch.setattr(_native, "capability", lambda index: (9, 0))

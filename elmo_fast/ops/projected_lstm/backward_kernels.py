@@ -20,7 +20,6 @@ from elmo_fast.ops.projected_lstm.forward_kernels import (
     Steps,
     approximate,
     clipped,
-    each_direction,
     halves,
     is_fused,
     launch_from_step_order,
@@ -310,16 +309,7 @@ def backward(a: Any) -> tuple[Any, ...]:
             into.copy_(sorted_rows(d_state, order))
     weight_ih, *others = packed_layer(a, layer.dtype)
     masks = sorted_rows(torch.stack(a.masks), order) if a.masks else None
-
-    def run(part: Layer, of: slice) -> None:
-        some = (
-            Steps(*(each[of] for each in steps)),
-            [each[of] for each in others],
-            masks if masks is None else masks[of],
-        )
-        scan(part, *some, falling, Gradients(*(each[of] for each in grads)))
-
-    each_direction(layer, falling.device, run)
+    scan(layer, steps, others, masks, falling, grads)
     empty = a.d_outputs.new_empty
     d_weights = of_weights(layer, steps, grads) if a.need_weights else []
     d_weights += [empty(0) for _ in range(4 - len(d_weights))]

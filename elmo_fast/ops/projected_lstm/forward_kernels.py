@@ -6,7 +6,7 @@ order is None, rows are in the same order on both sides. A step is three kernels
 parts, their sum.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +16,6 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _triton
-from elmo_fast.ops._graphs import Branch
 from elmo_fast.ops._kernels import after_previous, plus_product, tanh
 from elmo_fast.ops._triton import (
     MULTIPROCESSORS,
@@ -29,9 +28,7 @@ from elmo_fast.ops._triton import (
 )
 from elmo_fast.ops._weights import rounded_copies
 
-# Set by benchmarks, read where a step is launched, so also when a graph is captured (docs/gpu.md):
-FUSED: bool | None = None  # overrides `is_fused`
-STREAMS = 1  # 2: each direction is scanned on a stream of its own in a captured graph
+FUSED: bool | None = None  # overrides `is_fused`: for benchmarks, before a graph is captured
 
 # Triton's interpreter has no assembly.
 ASSEMBLY = tl.constexpr(not triton.knobs.runtime.interpret)
@@ -710,21 +707,6 @@ def sorted_rows(x: Tensor, order: Tensor | None) -> Tensor:
     return x if order is None else x.index_select(1, order)
 
 
-def each_direction(layer: Layer, device: torch.device, run: Callable[[Layer, slice], None]) -> None:
-    """Call `run` for a part of the directions: for all of them or, if STREAMS says so, each beside the others."""
-    beside = [Branch(device, f"direction {i}") for i in range(1, layer.directions)] if STREAMS > 1 else []
-    if not any(branch.is_beside for branch in beside):
-        run(layer, slice(None))
-        return
-    one = layer._replace(directions=1, reverse=layer.reverse[:1])  # step order is the same for both
-    for i, branch in enumerate(beside, 1):
-        with branch.launches():
-            run(one, slice(i, i + 1))
-    run(one, slice(0, 1))
-    for branch in beside:
-        branch.join()
-
-
 def scan(layer: Layer, steps: Steps, weights: list[Tensor], masks: Tensor | None, lengths: Tensor, save: bool) -> None:
     """Run all steps, three launches each (one without a projection). weights: W_hh, bias, and W_hr or nothing.
 
@@ -815,17 +797,7 @@ def forward(a: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     if a.save and a.h0 is not None and a.lengths is not None:
         # In W_hh's gradient a row without steps is multiplied by 0, and 0 times infinity is NaN.
         steps.hidden.select(1, 0).masked_fill_((falling == 0)[:, None], 0)
-    weights = [weight_hh, bias, *rest]
-
-    def run(part: Layer, of: slice) -> None:
-        some = (
-            Steps(*(each[of] for each in steps)),
-            [each[of] for each in weights],
-            masks if masks is None else masks[of],
-        )
-        scan(part, *some, falling, a.save)
-
-    each_direction(layer, falling.device, run)
+    scan(layer, steps, [weight_hh, bias, *rest], masks, falling, a.save)
     results = finish(layer, steps, a, order, falling, masks)
     return *results, [*steps, falling.new_empty(0) if order is None else order, falling] if a.save else []
 
