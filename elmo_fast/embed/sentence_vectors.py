@@ -155,8 +155,9 @@ def run_batches(
     overlaps = device.type == "cpu" and isinstance(background, BackgroundThreads)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
     cache, autocast = bilm.encoder.new_cache(), autocast_of_caller(device)
-    encoder, by_parts = bilm.encoder, device.type == "cpu" and in_parts
-    spells = in_parts and isinstance(encoder, CharacterEncoder) and encoder.unique_words
+    by_parts, encoder = device.type == "cpu" and in_parts, None
+    if in_parts and isinstance(bilm.encoder, CharacterEncoder) and bilm.encoder.unique_words:
+        encoder = bilm.encoder  # reads each distinct word once
     cut = batches(
         sentences,
         batch_size=batch_size,
@@ -178,13 +179,15 @@ def run_batches(
         skips_empty = not stateful or len(batch.sentences) == 1  # else an empty sentence keeps its row of the state
         sentences = [each for each in batch.sentences if len(each) or not skips_empty]
         in_chunks = chunk is not None and len(sentences) == 1 and len(sentences[0]) > chunk
-        spelled = spells and not in_chunks
-        ids = encoder.distinct(sentences) if spelled else (bilm.batch_to_ids(sentences),)
-        context_free = functools.partial(encoder.forward_distinct if spelled else bilm.context_free, cache=cache)
+        ids: tuple[Tensor, ...]
+        if encoder is None or in_chunks:
+            ids, context_free = (bilm.batch_to_ids(sentences),), bilm.context_free
+        else:
+            ids, context_free = encoder.distinct(sentences), encoder.forward_distinct
         encoded = None
         if by_parts and overlaps and groups == 1 and sentences and not in_chunks:
             with autocast():
-                encoded = context_free(*ids)  # next to the LSTM of the batch before
+                encoded = context_free(*ids, cache=cache)  # next to the LSTM of the batch before
 
         @torch.no_grad()
         def run() -> LayerBatch:
@@ -197,10 +200,10 @@ def run_batches(
                     activations = long_activations(bilm, here[0][0], chunk)
                     ready = _to_host([layer[None] for layer in chosen_layers(activations, layers)])
                 elif by_parts:
-                    words, mask = encoded or context_free(*here)
+                    words, mask = encoded or context_free(*here, cache=cache)
                     outputs = bilm.lstm(words, mask, stateful=stateful)
                     ready = functools.partial(joined, words, mask, outputs)  # by the thread that asks for the layers
-                elif spelled:
+                elif encoder is not None:
                     ready = chosen(bilm.forward_distinct(*here, stateful=stateful))
                 else:
                     ready = chosen(bilm(*here, stateful=stateful)["activations"])

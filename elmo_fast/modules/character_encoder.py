@@ -341,8 +341,7 @@ class CharacterEncoder(nn.Module):
         Args:
             rows: character ids of the distinct words, [U, C] int64; rows that `inverse` does not name count nowhere.
             inverse: which of them each word is, [N] int64.
-            ranks, places: `inverse` sorted, and the place of each before, [N] int64: the order of gradients' sums; None:
-                a gradient sorts.
+            ranks, places: `inverse` sorted, and the place of each before, [N] int64: the order of sums; None: it sorts.
         """
         order = None if ranks is None or places is None else ops.RowOrder(ranks, places)
         backend = ops.backend_for("unique_rows", self.backend)
