@@ -180,6 +180,7 @@ def run_batches(
         sentences = [each for each in batch.sentences if len(each) or not skips_empty]
         in_chunks = chunk is not None and len(sentences) == 1 and len(sentences[0]) > chunk
         ids: tuple[Tensor, ...]
+        context_free: Any  # mypy knows no call with one of several numbers of arguments
         if encoder is None or in_chunks:
             ids, context_free = (bilm.batch_to_ids(sentences),), bilm.context_free
         else:
