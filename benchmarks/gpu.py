@@ -105,7 +105,7 @@ def sections(device: str, out: pathlib.Path, quick: bool) -> dict[str, Section]:
     bench("train_step", 60, "the training step against plain torch", usual_training)
     bench("profile", 60, "clocks and kernels of a training step", "bench_clocks or bench_kernels")
     bench("embed", 60, "character ids to activations", usual_embedding)
-    bench("step", 60, "a step of the LSTM: fused or split, one or two streams", usual_step)
+    bench("step", 60, "a step of the LSTM: fused or split", usual_step)
     plan["ncu"] = Section(40, "L2 traffic and stalls of a step's kernels", *tool("ncu", *counters, *layer))
     plan["tests"] = Section(100, "the tests of kernels and modules", [*tests, "tests/ops", "tests/modules"])
     bench("other_steps", 60, "steps of 832 rows, and in float16", f"bench_step and not {usual_step}")
