@@ -130,7 +130,8 @@ class _Interpreter(_Changed):
             return arg
 
         executor._init_args_hst = lambda self, args, kwargs: (
-            [lowered(each) for each in args], {name: lowered(each) for name, each in kwargs.items()}
+            [lowered(each) for each in args],
+            {name: lowered(each) for name, each in kwargs.items()},
         )  # fmt: skip
 
         def run(*args, **kwargs):
@@ -257,10 +258,7 @@ def _complete(c, devices):
             op("synchronize", self.device_index, -1, "Stream.synchronize")
 
         def __eq__(self, other):
-            return isinstance(other, c.Stream) and (self.stream_id, self.device_index) == (
-                other.stream_id,
-                other.device_index,
-            )
+            return isinstance(other, c.Stream) and hash(self) == hash(other)
 
         def __hash__(self):
             return hash((self.stream_id, self.device_index))
@@ -275,9 +273,8 @@ def _complete(c, devices):
             import time
 
             if self.device is not None and self.device != stream.device:
-                raise RuntimeError(
-                    f"Event device {self.device} does not match recording stream's device {stream.device}."
-                )
+                message = f"Event device {self.device} does not match recording stream's device {stream.device}."
+                raise RuntimeError(message)
             self.device, self.recorded = stream.device, op("record", stream.device_index, stream.stream_id)
             self.cuda_event, self.time = self.recorded[0], time.perf_counter()
 
@@ -302,11 +299,8 @@ def _complete(c, devices):
     class Properties:
         name, major, minor, multi_processor_count, warp_size = NAME, 9, 0, 4, 32
         total_memory, is_integrated, is_multi_gpu_board = devices.standin_total(), 0, 0
-        shared_memory_per_block, shared_memory_per_block_optin, shared_memory_per_multiprocessor = (
-            48 << 10,
-            227 << 10,
-            228 << 10,
-        )
+        shared_memory_per_block, shared_memory_per_block_optin = 48 << 10, 227 << 10
+        shared_memory_per_multiprocessor = 228 << 10
         max_threads_per_multi_processor, regs_per_multiprocessor, L2_cache_size, gcnArchName = 2048, 65536, 50 << 20, ""
 
     def initialize():
@@ -339,18 +333,19 @@ def _complete(c, devices):
         return {name: {"all": dict(numbers)} for name in names} | {"num_alloc_retries": 0, "num_ooms": 0}
 
     cudart = types.ModuleType("torch._C._cudart")
-    cudart.cudaMemGetInfo = lambda index: (
-        devices.standin_total() - devices.standin_allocated(index),
-        devices.standin_total(),
-    )
+    total = devices.standin_total()
+    cudart.cudaMemGetInfo = lambda index: (total - devices.standin_allocated(index), total)
     cudart.cudaError, cudart.cudaGetErrorString = types.SimpleNamespace(success=0), str
     new = {
-        "_has_cuda": True, "_cudart": cudart, "_CudaStreamBase": Stream, "_CudaEventBase": Event, "_CUDAGraph": _CUDAGraph,
+        "_has_cuda": True, "_cudart": cudart,
+        "_CudaStreamBase": Stream, "_CudaEventBase": Event, "_CUDAGraph": _CUDAGraph,
         "_CudaDeviceProperties": Properties, "_graph_pool_handle": lambda: (0, devices.standin_new()),
         "_cuda_isCurrentStreamCapturing": lambda: bool(devices.standin_capturing()), "_cuda_init": initialize,
         "_cuda_isInBadFork": lambda: state.initialized_in not in (None, os.getpid()),
-        "_cuda_getDeviceCount": lambda: COUNT, "_cuda_getDevice": lambda: devices.standin_device(), "_cuda_setDevice": set_device,
-        "_cuda_exchangeDevice": exchange, "_cuda_maybeExchangeDevice": lambda index: exchange(index), "_cuda_getCurrentStream": stream_of,
+        "_cuda_getDeviceCount": lambda: COUNT, "_cuda_getDevice": devices.standin_device,
+        "_cuda_setDevice": set_device,
+        "_cuda_exchangeDevice": exchange, "_cuda_maybeExchangeDevice": exchange,
+        "_cuda_getCurrentStream": stream_of,
         "_cuda_getDefaultStream": lambda index: (0, index, 1), "_cuda_setStream": set_stream,
         "_cuda_synchronize": lambda: op("synchronize", devices.standin_device(), -1, "torch.cuda.synchronize"),
         "_cuda_emptyCache": lambda: None, "_host_emptyCache": lambda: None, "_cuda_ipc_collect": lambda: None,
@@ -358,7 +353,8 @@ def _complete(c, devices):
         "_cuda_resetAccumulatedMemoryStats": lambda index: None, "_cuda_getArchFlags": lambda: None,
         "_cuda_getCurrentRawStream": lambda index: devices.standin_stream(index),
         "_cuda_canDeviceAccessPeer": lambda a, b: True, "_cuda_hasPrimaryContext": lambda index: True,
-        "_cuda_getCompiledVersion": lambda: 13000, "_cuda_sleep": lambda cycles: None, "_cuda_set_sync_debug_mode": lambda mode: devices.standin_sync_mode(mode) and None,
+        "_cuda_getCompiledVersion": lambda: 13000, "_cuda_sleep": lambda cycles: None,
+        "_cuda_set_sync_debug_mode": devices.standin_sync_mode,
         "_cuda_get_sync_debug_mode": lambda: devices.standin_sync_mode(-1),
     }  # fmt: skip
     for name in ("_cuda_CUDAAllocator_AllocatorState", "_cuda_CUDAAllocator"):  # imported by torch._inductor

@@ -14,7 +14,6 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH")]))
 command, *arguments = sys.argv[1:]
 scripts = pathlib.Path(sys.executable).parent
-program = (
-    sys.executable if command == "python" else shutil.which(command, path=f"{scripts}{os.pathsep}{os.environ['PATH']}")
-)
+path = f"{scripts}{os.pathsep}{os.environ['PATH']}"
+program = sys.executable if command == "python" else shutil.which(command, path=path)
 os.execv(program, [program, *arguments])

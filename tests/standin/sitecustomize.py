@@ -1,4 +1,4 @@
-"""Found by every Python process that `python -m tests.standin` starts, and by those that they start: see __init__.py."""
+"""Found by every Python process that `python -m tests.standin` starts, and by those they start: see __init__.py."""
 
 import os
 
