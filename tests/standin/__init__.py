@@ -342,7 +342,7 @@ def _complete(c, devices):
         "_CudaDeviceProperties": Properties, "_graph_pool_handle": lambda: (0, devices.standin_new()),
         "_cuda_isCurrentStreamCapturing": lambda: bool(devices.standin_capturing()), "_cuda_init": initialize,
         "_cuda_isInBadFork": lambda: state.initialized_in not in (None, os.getpid()),
-        "_cuda_getDeviceCount": lambda: COUNT, "_cuda_getDevice": devices.standin_device,
+        "_cuda_getDeviceCount": lambda: COUNT, "_cuda_getDevice": lambda: devices.standin_device(),
         "_cuda_setDevice": set_device,
         "_cuda_exchangeDevice": exchange, "_cuda_maybeExchangeDevice": exchange,
         "_cuda_getCurrentStream": stream_of,
@@ -354,7 +354,7 @@ def _complete(c, devices):
         "_cuda_getCurrentRawStream": lambda index: devices.standin_stream(index),
         "_cuda_canDeviceAccessPeer": lambda a, b: True, "_cuda_hasPrimaryContext": lambda index: True,
         "_cuda_getCompiledVersion": lambda: 13000, "_cuda_sleep": lambda cycles: None,
-        "_cuda_set_sync_debug_mode": devices.standin_sync_mode,
+        "_cuda_set_sync_debug_mode": lambda mode: devices.standin_sync_mode(mode) and None,
         "_cuda_get_sync_debug_mode": lambda: devices.standin_sync_mode(-1),
     }  # fmt: skip
     for name in ("_cuda_CUDAAllocator_AllocatorState", "_cuda_CUDAAllocator"):  # imported by torch._inductor
