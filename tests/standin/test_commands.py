@@ -15,7 +15,25 @@ if not torch.cuda.is_available():
     pytest.skip("needs a GPU, or `python -m tests.standin python -m pytest ...`", allow_module_level=True)
 
 pytestmark = pytest.mark.filterwarnings("default")  # a GPU is unchecked until `elmo-fast check` has run there
-WORDS = ["the", "of", "and", "to", "in", "a", "was", "that", "he", "for", "it", "with", "his", "on", "had", "not", "are"]
+WORDS = [
+    "the",
+    "of",
+    "and",
+    "to",
+    "in",
+    "a",
+    "was",
+    "that",
+    "he",
+    "for",
+    "it",
+    "with",
+    "his",
+    "on",
+    "had",
+    "not",
+    "are",
+]
 CPU, *GPUS = "cpu", "cuda", "cuda:1"
 
 
@@ -132,7 +150,9 @@ def test_static_glove_learns_the_same_vectors(folder):
 
 def test_plots(folder):
     pytest.importorskip("matplotlib")
-    files = on_each_device(folder, "words.png", "plot", "words", "--model", "mini", "--words", *WORDS, "--method", "pca")
+    files = on_each_device(
+        folder, "words.png", "plot", "words", "--model", "mini", "--words", *WORDS, "--method", "pca"
+    )
     assert all(file.stat().st_size > 10_000 for file in files)
     words = ["plot", "senses", "--model", "mini", "--word", "was", "--text", folder / "text.txt"]
     for device in (CPU, *GPUS):
