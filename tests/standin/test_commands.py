@@ -10,6 +10,7 @@ import torch
 
 from tests.command_line import elmo_fast
 from tests.tasks.toy import write_columns
+from tests.weights import make_weights
 
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU, or `python -m tests.standin python -m pytest ...`", allow_module_level=True)
@@ -39,12 +40,13 @@ CPU, *GPUS = "cpu", "cuda", "cuda:1"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a folder with a text of different sentences, many of each of three lengths, and with tagged sentences."""
+    """Return a folder with a small biLM, tagged sentences, and a text: twelve different sentences of three lengths."""
     path, chance = tmp_path_factory.mktemp("gpu"), random.Random(0)
     lines = [" ".join(chance.choices(WORDS, k=length)) for length in (3, 6, 11) for _ in range(12)]
     (path / "text.txt").write_text("\n".join(lines) + "\n")
     for seed, (name, count) in enumerate({"train": 40, "dev": 12, "test": 12}.items()):
         write_columns(path / f"{name}.conll", count, seed)
+    make_weights(path / "elmo", cell=12, proj=8, filters=((1, 4), (2, 4)), char_dim=4, n_highway=1, scale=0.5)
     return path
 
 
@@ -107,23 +109,26 @@ def test_embed_gives_each_batch_its_own_vectors(folder, replays, monkeypatch, gr
     if not graphs:
         monkeypatch.setenv("ELMO_FAST_CUDA_GRAPHS", "0")
     expected, *actual = on_each_device(
-        folder, "text.hdf5", "embed", "--model", "mini", "--batch_size", 2, folder / "text.txt"
+        folder, "text.hdf5", "embed", "--model", folder / "elmo", "--batch_size", 2, folder / "text.txt"
     )
     for path in actual:
         check_alike(arrays(path), arrays(expected))
     assert (len(replays) > 20) == graphs
 
 
-def test_eval(folder):
-    files = on_each_device(folder, "eval.json", "eval", "--model", "mini", "--test_prefix", folder / "text.txt")
-    expected, *actual = (json.loads(file.read_text()) for file in files)
-    for each in actual:
-        check_alike(each, expected, 1e-4)
-
-
 @pytest.mark.parametrize("place", [[], ["--index", "1"]], ids=["sentences", "tokens"])
 def test_neighbours(folder, place):
-    words = ["neighbours", "--model", "mini", folder / "text.txt", "--query", "it was his", "--batch_size", "4", *place]
+    words = [
+        "neighbours",
+        "--model",
+        folder / "elmo",
+        folder / "text.txt",
+        "--query",
+        "it was his",
+        "--batch_size",
+        "4",
+        *place,
+    ]
     expected, *actual = (numbers_in(ran(*words, "--device", device)) for device in (CPU, *GPUS))
     for each in actual:
         check_alike(each, expected, 2e-4)
@@ -133,7 +138,7 @@ def test_neighbours(folder, place):
 def test_static_export(folder, source):
     (folder / "words.txt").write_text("".join(f"{word}\n" for word in ("<S>", "</S>", "<UNK>", *WORDS)))
     file = folder / ("text.txt" if source == "--corpus" else "words.txt")
-    files = on_each_device(folder, "words.vec", "static", "export", "--model", "mini", source, file)
+    files = on_each_device(folder, "words.vec", "static", "export", "--model", folder / "elmo", source, file)
     expected, *actual = (numbers_in(file.read_text()) for file in files)
     for each in actual:
         check_alike(each, expected, 1e-4)
@@ -151,23 +156,23 @@ def test_static_glove_learns_the_same_vectors(folder):
 def test_plots(folder):
     pytest.importorskip("matplotlib")
     files = on_each_device(
-        folder, "words.png", "plot", "words", "--model", "mini", "--words", *WORDS, "--method", "pca"
+        folder, "words.png", "plot", "words", "--model", folder / "elmo", "--words", *WORDS, "--method", "pca"
     )
     assert all(file.stat().st_size > 10_000 for file in files)
-    words = ["plot", "senses", "--model", "mini", "--word", "was", "--text", folder / "text.txt"]
+    words = ["plot", "senses", "--model", folder / "elmo", "--word", "was", "--text", folder / "text.txt"]
     for device in (CPU, *GPUS):
         ran(*words, "--device", device, "--output", folder / f"{device}.html")
 
 
 def test_convert(folder):
     """It compares the vectors of both formats itself."""
-    ran("convert", "--model", "mini", "--to", "hdf5", "--out_dir", folder / "hdf5")
+    ran("convert", "--model", folder / "elmo", "--to", "hdf5", "--out_dir", folder / "hdf5")
 
 
 @pytest.mark.parametrize("fine_tune", [False, True], ids=["frozen", "fine-tuned"])
 def test_task_trains_scores_and_labels(folder, fine_tune):
     words = [f"--{name}_path={folder / name}.conll" for name in ("train", "dev", "test")]
-    words += ["--model", "mini", "--elmo", "input", "--fine_tune", str(fine_tune).lower(), "--word_dim", "4"]
+    words += ["--model", folder / "elmo", "--elmo", "input", "--fine_tune", str(fine_tune).lower(), "--word_dim", "4"]
     words += ["--hidden", "6", "--epochs", "2", "--dropout", "0", "--elmo_dropout", "0", "--precision", "float32"]
     (folder / "plain.txt").write_text("the cat sees Ann\nBob\n")
     runs = []
@@ -186,6 +191,6 @@ def test_task_trains_scores_and_labels(folder, fine_tune):
 
 def test_report(folder):
     words = [f"--{name}_path={folder / name}.conll" for name in ("train", "dev", "test")]
-    small = ["--seeds", "1", "--hidden", "4", "--epochs", "1", "--experiments", "help", "--model", "mini"]
+    small = ["--seeds", "1", "--hidden", "4", "--epochs", "1", "--experiments", "help", "--model", folder / "elmo"]
     ran("report", *words, *small, "--save_dir", folder / "report")
     assert "ELMo" in (folder / "report" / "report.md").read_text()
