@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -99,7 +100,6 @@ def test_a_run_that_is_killed_goes_on_where_it_was(folder):
     assert same(trained(folder, "killed", "--device", "cuda:1", **changes), whole)
 
 
-@pytest.mark.filterwarnings("default::elmo_fast.errors.PerformanceWarning")
 def test_memory_that_ends_in_a_capture_leaves_the_same_weights(folder, monkeypatch):
     expected = trained(folder, "enough")
 
@@ -107,6 +107,7 @@ def test_memory_that_ends_in_a_capture_leaves_the_same_weights(folder, monkeypat
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", ends)
+    warnings.simplefilter("default")  # after the test pytest restores the filters
     assert "running without a CUDA graph" in elmo_fast(*words_of(folder, "short")).stderr
     assert same(load_file(folder / "short" / "model.safetensors"), expected)
 
