@@ -96,12 +96,9 @@ class _Changed(importlib.machinery.SourceFileLoader):
 
 def _leave_to_native(triton):
     """Let ops of a GPU run in the CPU's C++ or in plain torch: hundreds of times as fast as the interpreter."""
-    implements, implement, unsupported = triton.implements, triton.implement, triton.unsupported
+    implements, implement = triton.implements, triton.implement
     triton.implements = lambda name: implements(name) and name not in NATIVE
     triton.implement = lambda name, run, saved=None: implement(name, PLAIN.get(name, run), saved)
-    triton.unsupported = lambda device, dtype, precision: unsupported(
-        device, dtype, "float32" if precision == "bfloat16" else precision
-    )
 
 
 def _cache_nothing(native):

@@ -103,6 +103,13 @@ def test_info_names_each_gpu():
     assert all(f"GPU {i}: {torch.cuda.get_device_name(i)}" in printed for i in range(torch.cuda.device_count()))
 
 
+@pytest.mark.slow
+def test_check_finds_all_kernels_right_and_remembers_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert " right, 0 wrong on cuda" in ran("check")
+    assert len(list(tmp_path.rglob("*.json"))) == 1
+
+
 @pytest.mark.parametrize("graphs", [True, False], ids=["graphs", "eager"])
 def test_embed_gives_each_batch_its_own_vectors(folder, replays, monkeypatch, graphs):
     """Six batches of each shape, every one different; the second of a shape is captured and replayed."""
