@@ -18,9 +18,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 @pytest.mark.parametrize("name", ["mistakes", "commands", "pretraining", "modules"])
 def test_passes_on_the_stand_in(name):
-    command = [sys.executable, "-m", "tests.standin", "python", "-m", "pytest", "-q", "-p", "no:xdist", "-m", "not slow"]
+    options = ["-q", "-p", "no:xdist", "-m", "not slow", f"tests/standin/test_{name}.py"]
+    command = [sys.executable, "-m", "tests.standin", "python", "-m", "pytest", *options]
     environment = os.environ | {"STANDIN_KERNELS": "native", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*command, f"tests/standin/test_{name}.py"], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
