@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 to 8 minutes, set-up included)"
-	@echo "make test    the whole test suite, in two processes (WORKERS=N: in another number), and its ten slowest tests"
+	@echo "make test    the whole test suite, in two processes (WORKERS=N: in another number), and its ten slowest tests; STANDIN=1: on two GPUs in the CPU's memory"
 	@echo "make check   lint, types, and the tests of what differs from the branch main (BASE=...: from another), for use while writing"
 	@echo "make kernels compile every Triton kernel that has changed and write the golden tables; all, after an upgrade of Triton"
 	@echo "make fuzz    damaged files, odd command lines and the ops at random for SECONDS=60; TARGETS=\"options hdf5\" attacks some;"
@@ -68,7 +68,7 @@ try-wheel: build
 
 # Two workers, a file of tests to each: none shares a port, a folder or a clock with another.
 test: build
-	$(BIN)/python -m pytest -q -n $(or $(WORKERS),2) --dist loadfile --no-loadscope-reorder --durations=10
+	$(if $(STANDIN),STANDIN_KERNELS=native $(BIN)/python -m tests.standin python,$(BIN)/python) -m pytest -q -n $(or $(WORKERS),2) --dist loadfile --no-loadscope-reorder --durations=10
 
 check: build lint
 	tests=$$($(BIN)/python tools/changed_tests.py $(BASE)) && $(BIN)/python -m pytest -q -m "not slow" $$tests

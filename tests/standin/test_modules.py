@@ -1,0 +1,134 @@
+"""Modules and adapters on a GPU, real or stood in for: each batch gets its own values, which are the CPU's."""
+
+import copy
+import io
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from elmo_fast import Elmo, ElmoEmbedder
+from tests.weights import make_weights
+
+if not torch.cuda.is_available():
+    pytest.skip("needs a GPU, or `python -m tests.standin python -m pytest ...`", allow_module_level=True)
+
+pytestmark = pytest.mark.filterwarnings("default")
+TEXTS = [[["the", "cat", "sat"], ["a", "dog", "ran"]], [["it", "was", "never"], ["seen", "before", "."]]]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("elmo")
+    make_weights(path, cell=12, proj=8, filters=((1, 4), (2, 4)), char_dim=4, n_highway=1, scale=0.5)
+    return path
+
+
+def elmo_of(model, device="cuda", **options):
+    return Elmo.from_pretrained(str(model), 1, dropout=0.0, **options).to(device).eval()
+
+
+def vectors(elmo, text, device="cuda"):
+    with torch.no_grad():
+        return elmo(elmo.batch_to_ids(text).to(device))["elmo_representations"][0].cpu()
+
+
+def check(elmo, reference, device="cuda"):
+    """Check that batches of one shape in turn, with graphs from the second on, get the vectors of the reference."""
+    for text in TEXTS * 3:
+        torch.testing.assert_close(vectors(elmo, text, device), vectors(reference, text, "cpu"), rtol=2e-5, atol=2e-5)
+
+
+def test_graphs_replay_each_batch_of_a_shape(model):
+    check(elmo_of(model, cuda_graphs=True), elmo_of(model, "cpu"))
+
+
+def test_weights_that_change_after_a_capture_are_seen(model):
+    elmo, reference = elmo_of(model, cuda_graphs=True), elmo_of(model, "cpu")
+    check(elmo, reference)
+    with torch.no_grad():
+        for each in (elmo, reference):
+            for parameter in each.parameters():
+                parameter.mul_(0.5)
+    check(elmo, reference)
+
+
+def test_a_model_moves_between_devices(model):
+    elmo, reference = elmo_of(model, cuda_graphs=True), elmo_of(model, "cpu")
+    for device in ("cuda", "cpu", f"cuda:{torch.cuda.device_count() - 1}", "cuda"):
+        check(elmo.to(device), reference, device)
+
+
+def test_copies_of_a_model_with_graphs_have_their_own(model):
+    elmo, reference, file = elmo_of(model, cuda_graphs=True), elmo_of(model, "cpu"), io.BytesIO()
+    check(elmo, reference)
+    torch.save(elmo, file)
+    file.seek(0)
+    for each in (copy.deepcopy(elmo), torch.load(file, weights_only=False)):
+        check(each, reference)
+
+
+def test_streams_and_threads_of_the_user(model):
+    reference, results = elmo_of(model, "cpu"), []
+
+    def work():
+        elmo = elmo_of(model, cuda_graphs=True)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            check(elmo, reference)
+        results.append(True)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert results == [True, True]
+
+
+def test_a_graph_of_the_user_may_hold_the_model(model):
+    elmo, graph = elmo_of(model, cuda_graphs=True), torch.cuda.CUDAGraph()
+    ids, reference = elmo.batch_to_ids(TEXTS[0]).cuda(), elmo_of(model, "cpu")
+    check(elmo, reference)
+    with torch.no_grad(), torch.cuda.graph(graph):
+        captured = elmo(ids)["elmo_representations"][0]
+    for text in TEXTS[::-1]:
+        ids.copy_(elmo.batch_to_ids(text))
+        graph.replay()
+        torch.testing.assert_close(captured.cpu(), vectors(reference, text, "cpu"), rtol=2e-5, atol=2e-5)
+
+
+def test_a_training_loop_learns_what_the_cpu_learns(model):
+    losses = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        elmo = Elmo.from_pretrained(str(model), 1, dropout=0.0, requires_grad=True).to(device).train()
+        optimizer, own = torch.optim.SGD(elmo.parameters(), 0.1), []
+        for text in TEXTS * 2:
+            loss = elmo(elmo.batch_to_ids(text).to(device))["elmo_representations"][0].square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            own.append(loss.item())
+        losses.append(own)
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+
+
+def test_dropout_of_the_same_seed_is_the_same(model):
+    elmo, results = Elmo.from_pretrained(str(model), 1, dropout=0.5).cuda().train(), []
+    ids = elmo.batch_to_ids(TEXTS[0]).cuda()
+    for seed in (3, 3, 4):
+        fresh = copy.deepcopy(elmo)  # a model carries the state of its last batch
+        torch.manual_seed(seed)
+        results.append(fresh(ids)["elmo_representations"][0])
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("number", range(-1, torch.cuda.device_count()))
+def test_an_embedder_takes_the_device_of_its_number(model, number):
+    embedder = ElmoEmbedder.from_pretrained(str(model), cuda_device=number)
+    expected = ElmoEmbedder.from_pretrained(str(model), cuda_device=-1)
+    for text in TEXTS * 2:
+        for actual, wanted in zip(embedder.embed_batch(text), expected.embed_batch(text), strict=True):
+            np.testing.assert_allclose(actual, wanted, rtol=2e-5, atol=2e-5)

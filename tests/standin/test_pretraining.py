@@ -1,0 +1,131 @@
+"""`elmo-fast pretrain` on a GPU, real or stood in for: captured steps leave the weights of eager ones."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from tests.command_line import elmo_fast
+from tests.pretrain.processes import ROOT, losses
+from tests.pretrain.toy import SENTENCES, same, toy_config
+
+if not torch.cuda.is_available():
+    pytest.skip("needs a GPU, or `python -m tests.standin python -m pytest ...`", allow_module_level=True)
+
+pytestmark = pytest.mark.filterwarnings("default", "error::elmo_fast.errors.PerformanceWarning")
+KINDS = {
+    "plain": {},
+    "evaluated": {"heldout_interval": 3, "dropout": 0.3, "state_reset": 0.3},
+    "adamw": {"optimiser": "adamw", "learning_rate": 0.01, "micro_batches": 2, "batch_size": 4},
+    "sampled": {"loss": "sampled_softmax", "max_steps": 4},
+    "negatives": {"loss": "negative_sampling", "input": "words"},
+    "tree": {"loss": "hierarchical_softmax"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder in which runs are written, with held-out text."""
+    path = tmp_path_factory.mktemp("pretrain")
+    (path / "heldout.txt").write_text("\n".join(SENTENCES[:2]) + "\n")
+    return path
+
+
+def words_of(folder, name, **changes):
+    """Return a command that trains eight steps: two epochs, each of which ends with a shorter batch."""
+    settings = {"max_steps": 8, "n_epochs": 9, "log_interval": 1, "precision": "float32", "dropout": 0.0}
+    settings |= {"loss": "full_softmax"} | changes
+    if "heldout_interval" in changes:
+        settings["heldout_prefix"] = str(folder / "heldout.txt")
+    config = toy_config(folder, save_dir=str(folder / name), **settings)
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(config.flat()))
+    return ["pretrain", "--config", folder / f"{name}.yaml"]
+
+
+def trained(folder, name, *options, **changes):
+    """Train with `elmo-fast pretrain`; return the weights."""
+    done = elmo_fast(*words_of(folder, name, **changes), *options)
+    assert done.returncode == 0, done.stderr
+    return load_file(folder / name / "model.safetensors")
+
+
+@pytest.fixture
+def replays(monkeypatch):
+    """Return the list to which each replay of a graph is added."""
+    replayed, replay = [], torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replayed.append(graph), replay(graph))[1])
+    return replayed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_captured_steps_leave_the_weights_of_eager_ones(folder, replays, kind):
+    """Bit for bit, on either GPU; without dropout, whose numbers are the device's own, the CPU's losses too."""
+    captured = trained(folder, f"{kind}-captured", **KINDS[kind])
+    assert replays
+    replays.clear()
+    eager = trained(folder, f"{kind}-eager", "--device", "cuda:1", cuda_graph=False, **KINDS[kind])
+    assert same(captured, eager)
+    assert not replays
+    if "dropout" not in KINDS[kind]:
+        trained(folder, f"{kind}-cpu", "--device", "cpu", **KINDS[kind])
+        np.testing.assert_allclose(losses(folder, f"{kind}-captured"), losses(folder, f"{kind}-cpu"), rtol=2e-4)
+
+
+def test_a_run_stopped_and_resumed_leaves_the_same_weights(folder):
+    changes = {"dropout": 0.2, "state_reset": 0.3}
+    whole = trained(folder, "whole", **changes)
+    trained(folder, "parts", max_steps=3, **changes)
+    assert same(trained(folder, "parts", **changes), whole)
+
+
+def test_a_run_that_is_killed_goes_on_where_it_was(folder):
+    """SIGKILL after the third checkpoint; the rest on the other GPU."""
+    changes = {"checkpoint_interval": 1, "max_steps": 8}
+    whole = trained(folder, "unkilled", **changes)
+    command = [sys.executable, "-m", "elmo_fast", *words_of(folder, "killed", **changes | {"max_steps": 4000})]
+    process = subprocess.Popen([*map(str, command)], cwd=ROOT, stderr=subprocess.DEVNULL)
+    metrics = folder / "killed" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.is_file() and len(metrics.read_text().splitlines()) >= 3):
+        time.sleep(0.02)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert same(trained(folder, "killed", "--device", "cuda:1", **changes), whole)
+
+
+def test_memory_that_ends_in_a_capture_leaves_the_same_weights(folder, monkeypatch):
+    expected = trained(folder, "enough")
+
+    def ends(*arguments, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", ends)
+    warnings.simplefilter("default")  # after the test pytest restores the filters
+    assert "running without a CUDA graph" in elmo_fast(*words_of(folder, "short")).stderr
+    assert same(load_file(folder / "short" / "model.safetensors"), expected)
+
+
+def test_eval(folder):
+    trained(folder, "evaluated-model")
+    figures = []
+    for device in ("cpu", "cuda", "cuda:1"):
+        output = folder / f"eval-{device}.json"
+        words = ["--save_dir", folder / "evaluated-model", "--test_prefix", folder / "heldout.txt", "--output", output]
+        done = elmo_fast("eval", *words, "--device", device)
+        assert done.returncode == 0, done.stderr
+        figures.append(json.loads(output.read_text()))
+    for each in figures[1:]:
+        assert each["perplexity"] == pytest.approx(figures[0]["perplexity"], rel=1e-4)
+
+
+def test_a_dry_run_measures_on_the_gpu(folder):
+    done = elmo_fast(*words_of(folder, "dry"), "--dry_run")
+    assert done.returncode == 0, done.stderr
+    assert "cuda" in done.stdout + done.stderr
