@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import types
+import warnings
 
 SOURCE = pathlib.Path(__file__).with_name("devices.cpp")
 BUILD = pathlib.Path(__file__).parents[2] / "build" / "standin"
@@ -56,7 +57,7 @@ class _Watch(importlib.abc.MetaPathFinder):
             _complete_storage(sys.modules["torch"])
         if name == "triton.runtime.interpreter":
             return _Interpreter.spec(name, path)
-        if os.environ.get("STANDIN_KERNELS") == "native" and name in ("elmo_fast.ops._triton", "elmo_fast.ops._native"):
+        if os.environ.get("STANDIN_KERNELS") == "native" and name in _Native.CHANGED:
             return _Native.spec(name, path)
         if name == "triton.backends.nvidia.driver":  # which would look for libcuda.so
             return _Driver.spec(name, path)
@@ -85,9 +86,13 @@ class _Driver(_Changed):
 class _Native(_Changed):
     """elmo_fast's ops of a GPU, run by its C++ kernels for the CPU on twins: hundreds of times as fast."""
 
+    CHANGED = ("elmo_fast.ops._triton", "elmo_fast.ops._native", "elmo_fast.ops._dropout")
+
     def exec_module(self, module):
         super().exec_module(module)
-        if hasattr(module, "implements"):
+        if hasattr(module, "has_kernel"):
+            module.has_kernel = lambda device: False  # torch's operations are as exact
+        elif hasattr(module, "implements"):
             refuses = module.unsupported
             has_kernel = sys.modules["torch"]._C._dispatch_has_kernel_for_dispatch_key
             implements = module.implements
@@ -186,7 +191,8 @@ class _CUDAGraph:
         import torch
 
         _CUDAGraph.active = None
-        torch.ops.standin.capture_end(self.number)
+        if not torch.ops.standin.capture_end(self.number):
+            warnings.warn("The CUDA Graph is empty. This usually means that ...", stacklevel=3)
 
     def replay(self):
         import torch
