@@ -424,11 +424,11 @@ class Graphs:
                 return entry
             except Exception as error:  # noqa: BLE001 (see above)
                 why, short = _reason_of(error, handled)
-            if not (pool.drop() if short else any(simplify() for simplify in self.simpler)):
+            begun = pool.handle is None  # the function may have failed before, which harms nothing
+            if not (pool.drop() if short else begun and any(simplify() for simplify in self.simpler)):
                 break
-        if short:
-            graphs.seen[key] = max(1, available_memory(pool.device))
-        else:
+        graphs.seen[key] = max(1, available_memory(pool.device)) if short else sys.maxsize
+        if begun and not short:
             _given_up.set()
         _warn_of_failure(why)
         return None

@@ -13,7 +13,7 @@ from elmo_fast.embed.sentence_vectors import GPU_BATCH_SIZE, GPU_TOKENS, WINDOW,
 from elmo_fast.modules import BiLM
 from elmo_fast.modules._graph_replay import GraphReplay, padded_rows, padded_words
 from elmo_fast.ops import _weights
-from tests.ops.graph_cases import DEVICE, needs_graphs, seen  # noqa: F401 (a fixture)
+from tests.ops.graph_cases import DEVICE, needs_graphs
 from tests.tolerances import assert_no_worse
 
 BATCHES = (

@@ -15,7 +15,9 @@ WHY_NOT = _triton.WHY_NOT or "no GPU; test_graphs_on_standin.py runs it on a sta
 def needs_graphs(test):
     """Skips the test where nothing can be captured; the extension may lack CUDA kernels."""
     heard = pytest.mark.filterwarnings("ignore:.*using the slower backend")
-    return pytest.mark.skipif(not HAS_CUDA or _triton.WHY_NOT is not None, reason=WHY_NOT)(heard(test))
+    return pytest.mark.skipif(not HAS_CUDA or _triton.WHY_NOT is not None, reason=WHY_NOT)(
+        pytest.mark.graphs(heard(test))
+    )
 
 
 class Seen:
@@ -37,8 +39,7 @@ class Seen:
         monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replayed)
 
 
-@pytest.fixture
-def seen(monkeypatch):
+def watched(monkeypatch):
     """Captures and replays; none of another test's graphs, and failures that end with the test."""
     monkeypatch.setattr(_graphs, "_given_up", threading.Event())
     monkeypatch.setattr(_graphs.Branch, "in_turn", False)

@@ -11,7 +11,7 @@ from elmo_fast.errors import PerformanceWarning
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.ops import _graphs, _weights
 from elmo_fast.pretrain.captured_step import CapturedStep
-from tests.ops.graph_cases import DEVICE, drop_all, needs_graphs, seen  # noqa: F401 (a fixture)
+from tests.ops.graph_cases import DEVICE, drop_all, needs_graphs
 from tests.pretrain.sides import Side, check_equal
 from tests.pretrain.toy import toy_reader
 
@@ -19,7 +19,7 @@ from tests.pretrain.toy import toy_reader
 @needs_graphs
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"input": "words", "micro_batches": 3, "words": 500}, {"make": torch.optim.AdamW}],
+    [{}, {"input": "words", "micro_batches": 3, "words": 500}, {"input": "words", "make": torch.optim.AdamW}],
     ids=["characters", "words-parts", "adamw"],
 )
 def test_replayed_steps_leave_the_bits_of_launched_ones(seen, changes):
@@ -33,9 +33,10 @@ def test_replayed_steps_leave_the_bits_of_launched_ones(seen, changes):
                 with torch.no_grad():
                     side.model.softmax_weight.mul_(0.5)
     check_equal(sides)
-    assert "make" in changes or sides[1].optimizer.skipped == 1
+    pieces = 2 if "make" in changes else 1
+    assert pieces == 2 or sides[1].optimizer.skipped == 1
     # Eager: 0 and 3 are the first of their shapes, 7 finds weights that others changed.
-    assert (len(seen.begun), seen.replays) == (3, 6)
+    assert (len(seen.begun), seen.replays) == (3 * pieces, 6 * pieces)
 
 
 @needs_graphs
@@ -57,13 +58,11 @@ def test_a_replay_samples_by_its_own_step(seen):
 
 
 @needs_graphs
-@pytest.mark.parametrize(("words", "parts"), [(300, 1), (300, 3), (10_000, 1), (800_000, 1)])
+@pytest.mark.parametrize(("words", "parts"), [(300, 1), (300, 3), (10_000, 1)])
 @pytest.mark.parametrize("loss", LOSS_CLASSES)
 def test_steps_of_any_vocabulary_are_taken_and_replayed(seen, loss, words, parts):
     """If two directions' rows outnumber a bias, torch would coalesce its gradient and not the table's: both are
     dense. The weights are those of sparse gradients, which the CPU takes."""
-    if loss == "full_softmax" and words > 10_000:
-        return  # gigabytes of logits
     changes = {"loss": loss, "words": words, "n_negative_samples_batch": min(words, 8192), "input": "words"}
     changes |= {"dim": 4, "projection_dim": 2, "n_layers": 1, "batch_size": 6, "micro_batches": parts, "dropout": 0.0}
     sides = [Side(**changes), Side(True, **changes), Side(device="cpu", **changes)]
@@ -73,7 +72,9 @@ def test_steps_of_any_vocabulary_are_taken_and_replayed(seen, loss, words, parts
     plain = sides.pop()
     check_equal(sides)
     assert seen.replays == 2  # the step after a replay is one too
-    torch.testing.assert_close(plain.left()[2], {n: w.cpu() for n, w in sides[0].left()[2].items()}, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(
+        plain.left()[2], {n: w.cpu() for n, w in sides[0].left()[2].items()}, rtol=1e-5, atol=1e-7
+    )
 
 
 def wrapped_again(side):
@@ -131,21 +132,20 @@ def test_a_graph_is_of_the_settings_with_which_it_was_captured(seen, change):
 @pytest.mark.parametrize("fails", ["beside", "update", "always"])
 def test_a_step_whose_capture_fails_is_captured_in_a_simpler_way(seen, monkeypatch, fails):
     """Without a side stream, with the update outside the graph, or eagerly, with the same bits."""
-    sides = (Side(input="words"), Side(True, input="words"))
-    step, wait, update = sides[1].step, torch.cuda.Stream.wait_stream, torch.Tensor.sqrt
+    owner, name = {
+        "beside": (torch.cuda.Stream, "wait_stream"), "update": (torch.Tensor, "sqrt"),
+        "always": (torch.Tensor, "backward"),
+    }[fails]  # fmt: skip
+    sides, function = (Side(input="words"), Side(True, input="words")), getattr(owner, name)
+    step = sides[1].step
 
-    def captured(fault):
+    def refused(*arguments, **options):
         """In a capture, fails as CUDA does."""
-        if fails in (fault, "always") and torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_current_stream_capturing():
             torch.ones(1, device=DEVICE).item()
+        return function(*arguments, **options)
 
-    def waits(stream, other):
-        if fails == "beside":
-            captured("beside")
-        wait(stream, other)
-
-    monkeypatch.setattr(torch.cuda.Stream, "wait_stream", waits)
-    monkeypatch.setattr(torch.Tensor, "sqrt", lambda *arguments: (captured("update"), update(*arguments))[1])
+    monkeypatch.setattr(owner, name, refused)
     for side in sides:
         for number in range(5):
             side.take(number, 0, heard="ignore")
@@ -154,7 +154,7 @@ def test_a_step_whose_capture_fails_is_captured_in_a_simpler_way(seen, monkeypat
     assert _graphs.Branch.in_turn
     assert _graphs._given_up.is_set() == (fails == "always")
     # With the update outside, what is captured is another step: its first is eager once more.
-    assert (len(seen.begun), seen.replays) == {"beside": (2, 4), "update": (4, 3), "always": (3, 0)}[fails]
+    assert (len(seen.begun), seen.replays) == {"beside": (2, 4), "update": (6, 6), "always": (3, 0)}[fails]
 
 
 @needs_graphs
@@ -187,7 +187,7 @@ def test_nothing_grows_with_the_captures_of_a_step(seen, monkeypatch):
     monkeypatch.setattr(gc, "collect", lambda: 0)  # slow
     model, state = OneWeight("writes"), (torch.zeros(1, device=DEVICE), torch.zeros(1, device=DEVICE))
     captured, sizes = CapturedStep(model, model.optimizer, model.launches), set()
-    for number in range(100):
+    for _ in range(100):
         for _ in range(2):
             _, *state = captured.run(torch.full((1,), 1e-4), tuple(state), DEVICE)
         (held,) = captured.graphs._held.values()
@@ -205,14 +205,15 @@ def test_a_step_without_memory_for_its_graph_is_eager(seen, when):
 
     def greedy(factor, state):
         numbers, h, c = yield from _graphs.pieces_of(launches, factor, state)
-        if torch.cuda.is_current_stream_capturing():
-            numbers = torch.cat([numbers, torch.empty(wanted[0] // 4, device=DEVICE)])
+        if wanted[0] and torch.cuda.is_current_stream_capturing():
+            result = torch.empty(wanted[0] // 4, device=DEVICE)
+            result[:1] = numbers
+            return result, h, c
         return numbers, h, c
 
     captured, truth = CapturedStep(model, model.optimizer, greedy), model.weight.detach().clone()
     free = torch.cuda.mem_get_info()[0]
-    # A capture needs twice as much, a replay copies the result.
-    wanted[0] = free // 4 * 3 if when == "capture" else free // 5 * 2
+    wanted[0] = free * 2 if when == "capture" else free // 5 * 3  # a replay copies the result
 
     def step():
         nonlocal truth, state
@@ -228,7 +229,7 @@ def test_a_step_without_memory_for_its_graph_is_eager(seen, when):
     wanted[0] = 0
     for held in captured.graphs._held.values():
         assert all(held.seen.values())
-        held.seen = {key: 1 for key in held.seen}  # as if there had been less memory than there is now
+        held.seen = dict.fromkeys(held.seen, 1)  # as if there had been less memory than there is now
     step(), step()
     assert seen.replays == 2
 
