@@ -42,7 +42,8 @@ def at_once(work, threads=THREADS):
 
 def layers_of(model, batch):
     with torch.no_grad():
-        return torch.stack(model(batch_to_ids(batch))["activations"])
+        ids = batch_to_ids(batch).to(next(model.parameters()).device)
+        return torch.stack(model(ids)["activations"])
 
 
 @pytest.mark.parametrize("unique_words", [True, False])
@@ -127,7 +128,8 @@ def test_threads_that_share_a_captured_graph_take_turns(files, hurried, seen, mo
     """The graph's inputs are one piece of memory: written, run and read by one thread at a time."""
     replay = torch.cuda.CUDAGraph.replay
     monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (time.sleep(0.002), replay(graph)))
-    model, alone = (BiLM(*files(), stateful=False, cuda_graphs=on).to(DEVICE).eval() for on in (True, False))
+    paths = files()
+    model, alone = (BiLM(*paths, stateful=False, cuda_graphs=on).to(DEVICE).eval() for on in (True, False))
     batches = [[[f"w{i}", f"w{i + 1}"]] for i in range(8)]
     expected = [layers_of(alone, batch) for batch in batches]
     actual = at_once(lambda number: [layers_of(model, batch) for batch in batches])

@@ -37,17 +37,17 @@ def main(rank, file):
     assert Processes().size == 2
     replays, replay = [], torch.cuda.CUDAGraph.replay
     torch.cuda.CUDAGraph.replay = lambda graph: (replays.append(graph), replay(graph))
-    for changes in ({"input": "words", "words": 500}, {}):
-        sides, counts = (Side(batch_size=4, **changes), Side(True, batch_size=4, **changes)), []
-        for side in sides:
-            for number in range(6):
-                if number == rank + 2:
-                    drop_all()  # the next step is eager here, a replay there
-                before = len(replays)
-                side.take(number, 0, rate=0.2 / (number + 1))
-                counts.append(len(replays) - before)
-        check_equal(sides)
-        assert [count > 0 for count in counts[6:]] == [number not in (0, rank + 2) for number in range(6)], counts
+    settings, counts = {"batch_size": 4, "input": "words", "words": 500}, []
+    sides = Side(**settings), Side(True, **settings)
+    for side in sides:
+        for number in range(6):
+            if number == rank + 2:
+                drop_all()  # the next step is eager here, a replay there
+            before = len(replays)
+            side.take(number, 0, rate=0.2 / (number + 1))
+            counts.append(len(replays) - before)
+    check_equal(sides)
+    assert [count > 0 for count in counts[6:]] == [number not in (0, rank + 2) for number in range(6)], counts
     dist.barrier()
     print("equal")
 
