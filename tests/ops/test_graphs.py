@@ -183,9 +183,9 @@ def two_pieces(first, second):
 @pytest.mark.parametrize("function", [lambda x: (x,), two_pieces(True, False), two_pieces(False, True)])
 def test_a_graph_that_holds_nothing_is_an_error(seen, function):
     """Of any piece: a replay would return what an earlier one left."""
-    with warnings.catch_warnings(), pytest.raises(UserWarning, match="Graph is empty"):
-        warnings.simplefilter("default")
-        _graphs.capture(function, [torch.zeros(1, device=DEVICE)], _graphs.Pool(DEVICE), run_before=False)
+    inputs, pool = [torch.zeros(1, device=DEVICE)], _graphs.Pool(DEVICE)
+    with warnings.catch_warnings(action="default"), pytest.raises(UserWarning, match="Graph is empty"):
+        _graphs.capture(function, inputs, pool, run_before=False)
 
 
 @needs_graphs

@@ -1,4 +1,4 @@
-"""A captured step launches nothing that was not launched before: a driver before CUDA 12.3 loads no code in a capture."""
+"""A captured step launches nothing that was not launched before: drivers before CUDA 12.3 load no code in one."""
 
 import pytest
 import torch
