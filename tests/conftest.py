@@ -94,6 +94,14 @@ def poisoned():
     torch.use_deterministic_algorithms(False)
 
 
+@pytest.fixture
+def seen(monkeypatch):
+    """What torch captures and replays in a test, which sees no graphs of others."""
+    from tests.ops.graph_cases import watched
+
+    yield from watched(monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def shared():
     """The folder of reference data next to a development checkout; tests that need it skip if it is absent."""

@@ -51,8 +51,8 @@ def _tensors(model: nn.Module) -> list[Tensor] | None:
 class GraphReplay:
     """Graphs of one BiLM; a copy or a pickle of it has none."""
 
-    def __init__(self, capturing: Callable[..., _graphs.Entry] = _graphs.capture) -> None:
-        self.graphs = _graphs.Graphs(CAPTURED, capturing)
+    def __init__(self) -> None:
+        self.graphs = _graphs.Graphs(CAPTURED)
 
     def __reduce__(self) -> tuple[type["GraphReplay"], tuple[()]]:
         return GraphReplay, ()

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gc
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -32,6 +33,7 @@ Result = TypeVar("Result")
 IDLE = 4  # times the limit of graphs: a graph that has not run for as many runs gives way to another
 
 _one_capture = threading.Lock()  # torch allows one capture at a time in a process
+_given_up = threading.Event()  # no way of capturing worked: after failed captures torch may not be what it was
 
 
 class Entry(NamedTuple):
@@ -46,19 +48,15 @@ class Entry(NamedTuple):
     function: Function
 
 
-def pieces_of(result: tuple[Tensor, ...] | Pieces) -> Pieces:
-    """Return the result of a `Function` as pieces: only one if it yields nothing."""
+def pieces_of(function: Function, *inputs: Any) -> Pieces:
+    """Return the pieces of a call, only one if it yields nothing; nothing runs before the first `next`."""
+    result = function(*inputs)
     return (yield from result) if isinstance(result, GeneratorType) else result  # type: ignore[return-value]
 
 
-def _begin(function: Function, inputs: list[Tensor]) -> Pieces:
-    """Return the pieces of a call, of which nothing has run: a plain function is called by the first `next`."""
-    return (yield from pieces_of(function(*inputs)))
-
-
-def run_pieces(result: tuple[Tensor, ...] | Pieces) -> tuple[Tensor, ...]:
+def run_pieces(function: Function, *inputs: Any) -> tuple[Tensor, ...]:
     """Run a function's pieces without a graph, and what the host does between them; return its result."""
-    pieces = pieces_of(result)
+    pieces = pieces_of(function, *inputs)
     while True:
         try:
             between = next(pieces)
@@ -82,8 +80,16 @@ class Branch:
     the other.
     """
 
+    in_turn = False  # True: captured in turn as well, since a capture with branches beside others failed
+
+    @classmethod
+    def run_in_turn(cls) -> bool:
+        """Run all branches in turn from now on; return whether that is new."""
+        before, cls.in_turn = cls.in_turn, True
+        return not before
+
     def __init__(self, device: torch.device, name: str) -> None:
-        captures = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        captures = device.type == "cuda" and not Branch.in_turn and torch.cuda.is_current_stream_capturing()
         self._stream = _side_stream(device, name) if captures else None
 
     @property
@@ -108,8 +114,9 @@ class Branch:
 
 
 class _PoolGraphs:
-    """Graphs of one `Graphs` in one pool, the least recently used first, and the keys seen so far without a graph.
+    """Graphs of one `Graphs` in one pool, the least recently used first.
 
+    seen: keys seen so far, and how much memory was available when it ran out during their capture, 0 if it did not;
     runs: number of runs so far; used: the run in which each graph was last used; memory: of all inputs, since one
     graph runs at a time.
     """
@@ -117,7 +124,7 @@ class _PoolGraphs:
     def __init__(self) -> None:
         self.version: object = None
         self.entries: OrderedDict[Hashable, Entry] = OrderedDict()
-        self.eager_keys: set[Hashable] = set()
+        self.seen: dict[Hashable, int] = {}
         self.runs = 0
         self.used: dict[Hashable, int] = {}
         self.memory: Tensor | None = None
@@ -126,10 +133,18 @@ class _PoolGraphs:
         """Drop all graphs; return whether there were any."""
         some = bool(self.entries)
         self.entries.clear()
-        self.eager_keys.clear()
+        self.seen = {key: short for key, short in self.seen.items() if short}
         self.used.clear()
         self.memory = None
         return some
+
+    def may_capture(self, key: Hashable, device: torch.device) -> bool:
+        """Return whether to capture a key: one seen before and, if memory ran out, with an eighth more of it now."""
+        if key not in self.seen:
+            self.seen[key] = 0
+            return False
+        short = self.seen[key]
+        return not _given_up.is_set() and (not short or available_memory(device) > short + short // 8)
 
     def has_room(self, limit: int) -> bool:
         """Return whether another graph may be captured, after dropping one that has not been used for long.
@@ -141,8 +156,7 @@ class _PoolGraphs:
         oldest = next(iter(self.entries))
         if self.runs - self.used[oldest] <= IDLE * limit:
             return False
-        del self.entries[oldest], self.used[oldest]
-        self.eager_keys.discard(oldest)
+        del self.entries[oldest], self.used[oldest], self.seen[oldest]
         return True
 
     def inputs(self, specs: Sequence[Spec], device: torch.device) -> list[Tensor]:
@@ -176,8 +190,19 @@ class Pool:
         """
         if self.stream is None:
             self.stream = torch.cuda.Stream()
-        if not any(user.entries for user in self.users):
+        if self.handle is None or not any(user.entries for user in self.users):
             self.handle = torch.cuda.graph_pool_handle()
+
+    def abandon(self) -> None:
+        """Let torch's allocator forget a failed capture; the next one uses other memory.
+
+        torch 2.11 leaves the allocator in the capture if ending it raises, and nothing works after that. If torch has
+        ended it, the first call raises, and the graph itself releases the memory.
+        """
+        with contextlib.suppress(Exception):
+            torch._C._cuda_endAllocateToPool(self.device.index, self.handle)
+            torch._C._cuda_releasePool(self.device.index, self.handle)
+        self.handle = None
 
     def drop(self) -> bool:
         """Drop all graphs and release their memory to the device; return whether there were any."""
@@ -201,17 +226,22 @@ _pools_lock = threading.Lock()
 
 
 def pool_of(device: torch.device) -> Pool:
-    """Return the pool of the device's current stream."""
-    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    """Return the pool of the device's current stream; "cuda" is the current device."""
+    number = 0
+    if device.type == "cuda":
+        stream = torch.cuda.current_stream(device)
+        device, number = stream.device, stream.cuda_stream
     with _pools_lock:
-        return _pools.setdefault((device, stream), Pool(device))
+        return _pools.setdefault((device, number), Pool(device))
 
 
 def release(device: torch.device) -> None:
-    """Drop all graphs of the device's current stream, which frees their memory."""
+    """Drop all graphs of the device's current stream, unless half of the device's memory is free beside them."""
     pool = pool_of(device)
+    free, total = torch.cuda.mem_get_info(pool.device) if device.type == "cuda" else (0, 1)
     with pool.lock:
-        pool.drop()
+        if free < total // 2:
+            pool.drop()
 
 
 def enabled(device: torch.device) -> bool:
@@ -234,44 +264,63 @@ def capture(function: Function, inputs: list[Tensor], pool: Pool, *, run_before:
     effects, which the caller has already run.
     """
     replays: list[Callable[[], object]] = []
-    with torch.cuda.device(inputs[0].device), _one_capture:
+    outputs: tuple[Tensor, ...] | None = None
+    with torch.cuda.device(pool.device), _one_capture:
         pool.open()
         user = torch.cuda.current_stream()
-        # torch.cuda.graph registers the default generator, and restores neither it nor the stream if its end fails.
-        # So it registers a copy of the generator's state: captured code must not sample from it.
-        generator = torch.cuda.default_generators[torch.cuda.current_device()]
-        state = generator.graphsafe_get_state()
         with torch.cuda.stream(pool.stream):
             pool.stream.wait_stream(user)
             if run_before:
-                run_pieces(function(*inputs))
-            pieces, between = _begin(function, inputs), None
-            while between is not None or not replays:
-                generator.graphsafe_set_state(state.clone_state())
-                graph = torch.cuda.CUDAGraph()
-                try:
-                    # Other threads may pin or allocate memory meanwhile: only this thread's calls end the capture.
-                    with torch.cuda.graph(
-                        graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local"
-                    ):  # fmt: skip
-                        try:
-                            between = next(pieces)
-                        except StopIteration as end:
-                            outputs, between = end.value, None
-                finally:
-                    generator.graphsafe_set_state(state)
+                run_pieces(function, *inputs)
+            pieces = pieces_of(function, *inputs)
+            while outputs is None:
+                graph, between = torch.cuda.CUDAGraph(), None
+                with _captured_in(pool, graph):
+                    try:
+                        between = next(pieces)
+                    except StopIteration as end:
+                        outputs = end.value
                 replays += [graph.replay] if between is None else [graph.replay, between]
         user.wait_stream(pool.stream)
     return Entry(inputs, outputs, lambda: [run() for run in replays], function)
 
 
-def out_of_memory(error: BaseException | None) -> bool:
-    """Return whether an error, or its cause, is that a device ran out of memory."""
-    while error is not None:
-        if isinstance(error, torch.OutOfMemoryError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+@contextlib.contextmanager
+def _captured_in(pool: Pool, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+    """Return the context of launches that a graph captures; raise a UserWarning if there are none.
+
+    If its end fails, torch.cuda.graph restores neither the default generator, which it registers, nor the stream. So it
+    registers a copy of the generator's state: captured code must not sample from it.
+    """
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    state = generator.graphsafe_get_state()
+    generator.graphsafe_set_state(state.clone_state())
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "The CUDA Graph is empty")
+            # Other threads may pin or allocate memory meanwhile: only this thread's calls end the capture.
+            with torch.cuda.graph(graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local"):
+                yield
+    except BaseException:
+        pool.abandon()
+        raise
+    finally:
+        generator.graphsafe_set_state(state)
+
+
+def _reason_of(error: BaseException, handled: BaseException | None) -> tuple[str, bool]:
+    """Return the first line of what caused an error, and whether memory ran out; handled: an error from before.
+
+    Errors that follow from the cause say less: torch raises one at the end of a capture in which something failed. An
+    error raised from another, or from None, is worded for its reader.
+    """
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause is not handled:
+        causes.append(cause)
+    first = next((each for each in causes if each.__suppress_context__), causes[-1])
+    line = str(first).strip().partition("\n")[0]
+    named = line if isinstance(first, (RuntimeError, ValueError)) else f"{type(first).__name__}: {line}"
+    return named, any(isinstance(each, torch.OutOfMemoryError) for each in causes)
 
 
 class Graphs:
@@ -279,14 +328,19 @@ class Graphs:
 
     A key gets a graph when it is seen again with the same version, because a capture costs more than a run. Once
     `limit` keys have one, it takes the place of the least recently used graph, if that has been idle for long. A key
-    for whose capture memory ran out is tried again when more memory is available. capturing: see `capture`.
+    for whose capture memory ran out is tried again when more memory is available.
+
+    capturing: see `capture`; simpler: after a failed capture, each makes the next attempt simpler and returns whether
+    that is new. If the simplest fails, this process captures nothing more.
     """
 
-    def __init__(self, limit: int, capturing: Callable[[Function, list[Tensor], Pool], Entry] = capture) -> None:
-        self.limit = limit
-        self.capturing = capturing
-        # Keys without a graph, and how much memory was available when there was too little; None: never to be tried.
-        self.refused: dict[Hashable, int | None] = {}
+    def __init__(
+        self,
+        limit: int,
+        capturing: Callable[[Function, list[Tensor], Pool], Entry] = capture,
+        simpler: Sequence[Callable[[], bool]] = (),
+    ) -> None:
+        self.limit, self.capturing, self.simpler = limit, capturing, (Branch.run_in_turn, *simpler)
         self._held: dict[Pool, _PoolGraphs] = {}
         self._warned = False
 
@@ -313,25 +367,21 @@ class Graphs:
         with those of other graphs; fill: writes all inputs; replayed: writes them too, replays, copies the outputs, and
         changes nothing else before that is done.
         """
-        pool = pool_of(device)
+        pool, handled = pool_of(device), sys.exc_info()[1]
         with pool.lock:
             graphs = self._held.setdefault(pool, _PoolGraphs())
             pool.users.add(graphs)
             if version != graphs.version:
                 graphs.drop()
+                graphs.seen.clear()
                 graphs.version = version
-                self.refused.clear()
             graphs.runs += 1
-            if key in self.refused and not self._may_retry(key, device):
-                return None
             entry = graphs.entries.get(key)
-            if entry is None and key not in graphs.eager_keys:
-                graphs.eager_keys.add(key)
-                return None
-            if entry is None and not graphs.has_room(self.limit):
-                self._warn_of_limit()
-                return None
-            entry = entry or self._captured(graphs, pool, key, function, specs, fill)
+            if entry is None and graphs.may_capture(key, device):
+                if not graphs.has_room(self.limit):
+                    self._warn_of_limit()
+                    return None
+                entry = self._captured(graphs, pool, key, function, specs, fill)
             if entry is None:
                 return None
             graphs.entries.move_to_end(key)
@@ -339,21 +389,14 @@ class Graphs:
             try:
                 return replayed(entry)
             except Exception as error:
-                if not out_of_memory(error):
+                why, short = _reason_of(error, handled)
+                if not short:
                     raise
-                why = _sentence_of(error)
             del entry
             pool.drop()
-            self._reject(key, why, available_memory(device))
+            graphs.seen[key] = max(1, available_memory(device))
+            _warn_of_failure(why)
             return None
-
-    def _may_retry(self, key: Hashable, device: torch.device) -> bool:
-        """Return whether a refused key may be captured after all: an eighth more memory is available than then."""
-        before = self.refused[key]
-        if before is None or available_memory(device) <= before + before // 8:
-            return False
-        del self.refused[key]
-        return True
 
     def _captured(
         self,
@@ -364,29 +407,31 @@ class Graphs:
         specs: Sequence[Spec],
         fill: Callable[[list[Tensor]], None],
     ) -> Entry | None:
-        """Capture a key; if memory runs out, all other graphs make room for it.
+        """Capture a key; if memory runs out, all other graphs make room for it, if it fails, in a simpler way.
 
         Whatever a capture raises (Triton raises many kinds of errors) becomes a warning, because the caller then calls
         the function itself, which raises it again.
         """
-        for _ in range(2):
+        handled = sys.exc_info()[1]
+        while True:
             try:
                 # Never in inference mode, even if the caller is: tensors created in it cannot be written outside of it.
                 with torch.inference_mode(False), torch.no_grad():
                     inputs = graphs.inputs(specs, pool.device)
                     fill(inputs)
-                    graphs.entries[key] = self.capturing(function, inputs, pool)
-                return graphs.entries[key]
+                    entry = self.capturing(function, inputs, pool)
+                graphs.entries[key], graphs.seen[key] = entry, 0
+                return entry
             except Exception as error:  # noqa: BLE001 (see above)
-                why, short = _sentence_of(error), out_of_memory(error)
-            if not (short and pool.drop()):
+                why, short = _reason_of(error, handled)
+            begun = pool.handle is None  # the function may have failed before, which harms nothing
+            if not (pool.drop() if short else begun and any(simplify() for simplify in self.simpler)):
                 break
-        self._reject(key, why, available_memory(pool.device) if short else None)
+        graphs.seen[key] = max(1, available_memory(pool.device)) if short else sys.maxsize
+        if begun and not short:
+            _given_up.set()
+        _warn_of_failure(why)
         return None
-
-    def _reject(self, key: Hashable, why: str, available: int | None) -> None:
-        self.refused[key] = available
-        warnings.warn(f"running without a CUDA graph, launch by launch: {why}", PerformanceWarning, stacklevel=4)
 
     def _warn_of_limit(self) -> None:
         if not self._warned:
@@ -399,6 +444,5 @@ class Graphs:
             )
 
 
-def _sentence_of(error: Exception) -> str:
-    """Return the error's message, with its type unless that is one of torch's or ours."""
-    return str(error) if isinstance(error, (RuntimeError, ValueError)) else f"{type(error).__name__}: {error}"
+def _warn_of_failure(why: str) -> None:
+    warnings.warn(f"running without a CUDA graph, launch by launch: {why}", PerformanceWarning, stacklevel=5)

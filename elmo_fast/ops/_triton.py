@@ -74,7 +74,8 @@ def start(
 ) -> None:
     """Start a kernel with the arguments that `launch` has prepared; every launch passes through here.
 
-    Raises ElmoFastError if the grid is longer than a GPU takes, which CUDA would call an invalid argument.
+    Raises ElmoFastError if the kernel cannot be compiled or started, or if the grid is longer than a GPU takes, which
+    CUDA would call an invalid argument.
     """
     if not all(grid):
         return
@@ -85,13 +86,20 @@ def start(
             'or use backend="reference"'
         )
     tensors = [t for a in arguments for t in (a if isinstance(a, tuple) else (a,)) if isinstance(t, Tensor)]
-    if INTERPRETED:
-        if any(t.dtype == torch.bfloat16 for t in tensors):
-            raise RuntimeError("TRITON_INTERPRET=1 multiplies the bit patterns of bfloat16; use float16 or float32")
-        kernel[grid](*arguments, **constants)
-        return
-    with torch.cuda.device_of(tensors[0]):
-        kernel[grid](*arguments, **constants, **options, enable_fp_fusion=False)
+    if INTERPRETED and any(t.dtype == torch.bfloat16 for t in tensors):
+        raise RuntimeError("TRITON_INTERPRET=1 multiplies the bit patterns of bfloat16; use float16 or float32")
+    try:
+        with torch.cuda.device_of(tensors[0]):
+            kernel[grid](*arguments, **constants, **options, enable_fp_fusion=False)  # the interpreter ignores options
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().rpartition("\n")[2]
+        raise ElmoFastError(
+            f"the Triton kernel {kernel.__name__} could not be compiled or started on {tensors[0].device} "
+            f"({type(error).__name__}: {reason}); `elmo-fast check` tries every kernel of this GPU, and "
+            'backend="reference" runs without them'
+        ) from error
 
 
 def _launches_early(tensor: Tensor) -> bool:

@@ -1,8 +1,7 @@
 """Training steps replayed from CUDA graphs: the host copies what changes in one copy, and launches once."""
 
-import functools
 import operator
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +15,6 @@ from elmo_fast.ops import _graphs, _weights
 # Shapes of batches: whole ones and an epoch's last, each with a few padded numbers of distinct words. They share the
 # memory of the largest.
 GRAPHS = 16
-_STEP_TAKEN_BEFORE = functools.partial(_graphs.capture, run_before=False)  # a step must not be taken twice
 Outcome = tuple[Tensor, Tensor, Tensor]
 """Numbers to report, and the state after: h and c."""
 
@@ -78,45 +76,48 @@ class CapturedStep:
 
     model, optimizer: that the steps change; launches: the function to capture, (inputs, state) -> pieces that return an
     `Outcome`; settings: returns what decides a step besides tensors; writes_copies: whether the captured update leaves
-    rounded copies of weights as they must be; capturing: as `_graphs.capture`, without a run before.
+    rounded copies of weights as they must be; simpler: as of `_graphs.Graphs`.
     """
 
     def __init__(
         self,
         model: Any,
         optimizer: torch.optim.Optimizer,
-        launches: Callable[[Any, LayerStates | None], _graphs.Pieces],
+        launches: Callable[[Any, LayerStates], _graphs.Pieces],
         settings: Callable[[], Hashable] = lambda: None,
         writes_copies: Callable[[], bool] = lambda: True,
-        capturing: Callable[..., _graphs.Entry] = _STEP_TAKEN_BEFORE,
+        simpler: Sequence[Callable[[], bool]] = (),
     ) -> None:
-        self.model, self.optimizer, self.launches, self.capturing = model, optimizer, launches, capturing
+        self.model, self.optimizer, self.launches = model, optimizer, launches
         self.settings, self.writes_copies = settings, writes_copies
         # Where the weights are: the model's own dictionaries, since it may get other parameters.
         self.slots = [(module._parameters, name) for module in model.modules() for name in module._parameters]
         self.buffers = list(model.buffers())
-        self.graphs = _graphs.Graphs(GRAPHS, self._captured)
-        # The state between steps, in memory that all graphs read and write, and its shapes.
+        self.graphs = _graphs.Graphs(GRAPHS, self._captured, simpler)
+        # The state between steps, in memory that all graphs read and write.
         self.carried: LayerStates | None = None
-        self._specs: list[_graphs.Spec] = []
         # Rounded copies of weights that are up to date after the step before.
         self._fresh: list[Any] = []
-        # Those that a graph takes for up to date.
-        self._taken: list[Any] = []
+        # Those that a graph takes for up to date, by id.
+        self._taken: dict[int, Any] = {}
         # How often anything but a step has changed a tensor, or taken another one: graphs are of those before.
         self._changes = 0
         self._left = self._read()
 
-    def run(self, inputs: Any, state: LayerStates | None, device: torch.device) -> Outcome:
+    def run(self, inputs: Any, state: LayerStates, device: torch.device) -> Outcome:
         """Take a step, replayed if possible; inputs: of `launches`, on the host."""
         now = self._read()
         changed = now.differs(self._left)
         if changed:
             self._fresh = []
+        specs = [(each.shape, each.dtype) for each in state]
+        moved = self.carried is None or specs != [(each.shape, each.dtype) for each in self.carried]
+        if moved:
+            self.carried = state[0].new_zeros(state[0].shape), state[1].new_zeros(state[1].shape)
         # A step of another shape may have written another copy of a weight than the one that a graph reads.
-        if changed or not set(map(id, self._taken)).issubset(map(id, self._fresh)):
+        if changed or moved or not self._taken.keys() <= set(map(id, self._fresh)):
             self._changes += 1  # drops all graphs
-            self._taken = []
+            self._taken = {}
         packed = _Packed(inputs, pinned=device.type == "cuda")
         with _graphs.pool_of(device).lock:  # what the host does between pieces reads memory that other graphs write
             outcome = self._replayed(packed, state, device)
@@ -136,24 +137,20 @@ class CapturedStep:
         versions = _weights.versions(weights)
         return _Read(tensors, weights, _weights.addresses(tensors), versions, _weights.generation())
 
-    def _launched(self, packed: _Packed, state: LayerStates | None, device: torch.device) -> Outcome:
+    def _launched(self, packed: _Packed, state: LayerStates, device: torch.device) -> Outcome:
         _weights.mark_rounded(self._fresh)
         inputs = packed.opened(packed.bytes.to(device, non_blocking=True))
-        outcome: Outcome = _graphs.run_pieces(self.launches(inputs, state))  # type: ignore[assignment]
+        outcome: Outcome = _graphs.run_pieces(self.launches, inputs, state)  # type: ignore[assignment]
         self._fresh = _weights.fresh_roundings(self._weights()) if self.writes_copies() else []
-        specs: list[_graphs.Spec] = [(each.shape, each.dtype) for each in outcome[1:]]
-        if specs != self._specs:
-            self._changes += self.carried is not None
-            self._specs, self.carried = specs, None
         return outcome
 
-    def _replayed(self, packed: _Packed, state: LayerStates | None, device: torch.device) -> Outcome | None:
+    def _replayed(self, packed: _Packed, state: LayerStates, device: torch.device) -> Outcome | None:
         """Replay a step; None if it must be launched instead, of which nothing has been done."""
         opened = packed.opened
 
         def function(memory: Tensor) -> _graphs.Pieces:
             assert self.carried is not None
-            numbers, *after = yield from _graphs.pieces_of(self.launches(opened(memory), self.carried))
+            numbers, *after = yield from _graphs.pieces_of(self.launches, opened(memory), self.carried)
             for into, new in zip(self.carried, after, strict=True):
                 into.copy_(new)
             return (numbers,)
@@ -180,33 +177,29 @@ class CapturedStep:
         replay = self.graphs.run(key, self._changes, device, function, specs, fill, ready)
         return None if replay is None else replay()
 
-    def _carry(self, state: LayerStates | None) -> None:
+    def _carry(self, state: LayerStates) -> None:
         """Write the state before a step to where graphs read it, unless a graph has left it there."""
         assert self.carried is not None
-        for into, each in zip(self.carried, (None, None) if state is None else state, strict=True):
-            if each is None:
-                into.zero_()
-            elif each is not into:
+        for into, each in zip(self.carried, state, strict=True):
+            if each is not into:
                 into.copy_(each)
 
     def _captured(self, function: _graphs.Function, inputs: list[Tensor], pool: _graphs.Pool) -> _graphs.Entry:
         self.optimizer.zero_grad(set_to_none=True)  # their memory may be all that a graph needs
-        if self.carried is None:
-            h, c = (torch.zeros(shape, dtype=dtype, device=pool.device) for shape, dtype in self._specs)
-            self.carried = h, c
         trained = [weight for weight in self._weights() if weight.requires_grad]
         # As an update leaves them: the graph writes all other copies before it reads them.
         torch.autograd.graph.increment_version(trained)
         _weights.mark_rounded(self._fresh)
-        self._taken += self._fresh
+        taken = {id(each): each for each in self._fresh}
         try:
-            entry = self.capturing(function, inputs, pool)
+            entry = _graphs.capture(function, inputs, pool, run_before=False)  # a step must not be taken twice
         except BaseException:
             torch.autograd.graph.increment_version(trained)  # what it was to copy, it has not copied
             self._fresh = []
             raise
         finally:
             self.optimizer.zero_grad(set_to_none=True)
+        self._taken = taken | (self._taken if len(self.graphs) else {})
         fresh = _weights.fresh_roundings(trained) if self.writes_copies() else []
 
         def replay() -> None:

@@ -127,7 +127,8 @@ class Step:
         self.captured = None
         if cuda_graph:
             in_graph = lambda: self.update_in_graph  # noqa: E731
-            self.captured = CapturedStep(model, optimizer, self._launches, self._settings, in_graph)
+            outside = (self.update_outside,)
+            self.captured = CapturedStep(model, optimizer, self._launches, self._settings, in_graph, outside)
         self._dense = self._dense_by_readiness()
         self._flat: dict[object, Tensor] = {}  # the sums of dense gradients
         self._norm: float | Tensor = 0.0  # where the host updates
@@ -141,14 +142,21 @@ class Step:
             self.model.train()
         inputs, device = self._inputs(batch, number), self.parameters[0].device
         if self.captured is not None and _graphs.enabled(device):
+            # Zeros, not None: the second step, which is captured, must launch nothing that the first has not loaded.
+            state = state or zero_state(self.model, batch.types.shape[1])
             numbers, h, c = self.captured.run(inputs, state, device)
         else:
-            numbers, h, c = _graphs.run_pieces(self._launches(sent_inputs(inputs, device), state))
+            numbers, h, c = _graphs.run_pieces(self._launches, sent_inputs(inputs, device), state)
         if isinstance(self.optimizer, AdaGrad) and self.update_in_graph:
             self.optimizer.count_step()
         norm = numbers[2] if self.update_in_graph else self._norm
         forward, backward = numbers[:2] if numbers.is_cuda else numbers[:2].tolist()
         return StepResult(forward, backward, norm, (h, c))
+
+    def update_outside(self) -> bool:
+        """Launch the update apart from the gradients from now on; return whether that is new."""
+        before, self.update_in_graph = self.update_in_graph, False
+        return before
 
     def _settings(self) -> tuple[Any, ...]:
         """Return what decides a step besides tensors."""
@@ -337,6 +345,13 @@ _RESET_KEY = (0, 1)
 def rows_to_reset(probability: float, seed: int, step: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Sample which of all R rows start step `step` from a zero state, as evaluation and embedding do: [rows]."""
     return np.random.default_rng((seed, step, *_RESET_KEY)).random(rows) < probability
+
+
+def zero_state(model: LanguageModel, rows: int) -> LayerStates:
+    """Return the state before a text, of as many rows."""
+    lstm, new = model.options.lstm, next(model.parameters()).new_zeros
+    h, c = (new(lstm.n_layers, 2, rows, width) for width in (lstm.projection_dim, lstm.dim))
+    return h, c
 
 
 def reset_rows(state: LayerStates, fresh: Tensor) -> LayerStates:

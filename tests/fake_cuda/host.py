@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast.corpus import DistinctWords, StreamBatch
-from elmo_fast.ops import _graphs
+from elmo_fast import ops
+from elmo_fast.corpus import DistinctWords, StreamBatch, streams
+from elmo_fast.ops import _dropout, _graphs, _table_rows
+from elmo_fast.ops._checks import check_values
+from elmo_fast.pretrain import dropout, exchange
 from elmo_fast.pretrain.language_model import make_language_model
 from elmo_fast.pretrain.optimizer import AdaGrad
-from tests.pretrain.sides import pretend
 from tests.pretrain.toy import toy_config, toy_corpus, toy_step
 
 BATCH, STEPS, WORDS = 128, 20, 500
@@ -26,9 +28,32 @@ SMALL = {
 }  # fmt: skip
 
 
-def nothing_replayed(function, inputs, pool):
+def pretend(monkeypatch):
+    """Steps of the CPU may be captured, which reads no value as a GPU reads none; no test finds another's graphs."""
+    monkeypatch.setattr(_graphs, "enabled", lambda device: True)
+    monkeypatch.setattr(streams, "PADDED_TO", 16)
+    for module in (_table_rows, exchange):
+        monkeypatch.setattr(module, "coalesced_at_once", lambda device: False)
+    monkeypatch.setattr(dropout, "samples_by_generator", lambda device: False)
+    monkeypatch.setattr(_dropout, "has_kernel", lambda device: False)  # slow to interpret
+    actual = [module for name, module in sys.modules.items() if name.startswith("elmo_fast.")]
+    for module in actual:
+        if getattr(module, "check_values", None) is check_values:
+            monkeypatch.setattr(module, "check_values", lambda *values: None)
+    # Those of plain torch look at how many distinct rows there are.
+    monkeypatch.setattr(ops, "ordered_unique_rows", each_its_own)
+    monkeypatch.setattr(ops, "gather_rows", lambda rows, inverse, order, backend: rows.index_select(0, inverse))
+    _graphs.release(torch.device("cpu"))
+
+
+def each_its_own(rows, backend):
+    """Rows as if all of them were distinct."""
+    return rows, torch.arange(len(rows)), torch.full((), len(rows)), None
+
+
+def nothing_replayed(function, inputs, pool, run_before):
     """A graph that has been captured, and does nothing when it is replayed."""
-    return _graphs.Entry(inputs, _graphs.run_pieces(function(*inputs)), lambda: None, function)
+    return _graphs.Entry(inputs, _graphs.run_pieces(function, *inputs), lambda: None, function)
 
 
 def replayed_step(monkeypatch):
@@ -39,7 +64,8 @@ def replayed_step(monkeypatch):
     model.bilm.encoder._waits_for_nothing = True
     optimizer = AdaGrad(model.parameters(), 0.2, backend="reference")
     step, generator = toy_step(model, optimizer, rows=BATCH, state_reset=0.01), np.random.default_rng(0)
-    step.draws_on_device, step.captured.capturing = True, nothing_replayed
+    step.draws_on_device = True
+    monkeypatch.setattr(_graphs, "capture", nothing_replayed)
     known = len(toy_corpus().types.words())
     types = generator.integers(0, known, (2, BATCH, STEPS))
     distinct = DistinctWords.of(types, np.ones(known, np.int64))

@@ -60,7 +60,7 @@ def train(device, precision, graph=False):
     step = training_step.Step(model, optimizer, spelled.ids, rows=BATCH, clip_norm=10.0, cuda_graph=graph)
     replace(_graphs, enabled=lambda device: graph)
     if graph:
-        replace(step.captured, capturing=nothing_replayed)
+        replace(_graphs, capture=nothing_replayed)
 
     def once(number):
         nonlocal state
@@ -71,9 +71,9 @@ def train(device, precision, graph=False):
     return once
 
 
-def nothing_replayed(function, inputs, pool):
+def nothing_replayed(function, inputs, pool, run_before):
     """A graph of which nothing is seen once it has been captured."""
-    return _graphs.Entry(inputs, _graphs.run_pieces(function(*inputs)), lambda: None, function)
+    return _graphs.Entry(inputs, _graphs.run_pieces(function, *inputs), lambda: None, function)
 
 
 def replay(device, precision):

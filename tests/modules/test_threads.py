@@ -13,9 +13,8 @@ import torch
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM
-from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.text import batch_to_ids
-from tests.ops.graph_cases import again
+from tests.ops.graph_cases import DEVICE, needs_graphs
 
 THREADS, CACHE = 8, 20
 # More different words than the cache holds; every batch shares some with others.
@@ -45,7 +44,8 @@ def at_once(work, threads=THREADS):
 
 def layers_of(model, batch):
     with torch.no_grad():
-        return torch.stack(model(batch_to_ids(batch))["activations"])
+        ids = batch_to_ids(batch).to(next(model.parameters()).device)
+        return torch.stack(model(ids)["activations"])
 
 
 @pytest.mark.parametrize("unique_words", [True, False])
@@ -125,18 +125,13 @@ def test_token_vectors_neither_use_nor_change_a_stateful_models_state(files):
     assert model._elmo_lstm._states is before
 
 
-def slowly(function, inputs, pool):
-    """A stand-in for a captured graph, whose replay lets other threads run first."""
-    entry = again(function, inputs, pool)
-    return entry._replace(replay=lambda: (time.sleep(0.002), entry.replay()))
-
-
-def test_threads_that_share_a_captured_graph_take_turns(files, hurried):
+@needs_graphs
+def test_threads_that_share_a_captured_graph_take_turns(files, hurried, seen, monkeypatch):
     """The graph's inputs are one piece of memory: written, run and read by one thread at a time."""
+    replay = torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (time.sleep(0.002), replay(graph)))
     paths = files()
-    model, alone = (BiLM(*paths, stateful=False).eval() for _ in range(2))
-    model._graph_replay = GraphReplay(slowly)
-    model._graph_replay.serves = lambda *_: True
+    model, alone = (BiLM(*paths, stateful=False, cuda_graphs=on).to(DEVICE).eval() for on in (True, False))
     batches = [[[f"w{i}", f"w{i + 1}"]] for i in range(8)]
     expected = [layers_of(alone, batch) for batch in batches]
     actual = at_once(lambda number: [layers_of(model, batch) for batch in batches])

@@ -1,56 +1,60 @@
-"""Stand-ins for captured CUDA graphs, on a machine without a GPU."""
+"""What tests of captured CUDA graphs share. They run on a GPU; without one, on a stand-in (test_graphs_on_standin.py)."""
 
-import weakref
+import threading
 
+import pytest
 import torch
 
-from elmo_fast.ops import _graphs
+from elmo_fast.ops import _graphs, _triton
 from tests.backends import HAS_CUDA
-from tests.tolerances import assert_no_worse
 
-_entries = weakref.WeakKeyDictionary()
-
-
-def assert_alike(name, replayed, launched, truth, precision, padded):
-    """The same bits. Where a bucket is larger than the call (`padded`) a GPU's libraries see products of other sizes,
-    whose sums may have another order: there both are held to float64.
-
-    truth: () -> the float64 results, asked for where they decide.
-    """
-    if HAS_CUDA and padded:
-        for i, (actual, expected, right) in enumerate(zip(replayed, launched, truth(), strict=True)):
-            assert_no_worse(f"{name}, result {i}", actual.cpu(), expected.cpu(), right.cpu(), precision)
-    else:
-        assert all(torch.equal(a, b) for a, b in zip(replayed, launched, strict=True)), name
+DEVICE = torch.device("cuda:0" if HAS_CUDA else "cpu")
+WHY_NOT = _triton.WHY_NOT or "no GPU; test_graphs_on_standin.py runs it on a stand-in"
 
 
-class Standing:
-    """A captured run that runs the function again on the same inputs, into the same outputs.
-
-    As graphs of one pool share their memory, a replay leaves nothing of what the others computed.
-    """
-
-    def __init__(self, function, inputs, pool):
-        self.function, self.inputs, self.outputs = function, inputs, function(*inputs)
-        self.others = _entries.setdefault(pool, weakref.WeakSet())
-        self.others.add(self)
-
-    def replay(self):
-        values = [value.clone() for value in self.function(*self.inputs)]
-        for other in list(self.others):
-            for output in other.outputs:
-                output.fill_(float("nan") if output.is_floating_point() else 1)
-        for into, value in zip(self.outputs, values, strict=True):
-            into.copy_(value)
+def needs_graphs(test):
+    """Skips the test where nothing can be captured; the extension may lack CUDA kernels."""
+    heard = pytest.mark.filterwarnings("ignore:.*using the slower backend")
+    return pytest.mark.skipif(not HAS_CUDA or _triton.WHY_NOT is not None, reason=WHY_NOT)(
+        pytest.mark.graphs(heard(test))
+    )
 
 
-def again(function, inputs, pool):
-    """As `_graphs.capture`."""
-    standing = Standing(function, inputs, pool)
-    return _graphs.Entry(inputs, standing.outputs, standing.replay, function)
+class Seen:
+    """What torch was asked for. begun: (memory, stream) of each capture; replays: their number."""
+
+    def __init__(self, monkeypatch):
+        self.begun, self.replays = [], 0
+        begin, replay = torch.cuda.CUDAGraph.capture_begin, torch.cuda.CUDAGraph.replay
+
+        def began(graph, pool=None, **options):
+            self.begun.append((pool, torch.cuda.current_stream()))
+            begin(graph, pool, **options)
+
+        def replayed(graph):
+            self.replays += 1
+            replay(graph)
+
+        monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", began)
+        monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replayed)
 
 
-def at_most(times, entry):
-    """The entry, of whose replays so many run; those after them leave what the last one left."""
-    left = iter(range(times))
-    return entry._replace(replay=lambda: next(left, None) is None or entry.replay())
+def watched(monkeypatch):
+    """Captures and replays; none of another test's graphs, and failures that end with the test."""
+    monkeypatch.setattr(_graphs, "_given_up", threading.Event())
+    monkeypatch.setattr(_graphs.Branch, "in_turn", False)
+    drop_all()
+    yield Seen(monkeypatch)
+    drop_all()
+
+
+def drop_all():
+    """Drop all graphs of the current stream."""
+    _graphs.pool_of(DEVICE).drop()
+
+
+def with_memory(monkeypatch, free, total=10_000):
+    """Say how much memory of the GPU is free, and that torch has none in reserve."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (free(), total))
+    for name in ("memory_reserved", "memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda device=None: 0)

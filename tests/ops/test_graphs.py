@@ -1,8 +1,6 @@
-"""CUDA graphs: a stand-in that runs the function again shows when they are captured, dropped and refused; one for
-torch.cuda what a capture does to streams and the default generator."""
+"""CUDA graphs: when they are captured, replayed, dropped and disabled, and what a failed capture leaves."""
 
-import contextlib
-import itertools
+import gc
 import sys
 import threading
 import time
@@ -15,153 +13,263 @@ import torch
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.ops import _graphs, _triton
 from tests.backends import HAS_CUDA, device_of
-from tests.ops.graph_cases import again
+from tests.ops.graph_cases import DEVICE, drop_all, needs_graphs, with_memory
 
-pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
-CPU = torch.device("cpu")
 ONE = [((1,), torch.float32)]
+REFUSED = r"launch by launch: CUDA error: operation not permitted when stream is capturing"
+
+
+def add_one(x):
+    return (x + 1,)
+
+
+def replayed(value):
+    """What a caller does with a graph: writes the input, replays, copies the result."""
+
+    def take(entry):
+        entry.inputs[0].fill_(value)
+        entry.replay()
+        return entry.outputs[0].clone()
+
+    return take
 
 
 class Calls:
-    """Runs the function x + 1 by `Graphs`, without a GPU; counts captures."""
+    """Runs x + 1 by `Graphs`."""
 
-    def __init__(self, limit=2, capturing=again):
-        self.pools, self.graphs = [], _graphs.Graphs(limit, self.capture)
-        self.capturing = capturing
+    def __init__(self, limit=2, function=add_one, **more):
+        self.graphs, self.function, self.value = _graphs.Graphs(limit, **more), function, 0.0
 
-    def capture(self, function, inputs, pool):
-        self.pools.append(pool)
-        return self.capturing(function, inputs, pool)
-
-    def __call__(self, key, version=0, value=1.0):
-        """True if a graph served the call, with the right result."""
-
-        def replayed(entry):
-            entry.inputs[0].fill_(value)
-            entry.replay()
-            return entry.outputs[0].clone()
-
-        actual = self.graphs.run(key, version, CPU, lambda x: (x + 1,), ONE, lambda memory: None, replayed)
+    def __call__(self, key, version=0, value=None):
+        """True if a graph served the call, with the right result of a value that no capture has seen."""
+        self.value += 1
+        value = self.value if value is None else value
+        actual = self.graphs.run(
+            key, version, DEVICE, self.function, ONE, lambda memory: memory[0].fill_(-7), replayed(value)
+        )
         assert actual is None or actual.item() == value + 1
         return actual is not None
 
 
-def test_a_size_is_captured_when_it_is_seen_again():
+@needs_graphs
+def test_a_size_is_captured_when_it_is_seen_again(seen):
     """Not at once: a capture costs more than a run. With other weights it starts again, and the old graph is gone."""
     calls = Calls()
     assert [calls("a"), calls("b"), calls("a"), calls("a")] == [False, False, True, True]
-    assert len(calls.pools) == 1
+    assert (len(seen.begun), seen.replays) == (1, 2)
     assert [calls("a", version=1), len(calls.graphs), calls("a", version=1)] == [False, 0, True]
-    assert len(calls.pools) == 2
+    assert len(seen.begun) == 2
 
 
-def test_more_sizes_than_places_are_not_captured_for_ever():
+@needs_graphs
+def test_more_sizes_than_places_are_not_captured_for_ever(seen):
     """Three sizes in turn, two places: two are captured once, and a warning says that the third runs without."""
     calls = Calls()
     with pytest.warns(PerformanceWarning, match=r"more than 2 sizes.*run launch by launch") as record:
         actual = [[calls(key) for key in "abc"] for _ in range(50)]
     assert actual[0] == [False] * 3
     assert actual[1:] == [[True, True, False]] * 49
-    assert (len(calls.pools), len(record)) == (2, 1)
+    assert (len(seen.begun), len(record)) == (2, 1)
 
 
 class OutOfResources(Exception):
     """An error like Triton's, which derives all its errors from Exception."""
 
 
+def raises_captured(error):
+    """A function that raises in a capture."""
+
+    def function(x):
+        if torch.cuda.is_current_stream_capturing():
+            raise error
+        return add_one(x)
+
+    return function
+
+
+def reads_captured(x):
+    """A function that waits for the device in a capture, which invalidates it."""
+    return (x + x.item(),) if torch.cuda.is_current_stream_capturing() else add_one(x)
+
+
+@needs_graphs
 @pytest.mark.parametrize(
-    ("error", "message"),
+    ("function", "message"),
     [
-        (RuntimeError("operation not permitted when stream is capturing"), "launch by launch: operation not permitted"),
-        (OutOfResources("shared memory"), "launch by launch: OutOfResources: shared memory"),
+        (reads_captured, REFUSED),
+        (raises_captured(OutOfResources("shared memory\nmore")), "launch by launch: OutOfResources: shared memory$"),
     ],
 )
-def test_a_failed_capture_is_a_warning_once(error, message):
-    def fails(function, inputs, pool):
-        raise error
+def test_a_failed_capture_is_one_warning_with_its_cause(seen, function, message):
+    """Not torch's error at the end of a capture in which something failed, nor one that the caller handles."""
+    calls, other = Calls(function=function), Calls()
+    calls("d"), other("a"), other("a"), other("b")
+    with pytest.warns(PerformanceWarning, match=message) as record:
+        try:
+            raise torch.OutOfMemoryError("of the caller")
+        except torch.OutOfMemoryError:
+            assert not calls("d")
+    assert len(record) == 1
+    attempts = len(seen.begun)
+    assert not any(calls("d", version) for version in (0, 1, 1, 1))
+    assert [other("b"), other("b"), other("a")] == [False, False, True]  # nothing more is captured; graphs serve
+    assert len(seen.begun) == attempts == 3  # as usual, then without side streams
 
-    calls = Calls(capturing=fails)
-    calls("d")
-    with pytest.warns(PerformanceWarning, match=message):
-        assert not calls("d")
-    assert not calls("d")
-    assert len(calls.pools) == 1
-    assert not calls("d", version=1)  # with other weights it is tried again
-    with pytest.warns(PerformanceWarning, match=message):
-        assert not calls("d", version=1)
-    assert len(calls.pools) == 2
+
+@needs_graphs
+def test_attempts_are_simpler_until_one_works(seen):
+    """Without streams beside it, then as the caller says; what worked stays for captures to come."""
+    ways = []
+
+    def function(x):
+        branch = _graphs.Branch(DEVICE, "test")
+        with branch.launches():
+            y = x + 1
+        branch.join()
+        if torch.cuda.is_current_stream_capturing():
+            ways.append((branch.is_beside, simple[0]))
+            if not simple[0]:
+                x.item()
+        return (y,)
+
+    def simplify():
+        before, simple[0] = simple[0], True
+        return not before
+
+    simple = [False]
+    calls = Calls(function=function, simpler=(simplify,))
+    assert [calls(key) for key in "aabb"] == [False, True, False, True]
+    assert ways == [(True, False), (False, False), (False, True), (False, True)]
 
 
-def test_an_error_of_the_function_itself_is_raised():
+@needs_graphs
+@pytest.mark.parametrize("recording", [True, False])
+def test_a_failed_capture_leaves_torch_as_it_was(seen, monkeypatch, recording):
+    """Stream, generator and allocator, which torch 2.11 leaves in the capture: its memory is then released once."""
+    freed, before = [], torch.cuda.current_stream()
+
+    def end(*arguments):
+        freed.append(("end", *arguments))
+        if not recording:
+            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end)
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda *arguments: freed.append(("release", *arguments)))
+    pool = _graphs.Pool(DEVICE)
+    with pytest.raises(Exception, match="previous error during capture"):
+        _graphs.capture(reads_captured, [torch.zeros(1, device=DEVICE)], pool)
+    each = DEVICE.index, seen.begun[0][0]
+    assert freed == [("end", *each), *([("release", *each)] if recording else [])]
+    assert torch.cuda.current_stream() == before
+    assert torch.rand(3, device=DEVICE).isfinite().all()  # the default generator is not within a capture
+    assert not _graphs._one_capture.locked()
+    entry = _graphs.capture(add_one, [torch.zeros(1, device=DEVICE)], pool)
+    assert replayed(4.0)(entry).item() == 5
+    assert seen.begun[1][0] != seen.begun[0][0]
+
+
+def two_pieces(first, second):
+    """A function of two pieces, of which some launch nothing."""
+
+    def function(x):
+        y = x + 1 if first else x
+        yield lambda: None
+        return (y + 1 if second else y,)
+
+    return function
+
+
+@needs_graphs
+@pytest.mark.parametrize("function", [lambda x: (x,), two_pieces(True, False), two_pieces(False, True)])
+def test_a_graph_that_holds_nothing_is_an_error(seen, function):
+    """Of any piece: a replay would return what an earlier one left."""
+    inputs, pool = [torch.zeros(1, device=DEVICE)], _graphs.Pool(DEVICE)
+    with warnings.catch_warnings(action="default"), pytest.raises(UserWarning, match="Graph is empty"):
+        _graphs.capture(function, inputs, pool, run_before=False)
+
+
+@needs_graphs
+def test_what_the_host_does_between_pieces_is_done_at_each_replay(seen):
+    entry = _graphs.capture(
+        two_pieces(True, True), [torch.zeros(1, device=DEVICE)], _graphs.Pool(DEVICE), run_before=False
+    )
+    assert [replayed(value)(entry).item() for value in (3.0, 5.0)] == [5, 7]
+    assert (len(seen.begun), seen.replays) == (2, 4)
+
+
+@needs_graphs
+def test_an_error_of_the_function_itself_is_raised(seen):
     """An error that is neither a shortage of memory nor a failed capture is raised."""
     calls = Calls()
     calls("a")
     with pytest.raises(ElmoFastError, match="no such thing"):
-        calls.graphs.run("a", 0, CPU, lambda x: (x,), ONE, lambda memory: None, refusing)
+        calls.graphs.run("a", 0, DEVICE, add_one, ONE, lambda memory: None, refusing)
 
 
 def refusing(entry):
     raise ElmoFastError("no such thing")
 
 
-def short(what="rows"):
+def short(*arguments):
     """Raises what an op does when its memory runs out."""
-    with _triton.explained("projected_lstm", what, 100, 10, 10, CPU):
+    with _triton.explained("projected_lstm", "rows", 100, 10, 10, DEVICE):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-def with_room_for(most):
-    """A stand-in for a device on which only so many graphs fit, of all modules."""
+def with_room_for(most, sides):
+    """A function for whose capture there is room beside fewer graphs."""
 
-    def capturing(function, inputs, pool):
-        if sum(len(places.entries) for places in pool.users) >= most:
+    def function(x):
+        if torch.cuda.is_current_stream_capturing() and sum(len(side.graphs) for side in sides) >= most[0]:
             short()
-        return again(function, inputs, pool)
+        return add_one(x)
 
-    return capturing
-
-
-@pytest.fixture
-def emptied():
-    """No graphs of other tests in the pool that all of them share."""
-    _graphs.release(CPU)
+    return function
 
 
-def test_out_of_memory_other_graphs_make_room(emptied):
+@needs_graphs
+def test_out_of_memory_other_graphs_make_room(seen):
     """Those of other modules too; the call is served, and what was dropped is captured again when it is used."""
-    first, second = Calls(), Calls(capturing=with_room_for(1))
+    sides = []
+    sides += [Calls(), Calls(function=with_room_for([1], sides))]
+    first, second = sides
     assert [first("a"), first("a"), second("b"), second("b")] == [False, True, False, True]
     assert (len(first.graphs), len(second.graphs)) == (0, 1)
     assert [first("a"), first("a"), second("b")] == [False, True, True]
 
 
-def test_out_of_memory_with_nothing_left_to_drop_runs_eagerly(emptied):
-    """No error reaches the caller: a warning names the shortage, and the bucket is not tried again."""
-    first, second = Calls(), Calls(capturing=with_room_for(0))
+@needs_graphs
+def test_out_of_memory_with_nothing_left_to_drop_runs_eagerly(seen):
+    """No error reaches the caller: a warning names the shortage, and the size is not tried again; others are."""
+    sides = []
+    sides += [Calls(), Calls(function=with_room_for([0], sides))]
+    first, second = sides
     first("a"), first("a"), second("b")
-    with pytest.warns(PerformanceWarning, match="launch by launch: projected_lstm: out of memory on cpu: 10 rows"):
+    with pytest.warns(PerformanceWarning, match=r"launch by launch: projected_lstm: out of memory on cuda:0: 10 rows"):
         assert not second("b")
-    assert (len(first.graphs), len(second.pools)) == (0, 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert not second("b", version=5)
-    assert len(second.pools) == 2
+    assert (len(first.graphs), len(seen.begun)) == (0, 3)
+    assert not second("b")
+    assert len(seen.begun) == 3
+    assert [first("a"), first("a")] == [False, True]
 
 
-def test_a_refusal_ends_when_more_memory_is_available(emptied, monkeypatch):
-    """A moment without memory does not cost a size its graph for ever; a warning for each refusal."""
-    available, room = [1000], [0]
-    monkeypatch.setattr(_graphs, "available_memory", lambda device: available[0])
-    calls = Calls(capturing=lambda *arguments: with_room_for(room[0])(*arguments))
+@needs_graphs
+def test_a_size_is_tried_again_when_more_memory_is_available(seen, monkeypatch):
+    """A moment without memory does not cost a size its graph for ever; a warning for each failure."""
+    available, room, sides = [1000], [0], []
+    with_memory(monkeypatch, lambda: available[0])
+    calls = Calls(function=with_room_for(room, sides))
+    sides.append(calls)
     calls("a")
     with pytest.warns(PerformanceWarning, match="out of memory"):
         assert not calls("a")
     room[0] = 1
-    for available[0], served in ((1000, []), (1100, []), (1200, [True, True])):
-        assert [calls("a") for _ in range(3)][1:] == (served or [False, False])
+    for available[0], served in ((1000, False), (1100, False), (1200, True)):
+        assert [calls("a") for _ in range(3)] == [served] * 3
 
 
-def test_a_graph_that_was_not_used_for_long_gives_way():
+@needs_graphs
+def test_a_graph_that_was_not_used_for_long_gives_way(seen):
     """A text of other sizes gets graphs; sizes that take turns keep theirs."""
     calls = Calls()
     assert [calls(key) for key in "aabb"] == [False, True] * 2
@@ -176,7 +284,7 @@ def test_a_graph_that_was_not_used_for_long_gives_way():
 def test_inputs_of_all_graphs_share_their_memory():
     """The pool holds the largest size and what came before it, so that many sizes take little more than one."""
     graphs, sizes = _graphs._PoolGraphs(), [300, 10, 1000, 900, 20]
-    tensors = [graphs.inputs([((size,), torch.float32), ((3, 2), torch.int64)], CPU) for size in sizes]
+    tensors = [graphs.inputs([((size,), torch.float32), ((3, 2), torch.int64)], DEVICE) for size in sizes]
     for (first, second), size in zip(tensors, sizes, strict=True):
         assert (first.shape, second.shape) == ((size,), (3, 2))
         assert (first.data_ptr() - tensors[0][0].data_ptr()) % 64 == 0
@@ -184,31 +292,52 @@ def test_inputs_of_all_graphs_share_their_memory():
     assert tensors[-1][0].untyped_storage().nbytes() == 4096 + 256
 
 
-def test_out_of_memory_while_results_are_copied_runs_eagerly(emptied):
+@needs_graphs
+def test_out_of_memory_while_results_are_copied_runs_eagerly(seen):
     calls = Calls()
     calls("a")
-    with pytest.warns(PerformanceWarning, match="out of memory on cpu"):
-        assert calls.graphs.run("a", 0, CPU, lambda x: (x,), ONE, lambda memory: None, lambda _: short()) is None
+    with pytest.warns(PerformanceWarning, match="out of memory on cuda"):
+        assert calls.graphs.run("a", 0, DEVICE, add_one, ONE, lambda memory: None, short) is None
     assert len(calls.graphs) == 0
 
 
-def test_release_drops_all_graphs():
-    calls = Calls()
+@needs_graphs
+def test_graphs_are_released_where_little_memory_is_free_beside_them(seen, monkeypatch):
+    calls, free = Calls(), [6000]
     calls("a"), calls("a")
-    _graphs.release(CPU)
-    assert len(calls.graphs) == 0
+    with_memory(monkeypatch, lambda: free[0])
+    _graphs.release(DEVICE)
+    assert calls("a")
+    free[0] = 4000
+    _graphs.release(torch.device("cuda"))
+    assert (len(calls.graphs), len(seen.begun)) == (0, 1)
 
 
-def test_threads_on_two_functions_get_their_own_numbers(monkeypatch):
+@needs_graphs
+def test_a_device_without_an_index_is_the_current_one(seen):
+    assert _graphs.pool_of(torch.device("cuda")) is _graphs.pool_of(DEVICE)
+    assert _graphs.pool_of(torch.device("cuda")).device == DEVICE
+
+
+@needs_graphs
+def test_nothing_grows_with_captures(seen, monkeypatch):
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # slow
+    calls = Calls()
+    for _ in range(100):
+        assert [calls("a"), calls("a")] == [False, True]
+        drop_all()
+    (held,) = calls.graphs._held.values()
+    assert [len(each) for each in (held.entries, held.used, held.seen)] == [0, 0, 0]
+    assert len(seen.begun) == 100
+
+
+@needs_graphs
+def test_threads_on_two_functions_get_their_own_numbers(seen, monkeypatch):
     """Graphs of one pool overwrite each other: no thread replays between another's replay and copy, of any module."""
-
-    def slowly(function, inputs, pool):
-        entry = again(function, inputs, pool)
-        return entry._replace(replay=lambda: (entry.replay(), time.sleep(0.0005)))
-
-    both, begin = [Calls(capturing=slowly) for _ in range(2)], threading.Barrier(8)
+    replay = torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replay(graph), time.sleep(0.0005)))
+    both, begin = [Calls() for _ in range(2)], threading.Barrier(8)
     interval = sys.getswitchinterval()
-    monkeypatch.setattr(_graphs, "_one_capture", threading.Lock())
     sys.setswitchinterval(1e-6)
 
     def work(number):
@@ -224,133 +353,38 @@ def test_threads_on_two_functions_get_their_own_numbers(monkeypatch):
     assert [len(each.graphs) for each in both] == [2, 2]
 
 
-class State:
-    """State of a generator. capturing: torch then refuses to sample outside of a capture."""
-
-    capturing = False
-
-    def clone_state(self):
-        return State()
-
-
-class Generator:
-    """torch's default generator of a GPU, as far as a capture uses it."""
-
-    def __init__(self):
-        self.state = State()
-
-    def graphsafe_get_state(self):
-        return self.state
-
-    def graphsafe_set_state(self, state):
-        self.state = state
-
-
-class FakeCuda:
-    """torch.cuda as far as a capture uses it: streams are names, and what is done to them is written down."""
-
-    def __init__(self, monkeypatch):
-        self.done, self.current, self.fails, self.generator = [], "user", False, Generator()
-        fake = self
-
-        class Stream(str):
-            def __new__(cls):
-                return str.__new__(cls, f"side {sum('made' in each for each in fake.done)}")
-
-            def __init__(self):
-                fake.done.append(f"made {self}")
-
-            def wait_stream(self, other):
-                fake.done.append(f"{self} waits for {other}")
-
-        class On:
-            def __init__(self, stream):
-                self.stream = stream
-
-            def __enter__(self):
-                self.before, fake.current = fake.current, self.stream
-
-            def __exit__(self, *error):
-                fake.current = self.before
-
-        class User(Stream):
-            def __new__(cls):
-                return str.__new__(cls, "user")
-
-            def __init__(self):
-                pass
-
-        class Graph:
-            def replay(self):
-                fake.done.append("replay")
-
-        class Capture(On):
-            def __init__(self, graph, **options):
-                super().__init__(options["stream"])
-                fake.done.append(options)
-                fake.generator.state.capturing = True
-
-            def __exit__(self, *error):
-                if fake.fails:
-                    raise RuntimeError("the capture was invalidated")  # torch then restores neither it nor the stream
-                fake.generator.state.capturing = False
-                super().__exit__(*error)
-
-        self.current, handles = User(), itertools.count()
-        for name, value in {
-            "Stream": Stream, "stream": On, "graph": Capture, "CUDAGraph": Graph,
-            "device": lambda _: contextlib.nullcontext(), "current_stream": lambda *_: fake.current,
-            "graph_pool_handle": lambda: f"handle {next(handles)}", "default_generators": [self.generator],
-            "current_device": lambda: 0,
-        }.items():  # fmt: skip
-            monkeypatch.setattr(torch.cuda, name, value)
-
-
-def test_captures_of_a_pool_share_its_memory_and_its_stream(monkeypatch):
+@needs_graphs
+def test_captures_of_a_pool_share_its_memory_and_its_stream(seen):
     """Run once before, on the same stream: torch reuses memory, and cuBLAS its workspace, on one stream alone."""
-    cuda, pool, ran, held = FakeCuda(monkeypatch), _graphs.Pool(torch.device("cuda", 0)), [], _graphs._PoolGraphs()
+    pool, ran, held, user = _graphs.Pool(DEVICE), [], _graphs._PoolGraphs(), torch.cuda.current_stream()
     pool.users.add(held)
     for number in range(3):
-        entry = _graphs.capture(lambda x: (ran.append(str(cuda.current)), (x,))[1], [torch.zeros(1)], pool)
-        entry.replay()
+        entry = _graphs.capture(
+            lambda x: (ran.append(torch.cuda.current_stream()), add_one(x))[1], [torch.zeros(1, device=DEVICE)], pool
+        )
+        assert replayed(number)(entry).item() == number + 1
         held.entries[number] = entry
+        del entry
         if number == 1:
             held.drop()  # torch refuses captures into a pool that no graph uses any more
-    handles = ["handle 0", "handle 0", "handle 1"]
-    assert cuda.done == ["made side 0"] + [
-        each
-        for handle in handles
-        for each in (
-            "side 0 waits for user",
-            {"pool": handle, "stream": "side 0", "capture_error_mode": "thread_local"},
-            "user waits for side 0",
-            "replay",
-        )
-    ]
-    assert ran == ["side 0"] * 6
-    assert cuda.current == "user"
+    (first, stream), (second, _), (third, _) = seen.begun
+    assert first == second != third
+    assert {*ran, *(each for _, each in seen.begun)} == {stream}
+    assert (len(ran), torch.cuda.current_stream()) == (6, user)
+    assert stream != user
 
 
-def test_functions_with_side_effects_do_not_run_before_their_capture(monkeypatch):
-    cuda, pool, ran = FakeCuda(monkeypatch), _graphs.Pool(torch.device("cuda", 0)), []
-    _graphs.capture(lambda x: (ran.append(str(cuda.current)), (x,))[1], [torch.zeros(1)], pool, run_before=False)
-    assert ran == ["side 0"]
-
-
-def test_a_failed_capture_restores_the_stream_and_the_default_generator(monkeypatch):
-    """torch would leave the generator within a capture: the user's own dropout would then fail."""
-    cuda, pool = FakeCuda(monkeypatch), _graphs.Pool(torch.device("cuda", 0))
-    cuda.fails = True
-    with pytest.raises(RuntimeError, match="invalidated"):
-        _graphs.capture(lambda x: (x,), [torch.zeros(1)], pool)
-    assert cuda.current == "user"
-    assert not cuda.generator.state.capturing
-    assert not _graphs._one_capture.locked()
+@needs_graphs
+def test_functions_with_side_effects_do_not_run_before_their_capture(seen):
+    ran = []
+    inputs = [torch.zeros(1, device=DEVICE)]
+    _graphs.capture(lambda x: (ran.append(1), add_one(x))[1], inputs, _graphs.Pool(DEVICE), run_before=False)
+    assert ran == [1]
 
 
 def test_the_environment_switches_captures_off(monkeypatch):
-    assert not _graphs.enabled(device_of("reference"))
+    assert not _graphs.enabled(torch.device("cpu"))
     if HAS_CUDA:
-        assert _graphs.enabled(torch.device("cuda"))
+        assert _graphs.enabled(device_of("cuda"))
         monkeypatch.setenv("ELMO_FAST_CUDA_GRAPHS", "0")
-        assert not _graphs.enabled(torch.device("cuda"))
+        assert not _graphs.enabled(device_of("cuda"))

@@ -178,6 +178,35 @@ def test_an_empty_grid_starts_nothing():
     _triton.launch(kernel, (3, 0))
 
 
+@pytest.mark.parametrize(
+    ("error", "raised", "message"),
+    [
+        (
+            RuntimeError("at 3:4:\n x = y\n     ^\nNameError"),
+            ElmoFastError,
+            r"RuntimeError: NameError\); `elmo-fast check`",
+        ),
+        (
+            ValueError("out of resource"),
+            ElmoFastError,
+            r'some_kernel .* on cpu \(ValueError: out of .*backend="reference"',
+        ),
+        (torch.OutOfMemoryError("no memory"), torch.OutOfMemoryError, "^no memory$"),
+    ],
+)
+def test_a_kernel_that_cannot_be_compiled_or_started_is_named(error, raised, message):
+    """In one sentence: why, what tells more, and the way without it. A shortage of memory is told where it is known."""
+
+    class Kernel:
+        __name__ = "some_kernel"
+
+        def __getitem__(self, grid):
+            raise error
+
+    with pytest.raises(raised, match=message):
+        _triton.launch(Kernel(), (1,), torch.ones(1))
+
+
 @pytest.mark.parametrize("grid", [(1, 2**16), (1, 1, 2**16), (1, 2**17, 3)], ids=str)
 def test_a_grid_longer_than_a_gpu_takes_is_refused(grid):
     """Limits of the second and third axis; the first may have more blocks."""

@@ -1,7 +1,7 @@
-"""A training step replayed from a graph leaves the bits that launching leaves. Without a GPU, a stand-in records what a
-step runs and runs it again on the same memory."""
+"""A training step replayed from CUDA graphs leaves the bits of an eager one."""
 
 import dataclasses
+import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,50 +9,44 @@ import torch
 
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.modules.losses import LOSS_CLASSES
-from elmo_fast.ops import _dropout, _graphs, _table_rows, _triton, _weights
-from elmo_fast.pretrain import step
+from elmo_fast.ops import _graphs, _weights
 from elmo_fast.pretrain.captured_step import CapturedStep
-from tests.backends import HAS_CUDA
-from tests.ops.recorded_graph import Recorded
-from tests.pretrain.sides import Side, check_equal, pretend
+from tests.ops.graph_cases import DEVICE, drop_all, needs_graphs
+from tests.pretrain.sides import Side, check_equal
 from tests.pretrain.toy import toy_reader
 
-pytestmark = pytest.mark.skipif(HAS_CUDA, reason="weights on the CPU")
 
-
-pretending = pytest.fixture(autouse=True)(pretend)
-
-
+@needs_graphs
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"input": "words", "micro_batches": 3, "words": 500}, {"make": torch.optim.AdamW}],
+    [{}, {"input": "words", "micro_batches": 3, "words": 500}, {"input": "words", "make": torch.optim.AdamW}],
     ids=["characters", "words-parts", "adamw"],
 )
-def test_replayed_steps_leave_the_bits_of_launched_ones(changes):
+def test_replayed_steps_leave_the_bits_of_launched_ones(seen, changes):
     """With a schedule, state resets, dropout, a batch of another shape in between, an update that is left out, and
     weights that something else changes."""
-    graphs = Recorded()
-    sides = Side(**changes), Side(graphs, **changes)
+    sides = Side(**changes), Side(True, **changes)
     for side in sides:
         for number, batch in enumerate((0, 1, 0, 2, 1, 2, 0, 1, 0)):
-            side.take(number, batch, rate=0.2 / (number + 1), factor=float("nan") if number == 4 else 1.0)
+            side.take(number, batch, rate=0.2 / (number + 1), diverges=number == 2)
             if number == 6:
                 with torch.no_grad():
                     side.model.softmax_weight.mul_(0.5)
     check_equal(sides)
-    assert "make" in changes or sides[1].optimizer.skipped == 1
-    # Launched: 0 and 3 are the first of their shapes, 7 finds weights that others changed.
-    assert [each.times for each in graphs] == [4, 1, 1]
+    pieces = 2 if "make" in changes else 1
+    assert pieces == 2 or sides[1].optimizer.skipped == 1
+    # Eager: 0 and 3 are the first of their shapes, 7 finds weights that others changed.
+    assert (len(seen.begun), seen.replays) == (3 * pieces, 6 * pieces)
 
 
-def test_a_replay_samples_by_its_own_step():
+@needs_graphs
+def test_a_replay_samples_by_its_own_step(seen):
     """If the device samples, the words are a function of the offset in memory, as the host's are of its number."""
 
     def draw(seed, offset, device):
-        return (torch.arange(6) * 3 + offset) % 8, (offset % 5 + 6).reshape(())
+        return (torch.arange(6, device=device) * 3 + offset) % 8, (offset % 5 + 6).reshape(())
 
-    graphs = Recorded()
-    sides = Side(input="words"), Side(graphs, input="words")
+    sides = Side(input="words"), Side(True, input="words")
     for side in sides:
         side.step.draws_on_device, side.model.loss.draw = side is sides[1], draw
         if side is sides[0]:
@@ -60,71 +54,27 @@ def test_a_replay_samples_by_its_own_step():
         for number in range(5):
             side.take(number, 0)
     check_equal(sides)
-    assert [each.times for each in graphs] == [4]
+    assert seen.replays == 4
 
 
-@pytest.mark.parametrize(("words", "parts"), [(300, 1), (300, 3), (10_000, 1), (800_000, 1)])
+@needs_graphs
+@pytest.mark.parametrize(("words", "parts"), [(300, 3), (10_000, 1)])
 @pytest.mark.parametrize("loss", LOSS_CLASSES)
-def test_steps_of_any_vocabulary_are_taken_and_replayed(loss, words, parts):
+def test_steps_of_any_vocabulary_are_taken_and_replayed(seen, loss, words, parts):
     """If two directions' rows outnumber a bias, torch would coalesce its gradient and not the table's: both are
     dense. The weights are those of sparse gradients, which the CPU takes."""
     changes = {"loss": loss, "words": words, "n_negative_samples_batch": min(words, 8192), "input": "words"}
     changes |= {"dim": 4, "projection_dim": 2, "n_layers": 1, "batch_size": 6, "micro_batches": parts, "dropout": 0.0}
-    if loss == "full_softmax" and words > 10_000:
-        changes |= {"batch_size": 3, "unroll_steps": 2}
-    # All logits of the full softmax over many words, recorded, would take gigabytes.
-    graphs = None if loss == "full_softmax" and words > 10_000 else Recorded()
-    sides = Side(**changes), Side(graphs, **changes)
+    sides = [Side(**changes), Side(True, **changes), Side(device="cpu", **changes)]
     for side in sides:
         for number in range(4):
             side.take(number, min(number, 1))
+    plain = sides.pop()
     check_equal(sides)
-    assert graphs is None or [each.times for each in graphs] == [2]  # the step after a replay is one too
-    plain = Side(**changes)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_table_rows, "coalesced_at_once", lambda device: device.type == "cpu")
-        for number in range(4):
-            plain.state = plain.step(plain.batches[min(number, 1)], plain.state, number).state
-    torch.testing.assert_close(plain.left()[2:4], sides[0].left()[2:4], rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.skipif(not _triton.INTERPRETED, reason="Triton's interpreter is off")
-def test_replayed_kernels_leave_the_bits_of_launched_ones(monkeypatch):
-    """Triton's, with copies of weights in float16: an evaluation and the next replay see what a graph changed, though
-    the host has launched nothing."""
-    from elmo_fast.ops.char_cnn import kernels
-
-    def segment_sum(rows, keys, number):
-        """The op's results, by torch: its kernels are slow to interpret."""
-        places = torch.where((keys >= 0) & (keys < number), keys.long(), number)
-        return rows.new_zeros(number + 1, rows.shape[1]).index_add(0, places, rows)[:number].contiguous()
-
-    monkeypatch.setattr(kernels, "segment_sum", segment_sum)
-    monkeypatch.setattr(_dropout, "has_kernel", lambda device: True)
-    tiny = {"backend": "triton", "precision": "float16", "unroll_steps": 1, "batch_size": 2, "n_layers": 1, "dim": 4}
-    tiny |= {"filters": [[1, 3], [2, 4]], "char_embedding_dim": 4, "max_characters_per_token": 4, "projection_dim": 3}
-    tiny |= {"words": 40}
-    graphs = Recorded()
-    sides = Side(**tiny), Side(graphs, **tiny)
-    for side in sides:
-        for layer in (side.model.bilm._elmo_lstm, *side.model.bilm._elmo_lstm.children()):
-            layer.backend = "reference"  # as slow
-        side.state = torch.zeros(1, 2, 2, 3), torch.zeros(1, 2, 2, 4)
-        for number in range(3):
-            side.take(number, number, rate=0.2 / (number + 1))
-        types, characters = side.batches[3].types, side.step.characters
-        with torch.no_grad():
-            side.found.append(side.model.eval()(types, characters, side.state)[0].flatten()[:3].tolist())
-    check_equal(sides)
-    assert [each.times for each in graphs] == [2]
-    kernels = {
-        "char_cnn_forward_convolve_kernel",
-        "char_cnn_backward_weight_sums_kernel",
-        "highway_forward_gate_kernel",
-        "vocabulary_loss_backward_logits_kernel",
-        "dropout_sample_kernel",
-    }
-    assert kernels <= set(graphs[0].names)
+    assert seen.replays == 2  # the step after a replay is one too
+    torch.testing.assert_close(
+        plain.left()[2], {n: w.cpu() for n, w in sides[0].left()[2].items()}, rtol=1e-5, atol=1e-7
+    )
 
 
 def wrapped_again(side):
@@ -165,53 +115,128 @@ def no_count(side):
 CHANGES = [wrapped_again, frozen_input, less_dropout, other_precision, other_loss, other_reader, no_count]
 
 
+@needs_graphs
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_graph_is_of_the_settings_with_which_it_was_captured(change):
+def test_a_graph_is_of_the_settings_with_which_it_was_captured(seen, change):
     """State of a graph that no tensor shows: after a change the next step is eager."""
-    graphs = Recorded()
-    side = Side(graphs)
+    side = Side(True)
     for number in range(4):
-        side.state = side.step(side.batches[0], side.state, number).state
+        side.take(number, 0)
     change(side)
-    replays = sum(each.times for each in graphs)
+    replays = seen.replays
     side.step(side.batches[0], side.state, 4)
-    assert sum(each.times for each in graphs) == replays > 0
+    assert seen.replays == replays == 3
 
 
-def test_a_step_whose_capture_fails_is_launched(monkeypatch):
-    """So are all that follow; a warning gives the reason, and no copy of a weight is taken for one that was made."""
+@needs_graphs
+@pytest.mark.parametrize("fails", ["beside", "update", "always"])
+def test_a_step_whose_capture_fails_is_captured_in_a_simpler_way(seen, monkeypatch, fails):
+    """Without a side stream, with the update outside the graph, or eagerly, with the same bits."""
+    owner, name = {
+        "beside": (torch.cuda.Stream, "wait_stream"), "update": (torch.Tensor, "sqrt"),
+        "always": (torch.Tensor, "backward"),
+    }[fails]  # fmt: skip
+    sides, function = (Side(input="words"), Side(True, input="words")), getattr(owner, name)
+    step = sides[1].step
 
-    def not_permitted(function, inputs, pool):
-        function(*inputs)
-        weight = sides[1].model.softmax_weight
-        assert _weights.rounded_copy(weight, torch.float16) is not None
-        raise RuntimeError("operation not permitted when stream is capturing")
+    def refused(*arguments, **options):
+        """In a capture, fails as CUDA does."""
+        if torch.cuda.is_current_stream_capturing():
+            torch.ones(1, device=DEVICE).item()
+        return function(*arguments, **options)
 
-    def stepping(optimizer, *arguments):
-        """Before the update, which counts up versions, a step reads the copies."""
-        weight = optimizer.param_groups[0]["params"][0]
-        assert torch.equal(_weights.rounded_copy(weight, torch.float16), weight.half())
-        return clip_and_update(optimizer, *arguments)
-
-    clip_and_update = step.clip_and_update
-    monkeypatch.setattr(step, "clip_and_update", stepping)
-    sides = Side(input="words"), Side(Recorded(), input="words")
-    sides[1].step.captured.capturing = not_permitted
-    for number in range(4):
-        sides[0].take(number, number % 2)
-        if number != 1:
-            sides[1].take(number, number % 2)
-            continue
-        with pytest.warns(PerformanceWarning, match="without a CUDA graph, launch by launch: operation not permitted"):
-            sides[1].take(number, 1, heard="default")
+    monkeypatch.setattr(owner, name, refused)
+    for side in sides:
+        for number in range(5):
+            side.take(number, 0, heard="ignore")
     check_equal(sides)
-    weight = sides[1].model.softmax_weight
-    assert torch.equal(_weights.rounded_copy(weight, torch.float16), weight.half())
+    assert step.update_in_graph == (fails == "beside")
+    assert _graphs.Branch.in_turn
+    assert _graphs._given_up.is_set() == (fails == "always")
+    # With the update outside, what is captured is another step: its first is eager once more.
+    assert (len(seen.begun), seen.replays) == {"beside": (2, 4), "update": (6, 6), "always": (3, 0)}[fails]
+
+
+@needs_graphs
+def test_what_a_failed_capture_has_not_copied_counts_as_changed(seen):
+    """A warning names the cause, and no rounded copy of a weight is taken for one that was written."""
+    model, state = OneWeight("writes"), (torch.zeros(1, device=DEVICE), torch.zeros(1, device=DEVICE))
+    launches = model.launches
+
+    def fails(factor, state):
+        outcome = yield from _graphs.pieces_of(launches, factor, state)
+        if torch.cuda.is_current_stream_capturing():
+            factor.sum().item()
+        return outcome
+
+    captured = CapturedStep(model, model.optimizer, fails)
+    for number in range(4):
+        expected = model.weight.detach().half().float().sum()
+        if number == 1:
+            with pytest.warns(PerformanceWarning, match="launch by launch: CUDA error: operation not permitted"):
+                numbers, *state = captured.run(torch.full((1,), 0.5), tuple(state), DEVICE)
+        else:
+            numbers, *state = captured.run(torch.full((1,), 0.5), tuple(state), DEVICE)
+        assert numbers[0] == expected
+    assert seen.replays == 0
+
+
+@needs_graphs
+def test_nothing_grows_with_the_captures_of_a_step(seen, monkeypatch):
+    """An evaluation, for which a step's graph gives its memory back, and a capture, a hundred times."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # slow
+    model, state = OneWeight("writes"), (torch.zeros(1, device=DEVICE), torch.zeros(1, device=DEVICE))
+    captured, sizes = CapturedStep(model, model.optimizer, model.launches), set()
+    for _ in range(100):
+        for _ in range(2):
+            _, *state = captured.run(torch.full((1,), 1e-4), tuple(state), DEVICE)
+        (held,) = captured.graphs._held.values()
+        sizes.add((len(captured._taken), len(captured._fresh), len(held.seen), len(held.entries)))
+        drop_all()
+    assert (len(seen.begun), sizes) == (100, {(1, 1, 1, 1)})
+
+
+@needs_graphs
+@pytest.mark.parametrize("when", ["capture", "replay"])
+def test_a_step_without_memory_for_its_graph_is_eager(seen, when):
+    """Until more is available; the update is made once."""
+    model, state = OneWeight("writes"), (torch.zeros(1, device=DEVICE), torch.zeros(1, device=DEVICE))
+    launches, wanted = model.launches, [0]
+
+    def greedy(factor, state):
+        numbers, h, c = yield from _graphs.pieces_of(launches, factor, state)
+        if wanted[0] and torch.cuda.is_current_stream_capturing():
+            result = torch.empty(wanted[0] // 4, device=DEVICE)
+            result[:1] = numbers
+            return result, h, c
+        return numbers, h, c
+
+    captured, truth = CapturedStep(model, model.optimizer, greedy), model.weight.detach().clone()
+    free = torch.cuda.mem_get_info()[0]
+    wanted[0] = free * 2 if when == "capture" else free // 5 * 3  # a replay copies the result
+
+    def step():
+        nonlocal truth, state
+        truth = truth - 0.25 * truth.half().float() * 0.5
+        _, *state = captured.run(torch.full((1,), 0.5), tuple(state), DEVICE)
+        torch.testing.assert_close(model.weight.detach(), truth, rtol=0, atol=0)
+
+    step()
+    with pytest.warns(PerformanceWarning, match="launch by launch: .*out of memory"):
+        step()
+    step()
+    assert (len(seen.begun), seen.replays, len(captured.graphs)) == (1, 0, 0)
+    wanted[0] = 0
+    for held in captured.graphs._held.values():
+        assert all(held.seen.values())
+        held.seen = dict.fromkeys(held.seen, 1)  # as if there had been less memory than there is now
+    step(), step()
+    assert seen.replays == 2
 
 
 def pool_is_locked():
     """True if another thread holds the lock of all graphs."""
-    lock = _graphs.pool_of(torch.device("cpu")).lock
+    lock = _graphs.pool_of(DEVICE).lock
     if free := lock.acquire(blocking=False):
         lock.release()
     return not free
@@ -225,7 +250,7 @@ class OneWeight(torch.nn.Module):
 
     def __init__(self, update):
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
+        self.weight = torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0], device=DEVICE))
         self.optimizer, self.update = torch.optim.SGD([self.weight], 0.25), update
         self.locked = []
 
@@ -261,46 +286,47 @@ class OneWeight(torch.nn.Module):
 def launched_and_captured(update, steps, around):
     """What steps of OneWeight leave, launched and captured; around: called with model and number before each step.
 
-    Returns (launched, captured), the captured side's model and its graphs.
+    Returns (launched, captured) and the captured side's model.
     """
-    sides, graphs = ([], []), Recorded()
+    sides = [], []
     for captures in (False, True):
-        model, state = OneWeight(update), (torch.zeros(1), torch.zeros(1))
-        captured = CapturedStep(
-            model, model.optimizer, model.launches, writes_copies=lambda: update == "writes", capturing=graphs.capture
-        )
+        model, state = OneWeight(update), (torch.zeros(1, device=DEVICE), torch.zeros(1, device=DEVICE))
+        captured = CapturedStep(model, model.optimizer, model.launches, writes_copies=lambda: update == "writes")
         for number in range(steps):
             around(model, number)
             factor = torch.full((1,), number)
             if captures:
-                numbers, *state = captured.run(factor, state, torch.device("cpu"))
+                numbers, *state = captured.run(factor, tuple(state), DEVICE)
             else:
-                numbers, *state = _graphs.run_pieces(model.launches(factor, state))
+                numbers, *state = _graphs.run_pieces(model.launches, factor.to(DEVICE), state)
             left = numbers, model.weight.detach(), *state
             sides[captures].append([each.clone() for each in left])
-    return sides, model, graphs
+    return sides, model
 
 
 updates = pytest.mark.parametrize("update", ["writes", "leaves", "host's"])
 
 
+@needs_graphs
 @updates
-def test_gradients_of_a_graph_are_those_of_the_weights_now(update):
+def test_gradients_of_a_graph_are_those_of_the_weights_now(seen, update):
     """Whoever updates, whether with a weight's rounded copy or without, and whoever made a copy before the capture."""
 
     def evaluated(model, number):
         if number == 1:
             _weights.rounded_copy(model.weight, torch.float16)  # as an evaluation makes it
 
-    (launched, captured), model, graphs = launched_and_captured(update, 5, evaluated)
-    assert (graphs[0].times, graphs[0].pieces) == (4, 2 if update == "host's" else 1)
+    (launched, captured), model = launched_and_captured(update, 5, evaluated)
+    pieces = 2 if update == "host's" else 1
+    assert (len(seen.begun), seen.replays) == (pieces, 4 * pieces)
     assert update != "host's" or model.locked == [True] * 5
     torch.testing.assert_close(captured, launched, rtol=0, atol=0)
 
 
+@needs_graphs
 @updates
 @pytest.mark.parametrize("when", range(5))
-def test_a_step_after_a_change_reads_copies_of_the_new_weights(update, when):
+def test_a_step_after_a_change_reads_copies_of_the_new_weights(seen, update, when):
     """The step before was eager, captured or replayed."""
 
     def changed(model, number):
@@ -308,40 +334,43 @@ def test_a_step_after_a_change_reads_copies_of_the_new_weights(update, when):
             with torch.no_grad():
                 model.weight.copy_(torch.tensor([9.0, 8.0, 7.0]))
 
-    (launched, captured), *_ = launched_and_captured(update, 6, changed)
+    (launched, captured), _ = launched_and_captured(update, 6, changed)
     torch.testing.assert_close(captured, launched, rtol=0, atol=0)
 
 
-def test_of_two_copies_of_a_weight_a_graph_reads_the_one_that_is_written():
+@needs_graphs
+def test_of_two_copies_of_a_weight_a_graph_reads_the_one_that_is_written(seen):
     """A step of another shape may write another one than the graph reads: then the graph is captured again."""
-    model, graphs, state, found = OneWeight("writes"), Recorded(), (torch.zeros(1), torch.zeros(1)), []
+    model, state, found = OneWeight("writes"), [torch.zeros(1, device=DEVICE)] * 2, []
     _weights.rounded_copy(model.weight, torch.bfloat16)
     with torch.no_grad():
         model.weight.mul_(1.5)
     truth = model.weight.detach().clone()
-    captured = CapturedStep(model, model.optimizer, model.launches, capturing=graphs.capture)
+    captured = CapturedStep(model, model.optimizer, model.launches)
     for shape in (1, 1, 1, 0, 2, 1, 1):
         if not shape:
             _weights.rounded_copy(model.weight, torch.bfloat16)
             continue
         expected = truth.half().float().sum()
         truth -= 0.25 * truth.half().float() * 0.5 * shape
-        numbers, *state = captured.run(torch.full((shape,), 0.5), state, torch.device("cpu"))
+        numbers, *state = captured.run(torch.full((shape,), 0.5), tuple(state), DEVICE)
         found.append((numbers[0].item(), expected.item()))
     assert [actual for actual, _ in found] == [expected for _, expected in found]
 
 
-def test_a_steps_state_goes_from_graph_to_graph_and_back_to_the_caller():
-    """A graph goes on from the state that it left, from a caller's own, and from none; shapes of it may change."""
-    model, graphs = OneWeight("leaves"), Recorded()
-    model.launches = lambda factor, state: (
-        factor + 0, torch.zeros(2) if state is None else state[0] + factor, factor + 0 if state is None else state[1]
-    )  # fmt: skip
-    captured = CapturedStep(model, model.optimizer, model.launches, capturing=graphs.capture)
-    one, state, found = torch.ones(2), None, []
+@needs_graphs
+def test_a_steps_state_goes_from_graph_to_graph_and_back_to_the_caller(seen):
+    """A graph goes on from the state that it left, from a caller's own, and from one of another shape."""
+    model = OneWeight("leaves")
+    model.launches = lambda factor, state: (factor + 0, state[0] + factor, state[1] + 2 * factor)
+    captured = CapturedStep(model, model.optimizer, model.launches)
+    one, state, found = torch.ones(1), [torch.zeros(2, device=DEVICE)] * 2, []
     for number in range(9):
-        given = {5: (torch.full((2,), 7.0), torch.full((2,), 8.0)), 7: None}.get(number, state)
-        _, *state = captured.run(one, given, torch.device("cpu"))
+        if number == 5:
+            state = torch.full((2,), 7.0, device=DEVICE), torch.full((2,), 8.0, device=DEVICE)
+        if number == 7:
+            state = [torch.zeros(3, device=DEVICE)] * 2
+        _, *state = captured.run(one, tuple(state), DEVICE)
         found.append((state[0][0].item(), state[1][0].item()))
-    assert [each.times for each in graphs] == [8]
-    assert found == [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (8, 8), (9, 8), (1, 0), (2, 0)]
+    assert seen.replays == 7
+    assert found == [(1, 2), (2, 4), (3, 6), (4, 8), (5, 10), (8, 10), (9, 12), (1, 2), (2, 4)]

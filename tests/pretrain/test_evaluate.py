@@ -16,7 +16,7 @@ from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.text import Vocabulary
 from tests.bilm_numpy import BOS, BOW, EOS, EOW, BilmNumpy
-from tests.ops.graph_cases import again
+from tests.ops.graph_cases import DEVICE, needs_graphs, with_memory
 from tests.pretrain.toy import SENTENCES, toy_config, toy_corpus, toy_model
 from tests.weights import make_weights
 
@@ -166,14 +166,16 @@ def test_a_checkpoint_without_softmax_is_refused(tmp_path):
         load_model(*make_weights(tmp_path))
 
 
-def test_graphs_of_an_evaluation_do_not_outlive_it():
+@needs_graphs
+def test_graphs_do_not_outlive_an_evaluation_if_memory_is_short(seen, monkeypatch):
     """Training has their memory again."""
-    graphs = _graphs.Graphs(2, again)
+    with_memory(monkeypatch, lambda: 1000)
+    graphs = _graphs.Graphs(2)
     for _ in range(2):
         graphs.run(
             "a",
             0,
-            torch.device("cpu"),
+            DEVICE,
             lambda x: (x + 1,),
             [((1,), torch.float32)],
             lambda memory: None,
@@ -181,5 +183,5 @@ def test_graphs_of_an_evaluation_do_not_outlive_it():
         )
     assert len(graphs) == 1
     corpus = toy_corpus()
-    evaluate(toy_model(toy_config(), corpus), corpus, batch_size=2)
+    evaluate(toy_model(toy_config(backend="reference"), corpus).to(DEVICE), corpus, batch_size=2, device=DEVICE)
     assert len(graphs) == 0

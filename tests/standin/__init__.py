@@ -76,7 +76,11 @@ class _Finder(importlib.abc.MetaPathFinder):
             "triton.runtime.interpreter": interpreter.change,
             # It would look for libcuda.so.
             "triton.backends.nvidia.driver": lambda m: setattr(m.CudaDriver, "is_active", staticmethod(lambda: False)),
-        } | ({"elmo_fast.ops._triton": _leave_to_native, "elmo_fast.ops._native": _cache_nothing} if native else {})
+        }
+        if native:
+            changes |= {"elmo_fast.ops._triton": _leave_to_native, "elmo_fast.ops._native": _cache_nothing}
+            # torch's operations are as exact as dropout's kernel.
+            changes["elmo_fast.ops._dropout"] = lambda module: setattr(module, "has_kernel", lambda device: False)
         return _Changed.spec(name, path, changes[name]) if name in changes else None
 
 
