@@ -349,7 +349,7 @@ def _complete(c, devices):
         "_CudaDeviceProperties": Properties, "_graph_pool_handle": lambda: (0, devices.standin_new()),
         "_cuda_isCurrentStreamCapturing": lambda: bool(devices.standin_capturing()), "_cuda_init": initialize,
         "_cuda_isInBadFork": lambda: state.initialized_in not in (None, os.getpid()),
-        "_cuda_getDeviceCount": lambda: COUNT, "_cuda_getDevice": lambda: devices.standin_device(), "_cuda_setDevice": set_device,
+        "_cuda_getDeviceCount": lambda: 0 if os.environ.get("CUDA_VISIBLE_DEVICES") == "" else COUNT, "_cuda_getDevice": lambda: devices.standin_device(), "_cuda_setDevice": set_device,
         "_cuda_exchangeDevice": exchange, "_cuda_maybeExchangeDevice": lambda index: exchange(index), "_cuda_getCurrentStream": stream_of,
         "_cuda_getDefaultStream": lambda index: (0, index, 1), "_cuda_setStream": set_stream,
         "_cuda_synchronize": lambda: op("synchronize", devices.standin_device(), -1, "torch.cuda.synchronize"),
