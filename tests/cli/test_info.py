@@ -61,7 +61,7 @@ def test_info_says_why_the_extension_is_missing(monkeypatch):
     """Once, above the ops, each of which says that there is none."""
     monkeypatch.setattr(_native, "C", None)
     monkeypatch.setattr(_native, "WHY_NOT", "no compiler was found")
-    output = ran("info").stdout
+    output = ran("info", "--device", "cpu").stdout
     assert "C++ extension: no: no compiler was found" in output
     assert output.count("no compiler was found") == 1
     assert output.count("reference (not native: no C++ extension)\n") >= 14

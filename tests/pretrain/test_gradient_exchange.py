@@ -1,5 +1,7 @@
 """Exchanges between processes that train together."""
 
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -9,6 +11,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.exchange import Exchange, Table
 from elmo_fast.pretrain.processes import Processes, _store, join_processes
 from tests.ops.recorded_graph import Recorded
+from tests.pretrain.processes import ROOT
 from tests.pretrain.sides import Side, check_equal, pretend
 from tests.torture.children import all_finish, fork_group
 
@@ -97,7 +100,7 @@ def check_graphs(processes: Processes) -> None:
     assert [(each.times, each.pieces) for each in graphs] == ([] if processes.rank == 1 else [(3, 5)])
 
 
-def test_three_processes_exchange_gradients_and_agree(tmp_path):
+def exchange_among_three(log):
     """All assertions of the functions above hold in each of three processes."""
 
     def member():
@@ -111,7 +114,16 @@ def test_three_processes_exchange_gradients_and_agree(tmp_path):
             check_graphs(processes)
             processes.max_(0)
 
-    assert all_finish(fork_group(member, 3, tmp_path / "log"), tmp_path / "log")
+    assert all_finish(fork_group(member, 3, log), log)
+
+
+def test_three_processes_exchange_gradients_and_agree(tmp_path):
+    """Forked from a new process: where torch sees a GPU, autograd runs in no child of one that it has run in."""
+    call = "import pathlib, sys; from tests.pretrain import test_gradient_exchange as test; "
+    call += "test.exchange_among_three(pathlib.Path(sys.argv[1]))"
+    words = [sys.executable, "-c", call, str(tmp_path / "log")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_alone_nothing_is_exchanged():
