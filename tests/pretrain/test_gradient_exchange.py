@@ -1,7 +1,5 @@
 """Exchanges between processes that train together."""
 
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -10,8 +8,8 @@ import torch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.exchange import Exchange, Table
 from elmo_fast.pretrain.processes import Processes, _store, join_processes
+from tests.backends import HAS_CUDA
 from tests.ops.recorded_graph import Recorded
-from tests.pretrain.processes import ROOT
 from tests.pretrain.sides import Side, check_equal, pretend
 from tests.torture.children import all_finish, fork_group
 
@@ -100,7 +98,8 @@ def check_graphs(processes: Processes) -> None:
     assert [(each.times, each.pieces) for each in graphs] == ([] if processes.rank == 1 else [(3, 5)])
 
 
-def exchange_among_three(log):
+@pytest.mark.skipif(HAS_CUDA, reason="with a GPU, autograd runs in no fork of a process in which it has run")
+def test_three_processes_exchange_gradients_and_agree(tmp_path):
     """All assertions of the functions above hold in each of three processes."""
 
     def member():
@@ -114,16 +113,7 @@ def exchange_among_three(log):
             check_graphs(processes)
             processes.max_(0)
 
-    assert all_finish(fork_group(member, 3, log), log)
-
-
-def test_three_processes_exchange_gradients_and_agree(tmp_path):
-    """Forked from a new process: where torch sees a GPU, autograd runs in no child of one that it has run in."""
-    call = "import pathlib, sys; from tests.pretrain import test_gradient_exchange as test; "
-    call += "test.exchange_among_three(pathlib.Path(sys.argv[1]))"
-    words = [sys.executable, "-c", call, str(tmp_path / "log")]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert all_finish(fork_group(member, 3, tmp_path / "log"), tmp_path / "log")
 
 
 def test_alone_nothing_is_exchanged():
