@@ -12,6 +12,9 @@ from elmo_fast.ops import _dispatch, _native, _triton
 HAS_CUDA = torch.cuda.is_available()
 GPU = ("cuda", "triton")
 
+# Tests whose processes train in a fork of this one.
+trains_in_a_fork = pytest.mark.skipif(HAS_CUDA, reason="with a GPU, autograd runs in no fork of a process that used it")
+
 
 def device_of(backend: str) -> torch.device:
     """A GPU for the GPU's backends where there is one; else the CPU (Triton's interpreter: tests/conftest.py)."""

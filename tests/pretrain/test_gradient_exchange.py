@@ -8,7 +8,7 @@ import torch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.exchange import Exchange, Table
 from elmo_fast.pretrain.processes import Processes, _store, join_processes
-from tests.backends import HAS_CUDA
+from tests.backends import trains_in_a_fork
 from tests.ops.recorded_graph import Recorded
 from tests.pretrain.sides import Side, check_equal, pretend
 from tests.torture.children import all_finish, fork_group
@@ -98,7 +98,7 @@ def check_graphs(processes: Processes) -> None:
     assert [(each.times, each.pieces) for each in graphs] == ([] if processes.rank == 1 else [(3, 5)])
 
 
-@pytest.mark.skipif(HAS_CUDA, reason="with a GPU, autograd runs in no fork of a process in which it has run")
+@trains_in_a_fork
 def test_three_processes_exchange_gradients_and_agree(tmp_path):
     """All assertions of the functions above hold in each of three processes."""
 
