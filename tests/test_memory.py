@@ -11,7 +11,6 @@ import torch
 
 from elmo_fast import memory
 from elmo_fast.checkpoints.bilm_hdf5 import write_token_embeddings
-from elmo_fast.cli import eval as eval_command
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ShortageError
 from elmo_fast.memory import available, is_shortage, reader, shortage_error
@@ -186,8 +185,8 @@ def test_a_run_that_will_not_fit_is_warned_of_before_it_starts(tmp_path, monkeyp
 
 
 def test_a_command_says_what_to_lower(monkeypatch, capsys):
-    monkeypatch.setattr(eval_command, "run_eval", lambda arguments: torch.empty(1 << 58))
-    assert main(["eval", "--save_dir", "run", "--test_prefix", "x"]) == 2
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: torch.empty(1 << 58))
+    assert main(["eval", "--model", "mini", "--test_prefix", "x", "-q"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("elmo-fast eval: error: memory ran out: 1073741824.0 GiB more were requested (")
     assert "left to this process); lower --batch_size" in error
