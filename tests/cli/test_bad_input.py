@@ -26,7 +26,7 @@ def run(toy, tmp_path):
     def start(data, out=None):
         source = tmp_path / "in.txt"
         source.write_bytes(data)
-        done = elmo_fast("embed", source, out or tmp_path / "out", "--top", *pair(toy))
+        done = elmo_fast("embed", source, out or tmp_path / "out", "--top", "--device", "cpu", *pair(toy))
         if done.returncode:
             assert not (tmp_path / "out").exists()
             assert not [name for name in os.listdir(tmp_path) if name.endswith(".partial")]
