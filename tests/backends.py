@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast.ops import _dispatch
+from elmo_fast.ops import _dispatch, _native, _triton
 
 HAS_CUDA = torch.cuda.is_available()
 GPU = ("cuda", "triton")
+
+# Tests whose processes train in a fork of this one.
+trains_in_a_fork = pytest.mark.skipif(HAS_CUDA, reason="with a GPU, autograd runs in no fork of a process that used it")
 
 
 def device_of(backend: str) -> torch.device:
@@ -43,6 +46,17 @@ def needs(op: str, backend: str, precision: str = "float32", dtype: torch.dtype 
     why = _dispatch.unsupported(op, backend, device_of(backend), dtype, precision)
     if why is not None:
         pytest.skip(why)
+
+
+def pretend_gpu(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] | None) -> None:
+    """A GPU of this capability (None: no GPU), a torch for CUDA and a Triton that compiles, as far as these tell."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(_native, "_CAPABILITIES", {})
+    monkeypatch.setattr(_triton, "WHY_NOT", None)
+    monkeypatch.setattr(_triton, "INTERPRETED", False)
 
 
 @functools.cache

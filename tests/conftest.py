@@ -102,6 +102,19 @@ def seen(monkeypatch):
     yield from watched(monkeypatch)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def checked(tmp_path_factory):
+    """`elmo-fast check` has passed on every GPU, as commands know it: they warn of a GPU where it has not."""
+    from elmo_fast.cli import check
+
+    with pytest.MonkeyPatch.context() as patch:
+        if torch.cuda.is_available():
+            patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+            for index in range(torch.cuda.device_count()):
+                check.remember(torch.device("cuda", index), passed=True)
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared():
     """The folder of reference data next to a development checkout; tests that need it skip if it is absent."""

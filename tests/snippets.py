@@ -52,11 +52,15 @@ def make_folder(path, server):
 
 
 def environment():
-    """This process's, with no network, this checkout's package, and warnings that are errors."""
+    """This process's, with no network and no GPU, this checkout's package, and warnings that are errors.
+
+    Pages show what a CPU prints, whose numbers differ from a GPU's in the last digit, as its first line does.
+    """
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
         "PYTHONWARNINGS": "error",
+        "CUDA_VISIBLE_DEVICES": "",
         **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9"),
     }
 

@@ -148,7 +148,7 @@ def run_batches(
         window = 0 if stateful else WINDOW
     device = next(bilm.parameters()).device
     if batch_size is None and device.type != "cpu" and not stateful:
-        batch_size, max_tokens = GPU_BATCH_SIZE, max_tokens or GPU_TOKENS
+        batch_size, max_tokens = GPU_BATCH_SIZE, GPU_TOKENS if max_tokens is None else max_tokens
     batch_size = BATCH_SIZE if batch_size is None else batch_size
     in_parts = bilm.runs_in_parts
     chunk = max_tokens if bilm.runs_in_chunks and not stateful and in_parts else None

@@ -37,9 +37,9 @@ def ran(*words):
 
 
 def refused(done, *words):
-    """The run failed with status 2 and one sentence that holds `words`, besides lines on threads and on --help."""
+    """The run failed with status 2 and one sentence that holds `words`, besides lines on threads, the GPU and --help."""
     assert done.returncode == 2, (done.returncode, done.stderr)
-    besides = ("cpu ", "elmo-fast")
+    besides = ("cpu ", "gpu ", "elmo-fast")
     lines = [line for line in done.stderr.splitlines() if not line.startswith(besides) or "error: " in line]
     assert len(lines) == 1, done.stderr
     assert [word for word in words if word not in done.stderr] == [], done.stderr

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ def run(toy, tmp_path):
     def start(data, out=None):
         source = tmp_path / "in.txt"
         source.write_bytes(data)
-        done = elmo_fast("embed", source, out or tmp_path / "out", "--top", *pair(toy))
+        done = elmo_fast("embed", source, out or tmp_path / "out", "--top", "--device", "cpu", *pair(toy))
         if done.returncode:
             assert not (tmp_path / "out").exists()
             assert not [name for name in os.listdir(tmp_path) if name.endswith(".partial")]
@@ -82,11 +83,11 @@ def test_too_little_room_is_said_before_anything_is_embedded(text, toy, tmp_path
     messages = ["the vectors take 1.", "KiB and 100 bytes are free; one layer (average or top) and float16 take less"]
     monkeypatch.setattr("elmo_fast.embed.token_files.formats.free_bytes", lambda path: 100)
     if short == "memory":
-        messages = ["line 2 has 9 tokens", "KiB of memory where 1000 bytes are left", "max_tokens"]
+        messages = ["line 2 has 9 tokens", "KiB of memory where 0 bytes are left", "max_tokens"]
         monkeypatch.undo()
         monkeypatch.setattr(sentence_vectors, "UNASKED_BYTES", 0)
-        monkeypatch.setattr(sentence_vectors.memory, "available", lambda: 1000)
-    refused(elmo_fast("embed", text, tmp_path / "out", "--top", *pair(toy)), *messages)
+        monkeypatch.setattr(resource, "getrlimit", lambda limit: (0, -1))
+    refused(elmo_fast("embed", text, tmp_path / "out", "--top", "--device", "cpu", *pair(toy)), *messages)
     assert os.listdir(tmp_path) == ["in.txt"]
 
 

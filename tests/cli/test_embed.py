@@ -161,7 +161,9 @@ def test_metadata_says_what_was_run(text, toy, tmp_path):
     with safe_open(tmp_path / "a", "np") as file:
         metadata = file.metadata()
     assert metadata["model"] == toy[1]
-    assert (metadata["layers"], metadata["precision"], metadata["stateful"]) == ("top", "bfloat16", "false")
+    assert (metadata["layers"], metadata["stateful"]) == ("top", "false")
+    # On a GPU torch's own settings of precision follow, which the tests change.
+    assert metadata["precision"].split(", ")[0] == "bfloat16"
     embed(text, tmp_path / "b", toy, "--top", "--format", "npz")
     with np.load(tmp_path / "b") as archive:
         assert json.loads(str(archive["metadata"]))["layers"] == "top"

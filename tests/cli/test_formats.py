@@ -34,7 +34,7 @@ SOFTMAX = ("pair", "own", "checkpoint")
 TAGS = "--train_path tags --dev_path tags --format columns --epochs 1 --hidden 2 --save_dir out"
 # FOLDER: where the command takes a folder or an archive only; the others have the options above.
 COMMANDS = {
-    "info": "info",
+    "info": "info --device cpu",
     "embed": "embed in.txt out.hdf5 --average",
     "eval": "eval --test_prefix in.txt --vocab_file vocab.txt",
     "eval --save_dir": "eval --test_prefix in.txt --vocab_file vocab.txt --save_dir FOLDER",
@@ -135,7 +135,7 @@ def test_every_command_takes_every_format(here, command, kind):
         assert message in done.stderr
         assert set(here.iterdir()) == before
     if command == "upload":
-        done = elmo_fast("info", "--model", fetch("me/elmo"), *named[2:])
+        done = elmo_fast("info", "--device", "cpu", "--model", fetch("me/elmo"), *named[2:])
     if command in ("info", "upload"):
         assert done.stdout.startswith(f"format: {called}")
         width = 2 * (6 if kind.startswith("manylangs") else 3)

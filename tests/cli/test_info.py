@@ -39,13 +39,12 @@ def test_info_tells_what_a_model_is(toy, tmp_path):
 @needs_extension
 def test_info_names_the_extension_and_says_that_it_is_stale(monkeypatch):
     """A script runs it without a word, so this is where someone who changed csrc/ looks."""
-    monkeypatch.setattr(_sources, "why_stale", lambda root: None if (root / "elmo_fast/cli/info.py").is_file() else "!")
     line = f"C++ extension: {_native.C.__file__}\n"
     output = ran("info").stdout
     assert line in output
     assert "rebuild it" not in output
-    monkeypatch.setattr(_sources, "why_stale", lambda root: "it was not built from these files")
-    assert "\nit was not built from these files; rebuild it: pip install " in ran("info").stdout
+    monkeypatch.setattr(_sources, "DIGEST", "elmo_fast/absent")
+    assert "as they are now; rebuild it: pip install " in ran("info").stdout
 
 
 @needs_extension
@@ -61,7 +60,7 @@ def test_info_says_why_the_extension_is_missing(monkeypatch):
     """Once, above the ops, each of which says that there is none."""
     monkeypatch.setattr(_native, "C", None)
     monkeypatch.setattr(_native, "WHY_NOT", "no compiler was found")
-    output = ran("info").stdout
+    output = ran("info", "--device", "cpu").stdout
     assert "C++ extension: no: no compiler was found" in output
     assert output.count("no compiler was found") == 1
     assert output.count("reference (not native: no C++ extension)\n") >= 14

@@ -186,7 +186,7 @@ def test_what_the_parser_refuses_is_one_line_that_names_option_and_choices(words
 
 def test_a_reader_that_leaves_gets_no_traceback():
     """Help of all kinds and a command's own output into a pipe whose other end is closed: the status of SIGPIPE."""
-    for words in (["--help"], ["pretrain", "--help"], ["static", "--help"], ["--version"], ["info"]):
+    for words in (["--help"], ["pretrain", "--help"], ["static", "--help"], ["--version"], ["info", "--device", "cpu"]):
         there, here = os.pipe()
         os.close(there)
         with open(here, "wb") as closed:

@@ -283,6 +283,7 @@ def test_token_embedder_and_its_projection(files):
 
 
 @pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")  # torch says it of itself, with a GPU
 def test_compiles_without_a_graph_break(files, stateful):
     """torch.compile(fullgraph=True) of Elmo: outputs, carried states and gradients as without."""
     torch._dynamo.reset()

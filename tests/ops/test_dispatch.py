@@ -13,6 +13,7 @@ from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
 from elmo_fast.ops import _cpu_products, _dispatch, _native, _schemas, _triton
+from tests.backends import pretend_gpu
 
 FOLDER = pathlib.Path(ops.__file__).parent
 OPS = [schema.partition("(")[0] for schema in _schemas.SCHEMAS]
@@ -101,14 +102,10 @@ def test_explain_takes_a_devices_name(device):
 
 def test_explain_without_a_gpu_says_that_there_is_none(monkeypatch):
     """A torch without CUDA raises an AssertionError if it is asked for a GPU's capability."""
-    monkeypatch.setattr(_triton, "INTERPRETED", False)
-    monkeypatch.setattr(_triton, "WHY_NOT", None)
-    monkeypatch.setattr(_native, "why_no_cuda", lambda: None)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(_native, "_CAPABILITIES", {})
+    pretend_gpu(monkeypatch, None)
     choice = ops.explain("char_cnn", "cuda")
     assert choice.backend == "reference"
-    assert choice.refusals["cuda"] == choice.refusals["triton"] == "torch sees no CUDA device here"
+    assert choice.refusals["triton"] == "torch sees no CUDA device here"
 
 
 @pytest.mark.parametrize(
@@ -137,8 +134,8 @@ def test_no_public_name_of_the_ops_is_that_of_the_package():
 @pytest.mark.parametrize(("device", "module"), [("cpu", _native), ("cuda", _triton)])
 def test_a_module_cast_to_16_bit_is_told_of_precision(monkeypatch, device, module, dtype):
     """`.half()` leaves the kernels; the warning names what to do in its place."""
-    monkeypatch.setattr(module, "WHY_NOT", None)
-    monkeypatch.setattr(_native, "capability", lambda index: (9, 0))
+    monkeypatch.setattr(_native, "WHY_NOT", None)
+    pretend_gpu(monkeypatch, (9, 0))
     name = str(dtype).removeprefix("torch.")
     message = module.unsupported(torch.device(device), dtype, "float32")
     assert f'not {name}; keep them in float32 and pass precision="{name}"' in message

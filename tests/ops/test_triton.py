@@ -13,7 +13,7 @@ import torch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import size
 from elmo_fast.ops import _dispatch, _native, _schemas, _triton
-from tests.backends import device_of
+from tests.backends import device_of, pretend_gpu
 
 pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
@@ -23,9 +23,7 @@ CUDA, CPU = torch.device("cuda"), torch.device("cpu")
     ("actual", "served"), [((7, 5), False), ((8, 0), True), ((9, 0), True), ((10, 0), True)], ids=str
 )
 def test_a_gpu_older_than_sm_80_is_refused(monkeypatch, actual, served):
-    monkeypatch.setattr(_triton, "INTERPRETED", False)
-    monkeypatch.setattr(_native, "capability", lambda index: actual)
-    monkeypatch.setattr(_triton, "why_no_launcher", lambda: None)
+    pretend_gpu(monkeypatch, actual)
     why = _triton.unsupported(CUDA, torch.float32, "float16")
     if served:
         assert why is None
@@ -34,8 +32,7 @@ def test_a_gpu_older_than_sm_80_is_refused(monkeypatch, actual, served):
 
 
 def test_other_dtypes_and_devices_are_refused(monkeypatch):
-    monkeypatch.setattr(_triton, "INTERPRETED", False)
-    monkeypatch.setattr(_native, "capability", lambda index: (9, 0))
+    pretend_gpu(monkeypatch, (9, 0))
     assert "float32 tensors, not float64" in _triton.unsupported(CUDA, torch.float64, "float32")
     assert "on cpu" in _triton.unsupported(torch.device("cpu"), torch.float32, "float32")
     assert "on meta" in _triton.unsupported(torch.device("meta"), torch.float32, "float32")
@@ -45,11 +42,8 @@ def test_other_dtypes_and_devices_are_refused(monkeypatch):
 
 @pytest.fixture
 def hopper(monkeypatch):
-    """An H100 with compiled kernels, as far as `unsupported` can see."""
-    monkeypatch.setattr(_triton, "INTERPRETED", False)
-    monkeypatch.setattr(_native, "capability", lambda index: (9, 0))
-    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
-    monkeypatch.setattr(torch.version, "hip", None)
+    """An H100 with compiled kernels."""
+    pretend_gpu(monkeypatch, (9, 0))
     _triton.why_no_launcher.cache_clear()
     yield
     _triton.why_no_launcher.cache_clear()

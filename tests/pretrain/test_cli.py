@@ -66,7 +66,10 @@ def test_print_config_shows_the_preset_with_the_flags_over_it():
             ["pretrain", "--config", "toy.yaml", "--n_gpus", "4"],
             "torchrun --standalone --nproc-per-node=4 -m elmo_fast pretrain",
         ),
-        (["pretrain", "--config", "toy.yaml", "--precision", "tf32"], "tf32 needs an NVIDIA GPU; got device cpu"),
+        (
+            ["pretrain", "--config", "toy.yaml", "--precision", "tf32", "--device", "cpu"],
+            "tf32 needs an NVIDIA GPU; got device cpu",
+        ),
     ],
 )
 def test_bad_usage_is_one_message_and_status_2(toy, words, expected):

@@ -9,6 +9,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain import exchange
 from elmo_fast.pretrain.exchange import Exchange, Table
 from elmo_fast.pretrain.processes import Processes, _store, join_processes
+from tests.backends import trains_in_a_fork
 from tests.torture.children import all_finish, fork_group
 
 
@@ -78,6 +79,7 @@ def check_talk(processes: Processes) -> None:
         processes.run_on_leader(fails)
 
 
+@trains_in_a_fork
 def test_three_processes_exchange_gradients_and_agree(tmp_path):
     """All assertions of the functions above hold in each of three processes."""
 

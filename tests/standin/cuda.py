@@ -201,7 +201,7 @@ def complete(c):
         "_graph_pool_handle": lambda: (0, call("new")),
         "_cuda_init": initialize,
         "_cuda_isInBadFork": lambda: bool(initialized) and initialized[0] != os.getpid(),
-        "_cuda_getDeviceCount": lambda: COUNT,
+        "_cuda_getDeviceCount": lambda: 0 if os.environ.get("CUDA_VISIBLE_DEVICES") == "" else COUNT,
         "_cuda_getDevice": lambda: call("device"),
         "_cuda_setDevice": set_device,
         "_cuda_exchangeDevice": exchange_device,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import signal
 import pytest
 import torch
 
+from elmo_fast import manifest
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import folder_lock
 from elmo_fast.manifest import write_manifest
@@ -77,32 +79,31 @@ def test_wrong_types_in_a_folder_without_a_manifest_are_named(folder, name, cont
         load_task(folder)
 
 
+def train_and_die(config):
+    """Train, and be killed by the third writing of the state."""
+    write, calls = TaskTrainer._write, []
+
+    def write_and_die(self):
+        calls.append(self)
+        if len(calls) == 3:
+            manifest.flush = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+        write(self)
+
+    TaskTrainer._write = write_and_die
+    train_task(config, silent)
+
+
 def test_a_run_that_is_killed_goes_on_bit_for_bit(tmp_path, monkeypatch):
     """Killed while it writes the state after the third epoch, it ends with the weights of an undisturbed run."""
     plain = toy_config(tmp_path, save_dir=str(tmp_path / "plain"), elmo="both", dropout=0.3, patience=0,
                        fine_tune=True, crf=True, characters=True, epochs=4)  # fmt: skip
     train_task(plain, silent)
     killed = dataclasses.replace(plain, save_dir=str(tmp_path / "killed"))
-    child = os.fork()
-    if child == 0:
-        try:
-            write, message = TaskTrainer._write, 0
-
-            def write_and_die(self):
-                nonlocal message
-                message += 1
-                if message == 3:
-                    from elmo_fast import manifest
-
-                    manifest.flush = lambda path: os.kill(os.getpid(), signal.SIGKILL)
-
-                write(self)
-
-            TaskTrainer._write = write_and_die
-            train_task(killed, silent)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    # Not forked: autograd's threads, which exist where torch sees a GPU, do not outlive a fork.
+    child = multiprocessing.get_context("spawn").Process(target=train_and_die, args=(killed,))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
     lines = []
     result = train_task(killed, lines.append)
     assert any("goes on after epoch 2" in line for line in lines)

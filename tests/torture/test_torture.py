@@ -12,6 +12,7 @@ import time
 import pytest
 
 from benchmarks import table
+from tests.backends import trains_in_a_fork
 from tests.pretrain.processes import ROOT
 from tests.torture.attack import attack
 from tests.torture.children import all_finish, fork, fork_group
@@ -67,6 +68,7 @@ def test_another_byte_a_missing_file_and_leftovers_are_seen(tmp_path):
 
 
 @pytest.mark.slow
+@trains_in_a_fork
 def test_pretraining_killed_at_random_ends_as_the_undisturbed_run(tmp_path):
     """With the same bytes of weights and best weights, reports and remaining checkpoints."""
     tallies, failures = attack(6, 0, tmp_path, ["training"], lambda line: None)
@@ -74,6 +76,7 @@ def test_pretraining_killed_at_random_ends_as_the_undisturbed_run(tmp_path):
 
 
 @pytest.mark.slow
+@trains_in_a_fork
 @pytest.mark.parametrize(("kind", "moments"), [(Saving, 25), (Ending, 15)])
 def test_killed_at_each_moment_of_its_saves_it_ends_as_undisturbed(kind, moments, tmp_path):
     """Once at each moment at which a save touches the disk, every time one later."""
