@@ -10,7 +10,7 @@ import torch
 from elmo_fast.ops import _dispatch
 
 HAS_CUDA = torch.cuda.is_available()
-GPU = ("cuda", "triton")
+GPU = ("triton",)
 
 
 def device_of(backend: str) -> torch.device:
