@@ -91,7 +91,10 @@ class _Native(_Changed):
             refuses = module.unsupported
             has_kernel = sys.modules["torch"]._C._dispatch_has_kernel_for_dispatch_key
             implements = module.implements
-            alike = ("char_cnn", "highway", "projected_lstm", "full_softmax", "hierarchical_softmax", "negative_sampling")
+            alike = (
+                "char_cnn", "highway", "projected_lstm", "log_uniform_sample", "full_softmax", "hierarchical_softmax",
+                "negative_sampling",
+            )  # fmt: skip
             module.implements = lambda name: implements(name) and not (  # the others take other arguments on a GPU
                 name.startswith(alike) and has_kernel(f"elmo_fast::{name}", "CPU")
             )
