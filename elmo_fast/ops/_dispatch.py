@@ -1,7 +1,7 @@
 """Choice of an op's backend: the first that can serve; the others give a reason in one sentence.
 
-torch's dispatcher has the kernels, by device: C++ those of the CPU, Triton those of a GPU. Here is what it does not know:
- which backends an op has, why one cannot serve, and that one was named.
+torch's dispatcher has the kernels, by device: C++ those of the CPU, Triton those of a GPU. Here is what it does not
+know: which backends an op has, why one cannot serve, and that one was named.
 """
 
 import functools

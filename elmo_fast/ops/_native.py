@@ -28,7 +28,7 @@ def _has_these_schemas() -> bool:
 
 try:
     if _has_these_schemas():
-        from elmo_fast import _C as C
+        from elmo_fast import _C as C  # noqa: F401 - the name of this module that others read
     else:
         WHY_NOT = (
             "the compiled extension elmo_fast._C was built for other schemas (ops/_schemas.py); "
