@@ -10,7 +10,7 @@ TORCH ?= 2.11.0
 OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test check kernels fuzz sanitize torture lint format build release wheel try-wheel docs bench gpu cuda-check clean
+.PHONY: help demo test check kernels fuzz sanitize torture lint format build release wheel try-wheel docs bench gpu clean
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 to 8 minutes, set-up included)"
@@ -31,7 +31,6 @@ help:
 	@echo "make release dist/: the sdist and, from it, a wheel of each CPython that is here, each for every torch from 2.11 on; each is"
 	@echo "             tried in a new environment without a compiler (network). PYTHONS=\"python3.12 ...\" names them; make wheel: the"
 	@echo "             Python of .venv alone; make try-wheel WHEEL=dist/... TORCH=2.11.0 PYTHON=python3.12 tries a wheel with another torch"
-	@echo "make cuda-check   compile the CUDA kernels for every supported GPU (needs nvcc, no GPU); registers and spills"
 
 PIP = $(BIN)/python -m pip install -q -c constraints.txt
 BUILD = ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python setup.py -q build_ext --inplace
@@ -114,9 +113,6 @@ bench: build
 gpu: export PATH := $(OUTSIDE)
 gpu:
 	$(PYTHON) -m benchmarks.gpu $(if $(SECTION),--section $(SECTION)) $(if $(OUT),--out $(OUT))
-
-cuda-check:
-	$(PYTHON) tools/cuda_check.py
 
 clean:
 	rm -rf build dist demo *.egg-info elmo_fast/_C.*

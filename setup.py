@@ -116,7 +116,6 @@ class CMakeBuild(build_ext):
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
             "-DCMAKE_BUILD_TYPE=Release",
             f"-DTORCH_INSTALL_PREFIX={pathlib.Path(torch.__file__).parent}",
-            f"-DTORCH_CUDA_VERSION={torch.version.cuda or ''}",  # what torch was built for; no GPU is asked
             f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={target.parent}",
             *shlex.split(os.environ.get("CMAKE_ARGS", "")),
             log=LOG,

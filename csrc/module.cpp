@@ -1,4 +1,4 @@
-// The Python module elmo_fast._C. Importing it implements the ops for the CPU (and a GPU); its functions are those that are no ops of tensors. No
+// The Python module elmo_fast._C. Importing it implements the ops for the CPU; its functions are those that are no ops of tensors. No
 // other file knows of Python.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -77,12 +77,6 @@ py::tuple merge(const CooccurrenceCounter& counter, const Runs& runs, int64_t sc
 PYBIND11_MODULE(_C, m) {
   m.doc() = "The kernels in C++: importing this implements torch.ops.elmo_fast.*; its functions are those that are no ops of tensors.";
   m.attr("SCHEMAS_DIGEST") = ELMO_FAST_SCHEMAS_DIGEST;
-#if defined(ELMO_FAST_NO_CUDA)
-  m.attr("why_no_cuda") = ELMO_FAST_NO_CUDA;
-#else
-  m.attr("why_no_cuda") = py::none();
-#endif
-  m.attr("has_cuda") = m.attr("why_no_cuda").is_none();
 
   m.def("isa", &elmo_fast::isa_name, "Return the instruction set that products use.");
   m.def("isas", &elmo_fast::isa_names, "Return those that this CPU has, slowest first.");

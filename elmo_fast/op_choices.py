@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple, get_args
 
-Backend = Literal["auto", "native", "cuda", "triton", "reference"]
+Backend = Literal["auto", "native", "triton", "reference"]
 BACKEND_CHOICES: tuple[str, ...] = get_args(Backend)
 
 Precision = Literal["float32", "bfloat16", "float16"]

@@ -10,7 +10,7 @@ import torch
 from elmo_fast.ops import _dispatch, _native, _triton
 
 HAS_CUDA = torch.cuda.is_available()
-GPU = ("cuda", "triton")
+GPU = ("triton",)
 
 # Tests whose processes train in a fork of this one.
 trains_in_a_fork = pytest.mark.skipif(HAS_CUDA, reason="with a GPU, autograd runs in no fork of a process that used it")

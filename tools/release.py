@@ -106,9 +106,7 @@ def build_wheel(python: str, sdist: pathlib.Path) -> pathlib.Path:
         run(place / "bin" / "python", *PIP_INSTALL, *needs)
         (place / ".ready").touch()
     with tempfile.TemporaryDirectory() as scratch:
-        # No CUDA: its kernels would tie the wheel to one version of it.
-        flags = f"{os.environ.get('CMAKE_ARGS', '')} -DTORCH_CUDA_VERSION="
-        variables = {**os.environ, "ELMO_FAST_REQUIRE_NATIVE": "1", "CMAKE_ARGS": flags}
+        variables = {**os.environ, "ELMO_FAST_REQUIRE_NATIVE": "1"}
         words = ("--no-index", "--no-build-isolation", "--no-deps", "-w", scratch)
         run(place / "bin" / "python", "-m", "pip", "wheel", "-q", *words, sdist, env=variables)
         (built,) = pathlib.Path(scratch).glob("*.whl")

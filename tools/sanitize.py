@@ -78,7 +78,7 @@ def built(kind: str) -> pathlib.Path:
     linked = next(flag for flag in flags.split(";") if flag.startswith("-fsanitize="))
     arguments = (
         f"-DELMO_FAST_CXX_OPTIONS={COMMON};{flags}", f"-DCMAKE_MODULE_LINKER_FLAGS={linked}",
-        "-DCMAKE_BUILD_TYPE=None", "-DTORCH_CUDA_VERSION=",
+        "-DCMAKE_BUILD_TYPE=None",
     )  # fmt: skip
     environment = os.environ | {"ELMO_FAST_REQUIRE_NATIVE": "1", "CMAKE_ARGS": shlex.join(arguments)}
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]

@@ -128,7 +128,7 @@ Tensor Tensor::to(ScalarType dtype) const {
 
 const Tensor& Tensor::zero_() const {
   if (nbytes() == 0) return *this;  // memset must not get a null pointer
-  if (is_contiguous() && !is_cuda())
+  if (is_contiguous())
     std::memset(mutable_data_ptr(), 0, nbytes());
   else
     TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(get()));
@@ -163,7 +163,7 @@ Tensor empty(IntArrayRef sizes, const Options& options) {
       static_cast<int64_t>(sizes.size()), sizes.data(), contiguous_strides(sizes).data(), number_of(options.type), options.device_type,
       options.device_index, &handle));
   const Tensor tensor(handle);
-  if (fills.load(std::memory_order_relaxed) && !tensor.is_cuda()) fill_if_asked(tensor.mutable_data_ptr(), tensor.nbytes());
+  if (fills.load(std::memory_order_relaxed)) fill_if_asked(tensor.mutable_data_ptr(), tensor.nbytes());
   return tensor;
 }
 

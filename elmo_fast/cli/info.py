@@ -63,8 +63,7 @@ def machine() -> list[str]:
     gpus = [f"GPU {i}: {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
     extension = [f"C++ extension: no: {_native.WHY_NOT}"]
     if _native.C is not None:
-        cuda = "in it" if _native.C.has_cuda else f"none: {_native.C.why_no_cuda}"
-        extension = [f"C++ extension: {_native.C.__file__}", f"CUDA C++ kernels: {cuda}"]
+        extension = [f"C++ extension: {_native.C.__file__}"]
     if (why := _sources.why_stale(pathlib.Path(__file__).parents[2])) is not None:
         extension.append(f"{why}; rebuild it: {reinstall_command()}")
     return [

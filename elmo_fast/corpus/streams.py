@@ -1,8 +1,9 @@
 """Streams: each row of a batch reads its own part of an epoch, step by step, in both directions."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -138,7 +139,8 @@ class StreamBatch(NamedTuple):
     types: what is read, [2, B, T] int64; a boundary is the type of <S> or </S>; targets: what is predicted, vocabulary
     ids, [2, B, T] int64, <UNK> for other words; filled: how many places of each row are text, the same in both
     directions, [B] int64 (T except in an epoch's last step; the rest are boundaries); words: filled places of all R
-    rows, including those of other processes; distinct: of each part of the rows, if asked for.
+    rows, including those of other processes; distinct: of each part of the rows, if asked for; samples: of the step, as
+    the stream's `sample` returns them.
     """
 
     types: Tensor
@@ -146,10 +148,11 @@ class StreamBatch(NamedTuple):
     filled: npt.NDArray[np.int64]
     words: int
     distinct: list[DistinctWords]
+    samples: Any = None
 
 
-# Types, targets and distinct words of a step.
-Windows = tuple[Tensor, Tensor, list[DistinctWords]]
+# Types, targets, distinct words and samples of a step.
+Windows = tuple[Tensor, Tensor, list[DistinctWords], Any]
 
 
 class Stream:
@@ -158,7 +161,8 @@ class Stream:
     corpus: the text; rows: R, over all processes; unroll_steps: T; seed: of the sentence order, None keeps the order of
     the text; row_count: B, None for all rows from first_row on; ahead: read ahead in a thread, for a model on a GPU,
     which computes meanwhile; on a CPU the thread would compete with it; distinct_parts: equal parts of the B rows whose
-    distinct words each batch names, 0 for none.
+    distinct words each batch names, 0 for none; sample: returns what a step samples besides the text, given its number
+    over all epochs; called with the reading, so ahead of the step too.
 
     steps_per_epoch: steps that visit every position once; row_bounds: where each row begins and the last one ends,
     [R + 1] int64; waited: seconds that `batch` spent working or waiting.
@@ -177,6 +181,7 @@ class Stream:
         row_count: int | None = None,
         ahead: bool = False,
         distinct_parts: int = 0,
+        sample: Callable[[int], Any] = lambda number: None,
     ) -> None:
         row_count = rows - first_row if row_count is None else row_count
         _check(corpus, rows, unroll_steps, seed, first_row, row_count)
@@ -188,7 +193,7 @@ class Stream:
         self._low, self._high = own_bounds[:-1], own_bounds[1:]
         self._slab_steps = max(1, min(self.steps_per_epoch, SLAB // (2 * row_count * unroll_steps)))
         self._shards = [torch.from_numpy(shard.view(np.int32)) for shard in corpus.shards]
-        self._parts = distinct_parts
+        self._parts, self._sample = distinct_parts, sample
         self._lengths = (
             np.diff(corpus.types.ends.astype(np.int64), prepend=0).astype(np.int32) if distinct_parts else None
         )
@@ -212,9 +217,9 @@ class Stream:
             began = time.perf_counter()
             self._slab = (epoch, slab), self._windows_of(epoch, slab)
             self.waited += time.perf_counter() - began
-        types, targets, distinct = self._slab[1][turn]
+        types, targets, distinct, samples = self._slab[1][turn]
         words = min(self.rows * self.unroll_steps, self.corpus.positions - self.rows * self.unroll_steps * step)
-        return StreamBatch(types, targets, self._filled(step), words, distinct)
+        return StreamBatch(types, targets, self._filled(step), words, distinct, samples)
 
     def _filled(self, step: int) -> npt.NDArray[np.int64]:
         if step + 1 < self.steps_per_epoch:
@@ -262,7 +267,11 @@ class Stream:
             )
             for way, marker in enumerate((self.corpus.vocabulary.bos, self.corpus.vocabulary.eos)):
                 types[-1, way].masked_fill_(beyond, marker)
-        return [(*pair, self._distinct(pair[0])) for pair in zip(types.unbind(), targets.unbind(), strict=True)]
+        number = epoch * self.steps_per_epoch + self._steps_of(slab)[0]
+        return [
+            (*pair, self._distinct(pair[0]), self._sample(number + turn))
+            for turn, pair in enumerate(zip(types.unbind(), targets.unbind(), strict=True))
+        ]
 
     def _distinct(self, types: Tensor) -> list[DistinctWords]:
         if self._lengths is None:

@@ -292,7 +292,7 @@ class SampledSoftmaxLoss(VocabularyLoss):
     def draws_on(self, device: torch.device) -> bool:
         """Return whether the device itself samples."""
         backend = ops.backend_for("log_uniform_sample", self.backend)
-        return (ops.explain("log_uniform_sample", device).backend if backend == "auto" else backend) == "cuda"
+        return (ops.explain("log_uniform_sample", device).backend if backend == "auto" else backend) == "triton"
 
     def draw(self, seed: int, offset: int | Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the words that one direction samples for one step, [S] int64, and the number of tries, [] int64."""

@@ -1,7 +1,7 @@
 """Choice of an op's backend: the first that can serve; the others give a reason in one sentence.
 
-torch's dispatcher has the kernels, by device: C++ those of the CPU, Triton and CUDA C++ those of a GPU. Here is what it
-does not know: which backends an op has, why one cannot serve, and that one was named.
+torch's dispatcher has the kernels, by device: C++ those of the CPU, Triton those of a GPU. Here is what it does not
+know: which backends an op has, why one cannot serve, and that one was named.
 """
 
 import functools
@@ -25,10 +25,9 @@ BACKENDS = tuple(name for name in op_choices.BACKEND_CHOICES if name != "auto")
 Unsupported = Callable[[torch.device, torch.dtype, str], str | None]
 
 # Kind of device that a backend is built for; None: all. A refusal elsewhere slows nothing down: no warning.
-_DEVICES = {"native": "cpu", "cuda": "cuda", "triton": "cuda", "reference": None}
+_DEVICES = {"native": "cpu", "triton": "cuda", "reference": None}
 _UNSUPPORTED: dict[str, Unsupported] = {
     "native": _native.unsupported,
-    "cuda": _native.cuda_unsupported,
     "triton": _triton.unsupported,
     "reference": lambda device, dtype, precision: None,
 }
@@ -58,7 +57,7 @@ def register(
 
     Args:
         op: name of the op.
-        backends: "native", "cuda", "triton".
+        backends: "native", "triton".
         kernels: module that implements it in Triton.
         no_gpu_kernel_needed: a GPU kernel would be no faster than plain torch, so there is no warning if it is missing.
         int8: the op supports that precision.
@@ -121,8 +120,7 @@ def why_never(op: str, backend: str) -> str | None:
         return None
     if backend == "native":
         return _native.WHY_NOT
-    why_no_cuda = _native.why_no_cuda() if backend == "cuda" else None
-    return why_no_cuda or (_triton.why_never() if backend == "triton" else None)
+    return _triton.why_never() if backend == "triton" else None
 
 
 def explain(
@@ -233,8 +231,7 @@ def kernel(op: str, backend: str) -> Callable[..., Any]:
     """
     run = _kernels.get((op, backend))
     if run is None:
-        # CUDA C++ has ops of its own and, with Triton, halves of others.
-        by_triton = backend in ("triton", "cuda") and _triton.implements(op)
+        by_triton = backend == "triton" and _triton.implements(op)
         namespace = _triton.NAMESPACE if by_triton else _schemas.NAMESPACE
         run = _kernels[op, backend] = _schemas.overload(op, namespace)
     if os.environ.get("ELMO_FAST_CHECK_FINITE") != "1" or op in _MAY_OVERFLOW:

@@ -2,7 +2,7 @@
 
 import importlib.util
 import pathlib
-from types import ModuleType
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -10,7 +10,10 @@ from elmo_fast.errors import reinstall_command
 from elmo_fast.op_choices import PRECISIONS
 from elmo_fast.ops._schemas import DIGEST
 
-C: ModuleType | None = None
+if TYPE_CHECKING:  # elmo_fast/_C.pyi has its types
+    from elmo_fast import _C as C
+else:
+    C = None
 WHY_NOT: str | None = None
 
 
@@ -25,7 +28,7 @@ def _has_these_schemas() -> bool:
 
 try:
     if _has_these_schemas():
-        from elmo_fast import _C as C  # type: ignore[no-redef]
+        from elmo_fast import _C as C  # noqa: F401 - the name of this module that others read
     else:
         WHY_NOT = (
             "the compiled extension elmo_fast._C was built for other schemas (ops/_schemas.py); "
@@ -49,13 +52,6 @@ def unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str
     if dtype == torch.float64 and precision != "float32":
         return f"the C++ kernels multiply float64 tensors as they are, and precision={precision!r} rounds them"
     return None
-
-
-def why_no_cuda() -> str | None:
-    """Explain in one sentence why the extension has no CUDA C++ kernels, or return None if it has."""
-    if C is None or (why := of_amd("the CUDA kernels")) is not None:
-        return WHY_NOT if C is None else why
-    return None if C.has_cuda else f"the compiled extension elmo_fast._C has no CUDA kernels: {C.why_no_cuda}"
 
 
 def not_float32(dtype: torch.dtype) -> str:
@@ -100,10 +96,3 @@ def capability(index: int | None) -> tuple[int, int] | None:
     if index not in _CAPABILITIES:
         _CAPABILITIES[index] = torch.cuda.get_device_capability(index) if torch.cuda.is_available() else None
     return _CAPABILITIES[index]
-
-
-def cuda_unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Explain in one sentence why the CUDA C++ kernels cannot serve this device and dtype, or return None."""
-    if (why := why_no_cuda()) is not None:
-        return why
-    return no_gpu_for("the CUDA kernels", device) or only_float32("the CUDA kernels", dtype)

@@ -1,4 +1,4 @@
-"""Schemas of all ops, on one screen: C++ implements their CPU key, Triton and CUDA C++ their CUDA key.
+"""Schemas of all ops, on one screen: C++ implements their CPU key, Triton their CUDA key.
 
 The names are an op's autograd (`_autograd.py`). In the schema of `<op>_backward`, `grad` is the gradient of the first
 output of `<op>` and `d_<output>` that of any other; `need_<input>` says whether that input needs a gradient; every
@@ -39,14 +39,10 @@ SCHEMAS = (
     " -> Tensor table",
     # first: counts through all parts of `values`; runs from `upward` on are read downwards
     "gather_runs(Tensor[] values, Tensor first, Tensor lengths, int upward, Tensor(a!) out) -> ()",
-    # cuda_backward: on a GPU the backward pass is CUDA C++, not Triton
     "char_cnn(Tensor ids, Tensor embedding, Tensor[] weights, Tensor[] biases, Tensor? count, bool tanh, str precision,"
-    " bool save, bool cuda_backward=False, int[] stamps=[]) -> (Tensor features, Tensor[] saved)",
+    " bool save, int[] stamps=[]) -> (Tensor features, Tensor[] saved)",
     "char_cnn_backward(Tensor grad, Tensor features, Tensor[] saved, Tensor ids, Tensor embedding, Tensor[] weights,"
-    " Tensor[] biases, Tensor? count, bool tanh, str precision, bool cuda_backward, bool need_embedding,"
-    " bool need_weights) -> (Tensor embedding, Tensor[] weights, Tensor[] biases)",
-    "char_cnn_cuda_backward(Tensor grad, Tensor features, Tensor winners, Tensor ids, Tensor embedding,"
-    " Tensor[] weights, Tensor? count, bool tanh, str precision, bool need_embedding, bool need_weights)"
+    " Tensor[] biases, Tensor? count, bool tanh, str precision, bool need_embedding, bool need_weights)"
     " -> (Tensor embedding, Tensor[] weights, Tensor[] biases)",
     "highway(Tensor x, Tensor[] weights, Tensor[] biases, Tensor? projection_weight, Tensor? projection_bias,"
     " Tensor? count, str precision, bool save, int[] stamps=[]) -> (Tensor y, Tensor[] saved)",
@@ -69,9 +65,7 @@ SCHEMAS = (
     "scalar_mix_backward(Tensor grad, Tensor[] saved, Tensor[] layers, Tensor coefficients, Tensor? counted,"
     " Tensor? seed, bool layer_norm, float dropout, bool need_layers, bool need_coefficients)"
     " -> (Tensor[] layers, Tensor coefficients)",
-    # seed_more and offset_more: numbers on a GPU that are added there
-    "log_uniform_sample(int num_samples, int num_words, int seed, int offset, Tensor? seed_more, Tensor? offset_more,"
-    " Device device) -> (Tensor ids, Tensor tries)",
+    "log_uniform_sample(int num_samples, int num_words, int seed, Tensor offset) -> (Tensor ids, Tensor tries)",
     "alias_pairs(Tensor shares) -> (Tensor thresholds, Tensor aliases)",
     "alias_sample(int num_samples, Tensor thresholds, Tensor aliases, int seed, int offset) -> Tensor",
     # ids [N + S]: the words of the targets, then of the samples; gradients of weight and bias are of their rows.

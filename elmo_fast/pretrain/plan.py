@@ -286,7 +286,7 @@ def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, don
 
 # The ops of the character encoder.
 _CHARACTERS = ("unique_rows", "char_cnn", "highway")
-# A step samples with these on the host.
+# The host samples with these, ahead of the step.
 _ON_HOST = ("alias_sample",)
 
 
@@ -320,8 +320,6 @@ def describe_backends(config: PretrainConfig, device: torch.device) -> list[str]
             f"SLOWER {optimizer.optimiser}: in each step the host reads the gradient's norm and launches the update by "
             "itself; adagrad's is in the step's CUDA graph"
         )
-    if device.type == "cuda" and any(op in _ON_HOST for op in called):
-        lines.append(f"SLOWER {optimizer.loss}: the host samples its words, as there is no sampler for a GPU")
     if precision == "float32" and device.type == "cuda":
         lines.append(
             "SLOWER float32: products have no tensor cores, or take three on them for one; --precision bfloat16 "

@@ -182,15 +182,34 @@ class Step:
             fresh = torch.from_numpy(rows_to_reset(self.state_reset, self.seed, number, self.rows)[own])
         if batch.words < self.rows * steps:  # of all rows: every process computes the step in the same way
             lengths = torch.from_numpy(batch.filled)
-        loss, offsets, samples = self.model.loss, (2 * number, 2 * number + 1), []
-        if not self.draws_on_device:
-            samples = [loss.draw(self.seed, offset, torch.device("cpu")) for offset in offsets]
+        samples = self.samples(number) if batch.samples is None else batch.samples
         kind = torch.promote_types(self.parameters[0].dtype, torch.float32)
         rates = torch.tensor([group["lr"] for group in self.optimizer.param_groups], dtype=kind)
         words = torch.tensor(batch.words, dtype=torch.float64)
         return StepInputs(
-            batch.types, batch.targets, batch.distinct, lengths, words, fresh, torch.tensor(offsets), samples, rates
+            batch.types,
+            batch.targets,
+            batch.distinct,
+            lengths,
+            words,
+            fresh,
+            torch.tensor(self._offsets(number)),
+            samples,
+            rates,
         )
+
+    def samples(self, number: int) -> list[Any]:
+        """Return what the loss samples on the host for step `number`: nothing if it can on the model's device.
+
+        A loader calls it ahead of the step (`Stream`), which samples itself only for a batch without samples.
+        """
+        if self.draws_on_device:
+            return []
+        return [self.model.loss.draw(self.seed, offset, torch.device("cpu")) for offset in self._offsets(number)]
+
+    @staticmethod
+    def _offsets(number: int) -> tuple[int, int]:
+        return 2 * number, 2 * number + 1
 
     def _launches(self, inputs: StepInputs, state: LayerStates | None) -> _graphs.Pieces:
         """Take a step: a function of tensors, which CUDA graphs can hold; yields what only the host can do.

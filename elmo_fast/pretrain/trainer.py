@@ -87,6 +87,7 @@ class LanguageModelTrainer:
             ahead=not on_cpu,
             # On a GPU the device alone would know how many distinct words a part has.
             distinct_parts=0 if on_cpu or model.options.char_cnn is None else optimizer.micro_batches,
+            sample=lambda number: self.update.samples(number),
         )
         self.optimizer = make_optimizer(optimizer, model)
         total = planned_steps(config, self.stream.steps_per_epoch)

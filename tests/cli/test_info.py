@@ -47,15 +47,6 @@ def test_info_names_the_extension_and_says_that_it_is_stale(monkeypatch):
     assert "as they are now; rebuild it: pip install " in ran("info").stdout
 
 
-@needs_extension
-@pytest.mark.parametrize(("built", "expected"), [(True, "in it"), (False, "none: nvcc was away")])
-def test_info_tells_whether_there_are_cuda_kernels(monkeypatch, built, expected):
-    """Says that the extension has them, or in one sentence why not."""
-    monkeypatch.setattr(_native.C, "has_cuda", built)
-    monkeypatch.setattr(_native.C, "why_no_cuda", None if built else "nvcc was away")
-    assert f"CUDA C++ kernels: {expected}" in ran("info").stdout
-
-
 def test_info_says_why_the_extension_is_missing(monkeypatch):
     """Once, above the ops, each of which says that there is none."""
     monkeypatch.setattr(_native, "C", None)

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import threading
 import types
 from collections import Counter
 
@@ -177,6 +178,26 @@ def test_reading_ahead_in_a_thread_gives_the_same_batches():
     ahead = [stream.batch(0, step) and stream._next[0] for step in range(stream.steps_per_epoch)]
     slabs = -(-stream.steps_per_epoch // 2)
     assert ahead == [(0, step // 2 + 1) if step // 2 + 1 < slabs else (1, 0) for step in range(len(ahead))]
+
+
+def test_what_a_step_samples_is_sampled_with_the_reading():
+    """Once for each step, by its number over all epochs; in the thread that reads ahead, where there is one."""
+    sampled, threads = [], set()
+
+    def sample(number):
+        sampled.append(number)
+        threads.add(threading.current_thread().name)
+        return -number
+
+    for ahead, expected in ((False, {"MainThread"}), (True, {"elmo_fast-corpus_0"})):
+        sampled.clear()
+        threads.clear()
+        stream = Stream(encode(LONG, VOCABULARY), 3, 4, seed=1, ahead=ahead, sample=sample)
+        steps = stream.steps_per_epoch
+        got = [stream.batch(*divmod(number, steps)).samples for number in range(2 * steps)]
+        assert got == [-number for number in range(2 * steps)]
+        assert sampled[: 2 * steps] == list(range(2 * steps))
+        assert threads == expected
 
 
 def test_orders_are_permutations_drawn_from_seed_and_epoch():

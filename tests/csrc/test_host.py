@@ -1,4 +1,4 @@
-"""Index maps of the CUDA kernels, the products of every CPU, and the workers, compiled alone, with sanitizers."""
+"""The random numbers, the products of every CPU, and the workers, compiled alone, with sanitizers."""
 
 import functools
 import pathlib
@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from elmo_fast.ops import _native, log_uniform_sample
+from elmo_fast.ops import _native
 
 HERE = pathlib.Path(__file__).parent
 CSRC = HERE.parents[1] / "csrc"
@@ -112,30 +112,12 @@ def test_a_fault_is_found(body):
     assert "error" in done.stderr.lower() or "1 + 1 == 3" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("samples", "words", "seed", "offset"),
-    [(1, 1, 0, 0), (500, 500, 3, 1), (8192, 793_471, 2**63 - 1, 2**40 + 3)],
-)
-@pytest.mark.parametrize("backend", ["reference", "native"])
-def test_the_sampler_draws_what_the_op_draws(backend, samples, words, seed, offset):
-    """Ids, order and tries of the GPU's schedule are those of the op on the CPU."""
-    if backend == "native" and _native.WHY_NOT is not None:
-        pytest.skip(_native.WHY_NOT)
-    tries, *ids = map(int, run(compiled("sampler"), samples, words, seed, offset).stdout.split())
-    expected, wanted_tries = log_uniform_sample(samples, words, seed=seed, offset=offset, backend=backend)
-    assert tries == int(wanted_tries)
-    assert ids == expected.tolist()
-
-
 def test_draws_are_the_same_with_and_without_fma_instructions():
-    """The words are those of the same source on a processor without FMA, where fma() is a function of libm."""
-    source = (HERE / "sampler.cpp").read_text(encoding="utf-8")
+    """The exponential keeps its bits on a processor without FMA too, where fma() is a function of libm."""
     machine = subprocess.run(["g++", "-dumpmachine"], capture_output=True, text=True).stdout
     cpuinfo = pathlib.Path("/proc/cpuinfo")
     if not machine.startswith("x86_64") or not cpuinfo.is_file() or " fma " not in cpuinfo.read_text():
         pytest.skip("only x86-64 processors with FMA instructions can do without them")
-    plain, fused = (
-        run(compiled("sampler", source, (*FLAGS[:-1], *more)), 4000, 100_000, 5, 6).stdout
-        for more in (("-O0",), ("-O3", "-mfma", "-mavx2", "-ffp-contract=fast"))
-    )
-    assert plain == fused != ""
+    for more in (("-O0",), ("-O3", "-mfma", "-mavx2", "-ffp-contract=fast")):
+        done = run(compiled("draw", flags=(*FLAGS[:-1], *more)))
+        assert done.returncode == 0, done.stderr[-3000:]

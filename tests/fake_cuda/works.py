@@ -21,7 +21,7 @@ from elmo_fast.text.characters import TypeCharacters
 from tests.fake_cuda.watch import Watching, calls, differences, facts, tensors_of, torch_launches, trace, waits
 from tests.kernels.launch import recording
 
-BATCH, STEPS, VOCABULARY, SAMPLES, TYPES, CHARACTERS = 128, 20, 793_471, 8192, 5000, 50
+BATCH, STEPS, VOCABULARY, TYPES, CHARACTERS = 128, 20, 793_471, 5000, 50
 
 
 def pretend():
@@ -48,8 +48,6 @@ def train(device, precision, graph=False):
     """(a step of the original architecture, the results to compare devices of)."""
     model = language_model(device, precision)
     optimizer = AdaGrad(model.parameters())
-    sampler = {"draw": lambda seed, offset, device: (whole(SAMPLES, device=device), whole(device=device))}
-    replace(model.loss, draws_on=lambda device: True, **sampler)
     spelled, state = TypeCharacters.__new__(TypeCharacters), None
     spelled._codes = whole(TYPES, CHARACTERS, device=device, kind=torch.uint8)
     spelled._ids, spelled.max_characters = whole(256, device=device), CHARACTERS

@@ -17,7 +17,7 @@ def both_ways(rows, precision, save=True, counted=True, size=16):
     arguments = ids, embedding, weights, biases, count, False, precision
     features, saved = undispatched("char_cnn")(*arguments, save)
     if save:
-        undispatched("char_cnn_backward")(features, features, saved, *arguments, False, True, True)
+        undispatched("char_cnn_backward")(features, features, saved, *arguments, True, True)
 
 
 def launches():

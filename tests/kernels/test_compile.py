@@ -3,6 +3,7 @@ shapes, against a golden table (table.py): the same tensor-core instruction, not
 a multiprocessor, nothing that the assembler may contract. A kernel whose digest is unchanged is not compiled again
 (digests.py)."""
 
+import itertools
 import json
 import pathlib
 import re
@@ -16,7 +17,7 @@ from tests.kernels import table
 HERE = pathlib.Path(__file__).parent
 OPS = sorted(path.stem for path in HERE.glob("*.json"))
 SPILLED_ON_SMALL_CARDS = 64  # bytes a thread, at most
-OTHER_OPS = ("vocabulary_loss", "segment_sum", "dropout", "gather_rows", "log_uniform_sample")
+OTHER_OPS = ("vocabulary_loss", "segment_sum", "dropout", "gather_rows")
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +66,8 @@ def test_kernels_are_as_the_table_says(compiled, op):
 
 
 def test_a_kernels_name_begins_with_its_op():
-    """Triton and CUDA kernels are named <op>_..._kernel, which a trace shows; `kernel_table` cuts names at 70."""
-    tables = [HERE / f"{op}.json" for op in OPS] + [HERE.parent / "csrc" / "cuda.json"]
+    """They are named <op>_..._kernel, which a trace shows; `kernel_table` cuts names at 70."""
+    tables = [HERE / f"{op}.json" for op in OPS]
     names = {re.split(r"[\[,<]", each)[0] for path in tables for each in json.loads(path.read_text(encoding="utf-8"))}
     assert len(names) > 40
     assert [name for name in names if not re.fullmatch(rf"({'|'.join([*OPS, *OTHER_OPS])})_(\w+_)?kernel", name)] == []
@@ -91,6 +92,31 @@ def test_what_is_compiled_for_sm_89_is_as_for_sm_86():
     done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {"compiled": 3, "differ": {}}
+
+
+SAMPLER = """
+import tests.kernels.compile
+from tests.kernels.digests import compiling_for, source_of, target_and_options
+from tests.kernels.launch import distinct
+import triton
+
+launch = next(iter(distinct("log_uniform_sample").values()))
+target, options = target_and_options(launch, 90)
+with compiling_for(target):
+    print(triton.compile(source_of(launch), target=target, options=options).asm["ptx"])
+"""
+
+
+@pytest.mark.slow
+def test_the_samplers_warps_wait_between_entering_their_tries_and_reading():
+    """The interpreter, which runs one thread, would not miss the barrier; nor may a first-level cache serve a read."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    command = [sys.executable, "-W", "ignore", "-c", SAMPLER]
+    done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    order = re.findall(r"(?:atom|red)\.\S*min|bar\.sync|ld\.global\.cg", done.stdout)
+    kinds = [kind for kind, _ in itertools.groupby(each.partition(".")[0] for each in order)]
+    assert kinds[kinds.index("atom") :][:3] == ["atom", "bar", "ld"]
 
 
 FINE = {"warps": 16, "tensor_cores": "wgmma.mma_async"}

@@ -1,6 +1,5 @@
 """One list of backends and precisions serves ops, modules and configurations."""
 
-import contextlib
 from typing import get_args
 
 import pytest
@@ -29,7 +28,7 @@ def mix(backend):
 @pytest.mark.parametrize(("op", "module"), [("projected_lstm", lstm), ("scalar_mix", mix)])
 @pytest.mark.parametrize("backend", BACKEND_CHOICES)
 def test_a_module_takes_every_name_and_auto_where_its_op_lacks_the_backend(op, module, backend):
-    """BiLM(backend="cuda"): char_cnn has CUDA kernels, the LSTM takes "auto" instead of failing at the first batch."""
+    """Instead of failing at the first batch."""
     if backend in _dispatch.backends_of(op) and backend not in ("native", "reference"):
         pytest.skip("a GPU's")
     with on_device_of(backend):
@@ -38,27 +37,22 @@ def test_a_module_takes_every_name_and_auto_where_its_op_lacks_the_backend(op, m
 
 def test_an_unknown_name_is_refused_when_the_module_is_made():
     for module in (lstm, mix):
-        with pytest.raises(ElmoFastError, match=r"backend must be one of auto, native, cuda, .*; got 'gpu'"):
+        with pytest.raises(ElmoFastError, match=r"backend must be one of auto, native, triton, .*; got 'gpu'"):
             module("gpu")
 
 
-@pytest.mark.parametrize("backend", ["native", "cuda", "triton"])
+@pytest.mark.parametrize("backend", ["native", "triton"])
 def test_a_missing_backend_is_an_error_when_the_model_is_created(backend, files, monkeypatch):
-    """And not where a device may still serve it: the model may be moved there. ScalarMix has no CUDA kernel: "auto"."""
+    """And not where a device may still serve it: the model may be moved there."""
     options_file, weight_file = files()
     never = "no compiler built it; reinstall"
     monkeypatch.setattr(_native, "WHY_NOT", never if backend == "native" else None)
-    monkeypatch.setattr(_native, "why_no_cuda", lambda: never if backend == "cuda" else None)
     monkeypatch.setattr(_triton, "why_never", lambda: never if backend == "triton" else None)
     with pytest.raises(
         ElmoFastError, match=f"backend '{backend}' can run .* on no device of this installation .no compiler"
     ):
         BiLM(options_file, weight_file, backend=backend)
-    with (
-        contextlib.nullcontext()
-        if backend == "cuda"
-        else pytest.raises(ElmoFastError, match="can run scalar_mix on no device")
-    ):
+    with pytest.raises(ElmoFastError, match="can run scalar_mix on no device"):
         ScalarMix(2, backend=backend)
     monkeypatch.setattr(_native, "WHY_NOT", None)
     never = None
@@ -72,7 +66,7 @@ def test_without_triton_or_cuda_the_reason_is_the_installations_own(monkeypatch)
     monkeypatch.setattr(_triton, "WHY_NOT", "no Triton")
     asked = {backend: _dispatch.why_never("char_cnn", backend) for backend in BACKEND_CHOICES}
     no = "no extension"
-    assert asked | {"triton": None} == dict.fromkeys(BACKEND_CHOICES) | {"native": no, "cuda": no}
+    assert asked | {"triton": None} == dict.fromkeys(BACKEND_CHOICES) | {"native": no}
     assert asked["triton"] == "no Triton"
     monkeypatch.setattr(_triton, "WHY_NOT", None)
     monkeypatch.setattr(_triton, "INTERPRETED", False)

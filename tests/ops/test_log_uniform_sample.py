@@ -1,5 +1,6 @@
 """The log-uniform sampler: its generator, its law, its tries, and the expected counts that follow from them."""
 
+import importlib
 import math
 
 import numpy as np
@@ -7,14 +8,22 @@ import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.ops import _dispatch, _native, _sampling, expected_counts, log_expected_counts, log_uniform_sample
+from elmo_fast.ops import (
+    _dispatch,
+    _native,
+    _sampling,
+    _schemas,
+    _triton,
+    expected_counts,
+    log_expected_counts,
+    log_uniform_sample,
+)
 from elmo_fast.ops.log_uniform_sample import _chosen
 from tests.backends import HAS_CUDA, backends, device_of
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
-needs_cuda = pytest.mark.skipif(
-    not HAS_CUDA or _native.why_no_cuda() is not None, reason=_native.why_no_cuda() or "there is no GPU here"
-)
+needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="there is no GPU here")
+needs_triton = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 kernels = pytest.mark.parametrize("backend", backends("log_uniform_sample"))
 every = pytest.mark.parametrize("backend", backends("log_uniform_sample", reference=True))
 GPU = torch.device("cuda")
@@ -137,11 +146,17 @@ def test_allennlps_counts_round_in_float32_and_know_no_shortcut(correction, term
         ({"num_samples": 1, "num_words": 0, "seed": 0}, "num_words must be from 1"),
         ({"num_samples": 1, "num_words": 10, "seed": -1}, "seed must be from 0"),
         ({"num_samples": 1, "num_words": 10, "seed": 0, "offset": 2**63}, "offset must be from 0"),
-        ({"num_samples": 1, "num_words": 10, "seed": torch.tensor(-3)}, "seed must be from 0 .* got -3"),
-        ({"num_samples": 1, "num_words": 10, "seed": torch.tensor(1.0)}, "seed must be int64"),
-        ({"num_samples": 1, "num_words": 10, "seed": torch.tensor([1, 2])}, "seed must be one number"),
-        ({"num_samples": 1, "num_words": 10, "seed": torch.tensor(1, device="meta")}, "only be read by waiting"),
-        ({"num_samples": 1, "num_words": 10, "seed": 0, "backend": "triton"}, "backend must be one of auto, native"),
+        ({"num_samples": 1, "num_words": 10, "seed": 0, "offset": torch.tensor(-3)}, "offset must be from 0 .* got -3"),
+        ({"num_samples": 1, "num_words": 10, "seed": 0, "offset": torch.tensor(1.0)}, "offset must be int64"),
+        ({"num_samples": 1, "num_words": 10, "seed": 0, "offset": torch.tensor([1, 2])}, "offset must be one number"),
+        (
+            {"num_samples": 1, "num_words": 10, "seed": 0, "offset": torch.tensor(1, device="meta")},
+            "only be read by waiting",
+        ),
+        (
+            {"num_samples": 1, "num_words": 10, "seed": 0, "backend": "cuda"},
+            "backend must be one of auto, native, triton",
+        ),
     ],
 )
 def test_arguments_out_of_range_are_refused(arguments, expected):
@@ -159,31 +174,47 @@ def test_an_unknown_correction_is_refused():
 @needs_native
 def test_opcheck():
     """The registered op agrees with its fake and traces."""
-    torch.library.opcheck(
-        torch.ops.elmo_fast.log_uniform_sample.default, (5, 20, 1, 2, None, None, torch.device("cpu"))
-    )
+    torch.library.opcheck(torch.ops.elmo_fast.log_uniform_sample.default, (5, 20, 1, torch.tensor(2)))
 
 
 @every
-def test_numbers_may_be_tensors(backend):
-    """A seed or offset that is a tensor gives what its value gives."""
+def test_the_offset_may_be_a_tensor(backend):
+    """It gives what its value gives."""
     device = device_of(backend)
     expected = log_uniform_sample(50, 90, seed=2**40, offset=7, backend=backend, device=device)
-    seed, offset = torch.tensor(2**40, device=device), torch.tensor([7], device=device)
-    for numbers in ((seed, offset), (2**40, offset), (seed, 7)):
-        actual = log_uniform_sample(50, 90, seed=numbers[0], offset=numbers[1], backend=backend, device=device)
+    for offset in (torch.tensor(7, device=device), torch.tensor([7], device=device), torch.tensor(7)):
+        actual = log_uniform_sample(50, 90, seed=2**40, offset=offset, backend=backend, device=device)
         assert all(map(torch.equal, actual, expected))
 
 
-def asked_of_cuda(monkeypatch, answer):
-    """Lets the backend "cuda" answer thus."""
+@needs_triton
+@pytest.mark.parametrize(("samples", "words"), [(30, 1000), (300, 300)])
+def test_a_gpu_gives_up_at_the_limit_and_says_so(samples, words):
+    """A sample whose last word comes at try t is complete under the limit t + 1 and abandoned under t: tries -1."""
+    kernels = importlib.import_module("elmo_fast.ops.log_uniform_sample.kernels")
+    offset = torch.tensor(1, device=device_of("triton"))
+    arguments = _schemas.arguments_of("log_uniform_sample")(samples, words, 3, offset)
+    expected, needed = log_uniform_sample(samples, words, seed=3, offset=1)
+    ids, tries = kernels.sample(arguments, int(needed) + 1)
+    assert torch.equal(ids.cpu(), expected)
+    assert tries == needed
+    for limit in (int(needed), int(needed) // 2, 1):
+        ids, tries = kernels.sample(arguments, limit)
+        assert tries == -1
+        there = min(samples - 1, len(set(ids.tolist())) - 1)
+        assert torch.equal(ids[:there].cpu(), expected[:there])
+        assert not ids[there + 1 :].any()
+
+
+def asked_of_triton(monkeypatch, answer):
+    """Lets the backend "triton" answer thus."""
     known = _dispatch.OPS["log_uniform_sample"].unsupported
-    monkeypatch.setitem(known, "cuda", lambda *_: answer)
+    monkeypatch.setitem(known, "triton", lambda *_: answer)
 
 
 def test_without_its_kernel_a_gpu_is_given_a_sample_of_the_cpu(monkeypatch):
     """ "auto" says so once and samples by the CPU's best backend; a backend of the CPU may be named."""
-    asked_of_cuda(monkeypatch, "the kernel stayed at home")
+    asked_of_triton(monkeypatch, "the kernel stayed at home")
     _dispatch.warn_once.cache_clear()
     best = "native" if _native.WHY_NOT is None else "reference"
     with pytest.warns(PerformanceWarning, match="the kernel stayed at home .sampled on the CPU and copied to cuda"):
@@ -191,36 +222,24 @@ def test_without_its_kernel_a_gpu_is_given_a_sample_of_the_cpu(monkeypatch):
     assert _chosen("auto", GPU) == best  # a second warning would be an error
     assert _chosen("reference", GPU) == "reference"
     with pytest.raises(ElmoFastError, match="the kernel stayed at home"):
-        log_uniform_sample(1, 2, seed=0, device=GPU, backend="cuda")
+        log_uniform_sample(1, 2, seed=0, device=GPU, backend="triton")
 
 
 def test_with_its_kernel_a_gpu_draws_itself(monkeypatch):
     """Without a warning, and only for a GPU."""
-    asked_of_cuda(monkeypatch, None)
-    assert _chosen("auto", GPU) == "cuda"
-    assert _chosen("cuda", GPU) == "cuda"
+    asked_of_triton(monkeypatch, None)
+    assert _chosen("auto", GPU) == "triton"
+    assert _chosen("triton", GPU) == "triton"
     assert _chosen("auto", torch.device("cpu")) == "auto"
-
-
-@pytest.mark.skipif(_native.why_no_cuda() is None, reason="the extension has the CUDA kernels")
-def test_the_missing_kernel_is_named():
-    with pytest.raises(ElmoFastError, match="backend 'cuda' cannot serve this: the compiled extension"):
-        log_uniform_sample(1, 2, seed=0, device="cuda", backend="cuda")
 
 
 @needs_native
 def test_the_gpus_op_is_known_by_shape_without_a_gpu():
     """Its fake: what a compiler or a FakeTensorMode sees of it."""
     with torch._subclasses.FakeTensorMode():
-        for tensors in ((None, None), (torch.tensor(1, device="cuda"), torch.tensor([2], device="cuda"))):
-            ids, tries = torch.ops.elmo_fast.log_uniform_sample(8, 100, 1, 2, *tensors, GPU)
-            assert (ids.shape, tries.shape, ids.dtype, tries.dtype) == ((8,), (), torch.int64, torch.int64)
-            assert ids.device.type == tries.device.type == "cuda"
-
-
-def test_the_gpus_op_is_cuda_cpps_also_beside_tritons_interpreter():
-    """The namespace of interpreted ops has none of CUDA C++ alone."""
-    assert _dispatch.kernel("log_uniform_sample", "cuda") is torch.ops.elmo_fast.log_uniform_sample.default
+        ids, tries = torch.ops.elmo_fast.log_uniform_sample(8, 100, 1, torch.tensor(2, device="cuda"))
+        assert (ids.shape, tries.shape, ids.dtype, tries.dtype) == ((8,), (), torch.int64, torch.int64)
+        assert ids.device.type == tries.device.type == "cuda"
 
 
 @needs_native

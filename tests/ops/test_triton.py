@@ -103,9 +103,6 @@ def test_a_torch_for_amd_is_refused_by_name(hopper, monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.4.1")
     message = "are for NVIDIA's GPUs, and this torch is for AMD's (ROCm 6.4.1)"
     assert why_not() == f"the Triton kernels {message}"
-    if _native.C is not None:
-        for why in (_native.why_no_cuda(), _native.cuda_unsupported(CUDA, torch.float32, "float32")):
-            assert why == f"the CUDA kernels {message}"
     assert _dispatch.explain("highway", CUDA).backend == "reference"
 
 
@@ -130,7 +127,6 @@ def test_the_interpreter_is_given_no_bfloat16():
 FOR_CPP = {"stamps", "sparse"}
 # For the other pass; in a backward pass, what `saved` has in the form that the kernels take.
 NOT_READ = {
-    "char_cnn": {"cuda_backward"},
     "gather_rows": {"entries", "sorted_inverse", "order"},
     "full_softmax_backward": {"hidden", "targets", "losses", "precision"},
     "sampled_softmax_backward": {"hidden", "losses", "precision"},

@@ -6,11 +6,14 @@ import signal
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fast.checkpoints import model_folder, saved_steps
 from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.checkpoint import find_vocabulary_file
+from elmo_fast.pretrain.corpora import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model, options_of
 from elmo_fast.pretrain.log import RunLog
@@ -150,6 +153,35 @@ def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_pa
     assert [number for number, _ in saved_steps(tmp_path)] == [2]
     saved = LanguageModel.from_pretrained(tmp_path / "checkpoints" / "step-0000002").checkpoint_state()
     assert all(tensor.isfinite().all() for tensor in saved.values())
+
+
+class Calls(TorchDispatchMode):
+    """The names of the operators that this thread calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("loss", ["sampled_softmax", "negative_sampling"])
+def test_what_the_host_samples_comes_with_the_batch_not_in_the_step(tmp_path, loss):
+    """A function of seed and step: both directions of step n have the offsets 2n and 2n + 1."""
+    config, corpus = toy_config(tmp_path, loss=loss, max_steps=4), toy_corpus()
+    record = RunLog(tmp_path, quiet)
+    model = make_language_model(config, len(corpus.vocabulary), counts=target_counts(corpus))
+    trainer = LanguageModelTrainer(config, model, corpus, record)
+    batch, cpu = trainer.stream.batch(0, 1), torch.device("cpu")
+    expected = [trainer.model.loss.draw(config.run.seed, offset, cpu) for offset in (2, 3)]
+    assert all(map(torch.equal, pytree.tree_leaves(batch.samples), pytree.tree_leaves(expected)))
+    with record, Calls() as calls:
+        trainer.step()
+        trainer.step()
+    assert "elmo_fast.projected_lstm.default" in calls.names
+    assert [name for name in calls.names if "sample" in name and "softmax" not in name] == []
 
 
 def test_a_state_that_is_not_finite_is_never_saved(tmp_path):

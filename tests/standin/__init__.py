@@ -18,7 +18,7 @@ SOURCE = pathlib.Path(__file__).with_name("devices.cpp")
 BUILD = pathlib.Path(__file__).parents[2] / "build" / "standin"
 # Ops whose arguments mean the same to the CPU's C++ as on a GPU.
 NATIVE = ("char_cnn", "highway", "projected_lstm", "full_softmax", "hierarchical_softmax", "negative_sampling")
-NATIVE = {*NATIVE, *(f"{name}_backward" for name in NATIVE), "adagrad_", "square_norm"}
+NATIVE = {*NATIVE, *(f"{name}_backward" for name in NATIVE), "adagrad_", "square_norm", "log_uniform_sample"}
 # Others in plain torch.
 PLAIN = {
     "gather_rows": lambda a: a.table.index_select(0, a.inverse),

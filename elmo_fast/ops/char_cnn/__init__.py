@@ -8,7 +8,6 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.op_choices import ACTIVATIONS
-from elmo_fast.ops import _native, _triton
 from elmo_fast.ops._autograd import Backward, describe, requires_grad
 from elmo_fast.ops._checks import (
     check_count,
@@ -61,7 +60,7 @@ def char_cnn(
             means autocast's dtype.
         count: number of rows to compute, [] int64 on the device of `ids`; the features of later rows are 0 and pass no
             gradient (None: all N).
-        backend: "auto", "native", "cuda", "triton" or "reference".
+        backend: "auto", "native", "triton" or "reference".
 
     Returns:
         features, [N, F], dtype of `embedding`, in the order of `weights`.
@@ -87,8 +86,8 @@ def char_cnn(
             )
         run, save = kernel("char_cnn", backend), requires_grad(embedding, *weights, *biases)
         if backend != "native":
-            return run(ids, embedding, weights, biases, count, tanh, precision, save, backend == "cuda")[0]
-        arguments = (ids, embedding, weights, biases, None, tanh, precision, save, False)
+            return run(ids, embedding, weights, biases, count, tanh, precision, save)[0]
+        arguments = (ids, embedding, weights, biases, None, tanh, precision, save)
         return first_rows(run_stamped(run, weights, *arguments)[0], count)
 
 
@@ -119,11 +118,6 @@ def _check(
     check_values(op, "ids", ids, last, "lie from 0 to {}, the rows of embedding")
 
 
-def _cuda_unsupported(device: torch.device, dtype: torch.dtype, precision: str) -> str | None:
-    """Explain in one sentence why Triton's forward or CUDA C++'s backward pass cannot serve these, or return None."""
-    return _native.cuda_unsupported(device, dtype, precision) or _triton.unsupported(device, dtype, precision)
-
-
 def _fake(a: Any) -> Tensor:
     return a.embedding.new_empty(a.ids.shape[0], sum(weight.shape[0] for weight in a.weights))
 
@@ -139,14 +133,5 @@ _BACKWARD = Backward(
 )
 
 
-def _fake_gradients(a: Any) -> tuple[Any, ...]:
-    weights, new = a.weights if a.need_weights else [], a.embedding.new_empty
-    d_embedding = new(a.embedding.shape if a.need_embedding else 0)
-    return d_embedding, [new(w.shape) for w in weights], [new(w.shape[0]) for w in weights]
-
-
 describe("char_cnn", _fake, _BACKWARD, _native_saved)
-describe("char_cnn_cuda_backward", _fake_gradients)
-register(
-    "char_cnn", "native", "cuda", "triton", kernels="elmo_fast.ops.char_cnn.kernels", int8=True, cuda=_cuda_unsupported
-)
+register("char_cnn", "native", "triton", kernels="elmo_fast.ops.char_cnn.kernels", int8=True)

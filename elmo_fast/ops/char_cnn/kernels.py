@@ -18,7 +18,6 @@ from elmo_fast.ops._kernels import counted_rows, segment_sum, tanh
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch
 from elmo_fast.ops._weights import packed
 
-CUDA_WIDTHS, CUDA_CHARACTERS = 32, 1056  # limits of one launch of CUDA C++'s backward pass; four passes over the rows
 PARTS = 16  # number of parts of the words over which weight gradients are summed in parallel
 
 
@@ -421,19 +420,9 @@ def embedding_gradient(a: Any, filters: Tensor, f: Filters) -> Tensor:
 
 
 def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Return d_embedding, d_weights and d_biases; gradients that are not needed are empty.
-
-    With `cuda_backward` they are CUDA C++'s, which adds each gradient once per position of its window, not once per
-    number of the window's embeddings (csrc/char_cnn/backward.h); unless the alphabet is so large that most of its sums
-    would be empty.
-    """
+    """Return d_embedding, d_weights and d_biases; gradients that are not needed are empty."""
     if not a.saved:
         raise RuntimeError("char_cnn_backward: the forward pass was run with save=False")
-    if a.cuda_backward and len(a.weights) <= CUDA_WIDTHS and a.embedding.shape[0] <= CUDA_CHARACTERS:
-        return torch.ops.elmo_fast.char_cnn_cuda_backward(
-            a.grad, a.features, a.saved[0], a.ids, a.embedding, a.weights, a.count, a.tanh, a.precision,
-            a.need_embedding, a.need_weights,
-        )  # fmt: skip
     a = a._replace(grad=a.grad.contiguous())
     f = filters_of(a.weights, a.precision)
     table, filters, _ = operands(a.embedding, a.weights, a.biases, a.precision)

@@ -1,6 +1,5 @@
 """log_uniform_sample: distinct word ids from the log-uniform (Zipf) distribution, and how often each is expected."""
 
-import functools
 import math
 from typing import Any
 
@@ -21,7 +20,7 @@ def log_uniform_sample(
     num_samples: int,
     num_words: int,
     *,
-    seed: int | Tensor,
+    seed: int,
     offset: int | Tensor = 0,
     device: torch.device | str | None = None,
     backend: str = "auto",
@@ -39,17 +38,17 @@ def log_uniform_sample(
     GPU, which the host does not wait for, then returns tries = -1, and with it every expected count, and the loss, is
     NaN.
 
-    On a GPU nothing waits, and the op may be captured in a CUDA graph; for new samples at each replay, pass seed or
-    offset as tensors on that GPU, which the graph or its user advances in place.
+    On a GPU nothing waits, and the op may be captured in a CUDA graph; for new samples at each replay, pass offset as a
+    tensor on that GPU, which the graph or its user advances in place.
 
     Args:
         num_samples: S, 1 to V
         num_words: V, below 2^31
-        seed: 0 to 2^63 - 1, or a tensor holding one, [] or [1] int64 (not validated on a GPU)
-        offset: as `seed`
-        device: device of the returned ids and tries; None: the CPU. On a CUDA device "cuda" samples there; if that
+        seed: 0 to 2^63 - 1
+        offset: 0 to 2^63 - 1, or a tensor holding one, [] or [1] int64 (not validated on a GPU)
+        device: device of the returned ids and tries; None: the CPU. On a CUDA device "triton" samples there; if that
             cannot serve, they are sampled on the CPU and copied, with a PerformanceWarning
-        backend: "auto", "native", "cuda" or "reference"
+        backend: "auto", "native", "triton" or "reference"
 
     Returns:
         ids: [S] int64
@@ -70,16 +69,15 @@ def log_uniform_sample(
         )
     device = CPU if device is None else torch.device(device)
     backend = _chosen(backend, device)
-    sampled_on = device if backend == "cuda" else CPU
+    sampled_on = device if backend == "triton" else CPU
     backend = select("log_uniform_sample", backend, sampled_on, torch.float32)
-    keys = [_number(name, value, sampled_on) for name, value in (("seed", seed), ("offset", offset))]
-    numbers = [key if isinstance(key, int) else 0 for key in keys]
+    check_key("log_uniform_sample", seed=seed)
+    offset = _on_device(offset, sampled_on)
     if backend == "reference":
-        samples = reference.log_uniform_sample(num_samples, num_words, *numbers)
+        samples = reference.log_uniform_sample(num_samples, num_words, seed, int(offset))
     else:
-        tensors = [key if isinstance(key, Tensor) else None for key in keys]  # which the GPU's kernel reads
-        samples = kernel("log_uniform_sample", backend)(num_samples, num_words, *numbers, *tensors, sampled_on)
-    ids, tries = samples if backend == "cuda" else drawn_to("log_uniform_sample", samples, device)
+        samples = kernel("log_uniform_sample", backend)(num_samples, num_words, seed, offset)
+    ids, tries = samples if backend == "triton" else drawn_to("log_uniform_sample", samples, device)
     return ids, tries
 
 
@@ -89,30 +87,30 @@ def _chosen(backend: str, device: torch.device) -> str:
     if backend != "auto" or device.type != "cuda":
         return backend
     choice = explain(op, device, torch.float32)
-    if choice.backend == "cuda":
-        return "cuda"
+    if choice.backend == "triton":
+        return "triton"
     slower = explain(op, CPU, torch.float32).backend
     if not torch.compiler.is_compiling():
-        warn_once(op, slower, f"{choice.refusals['cuda']} (sampled on the CPU and copied to {device})")
+        warn_once(op, slower, f"{choice.refusals['triton']} (sampled on the CPU and copied to {device})")
     return slower
 
 
-def _number(name: str, value: int | Tensor, sampled_on: torch.device) -> int | Tensor:
-    """Check `value` and return it as the backend takes it: a tensor on the GPU if it samples there, else an int."""
-    if isinstance(value, Tensor):
-        check_dtype("log_uniform_sample", name, value, torch.int64)
-        if value.numel() != 1:
-            raise ElmoFastError(f"log_uniform_sample: {name} must be one number; got {described(value)}")
-        if value.device.type == sampled_on.type == "cuda":
-            return value
-        if value.device.type != "cpu":
+def _on_device(offset: int | Tensor, device: torch.device) -> Tensor:
+    """Check `offset` and return it as a tensor on the device that samples."""
+    if isinstance(offset, Tensor):
+        check_dtype("log_uniform_sample", "offset", offset, torch.int64)
+        if offset.numel() != 1:
+            raise ElmoFastError(f"log_uniform_sample: offset must be one number; got {described(offset)}")
+        if offset.device.type == device.type == "cuda" and device.index in (None, offset.device.index):
+            return offset
+        if offset.device.type != "cpu":
             raise ElmoFastError(
-                f"log_uniform_sample: {name} on {value.device} could only be read by waiting for it, because ids are "
-                f"sampled on {'the CPU' if sampled_on is CPU else sampled_on}; pass an int"
+                f"log_uniform_sample: offset on {offset.device} could only be read by waiting for it, because ids are "
+                f"sampled on {'the CPU' if device is CPU else device}; pass an int"
             )
-        value = int(value)
-    check_key("log_uniform_sample", **{name: value})
-    return value
+        offset = int(offset)
+    check_key("log_uniform_sample", offset=offset)
+    return torch.full((), offset, dtype=torch.int64, device=device)
 
 
 def expected_counts(
@@ -161,9 +159,8 @@ def log_expected_counts(
 
 
 def _fake(a: Any) -> tuple[Tensor, Tensor]:
-    new = functools.partial(torch.empty, dtype=torch.int64, device=a.device)
-    return new(a.num_samples), new(())
+    return a.offset.new_empty(a.num_samples), a.offset.new_empty(())
 
 
 describe("log_uniform_sample", _fake)
-register("log_uniform_sample", "native", "cuda")
+register("log_uniform_sample", "native", "triton", kernels="elmo_fast.ops.log_uniform_sample.kernels")

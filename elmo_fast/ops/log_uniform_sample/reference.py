@@ -1,6 +1,6 @@
 """log_uniform_sample in numpy: the definition.
 
-Its exponential is libm's (math.exp); C++ and CUDA have their own, the same on CPU and GPU.
+Its exponential is libm's (math.exp); C++ and Triton have their own, the same on CPU and GPU.
 csrc/common/philox.h says how rarely the two could give different ids: 5e-12 per sample.
 """
 

@@ -10,12 +10,6 @@
 
 namespace elmo_fast {
 
-namespace log_uniform {  // cuda.cpp
-std::tuple<Tensor, Tensor> sample_on_gpu(
-    int64_t num_samples, int64_t num_words, int64_t seed, int64_t offset, const std::optional<Tensor>& seed_more,
-    const std::optional<Tensor>& offset_more, torch::stable::Device device);
-}
-
 namespace {
 
 constexpr uint64_t kChunk = 1024;  // blocks generated ahead
@@ -26,18 +20,13 @@ ELMO_MULTIVERSION void draw(
   for (uint64_t i = 0; i < count; ++i) words_of_block(seed, offset, first + i, log_range, num_words, words + 2 * i);
 }
 
-std::tuple<Tensor, Tensor> log_uniform_sample(
-    int64_t num_samples, int64_t num_words, int64_t seed, int64_t offset, const std::optional<Tensor>& seed_more,
-    const std::optional<Tensor>& offset_more, torch::stable::Device device) {
+std::tuple<Tensor, Tensor> log_uniform_sample(int64_t num_samples, int64_t num_words, int64_t seed, const Tensor& offset_any) {
   const Arguments check("log_uniform_sample");
-#if defined(USE_CUDA)
-  if (device.is_cuda()) return log_uniform::sample_on_gpu(num_samples, num_words, seed, offset, seed_more, offset_more, device);
-#endif
-  check.need(device.is_cpu(), "this build samples on the CPU alone");
-  check.need(!seed_more.has_value() && !offset_more.has_value(), "seed_more and offset_more are of GPUs");
   check.need(
       num_words > 0 && num_words < int64_t{1} << 31 && num_samples >= 0 && num_samples <= num_words,
       "num_words must be from 1 to 2^31 - 1 and num_samples from 0 to num_words; got ", num_words, " and ", num_samples);
+  check.need(offset_any.scalar_type() == kLong && offset_any.numel() == 1, "offset must be one int64");
+  const auto offset = static_cast<uint64_t>(*offset_any.const_data_ptr<int64_t>());
   const auto options = Options{kLong};
   Tensor ids = empty({num_samples}, options), tries_out = empty({}, options);
   auto* out = ids.mutable_data_ptr<int64_t>();
@@ -64,7 +53,6 @@ std::tuple<Tensor, Tensor> log_uniform_sample(
 
 }  // namespace
 
-// The op may take no tensor, so it is registered under the key that serves every device.
-STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CompositeExplicitAutograd, m) { m.impl("log_uniform_sample", ELMO_BOX(log_uniform_sample)); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("log_uniform_sample", ELMO_BOX(log_uniform_sample)); }
 
 }  // namespace elmo_fast

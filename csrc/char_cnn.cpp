@@ -287,9 +287,9 @@ std::tuple<Tensor, std::vector<Tensor>> forward(
 
 std::tuple<Tensor, std::vector<Tensor>> char_cnn(
     const Tensor& ids, const Tensor& embedding, TensorList weights, TensorList biases, const std::optional<Tensor>& count, bool tanh,
-    const Name& precision, bool save, bool cuda_backward, std::vector<int64_t> stamps) {
+    const Name& precision, bool save, std::vector<int64_t> stamps) {
   const Arguments check("char_cnn");
-  check.need(!count.has_value() && !cuda_backward, "count and cuda_backward are of GPUs; the CPU's kernel computes all rows");
+  check.need(!count.has_value(), "count is of GPUs; the CPU's kernel computes all rows");
   check_words(check, ids, embedding, weights);
   check.need(biases.size() == weights.size(), "biases must be one per width, ", weights.size(), "; got ", biases.size());
   for (size_t i = 0; i < weights.size(); ++i) check.tensor("biases", biases[i], embedding.scalar_type(), {weights[i].size(0)});
@@ -496,8 +496,8 @@ Tensor activation_backward(const Tensor& grad_any, const Tensor& features_any, b
 
 Gradients char_cnn_backward(
     const Tensor& grad, const Tensor& features, TensorList saved, const Tensor& ids, const Tensor& embedding, TensorList weights,
-    TensorList /*biases*/, const std::optional<Tensor>& /*count*/, bool tanh, const Name& precision, bool /*cuda_backward*/,
-    bool need_embedding, bool need_weights) {
+    TensorList /*biases*/, const std::optional<Tensor>& /*count*/, bool tanh, const Name& precision, bool need_embedding,
+    bool need_weights) {
   Arguments("char_cnn_backward").saved(saved, 1);
   const Tensor winners = saved[0];
   check(grad, features, winners, ids, embedding, weights);
