@@ -61,7 +61,7 @@ def pack_together(tensors: Sequence[Tensor], *, pinned: bool) -> Tensor:
     import torch
 
     specs = [(tensor.shape, tensor.dtype) for tensor in tensors]
-    packed = torch.empty(room_of(specs), dtype=torch.uint8, pin_memory=pinned)
+    packed = torch.empty(room_of(specs), dtype=torch.uint8, device="cpu", pin_memory=pinned)
     for part, tensor in zip(parts_of(packed, specs), tensors, strict=True):
         part.copy_(tensor)
     return packed

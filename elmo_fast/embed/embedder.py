@@ -70,7 +70,8 @@ class ElmoEmbedder:
             raise ElmoFastError(f"cuda_device must be the number of a GPU, or -1 for the CPU; got {cuda_device!r}")
         if cuda_device >= 0:
             device_named(f"cuda:{cuda_device}", "cuda_device")
-        self.elmo_bilm = BiLM(options_file, weight_file, stateful=stateful, **settings)
+        with torch.device("cpu"):
+            self.elmo_bilm = BiLM(options_file, weight_file, stateful=stateful, **settings)
         self.cuda_device = cuda_device
         paths = [file for file in (weight_file, options_file) if isinstance(file, str | os.PathLike)]
         self.model_name = os.fspath(paths[0]) if paths else ""
@@ -365,7 +366,7 @@ def _tensor_of(vectors: Any, name: str) -> Tensor:
     except ValueError:  # rows of several lengths
         array = np.empty(0, object)
     if array.dtype.kind in "biuf":
-        return torch.as_tensor(array)
+        return torch.as_tensor(array, device="cpu")
     first = next(iter(array.flat), None)
     if hasattr(vectors, "columns"):
         given = "a table with other columns than numbers: pass its vectors, table.filter(like='elmo_')"

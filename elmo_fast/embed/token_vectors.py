@@ -38,7 +38,9 @@ def shared_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **setting
 @functools.lru_cache(maxsize=1)
 def _read(folder: Any, marks: Any, device: torch.device, **settings: Any) -> BiLM:
     """Load a model once for all that name it; `marks`, path, time and size of its files, tell when it changed."""
-    return BiLM(folder, stateful=False, **settings).to(device)
+    with torch.device("cpu"):
+        model = BiLM(folder, stateful=False, **settings)
+    return model.to(device)
 
 
 class TokenVectors:

@@ -65,7 +65,7 @@ class Processes:
         """Return the largest of the processes' numbers."""
         if not self.distributed:
             return value
-        largest = torch.tensor(value)
+        largest = torch.tensor(value, device="cpu")
         dist.all_reduce(largest, dist.ReduceOp.MAX)
         return int(largest)
 

@@ -186,11 +186,10 @@ class Step:
         if not self.draws_on_device:
             samples = [loss.draw(self.seed, offset, torch.device("cpu")) for offset in offsets]
         kind = torch.promote_types(self.parameters[0].dtype, torch.float32)
-        rates = torch.tensor([group["lr"] for group in self.optimizer.param_groups], dtype=kind)
-        words = torch.tensor(batch.words, dtype=torch.float64)
-        return StepInputs(
-            batch.types, batch.targets, batch.distinct, lengths, words, fresh, torch.tensor(offsets), samples, rates
-        )
+        rates = torch.tensor([group["lr"] for group in self.optimizer.param_groups], dtype=kind, device="cpu")
+        words = torch.tensor(batch.words, dtype=torch.float64, device="cpu")
+        numbers = torch.tensor(offsets, device="cpu")
+        return StepInputs(batch.types, batch.targets, batch.distinct, lengths, words, fresh, numbers, samples, rates)
 
     def _launches(self, inputs: StepInputs, state: LayerStates | None) -> _graphs.Pieces:
         """Take a step: a function of tensors, which CUDA graphs can hold; yields what only the host can do.

@@ -124,7 +124,8 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     # The runs find a model by its path or published name, not by a name on the hub.
     model = os.fspath(model_path) if missing_model(settings.model) else settings.model
     runs_of = dataclasses.replace(settings, model=model)
-    bilm = load_bilm(model_path, settings.prefix)
+    with torch.device("cpu"):
+        bilm = load_bilm(model_path, settings.prefix)
     names = [getattr(settings, name) for name in (*SPLITS.values(), "vectors")]
     digests = {**{name: sha256_of(name) for name in names if name}, model: model_digest(bilm)}
     folder.mkdir(parents=True, exist_ok=True)

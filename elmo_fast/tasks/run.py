@@ -160,7 +160,7 @@ class SavedTask:
         the likeliest.
         """
         count, words = len(self.labels), self.split(sentences, tokenizer)
-        without_words = torch.full((count,) if self.config.task == "classify" else (0, count), torch.nan)
+        without_words = torch.full((count,) if self.config.task == "classify" else (0, count), torch.nan, device="cpu")
         found = self.predictions(words, batch_size, progress, probabilities=True)
         self._warn_of_empty(words)
         return [(without_words if each.probabilities is None else each.probabilities).numpy() for each in found]
@@ -210,7 +210,7 @@ class SavedTask:
             return {"words": list(words), "label": prediction.label, "probabilities": every}
         if prediction.probabilities is None:
             return {"words": [], "labels": [], "probabilities": []}
-        at = torch.tensor(self.labels.ids(prediction.labels))
+        at = torch.tensor(self.labels.ids(prediction.labels), device="cpu")
         chosen = prediction.probabilities.gather(1, at[:, None])[:, 0].tolist()
         return {"words": list(words), "labels": prediction.labels, "probabilities": chosen}
 
@@ -280,7 +280,8 @@ def load_task(
 
     config, labels, words, weights, about = read_folder(folder, read, load, warns=True)
     config = _with_paths(folder, config, {"model": model, "vectors": vectors}, _holds_bilm(config))
-    task = new_model(config, len(labels), words=words)
+    with torch.device("cpu"):
+        task = new_model(config, len(labels), words=words)
     digests = input_digests(config, task)
     for name, digest in parsed(about.get("inputs", "{}"), dict[str, str], f"{folder / MODEL_FILE}: inputs").items():
         if digests.get(name) != digest:
@@ -387,7 +388,9 @@ def train_task(
         for note in data.notes:
             warnings.warn(note, stacklevel=2)
         torch.manual_seed(config.seed)
-        model = new_model(config, len(data.labels), data.train).to(device)
+        with torch.device("cpu"):
+            model = new_model(config, len(data.labels), data.train)
+        model = model.to(device)
         splits = training_splits(config, data, model.elmo, report, progress)
         parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
         report(f"{len(data.train)} sentences, {splits['train'].words} words, {len(data.labels)} labels; "
