@@ -239,6 +239,7 @@ ON_THE_DEFAULT = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore::elmo_fast.errors.PerformanceWarning")
 @pytest.mark.parametrize("name", ON_THE_DEFAULT)
 def test_a_module_is_made_and_runs_on_the_default_device(name):
     """Counts of a loss stay on the CPU: a tree and a table of the noise are made of their values."""

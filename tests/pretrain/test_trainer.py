@@ -142,7 +142,7 @@ def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_pa
     with (
         record,
         pytest.raises(
-            ElmoFastError, match=r"up to step 4 .*norm \((nan|inf)\) is no longer finite; 1 updates were left"
+            ElmoFastError, match=r"^step 3 \(batch 3 of epoch 1\).*norm \((nan|inf)\) .*1 updates were left.*earlier"
         ),
     ):
         train(trainer)
@@ -150,6 +150,12 @@ def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_pa
     assert [number for number, _ in saved_steps(tmp_path)] == [2]
     saved = LanguageModel.from_pretrained(tmp_path / "checkpoints" / "step-0000002").checkpoint_state()
     assert all(tensor.isfinite().all() for tensor in saved.values())
+
+
+def test_a_run_that_is_lost_before_it_saved_names_no_checkpoints(tmp_path):
+    config = toy_config(tmp_path, loss="full_softmax", learning_rate=1e30)
+    with pytest.raises(ElmoFastError, match=r"^step 2 \(batch 2 of epoch 1\).* finite; try a smaller learning_rate$"):
+        pretrain(config, report=quiet)
 
 
 def test_a_state_that_is_not_finite_is_never_saved(tmp_path):
