@@ -28,7 +28,7 @@ from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import Kind, parsed, read_json, typed
 from elmo_fast.files import folder_lock, replaces, write_json, writing
 from elmo_fast.manifest import read_folder, write_folder
-from elmo_fast.memory import size
+from elmo_fast.memory import gpu_shortage_advised, size
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.progress import Progress, duration
 from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
@@ -194,7 +194,7 @@ class SavedTask:
         """Return the prediction for each sentence, a list of words; arguments as in `predict`."""
         examples = [Example(list(words), []) for words in sentences if len(words)]
         split, size = Split(examples, None, per_word=self.config.task == "tag"), batch_size or self.config.batch_size
-        with torch_threads(self.config.threads):
+        with torch_threads(self.config.threads), gpu_shortage_advised(batch_size=size):
             found = iter(predict(self.model, split, self.labels, size, progress, probabilities=probabilities))
         return [next(found) if len(words) else Prediction([]) for words in sentences]
 
@@ -383,7 +383,7 @@ def train_task(
         warnings.warn(sentence, stacklevel=2)
     if (hint := raw_text_note(data.files["train"], config.train_path, config)) is not None:
         warnings.warn(hint, stacklevel=2)
-    with folder_lock(folder), torch_threads(config.threads):
+    with folder_lock(folder), torch_threads(config.threads), gpu_shortage_advised(**config.flat()):
         report(f"features: {config.features()}")
         for note in data.notes:
             warnings.warn(note, stacklevel=2)
