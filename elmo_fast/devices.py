@@ -43,6 +43,17 @@ def device_named(name: Any, argument: str = "device") -> torch.device:
     return device
 
 
+def check_int8_device(precision: str, device: torch.device, backend: str, remedy: str = "give device=cpu") -> None:
+    """Raise ElmoFastError for int8 on a GPU, which has no kernel for it; its reference runs where it is named.
+
+    remedy: how the caller chooses the CPU.
+    """
+    if "int8" in precision and backend != "reference" and device.type not in ("cpu", "meta"):
+        raise ElmoFastError(
+            f"precision=int8 runs on CPUs only; got the device {device}: {remedy}, or precision=bfloat16"
+        )
+
+
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """Return the tensor on a device, without waiting for it."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

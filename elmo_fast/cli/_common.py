@@ -11,7 +11,7 @@ from typing import Any
 from tqdm import tqdm
 
 from elmo_fast.cli._parser import MODEL_NAMES
-from elmo_fast.devices import device_named
+from elmo_fast.devices import check_int8_device, device_called, device_named
 from elmo_fast.errors import ElmoFastError, printable
 from elmo_fast.threads import check_threads, unhindered_threads
 
@@ -53,14 +53,26 @@ def set_up_logging(arguments: Any) -> None:
 
 
 def choose_device(arguments: Any) -> str:
-    """Return the name of the device, also set as the option: of "auto" a GPU, which a line says, if torch sees one."""
+    """Return the name of the device, also set as the option: of "auto" a GPU, if torch sees one that can run it.
+
+    A line says which, where there is a choice. Raises ElmoFastError for a GPU where none can run it.
+    """
     name: str = getattr(arguments, "device", "cpu")
+    precision, backend = getattr(arguments, "precision", "float32"), getattr(arguments, "backend", "auto")
     if name == "auto":
         import torch
 
-        name = arguments.device = "cuda" if torch.cuda.is_available() else "cpu"
-        if name == "cuda" and os.environ.get("RANK", "0") == "0":
-            logger().info("gpu    --device cuda, as torch sees a GPU; --device cpu computes on the CPU")
+        name = arguments.device = "cpu"
+        if torch.cuda.is_available():
+            line = "gpu    --device cuda, as torch sees a GPU; --device cpu computes on the CPU"
+            if precision == "int8":
+                line = "cpu    --device cpu, as int8 runs on CPUs only; --precision bfloat16 runs on the GPU"
+            else:
+                name = arguments.device = "cuda"
+            if os.environ.get("RANK", "0") == "0":
+                logger().info(line)
+    elif precision == "int8":
+        check_int8_device(precision, device_called(name, "--device"), backend)
     return name
 
 

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from elmo_fast import __version__
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
-from elmo_fast.devices import device_named
+from elmo_fast.devices import check_int8_device, device_named
 from elmo_fast.embed.layers import Layers, column_names, unit_rows
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import Array, run_batches, write_vectors
@@ -66,10 +66,7 @@ class ElmoEmbedder:
         stateful: bool = True,
         **settings: Unpack[BiLMSettings],
     ) -> None:
-        if not hasattr(cuda_device, "__index__"):
-            raise ElmoFastError(f"cuda_device must be the number of a GPU, or -1 for the CPU; got {cuda_device!r}")
-        if cuda_device >= 0:
-            device_named(f"cuda:{cuda_device}", "cuda_device")
+        _check_device(cuda_device, settings)
         with torch.device("cpu"):
             self.elmo_bilm = BiLM(options_file, weight_file, stateful=stateful, **settings)
         self.cuda_device = cuda_device
@@ -111,6 +108,7 @@ class ElmoEmbedder:
                 f"from_pretrained takes one folder, archive or name; got the file {os.fspath(cuda_device)!r} too; for "
                 f"two files, write {cls.__name__}(options_file, weight_file, stateful=False)"
             )
+        _check_device(cuda_device, settings)
         return cls(pretrained_folder(model), None, cuda_device, stateful=stateful, **settings)
 
     def reset_states(self) -> None:
@@ -355,6 +353,14 @@ class ElmoEmbedder:
             total=int(text.lengths.sum()), progress=progress, stateful=bilm.stateful, batch_size=batch_size,
             max_tokens=max_tokens, name=lambda index: text.source.place(int(numbers[index])),
         )  # fmt: skip
+
+
+def _check_device(cuda_device: int, settings: BiLMSettings) -> None:
+    if not hasattr(cuda_device, "__index__"):
+        raise ElmoFastError(f"cuda_device must be the number of a GPU, or -1 for the CPU; got {cuda_device!r}")
+    if cuda_device >= 0:
+        device, backend = device_named(f"cuda:{cuda_device}", "cuda_device"), settings.get("backend", "auto")
+        check_int8_device(settings.get("precision", "float32"), device, backend, "give cuda_device=-1")
 
 
 def _tensor_of(vectors: Any, name: str) -> Tensor:

@@ -24,10 +24,11 @@ from elmo_fast.checkpoints import (
     stored_tokenizer,
 )
 from elmo_fast.checkpoints.safetensors_folder import WEIGHTS, read_tensor_file, warn_if_rounded, write_tensors
+from elmo_fast.devices import check_int8_device, device_called
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import Kind, parsed, read_json, typed
 from elmo_fast.files import folder_lock, replaces, write_json, writing
-from elmo_fast.manifest import read_folder, write_folder
+from elmo_fast.manifest import current, read_folder, write_folder
 from elmo_fast.memory import gpu_shortage_advised, size
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.progress import Progress, duration
@@ -279,6 +280,7 @@ def load_task(
         return config, labels, words, *read_tensor_file(place / MODEL_FILE)
 
     config, labels, words, weights, about = read_folder(folder, read, load, warns=True)
+    check_int8_device(config.precision, device_called(device), config.backend)
     config = _with_paths(folder, config, {"model": model, "vectors": vectors}, _holds_bilm(config))
     with torch.device("cpu"):
         task = new_model(config, len(labels), words=words)
@@ -291,6 +293,12 @@ def load_task(
             )
     load_weights(trained_weights(task, with_bilm=False), weights, folder / MODEL_FILE)
     return SavedTask(task.to(device).eval(), config, labels)
+
+
+def precision_of(save_dir: str | os.PathLike[str]) -> str:
+    """Return the precision that a task was trained with; float32 if there is none, which `load_task` reports."""
+    path = current(pathlib.Path(save_dir)) / CONFIG_FILE
+    return read_json(path, dict[str, Any]).get("precision", "float32") if path.exists() else "float32"
 
 
 def _with_paths(
@@ -366,6 +374,7 @@ def train_task(
     Raises: ElmoFastError: the configuration, a file, or what save_dir holds does not fit.
     """
     validate(config)
+    check_int8_device(config.precision, device_called(device), config.backend)
     if config.model is not None and config.elmo == "none":
         warnings.warn(
             f"--model {config.model} is not used, because --elmo is none: give --elmo input, output or both, or no "
