@@ -116,12 +116,12 @@ def run_predict(arguments: Any) -> None:
 
 
 def report_options(parser: Parser) -> None:
-    """Make every field of ReportSettings an option; --seeds is how many: 0, 1, ... It runs on the CPU."""
+    """Make every field of ReportSettings an option; --seeds is how many: 0, 1, ..."""
     from elmo_fast.report.plan import EXPERIMENTS, HELP, ReportSettings
 
     compared = "; ".join(f"{name}: {what}" for name, what in EXPERIMENTS.items())
     parser.description = f"{parser.description} The experiments compare: {compared}."
-    parser.shared("threads")
+    parser.shared("device", "threads")
     parser.fields(ReportSettings, help=HELP)
     parser.reads("model", "vectors")
 
@@ -136,5 +136,5 @@ def run_report(arguments: Any) -> None:
     from elmo_fast.report.run import write_report
 
     settings = ReportSettings(**values_of(arguments, ReportSettings))
-    set_up(arguments)
-    print(write_report(settings, report=logger().info))
+    device = set_up(arguments)
+    print(write_report(settings, report=logger().info, device=device))

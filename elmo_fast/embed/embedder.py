@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from elmo_fast import __version__
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
-from elmo_fast.devices import check_int8_device, device_named
+from elmo_fast.devices import check_int8_device, gpu_numbered
 from elmo_fast.embed.layers import Layers, column_names, unit_rows
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import Array, run_batches, write_vectors
@@ -356,11 +356,8 @@ class ElmoEmbedder:
 
 
 def _check_device(cuda_device: int, settings: BiLMSettings) -> None:
-    if not hasattr(cuda_device, "__index__"):
-        raise ElmoFastError(f"cuda_device must be the number of a GPU, or -1 for the CPU; got {cuda_device!r}")
-    if cuda_device >= 0:
-        device, backend = device_named(f"cuda:{cuda_device}", "cuda_device"), settings.get("backend", "auto")
-        check_int8_device(settings.get("precision", "float32"), device, backend, "give cuda_device=-1")
+    device, backend = gpu_numbered(cuda_device), settings.get("backend", "auto")
+    check_int8_device(settings.get("precision", "float32"), device, backend, "give cuda_device=-1")
 
 
 def _tensor_of(vectors: Any, name: str) -> Tensor:

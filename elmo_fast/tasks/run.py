@@ -24,7 +24,7 @@ from elmo_fast.checkpoints import (
     stored_tokenizer,
 )
 from elmo_fast.checkpoints.safetensors_folder import WEIGHTS, read_tensor_file, warn_if_rounded, write_tensors
-from elmo_fast.devices import check_int8_device, device_called
+from elmo_fast.devices import check_int8_device, device_named
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import Kind, parsed, read_json, typed
 from elmo_fast.files import folder_lock, replaces, write_json, writing
@@ -280,7 +280,7 @@ def load_task(
         return config, labels, words, *read_tensor_file(place / MODEL_FILE)
 
     config, labels, words, weights, about = read_folder(folder, read, load, warns=True)
-    check_int8_device(config.precision, device_called(device), config.backend)
+    check_int8_device(config.precision, device_named(device), config.backend)
     config = _with_paths(folder, config, {"model": model, "vectors": vectors}, _holds_bilm(config))
     with torch.device("cpu"):
         task = new_model(config, len(labels), words=words)
@@ -374,7 +374,7 @@ def train_task(
     Raises: ElmoFastError: the configuration, a file, or what save_dir holds does not fit.
     """
     validate(config)
-    check_int8_device(config.precision, device_called(device), config.backend)
+    check_int8_device(config.precision, device_named(device), config.backend)
     if config.model is not None and config.elmo == "none":
         warnings.warn(
             f"--model {config.model} is not used, because --elmo is none: give --elmo input, output or both, or no "
