@@ -61,8 +61,7 @@ def reading(arguments: Any) -> Iterator[tuple[Progress, dict[str, Any]]]:
     """Yield a progress bar, and what `add_reading` adds as arguments of the functions of `tasks`."""
     from elmo_fast.tasks.run import precision_of
 
-    arguments.precision = precision_of(arguments.save_dir)
-    device = set_up(arguments, trained=True)
+    device = set_up(arguments, trained=True, precision=precision_of(arguments.save_dir))
     with Progress(arguments, unit="sentences", leave=False) as bar:
         options = named(arguments, "save_dir", "path", "format", "batch_size", "model", "vectors")
         yield bar, options | {"device": device, "progress": bar.reach}
