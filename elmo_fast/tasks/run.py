@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -28,7 +29,7 @@ from elmo_fast.devices import check_int8_device, device_named
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import Kind, parsed, read_json, typed
 from elmo_fast.files import folder_lock, replaces, write_json, writing
-from elmo_fast.manifest import current, read_folder, write_folder
+from elmo_fast.manifest import has_files, read_folder, write_folder
 from elmo_fast.memory import gpu_shortage_advised, size
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.progress import Progress, duration
@@ -297,8 +298,10 @@ def load_task(
 
 def precision_of(save_dir: str | os.PathLike[str]) -> str:
     """Return the precision that a task was trained with; float32 if there is none, which `load_task` reports."""
-    path = current(pathlib.Path(save_dir)) / CONFIG_FILE
-    return read_json(path, dict[str, Any]).get("precision", "float32") if path.exists() else "float32"
+    if not has_files(save_dir, CONFIG_FILE):
+        return "float32"
+    read = functools.partial(_of_task, name=CONFIG_FILE, kind=dict[str, Any])
+    return read_folder(save_dir, [CONFIG_FILE], read).get("precision", "float32")
 
 
 def _with_paths(
