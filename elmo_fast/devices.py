@@ -35,12 +35,53 @@ def device_named(name: Any, argument: str = "device") -> torch.device:
     import torch
 
     device = device_called(name, argument)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ElmoFastError(
-            f"{argument} must be a device of this machine, where torch sees {torch.cuda.device_count()} CUDA devices; "
-            f'got {str(name)!r}; give "cpu", or install a torch for CUDA if there is a GPU'
-        )
+    if device.type == "cuda":
+        _check_gpu(device.index or 0, argument, str(name), '"cpu"')
+    elif device.type != "cpu":
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError, ImportError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ElmoFastError(
+                f'{argument} must be a device that this torch has; got {str(name)!r}; give "cpu" ({reason})'
+            ) from error
     return device
+
+
+def gpu_numbered(number: Any, argument: str = "cuda_device") -> torch.device:
+    """Return the device that AllenNLP's cuda_device stands for, below 0 the CPU; ElmoFastError if it is not there."""
+    import torch
+
+    if not hasattr(number, "__index__"):
+        raise ElmoFastError(f"{argument} must be the number of a GPU, or -1 for the CPU; got {number!r}")
+    if number < 0:
+        return torch.device("cpu")
+    _check_gpu(number, argument, number, "-1 for the CPU")
+    return torch.device("cuda", number)
+
+
+def _check_gpu(number: int, argument: str, given: Any, cpu: str) -> None:
+    import torch
+
+    if number < (count := torch.cuda.device_count()):
+        return
+    numbers = f", with numbers from 0 to {count - 1}" if count else ""
+    install = "" if count else ", or install a torch for CUDA if there is a GPU"
+    raise ElmoFastError(
+        f"{argument} must be a device of this machine, where torch sees {count} CUDA device{'' if count == 1 else 's'}"
+        f"{numbers}; got {given!r}; give {cpu}{install}"
+    )
+
+
+def check_int8_device(precision: str, device: torch.device, backend: str, remedy: str = "give device=cpu") -> None:
+    """Raise ElmoFastError for int8 on a GPU, which has no kernel for it; its reference runs where it is named.
+
+    remedy: how the caller chooses the CPU.
+    """
+    if "int8" in precision and backend != "reference" and device.type not in ("cpu", "meta"):
+        raise ElmoFastError(
+            f"precision=int8 runs on CPUs only; got the device {device}: {remedy}, or precision=bfloat16"
+        )
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
@@ -61,7 +102,7 @@ def pack_together(tensors: Sequence[Tensor], *, pinned: bool) -> Tensor:
     import torch
 
     specs = [(tensor.shape, tensor.dtype) for tensor in tensors]
-    packed = torch.empty(room_of(specs), dtype=torch.uint8, pin_memory=pinned)
+    packed = torch.empty(room_of(specs), dtype=torch.uint8, device="cpu", pin_memory=pinned)
     for part, tensor in zip(parts_of(packed, specs), tensors, strict=True):
         part.copy_(tensor)
     return packed

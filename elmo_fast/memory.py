@@ -3,6 +3,7 @@
 Needs no torch.
 """
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -31,21 +32,16 @@ Place = TypeVar("Place", bound=str | os.PathLike[str])
 # How libraries report a shortage when they raise no MemoryError.
 _MESSAGE = re.compile(
     r"allocate memory|not enough memory|out of memory|bad_alloc|unable to (allocate|mmap)|memory allocation failed|"
-    r"failed to map segment|can't start new thread",
+    r"failed to map segment|can't start new thread|alloc_failed",
     re.IGNORECASE,
 )
+# How libraries name a GPU in such a message.
+_GPU = re.compile("CUDA|CUBLAS|CUDNN|HIP")
 # What a file's size explains: its bytes, read, converted and copied, plus some overhead.
 _COPIES, _BESIDE = 4, 1 << 28
 # Options of commands that change the memory needed when lowered or raised.
-_LESS = (
-    "batch_size",
-    "max_tokens",
-    "unroll_steps",
-    "n_negative_samples_batch",
-    "processes",
-    "threads",
-    "max_vocab_size",
-)
+_LESS_ON_GPU = ("batch_size", "max_tokens", "unroll_steps", "n_negative_samples_batch")
+_LESS = (*_LESS_ON_GPU, "processes", "threads", "max_vocab_size")
 _MORE = ("micro_batches",)
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
@@ -170,18 +166,55 @@ def is_shortage(error: BaseException | None) -> bool:
 
 def shortage_error(error: BaseException, options: Mapping[str, Any]) -> ShortageError:
     """Return the shortage as one sentence that names the options to lower."""
-    less = [f"--{name}" for name in _LESS if name in options]
-    more = [f"--{name}" for name in _MORE if name in options]
+    if (sentence := gpu_shortage(error)) is not None:
+        return ShortageError(f"memory of a GPU ran out; {_gpu_advice(options, '--')}: {sentence}")
     match = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ \w+) for", str(error))
     requested = ""
     if match is not None:
         amount = size(int(match[1])) if match[1] else match[2].replace(". ", " ")
         requested = f": {amount} more were requested"
-    advice = [f"lower {' or '.join(less)}"] * bool(less) + [f"raise {' or '.join(more)}"] * bool(more)
+    advice = [*_changes(options, _LESS, "--"), "end other programs"]
     return ShortageError(
-        f"memory ran out{requested}{_left()}; {', '.join([*advice, 'end other programs'])}, or allow more (ulimit "
-        "-v, the container's limit)"
+        f"memory ran out{requested}{_left()}; {', '.join(advice)}, or allow more (ulimit -v, the container's limit)"
     )
+
+
+def _changes(options: Mapping[str, Any], less: Sequence[str], dashes: str) -> list[str]:
+    lower, higher = ([f"{dashes}{name}" for name in names if name in options] for names in (less, _MORE))
+    return [f"lower {' or '.join(lower)}"] * bool(lower) + [f"raise {' or '.join(higher)}"] * bool(higher)
+
+
+def gpu_shortage(error: BaseException | None) -> str | None:
+    """Return the sentence in which an error, or its cause, says that memory of a GPU ran out; None if none does."""
+    while error is not None:
+        sentence = str(error).partition("\n")[0]
+        if isinstance(error, RuntimeError | ShortageError) and _GPU.search(sentence) and _MESSAGE.search(sentence):
+            return sentence
+        error = error.__cause__
+    return None
+
+
+def _gpu_advice(options: Mapping[str, Any], dashes: str) -> str:
+    """dashes: "--" for the options of a command, "" for arguments in Python."""
+    advice = _changes(options, _LESS_ON_GPU, dashes)
+    if options.get("precision") in ("float32", "tf32"):
+        advice.append("give --precision bfloat16" if dashes else 'give precision="bfloat16"')
+    on_cpu = f"compute on the CPU{' (--device cpu)' if dashes else ''}"
+    return f"{', '.join([*advice, 'end other programs on the GPU'])}, or {on_cpu}"
+
+
+@contextlib.contextmanager
+def gpu_shortage_advised(**options: Any) -> Iterator[None]:
+    """Add to an error of the block what to do if memory of a GPU ran out, below torch's own sentence.
+
+    options: arguments of the caller's caller, by name.
+    """
+    try:
+        yield
+    except Exception as error:
+        if gpu_shortage(error) is not None:
+            error.add_note(f"memory of a GPU ran out; {_gpu_advice(options, '')}")
+        raise
 
 
 def _left() -> str:
@@ -203,7 +236,8 @@ def reader(
             return function(path, *arguments, **named)
         except Exception as error:
             left = available()
-            if not is_shortage(error) or (left is not None and left > _COPIES * _size(path) + _BESIDE):
+            roomy = left is not None and left > _COPIES * _size(path) + _BESIDE
+            if roomy or not is_shortage(error) or gpu_shortage(error) is not None:
                 raise
             raise ShortageError(f"{path}: memory ran out while reading it{_left()}; the file may be intact") from error
 

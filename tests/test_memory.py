@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast import memory
+from elmo_fast import ElmoEmbedder, memory
 from elmo_fast.checkpoints.bilm_hdf5 import write_token_embeddings
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ShortageError
@@ -17,7 +17,9 @@ from elmo_fast.memory import available, is_shortage, reader, shortage_error
 from elmo_fast.pretrain.plan import RunPlan
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.run import pretrain
+from elmo_fast.tasks import train_task
 from tests.pretrain.toy import toy_config
+from tests.tasks.toy import toy_config as toy_task
 
 MIB = 1 << 20
 
@@ -96,6 +98,57 @@ def test_what_libraries_raise_is_known_for_a_shortage():
     assert "2.00 EiB more were requested" in str(shortage_error(errors[1], {}))
     advice = str(shortage_error(errors[1], {"batch_size": 8, "micro_batches": 1}))
     assert "lower --batch_size, raise --micro_batches, end other programs" in advice
+
+
+OF_TORCH = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.10 GiB"
+
+
+@pytest.fixture
+def full_gpu(monkeypatch):
+    """What embedding and training call fails, as where a GPU is full."""
+
+    def refuse(*arguments, **named):
+        raise torch.OutOfMemoryError(OF_TORCH)
+
+    monkeypatch.setattr(torch, "where", refuse)
+    monkeypatch.setattr(torch.Tensor, "backward", refuse)
+
+
+def test_a_command_keeps_what_torch_says_of_a_full_gpu(tmp_path, full_gpu, capsys):
+    (tmp_path / "text.txt").write_text("a b\n", encoding="utf-8")
+    words = ["embed", str(tmp_path / "text.txt"), str(tmp_path / "out.hdf5"), "--model", "mini", "--device", "cpu"]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "lower --batch_size or --max_tokens, give --precision bfloat16, end other programs on the GPU" in said
+    assert f"(--device cpu): {OF_TORCH}" in said
+    assert "ulimit" not in said
+
+
+def calls_on_a_full_gpu(folder):
+    """What computes in Python, and advice."""
+    task = toy_task(folder, epochs=1)
+    elmo = ElmoEmbedder.from_pretrained("mini")
+    yield lambda: elmo.embed_batch([["a"]]), 'lower batch_size or max_tokens, give precision="bfloat16"'
+    yield lambda: pretrain(toy_config(folder, state_reset=0.5), report=len), "lower batch_size or unroll_steps or"
+    yield lambda: train_task(task, len), 'lower batch_size, give precision="bfloat16"'
+
+
+def test_python_keeps_what_torch_says_of_a_full_gpu_and_is_advised(tmp_path, full_gpu):
+    for call, advice in calls_on_a_full_gpu(tmp_path):
+        error = raised(call)
+        assert (type(error), str(error)) == (torch.OutOfMemoryError, OF_TORCH)
+        assert [note for note in error.__notes__ if advice in note] == error.__notes__
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA error: out of memory\nCUDA kernel errors might be reported later", "Triton Error [CUDA]: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    ],
+)  # fmt: skip
+def test_other_errors_of_a_full_gpu_are_known(message):
+    assert str(shortage_error(RuntimeError(message), {})).endswith(f"(--device cpu): {message.splitlines()[0]}")
 
 
 def test_a_file_is_damaged_when_it_asks_for_what_its_size_does_not_explain(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from typing import Any
 from tqdm import tqdm
 
 from elmo_fast.cli._parser import MODEL_NAMES
-from elmo_fast.devices import device_named
+from elmo_fast.devices import check_int8_device, device_called, device_named
 from elmo_fast.errors import ElmoFastError, printable
 from elmo_fast.threads import check_threads, unhindered_threads
 
@@ -52,23 +52,36 @@ def set_up_logging(arguments: Any) -> None:
     log.handlers[:] = [handler]
 
 
-def choose_device(arguments: Any) -> str:
-    """Return the name of the device, also set as the option: of "auto" a GPU, which a line says, if torch sees one."""
+def choose_device(arguments: Any, precision: str | None = None) -> str:
+    """Return the name of the device, also set as the option: of "auto" a GPU, if torch sees one that can run it.
+
+    A line says which, where there is a choice. precision: of what runs, if no option says. Raises ElmoFastError for a
+    GPU that cannot run it.
+    """
     name: str = getattr(arguments, "device", "cpu")
+    precision = precision or getattr(arguments, "precision", "float32")
     if name == "auto":
         import torch
 
-        name = arguments.device = "cuda" if torch.cuda.is_available() else "cpu"
-        if name == "cuda" and os.environ.get("RANK", "0") == "0":
-            logger().info("gpu    --device cuda, as torch sees a GPU; --device cpu computes on the CPU")
+        name = arguments.device = "cpu"
+        if torch.cuda.is_available():
+            line = "gpu    --device cuda, as torch sees a GPU; --device cpu computes on the CPU"
+            if precision == "int8":
+                line = "cpu    --device cpu, as int8 runs on CPUs only"
+            else:
+                name = arguments.device = "cuda"
+            if os.environ.get("RANK", "0") == "0":
+                logger().info(line)
+    elif precision == "int8":
+        check_int8_device(precision, device_called(name, "--device"), getattr(arguments, "backend", "auto"))
     return name
 
 
-def set_up(arguments: Any, *, trained: bool = False) -> Any:
+def set_up(arguments: Any, *, trained: bool = False, precision: str | None = None) -> Any:
     """Apply the common options and return the torch device; ElmoFastError if this machine does not have it.
 
     trained: that a trained model is run; without --threads it gets one thread for each processor that other programs
-    leave free, which a line says. Training keeps the number that it started with.
+    leave free, which a line says. Training keeps the number that it started with. precision: as in choose_device.
     """
     import torch
 
@@ -81,7 +94,7 @@ def set_up(arguments: Any, *, trained: bool = False) -> Any:
         unit = "thread" if count == 1 else "threads"
         logger().info("cpu    using %d %s: %s (--threads N sets the number)", count, unit, why)
     torch.manual_seed(getattr(arguments, "seed", 0))
-    name = choose_device(arguments)
+    name = choose_device(arguments, precision)
     device = device_named(name, "--device")
     if device.type not in ("cpu", "cuda"):
         raise ElmoFastError(f"--device must be a CPU or CUDA device; got {name!r}")

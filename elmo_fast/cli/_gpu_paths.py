@@ -52,7 +52,10 @@ def check_captured_step(precision: str, device: torch.device) -> str | None:
         for number, batch in enumerate(batches):
             result = step(batch, state, number)
             state = result.state
-            losses = {name: torch.as_tensor(getattr(result, name)) for name in ("forward", "backward", "gradient_norm")}
+            losses = {
+                name: torch.as_tensor(getattr(result, name), device="cpu")
+                for name in ("forward", "backward", "gradient_norm")
+            }
             tensors = {**losses, "h": state[0], "c": state[1], **dict(model.named_parameters())}
             left.append({name: tensor.detach().clone() for name, tensor in tensors.items()})
         return left, 0 if step.captured is None else len(step.captured.graphs)

@@ -11,6 +11,7 @@ from jsonargparse import ActionYesNo, Namespace
 from elmo_fast import cluster
 from elmo_fast.cli import _common, check
 from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, READING, TEXT, Parser
+from elmo_fast.devices import gpu_numbered
 from elmo_fast.embed.token_files import NAMED, STANDARD_OUTPUT, Format, format_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
@@ -104,7 +105,7 @@ def run_embed(arguments: Any) -> None:
     if arguments.cuda_device is not None:
         if arguments.device != "auto":
             raise ElmoFastError("--device and --cuda_device name the same thing; give one of them")
-        arguments.device = "cpu" if arguments.cuda_device < 0 else f"cuda:{arguments.cuda_device}"
+        arguments.device = str(gpu_numbered(arguments.cuda_device, "--cuda_device"))
     if arguments.called in OLD_NAMES and not _common.names_model(arguments):
         raise ElmoFastError(
             f"`{arguments.called}` needs --model, or --options_file and --weight_file: give --model original, "

@@ -14,7 +14,7 @@ from typing import Any
 from elmo_fast import __version__
 from elmo_fast.cli._parser import Parser
 from elmo_fast.errors import ElmoFastError, did_you_mean, printable, sentence_of
-from elmo_fast.memory import RoomForTorch, is_shortage, shortage_error
+from elmo_fast.memory import RoomForTorch, gpu_shortage, is_shortage, shortage_error
 from elmo_fast.threads import let_waiting_threads_sleep
 
 # Command -> its module below elmo_fast.cli, and what it does. Groups of commands have no module.
@@ -223,7 +223,7 @@ def run_command(name: str, argv: Sequence[str], called: str) -> int:
         with known[name].standard_streams(arguments):
             return int(functions_of(name)[1](arguments) or 0)
     except Exception as error:
-        if not isinstance(error, ElmoFastError) and is_shortage(error):
+        if gpu_shortage(error) is not None or (is_shortage(error) and not isinstance(error, ElmoFastError)):
             raise shortage_error(error, vars(arguments or argparse.Namespace())) from error
         if arguments is None or isinstance(error, BrokenPipeError) or not isinstance(error, ElmoFastError | OSError):
             raise

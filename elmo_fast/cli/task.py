@@ -59,7 +59,9 @@ def add_reading(parser: Parser, sentences: str) -> None:
 @contextlib.contextmanager
 def reading(arguments: Any) -> Iterator[tuple[Progress, dict[str, Any]]]:
     """Yield a progress bar, and what `add_reading` adds as arguments of the functions of `tasks`."""
-    device = set_up(arguments, trained=True)
+    from elmo_fast.tasks.run import precision_of
+
+    device = set_up(arguments, trained=True, precision=precision_of(arguments.save_dir))
     with Progress(arguments, unit="sentences", leave=False) as bar:
         options = named(arguments, "save_dir", "path", "format", "batch_size", "model", "vectors")
         yield bar, options | {"device": device, "progress": bar.reach}
@@ -113,12 +115,12 @@ def run_predict(arguments: Any) -> None:
 
 
 def report_options(parser: Parser) -> None:
-    """Make every field of ReportSettings an option; --seeds is how many: 0, 1, ... It runs on the CPU."""
+    """Make every field of ReportSettings an option; --seeds is how many: 0, 1, ..."""
     from elmo_fast.report.plan import EXPERIMENTS, HELP, ReportSettings
 
     compared = "; ".join(f"{name}: {what}" for name, what in EXPERIMENTS.items())
     parser.description = f"{parser.description} The experiments compare: {compared}."
-    parser.shared("threads")
+    parser.shared("device", "threads")
     parser.fields(ReportSettings, help=HELP)
     parser.reads("model", "vectors")
 
@@ -133,5 +135,5 @@ def run_report(arguments: Any) -> None:
     from elmo_fast.report.run import write_report
 
     settings = ReportSettings(**values_of(arguments, ReportSettings))
-    set_up(arguments)
-    print(write_report(settings, report=logger().info))
+    device = set_up(arguments)
+    print(write_report(settings, report=logger().info, device=device))

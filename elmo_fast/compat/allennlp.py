@@ -134,7 +134,8 @@ class ELMoTokenCharactersIndexer:
         """Return {name: ids [desired_num_tokens[name], 50] int64}, truncated or padded with rows of zeros (0.9)."""
         padded = self.pad_token_sequence(tokens, desired_num_tokens)
         return {
-            name: torch.tensor(rows, dtype=torch.int64).reshape(-1, MAX_CHARACTERS) for name, rows in padded.items()
+            name: torch.tensor(rows, dtype=torch.int64, device="cpu").reshape(-1, MAX_CHARACTERS)
+            for name, rows in padded.items()
         }
 
     def pad_token_sequence(

@@ -43,8 +43,8 @@ class Module(nn.Module):
     def __init__(self, spec: str | os.PathLike[str] | BiLM, trainable: bool = False, **settings: Any) -> None:
         super().__init__()
         self.bilm = spec if isinstance(spec, BiLM) else shared_bilm(spec, **settings)
-        self.mix = ScalarMix(self.bilm.num_layers, trainable=trainable)
-        self.mix.to(next(self.bilm.parameters()).device)
+        with next(self.bilm.parameters()).device:
+            self.mix = ScalarMix(self.bilm.num_layers, trainable=trainable)
 
     def forward(
         self,

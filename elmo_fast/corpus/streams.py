@@ -262,9 +262,8 @@ class Stream:
         types, targets = windows(numbers, self.corpus.vocabulary, len(self._low), steps)
         if self._steps_of(slab)[1] == self.steps_per_epoch:
             # The place after a row's last is what the last place predicts.
-            beyond = (
-                torch.arange(self.unroll_steps) >= torch.from_numpy(self._filled(self.steps_per_epoch - 1))[:, None]
-            )
+            filled = torch.from_numpy(self._filled(self.steps_per_epoch - 1))
+            beyond = torch.arange(self.unroll_steps, device="cpu") >= filled[:, None]
             for way, marker in enumerate((self.corpus.vocabulary.bos, self.corpus.vocabulary.eos)):
                 types[-1, way].masked_fill_(beyond, marker)
         number = epoch * self.steps_per_epoch + self._steps_of(slab)[0]

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from elmo_fast import __version__
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
-from elmo_fast.devices import device_named
+from elmo_fast.devices import check_int8_device, gpu_numbered
 from elmo_fast.embed.layers import Layers, column_names, unit_rows
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import Array, run_batches, write_vectors
@@ -66,11 +66,9 @@ class ElmoEmbedder:
         stateful: bool = True,
         **settings: Unpack[BiLMSettings],
     ) -> None:
-        if not hasattr(cuda_device, "__index__"):
-            raise ElmoFastError(f"cuda_device must be the number of a GPU, or -1 for the CPU; got {cuda_device!r}")
-        if cuda_device >= 0:
-            device_named(f"cuda:{cuda_device}", "cuda_device")
-        self.elmo_bilm = BiLM(options_file, weight_file, stateful=stateful, **settings)
+        _check_device(cuda_device, settings)
+        with torch.device("cpu"):
+            self.elmo_bilm = BiLM(options_file, weight_file, stateful=stateful, **settings)
         self.cuda_device = cuda_device
         paths = [file for file in (weight_file, options_file) if isinstance(file, str | os.PathLike)]
         self.model_name = os.fspath(paths[0]) if paths else ""
@@ -110,6 +108,7 @@ class ElmoEmbedder:
                 f"from_pretrained takes one folder, archive or name; got the file {os.fspath(cuda_device)!r} too; for "
                 f"two files, write {cls.__name__}(options_file, weight_file, stateful=False)"
             )
+        _check_device(cuda_device, settings)
         return cls(pretrained_folder(model), None, cuda_device, stateful=stateful, **settings)
 
     def reset_states(self) -> None:
@@ -356,6 +355,11 @@ class ElmoEmbedder:
         )  # fmt: skip
 
 
+def _check_device(cuda_device: int, settings: BiLMSettings) -> None:
+    device, backend = gpu_numbered(cuda_device), settings.get("backend", "auto")
+    check_int8_device(settings.get("precision", "float32"), device, backend, "give cuda_device=-1")
+
+
 def _tensor_of(vectors: Any, name: str) -> Tensor:
     """Return vectors as a tensor. name: the argument. Raises: ElmoFastError unless they are numbers."""
     if isinstance(vectors, Tensor):
@@ -365,7 +369,7 @@ def _tensor_of(vectors: Any, name: str) -> Tensor:
     except ValueError:  # rows of several lengths
         array = np.empty(0, object)
     if array.dtype.kind in "biuf":
-        return torch.as_tensor(array)
+        return torch.as_tensor(array, device="cpu")
     first = next(iter(array.flat), None)
     if hasattr(vectors, "columns"):
         given = "a table with other columns than numbers: pass its vectors, table.filter(like='elmo_')"

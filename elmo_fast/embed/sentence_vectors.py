@@ -16,7 +16,7 @@ from elmo_fast import memory
 from elmo_fast.devices import received, sent_together
 from elmo_fast.embed.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.memory import size
+from elmo_fast.memory import gpu_shortage_advised, size
 from elmo_fast.modules._graph_replay import padded_words
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.character_encoder import CharacterEncoder
@@ -216,7 +216,8 @@ def run_batches(
         with BackgroundThreads(groups, torch.get_num_threads() // groups) as threads:
             yield from ahead(threads, lambda batch: prepared(batch)(), fitting, depth=groups)
     else:
-        yield from (run() for run in ahead(background or AtOnce(), prepared, fitting))
+        with gpu_shortage_advised(batch_size=batch_size, max_tokens=max_tokens, precision=bilm.precision):
+            yield from (run() for run in ahead(background or AtOnce(), prepared, fitting))
 
 
 def write_vectors(

@@ -10,7 +10,7 @@ import torch
 from tqdm import tqdm
 
 from elmo_fast.checkpoints import file_beside, model_files, pretrained_folder
-from elmo_fast.devices import device_named
+from elmo_fast.devices import check_int8_device, device_named
 from elmo_fast.embed.layers import Layers, combined_width
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import Array, in_order, run_batches
@@ -28,6 +28,7 @@ def shared_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **setting
     if not isinstance(model, str | os.PathLike) or not os.fspath(model):
         raise ElmoFastError(f"model must be the folder or archive of a model, or a name on the hub; got {model!r}")
     place = device_named(device)
+    check_int8_device(settings.get("precision", "float32"), place, settings.get("backend", "auto"))
     folder = pretrained_folder(model)
     words = file_beside(folder)
     files = [*model_files(folder), *([] if words is None else [words])]
@@ -38,7 +39,9 @@ def shared_bilm(model: str | os.PathLike[str], *, device: Any = "cpu", **setting
 @functools.lru_cache(maxsize=1)
 def _read(folder: Any, marks: Any, device: torch.device, **settings: Any) -> BiLM:
     """Load a model once for all that name it; `marks`, path, time and size of its files, tell when it changed."""
-    return BiLM(folder, stateful=False, **settings).to(device)
+    with torch.device("cpu"):
+        model = BiLM(folder, stateful=False, **settings)
+    return model.to(device)
 
 
 class TokenVectors:

@@ -56,10 +56,12 @@ class ElmoEmbeddings(_TokenEmbeddings):
         self.embedding_mode, self._source, self._settings = mode, source, settings
         self._run = {key: value for key, value in settings.items() if key in ("batch_size", "max_tokens")}
         self._of_bilm = {key: value for key, value in settings.items() if key not in self._run}
-        if saved is None:
-            self.bilm = self._read()
-        else:
-            self.bilm = BiLM(saved["options"], None, stateful=False, vocabulary=saved["vocabulary"], **self._of_bilm)
+        with torch.device("cpu"):
+            if saved is None:
+                self.bilm = self._read()
+            else:
+                options, words = saved["options"], saved["vocabulary"]
+                self.bilm = BiLM(options, None, stateful=False, vocabulary=words, **self._of_bilm)
         self._filled = saved is None
         self._length = TokenVectors(self.bilm, mode, **self._run).width
         self.register_load_state_dict_post_hook(_note_filled)

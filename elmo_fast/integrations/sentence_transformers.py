@@ -83,11 +83,12 @@ class ElmoTokens(_InputModule):
         """
         texts = checked_sentences(inputs, "inputs", lambda text: self._split((prompt or "") + text), texts_only=True)
         sentences = [words[: self.max_seq_length] for words in texts]
-        lengths = torch.tensor([len(words) for words in sentences])
+        lengths = torch.tensor([len(words) for words in sentences], device="cpu")
         ids = self.bilm.batch_to_ids(sentences)
         if ids.shape[1] == 0:
             ids = ids.new_zeros(len(sentences), 1, *ids.shape[2:])
-        return {"input_ids": ids, "attention_mask": (torch.arange(ids.shape[1]) < lengths[:, None]).long()}
+        mask = torch.arange(ids.shape[1], device="cpu") < lengths[:, None]
+        return {"input_ids": ids, "attention_mask": mask.long()}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Add 'token_embeddings' [B, T, W] to 'input_ids' and 'attention_mask'; zeros at padding."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, require
@@ -81,6 +82,11 @@ class ElmoPipe(_Pipe):
         return self
 
     def _annotate(self, docs: Sequence[Any]) -> None:
+        if torch.cuda._is_in_bad_fork() and str(self.settings.get("device")).startswith("cuda"):
+            raise ElmoFastError(
+                "n_process starts processes by fork, in which CUDA cannot be used once this one has used it: leave "
+                "n_process at 1, as one process keeps a GPU busy, and raise batch_size"
+            )
         runs = [
             (i, [token for token in span if not token.is_space])
             for i, doc in enumerate(docs)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.nn.utils.parametrize import is_parametrized
 
 from elmo_fast.checkpoints import ElmoOptions, LstmOptions
+from elmo_fast.devices import check_int8_device
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.memory import bytes_of
 from elmo_fast.modules._graph_replay import GraphReplay
@@ -98,6 +99,7 @@ class BiLM(nn.Module):
     ) -> None:
         super().__init__()
         check_settings(precision, backend)
+        check_int8_device(precision, torch.get_default_device(), backend, "make the model under torch.device('cpu')")
         self.options, state = read_bilm(options_file, weight_file, prefix)
         settings: dict[str, Any] = {"precision": precision, "backend": backend}
         # What reads numbers of words: the encoder of a model of word ids, or the vectors of vocab_to_cache.
@@ -132,6 +134,13 @@ class BiLM(nn.Module):
                     stacklevel=2,
                 )
             self.create_cached_cnn_embeddings(vocab_to_cache)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BiLM":
+        if "int8" in self.precision:  # asked first, for a module must not be moved by half
+            device = fn(torch.empty(0, device="cpu")).device
+            check_int8_device(self.precision, device, self._elmo_lstm.backend, "leave the model on the CPU")
+        super()._apply(fn, recurse)
+        return self
 
     def checkpoint_state(self) -> dict[str, Tensor]:
         """Return the parameters under the names of elmo_fast.checkpoints, without the vectors of vocab_to_cache.

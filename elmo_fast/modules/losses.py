@@ -54,9 +54,9 @@ class VocabularyLoss(nn.Module):
         super().__init__()
         check_settings(precision, backend, *self.ops_used, int8=False)
         self.sparse, self.precision, self.backend = sparse, precision, backend
-        self._made: tuple[Tensor, int, Any] | None = None
-        rows = self.kind.rows(num_words)
-        table, bias = torch.randn(rows, embedding_dim) / embedding_dim**0.5, torch.zeros(rows)
+        self._made: tuple[Tensor, object, Any] | None = None
+        rows, here = self.kind.rows(num_words), torch.get_default_device()
+        table, bias = torch.randn(rows, embedding_dim, device=here) / embedding_dim**0.5, torch.zeros(rows, device=here)
         if sparse:
             self.softmax_w = nn.Embedding.from_pretrained(table, freeze=False, sparse=True)
             self.softmax_b = nn.Embedding.from_pretrained(bias[:, None], freeze=False, sparse=True)
@@ -188,17 +188,20 @@ class VocabularyLoss(nn.Module):
 
     def _draw_now(self, device: torch.device) -> Any:
         """As `draw`, seeded by torch's generator."""
-        seed, offset = torch.randint(2**62, (2,)).tolist()
+        seed, offset = torch.randint(2**62, (2,), device="cpu").tolist()
         return self.draw(seed, offset, device)
 
     def _settings(self, op: str) -> dict[str, Any]:
         return {"precision": self.precision, "backend": ops.backend_for(op, self.backend)}
 
     def _cache(self, counts: Tensor, make: Callable[[Tensor], Any]) -> Any:
-        """Return `make(counts on the CPU)`, again when they changed; comparing values would wait for a GPU."""
+        """Return `make(counts on the CPU)`, again when they changed or the table moved.
+
+        Comparing values would wait for a GPU.
+        """
         if torch.compiler.is_compiling() and self._made is not None:
             return self._made[2]
-        version = 0 if counts.is_inference() else counts._version
+        version = 0 if counts.is_inference() else counts._version, next(self.parameters()).device
         if self._made is None or self._made[0] is not counts or self._made[1] != version:
             self._made = counts, version, make(counts.cpu())
         return self._made[2]
@@ -211,9 +214,7 @@ def _total(losses: Tensor) -> Tensor:
 
 
 def _copy_counts(counts: Tensor, num_words: int) -> Tensor:
-    # torch.as_tensor would move a tensor to the default device, meta where a state is about to be loaded.
-    copied = (counts if isinstance(counts, Tensor) else torch.as_tensor(counts)).detach()
-    copied = copied.to("cpu", torch.int64, copy=True)
+    copied = torch.as_tensor(counts, device="cpu").detach().to(torch.int64, copy=True)
     if copied.shape != (num_words,) or not copied.numel() or int(copied.min()) < 0:
         raise ElmoFastError(
             f"counts must say how often each of the num_words={num_words} words occurs, [V], 0 or more; got shape "
@@ -224,7 +225,7 @@ def _copy_counts(counts: Tensor, num_words: int) -> Tensor:
 
 def log_uniform_choice(num_words: int, num_samples: int) -> tuple[np.ndarray[Any, np.dtype[np.int64]], int]:
     """Distinct word ids drawn by the log-uniform law, and the number of tries; seeded by torch's generator."""
-    seed, offset = torch.randint(2**62, (2,)).tolist()
+    seed, offset = torch.randint(2**62, (2,), device="cpu").tolist()
     ids, tries = ops.log_uniform_sample(num_samples, num_words, seed=seed, offset=offset)
     return ids.numpy(), int(tries)
 
@@ -303,7 +304,8 @@ class SampledSoftmaxLoss(VocabularyLoss):
 
     def _draw_now(self, device: torch.device) -> tuple[Tensor, Tensor | int]:
         ids, tries = self.choice_func(self.num_words, self.num_samples)
-        samples = torch.as_tensor(ids, dtype=torch.int64).to(device, non_blocking=True)
+        here = ids.device if isinstance(ids, Tensor) else "cpu"
+        samples = torch.as_tensor(ids, dtype=torch.int64, device=here).to(device, non_blocking=True)
         return samples, tries if isinstance(tries, Tensor) else int(tries)
 
     def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any) -> Tensor:
@@ -487,12 +489,12 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
 
     @property
     def tree(self) -> ops.HuffmanTree:
-        """Huffman's tree of the counts, on their device."""
+        """Huffman's tree of the counts, on the table's device."""
         if self.counts.is_meta:
             raise ElmoFastError(
                 "hierarchical_softmax: the tree needs the values of counts, which has none on the device meta"
             )
-        device = self.counts.device
+        device = next(self.parameters()).device
         return self._cache(self.counts, lambda counts: ops.huffman_tree(counts).to(device))
 
     def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any = None) -> Tensor:

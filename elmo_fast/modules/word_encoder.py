@@ -114,7 +114,7 @@ class WordEncoder(WordTable):
         Raises: ElmoFastError if the vocabulary is unknown.
         """
         vocabulary, batch = self.known(), list(checked_sentences(batch, "batch"))
-        ids = torch.zeros(len(batch), max(map(len, batch), default=0), dtype=torch.int64)
+        ids = torch.zeros(len(batch), max(map(len, batch), default=0), dtype=torch.int64, device="cpu")
         for row, sentence in zip(ids, batch, strict=True):
             row[: len(sentence)] = torch.from_numpy(vocabulary.ids(sentence)) + 1
         return ids

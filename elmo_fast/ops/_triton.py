@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError, install_command
+from elmo_fast.errors import ElmoFastError, ShortageError, install_command
 from elmo_fast.memory import size
 from elmo_fast.ops import _schemas
 from elmo_fast.ops._native import capability, no_gpu_for, of_amd, only_float32
@@ -206,7 +206,7 @@ def multiprocessors(device: torch.device) -> int:
 
 @contextlib.contextmanager
 def explained(op: str, what: str, needed: int, per_row: int, rows: int, device: torch.device) -> Iterator[None]:
-    """Turn a torch.OutOfMemoryError within the block into an ElmoFastError that says what would fit.
+    """Turn a torch.OutOfMemoryError within the block into a ShortageError that also says what would fit.
 
     what: the rows' name in the user's words ("rows of the batch"); needed: bytes requested in all; per_row: bytes of
     one row. Allocate within the block and write after it, so that nothing is half updated.
@@ -217,9 +217,9 @@ def explained(op: str, what: str, needed: int, per_row: int, rows: int, device: 
         free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
         fits = max(0, min(rows - 1, free // max(1, per_row)))
-        raise ElmoFastError(
+        raise ShortageError(
             f"{op}: out of memory on {device}: {rows} {what} need {size(needed)} and about {size(free)} are free; "
-            f"about {fits} would fit"
+            f"about {fits} would fit: {error}"
         ) from error
 
 

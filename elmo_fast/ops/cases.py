@@ -146,7 +146,7 @@ def _char_cnn(draw: Draw) -> list[Case]:
     """Build cases of words that end early, with padding behind them; then with tanh, the last rows not counted."""
     filters, characters, slots, size, rows = ((1, 5), (3, 20), (6, 17)), 31, 9, 16, 48  # (width, filters)
     ids = draw.integers(characters - 1, rows, slots)
-    ids = torch.where(torch.arange(slots) < draw.integers(slots + 1, rows, 1), ids, characters - 1)
+    ids = torch.where(torch.arange(slots, device="cpu") < draw.integers(slots + 1, rows, 1), ids, characters - 1)
     tensors = {
         "ids": ids,
         "embedding": draw.normal(characters, size),
@@ -174,7 +174,7 @@ def _full_softmax(draw: Draw) -> list[Case]:
 def _hierarchical_softmax(draw: Draw) -> list[Case]:
     """Build cases of words with long and short paths, by Zipf's law."""
     words = 150
-    tree = huffman_tree(10**6 // torch.arange(1, words + 1))
+    tree = huffman_tree(10**6 // torch.arange(1, words + 1, device="cpu"))
 
     def call(t: Tensors, how: How) -> Tensors:
         there = tree.to(t["hidden"].device)
@@ -192,7 +192,7 @@ def _highway(draw: Draw) -> list[Case]:
         return {"y": highway(t["x"], weights, biases, *projection, count=t.get("count"), **how)}
 
     cases = []
-    for rows, width, size, counted in ((70, 40, 24, {"count": torch.tensor(33)}), (80, 144, 48, {})):
+    for rows, width, size, counted in ((70, 40, 24, {"count": torch.tensor(33, device="cpu")}), (80, 144, 48, {})):
         tensors = {
             "x": draw.normal(rows, width),
             **_numbered("weights", [draw.normal(2 * width, width, scale=width**-0.5) for _ in range(2)]),
@@ -242,7 +242,7 @@ def lstm_layer(draw: Draw, batch: int, steps: int, size: int, cells: int) -> dic
         for i in range(2)
         for name, shape, scale in zip(_LSTM, shapes, scales, strict=True)
     }
-    lengths = torch.arange(batch) % (steps + 1)
+    lengths = torch.arange(batch, device="cpu") % (steps + 1)
     state = {"h": draw.normal(2, batch, size), "c": draw.normal(2, batch, cells)}
     return {"x": draw.normal(batch, steps, size), **weights, "lengths": lengths, **state}
 
@@ -273,7 +273,7 @@ def _projected_lstm(draw: Draw) -> list[Case]:
         elif name.startswith("weight_hr"):
             tensor *= 0.2
             tensor[::2] += 20 / tensor.shape[1]
-    signs = 1 - 2 * (torch.arange(clipped["c"].shape[1]) % 2)
+    signs = 1 - 2 * (torch.arange(clipped["c"].shape[1], device="cpu") % 2)
     clipped["c"] = 8.0 * signs[:, None].expand_as(clipped["c"]).clone()
     larger = [lstm_layer(draw, rows, steps, 80, 144) for rows, steps in ((20, 2), (40, 2), (70, 1), (300, 1))]
     return [Case(clipped, call), Case(clipped, call, differentiates=False), *(Case(each, unclipped) for each in larger)]

@@ -160,7 +160,7 @@ def save_checkpoint(
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / (BEST if best else step_name(position.step))
     tensors = {
-        f"{key}/{name}": torch.as_tensor(value).detach().cpu().contiguous()
+        f"{key}/{name}": torch.as_tensor(value, device="cpu").detach().contiguous()
         for name, parameter in model.trained()
         for key, value in optimizer.state[parameter].items()
     }

@@ -51,7 +51,7 @@ def _sampled(p: float, key: tuple[int, int], first_row: int, shape: tuple[int, i
     masks = []
     for block in range(first_row // BLOCK, -(-(first_row + rows) // BLOCK)):
         number = int(np.random.SeedSequence((*key, block)).generate_state(1)[0])
-        mask = torch.empty(planes, BLOCK, width, dtype=torch.uint8)
+        mask = torch.empty(planes, BLOCK, width, dtype=torch.uint8, device="cpu")
         masks.append(mask.bernoulli_(1 - p, generator=torch.Generator().manual_seed(number)))
     skipped = first_row % BLOCK
     return torch.cat(masks, dim=1)[:, skipped : skipped + rows] * (1 / (1 - p))

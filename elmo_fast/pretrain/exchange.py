@@ -1,7 +1,7 @@
 """The sums of gradients over all processes, exchanged while the rest of the backward pass runs."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -128,8 +128,7 @@ def _rows_of_union(table: Table, everyone: Tensor) -> list[Tensor]:
         ids, rows = gradient._indices()[0], gradient._values()
         block = rows.new_zeros(len(union), *rows.shape[1:])
         block = block.index_put((torch.searchsorted(union, ids),), rows, accumulate=True)
-        parameter.grad = torch.sparse_coo_tensor(
-            union[None], block, gradient.shape, is_coalesced=at_once, check_invariants=False
-        )
+        options: dict[str, Any] = {"device": block.device, "is_coalesced": at_once, "check_invariants": False}
+        parameter.grad = torch.sparse_coo_tensor(union[None], block, gradient.shape, **options)
         blocks.append(block)
     return blocks

@@ -59,9 +59,9 @@ def adapt_vocabulary(
     weight, bias = state.pop(SOFTMAX_WEIGHT, None), state.pop(SOFTMAX_BIAS, None)
     width = state["_elmo_lstm.forward_layer_0.input_linearity.weight"].shape[1]
     generator, words = torch.Generator().manual_seed(seed), len(new_vocabulary)
-    rows = torch.empty(words, width).normal_(0, math.sqrt(1 / width), generator=generator)
+    rows = torch.empty(words, width, device="cpu").normal_(0, math.sqrt(1 / width), generator=generator)
     known = old = 0
-    state[SOFTMAX_WEIGHT], state[SOFTMAX_BIAS] = rows, torch.full((words,), new_bias)
+    state[SOFTMAX_WEIGHT], state[SOFTMAX_BIAS] = rows, torch.full((words,), new_bias, device="cpu")
     if weight is not None and bias is not None:
         for name, table in ((SOFTMAX_WEIGHT, weight), (SOFTMAX_BIAS, bias)):
             known = move_rows(name, table, state[name], old_vocabulary, new_vocabulary)
@@ -69,7 +69,7 @@ def adapt_vocabulary(
     if WORD_EMBEDDING in state and CHAR_EMBEDDING not in state:
         table = state[WORD_EMBEDDING]
         bound = math.sqrt(6 / (words + table.shape[1]))
-        vectors = torch.empty(words + 1, table.shape[1]).uniform_(-bound, bound, generator=generator)
+        vectors = torch.empty(words + 1, table.shape[1], device="cpu").uniform_(-bound, bound, generator=generator)
         move_rows(WORD_EMBEDDING, table, vectors, old_vocabulary, new_vocabulary)
         vectors[0] = 0  # the padding
         state[WORD_EMBEDDING] = vectors
@@ -90,7 +90,7 @@ def adapt_sums(
     adapted = dict(sums)
     for name in ROWS_OF_WORDS.keys() & sums.keys():
         size = len(new_vocabulary) + ROWS_OF_WORDS[name]
-        adapted[name] = torch.full((size, *sums[name].shape[1:]), initial)
+        adapted[name] = torch.full((size, *sums[name].shape[1:]), initial, device="cpu")
         move_rows(name, sums[name], adapted[name], old_vocabulary, new_vocabulary)
     return adapted
 
@@ -100,7 +100,7 @@ def move_rows(name: str, table: Tensor, target: Tensor, old: Vocabulary | None, 
     extra = ROWS_OF_WORDS[name]
     old = check_vocabulary(old, len(table) - extra, None)  # `load_origin` has compared the words
     pairs = [(i, old.id(word)) for i, word in enumerate(new.words) if word in old]
-    here, there = torch.tensor(pairs, dtype=torch.int64).unbind(1)
+    here, there = torch.tensor(pairs, dtype=torch.int64, device="cpu").unbind(1)
     target[here + extra] = table.cpu()[there + extra]
     return len(pairs)
 
@@ -180,7 +180,7 @@ class Origin:
             accumulator = sums[_STATE_NAMES.get(name, name.removeprefix("bilm."))]
             if name in _STATE_NAMES and accumulator.shape != parameter.shape:  # the nodes of a hierarchical softmax
                 accumulator = torch.full_like(parameter, initial, device="cpu")
-            tensors |= {f"sum/{name}": accumulator, f"step/{name}": torch.zeros(())}
+            tensors |= {f"sum/{name}": accumulator, f"step/{name}": torch.zeros((), device="cpu")}
         load_optimizer(model, optimizer, tensors)
         report(f"init   AdaGrad's sums of {self.folder} are kept")
 
@@ -264,11 +264,11 @@ def load_word_vectors(
             f"vectors_file {path}: wanted vectors of the vocabulary's {len(vocabulary):,} words, found none; give a "
             "file of the same language and spelling"
         )
-    here, there = torch.tensor(pairs).unbind(1)
+    here, there = torch.tensor(pairs, device="cpu").unbind(1)
     rows = torch.from_numpy(vectors.matrix)[there]
     spread = float(rows.double().std(correction=0))
     generator = torch.Generator().manual_seed(seed)
-    table = torch.empty(len(vocabulary) + 1, width).normal_(0, spread, generator=generator)
+    table = torch.empty(len(vocabulary) + 1, width, device="cpu").normal_(0, spread, generator=generator)
     table[0], table[here] = 0, rows
     encoder.weight.copy_(table)
     report(

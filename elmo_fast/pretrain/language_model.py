@@ -278,14 +278,16 @@ def make_language_model(
     options = options_of(config.model, vocabulary_size, **training)
     torch.manual_seed(config.run.seed)
     frozen = config.model.input == "vectors" and not config.model.train_vectors
-    return LanguageModel(
-        options,
-        counts=counts,
-        negatives=optimizer.negatives,
-        precision="float32" if config.run.precision == "tf32" else config.run.precision,
-        backend=config.run.backend,
-        train_input=not frozen,
-    ).to(device)
+    with torch.device("cpu"):  # equal weights on every device
+        model = LanguageModel(
+            options,
+            counts=counts,
+            negatives=optimizer.negatives,
+            precision="float32" if config.run.precision == "tf32" else config.run.precision,
+            backend=config.run.backend,
+            train_input=not frozen,
+        )
+    return model.to(device)
 
 
 def make_input_reader(options: ElmoOptions, corpus: Corpus, device: torch.device | str) -> Callable[[Tensor], Tensor]:

@@ -83,12 +83,14 @@ class TrainingProgress:
 
     @property
     def unreported(self) -> list[list[float]]:
-        """Losses and norm of each step since the last report; of steps on a GPU all are read at once."""
+        """Losses and norm of each step since the last report; of steps on a GPU all are read at once, and once."""
         tensors = [number.double() for result in self._results for number in result if isinstance(number, Tensor)]
         read = iter(torch.stack(tensors).tolist() if tensors else ())
-        return [
+        numbers = [
             [next(read) if isinstance(each, Tensor) else float(each) for each in result] for result in self._results
         ]
+        self._results = [(forward, backward, norm) for forward, backward, norm in numbers]
+        return numbers
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

@@ -106,7 +106,7 @@ class AdaGrad(torch.optim.Adagrad):
         """Return `a` of a parameter; created here for one that was added later, as torch's own step does."""
         state = self.state[parameter]
         if not state:
-            state["step"] = torch.zeros(())
+            state["step"] = torch.zeros((), device="cpu")
             state["sum"] = torch.full_like(parameter, self.defaults["initial_accumulator_value"])
         sums: Tensor = state["sum"]
         return sums
@@ -207,7 +207,7 @@ def _global_norm(
 ) -> tuple[Tensor, dict[Tensor, RowOrder]]:
     """Return the norm of all gradients, [] on their device, and the orders in which sparse ones were merged."""
     if not parameters:
-        return torch.zeros(()), {}
+        return torch.zeros((), device="cpu"), {}
     squares: list[Tensor] = []
     orders: dict[Tensor, RowOrder] = {}
     others = {parameter: table for table in tables for parameter in table}
@@ -230,7 +230,9 @@ def make_optimizer(config: OptimizerConfig, model: LanguageModel) -> torch.optim
     """Return AdaGrad as bilm-tf has it, which updates only used rows of the tables, or torch's AdamW."""
     rate, trained = config.rate, [parameter for _, parameter in model.trained()]
     if config.optimiser == "adagrad":
-        return AdaGrad(trained, rate, config.initial_accumulator_value, backend=backend_for("adagrad", model.backend))
+        with torch.device("cpu"):  # where torch creates the number of steps
+            backend = backend_for("adagrad", model.backend)
+            return AdaGrad(trained, rate, config.initial_accumulator_value, backend=backend)
     return torch.optim.AdamW(trained, rate, weight_decay=config.weight_decay, fused=True)
 
 

@@ -140,7 +140,9 @@ class RunPlan:
         if self.device.type == "cpu":
             needed["buffers"] = BUFFERS
             needed["packed copies"] = 0 if self.config.run.backend == "reference" else 2 * 4 * bilm
-            torch.optim.SGD([torch.zeros(1)])  # with its first optimizer torch loads its compiler, some 80 MB
+            torch.optim.SGD(
+                [torch.zeros(1, device="cpu")]
+            )  # with its first optimizer torch loads its compiler, some 80 MB
         return needed
 
     @property

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import bytes_of
 from elmo_fast.process import rank_of_torchrun
@@ -65,7 +66,7 @@ class Processes:
         """Return the largest of the processes' numbers."""
         if not self.distributed:
             return value
-        largest = torch.tensor(value)
+        largest = torch.tensor(value, device="cpu")
         dist.all_reduce(largest, dist.ReduceOp.MAX)
         return int(largest)
 
@@ -145,11 +146,12 @@ class Processes:
 
 def local_device(name: str) -> torch.device:
     """Return the device of this process: "cuda" names the GPU of its place on its machine."""
-    device = torch.device(name)
-    if device.type == "cuda" and device.index is None:
-        launched = rank_of_torchrun()
-        device = torch.device("cuda", torch.cuda.current_device() if launched is None else launched.local_rank)
+    device = device_named(name)
     if device.type == "cuda":
+        if device.index is None:
+            launched = rank_of_torchrun()
+            number = torch.cuda.current_device() if launched is None else launched.local_rank
+            device = device_named(f"cuda:{number}", f"device of process {number} of this machine")
         torch.cuda.set_device(device)
     return device
 

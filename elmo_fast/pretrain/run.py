@@ -19,7 +19,7 @@ from elmo_fast.corpus import Corpus, is_prepared, open_corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.fields import changes
 from elmo_fast.files import folder_lock, write_text
-from elmo_fast.memory import size
+from elmo_fast.memory import gpu_shortage_advised, size
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.pretrain.checkpoint import (
@@ -475,7 +475,7 @@ def _settings(config: PretrainConfig, device: torch.device) -> Iterator[None]:
     if config.run.precision == "float16" and device.type == "cuda":
         raise ElmoFastError(f"precision float16 holds no gradients on a GPU; got device {device}: give bfloat16")
     try:
-        with torch_threads(config.run.threads):
+        with torch_threads(config.run.threads), gpu_shortage_advised(**config.flat()):
             yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before

@@ -184,19 +184,10 @@ class Step:
             lengths = torch.from_numpy(batch.filled)
         samples = self.samples(number) if batch.samples is None else batch.samples
         kind = torch.promote_types(self.parameters[0].dtype, torch.float32)
-        rates = torch.tensor([group["lr"] for group in self.optimizer.param_groups], dtype=kind)
-        words = torch.tensor(batch.words, dtype=torch.float64)
-        return StepInputs(
-            batch.types,
-            batch.targets,
-            batch.distinct,
-            lengths,
-            words,
-            fresh,
-            torch.tensor(self._offsets(number)),
-            samples,
-            rates,
-        )
+        rates = torch.tensor([group["lr"] for group in self.optimizer.param_groups], dtype=kind, device="cpu")
+        words = torch.tensor(batch.words, dtype=torch.float64, device="cpu")
+        offsets = torch.tensor(self._offsets(number), device="cpu")
+        return StepInputs(batch.types, batch.targets, batch.distinct, lengths, words, fresh, offsets, samples, rates)
 
     def samples(self, number: int) -> list[Any]:
         """Return what the loss samples on the host for step `number`: nothing if it can on the model's device.

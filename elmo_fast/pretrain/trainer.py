@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from elmo_fast.checkpoints import CHECKPOINTS
+from elmo_fast.checkpoints import CHECKPOINTS, saved_steps
 from elmo_fast.corpus import Corpus, Stream
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.memory import resident
@@ -159,24 +159,32 @@ class LanguageModelTrainer:
             group["lr"] = self.rate(number)
         result = self.update(batch, self.state, number)
         if self.looks_at_every_step:
-            self.check_finite(f"step {number + 1}", *map(float, result[:3]))
+            self.check_finite(number + 1, *map(float, result[:3]))
         self.state = result.state
         self.progress.add(result, batch.words, self.stream.waited - waited)
         return result
 
-    def check_finite(self, when: str, forward: float, backward: float, norm: float) -> None:
-        """Raise TrainingLost unless both losses and the gradient's norm are finite."""
+    def check_unreported(self) -> None:
+        """Raise TrainingLost unless the numbers of all steps since the last report are finite."""
+        numbers = self.progress.unreported
+        for step, each in enumerate(numbers, self.progress.step - len(numbers) + 1):
+            self.check_finite(step, *each)
+
+    def check_finite(self, step: int, forward: float, backward: float, norm: float) -> None:
+        """Raise TrainingLost unless both losses and the gradient's norm of a step, from 1, are finite."""
         if not all(map(math.isfinite, (forward, backward, norm))):
             skipped = getattr(self.optimizer, "skipped", None)
             left_out = "" if skipped is None else f"{int(skipped)} updates were left out; "
-            epoch, number = divmod(self.progress.step, self.stream.steps_per_epoch)
+            epoch, number = divmod(step - 1, self.stream.steps_per_epoch)
             raise TrainingLost(
-                f"{when} (batch {number + 1} of epoch {epoch + 1}): the loss ({forward:g} forward, {backward:g} "
+                f"step {step} (batch {number + 1} of epoch {epoch + 1}): the loss ({forward:g} forward, {backward:g} "
                 f"backward) or the gradient's norm ({norm:g}) is no longer finite; {left_out}{self._advice()}"
             )
 
     def _advice(self) -> str:
-        return f"earlier checkpoints are in {self.record.folder / CHECKPOINTS}; try a smaller learning_rate"
+        folder = self.record.folder
+        earlier = f"earlier checkpoints are in {folder / CHECKPOINTS}; " if saved_steps(folder) else ""
+        return f"{earlier}try a smaller learning_rate"
 
     def save(self, *, best: bool = False) -> None:
         """Write the checkpoint of this step, on the process that leads; raise OSError if the disk refuses it.
@@ -186,8 +194,7 @@ class LanguageModelTrainer:
         Raises ElmoFastError, in all processes, rather than save NaN or infinity, which a resumed run would read.
         """
         began, at = time.monotonic(), self.position()
-        for numbers in at.unreported:
-            self.check_finite(f"up to step {at.step}", *numbers)
+        self.check_unreported()
         lost = self.state is not None and not all(each.isfinite().all() for each in self.state)
         if self.processes.max_(int(lost)):
             raise TrainingLost(
@@ -283,9 +290,8 @@ class LanguageModelTrainer:
         unreported, so that the resumed run replaces the row by that of an undisturbed run.
         """
         if self.progress.has_news:
+            self.check_unreported()
             numbers = self.progress.report(come_again=come_again)
-            means = numbers["loss_forward"], numbers["loss_backward"], numbers["gradient_norm"]
-            self.check_finite(f"up to step {self.progress.step}", *means)
             numbers["learning_rate"] = self.rate(max(self.progress.step - 1, 0))
             # The most a GPU has held, or the memory of this process; None where it is not known.
             on_gpu = self.device.type == "cuda"

@@ -4,6 +4,8 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
+import torch
+
 from elmo_fast.embed.embedder import ElmoEmbedder
 from elmo_fast.embed.word_vectors import Vectors, load_vectors
 from elmo_fast.errors import ElmoFastError
@@ -79,7 +81,9 @@ def words_asked(examples: Sequence[Example], settings: ReportSettings) -> list[s
     return words
 
 
-def neighbours(words: Sequence[str], examples: Sequence[Example], model: str, settings: ReportSettings) -> str:
+def neighbours(
+    words: Sequence[str], examples: Sequence[Example], model: str, settings: ReportSettings, device: torch.device
+) -> str:
     """Return the section's Markdown: a table of neighbours, and how often the nearest tokens have the query's tag.
 
     words: from `words_asked`
@@ -88,7 +92,8 @@ def neighbours(words: Sequence[str], examples: Sequence[Example], model: str, se
     uses = uses_of(examples)
     if not words:
         return "No word of the text has two tags, each at least five times, so there is nothing to compare."
-    embedder = ElmoEmbedder.from_pretrained(model, stateful=False, prefix=settings.prefix)
+    number = -1 if device.type == "cpu" else device.index or 0
+    embedder = ElmoEmbedder.from_pretrained(model, number, stateful=False, prefix=settings.prefix)
     text = TextTokens(embedder, [example.words for example in examples])
     static = load_vectors(settings.vectors) if settings.vectors else None
 

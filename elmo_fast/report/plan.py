@@ -213,11 +213,11 @@ def config_of(cell: Cell, seed: int, settings: ReportSettings) -> TaskConfig:
     return TaskConfig(**values)
 
 
-def key_of(config: TaskConfig, digests: dict[str, str]) -> str:
+def key_of(config: TaskConfig, digests: dict[str, str], device: str = "cpu") -> str:
     """Return a name for a run: a digest of its configuration and its files, so that any change causes a new run.
 
     digests: path or name -> digest of the content, which counts in its place: that of the model is of the biLM which
-    `prefix` chooses.
+    `prefix` chooses; device: type of the device, whose scores another's differ from.
     """
     values = {
         name: digests.get(value, value) if isinstance(value, str) else value
@@ -225,4 +225,6 @@ def key_of(config: TaskConfig, digests: dict[str, str]) -> str:
         if name not in ("save_dir", "cache_dir", "threads", "resume", "prefix")
     }
     values["format"] = format_of(config.train_path, config.format)
+    if device != "cpu":
+        values["device"] = device
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

@@ -17,6 +17,7 @@ import torch
 
 import elmo_fast
 from elmo_fast.checkpoints import ElmoOptions, missing_model, pretrained_folder
+from elmo_fast.devices import device_named
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.fields import read_json
 from elmo_fast.files import sha256_of, write_json, write_text
@@ -35,6 +36,7 @@ def run_all(
     plan: list[Cell],
     settings: ReportSettings,
     digests: dict[str, str],
+    device: torch.device,
     report: Callable[[str], Any],
     announce: Callable[[str], Any],
 ) -> list[Cell]:
@@ -46,7 +48,8 @@ def run_all(
     configs: dict[str, TaskConfig] = {}
     keys = []
     for cell in plan:
-        of_cell = {key_of(c, digests): c for c in (config_of(cell, seed, settings) for seed in range(settings.seeds))}
+        of_seeds = (config_of(cell, seed, settings) for seed in range(settings.seeds))
+        of_cell = {key_of(config, digests, device.type): config for config in of_seeds}
         keys.append(list(of_cell))
         configs |= of_cell
     runs = {key: folder / "runs" / key for key in configs}
@@ -59,7 +62,7 @@ def run_all(
     if any(config.elmo != "none" for config in waiting):
         announce(str(folder / CACHE))
     start = time.monotonic()
-    for number, line in enumerate(_lines_of(waiting, settings.processes), start=1):
+    for number, line in enumerate(_lines_of(waiting, settings.processes, device), start=1):
         left = (time.monotonic() - start) / number * (len(waiting) - number)
         report(f"run    {number} of {len(waiting)} | {line} | {duration(left)} left")
     done = {key: _read(run) for key, run in runs.items()}
@@ -74,16 +77,16 @@ def _read(folder: pathlib.Path) -> RunResult:
         raise ElmoFastError(f"{error}; or delete {folder} to repeat the run") from error
 
 
-def _lines_of(configs: list[TaskConfig], processes: int) -> Iterator[str]:
+def _lines_of(configs: list[TaskConfig], processes: int, device: torch.device) -> Iterator[str]:
     """Run all, so many at a time; yield a line about each when it has finished."""
     if processes == 1 or not configs:
-        yield from map(_one, configs)
+        yield from (_one(config, device) for config in configs)
         return
     # The first one runs alone: it computes the biLM's vectors, which the others find in the cache.
     first, *others = sorted(configs, key=lambda config: config.elmo == "none")
-    yield _one(first)
+    yield _one(first, device)
     with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(_one, config) for config in others]
+        futures = [pool.submit(_one, config, device) for config in others]
         try:
             for future in concurrent.futures.as_completed(futures):
                 yield future.result()
@@ -92,12 +95,12 @@ def _lines_of(configs: list[TaskConfig], processes: int) -> Iterator[str]:
             raise
 
 
-def _one(config: TaskConfig) -> str:
+def _one(config: TaskConfig, device: torch.device) -> str:
     """Train and return a line about it. Always on one thread, in a child process or not, so that runs are equal."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from elmo_fast.tasks import train_task
 
-    result = train_task(config, report=lambda line: None)
+    result = train_task(config, report=lambda line: None, device=device)
     what = "baseline" if config.elmo == "none" else f"ELMo {config.elmo}, {config.layer}"
     return f"{config.column or config.task}, {what}, seed {config.seed}: {100 * result.test.f1:.2f} on test"
 
@@ -105,14 +108,17 @@ def _one(config: TaskConfig) -> str:
 PAGE, NUMBERS = "report.md", "report.json"
 
 
-def write_report(settings: ReportSettings, report: Callable[[str], Any] = print) -> pathlib.Path:
+def write_report(
+    settings: ReportSettings, report: Callable[[str], Any] = print, *, device: torch.device | str = "cpu"
+) -> pathlib.Path:
     """Run what is missing, write the page and what belongs to it to save_dir, and return the path of report.md.
 
     Next to it are its pictures, report.json (every score) and report.yaml (the settings, to run it again).
+    device: where taggers are trained and the biLM runs.
 
     Raises ElmoFastError if files, model or configuration do not match.
     """
-    folder = pathlib.Path(settings.save_dir)
+    folder, device = pathlib.Path(settings.save_dir), device_named(device)
     target = settings.targets[0]
     splits = {split: read_examples(getattr(settings, name), settings.format, target) for split, name in SPLITS.items()}
     asks = "neighbours" in settings.experiments and settings.task == "tag"
@@ -124,18 +130,19 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     # The runs find a model by its path or published name, not by a name on the hub.
     model = os.fspath(model_path) if missing_model(settings.model) else settings.model
     runs_of = dataclasses.replace(settings, model=model)
-    bilm = load_bilm(model_path, settings.prefix)
+    with torch.device("cpu"):
+        bilm = load_bilm(model_path, settings.prefix).to(device)
     names = [getattr(settings, name) for name in (*SPLITS.values(), "vectors")]
     digests = {**{name: sha256_of(name) for name in names if name}, model: model_digest(bilm)}
     folder.mkdir(parents=True, exist_ok=True)
     whole = {split: (examples, None) for split, examples in splits.items()}
     plan = cells(settings, bilm.options.lstm.n_layers + 1)
-    done = run_all(plan, runs_of, digests, report, lambda cache: announced(bilm, whole, cache, report))
+    done = run_all(plan, runs_of, digests, device, report, lambda cache: announced(bilm, whole, cache, report))
     near = ""
     if asks:
         report("computing neighbours")
-        near = neighbours(words, splits["train"], model, settings)
-    text = page(done, settings, _facts(splits, bilm.options, settings), near, folder)
+        near = neighbours(words, splits["train"], model, settings, device)
+    text = page(done, settings, _facts(splits, bilm.options, settings, device), near, folder)
     numbers = [
         {
             **{name: getattr(cell, name) for name in ("experiment", "target", "label", "changes")},
@@ -155,7 +162,9 @@ def write_report(settings: ReportSettings, report: Callable[[str], Any] = print)
     return folder / PAGE
 
 
-def _facts(splits: dict[str, list[Example]], options: ElmoOptions, settings: ReportSettings) -> list[str]:
+def _facts(
+    splits: dict[str, list[Example]], options: ElmoOptions, settings: ReportSettings, device: torch.device
+) -> list[str]:
     """Sentences about data, model and machine."""
     sizes = [
         f"{name} {len(examples):,} sentences, {sum(len(example.words) for example in examples):,} words"
@@ -163,6 +172,7 @@ def _facts(splits: dict[str, list[Example]], options: ElmoOptions, settings: Rep
     ]
     lstm, width = options.lstm, options.lstm.projection_dim
     vectors = pathlib.Path(settings.vectors).name if settings.vectors else ""
+    place = "the CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)
     words = f"static vectors ({vectors}), frozen" if vectors else "vectors learned with the task"
     return [
         f"Data: {'; '.join(sizes)}.",
@@ -170,5 +180,5 @@ def _facts(splits: dict[str, list[Example]], options: ElmoOptions, settings: Rep
         f"Task model: LSTM layers: {settings.lstm_layers}, of {settings.hidden} cells each way; words by {words}; "
         f"seeds: {settings.seeds}; {settings.train_share:.0%} of the training sentences unless stated otherwise.",
         f"elmo_fast {elmo_fast.__version__}, torch {torch.__version__}, Python {platform.python_version()}, "
-        "on the CPU.",
+        f"on {place}.",
     ]

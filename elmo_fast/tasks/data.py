@@ -262,9 +262,9 @@ class Split:
         layers = None if self.cache is None else self.cache.batch(indices, self._chosen)[0].to(device)
         width = max(lengths) if self.per_word else 1
         rows = [self._ids[index] + [UNSEEN] * (width - len(self._ids[index])) for index in indices]
-        labels = torch.tensor(rows if self.per_word else [row[0] for row in rows])
+        labels = torch.tensor(rows if self.per_word else [row[0] for row in rows], device="cpu")
         words = [self.examples[index].words for index in indices]
-        return TaskBatch(words, torch.tensor(lengths).to(device), labels.to(device), layers)
+        return TaskBatch(words, torch.tensor(lengths, device="cpu").to(device), labels.to(device), layers)
 
     @property
     def gold(self) -> list[list[str]]:

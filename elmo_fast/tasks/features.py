@@ -41,7 +41,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     if x.device.type != "cpu":
         return F.dropout(x, p)
     dropped = min(round(p * _LEVELS), _LEVELS - 1)
-    seed = int(torch.randint(2**63 - 1, ()))
+    seed = int(torch.randint(2**63 - 1, (), device="cpu"))
     bits = np.random.SFC64(seed).random_raw(-(-x.numel() // 4)).view(np.uint16)[: x.numel()]
     mask = torch.from_numpy(bits >= dropped).view(x.shape).to(x.dtype)
     return x * mask.mul_(_LEVELS / (_LEVELS - dropped))
@@ -109,7 +109,7 @@ class CharacterFeatures(nn.Module):
         rows: dict[str, int] = {}
         numbers = [[rows.setdefault(word, len(rows) + 1) for word in words] for words in sentences]
         longest = max(map(len, numbers), default=0)
-        at = torch.tensor([row + [0] * (longest - len(row)) for row in numbers], dtype=torch.int64)
+        at = torch.tensor([row + [0] * (longest - len(row)) for row in numbers], dtype=torch.int64, device="cpu")
         vectors = self._encode(list(rows))
         with_padding = torch.cat([vectors.new_zeros(1, vectors.shape[1]), vectors])
         flat = with_padding.index_select(0, at.reshape(-1).to(vectors.device))
@@ -171,8 +171,9 @@ class StaticFeatures(nn.Module):
         if not (finite := np.isfinite(matrix).all(axis=1)).all():
             word = vectors.words[int(finite.argmin())]
             raise ElmoFastError(f"vectors must be finite numbers; those of {word!r} are not")
-        rows = torch.zeros(_FIRST + len(matrix), matrix.shape[1])
+        rows = torch.zeros(_FIRST + len(matrix), matrix.shape[1], device="cpu")
         np.copyto(rows.numpy()[_FIRST:], matrix)
+        rows = rows.to(torch.get_default_device())
         self.words = list(vectors.words)
         self._numbers = {word: number for number, word in enumerate(self.words, _FIRST)}
         if len(self._numbers) < len(self.words):
@@ -185,7 +186,7 @@ class StaticFeatures(nn.Module):
             self.table = nn.Parameter(rows)
         else:
             self.register_buffer("table", rows, persistent=False)
-        self._lost = False
+        self._lost = rows.is_meta and not trainable
 
     @classmethod
     def random(cls, sentences: Iterable[Sequence[str]], width: int) -> "StaticFeatures":
@@ -199,7 +200,7 @@ class StaticFeatures(nn.Module):
         check_counts(width=width)
         words = sorted(counts)
         bound = math.sqrt(3 / width)
-        matrix = torch.empty(len(words), width).uniform_(-bound, bound).numpy()
+        matrix = torch.empty(len(words), width, device="cpu").uniform_(-bound, bound).numpy()
         once = [number for number, word in enumerate(words) if counts[word] == 1]
         return cls(Vectors(words, matrix), trainable=True, replaced=once)
 
@@ -225,9 +226,11 @@ class StaticFeatures(nn.Module):
         longest = max(map(len, sentences), default=0)
         get = self._numbers.get
         rows = [[get(word) or get(word.lower(), _UNKNOWN) for word in words] for words in sentences]
-        numbers = torch.tensor([row + [_PADDING] * (longest - len(row)) for row in rows], dtype=torch.int64)
+        padded = [row + [_PADDING] * (longest - len(row)) for row in rows]
+        numbers = torch.tensor(padded, dtype=torch.int64, device="cpu")
         if self.training and self._replaced:
-            once, replaced = torch.tensor(sorted(self._replaced)), torch.rand(numbers.shape) < 0.5
+            once = torch.tensor(sorted(self._replaced), device="cpu")
+            replaced = torch.rand(numbers.shape, device="cpu") < 0.5
             numbers[replaced & torch.isin(numbers, once)] = _UNKNOWN
         some_unknown = bool((numbers == _UNKNOWN).any())
         numbers = numbers.to(self.table.device)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -24,11 +25,12 @@ from elmo_fast.checkpoints import (
     stored_tokenizer,
 )
 from elmo_fast.checkpoints.safetensors_folder import WEIGHTS, read_tensor_file, warn_if_rounded, write_tensors
+from elmo_fast.devices import check_int8_device, device_named
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import Kind, parsed, read_json, typed
 from elmo_fast.files import folder_lock, replaces, write_json, writing
-from elmo_fast.manifest import read_folder, write_folder
-from elmo_fast.memory import size
+from elmo_fast.manifest import has_files, read_folder, write_folder
+from elmo_fast.memory import gpu_shortage_advised, size
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.progress import Progress, duration
 from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
@@ -160,7 +162,7 @@ class SavedTask:
         the likeliest.
         """
         count, words = len(self.labels), self.split(sentences, tokenizer)
-        without_words = torch.full((count,) if self.config.task == "classify" else (0, count), torch.nan)
+        without_words = torch.full((count,) if self.config.task == "classify" else (0, count), torch.nan, device="cpu")
         found = self.predictions(words, batch_size, progress, probabilities=True)
         self._warn_of_empty(words)
         return [(without_words if each.probabilities is None else each.probabilities).numpy() for each in found]
@@ -194,7 +196,7 @@ class SavedTask:
         """Return the prediction for each sentence, a list of words; arguments as in `predict`."""
         examples = [Example(list(words), []) for words in sentences if len(words)]
         split, size = Split(examples, None, per_word=self.config.task == "tag"), batch_size or self.config.batch_size
-        with torch_threads(self.config.threads):
+        with torch_threads(self.config.threads), gpu_shortage_advised(batch_size=size):
             found = iter(predict(self.model, split, self.labels, size, progress, probabilities=probabilities))
         return [next(found) if len(words) else Prediction([]) for words in sentences]
 
@@ -210,7 +212,7 @@ class SavedTask:
             return {"words": list(words), "label": prediction.label, "probabilities": every}
         if prediction.probabilities is None:
             return {"words": [], "labels": [], "probabilities": []}
-        at = torch.tensor(self.labels.ids(prediction.labels))
+        at = torch.tensor(self.labels.ids(prediction.labels), device="cpu")
         chosen = prediction.probabilities.gather(1, at[:, None])[:, 0].tolist()
         return {"words": list(words), "labels": prediction.labels, "probabilities": chosen}
 
@@ -279,8 +281,10 @@ def load_task(
         return config, labels, words, *read_tensor_file(place / MODEL_FILE)
 
     config, labels, words, weights, about = read_folder(folder, read, load, warns=True)
+    check_int8_device(config.precision, device_named(device), config.backend)
     config = _with_paths(folder, config, {"model": model, "vectors": vectors}, _holds_bilm(config))
-    task = new_model(config, len(labels), words=words)
+    with torch.device("cpu"):
+        task = new_model(config, len(labels), words=words)
     digests = input_digests(config, task)
     for name, digest in parsed(about.get("inputs", "{}"), dict[str, str], f"{folder / MODEL_FILE}: inputs").items():
         if digests.get(name) != digest:
@@ -290,6 +294,14 @@ def load_task(
             )
     load_weights(trained_weights(task, with_bilm=False), weights, folder / MODEL_FILE)
     return SavedTask(task.to(device).eval(), config, labels)
+
+
+def precision_of(save_dir: str | os.PathLike[str]) -> str:
+    """Return the precision that a task was trained with; float32 if there is none, which `load_task` reports."""
+    if not has_files(save_dir, CONFIG_FILE):
+        return "float32"
+    read = functools.partial(_of_task, name=CONFIG_FILE, kind=dict[str, Any])
+    return read_folder(save_dir, [CONFIG_FILE], read).get("precision", "float32")
 
 
 def _with_paths(
@@ -365,6 +377,7 @@ def train_task(
     Raises: ElmoFastError: the configuration, a file, or what save_dir holds does not fit.
     """
     validate(config)
+    check_int8_device(config.precision, device_named(device), config.backend)
     if config.model is not None and config.elmo == "none":
         warnings.warn(
             f"--model {config.model} is not used, because --elmo is none: give --elmo input, output or both, or no "
@@ -382,12 +395,14 @@ def train_task(
         warnings.warn(sentence, stacklevel=2)
     if (hint := raw_text_note(data.files["train"], config.train_path, config)) is not None:
         warnings.warn(hint, stacklevel=2)
-    with folder_lock(folder), torch_threads(config.threads):
+    with folder_lock(folder), torch_threads(config.threads), gpu_shortage_advised(**config.flat()):
         report(f"features: {config.features()}")
         for note in data.notes:
             warnings.warn(note, stacklevel=2)
         torch.manual_seed(config.seed)
-        model = new_model(config, len(data.labels), data.train).to(device)
+        with torch.device("cpu"):
+            model = new_model(config, len(data.labels), data.train)
+        model = model.to(device)
         splits = training_splits(config, data, model.elmo, report, progress)
         parameters = sum(each.numel() for each in model.parameters() if each.requires_grad)
         report(f"{len(data.train)} sentences, {splits['train'].words} words, {len(data.labels)} labels; "

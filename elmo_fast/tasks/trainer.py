@@ -274,7 +274,10 @@ class TaskTrainer:
         tensors = {f"weights/{name}": each for name, each in weights.items()}
         tensors |= {f"best/{name}": each for name, each in self._best.items()}
         for name, each in weights.items():
-            tensors |= {f"{kind}/{name}": torch.as_tensor(value) for kind, value in self.optimiser.state[each].items()}
+            tensors |= {
+                f"{kind}/{name}": torch.as_tensor(value, device="cpu")
+                for kind, value in self.optimiser.state[each].items()
+            }
         record = TrainingRecord(self.epochs, lasting(self.config), self._data)
         with write_folder(self.folder / STATE) as new:
             write_tensors(new / TENSORS_FILE, tensors)

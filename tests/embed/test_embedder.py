@@ -13,7 +13,6 @@ import torch
 from elmo_fast import Elmo, ElmoEmbedder
 from elmo_fast.embed import sentence_vectors
 from elmo_fast.embed.embedder import finite
-from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.text import survey
@@ -163,15 +162,6 @@ def test_a_call_with_too_few_or_misplaced_arguments_names_the_way(files):
         ElmoEmbedder.from_pretrained(*files())
     with pytest.raises(ElmoFastError, match=r"cuda_device must be the number of a GPU, or -1 .*; got 'cuda:0'"):
         ElmoEmbedder(*files(), "cuda:0")
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has a GPU")
-def test_a_gpu_that_is_not_there_is_told_as_on_the_command_line():
-    """Before a file is read."""
-    with pytest.raises(ElmoFastError, match=r"cuda_device must be .* sees 0 CUDA devices; got 'cuda:0'"):
-        ElmoEmbedder("absent.json", "absent.hdf5", cuda_device=0)
-    with pytest.raises(ElmoFastError, match=r"device must be .* sees 0 CUDA devices; got 'cuda:1'"):
-        TokenVectors(".", device="cuda:1")
 
 
 @pytest.mark.parametrize(

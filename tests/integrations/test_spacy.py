@@ -8,6 +8,7 @@ import tomllib
 
 import numpy as np
 import pytest
+import torch
 
 spacy = pytest.importorskip("spacy", reason="needs spaCy, which is not installed")
 from spacy.language import Language
@@ -241,3 +242,13 @@ def test_the_entry_point_makes_the_component_known_without_an_import(model, tmp_
     )
     assert done.stdout.strip() == "(3, 16)", done.stderr
     assert integration.make_elmo_fast.__name__ == declared["spacy_factories"]["elmo_fast"].partition(":")[2]
+
+
+def test_a_forked_process_cannot_use_the_gpu_and_says_so(model, monkeypatch):
+    """As with n_process=2 once this process has used CUDA; with the CPU it can."""
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    with pytest.raises(
+        ElmoFastError, match=r"n_process starts processes by fork, in which CUDA cannot .* n_process at 1"
+    ):
+        pipeline(model, device="cuda")("a b")
+    assert pipeline(model)("a b").tensor.any()

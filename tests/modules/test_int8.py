@@ -1,14 +1,22 @@
 """precision="int8" in the modules: vectors near those of float32; what has gradients refuses it."""
 
+import re
+import types
+
 import numpy as np
 import pytest
 import torch
 
 from elmo_fast import Elmo, ElmoEmbedder, batch_to_ids
+from elmo_fast.cli.main import main
+from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import SampledSoftmaxLoss
+from elmo_fast.modules import BiLM, SampledSoftmaxLoss
 from elmo_fast.pretrain.language_model import LanguageModel
+from elmo_fast.tasks import load_task, train_task
 from tests.modules.conftest import BATCHES
+from tests.tasks.toy import silent, toy_config
+from tests.weights import make_weights
 
 IDS = batch_to_ids(BATCHES[0])
 
@@ -52,3 +60,59 @@ def test_a_loss_refuses_it_and_a_language_model_keeps_it_to_the_bilm(files):
     state, options = load_checkpoint(None, *files(softmax=9), None)
     model = LanguageModel.from_checkpoint(options, state, precision="int8")
     assert model.loss.precision == "float32"
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """A torch that sees two GPUs, to which tensors are moved in name alone."""
+    on_gpu = types.SimpleNamespace(device=torch.device("cuda", 0))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor, *arguments: on_gpu)
+    return {"to": lambda tensor, *arguments: on_gpu}
+
+
+ON_CPUS = "precision=int8 runs on CPUs only; got the device cuda(:[01])?: {}, or precision=bfloat16"
+
+
+def test_on_a_gpu_int8_says_at_once_what_to_do(two_gpus, monkeypatch, tmp_path):
+    make_weights(tmp_path)
+    with pytest.raises(ElmoFastError, match=ON_CPUS.format("give cuda_device=-1")):
+        ElmoEmbedder.from_pretrained(tmp_path / "absent", 0, precision="int8")
+    with pytest.raises(ElmoFastError, match=ON_CPUS.format("give device=cpu")):
+        TokenVectors(tmp_path, device="cuda:1", precision="int8")
+    config = toy_config(tmp_path, elmo="input", precision="int8", epochs=1)
+    with pytest.raises(ElmoFastError, match=ON_CPUS.format("give device=cpu")):
+        train_task(config, silent, device="cuda")
+    train_task(config, silent)
+    with pytest.raises(ElmoFastError, match=ON_CPUS.format("give device=cpu")):
+        load_task(config.save_dir, "cuda")
+    with (
+        torch.device("cuda:0"),
+        pytest.raises(ElmoFastError, match=ON_CPUS.format("make the model under torch.device..cpu..")),
+    ):
+        Elmo.from_pretrained(tmp_path, precision="int8")
+    model = Elmo.from_pretrained(tmp_path, precision="int8")
+    with pytest.raises(ElmoFastError, match=ON_CPUS.format("leave the model on the CPU")):
+        model.cuda()
+    monkeypatch.setattr(torch.Tensor, "to", two_gpus["to"])
+    with pytest.raises(ElmoFastError, match=ON_CPUS.format("leave the model on the CPU")):
+        model.to("cuda")
+
+
+def test_a_command_in_int8_takes_the_cpu_and_says_so(two_gpus, tmp_path, capsys):
+    """Of a trained task too, whose precision its folder has; where a GPU was named, that is an error."""
+    config = toy_config(tmp_path, elmo="input", precision="int8", epochs=1)
+    train_task(config, silent)
+    (tmp_path / "text.txt").write_text("the cat\n", encoding="utf-8")
+    embed = ["embed", f"{tmp_path}/text.txt", f"{tmp_path}/out.npz", "--model", config.model, "--precision", "int8"]
+    for words in (embed, ["task", "eval", config.save_dir, config.test_path]):
+        assert main(words) == 0
+        assert "--device cpu, as int8 runs on CPUs only" in capsys.readouterr().err
+        assert main([*words, "--device", "cuda"]) == 2
+        assert re.search("int8 runs on CPUs only; got the device cuda: give --device cpu, or", capsys.readouterr().err)
+
+
+def test_int8_moves_within_the_cpu(files):
+    model = BiLM(*files(), precision="int8").half().float().share_memory().to("meta").to_empty(device="cpu")
+    assert next(model.parameters()).device.type == "cpu"

@@ -1,4 +1,4 @@
-"""What tests of captured CUDA graphs share. They run on a GPU; without one, on a stand-in (test_graphs_on_standin.py)."""
+"""What tests of captured CUDA graphs share. They run on a GPU or on a stand-in (test_graphs_on_standin.py)."""
 
 import threading
 

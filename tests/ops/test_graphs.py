@@ -104,7 +104,7 @@ def test_a_failed_capture_is_one_warning_with_its_cause(seen, function, message)
     """Not torch's error at the end of a capture in which something failed, nor one that the caller handles."""
     calls, other = Calls(function=function), Calls()
     calls("d"), other("a"), other("a"), other("b")
-    with pytest.warns(PerformanceWarning, match=message) as record:
+    with pytest.warns(PerformanceWarning, match=message) as record:  # noqa: PT031
         try:
             raise torch.OutOfMemoryError("of the caller")
         except torch.OutOfMemoryError:

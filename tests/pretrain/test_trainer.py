@@ -145,7 +145,7 @@ def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_pa
     with (
         record,
         pytest.raises(
-            ElmoFastError, match=r"up to step 4 .*norm \((nan|inf)\) is no longer finite; 1 updates were left"
+            ElmoFastError, match=r"^step 3 \(batch 3 of epoch 1\).*norm \((nan|inf)\) .*1 updates were left.*earlier"
         ),
     ):
         train(trainer)
@@ -182,6 +182,12 @@ def test_what_the_host_samples_comes_with_the_batch_not_in_the_step(tmp_path, lo
         trainer.step()
     assert "elmo_fast.projected_lstm.default" in calls.names
     assert [name for name in calls.names if "sample" in name and "softmax" not in name] == []
+
+
+def test_a_run_that_is_lost_before_it_saved_names_no_checkpoints(tmp_path):
+    config = toy_config(tmp_path, loss="full_softmax", learning_rate=1e30)
+    with pytest.raises(ElmoFastError, match=r"^step 2 \(batch 2 of epoch 1\).* finite; try a smaller learning_rate$"):
+        pretrain(config, report=quiet)
 
 
 def test_a_state_that_is_not_finite_is_never_saved(tmp_path):

@@ -112,7 +112,7 @@ def test_equal_settings_of_different_tables_are_run_once(written):
 
 
 def test_a_report_that_is_complete_runs_nothing(written, folder, monkeypatch):
-    monkeypatch.setattr(report_run, "_one", lambda config: pytest.fail("a run was repeated"))
+    monkeypatch.setattr(report_run, "_one", lambda config, device: pytest.fail("a run was repeated"))
     before = written[0].read_text(encoding="utf-8")
     assert write_report(settings(folder), report=lambda line: None).read_text(encoding="utf-8") == before
 
@@ -120,7 +120,7 @@ def test_a_report_that_is_complete_runs_nothing(written, folder, monkeypatch):
 def test_other_training_text_is_run_anew(written, folder, tmp_path, monkeypatch):
     """The same name with other content is another run."""
     again = []
-    monkeypatch.setattr(report_run, "_one", lambda config: again.append(config) or pytest.skip("far enough"))
+    monkeypatch.setattr(report_run, "_one", lambda config, device: again.append(config) or pytest.skip("far enough"))
     changed = pathlib.Path(toy_text(tmp_path / "train.conll", 30, 9))
     with pytest.raises(pytest.skip.Exception):
         write_report(settings(folder, train_path=str(changed), experiments=("help",)), report=lambda line: None)
@@ -129,7 +129,7 @@ def test_other_training_text_is_run_anew(written, folder, tmp_path, monkeypatch)
 
 def test_the_settings_beside_the_page_run_it_again_from_any_folder(written, folder, tmp_path, monkeypatch):
     """With relative paths and a model's name the same runs are recognized, and none is repeated."""
-    monkeypatch.setattr(report_run, "_one", lambda config: pytest.fail("a run was repeated"))
+    monkeypatch.setattr(report_run, "_one", lambda config, device: pytest.fail("a run was repeated"))
     monkeypatch.chdir(folder)
     relative = {f"{split}_path": f"{split}.conll" for split in ("train", "dev", "test")}
     page = write_report(settings(folder, model="model", save_dir="out", **relative), report=lambda line: None)
@@ -166,7 +166,7 @@ def test_words_of_two_tags_are_found(folder):
 
 def test_what_cannot_be_asked_is_told_before_a_run_and_leaves_no_folder(folder, tmp_path, monkeypatch):
     """A word that is not there, and a model that is none."""
-    monkeypatch.setattr(report_run, "_one", lambda config: pytest.fail("a run was made"))
+    monkeypatch.setattr(report_run, "_one", lambda config, device: pytest.fail("a run was made"))
     where = str(tmp_path / "out")
     with pytest.raises(ElmoFastError, match="--words: 'tree' does not occur in the first 4000 sentences"):
         write_report(settings(folder, words=("play", "Tree"), save_dir=where), report=print)
@@ -217,11 +217,10 @@ def test_the_nearest_tokens_of_other_sentences_equal_a_plain_search(folder):
     assert actual == pytest.approx(sorted(cosines[others])[:-4:-1], abs=1e-5)
 
 
-@pytest.mark.parametrize("option", [["--seed", "3"], ["--device", "cuda"]])
-def test_options_that_would_change_nothing_are_refused(folder, capsys, option):
+def test_a_seed_which_would_change_nothing_is_refused(folder, capsys):
     files = [part for name in ("train", "dev", "test") for part in (f"--{name}_path", str(folder / f"{name}.conll"))]
     where = ["--model", str(folder / "model"), "--save_dir", str(folder / "refused")]
     with pytest.raises(SystemExit, match="2"):
-        main(["report", *files, *where, *option])
-    assert f"unknown option {option[0]}" in capsys.readouterr().err
+        main(["report", *files, *where, "--seed", "3"])
+    assert "unknown option --seed" in capsys.readouterr().err
     assert not (folder / "refused").exists()

@@ -30,4 +30,4 @@ def log_uniform_sample(num_samples: int, num_words: int, seed: int, offset: int)
         if tries >= MAX_TRIES:
             raise RuntimeError(f"log_uniform_sample: {num_samples} of {num_words} words were not found in 2^31 tries")
         ids = candidates[first]
-    return torch.from_numpy(ids), torch.tensor(tries, dtype=torch.int64)
+    return torch.from_numpy(ids), torch.tensor(tries, dtype=torch.int64, device="cpu")

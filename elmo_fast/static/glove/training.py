@@ -115,12 +115,13 @@ def train_glove(
                 f"{_named(text)}: no two words occur near each other; give sentences of two words or more"
             )
         draw = torch.Generator().manual_seed(seed)
-        order = torch.randperm(len(counts.rows), generator=draw)
+        order = torch.randperm(len(counts.rows), generator=draw, device="cpu")
         counts = Cooccurrences(*(column[order] for column in counts))
         count = len(counts.rows)
         # Small weights, uniform within ±1 / 2D, and squares of 1, as in the published program.
         shapes = (len(vocabulary), dimension), (len(vocabulary), dimension), (len(vocabulary),), (len(vocabulary),)
-        weights = GloveWeights(*((torch.rand(*shape, generator=draw) - 0.5) / dimension for shape in shapes))
+        sampled = (torch.rand(*shape, generator=draw, device="cpu") for shape in shapes)
+        weights = GloveWeights(*((values - 0.5) / dimension for values in sampled))
         squares = GloveWeights(*(torch.ones_like(table) for table in weights))
         for number in range(1, epochs + 1):
             start, total, done = time.monotonic(), 0.0, 0

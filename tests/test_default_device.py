@@ -1,0 +1,267 @@
+"""torch.set_default_device changes no result: what the CPU computes stays there, and modules are where torch's are.
+
+The other default is a GPU or, without one, the device meta, where a tensor that was created by default has no values.
+"""
+
+import ast
+import functools
+import pathlib
+
+import numpy as np
+import pytest
+import torch
+
+import elmo_fast
+from elmo_fast import Elmo, ElmoEmbedder, ElmoVectors, Vocabulary, batch_to_ids, static
+from elmo_fast.compat.allennlp import ELMoTokenCharactersIndexer, SoftmaxLoss
+from elmo_fast.compat.tensorflow_hub import Module
+from elmo_fast.devices import pack_together
+from elmo_fast.modules import (
+    FullSoftmaxLoss,
+    HierarchicalSoftmaxLoss,
+    NegativeSamplingLoss,
+    SampledSoftmaxLoss,
+    ScalarMix,
+)
+from elmo_fast.pretrain.evaluate import evaluate
+from elmo_fast.pretrain.language_model import make_language_model, options_of
+from elmo_fast.pretrain.run import dry_run, pretrain
+from elmo_fast.report.plan import ReportSettings
+from elmo_fast.report.run import write_report
+from elmo_fast.static import Vectors
+from elmo_fast.tasks import evaluate_task, load_task, predict_task, train_task
+from elmo_fast.tasks.features import CharacterFeatures, StaticFeatures
+from elmo_fast.tasks.heads import Classifier, Tagger
+from elmo_fast.tokens import TextTokens, nearest_sentences
+from tests.pretrain import toy as language
+from tests.tasks import toy as task
+from tests.weights import make_weights
+
+OTHER = torch.device("cuda" if torch.cuda.is_available() else "meta")
+SENTENCES = [["the", "cat", "sat"], ["naïve"], ["the", "dog"]]
+COUNTS = torch.tensor([5, 4, 3, 2], device="cpu")
+LOSSES = ("sampled_softmax", "negative_sampling", "hierarchical_softmax", "full_softmax")
+
+
+def embed(folder):
+    make_weights(folder / "model")
+    text, elmo = folder / "text.txt", ElmoEmbedder.from_pretrained(folder / "model")
+    text.write_text("\n".join(map(" ".join, SENTENCES)), encoding="utf-8")
+    elmo.embed_file(text, folder / "vectors.safetensors")
+    nearest = nearest_sentences(elmo.elmo_bilm, text, "the cat", topn=2)["average"]
+    vectors = elmo.encode(SENTENCES, output="torch")
+    yield from (*elmo.embed_batch(SENTENCES), elmo.batch_to_embeddings(SENTENCES)[0], vectors)
+    yield from (elmo.similarity(vectors.numpy(), vectors), elmo.similarity(vectors.numpy(), vectors.numpy()))
+    yield from (ElmoVectors(folder / "vectors.safetensors")[0], TextTokens(elmo, SENTENCES).vectors, nearest[0].cosine)
+    yield static.context_free_vectors(folder / "model", ["the", "cat"]).matrix
+    yield static.averaged_vectors(folder / "model", SENTENCES).matrix
+    yield from Module(folder / "model")(["the cat", "a"], as_dict=True).values()
+    yield batch_to_ids(SENTENCES)
+    indexer = ELMoTokenCharactersIndexer()
+    yield indexer.as_padded_tensor({"elmo": [[1] * 50]}, {"elmo": 2}, {})["elmo"]
+
+
+def embed_words(folder):
+    make_weights(folder, words=6)
+    Vocabulary(["<S>", "</S>", "<UNK>", "the", "cat", "sat"]).write(folder / "vocab.txt")
+    yield from ElmoEmbedder.from_pretrained(folder).embed_batch(SENTENCES)
+
+
+def train_language_model(folder, **changes):
+    """With an evaluation, dropout, state resets and a resume."""
+    (folder / "heldout.txt").write_text("the cat sat on the mat .\n", encoding="utf-8")
+    more = {"heldout_prefix": str(folder / "heldout.txt"), "heldout_interval": 2, "checkpoint_interval": 2}
+    config = functools.partial(language.toy_config, folder, dropout=0.1, state_reset=0.5, **more | changes)
+    for steps in (2, 4):
+        pretrain(config(max_steps=steps), report=task.silent)
+    yield from files_of(folder / "out")
+
+
+def files_of(run):
+    return [np.fromfile(part, np.uint8) for part in sorted(run.rglob("*.safetensors"))]
+
+
+def train_on_vectors(folder):
+    """Then from its checkpoint to other words."""
+    static.save_vectors(Vectors(["the", "cat"], np.ones((2, 8), np.float32)), folder / "vectors.txt")
+    given = {"input": "vectors", "vectors_file": str(folder / "vectors.txt")}
+    yield from train_language_model(folder, **given)
+    words = (folder / "out" / "vocab.txt").read_text(encoding="utf-8")
+    (folder / "vocab.txt").write_text(f"{words}new\n", encoding="utf-8")
+    more = {"init_from": str(folder / "out"), "input": "words", "vocab_file": str(folder / "vocab.txt")}
+    config = language.toy_config(folder, **more | {"save_dir": str(folder / "next")})
+    dry_run(config, report=task.silent)
+    pretrain(config, report=task.silent)
+    yield from files_of(folder / "next")
+
+
+def perplexity(folder):
+    config, corpus = language.toy_config(), language.toy_corpus()
+    found = evaluate(make_language_model(config, len(corpus.vocabulary)), corpus, per_sentence=True)
+    yield from (found.mean, found.sentences, pack_together([COUNTS, COUNTS], pinned=False))
+
+
+def train_tagger(folder):
+    config = task.toy_config(folder, elmo="both", crf=True, characters=True, epochs=2)
+    train_task(config, task.silent)
+    saved = load_task(config.save_dir)
+    predict_task(config.save_dir, config.test_path, folder / "labels.jsonl")
+    yield from task.weights_of(config).values()
+    yield from saved.predict_proba([["the", "cat"], []])
+    yield evaluate_task(config.save_dir, config.test_path).f1
+    yield np.fromfile(folder / "labels.jsonl", np.uint8)
+
+
+def train_classifier(folder):
+    static.save_vectors(Vectors(["the", "cat"], np.ones((2, 8), np.float32)), folder / "vectors.txt")
+    more = {"classify": True, "elmo": "input", "fine_tune": True, "vectors": str(folder / "vectors.txt"), "epochs": 1}
+    config = task.toy_config(folder, **more)
+    train_task(config, task.silent)
+    yield from task.weights_of(config).values()
+    with pytest.warns(UserWarning, match="have no words"):
+        yield from load_task(config.save_dir).predict_proba([["the"], []])
+
+
+def report(folder):
+    make_weights(folder / "model")
+    of_task = task.toy_config(folder, epochs=1)
+    files = {name: getattr(of_task, name) for name in ("train_path", "dev_path", "test_path")}
+    small = {"seeds": 1, "hidden": 4, "epochs": 1, "experiments": ("help", "neighbours")}
+    settings = ReportSettings(model=str(folder / "model"), save_dir=str(folder / "out"), **files, **small)
+    yield np.array(write_report(settings, lambda line: None).read_text().splitlines())
+
+
+def glove(folder):
+    yield static.train_glove([["the", "cat", "sat"]] * 20, dimension=4, min_count=1, epochs=1, seed=1).matrix
+
+
+def word2vec(folder):
+    pytest.importorskip("gensim")
+    (folder / "text.txt").write_text("the cat sat\n" * 20)
+    yield static.train_word2vec(folder / "text.txt", dimension=4, min_count=1, epochs=1, seed=1).matrix
+
+
+def vectorizer(folder):
+    pytest.importorskip("sklearn")
+    from elmo_fast.integrations.sklearn import ElmoVectorizer
+
+    make_weights(folder)
+    yield ElmoVectorizer(folder).fit_transform(["the cat", ""])
+
+
+def spacy_pipe(folder):
+    spacy = pytest.importorskip("spacy")
+    import elmo_fast.integrations.spacy  # noqa: F401 (registers the component)
+
+    make_weights(folder)
+    nlp = spacy.blank("en")
+    nlp.add_pipe("elmo_fast", config={"model": str(folder)})
+    yield from (doc.tensor for doc in nlp.pipe(["the cat", "a"]))
+
+
+def flair_embeddings(folder):
+    flair = pytest.importorskip("flair")
+    from elmo_fast.integrations.flair import ElmoEmbeddings
+
+    make_weights(folder)
+    sentence = flair.data.Sentence("the cat")
+    ElmoEmbeddings(folder).embed(sentence)
+    yield from (token.embedding for token in sentence)
+
+
+ON_THE_CPU = [
+    embed, embed_words, *(functools.partial(train_language_model, loss=loss) for loss in LOSSES), train_on_vectors,
+    perplexity, train_tagger, train_classifier, report, glove, word2vec, vectorizer, spacy_pipe, flair_embeddings,
+]  # fmt: skip
+
+
+def name_of(call):
+    return call.keywords["loss"] if isinstance(call, functools.partial) else call.__name__
+
+
+@pytest.mark.parametrize("call", ON_THE_CPU, ids=name_of)
+def test_what_the_cpu_computes_is_the_same_under_another_default(call, tmp_path):
+    results = []
+    for default in ("cpu", OTHER):
+        torch.manual_seed(0)
+        (tmp_path / str(default)).mkdir()
+        with torch.device(default):
+            results.append([np.asarray(each) for each in call(tmp_path / str(default))])
+    assert results[0]
+    for expected, actual in zip(*results, strict=True):
+        np.testing.assert_array_equal(actual, expected)
+
+
+def losses(kind, *arguments, **settings):
+    loss = kind(4, 3, *arguments, **settings)
+    yield loss
+    for mode in (True, False):
+        yield loss.train(mode)(torch.rand(2, 3), torch.arange(2))
+
+
+def head(kind, **settings):
+    module = kind(3, 2, hidden=4, lstm_layers=0, **settings)
+    yield module
+    yield module(torch.rand(2, 2, 3), torch.tensor([2, 1]))
+
+
+def static_features():
+    features = StaticFeatures(Vectors(["the"], np.ones((1, 3), np.float32)), trainable=True)
+    yield features
+    yield features(SENTENCES)
+
+
+def character_features():
+    features = CharacterFeatures()
+    yield features
+    yield features(SENTENCES)
+
+
+def elmo():
+    model = Elmo(options_of(language.toy_config().model, 4), None, 1)
+    yield model
+    yield model(batch_to_ids(SENTENCES)[..., :12].to(OTHER))["elmo_representations"][0]
+
+
+def mixed():
+    mix = ScalarMix(2)
+    yield mix
+    yield mix([torch.rand(2, 3), torch.rand(2, 3)])
+
+
+ON_THE_DEFAULT = {
+    "elmo": elmo, "mix": mixed, "static": static_features, "characters": character_features,
+    "full": functools.partial(losses, FullSoftmaxLoss), "allennlp": functools.partial(losses, SoftmaxLoss),
+    "sampled": functools.partial(losses, SampledSoftmaxLoss, 2, sparse=True),
+    "negative": functools.partial(losses, NegativeSamplingLoss, 2, COUNTS),
+    "hierarchical": functools.partial(losses, HierarchicalSoftmaxLoss, COUNTS),
+    "tagger": functools.partial(head, Tagger, crf=True), "classifier": functools.partial(head, Classifier),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::elmo_fast.errors.PerformanceWarning")
+@pytest.mark.parametrize("name", ON_THE_DEFAULT)
+def test_a_module_is_made_and_runs_on_the_default_device(name):
+    """Counts of a loss stay on the CPU: a tree and a table of the noise are made of their values."""
+    with OTHER:
+        module, *results = ON_THE_DEFAULT[name]()
+    assert {each.device.type for each in (*module.parameters(), *results)} == {OTHER.type}
+    moved = module.to_empty(device="cpu")
+    assert {each.device.type for each in (*moved.parameters(), *moved.buffers())} == {"cpu"}
+
+
+def test_every_new_tensor_names_its_device():
+    """Only parameters are where torch puts them."""
+    names = {function.__name__ for function in torch.utils._device._device_constructors()}
+    package = pathlib.Path(elmo_fast.__file__).parent
+    unnamed = []
+    for path in sorted(package.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and hasattr(each.func, "attr")]
+        own = {id(inner) for each in calls if each.func.attr == "Parameter" for inner in ast.walk(each)}
+        for each in calls:
+            of_torch = isinstance(each.func.value, ast.Name) and each.func.value.id == "torch"
+            named = any(keyword.arg in ("device", None) for keyword in each.keywords)
+            if of_torch and each.func.attr in names and not named and id(each) not in own:
+                unnamed.append(f"{path.relative_to(package)}:{each.lineno} {ast.unparse(each)}")
+    assert not unnamed

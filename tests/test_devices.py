@@ -1,0 +1,87 @@
+"""Devices that a machine lacks: the error names the argument, what is there, and what to do."""
+
+import pytest
+import torch
+
+from elmo_fast import ElmoEmbedder
+from elmo_fast.cli.main import main, parsers
+from elmo_fast.embed.token_vectors import TokenVectors
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain.processes import local_device
+from elmo_fast.pretrain.run import pretrain
+from elmo_fast.tasks import train_task
+from tests.pretrain import toy as language
+from tests.tasks import toy as task
+
+TWO = "must be a device of this machine, where torch sees 2 CUDA devices, with numbers from 0 to 1; got"
+NONE = "must be a device of this machine, where torch sees 0 CUDA devices; got"
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """gpus(n): torch sees n GPUs."""
+
+    def see(count):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+    return see
+
+
+def test_a_gpu_beyond_the_last_is_told_by_its_argument(gpus, tmp_path, capsys):
+    gpus(2)
+    with pytest.raises(ElmoFastError, match=f"^cuda_device {TWO} 5; give -1 for the CPU$"):
+        ElmoEmbedder.from_pretrained("mini", 5)
+    for call in (
+        lambda: TokenVectors("mini", device="cuda:5"),
+        lambda: pretrain(language.toy_config(tmp_path), report=task.silent, device="cuda:5"),
+        lambda: train_task(task.toy_config(tmp_path), task.silent, device="cuda:5"),
+    ):
+        with pytest.raises(ElmoFastError, match=f"^device {TWO} 'cuda:5'; give \"cpu\"$"):
+            call()
+    (tmp_path / "text.txt").write_text("a\n", encoding="utf-8")
+    words = ["embed", str(tmp_path / "text.txt"), str(tmp_path / "out.npz"), "--model", "mini"]
+    for option, told in (("--cuda_device", "5; give -1 for the CPU"), ("--device", "'cuda:5'; give \"cpu\"")):
+        assert main([*words, option, "5" if option == "--cuda_device" else "cuda:5"]) == 2
+        assert f"error: {option} {TWO} {told}\n" in capsys.readouterr().err
+
+
+def test_cuda_is_the_current_gpu_or_that_of_the_process(gpus, monkeypatch):
+    """With its index, without which torch.cuda.set_device refuses it."""
+    gpus(2)
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    assert [local_device("cuda"), local_device("cuda:0")] == chosen == [torch.device("cuda:1"), torch.device("cuda:0")]
+    for name, value in {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "9", "MASTER_ADDR": "localhost"}.items():
+        monkeypatch.setenv(name, value)
+    assert local_device("cuda") == chosen.pop() == torch.device("cuda:1")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ElmoFastError, match=f"^device of process 2 of this machine {TWO} 'cuda:2'"):
+        local_device("cuda")
+
+
+def test_without_a_gpu_the_error_says_how_to_get_one(gpus):
+    gpus(0)
+    install = "or install a torch for CUDA if there is a GPU"
+    with pytest.raises(ElmoFastError, match=f"^cuda_device {NONE} 0; give -1 for the CPU, {install}$"):
+        ElmoEmbedder("absent.json", "absent.hdf5", 0)
+    with pytest.raises(ElmoFastError, match=f"^device {NONE} 'cuda'; give \"cpu\", {install}$"):
+        TokenVectors("absent", device="cuda")
+
+
+@pytest.mark.parametrize("name", ["mps", "xpu"])
+def test_a_device_that_this_torch_lacks_is_no_error_of_torch(name, tmp_path):
+    for call in (
+        lambda: TokenVectors("mini", device=name),
+        lambda: pretrain(language.toy_config(tmp_path), report=task.silent, device=name),
+        lambda: train_task(task.toy_config(tmp_path), task.silent, device=name),
+    ):
+        with pytest.raises(ElmoFastError, match=f"^device must be a device that this torch has; got '{name}'; give"):
+            call()
+
+
+def test_every_command_that_runs_a_model_takes_a_device():
+    commands = {name for name, parser in parsers().items() if "--device" in parser._option_string_actions}
+    assert commands >= {"pretrain", "eval", "report", "embed", "neighbours", "task train", "task eval", "task predict"}
+    assert commands >= {"plot words", "plot senses", "plot projector", "static export", "cache-vocab", "check", "info"}
