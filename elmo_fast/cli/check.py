@@ -137,8 +137,8 @@ def why_wrong(name: str, backend: str, precision: str, device: Any) -> str | Non
                 if (why := cases.why_wrong(case, backend, precision, device)) is not None:
                     return f"case {number}: {why}"
     except Exception as error:  # noqa: BLE001 (whatever a kernel raises is what is wrong with it)
-        case = "" if number is None else f"case {number}: "
-        return f"{case}{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        where = "" if number is None else f"case {number}: "
+        return f"{where}{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return None
 
 

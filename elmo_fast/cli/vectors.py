@@ -72,7 +72,7 @@ def _print_sentences(arguments: Any) -> None:
     if arguments.cache is not None:
         raise ElmoFastError("--cache stores the vectors of tokens: it needs --index; leave it out")
     stored = _common.tokenizer_of(arguments)
-    tokenizer = stored or "whitespace"
+    tokenizer: Any = stored or "whitespace"
     with opened_source(arguments.corpus, **_common.reading(arguments, tokenizer)) as corpus:
         bilm = _common.load_embedder(arguments).elmo_bilm
         with _common.Progress(arguments) as progress:

@@ -219,6 +219,11 @@ class BiLM(nn.Module):
         """
         return ", ".join([self.precision, *torch_settings(next(self.parameters()).device)])
 
+    @property
+    def captured_graphs(self) -> int:
+        """Number of CUDA graphs that serve this model now."""
+        return len(self._graph_replay.graphs)
+
     def reset_states(self) -> None:
         """Forget the carried state: the next batch starts from zeros."""
         self._elmo_lstm.reset_states()

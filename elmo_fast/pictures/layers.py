@@ -42,9 +42,10 @@ def read_layer_weights(path: str | os.PathLike[str], prefix: str | None = None) 
     place = pathlib.Path(path if os.path.isfile(path) else pretrained_folder(path, from_hub=False))
     folder = place if place.is_dir() else place.parent if place.name == RESULTS_FILE else None
     groups: dict[str, list[float]] = {}
-    in_folder = folder is not None and has_files(folder, RESULTS_FILE)
-    if in_folder or not is_model(place):
-        if in_folder:
+    if folder is not None and not has_files(folder, RESULTS_FILE):
+        folder = None
+    if folder is not None or not is_model(place):
+        if folder is not None:
             results = read_folder(folder, [RESULTS_FILE], lambda at: read_json(at / RESULTS_FILE, _Results))
         else:
             results = read_json(place, _Results)

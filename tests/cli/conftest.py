@@ -37,7 +37,7 @@ def ran(*words):
 
 
 def refused(done, *words):
-    """The run failed with status 2 and one sentence that holds `words`, besides lines on threads, the GPU and --help."""
+    """The run failed with status 2 and one sentence that holds `words`, besides lines on threads, GPU and --help."""
     assert done.returncode == 2, (done.returncode, done.stderr)
     besides = ("cpu ", "gpu ", "elmo-fast")
     lines = [line for line in done.stderr.splitlines() if not line.startswith(besides) or "error: " in line]

@@ -25,7 +25,8 @@ COMMANDS = {
 
 # Arguments other than --model that name a model; and the command's error for one that lacks what it needs.
 OTHERS = {
-    "pretrain": "pretrain --train_prefix in.txt --vocab_file run/vocab.txt --max_steps 1 --batch_size 1 --save_dir s --init_from",
+    "pretrain": "pretrain --train_prefix in.txt --vocab_file run/vocab.txt --max_steps 1 --batch_size 1 --save_dir s "
+    "--init_from",
     "plot layers": "plot layers",
     "upload": "upload {} me/mini --licence mit",
     "task train": "task train --train_path in.conll --dev_path in.conll --elmo input --save_dir s --epochs 1 --model",
