@@ -110,7 +110,7 @@ def full_gpu(monkeypatch):
     def refuse(*arguments, **named):
         raise torch.OutOfMemoryError(OF_TORCH)
 
-    monkeypatch.setattr(torch, "where", refuse)
+    monkeypatch.setattr(torch, "stack", refuse)
     monkeypatch.setattr(torch.Tensor, "backward", refuse)
 
 

@@ -48,7 +48,7 @@ def both_ways(outputs: list[Tensor]) -> Tensor:
 
 
 def separate(stacked: Tensor) -> list[Tensor]:
-    """Return the tensors of a stack, which may be changed in place: autograd forbids that for those of `unbind`."""
+    """Return the tensors of a stack, which may be changed in place: autograd forbids that for those of unbind."""
     return [stacked[k] for k in range(len(stacked))]
 
 

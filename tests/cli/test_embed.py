@@ -372,12 +372,13 @@ def test_pooling_is_refused_in_parts(text, toy, tmp_path):
         (False, [], "cpu"),
         (True, ["--device", "cpu"], "cpu"),
         (True, ["--cuda_device", "-1"], "cpu"),
-        (False, ["--cuda_device", "1"], "cuda:1"),
+        (True, ["--cuda_device", "1"], "cuda:1"),
     ],
 )
 def test_a_gpu_is_taken_if_there_is_one_and_that_is_said(monkeypatch, capsys, there, words, device):
     seen = []
     monkeypatch.setattr("torch.cuda.is_available", lambda: there)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2 * there)
     monkeypatch.setattr(
         "elmo_fast.cli._common.resolve_model", lambda arguments, default: seen.append(arguments.device) or 1 / 0
     )

@@ -229,7 +229,7 @@ def test_words_with_ids_outside_the_table_are_nan_and_no_other(backend: str, num
     wild = torch.randint(-(2**15), 2**15, winners.shape, device=device).to(torch.int16)
     for w in (winners, wild):
         getattr(torch.ops, _triton.NAMESPACE).char_cnn_backward(
-            grad, features.detach(), [w], ids, embedding, weights, biases, None, True, "float32", False, True, True
+            grad, features.detach(), [w], ids, embedding, weights, biases, None, True, "float32", True, True
         )
 
 

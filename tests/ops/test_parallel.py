@@ -146,12 +146,15 @@ def in_a_child(work):
 
 
 def test_a_forked_process_computes_with_threads_of_its_own():
-    """A child process does not have its parent's threads: it neither waits for them nor does without threads."""
+    """A child process has one thread, and others of its own if it asks: it does not wait for those of its parent."""
     case = make(9, 5, 16, 24, 70)
     with torch_threads(3), torch.no_grad():
         expected = projected_lstm(*case, backend="native")[0]
 
         def work():
+            assert torch.get_num_threads() == 1
+            assert torch.equal(projected_lstm(*case, backend="native")[0], expected)
+            torch.set_num_threads(3)
             assert torch.equal(projected_lstm(*case, backend="native")[0], expected)
             assert not TASKS.exists() or len(list(TASKS.iterdir())) == 2  # three threads: two directions, each on one
 
