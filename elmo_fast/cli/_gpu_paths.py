@@ -23,7 +23,7 @@ from elmo_fast.text import Vocabulary, count_words
 # As small as possible, since a rehearsal without a GPU interprets the kernels.
 SENTENCES = [line.split() for line in ("a cat sat", "it saw a cat", "it sat down")]
 TINY = {"filters": [[2, 16]], "n_highway": 1, "dim": 32, "projection_dim": 16, "n_layers": 1}
-TINY |= {"max_characters_per_token": 6, "n_negative_samples_batch": 6, "dropout": 0.2}
+TINY |= {"max_characters_per_token": 10, "n_negative_samples_batch": 6, "dropout": 0.2}
 
 
 def check_dropout(precision: str, device: torch.device) -> str | None:

@@ -76,7 +76,7 @@ def test_a_process_that_dies_or_hangs_is_the_result_of_its_check(monkeypatch, tm
 @pytest.mark.slow
 def test_a_gpu_on_which_ops_graphs_and_dropout_are_right_needs_no_reminder(toy, text, tmp_path):
     model = " ".join(pair(toy))
-    embed = f"embed {text} {tmp_path / 'out'} --all {model} --device cuda"
+    embed = f"embed {text} --all {model} --device cuda {tmp_path / 'out'}"
     train = f"pretrain --train_prefix {text} --save_dir {tmp_path / 'run'} --config tiny --device cuda --max_steps 1"
     train += " --min_count 1 --batch_size 2 --n_negative_samples_batch 8 --unroll_steps 3"
     train += " --filters [[1,8]] --dim 16 --projection_dim 8 --char_embedding_dim 4"
@@ -95,5 +95,6 @@ def test_a_gpu_on_which_ops_graphs_and_dropout_are_right_needs_no_reminder(toy, 
         "scalar_mix triton right",
         "second GPU triton float32 right",
     ]
+    assert [line for line in done.stdout.splitlines() if line.startswith("status")] == ["status 0"] * 4
     said = done.stderr.split("end of")
     assert ["kernels are unchecked on this Stand-in GPU" in each for each in said[:4]] == [True, True, False, False]
