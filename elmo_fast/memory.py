@@ -236,7 +236,7 @@ def reader(
             return function(path, *arguments, **named)
         except Exception as error:
             left = available()
-            roomy = left is not None and left > _COPIES * _size(path) + _BESIDE
+            roomy = left is not None and left > _COPIES * stored_bytes(path) + _BESIDE
             if roomy or not is_shortage(error) or gpu_shortage(error) is not None:
                 raise
             raise ShortageError(f"{path}: memory ran out while reading it{_left()}; the file may be intact") from error
@@ -244,11 +244,14 @@ def reader(
     return reading
 
 
-def _size(path: str | os.PathLike[str]) -> int:
-    """Bytes of a file, or of all files of a folder."""
-    place = pathlib.Path(path)
-    files = place.rglob("*") if place.is_dir() else [place]
-    return sum(file.stat().st_size for file in files if file.is_file())
+def stored_bytes(path: str | os.PathLike[str]) -> int:
+    """Return the bytes of a file, or of all files of a folder, of which others may be removed meanwhile."""
+    total = 0
+    in_folder = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    for file in [path] if os.path.isfile(path) else in_folder:
+        with contextlib.suppress(FileNotFoundError):
+            total += os.stat(file).st_size
+    return total
 
 
 def bytes_of(tensor: "Tensor") -> memoryview:

@@ -1,5 +1,6 @@
 """Available memory, and the sentence that reports a shortage."""
 
+import os
 import re
 import resource
 import subprocess
@@ -13,7 +14,7 @@ from elmo_fast import ElmoEmbedder, memory
 from elmo_fast.checkpoints.bilm_hdf5 import write_token_embeddings
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ShortageError
-from elmo_fast.memory import available, is_shortage, reader, shortage_error
+from elmo_fast.memory import available, is_shortage, reader, shortage_error, stored_bytes
 from elmo_fast.pretrain.plan import RunPlan
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.run import pretrain
@@ -245,3 +246,20 @@ def test_a_command_says_what_to_lower(monkeypatch, capsys):
     assert error.startswith("elmo-fast eval: error: memory ran out: 1073741824.0 GiB more were requested (")
     assert "left to this process); lower --batch_size" in error
     assert error.count("\n") == 1
+
+
+def test_files_that_are_removed_meanwhile_are_not_counted(tmp_path, monkeypatch):
+    """Such as those that another process of a run writes: `describe_disk` once ended a run with their name."""
+    (tmp_path / "folder").mkdir()
+    for name in ("stays", "goes"):
+        (tmp_path / "folder" / name).write_bytes(b"12345")
+    plain = os.stat
+
+    def gone(path, *arguments, **named):
+        if str(path).endswith("goes"):
+            raise FileNotFoundError(path)
+        return plain(path, *arguments, **named)
+
+    monkeypatch.setattr(os, "stat", gone)
+    assert stored_bytes(tmp_path) == 5
+    assert stored_bytes(tmp_path / "folder" / "stays") == 5

@@ -14,7 +14,7 @@ from elmo_fast.checkpoints import state_shapes
 from elmo_fast.corpus import Corpus, is_prepared
 from elmo_fast.corpus.encoding import warn_of_unknown
 from elmo_fast.corpus.streams import SLAB
-from elmo_fast.memory import available, resident, size
+from elmo_fast.memory import available, resident, size, stored_bytes
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.op_choices import LOSS_KINDS
 from elmo_fast.ops._dispatch import made_for, suppress_warnings
@@ -227,7 +227,7 @@ class RunPlan:
             prepared = self.text_bytes
         needed += prepared
         of_text = f", the prepared text {size(prepared)}" if prepared else ""
-        free, used = free_bytes(folder), sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        free, used = free_bytes(folder), stored_bytes(folder)
         if needed > free + used:
             warnings.warn(
                 "the disk will be full: lower keep_checkpoints, or give a save_dir on another disk", stacklevel=2

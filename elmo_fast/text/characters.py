@@ -194,8 +194,8 @@ _units_warned_of: set[str] = set()
 
 
 def _warn_of_cut_words(words: TypeTable, is_cut: "np.ndarray[Any, np.dtype[np.bool_]]", limit: str) -> None:
-    """Warn, once in a process, that words are longer than the model reads."""
-    if limit in _units_warned_of:
+    """Warn, once in a process, that words are longer than the model reads: several, as one is like no other."""
+    if limit in _units_warned_of or is_cut.sum() < 2:
         return
     _units_warned_of.add(limit)
     first = words.words([int(is_cut.argmax())])[0]

@@ -151,11 +151,13 @@ def test_words_that_are_cut_are_counted_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         batch_to_ids([long])
+        characters._units_warned_of.clear()
+        batch_to_ids([long[1:]])  # one is like no other
     lexicon = characters.LexiconSpelling(
         [characters.BEGIN, characters.END, "<eow>", "<bow>", "<oov>", "<pad>", "x"], [], 3
     )
-    with pytest.warns(UserWarning, match="1 of 2 different words are longer than 3 characters"):
-        lexicon.rows(["xxxx", "xxx"])
+    with pytest.warns(UserWarning, match="2 of 3 different words are longer than 3 characters"):
+        lexicon.rows(["xxxx", "xxx", "xxxxx"])
 
 
 def test_speed_is_not_per_character():
