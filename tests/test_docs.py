@@ -242,8 +242,9 @@ def test_the_readme_is_short_shows_both_languages_and_links_to_files():
 def test_the_first_screen_has_a_figure_python_and_the_two_commands():
     """All before the table of cases; the Python has three lines, and its output is shown."""
     screen = README.read_text(encoding="utf-8").split("| you have |")[0]
-    assert len(screen.splitlines()) <= 30
+    assert len(screen.splitlines()) <= 34
     assert re.search(r"\d tokens per second .* times as many as AllenNLP", MARKED.search(screen)[0])
+    assert re.search(r"H200.* \d+,\d+ tokens per second .*20\d\d-\d\d-\d\d", screen)  # with its date
     (shown,), (commands,) = snippets(screen)
     assert shown.language == "python"
     assert shown.printed
