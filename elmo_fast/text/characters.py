@@ -194,8 +194,8 @@ _units_warned_of: set[str] = set()
 
 
 def _warn_of_cut_words(words: TypeTable, is_cut: "np.ndarray[Any, np.dtype[np.bool_]]", limit: str) -> None:
-    """Warn, once in a process, that words are longer than the model reads: several, as one is like no other."""
-    if limit in _units_warned_of or is_cut.sum() < 2:
+    """Warn, once in a process, that many words are longer than the model reads: two, and one in a hundred."""
+    if limit in _units_warned_of or is_cut.sum() < max(2, len(words) / 100):
         return
     _units_warned_of.add(limit)
     first = words.words([int(is_cut.argmax())])[0]

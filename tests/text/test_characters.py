@@ -152,7 +152,7 @@ def test_words_that_are_cut_are_counted_once():
         warnings.simplefilter("error")
         batch_to_ids([long])
         characters._units_warned_of.clear()
-        batch_to_ids([long[1:]])  # one is like no other
+        batch_to_ids([long[1:], [*long, *map(str, range(200))]])  # one is like no other; two of 203 are rulers
     lexicon = characters.LexiconSpelling(
         [characters.BEGIN, characters.END, "<eow>", "<bow>", "<oov>", "<pad>", "x"], [], 3
     )
