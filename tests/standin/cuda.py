@@ -205,7 +205,7 @@ def complete(c):
         "_cuda_getDevice": lambda: call("device"),
         "_cuda_setDevice": set_device,
         "_cuda_exchangeDevice": exchange_device,
-        "_cuda_maybeExchangeDevice": exchange_device,
+        "_cuda_maybeExchangeDevice": lambda index: exchange_device(index),
         "_cuda_getCurrentStream": lambda index: (call("stream", index), index, 1),
         "_cuda_getCurrentRawStream": lambda index: call("stream", index),
         "_cuda_getDefaultStream": lambda index: (0, index, 1),
