@@ -23,7 +23,8 @@ def torchrun(count, *arguments, restarts=0, environment=None, background=False):
         sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}",
         f"--max-restarts={restarts}", "--monitor-interval=0.2", *map(str, arguments),
     ]  # fmt: skip
-    settings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)} | (environment or {})
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    settings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path} | (environment or {})
     process = subprocess.Popen(
         command, env=settings, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -73,6 +73,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         native = os.environ.get("STANDIN_KERNELS") == "native"
         changes = {
             "torch.version": lambda module: setattr(module, "cuda", "13.0"),
+            "torch.distributed.distributed_c10d": cuda.complete_collectives,
             "triton.runtime.interpreter": interpreter.change,
             # It would look for libcuda.so.
             "triton.backends.nvidia.driver": lambda m: setattr(m.CudaDriver, "is_active", staticmethod(lambda: False)),

@@ -162,6 +162,23 @@ def complete_storage():
     torch.UntypedStorage.__new__ = allocated
 
 
+def complete_collectives(distributed):
+    """Let gloo serve as NCCL: it gets the twins of the devices' tensors."""
+    import torch
+
+    def twins(argument):
+        if isinstance(argument, list):
+            return [twins(each) for each in argument]
+        return torch.ops.standin.twin(argument) if getattr(argument, "is_cuda", False) else argument
+
+    begin = distributed.init_process_group
+    distributed.init_process_group = lambda backend, **options: begin(backend.replace("nccl", "gloo"), **options)
+    group = distributed.ProcessGroup
+    for name in ("allreduce", "allgather"):
+        collective = getattr(group, name)
+        setattr(group, name, lambda self, *words, do=collective: do(self, *(twins(each) for each in words)))
+
+
 def complete(c):
     """Give torch._C what a build with CUDA has; called before torch.cuda looks for it."""
     initialized = []  # the process that did it

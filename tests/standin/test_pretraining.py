@@ -14,7 +14,7 @@ import yaml
 from safetensors.torch import load_file
 
 from tests.command_line import elmo_fast
-from tests.pretrain.processes import ROOT, losses
+from tests.pretrain.processes import ROOT, losses, torchrun
 from tests.pretrain.toy import SENTENCES, same, toy_config
 
 if not torch.cuda.is_available():
@@ -98,6 +98,16 @@ def test_a_run_that_is_killed_goes_on_where_it_was(folder):
     process.kill()
     assert process.wait() == -signal.SIGKILL
     assert same(trained(folder, "killed", "--device", "cuda:1", **changes), whole)
+
+
+def test_two_processes_share_a_batch(folder):
+    """Each on a GPU of its own, captured: the loss of one that has the whole batch; both leave one set of weights."""
+    changes = {"batch_size": 4, "loss": "sampled_softmax", "max_steps": 6}
+    trained(folder, "one-process", cuda_graph=False, **changes)
+    status, output = torchrun(2, "-m", "elmo_fast", *words_of(folder, "two-processes", **changes))
+    assert status == 0, output
+    assert "cuda:0" in output
+    np.testing.assert_allclose(losses(folder, "two-processes"), losses(folder, "one-process"), rtol=2e-4)
 
 
 def test_memory_that_ends_in_a_capture_leaves_the_same_weights(folder, monkeypatch):

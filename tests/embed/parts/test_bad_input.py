@@ -31,7 +31,7 @@ def error_of(done):
             "parts.json: the vectors of this folder were begun with other options (layers was 'average', now 'top');",
         ),
         (("--dtype", "f16"), {}, "(dtype was 'float32', now 'float16'); give the same"),
-        (("--precision", "bfloat16"), {}, "precision was 'float32', now 'bfloat16'"),
+        (("--precision", "bfloat16"), {}, "(precision was 'float32"),
         (("--batch-size", "2"), {}, "batch_size was 1, now 2"),
         (("--part-lines", "32"), {}, "the parts of this folder are of 16 lines, here 32 are wanted"),
         (("--part-lines", "24"), {}, None),

@@ -23,6 +23,7 @@ from tests.nfs import remove_as_nfs
 from tests.torture.children import fork
 
 PARTS = [f"part-{number:05d}" for number in range(7)]
+FORKED = ("--device", "cpu")  # a child cannot use a GPU that its parent used
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_processes_share_the_parts(place, tmp_path):
     logs = [tmp_path / f"log-{index}" for index in range(3)]
 
     def worker(index):
-        done = embed(place, tmp_path / "out", "--shard", f"{index}/3")
+        done = embed(place, tmp_path / "out", "--shard", f"{index}/3", *FORKED)
         logs[index].write_text(done.stderr)
         assert done.returncode == 0, done.stderr
 
@@ -112,7 +113,7 @@ def test_a_killed_process_resumes(place, tmp_path):
 
         write_text = embedding.ElmoEmbedder.write_text
         embedding.ElmoEmbedder.write_text = dying
-        embed(place, folder, "--shard", "0/1")
+        embed(place, folder, "--shard", "0/1", *FORKED)
 
     child = fork(dies_in_its_second_part)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
@@ -120,7 +121,7 @@ def test_a_killed_process_resumes(place, tmp_path):
     assert [name for name in left if not name.startswith(".")] == ["manifest.json", "part-00000", "parts.json"]
     assert "1 of 7 parts are there; run the same" in elmo_fast("merge", folder, tmp_path / "merged").stderr
     stamp = (folder / "part-00000" / "vectors.safetensors").stat().st_mtime_ns
-    done = embed(place, folder, "--shard", "0/1")
+    done = embed(place, folder, "--shard", "0/1", *FORKED)
     assert "1 of 7 parts are there" in done.stderr
     assert "wrote 6 of 7 parts" in done.stderr
     assert (folder / "part-00000" / "vectors.safetensors").stat().st_mtime_ns == stamp
@@ -153,7 +154,7 @@ def test_a_full_disk_in_one_process_names_the_part_and_the_others_go_on(place, t
     def small_disk():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))
-        done = embed(place, folder, "--shard", "1/2")
+        done = embed(place, folder, "--shard", "1/2", *FORKED)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         log.write_text(f"{done.returncode} {done.stderr}")
 
@@ -161,7 +162,7 @@ def test_a_full_disk_in_one_process_names_the_part_and_the_others_go_on(place, t
     assert os.waitpid(child, 0)[1] == 0
     assert log.read_text() == f"2 elmo-fast embed: error: File too large: '{folder / 'part-00001'}'\n"
     assert sorted(os.listdir(folder)) == ["manifest.json", "parts.json"]
-    made_parts(place, folder)
+    made_parts(place, folder, *FORKED)
     assert elmo_fast("merge", folder, tmp_path / "merged", "-q").returncode == 0
     assert (tmp_path / "merged").read_bytes() == (place / "alone.hdf5").read_bytes()
 
