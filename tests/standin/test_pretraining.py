@@ -1,6 +1,7 @@
 """`elmo-fast pretrain` on a GPU, real or stood in for: captured steps leave the weights of eager ones."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -120,6 +121,19 @@ def test_memory_that_ends_in_a_capture_leaves_the_same_weights(folder, monkeypat
     warnings.simplefilter("default")  # after the test pytest restores the filters
     assert "running without a CUDA graph" in elmo_fast(*words_of(folder, "short")).stderr
     assert same(load_file(folder / "short" / "model.safetensors"), expected)
+
+
+@pytest.mark.skipif("STANDIN" not in os.environ, reason="the memory of a real GPU cannot be made small")
+def test_memory_that_ends_in_a_step_ends_the_run_in_one_line(folder):
+    """torch's own sentence, which has the GPU's figures, and what to change."""
+    command = [sys.executable, "-m", "elmo_fast", *words_of(folder, "too-little", cuda_graph=False, batch_size=60)]
+    environment = os.environ | {"STANDIN_MEMORY": "600000"}  # bytes: enough for the model, not for a step
+    done = subprocess.run([*map(str, command)], cwd=ROOT, env=environment, capture_output=True, text=True)
+    *lines, last = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert lines[-1].startswith("plan ")
+    assert last.startswith("elmo-fast pretrain: error: memory of a GPU ran out; lower --batch_size")
+    assert "CUDA out of memory" in last
 
 
 def test_eval(folder):
