@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import inputs
+from benchmarks import inputs, table
 from benchmarks.inputs import words_of_step
 from elmo_fast.checkpoints import LOSSES
 from elmo_fast.corpus import encode
@@ -28,7 +28,7 @@ from elmo_fast.pretrain.step import Step
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
 from elmo_fast.text import MARKERS, Vocabulary, count_words
 
-ROWS, STEPS = 8, 20
+ROWS, STEPS = 8, 20  # as table.STEP says
 PLAIN = "plain torch, float32"
 SIDES = {
     PLAIN: {"precision": "float32", "backend": "reference", "sparse": False},
@@ -76,7 +76,7 @@ def steppers(text, quick):
 def bench_against_plain_torch(timed, steppers, side, turn, text):
     """The error is of the losses of all steps, both directions."""
     sides, losses = steppers
-    losses[turn, side] = timed(f"one step, {ROWS} x {STEPS}", sides[side].step, warmup=int(turn == 0), against=PLAIN)
+    losses[turn, side] = timed(table.STEP, sides[side].step, warmup=int(turn == 0), against=PLAIN)
     errors = [abs(a - b) for t, s in losses if s == side for a, b in zip(losses[t, s], losses[t, PLAIN], strict=True)]
     if side != PLAIN:
         timed.error(max(errors), "plain torch's losses")

@@ -28,6 +28,7 @@ MARKED = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTAL
 LONG_NOTE = 180  # characters
 INSTRUCTION_SETS = ("amx", "avx512_bf16", "avx512", "avx2", "neon", "none")
 BATCHES = "batches of 32"  # of the case `embed`, in README.md
+STEP = "one step, 8 x 20"  # of the case `train_step`
 Content = dict[str, Any]
 
 
@@ -209,7 +210,7 @@ SUMMARY = (
     (
         "A training step, original model",
         "train_step",
-        (("`float32`", "one step", "elmo_fast, float32"), ("`bfloat16`", "one step", "elmo_fast, bfloat16")),
+        (("`float32`", STEP, "elmo_fast, float32"), ("`bfloat16`", STEP, "elmo_fast, bfloat16")),
     ),
     ("Pretraining, preset `small`", "pretrain", (("`float32`", "training, small", "elmo_fast, float32"),)),
     ("An epoch of GloVe", "static", (("elmo_fast", "training", "elmo_fast"),)),
@@ -234,7 +235,7 @@ def summary_table(title: str, contents: Iterable[Content], columns: Columns) -> 
         of = {(each["variant"], each["side"]): each for each in reversed(content["rows"])}
         cells = {name: row for name, variant, side in columns if (row := of.get((variant, side)))}
         if (first := cells.get(columns[0][0])) is None:
-            continue
+            raise KeyError(f"{content['case']}, {content['machine']['cpu']}: no row {columns[0][1:]} for the summary")
         peer = of.get((first["variant"], first.get("against")))
         others = {peer["side"]: peer} if peer else {}
         heading = [f"{title}, {first['unit']}", *others, *(name for name, _, _ in columns)]

@@ -85,6 +85,15 @@ def test_the_summary_the_chart_and_the_appendix_follow_the_results(tmp_path):
     assert {line["case"] for line in lines} == {"embed"}
 
 
+def test_a_result_without_the_row_that_a_table_shows_is_an_error(tmp_path):
+    """Else a renamed row leaves its machine out of the table."""
+    results_of(tmp_path, ratio=5)
+    path = next(tmp_path.rglob("embed.json"))
+    path.write_text(path.read_text().replace("batches of 32", "batch 32"))
+    with pytest.raises(KeyError, match=r"no row \('batches of 32', 'elmo_fast, float32'\) for the summary"):
+        table.summary(tmp_path)
+
+
 def test_a_limit_is_named(tmp_path, monkeypatch):
     """A CPU with AVX-512 held to AVX2 is not one with AVX2 alone."""
     monkeypatch.setenv("ELMO_FAST_ISA", "avx2")
