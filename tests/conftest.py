@@ -6,6 +6,8 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # cuBLAS is deterministic with a workspace of its own only, and refuses to run without one where that is asked for.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+import contextlib
+import importlib
 import pathlib
 import random
 import signal
@@ -39,10 +41,11 @@ def pytest_configure(config: pytest.Config) -> None:
     refuse_old_extension(pathlib.Path(__file__).parents[1])
     if "STANDIN" in os.environ:  # where a GPU would multiply bfloat16
         config.addinivalue_line("filterwarnings", "ignore:.*because Triton's interpreter multiplies the bit patterns")
-    if os.environ.get("TRITON_INTERPRET") == "1":
+    if os.environ.get("TRITON_INTERPRET") == "1" and "STANDIN" not in os.environ:  # which does it itself
         from tests.interpreter import spare_repeated_patches
 
-        spare_repeated_patches()
+        with contextlib.suppress(ImportError):
+            spare_repeated_patches(importlib.import_module("triton.runtime.interpreter"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,17 +7,14 @@ blocks, and the table of numpy's types, made at every operation, is a tenth.
 
 import functools
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
 
-def spare_repeated_patches() -> None:
-    """Changes Triton's interpreter in this process. Nothing happens where Triton is not installed."""
-    try:
-        import triton.language as tl
-        from triton.runtime import interpreter
-    except ImportError:
-        return
+def spare_repeated_patches(interpreter: types.ModuleType) -> None:
+    """Changes Triton's interpreter, the module triton.runtime.interpreter, in this process."""
+    tl = interpreter.tl
     patch_lang, restore = interpreter._patch_lang, interpreter._LangPatchScope.restore
     numpy_kind = interpreter._get_np_dtype
     patched: set[Any] = set()

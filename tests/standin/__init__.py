@@ -19,10 +19,43 @@ BUILD = pathlib.Path(__file__).parents[2] / "build" / "standin"
 # Ops whose arguments mean the same to the CPU's C++ as on a GPU.
 NATIVE = ("char_cnn", "highway", "projected_lstm", "full_softmax", "hierarchical_softmax", "negative_sampling")
 NATIVE = {*NATIVE, *(f"{name}_backward" for name in NATIVE), "adagrad_", "square_norm", "log_uniform_sample"}
+
+
+def _unique_rows(a):
+    """padded_unique_rows without a wait: sorted by each column in turn, the last one first; the longest rows first."""
+    import torch
+
+    order = a.ids.new_zeros(len(a.ids)).sort(stable=True).indices
+    for column in reversed(a.ids.unbind(1)):
+        order = order[column[order].sort(stable=True).indices]
+    slots = torch.arange(1, a.ids.shape[1] + 1, device=a.ids.device)
+    lengths = (slots * (a.ids != a.ids[:, -1:])).amax(1)
+    order = order[lengths[order].sort(stable=True, descending=True).indices]
+    rows = a.ids[order]
+    new = (rows != rows.roll(1, 0)).any(1)
+    new[:1] = False
+    ranks = new.cumsum(0)
+    unique = rows.new_zeros(rows.shape).scatter_(0, ranks[:, None].expand_as(rows), rows)
+    count = ranks[-1] + 1 if len(rows) else ranks.new_zeros(())
+    return unique, ranks.new_empty(len(ranks)).scatter_(0, order, ranks), count, ranks, order
+
+
+def _gather_rows(a):
+    known = ((a.inverse >= 0) & (a.inverse < len(a.table)))[:, None]
+    return a.table[a.inverse.clamp(0, len(a.table) - 1)].where(known, float("nan"))
+
+
+def _gather_rows_backward(a):
+    known = ((a.inverse >= 0) & (a.inverse < a.entries))[:, None]
+    sums = a.grad.new_zeros(a.entries, a.grad.shape[1])
+    return sums.index_add_(0, a.inverse.clamp(0, a.entries - 1), a.grad.where(known, 0))
+
+
 # Others in plain torch.
 PLAIN = {
-    "gather_rows": lambda a: a.table.index_select(0, a.inverse),
-    "gather_rows_backward": lambda a: a.grad.new_zeros(a.entries, a.grad.shape[1]).index_add_(0, a.inverse, a.grad),
+    "padded_unique_rows": _unique_rows,
+    "gather_rows": _gather_rows,
+    "gather_rows_backward": _gather_rows_backward,
 }
 
 
@@ -53,17 +86,17 @@ def library():
 
 def install():
     """Watch imports from now on. Called before torch is imported, which asks for a device's hooks once."""
-    from elmo_fast_standin import cuda, interpreter
+    from elmo_fast_standin import cuda
 
-    sys.meta_path.insert(0, _Finder(cuda, interpreter))
+    sys.meta_path.insert(0, _Finder(cuda))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, cuda, interpreter):
-        self.cuda, self.interpreter = cuda, interpreter
+    def __init__(self, cuda):
+        self.cuda = cuda
 
     def find_spec(self, name, path=None, target=None):
-        cuda, interpreter = self.cuda, self.interpreter
+        cuda = self.cuda
         if name == "torch" and "torch" not in sys.modules:
             cuda.load(library())
         elif name == "torch.cuda":
@@ -74,7 +107,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         changes = {
             "torch.version": lambda module: setattr(module, "cuda", "13.0"),
             "torch.distributed.distributed_c10d": cuda.complete_collectives,
-            "triton.runtime.interpreter": interpreter.change,
+            "triton.runtime.interpreter": _change_interpreter,
             # It would look for libcuda.so.
             "triton.backends.nvidia.driver": lambda m: setattr(m.CudaDriver, "is_active", staticmethod(lambda: False)),
         }
@@ -97,6 +130,17 @@ class _Changed(importlib.machinery.SourceFileLoader):
     def exec_module(self, module):
         super().exec_module(module)
         self.change(module)
+
+
+def _change_interpreter(module):
+    from elmo_fast_standin import interpreter
+
+    interpreter.change(module)
+    path = pathlib.Path(__file__).parents[1] / "interpreter.py"  # other folders named tests may be on the path
+    spec = importlib.util.spec_from_file_location("elmo_fast_interpreter", path)
+    faster = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(faster)
+    faster.spare_repeated_patches(module)
 
 
 def _leave_to_native(triton):
