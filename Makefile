@@ -66,8 +66,18 @@ try-wheel: build
 	$(BIN)/python tools/try_wheel.py $(WHEEL) --python $(PYTHON) --torch $(TORCH)
 
 # Two workers, a file of tests to each: none shares a port, a folder or a clock with another.
+PYTEST = -m pytest -q -n $(or $(WORKERS),2) --dist loadfile --no-loadscope-reorder --durations=10
+OF_KERNELS = tests/ops tests/kernels
+
+# On the stand-in for two GPUs, tests of kernels run these, in Triton's interpreter; all others the CPU's C++ in their place.
+ifdef STANDIN
 test: build
-	$(if $(STANDIN),STANDIN_KERNELS=native $(BIN)/python -m tests.standin python,$(BIN)/python) -m pytest -q -n $(or $(WORKERS),2) --dist loadfile --no-loadscope-reorder --durations=10
+	$(BIN)/python -m tests.standin python $(PYTEST) $(OF_KERNELS)
+	STANDIN_KERNELS=native $(BIN)/python -m tests.standin python $(PYTEST) tests $(addprefix --ignore=,$(OF_KERNELS))
+else
+test: build
+	$(BIN)/python $(PYTEST)
+endif
 
 check: build lint
 	tests=$$($(BIN)/python tools/changed_tests.py $(BASE)) && $(BIN)/python -m pytest -q -m "not slow" $$tests

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 
 import numpy as np
 import pytest
@@ -15,11 +14,6 @@ GPU = ("triton",)
 
 # Tests whose processes train in a fork of this one.
 trains_in_a_fork = pytest.mark.skipif(HAS_CUDA, reason="with a GPU, autograd runs in no fork of a process that used it")
-
-# Tests of what a Triton kernel does besides its result.
-asks_the_kernel = pytest.mark.skipif(
-    os.environ.get("STANDIN_KERNELS") == "native", reason="plain torch stands in for the kernel"
-)
 
 
 def device_of(backend: str) -> torch.device:

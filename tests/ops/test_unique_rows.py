@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import RowOrder, _triton, gather_rows, ordered_unique_rows, padded_unique_rows, unique_rows
 from elmo_fast.ops._table_rows import table_rows
-from tests.backends import asks_the_kernel, backends, device_of
+from tests.backends import backends, device_of
 from tests.tolerances import assert_no_worse
 
 BACKENDS = backends("unique_rows", reference=True)
@@ -175,7 +175,6 @@ def test_opcheck_triton(backend: str) -> None:
         torch.library.opcheck(ops.gather_rows_backward.default, (torch.randn(9, 5), inverse, *order, 6))
 
 
-@asks_the_kernel
 @pytest.mark.parametrize("backend", TRITON)
 def test_the_order_of_distinct_rows_spares_the_gradient_a_sort(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bits of a gradient that sorts; an order of nonsense reads no address outside."""
