@@ -193,9 +193,5 @@ def placed(name: str, backend: str, precision: str = "float32") -> tuple[Call, d
 
 
 def registers_gradients(name: str, backend: str) -> bool:
-    """True if the call runs a registered op with a backward op; native gather_rows is torch's index_select."""
-    return (
-        backend != "reference"
-        and (name, backend) != ("gather_rows", "native")
-        and backend in _dispatch.backends_of(ALL[name].op)
-    )
+    """True if the call runs a registered op with a backward op."""
+    return backend != "reference" and backend in _dispatch.backends_of(ALL[name].op)

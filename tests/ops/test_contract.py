@@ -154,8 +154,7 @@ def test_threads_change_nothing(op, precision):
     """One to five threads, forward and backward, on cases that are cut into pieces."""
     if precision != "float32" and not cases.CASES[op][1]:
         pytest.skip("nothing is rounded")
-    needs(op, "native", precision)
-    how = {"backend": "native", "precision": precision}
+    how = {"backend": "auto", "precision": precision}
     for case in cases.CASES[op][0](cases.Draw()):
         actual = []
         for threads in (1, 2, 3, 5):
@@ -177,13 +176,12 @@ LARGE_OPS = [op for op in cases.CASES if op not in ("log_uniform_sample", "uniqu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("op", LARGE_OPS)
 def test_threads_change_nothing_where_torch_splits(op, dtype):
-    needs(op, "native")
     before, actual = torch.get_default_dtype(), []
     torch.set_default_dtype(dtype)
     try:
         for threads in (1, 2, 3, 5):
             torch.manual_seed(0)
-            leaves, call = getattr(LARGE, op)({"backend": "native", "precision": "float32"})
+            leaves, call = getattr(LARGE, op)({"backend": "auto", "precision": "float32"})
             with torch_threads(threads):
                 leaves = [leaf.requires_grad_() for leaf in leaves]
                 actual.append(tree_leaves(differentiated(call, leaves, train=bool(leaves))()))

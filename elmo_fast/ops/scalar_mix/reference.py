@@ -35,6 +35,18 @@ def dropped(mixes: Tensor, p: float, seed: Tensor | None) -> Tensor:
     return mixes if seed is None else torch.where(keep_mask(mixes.shape, p, seed), mixes * (1 / (1 - p)), 0)
 
 
+def total(x: Tensor) -> Tensor:
+    """Sum everything, dimension by dimension: torch's threads share a single sum, and their number rounds it."""
+    while x.dim():
+        x = x.sum(-1)
+    return x
+
+
+def per_row(number: Tensor, layer: Tensor) -> Tensor:
+    """Expand a number to [..., 1] of a layer, so that its gradient is summed like `total`."""
+    return number.expand(layer.shape[:-1]).unsqueeze(-1)
+
+
 def normalised(layer: Tensor, counted: Tensor | None, eps: float) -> Tensor:
     """Compute (layer - mean) / sqrt(variance + eps), with ONE mean and variance over all counted positions.
 
@@ -43,11 +55,11 @@ def normalised(layer: Tensor, counted: Tensor | None, eps: float) -> Tensor:
     if counted is None:
         counted = torch.ones(layer.shape[:-1], dtype=torch.bool, device=layer.device)
     counted = counted.unsqueeze(-1)
-    number = counted.to(layer.dtype).sum() * layer.shape[-1]
+    number = counted.sum() * layer.shape[-1]
     # Elements that do not count are replaced, not multiplied by zero: they may be NaN.
-    mean = layer.where(counted, 0).sum() / number
-    variance = (layer - mean).where(counted, 0).square().sum() / number
-    return (layer - mean) / torch.sqrt(variance + eps)
+    off = layer - per_row(total(layer.where(counted, 0)) / number, layer)
+    variance = total(off.where(counted, 0).square()) / number
+    return off / per_row(torch.sqrt(variance + eps), layer)
 
 
 def scalar_mix(
@@ -67,6 +79,6 @@ def scalar_mix(
     if len(coefficients) == 0:
         return torch.tensordot(coefficients, torch.stack(layers), 1).to(dtype)
     mixes = torch.stack(
-        [sum((c * x for c, x in zip(row, layers, strict=True)), torch.zeros_like(layers[0])) for row in coefficients]
+        [sum(per_row(c, x) * x for c, x in zip(row, layers, strict=True)) for row in coefficients]  # type: ignore[misc]
     )
     return dropped(mixes, dropout, seed).to(dtype)

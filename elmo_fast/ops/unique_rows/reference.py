@@ -13,7 +13,10 @@ def unique_rows(ids: Tensor) -> tuple[Tensor, Tensor]:
             "padded_unique_rows"
         )
     unique, inverse = torch.unique(ids, dim=0, return_inverse=True)
-    return unique, inverse
+    # torch sorts the rows; here they keep the order of their first occurrence, and so do sums over them.
+    rows = torch.arange(len(ids), device=ids.device)
+    order = rows.new_full((len(unique),), len(ids)).scatter_reduce(0, inverse, rows, "amin").argsort()
+    return unique[order], order.argsort()[inverse]
 
 
 def gather_rows(table: Tensor, inverse: Tensor) -> Tensor:

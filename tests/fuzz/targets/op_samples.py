@@ -44,10 +44,10 @@ def _alias(rng):
     power, samples, seed = rng.choice((1.0, 0.75, 0.0, -1.0, 300.0)), size(rng, 200), rng.getrandbits(62)
 
     def call(backend):
-        table = alias_table(weights, power=power, backend=backend)
+        table = alias_table(weights, power=power)
         if not bool(((table.aliases >= 0) & (table.aliases < words)).all()):
             raise Wrong("alias_table: an alias that is no word")
-        return *table, alias_sample(samples, table, seed=seed, backend=backend)
+        return *table, alias_sample(samples, table, seed=seed)
 
     return call
 
