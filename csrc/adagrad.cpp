@@ -96,6 +96,6 @@ void adagrad_rows_(
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("adagrad_rows_", ELMO_BOX(adagrad_rows_)); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("adagrad_rows_", TORCH_BOX(&adagrad_rows_)); }
 
 }  // namespace elmo_fast::adagrad

@@ -81,7 +81,6 @@ SCHEMAS = (
     " -> (Tensor losses, Tensor[] saved)",
     "full_softmax_backward(Tensor grad, Tensor losses, Tensor[] saved, Tensor hidden, Tensor targets, Tensor weight,"
     " Tensor bias, str precision, int chunk_bytes) -> (Tensor hidden, Tensor weight, Tensor bias)",
-    "huffman_tree(Tensor counts, Tensor order) -> (Tensor first, Tensor nodes, Tensor codes)",
     # Gradients of all nodes or, if `sparse`, of the nodes `ids`; on a GPU, always of the nodes that it saved
     "hierarchical_softmax(Tensor hidden, Tensor targets, Tensor weight, Tensor bias, Tensor first, Tensor nodes,"
     " Tensor codes, int longest, str precision, bool sparse, bool save) -> (Tensor losses, Tensor[] saved)",

@@ -47,8 +47,8 @@ def per_row(number: Tensor, layer: Tensor) -> Tensor:
     return number.expand(layer.shape[:-1]).unsqueeze(-1)
 
 
-def normalised(layer: Tensor, counted: Tensor | None, eps: float) -> Tensor:
-    """Compute (layer - mean) / sqrt(variance + eps), with ONE mean and variance over all counted positions.
+def normalised(layer: Tensor, counted: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    """Compute layer - mean and 1 / sqrt(variance + eps), with ONE mean and variance over all counted positions.
 
     Both are over all elements at those positions; the variance is biased.
     """
@@ -59,7 +59,7 @@ def normalised(layer: Tensor, counted: Tensor | None, eps: float) -> Tensor:
     # Elements that do not count are replaced, not multiplied by zero: they may be NaN.
     off = layer - per_row(total(layer.where(counted, 0)) / number, layer)
     variance = total(off.where(counted, 0).square()) / number
-    return off / per_row(torch.sqrt(variance + eps), layer)
+    return off, 1 / torch.sqrt(variance + eps)
 
 
 def scalar_mix(
@@ -73,12 +73,16 @@ def scalar_mix(
     seed: Tensor | None,
 ) -> Tensor:
     dtype, layers = layers[0].dtype, [layer.to(scalars.dtype) for layer in layers]
-    if layer_norm:
-        layers = [normalised(layer, counted, eps) for layer in layers]
     coefficients = gammas.unsqueeze(1) * torch.softmax(scalars, dim=1)
     if len(coefficients) == 0:
         return torch.tensordot(coefficients, torch.stack(layers), 1).to(dtype)
-    mixes = torch.stack(
-        [sum(per_row(c, x) * x for c, x in zip(row, layers, strict=True)) for row in coefficients]  # type: ignore[misc]
-    )
-    return dropped(mixes, dropout, seed).to(dtype)
+    if layer_norm:
+        pairs = [normalised(layer, counted, eps) for layer in layers]
+        layers, coefficients = [off for off, _ in pairs], coefficients * torch.stack([inverse for _, inverse in pairs])
+    mixes = []
+    for row in coefficients:
+        first, *others = row.unbind()
+        mixes.append(per_row(first, layers[0]) * layers[0])
+        for coefficient, layer in zip(others, layers[1:], strict=True):
+            mixes[-1].addcmul_(per_row(coefficient, layer), layer)
+    return dropped(torch.stack(mixes) if len(mixes) > 1 else mixes[0].unsqueeze(0), dropout, seed).to(dtype)
