@@ -138,11 +138,6 @@ class OpCalls:
         targets = ops.alias_sample(self.rows, ops.alias_table(self.counts()), seed=1)
         return self.loss(op, self.rows, self.table - 1, targets, tree, scale=0.1, sparse=True, **how)
 
-    def alias_sample(self, how: How) -> Call:
-        """The noise of one step; it has no gradient."""
-        table = ops.alias_table(self.counts(), power=0.75)
-        return [], lambda: ops.alias_sample(self.samples, table, seed=0, backend=how["backend"])
-
     def adagrad(self, how: How) -> Call:
         """One update of an LSTM direction's weights, and of the table's rows that a batch used; it has no gradient."""
         weights, gradients = (list(self.lstm_weights()) for _ in range(2))
@@ -157,13 +152,6 @@ class OpCalls:
             return table_sums[:1]
 
         return [], update
-
-    def gather_runs(self, how: How) -> Call:
-        """Sentences of 25 words from three shards, half of them backwards; it has no gradient."""
-        shards = [torch.randint(0, self.table, (8 * self.table,), dtype=torch.int32) for _ in range(3)]
-        count = self.table // 5
-        first, lengths = torch.randint(25, 24 * self.table - 25, (count,)), torch.full((count,), 25)
-        return [], lambda: ops.gather_runs(shards, first, lengths, count // 2, backend=how["backend"])
 
     def glove(self, how: How) -> Call:
         """Steps of entries in random order, dimension 100; it has no gradient."""

@@ -78,7 +78,7 @@ std::shared_ptr<const Packed> packed_filters(const Tensor& weight, Operand opera
     std::vector<int64_t> terms;
     for (int64_t j = 0; j < width; ++j)
       for (int64_t e = 0; e < padded(size, operand); ++e) terms.push_back(e < size ? e * width + j : -1);
-    return pack(weight.reshape({weight.size(0), size * width}).t(), operand, {}, terms);
+    return pack(weight.contiguous().view({weight.size(0), size * width}).t(), operand, {}, terms);
   });
 }
 
@@ -405,7 +405,7 @@ ELMO_MULTIVERSION void add_embedding_gradients(
 
 // [n, E, width] -> rounded, [n, width, E].
 Tensor filter_rows(const Tensor& weight, Operand operand) {
-  return rounded_values(weight.permute({0, 2, 1}).contiguous(), operand);
+  return rounded_values(weight.transpose(1, 2).contiguous(), operand);
 }
 
 template <typename T>
@@ -423,9 +423,9 @@ Tensor embedding_gradient(const Pass<T>& p, const Tensor& embedding, TensorList 
             p, widths[i], filters[i].template const_data_ptr<T>(), group * p.words.rows / kGroups, (group + 1) * p.words.rows / kGroups,
             slots.data(), sums + group * embedding.numel());
   });
-  for (int64_t group = 1; group < kGroups; ++group) partial[0].add_(partial[group]);
-  Tensor sum = empty({embedding.size(0), embedding.size(1)}, embedding.options());
-  return sum.copy_(partial[0]);
+  for (int64_t group = 1; group < kGroups; ++group)
+    for (int64_t i = 0; i < embedding.numel(); ++i) sums[i] += sums[group * embedding.numel() + i];
+  return partial[0].to(embedding.scalar_type());
 }
 
 template <typename T>
@@ -511,8 +511,8 @@ Gradients char_cnn_backward(
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
-  m.impl("char_cnn", ELMO_BOX(char_cnn));
-  m.impl("char_cnn_backward", ELMO_BOX(char_cnn_backward));
+  m.impl("char_cnn", TORCH_BOX(&char_cnn));
+  m.impl("char_cnn_backward", TORCH_BOX(&char_cnn_backward));
 }
 
 }  // namespace elmo_fast::char_cnn

@@ -251,8 +251,8 @@ Gradients highway_backward(
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
-  m.impl("highway", ELMO_BOX(highway));
-  m.impl("highway_backward", ELMO_BOX(highway_backward));
+  m.impl("highway", TORCH_BOX(&highway));
+  m.impl("highway_backward", TORCH_BOX(&highway_backward));
 }
 
 }  // namespace elmo_fast::highway

@@ -53,6 +53,6 @@ std::tuple<Tensor, Tensor> log_uniform_sample(int64_t num_samples, int64_t num_w
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("log_uniform_sample", ELMO_BOX(log_uniform_sample)); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("log_uniform_sample", TORCH_BOX(&log_uniform_sample)); }
 
 }  // namespace elmo_fast

@@ -1,5 +1,7 @@
 // full_softmax, sampled_softmax and negative_sampling: losses over words whose scores are products with rows of a table. Rows of hidden and
 // words are taken block by block, so that a block of scores fits into a bound; the gradients are two more products with the slopes.
+#include <torch/csrc/stable/ops.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -82,7 +84,7 @@ Tensor add_gradients(
   std::vector<Packed> weighted;  // of each block of rows
   for (int64_t row = 0; row < s.hidden.size(0); row += s.rows) {
     const int64_t n = std::min(s.rows, s.hidden.size(0) - row);
-    weighted.push_back(pack(values.narrow(0, row, n).mul(g.narrow(0, row, n).div(scale).unsqueeze(1)), s.operand));
+    weighted.push_back(pack(values.narrow(0, row, n).mul(g.narrow(0, row, n).mul(1.0 / scale).unsqueeze(1)), s.operand));
   }
   int64_t word = 0;
   do {
@@ -103,7 +105,7 @@ Tensor add_gradients(
           weighted[row / s.rows], lifted.const_data_ptr<T>(), w, w, d_words.mutable_data_ptr<T>(), d_words.size(1), row > 0);
     }
   } while ((word += s.words) < s.table.size(0));
-  d_hidden.mul_(g.div(lift).unsqueeze(1)).add_(d_true.unsqueeze(1).mul(true_rows));
+  d_hidden.copy_(torch::stable::subtract(d_hidden.mul(g.mul(1.0 / lift).unsqueeze(1)), d_true.unsqueeze(1).mul(true_rows), -1.0));
   if (!exact) d_table.copy_(d_table.mul(scale / lift));
   return d_offsets;
 }
@@ -515,12 +517,12 @@ Gradients negative_sampling_backward(
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
-  m.impl("full_softmax", ELMO_BOX(full_softmax));
-  m.impl("full_softmax_backward", ELMO_BOX(full_softmax_backward));
-  m.impl("sampled_softmax", ELMO_BOX(sampled_softmax));
-  m.impl("sampled_softmax_backward", ELMO_BOX(sampled_softmax_backward));
-  m.impl("negative_sampling", ELMO_BOX(negative_sampling));
-  m.impl("negative_sampling_backward", ELMO_BOX(negative_sampling_backward));
+  m.impl("full_softmax", TORCH_BOX(&full_softmax));
+  m.impl("full_softmax_backward", TORCH_BOX(&full_softmax_backward));
+  m.impl("sampled_softmax", TORCH_BOX(&sampled_softmax));
+  m.impl("sampled_softmax_backward", TORCH_BOX(&sampled_softmax_backward));
+  m.impl("negative_sampling", TORCH_BOX(&negative_sampling));
+  m.impl("negative_sampling_backward", TORCH_BOX(&negative_sampling_backward));
 }
 
 }  // namespace elmo_fast

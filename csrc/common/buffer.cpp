@@ -1,6 +1,10 @@
 #include "common/tensor.h"
 
+#include <torch/csrc/stable/ops.h>
+
+#include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <list>
 #include <mutex>
 
@@ -15,6 +19,8 @@ namespace {
 
 constexpr int64_t kPage = int64_t(2) << 20;
 constexpr int64_t kMostIdle = int64_t(1) << 30;
+
+std::atomic<bool> fills{false};
 
 struct Memory {
   void* data;
@@ -78,10 +84,12 @@ Tensor empty_buffer(IntArrayRef sizes, const Options& options) {
   const int64_t bytes = (needed + kPage - 1) / kPage * kPage;
   Memory memory = take(bytes);
   if (memory.data == nullptr) memory = allocate(bytes);
-  fill_if_asked(memory.data, needed);
-  return tensor_of(memory.data, sizes, options, [](void* data, void* held) { give_back({data, reinterpret_cast<int64_t>(held)}); },
-                   reinterpret_cast<void*>(bytes));
+  if (fills.load(std::memory_order_relaxed)) std::memset(memory.data, 0xff, needed);
+  return torch::stable::from_blob(
+      memory.data, sizes, contiguous_strides(sizes), options.device, options.type, [held = memory.bytes](void* data) { give_back({data, held}); });
 }
+
+void fill_new_memory(bool fill) { fills.store(fill, std::memory_order_relaxed); }
 
 int64_t idle_buffer_bytes() {
   const std::lock_guard<std::mutex> lock(guard_of<Pool>());

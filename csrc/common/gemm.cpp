@@ -211,7 +211,7 @@ namespace {
 Tensor matmul_of(const Tensor& a, const Tensor& b, const Name& precision) { return matmul(a, b, resolve_operand(precision, a.scalar_type(), true)); }
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("matmul", ELMO_BOX(matmul_of)); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("matmul", TORCH_BOX(&matmul_of)); }
 
 template void multiply_blocks<float>(
     const Packed&, int64_t, int64_t, const void*, int64_t, int64_t, float*, int64_t, int64_t, bool);

@@ -57,8 +57,8 @@ inline ScalarType packed_type(Operand operand) {
   if (is_int8(operand)) return kChar;
   return is_exact(operand) ? storage_type(operand) : is_float16(operand) ? kHalf : kBFloat16;
 }
-inline int64_t element_size(Operand operand) { return static_cast<int64_t>(size_of(storage_type(operand))); }
-inline int64_t packed_size(Operand operand) { return static_cast<int64_t>(size_of(packed_type(operand))); }
+inline int64_t element_size(Operand operand) { return size_of(storage_type(operand)); }
+inline int64_t packed_size(Operand operand) { return size_of(packed_type(operand)); }
 // Products take the terms in units of one, two or four. The terms past K are zero.
 inline int64_t padded(int64_t k, Operand operand) {
   const int64_t unit = operand == Operand::Int8Quads ? 4 : operand == Operand::BFloat16Pairs || operand == Operand::Int8Widened ? 2 : 1;

@@ -1,25 +1,12 @@
 #include "common/tensor.h"
 
-#include <torch/csrc/inductor/aoti_torch/generated/c_shim_aten.h>
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 namespace elmo_fast {
 namespace {
-
-int32_t number_of(ScalarType type) { return torch::stable::detail::to<int32_t>(torch::stable::detail::from(type)); }
-
-std::vector<int64_t> contiguous_strides(IntArrayRef sizes) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t stride = 1;
-  for (size_t d = sizes.size(); d-- > 0; stride *= std::max<int64_t>(sizes[d], 1)) strides[d] = stride;
-  return strides;
-}
-
-std::atomic<bool> fills{false};
 
 std::string shape_of(IntArrayRef sizes) {
   std::string text = "[";
@@ -29,40 +16,11 @@ std::string shape_of(IntArrayRef sizes) {
 
 }  // namespace
 
-int64_t size_of(ScalarType dtype) {
-  switch (dtype) {
-    case kByte:
-    case kChar:
-    case kBool:
-      return 1;
-    case kShort:
-    case kHalf:
-    case kBFloat16:
-      return 2;
-    case kInt:
-    case kFloat:
-      return 4;
-    case kLong:
-    case kDouble:
-      return 8;
-    default:
-      throw std::invalid_argument(text_of("elmo_fast: tensors of ", dtype, " are not known"));
-  }
-}
-
-Tensor::Tensor(AtenTensorHandle owned) : torch::stable::Tensor(owned), type_(torch::stable::Tensor::scalar_type()) {
-  int64_t *sizes = nullptr, *strides = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(owned, &dim_));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(owned, &sizes));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(owned, &strides));
-  sizes_ = sizes, strides_ = strides;
-}
-
-Options Tensor::options() const {
-  Options options{type_};
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(get(), &options.device_type));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(get(), &options.device_index));
-  return options;
+std::vector<int64_t> contiguous_strides(IntArrayRef sizes) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0; stride *= std::max<int64_t>(sizes[d], 1)) strides[d] = stride;
+  return strides;
 }
 
 Tensor Tensor::viewed(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, int64_t offset) const {
@@ -75,26 +33,22 @@ Tensor Tensor::viewed(const std::vector<int64_t>& sizes, const std::vector<int64
 Tensor Tensor::select(int64_t d, int64_t index) const {
   ELMO_CHECK(index >= 0 && index < size(d), "elmo_fast: index ", index, " of a dimension of ", size(d));
   auto sizes = this->sizes().vec(), strides = this->strides().vec();
+  const int64_t offset = index * strides[d];
   sizes.erase(sizes.begin() + d), strides.erase(strides.begin() + d);
-  return viewed(sizes, strides, index * stride(d));
+  return viewed(sizes, strides, offset);
 }
 
 Tensor Tensor::narrow(int64_t d, int64_t start, int64_t length) const {
-  ELMO_CHECK(start >= 0 && length >= 0 && start + length <= size(d), "elmo_fast: ", length, " from ", start, " of a dimension of ", size(d));
   auto sizes = this->sizes().vec();
+  const auto strides = this->strides().vec();
+  ELMO_CHECK(start >= 0 && length >= 0 && start + length <= sizes[d], "elmo_fast: ", length, " from ", start, " of a dimension of ", sizes[d]);
   sizes[d] = length;
-  return viewed(sizes, strides().vec(), start * stride(d));
+  return viewed(sizes, strides, start * strides[d]);
 }
 
 Tensor Tensor::transpose(int64_t a, int64_t b) const {
   auto sizes = this->sizes().vec(), strides = this->strides().vec();
   std::swap(sizes[a], sizes[b]), std::swap(strides[a], strides[b]);
-  return viewed(sizes, strides, 0);
-}
-
-Tensor Tensor::permute(IntArrayRef order) const {
-  std::vector<int64_t> sizes, strides;
-  for (const int64_t d : order) sizes.push_back(size(d)), strides.push_back(stride(d));
   return viewed(sizes, strides, 0);
 }
 
@@ -111,27 +65,18 @@ Tensor Tensor::view(IntArrayRef sizes) const {
   return viewed(sizes.vec(), contiguous_strides(sizes), 0);
 }
 
-Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
-
-Tensor Tensor::clone() const {
-  const Tensor copy = empty(sizes(), options());
-  copy.copy_(*this);
-  return copy;
-}
+Tensor Tensor::clone() const { return empty(sizes(), options()).copy_(*this); }
 
 Tensor Tensor::to(ScalarType dtype) const {
-  if (dtype == type_) return *this;
-  const Tensor copy = empty(sizes(), options().dtype(dtype));
-  copy.copy_(*this);
-  return copy;
+  return dtype == scalar_type() ? *this : empty(sizes(), options().dtype(dtype)).copy_(*this);
 }
 
 const Tensor& Tensor::zero_() const {
-  if (nbytes() == 0) return *this;  // memset must not get a null pointer
-  if (is_contiguous())
-    std::memset(mutable_data_ptr(), 0, nbytes());
-  else
+  if (!is_contiguous()) {
     TORCH_ERROR_CODE_CHECK(aoti_torch_zero_(get()));
+  } else if (numel() > 0) {  // memset must not get a null pointer
+    std::memset(mutable_data_ptr(), 0, nbytes());
+  }
   return *this;
 }
 
@@ -140,53 +85,23 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
   return *this;
 }
 
-const Tensor& Tensor::mul_(const Tensor& other) const {
-  call("aten::mul_", "Tensor", *this, other);
-  return *this;
-}
-
-const Tensor& Tensor::add_(const Tensor& other) const { return copy_(add(*this, other)); }
-
-Tensor add(const Tensor& a, const Tensor& b) {
-  AtenTensorHandle sum = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_aten_subtract_Tensor(a.get(), b.get(), -1.0, &sum));
-  return Tensor(sum);
-}
-
 Tensor Tensor::mul(const Tensor& other) const { return call("aten::mul", "Tensor", *this, other); }
 Tensor Tensor::mul(double factor) const { return mul(filled({}, factor, options())); }
-Tensor Tensor::div(double divisor) const { return call("aten::div", "Tensor", *this, filled({}, divisor, options())); }
 
+// Not torch::stable::empty, which calls the dispatcher with boxed arguments.
 Tensor empty(IntArrayRef sizes, const Options& options) {
+  const auto number = [](auto type) { return torch::stable::detail::to<int32_t>(torch::stable::detail::from(type)); };
   AtenTensorHandle handle = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
-      static_cast<int64_t>(sizes.size()), sizes.data(), contiguous_strides(sizes).data(), number_of(options.type), options.device_type,
-      options.device_index, &handle));
-  const Tensor tensor(handle);
-  if (fills.load(std::memory_order_relaxed)) fill_if_asked(tensor.mutable_data_ptr(), tensor.nbytes());
-  return tensor;
-}
-
-Tensor zeros(IntArrayRef sizes, const Options& options) { return Tensor(empty(sizes, options)).zero_(); }
-
-Tensor filled(IntArrayRef sizes, double value, const Options& options) {
-  const Tensor tensor = empty(sizes, options);
-  TORCH_ERROR_CODE_CHECK(aoti_torch_aten_fill__Scalar(tensor.get(), value));
-  return tensor;
-}
-
-Tensor tensor_of(void* data, IntArrayRef sizes, const Options& options, void (*release)(void*, void*), void* what) {
-  AtenTensorHandle handle = nullptr;
-  TORCH_ERROR_CODE_CHECK(torch_from_blob(
-      data, static_cast<int64_t>(sizes.size()), sizes.data(), contiguous_strides(sizes).data(), 0, number_of(options.type),
-      options.device_type, options.device_index, &handle, aoti_torch_layout_strided(), nullptr, 0, release, what));
+      static_cast<int64_t>(sizes.size()), sizes.data(), contiguous_strides(sizes).data(), number(options.type), number(options.device.type()),
+      options.device.index(), &handle));
   return Tensor(handle);
 }
 
-void fill_new_memory(bool fill) { fills.store(fill, std::memory_order_relaxed); }
+Tensor zeros(IntArrayRef sizes, const Options& options) { return empty(sizes, options).zero_(); }
 
-void fill_if_asked(void* memory, int64_t bytes) {
-  if (bytes > 0 && fills.load(std::memory_order_relaxed)) std::memset(memory, 0xff, bytes);
+Tensor filled(IntArrayRef sizes, double value, const Options& options) {
+  return torch::stable::full(sizes, value, options.type, std::nullopt, options.device);
 }
 
 void Arguments::tensor(const std::string& name, const Tensor& tensor, Types types, IntArrayRef sizes) const {

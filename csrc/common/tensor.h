@@ -1,6 +1,5 @@
 // torch's tensors through its stable C ABI (torch/csrc/stable), so that one build serves every torch from 2.11 on, and the checks of a kernel
-// before it touches their memory. Views are created without torch's dispatcher: they carry no autograd and cost nanoseconds. Where a kernel has no
-// implementation of its own, torch's operator computes.
+// before it touches their memory.
 #pragma once
 
 #include <torch/csrc/stable/library.h>
@@ -14,9 +13,9 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace elmo_fast {
@@ -25,9 +24,14 @@ using torch::headeronly::ScalarType;
 using IntArrayRef = torch::headeronly::IntHeaderOnlyArrayRef;
 constexpr ScalarType kByte = ScalarType::Byte, kChar = ScalarType::Char, kShort = ScalarType::Short, kInt = ScalarType::Int;
 constexpr ScalarType kLong = ScalarType::Long, kHalf = ScalarType::Half, kBFloat16 = ScalarType::BFloat16, kFloat = ScalarType::Float;
-constexpr ScalarType kDouble = ScalarType::Double, kBool = ScalarType::Bool;
+constexpr ScalarType kDouble = ScalarType::Double;
 
-int64_t size_of(ScalarType dtype);  // bytes of one element
+// Bytes of one element of a tensor that a kernel takes.
+constexpr int64_t size_of(ScalarType dtype) {
+  if (dtype == kLong || dtype == kDouble) return 8;
+  if (dtype == kInt || dtype == kFloat) return 4;
+  return dtype == kShort || dtype == kHalf || dtype == kBFloat16 ? 2 : 1;
+}
 
 // Words as one text.
 template <typename... Words>
@@ -53,72 +57,56 @@ auto by_type(ScalarType numbers, const F& f) {
 // Properties of a new tensor.
 struct Options {
   ScalarType type = kFloat;
-  int32_t device_type = aoti_torch_device_type_cpu(), device_index = 0;
-  Options dtype(ScalarType other) const { return {other, device_type, device_index}; }
+  torch::stable::Device device{torch::headeronly::DeviceType::CPU};
+  Options dtype(ScalarType other) const { return {other, device}; }
 };
 
-// torch's own, with what its stable ABI lacks: sizes and strides without a call for each, and views. Made without an argument it is undefined.
+// torch's own, and views without its dispatcher, which takes a microsecond for each of the tens of views in a call. They carry no autograd. Made
+// without an argument it is undefined.
 class Tensor : public torch::stable::Tensor {
  public:
   Tensor() = default;
-  explicit Tensor(AtenTensorHandle owned);
+  explicit Tensor(AtenTensorHandle owned) : torch::stable::Tensor(owned) {}
+  Tensor(torch::stable::Tensor other) : torch::stable::Tensor(std::move(other)) {}
 
   bool is_same(const Tensor& other) const { return get() == other.get(); }
-  int64_t dim() const { return dim_; }
-  int64_t size(int64_t d) const { return sizes_[d < 0 ? d + dim_ : d]; }
-  int64_t stride(int64_t d) const { return strides_[d < 0 ? d + dim_ : d]; }
-  IntArrayRef sizes() const { return {sizes_, static_cast<size_t>(dim_)}; }
-  IntArrayRef strides() const { return {strides_, static_cast<size_t>(dim_)}; }
-  ScalarType scalar_type() const { return type_; }
-  int64_t element_size() const { return size_of(type_); }
+  int64_t element_size() const { return size_of(scalar_type()); }
   int64_t nbytes() const { return numel() * element_size(); }
-  Options options() const;
+  Options options() const { return {scalar_type(), device()}; }
 
-  // Views.
   Tensor operator[](int64_t index) const { return select(0, index); }
   Tensor select(int64_t d, int64_t index) const;
   Tensor narrow(int64_t d, int64_t start, int64_t length) const;
   Tensor slice(int64_t d, int64_t start) const { return narrow(d, start, size(d) - start); }
   Tensor transpose(int64_t a, int64_t b) const;
   Tensor t() const { return transpose(0, 1); }
-  Tensor permute(IntArrayRef order) const;
   Tensor unsqueeze(int64_t d) const;
   Tensor view(IntArrayRef sizes) const;  // of a contiguous tensor
 
   // Copies; contiguous() and to() return the tensor itself if it already is so.
-  Tensor contiguous() const;
+  Tensor contiguous() const { return is_contiguous() ? *this : clone(); }
   Tensor clone() const;  // contiguous
   Tensor to(ScalarType dtype) const;
-  Tensor reshape(IntArrayRef sizes) const { return contiguous().view(sizes); }
 
   // In place.
   const Tensor& zero_() const;
   const Tensor& copy_(const Tensor& source) const;
-  const Tensor& add_(const Tensor& other) const;
-  const Tensor& mul_(const Tensor& other) const;
 
   Tensor mul(const Tensor& other) const;
   Tensor mul(double factor) const;
-  Tensor div(double divisor) const;
 
  private:
   Tensor viewed(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, int64_t offset) const;
-
-  int64_t dim_ = 0;
-  const int64_t *sizes_ = nullptr, *strides_ = nullptr;  // torch's own, which last as long as the tensor
-  ScalarType type_ = kFloat;
 };
 
 using TensorList = torch::headeronly::HeaderOnlyArrayRef<Tensor>;
 
+std::vector<int64_t> contiguous_strides(IntArrayRef sizes);
 Tensor empty(IntArrayRef sizes, const Options& options);
 Tensor zeros(IntArrayRef sizes, const Options& options);
 inline Tensor empty_like(const Tensor& like) { return empty(like.sizes(), like.options()); }
 inline Tensor zeros_like(const Tensor& like) { return zeros(like.sizes(), like.options()); }
 Tensor filled(IntArrayRef sizes, double value, const Options& options);
-
-// Memory of one's own as a contiguous tensor; release(data, what) is called when the last tensor that shares it is freed.
-Tensor tensor_of(void* data, IntArrayRef sizes, const Options& options, void (*release)(void*, void*), void* what);
 
 // empty(), on huge pages from 2 MiB on: a fresh 4 KiB page costs a fault for every 1024 floats, streamed weights a TLB entry each. The memory is
 // cached when the tensor is freed, at most 1 GiB of it, and serves later buffers of about its size: what went back to the system is cleared (in a
@@ -126,12 +114,9 @@ Tensor tensor_of(void* data, IntArrayRef sizes, const Options& options, void (*r
 Tensor empty_buffer(IntArrayRef sizes, const Options& options);
 int64_t idle_buffer_bytes();
 void clear_idle_buffers();
-
-Tensor add(const Tensor& a, const Tensor& b);
-
-// If true, new memory is filled with bytes that make every float NaN, so that tests see an output that nothing wrote.
+// If true, buffers are filled with bytes that make every float NaN, as torch fills its own new tensors where
+// torch.utils.deterministic.fill_uninitialized_memory is set, so that tests see an output that nothing wrote.
 void fill_new_memory(bool fill);
-void fill_if_asked(void* memory, int64_t bytes);
 
 constexpr int64_t kAny = -1;  // a size of any number
 
@@ -175,44 +160,17 @@ class Arguments {
 struct Name : std::string {
   using std::string::string;
 };
-template <typename>
-struct Signature;
-template <typename Result, typename... Arguments>
-struct Signature<Result(Arguments...)> {
-  static constexpr bool takes_names = !(std::is_same_v<std::remove_cvref_t<Arguments>, std::string> || ...) &&
-                                !(std::is_same_v<std::remove_cvref_t<Arguments>, std::string_view> || ...);
-  static constexpr uint64_t arguments = sizeof...(Arguments);
-};
-
-// A kernel as torch's stable ABI calls it: m.impl("name", ELMO_BOX(kernel)). It names the file if the schema has more or fewer arguments.
-template <typename F, F* kernel>
-void boxed(const char* file, const char* name, StableIValue* stack, uint64_t arguments, uint64_t results) {
-  static_assert(Signature<F>::takes_names, "texts of ops are of type Name");
-  constexpr uint64_t taken = Signature<F>::arguments;
-  ELMO_CHECK(
-      arguments == taken, file, ": the kernel ", name, " takes ", taken, " arguments, and its schema in elmo_fast/ops/_schemas.py has ", arguments,
-      "; give it the same ones, in the same order");
-  torch::stable::detail::boxer<F, kernel>::boxed_fn(stack, arguments, results);
-}
-#define ELMO_BOX(kernel)                                                                                           \
-  ([](StableIValue* stack, uint64_t arguments, uint64_t results) {                                                 \
-    ::elmo_fast::boxed<std::remove_pointer_t<decltype(&kernel)>, &kernel>(__FILE__, #kernel, stack, arguments, results); \
-  })
 
 }  // namespace elmo_fast
 
 HIDDEN_NAMESPACE_BEGIN(torch, stable, detail)
 template <>
 struct FromImpl<elmo_fast::Tensor> {
-  static StableIValue call(const elmo_fast::Tensor& tensor, uint64_t, bool) {
-    AtenTensorHandle shared = nullptr;
-    TORCH_ERROR_CODE_CHECK(aoti_torch_new_tensor_handle(tensor.get(), &shared));
-    return torch::stable::detail::from(shared);
-  }
+  static StableIValue call(const torch::stable::Tensor& tensor, uint64_t, bool) { return torch::stable::detail::from(tensor); }
 };
 template <>
 struct ToImpl<elmo_fast::Tensor> {
-  static elmo_fast::Tensor call(StableIValue value, uint64_t, bool) { return elmo_fast::Tensor(torch::stable::detail::to<AtenTensorHandle>(value)); }
+  static elmo_fast::Tensor call(StableIValue value, uint64_t, bool) { return torch::stable::detail::to<torch::stable::Tensor>(value); }
 };
 template <>
 struct ToImpl<elmo_fast::Name> {
@@ -230,12 +188,12 @@ HIDDEN_NAMESPACE_END(torch, stable, detail)
 
 namespace elmo_fast {
 
-// torch's operator of that name, of one result or none.
+// torch's operator of that name, of one result.
 template <typename Result = Tensor, typename... Arguments>
 Result call(const char* op, const char* overload, const Arguments&... arguments) {
   std::array<StableIValue, sizeof...(Arguments)> stack{torch::stable::detail::from(arguments)...};
   TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(op, overload, stack.data(), TORCH_ABI_VERSION));
-  if constexpr (!std::is_void_v<Result>) return torch::stable::detail::to<Result>(stack[0]);
+  return torch::stable::detail::to<Result>(stack[0]);
 }
 
 }  // namespace elmo_fast

@@ -303,7 +303,7 @@ Gradients backward(
   });
 }
 
-STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm_backward", ELMO_BOX(backward)); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm_backward", TORCH_BOX(&backward)); }
 
 }  // namespace
 }  // namespace elmo_fast::projected_lstm

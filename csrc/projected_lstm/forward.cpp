@@ -322,7 +322,7 @@ Results forward(
   return by_type(dtype, [&]<typename T>() { return forward_of<T>(g, bias, n, operand, save, {std::move(stamps), save}); });
 }
 
-STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm", ELMO_BOX(forward)); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm", TORCH_BOX(&forward)); }
 
 }  // namespace
 }  // namespace elmo_fast::projected_lstm

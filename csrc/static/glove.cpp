@@ -145,6 +145,6 @@ Tensor glove(
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("glove", ELMO_BOX(glove)); }
+STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("glove", TORCH_BOX(&glove)); }
 
 }  // namespace elmo_fast

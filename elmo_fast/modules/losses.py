@@ -349,7 +349,7 @@ class NegativeSamplingLoss(VocabularyLoss):
     """
 
     kind = LOSS_KINDS["negative_sampling"]
-    ops_used = ("alias_sample", "negative_sampling", "full_softmax")
+    ops_used = ("negative_sampling", "full_softmax")
     perplexity = None
     explanation = (
         "negative sampling trains scores that are no probabilities: here ln of the noise's law is added to them, and "
@@ -402,9 +402,8 @@ class NegativeSamplingLoss(VocabularyLoss):
 
     def draw(self, seed: int, offset: int | Tensor, device: torch.device) -> Tensor:
         """Return the words of noise that one direction samples for one step, [S] int64."""
-        backend = ops.backend_for("alias_sample", self.backend)
         table = self._cache(self.counts, lambda counts: ops.alias_table(counts, power=self.power))
-        return ops.alias_sample(self.num_samples, table, seed=seed, offset=int(offset), device=device, backend=backend)
+        return ops.alias_sample(self.num_samples, table, seed=seed, offset=int(offset), device=device)
 
     def _draw_now(self, device: torch.device) -> Tensor:
         if device.type == "meta":  # where the counts have no values

@@ -7,6 +7,7 @@ from elmo_fast.ops import _native
 
 _VECTORS = "vectors of 16 bytes, which every CPU has"
 _WIDENED = "16-bit weights, widened to float32 in registers: half the memory traffic of float32, the same arithmetic"
+_SLOW_PAIRS = "; pairs (AVX512_BF16), which this CPU has, are slower on Intel's: ELMO_FAST_ISA=avx512_bf16 takes them"
 _PAIRS = "half the memory traffic of float32, twice the products per instruction"
 _QUARTER = "a quarter of the memory traffic of float32"
 _BYTES = f"bytes widened to 16 bits: {_QUARTER}, up to twice the products per instruction"
@@ -73,8 +74,10 @@ def is_faster_on_cpu(precision: str) -> bool:
 
 def products_on_cpu(precision: str) -> str:
     """Describe how this CPU computes the matrix products of a precision."""
-    if (used := _in_use()) is not None:
-        return str(getattr(used, precision))
+    if _native.C is not None:
+        how = str(getattr(INSTRUCTION_SETS[_native.C.isa()], precision))
+        left_out = _native.C.isa() == "avx512_vnni" and "avx512_bf16" in _native.C.isas()
+        return how + (_SLOW_PAIRS if left_out and precision == "bfloat16" else "")
     if precision == "float32":
         return "torch"
     how = "multiplied in float64" if precision == "int8" else "then multiplied in float32: no faster than float32"

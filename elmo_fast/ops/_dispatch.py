@@ -38,7 +38,6 @@ class Op(NamedTuple):
 
     unsupported: Mapping[str, Unsupported]
     """backend, in the order in which they are tried -> (device, dtype, precision) -> why it cannot serve, or None"""
-    no_gpu_kernel_needed: bool
     int8: bool
 
 
@@ -49,7 +48,6 @@ def register(
     op: str,
     *backends: str,
     kernels: str | None = None,
-    no_gpu_kernel_needed: bool = False,
     int8: bool = False,
     **unsupported: Unsupported,
 ) -> None:
@@ -59,7 +57,6 @@ def register(
         op: name of the op.
         backends: "native", "triton".
         kernels: module that implements it in Triton.
-        no_gpu_kernel_needed: a GPU kernel would be no faster than plain torch, so there is no warning if it is missing.
         int8: the op supports that precision.
         unsupported: by backend, in place of the backend's own: (device, dtype, precision) -> why it cannot serve them.
     """
@@ -67,7 +64,7 @@ def register(
         importlib.import_module(kernels)
     known = _UNSUPPORTED | unsupported
     names = [name for name in BACKENDS if name in (*backends, "reference")]
-    OPS[op] = Op({name: known[name] for name in names}, no_gpu_kernel_needed, int8)
+    OPS[op] = Op({name: known[name] for name in names}, int8)
 
 
 def op_names() -> list[str]:
@@ -173,7 +170,7 @@ def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[
     """Return why faster backends of `op` for this device cannot serve; if none exists, one sentence saying so."""
     slower = [why for name, why in refusals.items() if made_for(name, device)]
     has_kernel = any(made_for(name, device) for name in OPS[op].unsupported if name != "reference")
-    if slower or has_kernel or OPS[op].no_gpu_kernel_needed or device.type in ("cpu", "meta"):
+    if slower or has_kernel or device.type in ("cpu", "meta"):  # on a CPU plain torch may be the best there is
         return slower
     return [f"it has no kernel for {device.type} yet"]
 

@@ -1,4 +1,4 @@
-"""Schemas of all ops, on one screen: C++ implements their CPU key, Triton their CUDA key.
+"""Schemas of all ops, on one screen: C++ implements their CPU key where it is faster than torch, Triton their CUDA key.
 
 The names are an op's autograd (`_autograd.py`). In the schema of `<op>_backward`, `grad` is the gradient of the first
 output of `<op>` and `d_<output>` that of any other; `need_<input>` says whether that input needs a gradient; every
@@ -22,7 +22,7 @@ SCHEMAS = (
     "matmul(Tensor a, Tensor b, str precision) -> Tensor",
     # Python's part of the cache of packed weights: the number of the tensor's storage
     "watch_storage(Tensor tensor) -> int",
-    # copies: rounded copies of the parameters, changed with them (GPU)
+    # copies: rounded copies of the parameters, changed with them
     "adagrad_(Tensor(a!)[] parameters, Tensor(b!)[] accumulators, Tensor[] gradients, Tensor(c!)[] copies,"
     " Tensor learning_rate, Tensor? scale) -> ()",
     # ids rise; row positions[i] of `rows` belongs to ids[i]. Without positions (CPU) no id comes twice
@@ -30,15 +30,12 @@ SCHEMAS = (
     " Tensor learning_rate, Tensor? scale) -> ()",
     "square_norm(Tensor[] tensors) -> Tensor",
     "merged_square_norm(Tensor ids, Tensor positions, Tensor rows, int num_words) -> Tensor",
-    "unique_rows(Tensor ids) -> (Tensor unique, Tensor inverse)",
     "padded_unique_rows(Tensor ids)"
     " -> (Tensor unique, Tensor inverse, Tensor count, Tensor sorted_inverse, Tensor order)",
     # entries: rows of the table, which is not saved for the gradient
     "gather_rows(Tensor table, Tensor inverse, Tensor? sorted_inverse, Tensor? order, SymInt entries) -> Tensor rows",
     "gather_rows_backward(Tensor grad, Tensor inverse, Tensor? sorted_inverse, Tensor? order, SymInt entries)"
     " -> Tensor table",
-    # first: counts through all parts of `values`; runs from `upward` on are read downwards
-    "gather_runs(Tensor[] values, Tensor first, Tensor lengths, int upward, Tensor(a!) out) -> ()",
     "char_cnn(Tensor ids, Tensor embedding, Tensor[] weights, Tensor[] biases, Tensor? count, bool tanh, str precision,"
     " bool save, int[] stamps=[]) -> (Tensor features, Tensor[] saved)",
     "char_cnn_backward(Tensor grad, Tensor features, Tensor[] saved, Tensor ids, Tensor embedding, Tensor[] weights,"
@@ -59,15 +56,13 @@ SCHEMAS = (
     " Tensor[] masks, bool[] reverse, float cell_clip, float projection_clip, bool residual, str precision,"
     " bool need_inputs, bool need_weights, bool need_h0) -> (Tensor[] inputs, Tensor weight_ih, Tensor weight_hh,"
     " Tensor bias, Tensor weight_hr, Tensor h0, Tensor c0)",
-    # coefficients [M, L]; seed and dropout: of a GPU
+    # coefficients [M, L]
     "scalar_mix(Tensor[] layers, Tensor coefficients, Tensor? counted, Tensor? seed, bool layer_norm, float eps,"
     " float dropout) -> (Tensor mixes, Tensor[] saved)",
     "scalar_mix_backward(Tensor grad, Tensor[] saved, Tensor[] layers, Tensor coefficients, Tensor? counted,"
     " Tensor? seed, bool layer_norm, float dropout, bool need_layers, bool need_coefficients)"
     " -> (Tensor[] layers, Tensor coefficients)",
     "log_uniform_sample(int num_samples, int num_words, int seed, Tensor offset) -> (Tensor ids, Tensor tries)",
-    "alias_pairs(Tensor shares) -> (Tensor thresholds, Tensor aliases)",
-    "alias_sample(int num_samples, Tensor thresholds, Tensor aliases, int seed, int offset) -> Tensor",
     # ids [N + S]: the words of the targets, then of the samples; gradients of weight and bias are of their rows.
     # log_expected: ln Q of `ids` (CPU); None: from tries, by `correction` (GPU)
     "sampled_softmax(Tensor hidden, Tensor targets, Tensor weight, Tensor bias, Tensor samples, Tensor tries,"
@@ -86,7 +81,6 @@ SCHEMAS = (
     " -> (Tensor losses, Tensor[] saved)",
     "full_softmax_backward(Tensor grad, Tensor losses, Tensor[] saved, Tensor hidden, Tensor targets, Tensor weight,"
     " Tensor bias, str precision, int chunk_bytes) -> (Tensor hidden, Tensor weight, Tensor bias)",
-    "huffman_tree(Tensor counts, Tensor order) -> (Tensor first, Tensor nodes, Tensor codes)",
     # Gradients of all nodes or, if `sparse`, of the nodes `ids`; on a GPU, always of the nodes that it saved
     "hierarchical_softmax(Tensor hidden, Tensor targets, Tensor weight, Tensor bias, Tensor first, Tensor nodes,"
     " Tensor codes, int longest, str precision, bool sparse, bool save) -> (Tensor losses, Tensor[] saved)",

@@ -187,9 +187,7 @@ def clip_and_step(
     for parameter in trained:
         if parameter.grad is not None and parameter.grad.is_sparse:
             parameter.grad = coalesced(parameter.grad)
-    values = [p.grad._values() if p.grad.is_sparse else p.grad for p in trained if p.grad is not None]
-    squares = [square_norm([each]).double() for each in values]
-    norm = math.sqrt(sum(torch.stack(squares).tolist() if squares else ()))
+    norm = float(_global_norm(trained, "auto")[0])
     scale = max_norm / norm if norm > max_norm else None
     if not math.isfinite(norm):
         return norm
@@ -197,7 +195,7 @@ def clip_and_step(
         optimizer.step(scale=scale)
         return norm
     if scale is not None:
-        torch._foreach_mul_(values, scale)
+        torch._foreach_mul_([p.grad._values() if p.grad.is_sparse else p.grad for p in trained], scale)  # type: ignore
     optimizer.step()
     return norm
 
@@ -215,13 +213,14 @@ def _global_norm(
     for parameter in parameters:
         gradient = parameter.grad
         assert gradient is not None
-        if gradient.is_sparse:
+        if gradient.is_sparse and not gradient.is_coalesced():
             ids, words = gradient._indices()[0], parameter.shape[0]
             known = [orders[each] for each in others.get(parameter, ()) if each in orders]
             order = orders[parameter] = known[0] if known else row_order(ids, words)
             squares.append(merged_square_norm(ids, gradient._values(), words, order=order, backend=backend))
         else:
-            dense.setdefault((gradient.device, gradient.dtype), []).append(gradient)
+            values = gradient._values() if gradient.is_sparse else gradient
+            dense.setdefault((gradient.device, gradient.dtype), []).append(values)
     squares += [square_norm(gradients, backend=backend) for gradients in dense.values()]
     return torch.stack([square.to(squares[0]) for square in squares]).sum().sqrt(), orders
 

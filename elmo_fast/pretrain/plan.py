@@ -288,8 +288,6 @@ def describe_steps(config: PretrainConfig, total: int, steps_per_epoch: int, don
 
 # The ops of the character encoder.
 _CHARACTERS = ("unique_rows", "char_cnn", "highway")
-# The host samples with these, ahead of the step.
-_ON_HOST = ("alias_sample",)
 
 
 def describe_backends(config: PretrainConfig, device: torch.device) -> list[str]:
@@ -303,12 +301,11 @@ def describe_backends(config: PretrainConfig, device: torch.device) -> list[str]
     for op in called:
         name = ops.backend_for(op, backend)
         if name == "auto":
-            runs_on = torch.device("cpu") if op in _ON_HOST else device
-            choice = ops.explain(op, runs_on, torch.float32, operands)
+            choice = ops.explain(op, device, torch.float32, operands)
             name = choice.backend
-            suppress_warnings(op, choice, runs_on, operands)
+            suppress_warnings(op, choice, device, operands)
             for faster, why in choice.refusals.items():
-                if made_for(faster, runs_on):
+                if made_for(faster, device):
                     slower.setdefault(f"{name}, not {faster}: {why}", []).append(op)
         served.setdefault(name, []).append(op)
     lines = [f"SLOWER {', '.join(each)}: {why}" for why, each in slower.items()]

@@ -52,8 +52,6 @@ def test_a_missing_backend_is_an_error_when_the_model_is_created(backend, files,
         ElmoFastError, match=f"backend '{backend}' can run .* on no device of this installation .no compiler"
     ):
         BiLM(options_file, weight_file, backend=backend)
-    with pytest.raises(ElmoFastError, match="can run scalar_mix on no device"):
-        ScalarMix(2, backend=backend)
     monkeypatch.setattr(_native, "WHY_NOT", None)
     never = None
     BiLM(options_file, weight_file, backend=backend)

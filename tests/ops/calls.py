@@ -23,7 +23,7 @@ from elmo_fast.ops import (
 )
 from tests.backends import backends, device_of, needs
 
-TREE = huffman_tree(torch.arange(9), backend="reference")
+TREE = huffman_tree(torch.arange(9))
 TARGETS, SAMPLES = torch.tensor([0, 3, 7, 3]), torch.tensor([3, 1, 7, 2])
 IDS = torch.tensor([[1, 2, 3, 0, 0], [4, 1, 0, 0, 0], [5, 5, 2, 3, 4], [1, 0, 0, 0, 0]])
 LENGTHS, COUNT = torch.tensor([3, 2, 0, 3]), torch.tensor(3)
@@ -193,9 +193,5 @@ def placed(name: str, backend: str, precision: str = "float32") -> tuple[Call, d
 
 
 def registers_gradients(name: str, backend: str) -> bool:
-    """True if the call runs a registered op with a backward op; native gather_rows is torch's index_select."""
-    return (
-        backend != "reference"
-        and (name, backend) != ("gather_rows", "native")
-        and backend in _dispatch.backends_of(ALL[name].op)
-    )
+    """True if the call runs a registered op with a backward op."""
+    return backend != "reference" and backend in _dispatch.backends_of(ALL[name].op)

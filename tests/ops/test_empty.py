@@ -142,7 +142,7 @@ def test_projected_lstm_of_rows_without_steps_passes_no_gradient(projected, prec
     assert torch.equal(d_c, torch.full_like(d_c, 2))
 
 
-@every
+@pytest.mark.parametrize("backend", backends("scalar_mix", reference=True))
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize(("shape", "mixes"), [((4,), 0), ((3, 4), 0), ((3, 0), 2), ((0, 3, 4), 2)], ids=str)
 def test_scalar_mix_without_mixes_or_elements(shape, mixes, layer_norm, backend):

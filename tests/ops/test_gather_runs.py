@@ -1,4 +1,4 @@
-"""gather_runs: every number from its place, up and down, over several parts, on every backend."""
+"""gather_runs: every number from its place, up and down, over several parts."""
 
 import pytest
 import torch
@@ -6,17 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import _native, gather_runs
-from elmo_fast.ops.gather_runs import reference
-from tests.backends import backends, device_of
-
-BACKENDS = backends("gather_runs", reference=True)
-native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
+from elmo_fast.ops import gather_runs
+from elmo_fast.ops.gather_runs import _indices
 
 
-def arguments(sizes, runs, device="cpu"):
+def arguments(sizes, runs):
     """Parts of 0, 1, 2 ..., runs of (first, length, upward) sorted upward first, and what they read."""
-    whole = torch.arange(sum(sizes), dtype=torch.int32, device=device)
+    whole = torch.arange(sum(sizes), dtype=torch.int32)
     runs = sorted(runs, key=lambda run: not run[2])
     truth = [first + i * (1 if up else -1) for first, length, up in runs for i in range(length)]
     first, lengths = (torch.tensor([run[k] for run in runs], dtype=torch.int64) for k in (0, 1))
@@ -37,71 +33,55 @@ def cases(draw):
     return sizes, runs
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @settings(deadline=None)
 @given(case=cases())
-def test_every_number_comes_from_its_place(backend, case):
-    given_, truth = arguments(*case, device=device_of(backend))
-    actual = gather_runs(*given_, backend=backend)
+def test_every_number_comes_from_its_place(case):
+    given_, truth = arguments(*case)
+    actual = gather_runs(*given_)
     assert actual.dtype == torch.int32
     assert actual.tolist() == truth
     out = torch.full_like(actual, -1)
-    assert gather_runs(*given_, out=out, backend=backend) is out
+    assert gather_runs(*given_, out=out) is out
     assert out.tolist() == truth
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_strided_parts_and_runs(backend):
-    device = device_of(backend)
-    values = torch.arange(40, dtype=torch.int32, device=device)[::2]
+def test_strided_parts_and_runs():
+    values = torch.arange(40, dtype=torch.int32)[::2]
     runs = torch.tensor([[3, 2], [9, 3]])
-    actual = gather_runs([values], runs[:, 0], runs[:, 1], 1, backend=backend)
+    actual = gather_runs([values], runs[:, 0], runs[:, 1], 1)
     assert actual.tolist() == [6, 8, 18, 16, 14]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_run_of_no_numbers_may_begin_anywhere(backend):
-    values, first = (
-        [torch.arange(5, dtype=torch.int32, device=device_of(backend))],
-        torch.tensor([-3, 1, 99, 2**63 - 1]),
-    )
-    actual = gather_runs(values, first, torch.tensor([0, 2, 0, 0]), 2, backend=backend)
+def test_a_run_of_no_numbers_may_begin_anywhere():
+    values, first = [torch.arange(5, dtype=torch.int32)], torch.tensor([-3, 1, 99, 2**63 - 1])
+    actual = gather_runs(values, first, torch.tensor([0, 2, 0, 0]), 2)
     assert actual.tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("lengths", [(2**63 - 1, 2), (2**62, 2**62), (-(2**63), 3), (2**31, -(2**31)), (-1, 4)])
-def test_lengths_whose_sum_overflows_or_hides_them_are_an_error(lengths, backend):
-    values = [torch.zeros(6, dtype=torch.int32, device=device_of(backend))]
+def test_lengths_whose_sum_overflows_or_hides_them_are_an_error(lengths):
+    values = [torch.zeros(6, dtype=torch.int32)]
     with pytest.raises(IndexError, match=r"gather_runs: run 0 begins at 1, has .* numbers and leaves the part"):
-        gather_runs(values, torch.tensor([1, 2]), torch.tensor(lengths), 1, backend=backend)
+        gather_runs(values, torch.tensor([1, 2]), torch.tensor(lengths), 1)
 
 
-@pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "reference"])
 @pytest.mark.parametrize(
     "run", [(-1, 1, True), (9, 2, True), (3, 2, True), (4, 2, False), (10, 1, True), (0, 2, False), (2, -1, True)]
 )
-def test_a_run_that_leaves_its_part_is_an_error(run, backend):
+def test_a_run_that_leaves_its_part_is_an_error(run):
     """Parts of 4 and 6 numbers; the run of too many numbers stands between good ones."""
     (parts, first, lengths, upward), _ = arguments([4, 6], [(0, 1, True), run, (5, 2, False)])
     out = torch.empty(8, dtype=torch.int32)[: int(lengths.sum())]
     with pytest.raises(IndexError, match="leaves the part of values in which it begins"):
-        gather_runs(parts, first, lengths, upward, out=out, backend=backend)
+        gather_runs(parts, first, lengths, upward, out=out)
 
 
 @pytest.mark.parametrize("far", [0, 2**31 - 40, 2**31, 2**40])
 def test_places_of_any_size(far):
-    """The reference's places, wherever the text stands."""
+    """Wherever the text stands."""
     first, lengths = torch.tensor([5, 100, 30, 7]) + far, torch.tensor([3, 2, 4, 1])
-    places = reference._indices(first, lengths, 2, 10, torch.device("cpu"))
+    places = _indices(first, lengths, 2, 10, torch.device("cpu"))
     assert (places - far).tolist() == [5, 6, 7, 100, 101, 30, 29, 28, 27, 7]
-
-
-@native
-def test_opcheck():
-    (parts, first, lengths, upward), truth = arguments([50], [(3, 20, True), (40, 30, False)])
-    out = torch.empty(len(truth), dtype=torch.int32)
-    torch.library.opcheck(torch.ops.elmo_fast.gather_runs, (list(parts), first, lengths, upward, out))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +94,6 @@ def test_opcheck():
         ({"upward": 2}, "upward must be from 0 to R = 1; got 2"),
         ({"out": torch.zeros(3, dtype=torch.int32)}, r"out must be contiguous, of shape \[sum\(lengths\)=2\]"),
         ({"out": torch.zeros(2)}, "values and out must share one device and dtype"),
-        ({"backend": "triton"}, "backend must be one of auto, native, reference; got 'triton'"),
     ],
 )
 def test_bad_arguments_say_what_was_wanted(change, message):

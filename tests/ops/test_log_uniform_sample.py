@@ -47,7 +47,7 @@ def law(num_words):
     ],
 )
 def test_philox_gives_random123s_known_answers(counter, key, expected):
-    """The published known-answer vectors of Random123; the C++ header asserts the same ones while compiling."""
+    """The published known-answer vectors of Random123; the tests below compare C++ and Triton with this code."""
     actual = _sampling.philox4x32(key, [torch.tensor([word]) for word in counter])
     assert tuple(int(word) for word in actual) == expected
 

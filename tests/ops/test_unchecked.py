@@ -1,8 +1,5 @@
 """The registered ops called by themselves, past the public functions' checks: a wrong argument is named."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -21,7 +18,7 @@ def words(*shape, dtype=torch.int64):
     return torch.zeros(shape, dtype=dtype)
 
 
-first, nodes, codes, longest = huffman_tree(torch.arange(V), backend="reference")
+first, nodes, codes, longest = huffman_tree(torch.arange(V))
 RATE = torch.tensor(0.1)
 PATHS = {"hidden": numbers(N, D), "targets": words(N), "weight": numbers(V - 1, D)}
 TABLE = {"hidden": numbers(N, D), "targets": words(N), "weight": numbers(V, D), "bias": numbers(V)}
@@ -66,26 +63,6 @@ CASES = {
         ({"a": numbers(3)}, r"a must have shape \[any, any\], Float or Double; got shape \[3\]"),
         ({"precision": "int7"}, "precision must be one of float32, bfloat16, float16; got int7"),
     ]),
-    "adagrad_": (
-        {"parameters": [numbers(N, D)], "accumulators": [numbers(N, D)], "gradients": [numbers(N, D)],
-         "copies": [], "learning_rate": RATE, "scale": None},
-        [
-            ({"copies": [numbers(N, D)]}, "the CPU's kernel changes no rounded copies; got 1"),
-            ({"learning_rate": numbers(1)}, r"learning_rate must have shape \[\], Float or Double; got shape \[1\]"),
-            ({"gradients": []}, "must be as many; got 1, 1 and 0"),
-            ({"accumulators": [numbers(N)]}, r"\[0\]'s accumulator must have shape \[4, 3\], Float; got shape \[4\]"),
-            ({"gradients": [numbers(N, D, dtype=torch.float64)]}, r"gradients\[0\] must have shape \[4, 3\], Float"),
-            ({"gradients": [numbers(N, D + 1)]}, r"gradients\[0\] must have shape \[4, 3\], Float"),
-            ({"parameters": [numbers(D, N).t()]}, r"parameters\[0\] must be contiguous"),
-            ({"accumulators": [numbers(D, N).t()]}, r"parameters\[0\]'s accumulator must be contiguous"),
-            ({"parameters": [words(N, D)]}, r"parameters\[0\] must have shape \[4, 3\], Float or Double"),
-            ({"scale": numbers(1)}, r"scale must have shape \[\], Float; got shape \[1\]"),
-            ({"scale": numbers(dtype=torch.float64)}, r"scale must have shape \[\], Float; got shape \[\], Double"),
-            ({"parameters": [numbers(1), numbers(1, dtype=torch.float64)],
-              "accumulators": [numbers(1), numbers(1, dtype=torch.float64)], "gradients": [numbers(1), numbers(1)]},
-             r"parameters\[1\] must have shape \[1\], Float; got shape \[1\], Double"),
-        ],
-    ),
     "adagrad_rows_": (
         {"table": numbers(V, D), "accumulator": numbers(V, D), "ids": torch.tensor([2, 5]), "rows": numbers(2, D),
          "positions": None, "learning_rate": RATE, "scale": None},
@@ -101,26 +78,6 @@ CASES = {
             ({"rows": numbers(2, D + 1)}, r"rows must have shape \[2, 3\], Float"),
             ({"table": numbers(D, V).t()}, "table must be contiguous"),
             ({"accumulator": numbers(V)}, r"table's accumulator must have shape \[9, 3\]"),
-        ],
-    ),
-    "square_norm": ({"tensors": [numbers(N, D)]}, [
-        ({"tensors": [words(N)]}, r"tensors\[0\] must have shape \[4\], Float or Double"),
-        ({"tensors": [numbers(N), numbers(N, dtype=torch.float64)]}, r"tensors\[1\] must have shape \[4\], Float"),
-    ]),
-    "unique_rows": ({"ids": words(3, 2)}, [({"ids": words(3)}, r"ids must have shape \[any, any\], Long or Int")]),
-    "gather_runs": (
-        {"values": [words(9, dtype=torch.int32)], "first": words(2), "lengths": torch.tensor([2, 1]), "upward": 2,
-         "out": words(3, dtype=torch.int32)},
-        [
-            ({"out": words(2, dtype=torch.int32)}, r"out must hold sum\(lengths\) = 3 numbers; got 2"),
-            ({"lengths": words(3)}, r"lengths must have shape \[2\], Long; got shape \[3\]"),
-            ({"values": [words(9)]}, r"values\[0\] must have shape \[any\], Int; got shape \[9\], Long"),
-            ({"values": [words(18, dtype=torch.int32)[::2]]}, "values must be contiguous"),
-            ({"first": words(4)[::2]}, "first must be contiguous"),
-            ({"lengths": torch.tensor([2, 0, 1])[::2]}, "lengths must be contiguous"),
-            ({"out": words(6, dtype=torch.int32)[::2]}, "out must be contiguous"),
-            ({"upward": 3}, "upward must be from 0 to R = 2; got 3"),
-            ({"lengths": torch.tensor([2, 10])}, "run 1 begins at 0, has 10 numbers"),
         ],
     ),
     "char_cnn": (CHARACTERS | {"biases": [numbers(2)], "count": None, "tanh": False, "precision": "float32",
@@ -198,28 +155,6 @@ CASES = {
         ({"d_outputs": numbers(1, N, D)}, r"d_outputs must have shape \[1, 4, 5, 3\]"),
         ({"d_c": numbers(1, N, D)}, r"d_c must have shape \[1, 4, 2\]"),
     ]),
-    "scalar_mix": (
-        {"layers": [numbers(N, D)] * 2, "coefficients": numbers(1, 2), "counted": None, "seed": None,
-         "layer_norm": True, "eps": 1e-12, "dropout": 0.0},
-        [
-            ({"seed": words(), "dropout": 0.5}, "dropout is of GPUs"),
-            ({"layers": [numbers(N, D), numbers(N, 2)]}, r"layers\[1\] must have shape \[4, 3\]"),
-            ({"layers": []}, "layers must be at least one tensor"),
-            ({"coefficients": numbers(1, 3)}, r"coefficients must have shape \[any, 2\]"),
-            ({"counted": torch.ones(3, dtype=torch.bool)}, r"counted must have shape \[4\], Bool"),
-        ],
-    ),
-    "scalar_mix_backward": (
-        {"grad": numbers(1, N, D), "layers": [numbers(N, D)], "coefficients": numbers(1, 1), "counted": None,
-         "saved": [numbers(2, 1, dtype=torch.float64)], "seed": None, "layer_norm": True, "dropout": 0.0,
-         "need_layers": True, "need_coefficients": True},
-        [
-            ({"grad": numbers(1, 2, D)}, r"grad must have shape \[any, 4, 3\]"),
-            ({"saved": []}, "saved must hold what the forward pass returned with save=True, 1 in all; got 0"),
-            ({"saved": [numbers(2, 0, dtype=torch.float64)]}, r"statistics must have shape \[2, 1\], Double"),
-            ({"coefficients": numbers(2, 1)}, r"coefficients must have shape \[1, 1\]"),
-        ],
-    ),
     "log_uniform_sample": ({"num_samples": 2, "num_words": 9, "seed": 1, "offset": words()}, [
         ({"offset": words(2)}, "offset must be one int64"),
         ({"offset": words(dtype=torch.int32)}, "offset must be one int64"),
@@ -289,23 +224,6 @@ CASES = {
             ({"targets": words(N) - 1}, "targets must lie from 0"),
         ],
     ),
-    "alias_pairs": ({"shares": numbers(3, dtype=torch.float64)}, [
-        ({"shares": numbers(3)}, r"shares must have shape \[any\], Double"),
-    ]),
-    "alias_sample": (
-        {"num_samples": 2, "thresholds": numbers(3, dtype=torch.float64), "aliases": words(3), "seed": 1, "offset": 0},
-        [
-            ({"thresholds": numbers(0, dtype=torch.float64), "aliases": words(0)}, "thresholds hold a word"),
-            ({"aliases": words(2)}, r"aliases must have shape \[3\]"),
-            ({"thresholds": numbers(3)}, r"thresholds must have shape \[any\], Double; got shape \[3\], Float"),
-            ({"num_samples": -1}, "num_samples must be at least 0"),
-        ],
-    ),
-    "huffman_tree": ({"counts": words(3), "order": torch.tensor([0, 1, 2])}, [
-        ({"counts": words(0), "order": words(0)}, "counts must hold at least one word"),
-        ({"order": torch.tensor([0, 1, 3])}, "order must lie from 0 to 2; got 0 to 3"),
-        ({"order": words(2)}, r"order must have shape \[3\]"),
-    ]),
     "hierarchical_softmax": (
         PATHS | {"bias": numbers(V - 1), "first": first, "nodes": nodes, "codes": codes, "longest": longest,
                  "precision": "float32", "sparse": False, "save": True},
@@ -347,8 +265,9 @@ def test_every_op_of_the_cpu_is_here():
     registered = {
         name.split("::")[1] for name in torch._C._dispatch_get_all_op_names() if name.startswith("elmo_fast::")
     }
-    of_gpus = {"merged_square_norm", "padded_unique_rows", "gather_rows"}
-    assert set(CASES) == registered - of_gpus - {"gather_rows_backward", "watch_storage"}
+    of_gpus = {"scalar_mix", "gather_rows", *(f"{name}_backward" for name in ("scalar_mix", "gather_rows"))}
+    of_gpus |= {"adagrad_", "square_norm", "merged_square_norm", "padded_unique_rows"}
+    assert set(CASES) == registered - of_gpus - {"watch_storage"}
 
 
 @pytest.mark.parametrize("op", CASES)
@@ -363,18 +282,3 @@ def test_good_arguments_are_taken(op):
 def test_a_wrong_argument_is_an_error_that_names_it(op, change, message):
     with pytest.raises((ValueError, IndexError), match=message):
         getattr(ops, op)(**copied(CASES[op][0]) | change)
-
-
-OTHER_SCHEMA = """
-import torch
-library = torch.library.Library("elmo_fast", "DEF")
-library.define("gather_runs(Tensor[] values, Tensor first, Tensor lengths, int upward, Tensor(a!) out, int n) -> ()")
-import elmo_fast._C
-x = torch.zeros(1, dtype=torch.int64)
-torch.ops.elmo_fast.gather_runs([x], x, x, 0, x, 1)
-"""
-
-
-def test_a_kernel_with_fewer_arguments_than_its_schema_is_named():
-    done = subprocess.run([sys.executable, "-c", OTHER_SCHEMA], capture_output=True, text=True)
-    assert "csrc/gather_runs.cpp: the kernel gather_runs takes 5 arguments, and its schema in" in done.stderr

@@ -18,7 +18,11 @@ SOURCE = pathlib.Path(__file__).with_name("devices.cpp")
 BUILD = pathlib.Path(__file__).parents[2] / "build" / "standin"
 # Ops whose arguments mean the same to the CPU's C++ as on a GPU.
 NATIVE = ("char_cnn", "highway", "projected_lstm", "full_softmax", "hierarchical_softmax", "negative_sampling")
-NATIVE = {*NATIVE, *(f"{name}_backward" for name in NATIVE), "adagrad_", "square_norm", "log_uniform_sample"}
+NATIVE = {*NATIVE, *(f"{name}_backward" for name in NATIVE), "log_uniform_sample"}
+
+
+def _reference(name):
+    return getattr(importlib.import_module("elmo_fast.ops.adagrad.reference"), name)
 
 
 def _unique_rows(a):
@@ -53,6 +57,8 @@ def _gather_rows_backward(a):
 
 # Others in plain torch.
 PLAIN = {
+    "adagrad_": lambda a: _reference("adagrad_")(a.parameters, a.accumulators, a.gradients, a.learning_rate, a.scale),
+    "square_norm": lambda a: _reference("square_norm")(a.tensors),
     "padded_unique_rows": _unique_rows,
     "gather_rows": _gather_rows,
     "gather_rows_backward": _gather_rows_backward,

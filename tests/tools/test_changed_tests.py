@@ -11,7 +11,7 @@ from tools import changed_tests
     ("file", "expected"),
     [
         ("elmo_fast/ops/unique_rows/__init__.py", ["tests/ops/test_unique_rows.py"]),
-        ("csrc/unique_rows.cpp", ["tests/ops/test_unique_rows.py"]),
+        ("csrc/highway.cpp", ["tests/ops/test_highway.py"]),
         ("elmo_fast/memory.py", ["tests/test_memory.py"]),
         ("elmo_fast/text/vocabulary.py", ["tests/text/test_vocabulary.py"]),
         ("elmo_fast/text/no_test_has_this_name.py", ["tests/text"]),

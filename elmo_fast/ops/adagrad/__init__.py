@@ -1,5 +1,6 @@
 """adagrad: the update of dense tensors and of a table's rows, and the global norm and clip that go before it."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -67,25 +68,48 @@ def adagrad_(
     _check_number(op, "scale", scale, parameters[0])
     _check_number(op, "learning_rate", learning_rate, parameters[0])
     backend = select("adagrad", backend, parameters[0].device, parameters[0].dtype)
-    if backend == "reference":
-        checked(op, reference.adagrad_)(parameters, accumulators, gradients, learning_rate, scale)
+    if backend != "triton":
+        update = _fused_on_cpu if backend == "native" else reference.adagrad_
+        checked(op, update)(parameters, accumulators, gradients, learning_rate, scale)
         return
     # Rounded copies that are up to date change with their parameters.
-    written = [] if backend == "native" or torch.compiler.is_compiling() else _weights.fresh_roundings(parameters)
+    written = [] if torch.compiler.is_compiling() else _weights.fresh_roundings(parameters)
     copies = _weights.roundings_of(written)
     groups: dict[torch.dtype | None, list[tuple[Tensor, ...]]] = {}
     for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
-        if not _are_contiguous(op, backend, parameters=weight, accumulators=accumulator):
-            checked(op, reference.adagrad_)([weight], [accumulator], [gradient], learning_rate, scale)
-            continue
+        _check_contiguous(op, parameters=weight, accumulators=accumulator)
         copy = copies.get(id(weight))
         key, more = (None, ()) if copy is None else (copy.dtype, (copy,))
         groups.setdefault(key, []).append((weight, accumulator, gradient, *more))
-    update, rate = kernel(op, backend), _rate(backend, learning_rate, parameters[0])
+    launch, rate = kernel(op, backend), _rate(backend, learning_rate, parameters[0])
     for group in groups.values():
         weights, sums, slopes, *rounded = (list(column) for column in zip(*group, strict=True))
-        update(weights, sums, slopes, rounded[0] if rounded else [], rate, scale)
+        launch(weights, sums, slopes, rounded[0] if rounded else [], rate, scale)
     _weights.mark_rounded(written)
+
+
+def _fused_on_cpu(
+    parameters: Sequence[Tensor],
+    accumulators: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    learning_rate: float | Tensor,
+    scale: Tensor | None,
+) -> None:
+    """Update by torch's fused kernel, which reads and writes each number once."""
+    if scale is not None and not math.isfinite(scale):
+        return
+    first_step, options = (
+        torch.ones((), device="cpu"),
+        {"lr_decay": 0.0, "weight_decay": 0.0, "eps": 0.0, "maximize": False},
+    )
+    # One tensor at a time: scaling copies its gradient.
+    for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
+        if not (weight.is_contiguous() and accumulator.is_contiguous()):  # the kernel goes through memory
+            reference.adagrad_([weight], [accumulator], [gradient], learning_rate, scale)
+            continue
+        slope = (gradient if scale is None else gradient * scale).contiguous()
+        torch._fused_adagrad_([weight], [slope], [accumulator], [first_step], lr=float(learning_rate), **options)
+        torch.autograd.graph.increment_version([t for t in (weight, accumulator) if not t.is_inference()])
 
 
 @torch.no_grad()
@@ -134,7 +158,9 @@ def adagrad_rows_(
     _check_number(op, "scale", scale, table)
     _check_number(op, "learning_rate", learning_rate, table)
     backend = select("adagrad", backend, table.device, table.dtype)
-    if backend == "reference" or not _are_contiguous(op, backend, table=table, accumulator=accumulator):
+    if backend == "triton":
+        _check_contiguous(op, table=table, accumulator=accumulator)
+    if backend == "reference" or not (table.is_contiguous() and accumulator.is_contiguous()):
         checked(op, reference.adagrad_rows_)(table, accumulator, ids, rows, learning_rate, scale, order)
         return
     if backend == "native":
@@ -163,7 +189,7 @@ def square_norm(tensors: Sequence[Tensor], *, backend: str = "auto") -> Tensor:
     check_floating("square_norm", "tensors", tensors[0])
     check_same("square_norm", "tensors", tensors)
     backend = select("adagrad", backend, tensors[0].device, tensors[0].dtype)
-    return (reference.square_norm if backend == "reference" else kernel("square_norm", backend))(list(tensors))
+    return (kernel("square_norm", backend) if backend == "triton" else reference.square_norm)(list(tensors))
 
 
 @torch.no_grad()
@@ -188,7 +214,7 @@ def merged_square_norm(
     _check_rows("merged_square_norm", ids, rows, order, rows.shape[1:])
     backend = select("adagrad", backend, rows.device, rows.dtype)
     if backend == "native":
-        return kernel("square_norm", backend)([_merged(ids, rows, num_words)[1]])
+        return reference.square_norm([_merged(ids, rows, num_words)[1]])
     order = order or row_order(ids, num_words)
     if backend == "reference":
         return reference.merged_square_norm(order, rows, num_words)
@@ -227,17 +253,14 @@ def _check_rows(op: str, ids: Tensor, rows: Tensor, order: RowOrder | None, widt
             )
 
 
-def _are_contiguous(op: str, backend: str, **tensors: Tensor) -> bool:
-    """Return whether kernels can write these tensors in place; Triton's, which must not fall back, raise an error."""
+def _check_contiguous(op: str, **tensors: Tensor) -> None:
+    """Raise ElmoFastError if Triton's kernels, which must not fall back, cannot write these tensors in place."""
     for name, tensor in tensors.items():
         if not tensor.is_contiguous():
-            if backend == "native":
-                return False
             raise ElmoFastError(
                 f"{op}: {name} must be contiguous, because the Triton kernels write in place; got "
                 f'{described(tensor)} with strides {tensor.stride()}; make it contiguous or use backend="reference"'
             )
-    return True
 
 
 def _rate(backend: str, learning_rate: float | Tensor, like: Tensor) -> Tensor:
@@ -260,6 +283,7 @@ def _merged(ids: Tensor, rows: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
     return gradient.indices()[0], gradient.values()
 
 
+# On a CPU, torch has kernels as good: C++ has the rows of tables alone.
 describe("adagrad_", lambda a: None)
 describe("adagrad_rows_", lambda a: None)
 describe("square_norm", lambda a: a.tensors[0].new_empty(()))

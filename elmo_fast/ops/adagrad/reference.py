@@ -60,9 +60,17 @@ def adagrad_rows_(
     table.index_add_(0, index, torch.where(keep, -step, 0))
 
 
+def _norms(values: Tensor) -> Tensor:
+    """Compute the norm of each 512 numbers: torch adds the squares of a row one after the other, on one thread."""
+    whole = values.numel() // 512 * 512
+    pieces = values[:whole].view(-1, 512), values[whole:].view(1, -1)
+    return torch.cat([torch.linalg.vector_norm(piece, dim=1) for piece in pieces])
+
+
 def square_norm(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.stack([tensor.square().sum() for tensor in tensors]).sum()
+    norms = torch.cat([_norms(tensor.reshape(-1)) for tensor in tensors])
+    return _norms(norms.double()).square().sum().to(norms.dtype)
 
 
 def merged_square_norm(order: RowOrder, rows: Tensor, num_words: int) -> Tensor:
-    return merged(order, rows, num_words)[1].square().sum()
+    return square_norm([merged(order, rows, num_words)[1]])

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import Backward, describe, requires_grad
 from elmo_fast.ops._checks import (
     check_device,
@@ -113,7 +113,7 @@ def _check(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, tree: 
     check_words(op, words, targets=targets)
 
 
-def huffman_tree(counts: Tensor, *, backend: str = "auto") -> HuffmanTree:
+def huffman_tree(counts: Tensor) -> HuffmanTree:
     """Build Huffman's tree of words with these counts: no binary code has a smaller sum_k count_k · length_k.
 
     The two trees of the smallest counts are joined until one is left. Of equal counts, a word is taken before a joined
@@ -122,7 +122,6 @@ def huffman_tree(counts: Tensor, *, backend: str = "auto") -> HuffmanTree:
 
     Args:
         counts: [V] int64, 0 or more, on the CPU, in any order; their sum below 2^63
-        backend: "auto", "native" or "reference"
 
     Raises:
         ElmoFastError: counts of wrong shape, dtype or device, no counts, a negative one, or too large a sum.
@@ -130,7 +129,6 @@ def huffman_tree(counts: Tensor, *, backend: str = "auto") -> HuffmanTree:
     Source: Huffman 1952; van Leeuwen 1976, On the construction of Huffman trees (two queues, linear after sorting).
     """
     op = "huffman_tree"
-    check_choice(f"{op}: backend", backend, ("auto", "native", "reference"))
     check_shapes(op, ("counts", counts, "V"))
     check_dtype(op, "counts", counts, torch.int64)
     if counts.device.type != "cpu":
@@ -142,15 +140,8 @@ def huffman_tree(counts: Tensor, *, backend: str = "auto") -> HuffmanTree:
     if float(counts.double().sum()) >= 2**63:
         raise ElmoFastError(f"{op}: the sum of counts must be below 2^63; got {float(counts.double().sum()):.3g}")
     order = counts.argsort(stable=True, descending=True).flip(0)
-    backend = select("hierarchical_softmax", backend, counts.device, torch.float32)
-    build = reference.huffman_tree if backend == "reference" else kernel(op, backend)
-    first, nodes, codes = build(counts, order)
+    first, nodes, codes = reference.huffman_tree(counts, order)
     return HuffmanTree(first, nodes, codes, int(first.diff().max()))
-
-
-def _fake_tree(a: Any) -> tuple[Tensor, Tensor, Tensor]:
-    steps, new = torch.library.get_ctx().new_dynamic_size(), a.counts.new_empty
-    return new(a.counts.shape[0] + 1), new(steps), new(steps, dtype=torch.uint8)
 
 
 def _native_saved(a: Any) -> list[Tensor]:
@@ -187,7 +178,6 @@ def _tables(a: Any, gradients: dict[str, Any], needed: Set[str]) -> dict[str, An
     return gradients | of
 
 
-describe("huffman_tree", _fake_tree)
 describe(
     "hierarchical_softmax",
     lambda a: a.hidden.new_empty(a.hidden.shape[0]),

@@ -11,7 +11,7 @@ from elmo_fast.ops._table_rows import table_rows
 
 def huffman_tree(counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return first [V + 1], nodes and codes [steps] of `huffman_tree`; `order` holds the words by rising count."""
-    words, total = order.tolist(), len(order)
+    words, total = order.numpy(), len(order)
     weights = [*counts[order].tolist(), *[0] * (total - 1)]  # words by rising count, then joined trees, rising too
     parent, code = [0] * (2 * total - 1), [0] * (2 * total - 1)
     word, joined = 0, total
@@ -23,17 +23,20 @@ def huffman_tree(counts: Tensor, order: Tensor) -> tuple[Tensor, Tensor, Tensor]
                 child, joined = joined, joined + 1
             weights[new] += weights[child]
             parent[child], code[child] = new, side
-    depth = [0] * (2 * total - 1)
-    for i in reversed(range(2 * total - 2)):
+    root = 2 * total - 2
+    depth = [0] * (root + 1)
+    for i in reversed(range(root)):
         depth[i] = depth[parent[i]] + 1
     first = np.zeros(total + 1, dtype=np.int64)
-    first[np.array(words) + 1] = depth[:total]
+    first[words + 1] = depth[:total]
     first = first.cumsum()
     nodes, codes = np.empty(first[-1], dtype=np.int64), np.empty(first[-1], dtype=np.uint8)
-    for i, k in enumerate(words):
-        for step in reversed(range(first[k], first[k + 1])):
-            nodes[step], codes[step] = parent[i] - total, code[i]
-            i = parent[i]
+    parents, branches = np.array(parent), np.array(code, dtype=np.uint8)
+    at, step = np.arange(total), first[words + 1] - 1
+    while len(at):  # one step of all paths, from the words up
+        at, step = at[at < root], step[at < root]
+        nodes[step], codes[step] = parents[at] - total, branches[at]
+        at, step = parents[at], step - 1
     return torch.from_numpy(first), torch.from_numpy(nodes), torch.from_numpy(codes)
 
 

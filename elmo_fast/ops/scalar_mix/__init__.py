@@ -50,7 +50,7 @@ def scalar_mix(
         dropout: probability of an element of a mix to be dropped, 0 <= dropout < 1
         seed: of the dropout: the same seed drops the same elements, on every backend. [] int64 on the layers' device
             (a captured CUDA graph reads it at each replay), a number, or None: sampled from torch's generator
-        backend: "auto", "native", "triton" or "reference"
+        backend: "auto", "triton" or "reference", which is as fast on a CPU as a kernel of its own
 
     Returns:
         the mixes, [M, B, T, D], dtype of the layers. NaN if a statistics_mask marks no position and is not on the CPU
@@ -70,12 +70,8 @@ def scalar_mix(
     if backend == "reference":
         run = checked("scalar_mix", reference.scalar_mix)
         return run(layers, scalars, gammas, layer_norm, counted, eps, dropout, seed)
-    run = kernel("scalar_mix", backend)
-    if backend == "native":
-        coefficients = gammas.unsqueeze(1) * torch.softmax(scalars, dim=1)
-        return reference.dropped(run(layers, coefficients, counted, None, layer_norm, eps, 0.0)[0], dropout, seed)
     coefficients = gammas.float().unsqueeze(1) * torch.softmax(scalars.float(), dim=1)
-    return run(layers, coefficients, counted, seed, layer_norm, eps, dropout)[0]
+    return kernel("scalar_mix", backend)(layers, coefficients, counted, seed, layer_norm, eps, dropout)[0]
 
 
 def _check(layers: list[Tensor], scalars: Tensor, gammas: Tensor, mask: Tensor | None) -> None:
@@ -140,9 +136,5 @@ def _fake(a: Any) -> Tensor:
     return a.layers[0].new_empty(a.coefficients.shape[0], *a.layers[0].shape)
 
 
-def _native_saved(a: Any) -> list[Tensor]:
-    return [a.layers[0].new_empty(2, len(a.layers), dtype=torch.float64)]
-
-
-describe("scalar_mix", _fake, Backward(), _native_saved)
-register("scalar_mix", "native", "triton", kernels="elmo_fast.ops.scalar_mix.kernels", triton=_triton_unsupported)
+describe("scalar_mix", _fake, Backward(), saved=lambda a: [])
+register("scalar_mix", "triton", kernels="elmo_fast.ops.scalar_mix.kernels", triton=_triton_unsupported)

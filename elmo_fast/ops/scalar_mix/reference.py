@@ -35,19 +35,31 @@ def dropped(mixes: Tensor, p: float, seed: Tensor | None) -> Tensor:
     return mixes if seed is None else torch.where(keep_mask(mixes.shape, p, seed), mixes * (1 / (1 - p)), 0)
 
 
-def normalised(layer: Tensor, counted: Tensor | None, eps: float) -> Tensor:
-    """Compute (layer - mean) / sqrt(variance + eps), with ONE mean and variance over all counted positions.
+def total(x: Tensor) -> Tensor:
+    """Sum everything, dimension by dimension: torch's threads share a single sum, and their number rounds it."""
+    while x.dim():
+        x = x.sum(-1)
+    return x
+
+
+def per_row(number: Tensor, layer: Tensor) -> Tensor:
+    """Expand a number to [..., 1] of a layer, so that its gradient is summed like `total`."""
+    return number.expand(layer.shape[:-1]).unsqueeze(-1)
+
+
+def normalised(layer: Tensor, counted: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    """Compute layer - mean and 1 / sqrt(variance + eps), with ONE mean and variance over all counted positions.
 
     Both are over all elements at those positions; the variance is biased.
     """
     if counted is None:
         counted = torch.ones(layer.shape[:-1], dtype=torch.bool, device=layer.device)
     counted = counted.unsqueeze(-1)
-    number = counted.to(layer.dtype).sum() * layer.shape[-1]
+    number = counted.sum() * layer.shape[-1]
     # Elements that do not count are replaced, not multiplied by zero: they may be NaN.
-    mean = layer.where(counted, 0).sum() / number
-    variance = (layer - mean).where(counted, 0).square().sum() / number
-    return (layer - mean) / torch.sqrt(variance + eps)
+    off = layer - per_row(total(layer.where(counted, 0)) / number, layer)
+    variance = total(off.where(counted, 0).square()) / number
+    return off, 1 / torch.sqrt(variance + eps)
 
 
 def scalar_mix(
@@ -61,12 +73,16 @@ def scalar_mix(
     seed: Tensor | None,
 ) -> Tensor:
     dtype, layers = layers[0].dtype, [layer.to(scalars.dtype) for layer in layers]
-    if layer_norm:
-        layers = [normalised(layer, counted, eps) for layer in layers]
     coefficients = gammas.unsqueeze(1) * torch.softmax(scalars, dim=1)
     if len(coefficients) == 0:
         return torch.tensordot(coefficients, torch.stack(layers), 1).to(dtype)
-    mixes = torch.stack(
-        [sum((c * x for c, x in zip(row, layers, strict=True)), torch.zeros_like(layers[0])) for row in coefficients]
-    )
-    return dropped(mixes, dropout, seed).to(dtype)
+    if layer_norm:
+        pairs = [normalised(layer, counted, eps) for layer in layers]
+        layers, coefficients = [off for off, _ in pairs], coefficients * torch.stack([inverse for _, inverse in pairs])
+    mixes = []
+    for row in coefficients:
+        first, *others = row.unbind()
+        mixes.append(per_row(first, layers[0]) * layers[0])
+        for coefficient, layer in zip(others, layers[1:], strict=True):
+            mixes[-1].addcmul_(per_row(coefficient, layer), layer)
+    return dropped(torch.stack(mixes) if len(mixes) > 1 else mixes[0].unsqueeze(0), dropout, seed).to(dtype)

@@ -19,13 +19,13 @@ def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
 
         unique[inverse] == ids, and no two rows of `unique` are equal
 
-    The order of `unique` is the backend's: "native" keeps the order of first occurrence, "reference" sorts, "triton"
-    puts rows with the shortest trailing run of equal ids (the longest words) first. On a GPU the host waits for U; it
-    does not with `padded_unique_rows`.
+    The order of `unique` is the backend's: "reference" keeps the order of first occurrence, "triton" puts rows with the
+    shortest trailing run of equal ids (the longest words) first. On a GPU the host waits for U; it does not with
+    `padded_unique_rows`.
 
     Args:
         ids: rows of whole numbers, such as the character ids of words, [N, C] int64|int32, C >= 1, any strides.
-        backend: "auto", "native", "triton" or "reference".
+        backend: "auto", "triton" or "reference".
 
     Returns:
         unique: the distinct rows, [U, C], dtype of `ids`; U depends on the values, so that under
@@ -40,7 +40,7 @@ def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
     if backend == "triton":  # a shape that depends on values has to wait for the device
         unique, inverse, count, *_ = kernel("padded_unique_rows", backend)(ids)
         return unique[: int(count)].clone(), inverse
-    return _distinct(backend, ids)
+    return reference.unique_rows(ids)
 
 
 def padded_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor, Tensor]:
@@ -53,7 +53,7 @@ def padded_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, T
 
     Args:
         ids: rows of whole numbers, such as the character ids of words, [N, C] int64|int32, C >= 1, any strides.
-        backend: "auto", "native", "triton" or "reference".
+        backend: "auto", "triton" or "reference".
 
     Returns:
         unique: the distinct rows in the backend's order, then rows of zeros, [N, C], dtype of `ids`.
@@ -78,7 +78,7 @@ def ordered_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, 
     Returns:
         unique, inverse, count: as from `padded_unique_rows`.
         order: `inverse` sorted, equal ones in their order, and their positions, [N] int64 both; None if the backend has
-            not sorted ("native", "reference").
+            not sorted ("reference").
 
     Raises:
         ElmoFastError: wrong shape or dtype, or an unknown backend.
@@ -91,7 +91,7 @@ def ordered_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, 
     if ids.is_meta:
         new = functools.partial(ids.new_empty, dtype=torch.int64)
         return torch.empty_like(ids), new(len(ids)), new(()), None
-    return *_padded(*_distinct(backend, ids)), None
+    return *_padded(*reference.unique_rows(ids)), None
 
 
 def gather_rows(table: Tensor, inverse: Tensor, *, order: RowOrder | None = None, backend: str = "auto") -> Tensor:
@@ -106,7 +106,7 @@ def gather_rows(table: Tensor, inverse: Tensor, *, order: RowOrder | None = None
         inverse: rows of `table`, [N] int64. On the CPU an index outside of it raises an IndexError; on a GPU,
             where indices are not validated, its row is NaN.
         order: of `inverse`, as `ordered_unique_rows` returns it, by which the gradient is summed without a sort.
-        backend: "auto", "native", "triton" or "reference".
+        backend: "auto", "triton" or "reference".
 
     Returns:
         rows, [N, D], dtype of `table`.
@@ -134,10 +134,6 @@ def gather_rows(table: Tensor, inverse: Tensor, *, order: RowOrder | None = None
     return reference.gather_rows(table, inverse)
 
 
-def _distinct(backend: str, ids: Tensor) -> tuple[Tensor, Tensor]:
-    return (reference.unique_rows if backend == "reference" else kernel("unique_rows", backend))(ids)
-
-
 def _padded(unique: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Append rows of zeros to the distinct rows, as many as there are ids in all; also count the distinct rows."""
     number, rows = unique.shape[0], inverse.shape[0]
@@ -152,21 +148,15 @@ def _check(op: str, ids: Tensor) -> None:
         raise ElmoFastError(f"{op}: ids must have at least one column; got {described(ids)}")
 
 
-def _fake_unique(a: Any) -> tuple[Tensor, Tensor]:
-    count = torch.library.get_ctx().new_dynamic_size()
-    return a.ids.new_empty(count, a.ids.shape[1]), a.ids.new_empty(a.ids.shape[0], dtype=torch.int64)
-
-
 def _fake_padded(a: Any) -> tuple[Tensor, ...]:
     new, inverse = a.ids.new_empty, a.ids.new_empty(a.ids.shape[0], dtype=torch.int64)
     return new(a.ids.shape), inverse, new((), dtype=torch.int64), *(torch.empty_like(inverse) for _ in range(2))
 
 
-describe("unique_rows", _fake_unique)
 describe("padded_unique_rows", _fake_padded)
 describe(
     "gather_rows",
     lambda a: a.table.new_empty(a.inverse.shape[0], a.table.shape[1]),
     Backward(shapes=lambda a: {"table": (a.entries, a.grad.shape[1])}),
 )
-register("unique_rows", "native", "triton", kernels="elmo_fast.ops.unique_rows.kernels")
+register("unique_rows", "triton", kernels="elmo_fast.ops.unique_rows.kernels")

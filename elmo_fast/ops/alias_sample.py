@@ -6,13 +6,8 @@ import torch
 from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops._autograd import describe
 from elmo_fast.ops._checks import check_dtype, check_shapes, described
-from elmo_fast.ops._dispatch import kernel, register, select
-from elmo_fast.ops._sampling import check_key, drawn_to
-from elmo_fast.ops.alias_sample import reference
-
-CPU = torch.device("cpu")
+from elmo_fast.ops._sampling import check_key, drawn_to, uniforms
 
 
 class AliasTable(NamedTuple):
@@ -24,7 +19,7 @@ class AliasTable(NamedTuple):
     """word that a column gives otherwise, [V] int64, on the CPU"""
 
 
-def alias_table(weights: Tensor, *, power: float = 1.0, backend: str = "auto") -> AliasTable:
+def alias_table(weights: Tensor, *, power: float = 1.0) -> AliasTable:
     """Build the alias table of the distribution P(k) = w_k^power / sum_v w_v^power.
 
     power=0.75 with the words' counts as weights is word2vec's noise distribution. A word of weight 0 is never sampled.
@@ -32,7 +27,6 @@ def alias_table(weights: Tensor, *, power: float = 1.0, backend: str = "auto") -
     Args:
         weights: w, [V], 0 or more, not all 0; integers or floating-point, on the CPU
         power: exponent of the weights (computed in float64)
-        backend: "auto", "native" or "reference"
 
     Raises:
         ElmoFastError: weights of wrong shape or device, negative or not finite, none above 0, or not finite when
@@ -55,9 +49,7 @@ def alias_table(weights: Tensor, *, power: float = 1.0, backend: str = "auto") -
     if not 0 < total < float("inf"):
         raise ElmoFastError(f"{op}: the sum of weights^{power} must be above 0 and finite; got {total}")
     shares = raised * (len(raised) / total)
-    named = select("alias_sample", backend, CPU, torch.float32)
-    pairs = reference.alias_pairs if named == "reference" else kernel("alias_pairs", named)
-    return AliasTable(*pairs(shares))
+    return _pairs(shares)
 
 
 def alias_sample(
@@ -67,14 +59,13 @@ def alias_sample(
     seed: int,
     offset: int = 0,
     device: torch.device | str | None = None,
-    backend: str = "auto",
 ) -> Tensor:
     """Sample S words with replacement from the distribution of an alias table.
 
         k = floor(U V),    id = k if U' < thresholds_k else aliases_k
 
     U, U' are 53-bit numbers of the counter-based generator Philox4x32-10: the block of key `seed` and counter (i,
-    `offset`) gives sample i. So equal (seed, offset) give equal ids on every backend, and a longer sample begins with
+    `offset`) gives sample i. So equal (seed, offset) give equal ids on every machine, and a longer sample begins with
     the ids of a shorter one. Use a new offset for each sample.
 
     Args:
@@ -83,7 +74,6 @@ def alias_sample(
         seed: 0 to 2^63 - 1
         offset: as `seed`
         device: device of the returned ids; None: the CPU. They are always sampled on the CPU; copying waits for no GPU
-        backend: "auto", "native" or "reference"
 
     Returns:
         ids: [S] int64
@@ -106,12 +96,23 @@ def alias_sample(
     if num_samples < 1:
         raise ElmoFastError(f"{op}: num_samples must be at least 1; got {num_samples}")
     check_key(op, seed=seed, offset=offset)
-    backend = select(op, backend, CPU, torch.float32)
-    run = reference.alias_sample if backend == "reference" else kernel(op, backend)
-    ids = run(num_samples, thresholds.contiguous(), aliases.contiguous(), seed, offset)
-    return drawn_to(op, [ids], CPU if device is None else torch.device(device))[0]
+    place, chance = uniforms(seed, offset, 0, num_samples).view(-1, 2).unbind(1)
+    column = (place * len(thresholds)).long()
+    ids = torch.where(chance < thresholds[column], column, aliases[column])
+    return drawn_to(op, [ids], torch.device("cpu" if device is None else device))[0]
 
 
-describe("alias_pairs", lambda a: (torch.empty_like(a.shares), torch.empty_like(a.shares, dtype=torch.int64)))
-describe("alias_sample", lambda a: a.aliases.new_empty(a.num_samples))
-register("alias_sample", "native", no_gpu_kernel_needed=True)
+def _pairs(shares: Tensor) -> AliasTable:
+    """Pair words by Vose's method: each word with less than its share of the table is topped up by one with more."""
+    left = shares.tolist()
+    thresholds, aliases = [1.0] * len(left), list(range(len(left)))
+    less = [k for k, share in enumerate(left) if share < 1]
+    more = [k for k, share in enumerate(left) if share >= 1]
+    while less and more:
+        small, large = less.pop(), more[-1]
+        thresholds[small], aliases[small] = left[small], large
+        left[large] = (left[large] + left[small]) - 1.0
+        if left[large] < 1:
+            less.append(more.pop())
+    chances = torch.tensor(thresholds, dtype=torch.float64, device="cpu")
+    return AliasTable(chances, torch.tensor(aliases, dtype=torch.int64, device="cpu"))
