@@ -116,6 +116,8 @@ def backends(device: Any) -> list[str]:
                     f"not {name}: {'no C++ extension' if reason == _native.WHY_NOT else reason}"
                     for name, reason in refusals
                 )
+                if not why and choice.backend == "reference" and device.type == "cpu":
+                    why = "plain torch is as fast here"
                 chosen.setdefault(choice.backend + (f" ({why})" if why else ""), []).append(precision)
             except ElmoFastError as error:
                 chosen.setdefault(f"none: {error}", []).append(precision)
