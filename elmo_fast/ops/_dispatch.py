@@ -170,7 +170,7 @@ def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[
     """Return why faster backends of `op` for this device cannot serve; if none exists, one sentence saying so."""
     slower = [why for name, why in refusals.items() if made_for(name, device)]
     has_kernel = any(made_for(name, device) for name in OPS[op].unsupported if name != "reference")
-    if slower or has_kernel or device.type in ("cpu", "meta"):  # on a CPU plain torch may be the best there is
+    if slower or has_kernel or device.type in ("cpu", "meta"):
         return slower
     return [f"it has no kernel for {device.type} yet"]
 
@@ -202,6 +202,8 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
         if (reason := known[backend](device, dtype, precision)) is not None:
             raise ElmoFastError(f"{op}: backend {backend!r} cannot serve this: {reason}")
         return backend
+    if device.type == "cpu" and "native" not in known:
+        return "reference"  # the intended way: plain torch is as fast there
     refusals: dict[str, str] = {}
     name = next(iter(known))
     if (

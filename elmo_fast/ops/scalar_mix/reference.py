@@ -76,13 +76,14 @@ def scalar_mix(
     coefficients = gammas.unsqueeze(1) * torch.softmax(scalars, dim=1)
     if len(coefficients) == 0:
         return torch.tensordot(coefficients, torch.stack(layers), 1).to(dtype)
-    if layer_norm:
+    if layer_norm and layers[0].numel():  # without elements there is no mean
         pairs = [normalised(layer, counted, eps) for layer in layers]
         layers, coefficients = [off for off, _ in pairs], coefficients * torch.stack([inverse for _, inverse in pairs])
-    mixes = []
-    for row in coefficients:
+    mixes, shape = [], layers[0].shape[:-1]
+    # A number for each row of a layer, as in `per_row`.
+    for row in coefficients.view(*coefficients.shape, *[1] * len(shape), 1).expand(-1, -1, *shape, 1):
         first, *others = row.unbind()
-        mixes.append(per_row(first, layers[0]) * layers[0])
+        mixes.append(first * layers[0])
         for coefficient, layer in zip(others, layers[1:], strict=True):
-            mixes[-1].addcmul_(per_row(coefficient, layer), layer)
+            mixes[-1].addcmul_(coefficient, layer)
     return dropped(torch.stack(mixes) if len(mixes) > 1 else mixes[0].unsqueeze(0), dropout, seed).to(dtype)
