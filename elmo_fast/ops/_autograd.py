@@ -8,6 +8,7 @@ Where gradients are needed an op runs in an autograd.Function: applied in Python
 torch's dispatcher where an op itself is called: from torch.ops, and by torch.compile, which takes an op as it is.
 """
 
+import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
@@ -74,7 +75,7 @@ def describe(
         if backward is not None:
             formula = Formula(namespace, name, backward)
             register_fake(namespace, f"{name}_backward", formula.fake)
-            FORMULAS[formula.key] = formula
+            FORMULAS[f"{namespace}::{name}"] = formula
             _library(namespace).impl(name, formula, "Autograd")
 
 
@@ -133,36 +134,37 @@ class _Once(torch.autograd.Function):
 
 
 class _Call(torch.autograd.Function):
-    """Calls an op whose gradients are needed, by its key in `FORMULAS`; lists of tensors are flattened."""
+    """Calls the op of a `Formula` whose gradients are needed; lists of tensors are flattened."""
 
     vmap = staticmethod(_refuse_vmap)
 
     @staticmethod
-    def forward(key: str, lengths: Sequence[int | None], *flat: Any) -> tuple[Tensor, ...]:
-        formula = FORMULAS[key]
+    def forward(*arguments: Any) -> tuple[Tensor, ...]:
+        formula, lengths, *flat = arguments
         with torch._C._AutoDispatchBelowAutograd():
             outputs = formula.op(*_nested(flat, lengths))
         return tuple(_flat(outputs if isinstance(outputs, tuple) else (outputs,), formula.output_lists))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, ...]) -> None:
-        ctx.key, ctx.lengths = inputs[0], inputs[1]
-        formula = FORMULAS[ctx.key]
-        formula.setup(ctx, _nested(inputs[2:], ctx.lengths), formula.outputs_of(output))
+        ctx.formula, ctx.lengths = inputs[:2]
+        ctx.formula.setup(ctx, _nested(inputs[2:], ctx.lengths), ctx.formula.outputs_of(output))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        formula = FORMULAS[ctx.key]
-        gradients = formula.backward(ctx, _nested(ctx.needs_input_grad[2:], ctx.lengths), *grads)
-        return None, None, *_flat(gradients, formula.input_lists)
+        gradients = ctx.formula.backward(ctx, _nested(ctx.needs_input_grad[2:], ctx.lengths), *grads)
+        return None, None, *_flat(gradients, ctx.formula.input_lists)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         raise ElmoFastError(
-            f"{ctx.key} has no derivative in forward mode (torch.func.jvp, jacfwd, hessian or linearize, "
+            f"{ctx.formula.op} has no derivative in forward mode (torch.func.jvp, jacfwd, hessian or linearize, "
             "torch.autograd.forward_ad): the kernels have reverse mode only; use torch.func.vjp or grad, or "
             'backend="reference"'
         )
+
+
+_Call.forward.__signature__ = inspect.signature(_Call.forward)  # type: ignore[attr-defined]  # `apply` asks at each call
 
 
 def _lengths(values: Sequence[Any], lists: Sequence[bool]) -> list[int | None]:
@@ -185,8 +187,7 @@ class Formula:
     """An op with its autograd: what it saves, the arguments of its backward op, and the inputs that get its results."""
 
     def __init__(self, namespace: str, op: str, backward: Backward) -> None:
-        self.key, self.more = f"{namespace}::{op}", backward
-        self.op, self.backward_op = overload(op, namespace), overload(f"{op}_backward", namespace)
+        self.op, self.backward_op, self.more = overload(op, namespace), overload(f"{op}_backward", namespace), backward
         self.backward_arguments = arguments_of(f"{op}_backward")
         inputs, outputs = self.op._schema.arguments, [each.name for each in self.op._schema.returns]
         self.defaults = [argument.default_value for argument in inputs]
@@ -230,7 +231,7 @@ class Formula:
                 return self.op(*arguments)
         arguments = (*arguments, *self.defaults[len(arguments) :])
         lengths = _lengths(arguments, self.input_lists)
-        outputs = self.outputs_of(_Call.apply(self.key, lengths, *_flat(arguments, self.input_lists)))  # type: ignore[no-untyped-call]
+        outputs = self.outputs_of(_Call.apply(self, lengths, *_flat(arguments, self.input_lists)))  # type: ignore[no-untyped-call]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def outputs_of(self, flat: Sequence[Tensor]) -> list[Any]:
