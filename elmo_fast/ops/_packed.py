@@ -54,7 +54,7 @@ class PackedWeights:
         """
         if torch.compiler.is_compiling():
             return None
-        state: list[Any] = [_weights.generation(), precision]
+        state: list[Any] = [_weights._generation, precision]
         owners: list[Tensor] = []
         trains = torch.is_grad_enabled()
         for weight in itertools.chain(*weights.values()):
