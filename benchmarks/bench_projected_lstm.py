@@ -15,7 +15,7 @@ from torch import nn
 
 from benchmarks.machine import instruction_set
 from benchmarks.op_calls import differentiated
-from elmo_fast.ops import LSTMWeights, projected_lstm
+from elmo_fast.ops import LSTMWeights, PackedWeights, projected_lstm
 
 TRUTH = "nn.LSTM, float32"
 TORCH = [f"{name}, {precision}" for precision in ("float32", "bfloat16") for name in ("nn.LSTM", "two nn.LSTM")]
@@ -62,7 +62,7 @@ def calls(variant, quick, side):
         leaf = x.clone().requires_grad_(train)
         weights = [weights_of(lstm, suffix, train) for suffix in ("", "_reverse")]
         leaves = [leaf, *(tensor for each in weights for tensor in each if tensor is not None)]
-        how = {"precision": precision, "cell_clip": 3.0, "projection_clip": 3.0}
+        how = {"precision": precision, "packed": PackedWeights(), "cell_clip": 3.0, "projection_clip": 3.0}
         op = lambda: projected_lstm([leaf, leaf], weights, **how)[0]  # noqa: E731
         return differentiated(op, leaves, train=train), lambda: torch.cat([*op().detach()], dim=-1)
     if name == "quantize_dynamic":

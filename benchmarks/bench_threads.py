@@ -22,7 +22,7 @@ import torch
 from benchmarks.op_calls import TOY, OpCalls
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.op_choices import INFERENCE_PRECISIONS
-from elmo_fast.ops import projected_lstm
+from elmo_fast.ops import PackedWeights, projected_lstm
 from elmo_fast.threads import torch_threads
 
 BUSY = 2  # processes
@@ -32,15 +32,15 @@ BUSY = 2  # processes
 def layers(quick):
     """Random weights of two layers, two directions each."""
     calls = TOY if quick else OpCalls()
-    return [[calls.lstm_weights() for _ in range(2)] for _ in range(2)]
+    return [([calls.lstm_weights() for _ in range(2)], PackedWeights()) for _ in range(2)]
 
 
 def run_layers(x, weights, precision, threads):
     inputs = [x, x]
     how = {"reverse": (False, True), "cell_clip": 3.0, "projection_clip": 3.0, "precision": precision}
     with torch.inference_mode(), torch_threads(threads):
-        for number, layer in enumerate(weights):
-            inputs = [*projected_lstm(inputs, layer, residual=number > 0, **how)[0]]
+        for number, (layer, packed) in enumerate(weights):
+            inputs = [*projected_lstm(inputs, layer, residual=number > 0, packed=packed, **how)[0]]
 
 
 @pytest.fixture

@@ -71,7 +71,8 @@ class OpCalls:
         weights = [self.tensor(number, 16, width, scale=0.2) for width, number in self.filters]
         biases = [self.tensor(number) for _, number in self.filters]
         table = self.tensor(262, 16)
-        return [table, *weights, *biases], lambda: ops.char_cnn(ids, table, weights, biases, **how)
+        packed = ops.PackedWeights()
+        return [table, *weights, *biases], lambda: ops.char_cnn(ids, table, weights, biases, packed=packed, **how)
 
     def highway(self, how: How) -> Call:
         """Two layers and the projection."""
@@ -80,8 +81,9 @@ class OpCalls:
         weights = [self.tensor(2 * width, width, scale=scale) for _ in range(2)]
         biases = [self.tensor(2 * width) for _ in range(2)]
         projection, bias = self.tensor(self.projection, width, scale=scale), self.tensor(self.projection)
+        packed = ops.PackedWeights()
         return [x, *weights, *biases, projection, bias], lambda: ops.highway(
-            x, weights, biases, projection, bias, **how
+            x, weights, biases, projection, bias, packed=packed, **how
         )
 
     def lstm_weights(self) -> ops.LSTMWeights:
@@ -96,8 +98,9 @@ class OpCalls:
         weights = [self.lstm_weights() for _ in range(2)]
         x = self.tensor(batch, steps, self.projection)
         lengths = torch.arange(batch) % (steps - 8) + 9  # at least 9 steps
+        packed = ops.PackedWeights()
         return [x, *weights[0], *weights[1]], lambda: ops.projected_lstm(
-            [x, x], weights, lengths, residual=True, **how
+            [x, x], weights, lengths, residual=True, packed=packed, **how
         )[0]
 
     def scalar_mix(self, how: How) -> Call:

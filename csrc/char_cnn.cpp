@@ -71,17 +71,6 @@ int64_t widest(const std::vector<Width>& widths) {
   return most;
 }
 
-// weight [n, E, k] as the product's right operand [k * padded(E), n]: a window of k embedded characters is one row of the left.
-std::shared_ptr<const Packed> packed_filters(const Tensor& weight, Operand operand, const Caching& caching, size_t number) {
-  return packed_of(weight, "char_cnn", operand, caching, number, [&] {
-    const int64_t size = weight.size(1), width = weight.size(2);
-    std::vector<int64_t> terms;
-    for (int64_t j = 0; j < width; ++j)
-      for (int64_t e = 0; e < padded(size, operand); ++e) terms.push_back(e < size ? e * width + j : -1);
-    return pack(weight.contiguous().view({weight.size(0), size * width}).t(), operand, {}, terms);
-  });
-}
-
 // Raises unless embedding [characters, E] and every weight [n, E, k] have numbers of one dtype and 1 <= k <= C of ids [N, C].
 void check_words(const Arguments& check, const Tensor& ids, const Tensor& embedding, TensorList weights) {
   check.tensor("ids", ids, kWhole, {kAny, kAny});
@@ -99,7 +88,7 @@ constexpr int64_t kWords = 32;  // words side by side
 // 64 filters of one width.
 struct Block {
   Width width;
-  std::shared_ptr<const Packed> filters;
+  Packed filters;
   int64_t block, count, feature;
 };
 
@@ -178,7 +167,7 @@ void maximise(const Forward<T>& f, const Block& b, int64_t first, int64_t count,
   for (int64_t t = 0; t < positions; ++t) {
     while (tail(active - 1) <= t) --active;
     const char* windows = static_cast<const char*>(s.operands.const_data_ptr()) + t * f.size();
-    multiply_block<T>(*b.filters, b.block, windows, f.words.slots * f.characters, active, t == 0 ? s.best : s.tile, kBlock, false);
+    multiply_block<T>(b.filters, b.block, windows, f.words.slots * f.characters, active, t == 0 ? s.best : s.tile, kBlock, false);
     if (t == 0)
       std::fill_n(s.where, active * kBlock, 0);
     else if (save)
@@ -229,13 +218,14 @@ void compute_constants(Forward<T>& f, const Options& options, int64_t vocabulary
   f.constants = empty({n, columns}, options);
   for (size_t i = 0; i < f.blocks.size(); ++i)
     multiply_block<T>(
-        *f.blocks[i].filters, f.blocks[i].block, windows.const_data_ptr(), f.most * f.characters, n,
+        f.blocks[i].filters, f.blocks[i].block, windows.const_data_ptr(), f.most * f.characters, n,
         f.constants.template mutable_data_ptr<T>() + static_cast<int64_t>(i) * kBlock, columns, false);
-  for (const auto& block : f.blocks) release_kernels(*block.filters);
+  for (const auto& block : f.blocks) release_kernels(block.filters);
 }
 
 template <typename T>
-Forward<T> prepare(const Tensor& ids, const Tensor& embedding, TensorList weights, Operand operand, const Caching& caching) {
+Forward<T> prepare(
+    const Arguments& check, const Tensor& ids, const Tensor& embedding, TensorList weights, Operand operand, const Copies& packed) {
   Forward<T> f;
   f.words = read_words(ids, embedding.size(0));
   f.operand = operand;
@@ -244,8 +234,8 @@ Forward<T> prepare(const Tensor& ids, const Tensor& embedding, TensorList weight
   const auto widths = widths_of(weights);
   f.most = widest(widths);
   for (size_t i = 0; i < widths.size(); ++i) {
-    const auto filters = packed_filters(weights[i], operand, caching, i);
-    for (int64_t b = 0; b < filters->blocks(); ++b)
+    const auto filters = packed_of(check, filters_layout(weights[i], operand), operand, packed, i);
+    for (int64_t b = 0; b < filters.blocks(); ++b)
       f.blocks.push_back(
           {widths[i], filters, b, std::min(kBlock, widths[i].filters - b * kBlock), widths[i].feature + b * kBlock});
     f.features += widths[i].filters;
@@ -265,15 +255,15 @@ void run(const Forward<T>& f, T* features, int16_t* winners) {
       maximise(f, f.blocks[item % blocks], first, count, winners != nullptr, *s);
       for (int64_t i = 0; i < count; ++i) finish(f, item % blocks, f.words.order[first + i], i, features, winners, *s);
     }
-    for (const auto& block : f.blocks) release_kernels(*block.filters);
+    for (const auto& block : f.blocks) release_kernels(block.filters);
   });
 }
 
 template <typename T>
 std::tuple<Tensor, std::vector<Tensor>> forward(
-    const Tensor& ids, const Tensor& embedding, TensorList weights, TensorList biases, bool tanh, Operand operand,
-    bool save, const Caching& caching) {
-  auto f = prepare<T>(ids, embedding, weights, operand, caching);
+    const Arguments& check, const Tensor& ids, const Tensor& embedding, TensorList weights, TensorList biases, bool tanh, Operand operand,
+    bool save, const Copies& packed) {
+  auto f = prepare<T>(check, ids, embedding, weights, operand, packed);
   const auto bias = call("aten::cat", "", biases.vec(), int64_t{0});
   f.bias = bias.template const_data_ptr<T>(), f.tanh = tanh;
   auto features = empty({f.words.rows, f.features}, embedding.options());
@@ -287,7 +277,7 @@ std::tuple<Tensor, std::vector<Tensor>> forward(
 
 std::tuple<Tensor, std::vector<Tensor>> char_cnn(
     const Tensor& ids, const Tensor& embedding, TensorList weights, TensorList biases, const std::optional<Tensor>& count, bool tanh,
-    const Name& precision, bool save, std::vector<int64_t> stamps) {
+    const Name& precision, bool save, const Copies& packed) {
   const Arguments check("char_cnn");
   check.need(!count.has_value(), "count is of GPUs; the CPU's kernel computes all rows");
   check_words(check, ids, embedding, weights);
@@ -296,7 +286,7 @@ std::tuple<Tensor, std::vector<Tensor>> char_cnn(
   check.need(ids.size(1) <= std::numeric_limits<int16_t>::max(), "ids must have at most 32767 slots; got ", ids.size(1));
   const Operand operand = resolve_operand(precision, embedding.scalar_type());
   return by_type(embedding.scalar_type(), [&]<typename T>() {
-    return forward<T>(ids, embedding, weights, biases, tanh, operand, save, {std::move(stamps), save});
+    return forward<T>(check, ids, embedding, weights, biases, tanh, operand, save, packed);
   });
 }
 
@@ -516,3 +506,16 @@ STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
 }
 
 }  // namespace elmo_fast::char_cnn
+
+namespace elmo_fast {
+
+// weight [n, E, k] as the product's right operand [k * padded(E), n]: a window of k embedded characters is one row of the left.
+Layout filters_layout(const Tensor& weight, Operand operand) {
+  const int64_t size = weight.size(1), width = weight.size(2);
+  std::vector<int64_t> terms;
+  for (int64_t j = 0; j < width; ++j)
+    for (int64_t e = 0; e < padded(size, operand); ++e) terms.push_back(e < size ? e * width + j : -1);
+  return {weight.contiguous().view({weight.size(0), size * width}).t(), {}, std::move(terms)};
+}
+
+}  // namespace elmo_fast

@@ -1,7 +1,6 @@
 // highway. Forward: a block of 64 columns holds the transforms and gates of 32 units, so that each tile of a product is turned into the
 // layer's output, and into the next product's operands, while it lies in the first-level cache.
 #include <algorithm>
-#include <memory>
 
 #include "common/packed.h"
 #include "common/parallel.h"
@@ -21,18 +20,6 @@ void check_layers(const Arguments& check, const Tensor& x, TensorList weights, c
   check.tensor("x", x, kFloating, {kAny, kAny});
   check.tensors("weights", weights, x.scalar_type(), {2 * x.size(1), x.size(1)});
   check.tensor("projection_weight", projection_weight, x.scalar_type(), {kAny, x.size(1)});
-}
-
-// weight [2W, W] as right operand [W, 2W], its columns in blocks of 32 transforms and the same 32 units' gates.
-std::shared_ptr<const Packed> packed_layer(const Tensor& weight, Operand operand, const Caching& caching, size_t layer) {
-  return packed_of(weight, "highway", operand, caching, layer, [&] {
-    const int64_t width = weight.size(1);
-    std::vector<int64_t> columns;
-    for (int64_t first = 0; first < width; first += kUnits)
-      for (int64_t half = 0; half < 2; ++half)
-        for (int64_t unit = first; unit < first + kUnits; ++unit) columns.push_back(unit < width ? half * width + unit : -1);
-    return pack(weight.t(), operand, columns);
-  });
 }
 
 // One layer's arrays; `transform` and `gate` are null unless backward will want them.
@@ -89,7 +76,8 @@ void run_layer(const Layer<T>& l, const Packed& w, const char* operands, char* n
 // All layers on x, whose operands are replaced by the result's. If backward needs them, a layer's parts go into `saved` [layers, 3, N, W].
 template <typename T>
 Tensor run_layers(
-    Tensor x, TensorList weights, TensorList biases, Operand operand, const Caching& caching, const Tensor& saved, Tensor& operands) {
+    const Arguments& check, Tensor x, TensorList weights, TensorList biases, Operand operand, const Copies& packed, const Tensor& saved,
+    Tensor& operands) {
   const bool save = saved.defined(), rounds = !is_exact(operand) && !needs_whole_rows(operand);
   auto next = rounds ? zeros_like(operands) : Tensor();
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -104,7 +92,7 @@ Tensor run_layers(
         save ? part(1).template mutable_data_ptr<T>() : nullptr,
         x.size(1)};
     run_layer(
-        layer, *packed_layer(weights[i], operand, caching, i), static_cast<const char*>(operands.const_data_ptr()),
+        layer, packed_of(check, highway_layout(weights[i], operand), operand, packed, i), static_cast<const char*>(operands.const_data_ptr()),
         rounds ? static_cast<char*>(next.mutable_data_ptr()) : nullptr, x.size(0));
     if (needs_whole_rows(operand))
       operands = to_operand_rows(y, operand);
@@ -119,21 +107,20 @@ Tensor run_layers(
 
 template <typename T>
 std::tuple<Tensor, std::vector<Tensor>> forward(
-    const Tensor& input, TensorList weights, TensorList biases, const std::optional<Tensor>& projection_weight,
-    const std::optional<Tensor>& projection_bias, Operand operand, bool save, const Caching& caching) {
+    const Arguments& check, const Tensor& input, TensorList weights, TensorList biases, const std::optional<Tensor>& projection_weight,
+    const std::optional<Tensor>& projection_bias, Operand operand, bool save, const Copies& packed) {
   const auto x = input.contiguous();
   const int64_t rows = x.size(0), width = x.size(1), layers = static_cast<int64_t>(weights.size());
   const auto of_layers = save ? empty({layers, 3, rows, width}, x.options()) : Tensor();
   const std::vector<Tensor> saved(save ? 1 : 0, of_layers);
   auto operands = to_operand_rows(x, operand);
-  const auto last = run_layers<T>(x, weights, biases, operand, caching, of_layers, operands);
+  const auto last = run_layers<T>(check, x, weights, biases, operand, packed, of_layers, operands);
   if (!projection_weight.has_value()) return {save || layers == 0 ? last.clone() : last, saved};
-  const auto w =
-      packed_of(*projection_weight, "forward", operand, caching, weights.size(), [&] { return pack(projection_weight->t(), operand); });
+  const auto w = packed_of(check, plain_layout(*projection_weight, operand), operand, packed, weights.size());
   const auto bias = projection_bias.has_value() ? projection_bias->contiguous() : Tensor();
-  auto y = empty({rows, w->n}, x.options());
+  auto y = empty({rows, w.n}, x.options());
   multiply<T>(
-      *w, operands.const_data_ptr(), operands.size(1), rows, y.template mutable_data_ptr<T>(), w->n, false,
+      w, operands.const_data_ptr(), operands.size(1), rows, y.template mutable_data_ptr<T>(), w.n, false,
       bias.defined() ? bias.template const_data_ptr<T>() : nullptr);
   return {y, saved};
 }
@@ -141,7 +128,7 @@ std::tuple<Tensor, std::vector<Tensor>> forward(
 std::tuple<Tensor, std::vector<Tensor>> highway(
     const Tensor& x, TensorList weights, TensorList biases, const std::optional<Tensor>& projection_weight,
     const std::optional<Tensor>& projection_bias, const std::optional<Tensor>& count, const Name& precision, bool save,
-    std::vector<int64_t> stamps) {
+    const Copies& packed) {
   const Arguments check("highway");
   check.need(!count.has_value(), "count is of GPUs; the CPU's kernel computes all rows");
   check_layers(check, x, weights, projection_weight);
@@ -150,7 +137,7 @@ std::tuple<Tensor, std::vector<Tensor>> highway(
   if (projection_weight.has_value()) check.tensor("projection_bias", projection_bias, x.scalar_type(), {projection_weight->size(0)});
   const Operand operand = resolve_operand(precision, x.scalar_type(), !save);
   return by_type(x.scalar_type(), [&]<typename T>() {
-    return forward<T>(x, weights, biases, projection_weight, projection_bias, operand, save, {std::move(stamps), save});
+    return forward<T>(check, x, weights, biases, projection_weight, projection_bias, operand, save, packed);
   });
 }
 
@@ -256,3 +243,17 @@ STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) {
 }
 
 }  // namespace elmo_fast::highway
+
+namespace elmo_fast {
+
+// weight [2W, W] as right operand [W, 2W], its columns in blocks of 32 transforms and the same 32 units' gates.
+Layout highway_layout(const Tensor& weight, Operand) {
+  const int64_t width = weight.size(1);
+  std::vector<int64_t> columns;
+  for (int64_t first = 0; first < width; first += highway::kUnits)
+    for (int64_t half = 0; half < 2; ++half)
+      for (int64_t unit = first; unit < first + highway::kUnits; ++unit) columns.push_back(unit < width ? half * width + unit : -1);
+  return {weight.t(), std::move(columns), {}};
+}
+
+}  // namespace elmo_fast

@@ -4,8 +4,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "common/digest.h"
 #include "common/operand.h"
-#include "common/packed.h"
 #include "common/tensor.h"
 #include "static/cooccurrences.h"
 #include "static/vector_text.h"
@@ -82,11 +82,12 @@ PYBIND11_MODULE(_C, m) {
   m.def("isas", &elmo_fast::isa_names, "Return those that this CPU has, slowest first.");
   m.def("limit_isa", &elmo_fast::limit_isa, "name"_a, "Let products use this one from now on, for tests; \"\" takes the fastest again.");
 
-  m.def("packed_count", &elmo_fast::packed_count, "Return how many packed copies of weights are kept.");
-  m.def("packed_bytes", &elmo_fast::packed_bytes, "Return their size, in bytes.");
-  m.def("clear_packed", &elmo_fast::clear_packed, "Drop all packed copies.");
-  m.def("enable_caching", &elmo_fast::enable_caching, "Cache packed copies from now on: `forget_packed` will be called when a storage is freed.");
-  m.def("forget_packed", &elmo_fast::forget_packed, "storage"_a, "Drop the copies of a storage's weights, by its number.");
+  m.def(
+      "digest", [](uintptr_t address, int64_t bytes) { return unlocked([&] { return elmo_fast::digest_of(reinterpret_cast<void*>(address), bytes); }); },
+      "address"_a, "bytes"_a, "Return a number that stands for all bytes of this memory.");
+  m.def(
+      "sample", [](uintptr_t address, int64_t count, int64_t size) { return elmo_fast::sample_of(reinterpret_cast<void*>(address), count, size); },
+      "address"_a, "count"_a, "size"_a, "Return a number that stands for 256 of the `count` numbers of `size` bytes in this memory.");
 
   m.def("idle_buffer_bytes", &elmo_fast::idle_buffer_bytes, "Return the memory of dead tensors that is kept for the next ones, in bytes.");
   m.def("clear_idle_buffers", &elmo_fast::clear_idle_buffers, "Give that memory back to the system.");

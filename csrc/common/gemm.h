@@ -17,12 +17,18 @@ struct Packed {
   int64_t k = 0, n = 0;
   Operand operand = Operand::Float32;
   int64_t blocks() const { return (n + kBlock - 1) / kBlock; }
+  std::vector<int64_t> shape() const {  // of data
+    const int64_t unit = padded(1, operand);
+    return {blocks(), kBlock / kGroup, padded(k, operand) / unit, kGroup, unit};
+  }
 };
 
 // Packs W[K, N], any strides. `columns` (if not empty) lists, for each packed column, the column of W that it holds, -1 for zeros;
 // `rows` likewise for the K terms.
 Packed pack(
     const Tensor& weight, Operand operand, const std::vector<int64_t>& columns = {}, const std::vector<int64_t>& rows = {});
+// That without its tensors.
+Packed unpacked(const Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows);
 
 // target[i][j] = lines[j][i] for 16 lines of `count` units.
 void interleave_units(const uint16_t* const* lines, int64_t count, uint16_t* target);

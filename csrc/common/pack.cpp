@@ -225,9 +225,7 @@ void pack_all(const Tensor& weight, Packed& w, const std::vector<int64_t>& colum
 
 // Quantizes column by column: made once for the inference of many batches, so it need not be fast.
 void pack_int8(const Tensor& weight, Packed& w, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
-  const int64_t depth = padded(w.k, w.operand), unit = w.operand == Operand::Int8Quads ? 4 : 2, held = w.blocks() * kBlock;
-  w.scale = zeros({held}, Options{kFloat});
-  w.offset = zeros({held}, Options{kInt});
+  const int64_t depth = padded(w.k, w.operand), unit = w.operand == Operand::Int8Quads ? 4 : 2;
   w.data.zero_();
   const float* source = weight.const_data_ptr<float>();
   parallel_for(w.n, kGroup, [&](int64_t begin, int64_t end) {
@@ -251,12 +249,18 @@ void pack_int8(const Tensor& weight, Packed& w, const std::vector<int64_t>& colu
 
 }  // namespace
 
-Packed pack(const Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
+Packed unpacked(const Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
   Packed w;
   w.operand = operand;
   w.k = rows.empty() ? weight.size(0) : static_cast<int64_t>(rows.size());
   w.n = columns.empty() ? weight.size(1) : static_cast<int64_t>(columns.size());
-  w.data = empty_buffer({w.blocks() * kBlock * padded(w.k, operand)}, weight.options().dtype(packed_type(operand)));
+  return w;
+}
+
+Packed pack(const Tensor& weight, Operand operand, const std::vector<int64_t>& columns, const std::vector<int64_t>& rows) {
+  Packed w = unpacked(weight, operand, columns, rows);
+  w.data = empty_buffer(w.shape(), weight.options().dtype(packed_type(operand)));
+  if (is_int8(operand)) w.scale = zeros({w.blocks() * kBlock}, Options{kFloat}), w.offset = zeros({w.blocks() * kBlock}, Options{kInt});
   if (w.data.numel() == 0) return w;
   if (is_int8(operand))
     pack_int8(weight, w, columns, rows);

@@ -1,7 +1,8 @@
 #include <cstring>
 #include <limits>
+#include <optional>
 
-#include "common/packed.h"
+#include "common/gemm.h"
 #include "common/tensor.h"
 #include "projected_lstm/cells.h"
 #include "projected_lstm/layout.h"
@@ -24,7 +25,8 @@ void run_cells_backward(
 template <typename T>
 struct Direction {
   bool reverse;
-  std::shared_ptr<const Packed> recurrent_weight, projection;
+  Packed recurrent_weight;
+  std::optional<Packed> projection;
   Tensor dy, c0, mask;                  // dy packed; mask in the caller's row order
   Tensor dh, dc;                        // [B, D], [blocks][B][16]: gradients of the state that leaves the step at hand
   Tensor dm, dm_operands;               // packed [positions, D]: gradient before the projection clip
@@ -46,11 +48,11 @@ class Backward {
       enter_projection(d, s);
       parallel_for((n.cells + kBlock - 1) / kBlock, grain_of(steps.active(s) * (n.output + kBlock) * kBlock), [&](int64_t first, int64_t last) {
         for (int64_t block = first; block < last; ++block) cells_of_block(d, block, s);
-        release_kernels(*d.recurrent_weight);
+        release_kernels(d.recurrent_weight);
       });
       parallel_for((n.output + kBlock - 1) / kBlock, grain_of(steps.active(s) * n.gate_columns() * kBlock), [&](int64_t first, int64_t last) {
         through_recurrence(d, first, last, s);
-        release_kernels(*d.recurrent_weight);
+        release_kernels(d.recurrent_weight);
       });
     }
   }
@@ -124,7 +126,7 @@ class Backward {
     for (int64_t row = 0; row < steps.active(s); row += kRows) {
       const int64_t rows = std::min(kRows, steps.active(s) - row);
       multiply_blocks<T>(
-          *d.recurrent_weight, first, last, operands(d.dgates, steps.offset[s] + row, 0), d.dgates.size(1), rows, tile.data(), kBlock,
+          d.recurrent_weight, first, last, operands(d.dgates, steps.offset[s] + row, 0), d.dgates.size(1), rows, tile.data(), kBlock,
           kRows * kBlock, false);
       for (int64_t block = first; block < last; ++block) {
         const int64_t column = block * kBlock, width = std::min(kBlock, n.output - column);
@@ -225,7 +227,7 @@ Gradients backward_of(const Given& g, const Saved& saved, const Sizes& n, Operan
   const Steps steps(g.lengths, n.batch, n.time);
   const int64_t positions = steps.valid(), columns = n.gate_columns();
   const auto options = g.inputs[0].options(), held = options.dtype(storage_type(operand));
-  const auto order = gate_order(n);
+  const auto order = gate_order(n.cells);
   std::vector<Tensor> dx(need_inputs ? n.directions : 0);
   const auto stacked = [&](bool needed, int64_t rows, int64_t width) {
     return needed ? empty_buffer({n.directions, rows, width}, options) : empty({0}, options);
@@ -238,9 +240,8 @@ Gradients backward_of(const Given& g, const Saved& saved, const Sizes& n, Operan
   each_direction(n.directions, false, [&](int64_t r) {
     Direction<T> d;
     d.reverse = g.reverse[r];
-    d.recurrent_weight = std::make_shared<const Packed>(pack(g.weight_hh[r], operand, {}, order));
-    if (!g.weight_hr.empty())
-      d.projection = std::make_shared<const Packed>(pack(g.weight_hr[r], operand));
+    d.recurrent_weight = pack(g.weight_hh[r], operand, {}, order);
+    if (!g.weight_hr.empty()) d.projection = pack(g.weight_hr[r], operand);
     d.dy = gather_steps<T>(saved.d_outputs[r], steps, d.reverse);
     d.c0 = to_blocks(sorted_rows<T>(g.c0, r, steps, n.padded_cells(), g.inputs[0]));
     d.dh = sorted_rows<T>(saved.d_h, r, steps, n.output, g.inputs[0]);
@@ -259,9 +260,9 @@ Gradients backward_of(const Given& g, const Saved& saved, const Sizes& n, Operan
     restore_order<T>(d.dh, steps, n.output, dh0[r].mutable_data_ptr<T>());
     restore_order<T>(from_blocks(d.dc), steps, n.cells, dc0[r].mutable_data_ptr<T>());
     if (need_inputs) {
-      const auto w = std::make_shared<const Packed>(pack(g.weight_ih[r], operand, {}, order));
+      const auto w = pack(g.weight_ih[r], operand, {}, order);
       auto rows = empty({positions, n.input}, options);
-      multiply<T>(*w, d.dgates.const_data_ptr(), d.dgates.size(1), positions, rows.template mutable_data_ptr<T>(), n.input);
+      multiply<T>(w, d.dgates.const_data_ptr(), d.dgates.size(1), positions, rows.template mutable_data_ptr<T>(), n.input);
       dx[r] = scatter_steps<T>(rows, g.residual ? &d.dy : nullptr, n, steps, d.reverse);
     }
     if (!need_weights) return;

@@ -38,7 +38,8 @@ void run_cells_beside(const Cells<float>&, const TileProduct&) {}
 template <typename T>
 struct Direction {
   bool reverse;
-  std::shared_ptr<const Packed> input_weight, recurrent_weight, projection;
+  Packed input_weight, recurrent_weight;
+  std::optional<Packed> projection;
   Tensor x, x_operands, h, c, h_operands, hidden, hidden_operands, mask;  // hidden: σ(o) tanh(c), where its rows are rounded whole
   std::vector<T> bias;  // in packed column order
   T* gates;  // [blocks][capacity][64]: of all positions when saving, else of the chunk of steps at hand
@@ -80,18 +81,18 @@ class Forward {
     for (int64_t s = 0; s < steps.time && steps.active(s) > 0; ++s) {
       if (s == chunk_end) multiply_inputs(d, s);
       const bool from_zero = zero_state && s == 0;
-      const bool stepwise = std::is_same_v<T, float> && !from_zero && goes_in_steps(*d.recurrent_weight, steps.active(s));
+      const bool stepwise = std::is_same_v<T, float> && !from_zero && goes_in_steps(d.recurrent_weight, steps.active(s));
       parallel_for(n.cell_blocks(), grain_of(steps.active(s) * (n.output + kCells) * kBlock), [&](int64_t first, int64_t last) {
         if (stepwise)
           update_cells_stepwise(d, first, last, s);
         else
           for (int64_t block = first; block < last; ++block) update_cells(d, block, s, from_zero);
-        release_kernels(*d.recurrent_weight);
+        release_kernels(d.recurrent_weight);
       });
       if (needs_whole_rows(operand)) round_rows(d.hidden, d.hidden_operands, n.cells, s);
       parallel_for((n.output + kBlock - 1) / kBlock, grain_of(steps.active(s) * n.cells * kBlock), [&](int64_t first, int64_t last) {
         project(d, first, last, s);
-        release_kernels(*d.recurrent_weight);
+        release_kernels(d.recurrent_weight);
       });
       if (needs_whole_rows(operand)) round_rows(d.h, d.h_operands, n.output, s);
     }
@@ -112,7 +113,7 @@ class Forward {
     chunk_end = chunk_after(steps, s);
     const int64_t first = steps.offset[s], rows = steps.offset[chunk_end] - first;
     multiply<T>(
-        *d.input_weight, operands(d.x_operands, first, 0), d.x_operands.size(1), rows, gates_of(d, 0, first), kBlock, false, nullptr,
+        d.input_weight, operands(d.x_operands, first, 0), d.x_operands.size(1), rows, gates_of(d, 0, first), kBlock, false, nullptr,
         capacity * kBlock);
   }
 
@@ -133,13 +134,13 @@ class Forward {
   // Gates, cell state and σ(o) tanh(c) of the 16 cells of `block`, for all active rows.
   void update_cells(Direction<T>& d, int64_t block, int64_t s, bool zero_state) const {
     T products[kRows * kBlock], hidden[kRows * kCells];
-    const char* ahead = static_cast<const char*>(d.recurrent_weight->data.const_data_ptr()) +
+    const char* ahead = static_cast<const char*>(d.recurrent_weight.data.const_data_ptr()) +
         std::min(block + 1, n.cell_blocks() - 1) * kBlock * padded(n.output, operand) * packed_size(operand);
     if (zero_state) std::memset(products, 0, sizeof(products));
     for (int64_t row = 0; row < steps.active(s); row += kRows) {
       const int64_t rows = std::min(kRows, steps.active(s) - row);
       if (!zero_state)
-        multiply_block<T>(*d.recurrent_weight, block, operands(d.h_operands, row, 0), d.h_operands.size(1), rows, products, kBlock, false);
+        multiply_block<T>(d.recurrent_weight, block, operands(d.h_operands, row, 0), d.h_operands.size(1), rows, products, kBlock, false);
       const auto cells = cells_of(d, block, s, row, rows, products, hidden);
       save ? run_cells_saving(cells, ahead) : run_cells(cells, ahead);
       keep_hidden(d, block, row, rows, hidden);
@@ -152,11 +153,11 @@ class Forward {
       alignas(64) float products[2][2 * kTileRows * kBlock], hidden[2 * kTileRows * kCells];
       const int64_t rows = steps.active(s);
       const char* x = operands(d.h_operands, 0, 0);
-      multiply_block<T>(*d.recurrent_weight, first, x, d.h_operands.size(1), rows, products[first % 2], kBlock, false);
+      multiply_block<T>(d.recurrent_weight, first, x, d.h_operands.size(1), rows, products[first % 2], kBlock, false);
       set_tile_shapes(rows);
       for (int64_t block = first; block < last; ++block) {
         const int64_t next = std::min(block + 1, last - 1);  // the last block's product is made twice, the second time for nothing
-        const auto product = tile_product(*d.recurrent_weight, next, x, d.h_operands.size(1), rows, products[(block + 1) % 2]);
+        const auto product = tile_product(d.recurrent_weight, next, x, d.h_operands.size(1), rows, products[(block + 1) % 2]);
         const auto cells = cells_of(d, block, s, 0, rows, products[block % 2], hidden);
         save ? run_cells_beside<true>(cells, product) : run_cells_beside<false>(cells, product);
         keep_hidden(d, block, 0, rows, hidden);
@@ -258,7 +259,8 @@ void clear_padding(T* output, const Steps& steps, int64_t width) {
 using Results = std::tuple<Tensor, Tensor, Tensor, std::vector<Tensor>>;
 
 template <typename T>
-Results forward_of(const Given& g, TensorList bias, const Sizes& n, Operand operand, bool save, const Caching& caching) {
+Results forward_of(
+    const Arguments& check, const Given& g, TensorList bias, const Sizes& n, Operand operand, bool save, const Copies& packed) {
   const Steps steps(g.lengths, n.batch, n.time);
   const auto options = g.inputs[0].options();
   const int64_t positions = n.batch * n.time, blocks = n.cell_blocks(), saved = save ? positions : 0;
@@ -268,18 +270,14 @@ Results forward_of(const Given& g, TensorList bias, const Sizes& n, Operand oper
   auto gates = empty_buffer({n.directions, blocks, capacity, kBlock}, options);
   auto cells = empty_buffer({n.directions, blocks, saved, kCells}, options);
   auto projections = empty({n.directions, saved, n.output}, options);
-  const auto order = gate_order(n);
+  const auto order = gate_order(n.cells);
   each_direction(n.directions, runs_in_turn(n, operand, !g.weight_hr.empty()), [&](int64_t r) {
     Direction<T> d;
     d.reverse = g.reverse[r];
-    const auto gates_weight = [&](const Tensor& weight, int64_t number) {
-      return packed_of(weight, "gates", operand, caching, number, [&] { return pack(weight.t(), operand, order); });
-    };
-    d.input_weight = gates_weight(g.weight_ih[r], r);
-    d.recurrent_weight = gates_weight(g.weight_hh[r], n.directions + r);
+    d.input_weight = packed_of(check, {g.weight_ih[r].t(), order, {}}, operand, packed, r);
+    d.recurrent_weight = packed_of(check, {g.weight_hh[r].t(), order, {}}, operand, packed, n.directions + r);
     if (!g.weight_hr.empty())
-      d.projection = packed_of(
-          g.weight_hr[r], "projection", operand, caching, 2 * n.directions + r, [&] { return pack(g.weight_hr[r].t(), operand); });
+      d.projection = packed_of(check, plain_layout(g.weight_hr[r], operand), operand, packed, 2 * n.directions + r);
     d.x = gather_steps<T>(g.inputs[r], steps, d.reverse);
     d.h = sorted_rows<T>(g.h0, r, steps, n.output, g.inputs[0]);
     d.c = to_blocks(sorted_rows<T>(g.c0, r, steps, n.padded_cells(), g.inputs[0]));
@@ -311,7 +309,7 @@ Results forward(
     TensorList inputs, TensorList weight_ih, TensorList weight_hh, TensorList bias, TensorList weight_hr,
     const std::optional<Tensor>& lengths, const std::optional<Tensor>& h0, const std::optional<Tensor>& c0, TensorList masks,
     const std::vector<bool>& reverse, double cell_clip, double projection_clip, bool residual, const Name& precision, bool save,
-    std::vector<int64_t> stamps) {
+    const Copies& packed) {
   const Arguments check("projected_lstm");
   const Given g{inputs, weight_ih, weight_hh, weight_hr, lengths, h0, c0, masks, reverse, cell_clip, projection_clip, residual};
   const Sizes n = checked_sizes(check, g);
@@ -319,10 +317,18 @@ Results forward(
   check.need(bias.size() == inputs.size(), "bias must be one per direction, ", inputs.size(), "; got ", bias.size());
   check.tensors("bias", bias, dtype, {kGates * n.cells});
   const Operand operand = resolve_operand(precision, dtype, !save);
-  return by_type(dtype, [&]<typename T>() { return forward_of<T>(g, bias, n, operand, save, {std::move(stamps), save}); });
+  return by_type(dtype, [&]<typename T>() { return forward_of<T>(check, g, bias, n, operand, save, packed); });
 }
 
 STABLE_TORCH_LIBRARY_IMPL(elmo_fast, CPU, m) { m.impl("projected_lstm", TORCH_BOX(&forward)); }
 
 }  // namespace
 }  // namespace elmo_fast::projected_lstm
+
+namespace elmo_fast {
+
+Layout gates_layout(const Tensor& weight, Operand) {
+  return {weight.t(), projected_lstm::gate_order(weight.size(0) / projected_lstm::kGates), {}};
+}
+
+}  // namespace elmo_fast

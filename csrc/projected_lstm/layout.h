@@ -92,11 +92,11 @@ inline Sizes checked_sizes(const Arguments& check, const Given& g) {
 }
 
 // Packed gate column -> row of weight_ih, weight_hh or bias (torch's order: all i, all f, all g, all o); -1 past the last cell.
-inline std::vector<int64_t> gate_order(const Sizes& n) {
-  std::vector<int64_t> order(n.gate_columns());
-  for (int64_t column = 0; column < n.gate_columns(); ++column) {
+inline std::vector<int64_t> gate_order(int64_t cells) {
+  std::vector<int64_t> order((cells + kCells - 1) / kCells * kBlock);
+  for (int64_t column = 0; column < static_cast<int64_t>(order.size()); ++column) {
     const int64_t cell = column / kBlock * kCells + column % kCells, gate = column % kBlock / kCells;
-    order[column] = cell < n.cells ? gate * n.cells + cell : -1;
+    order[column] = cell < cells ? gate * cells + cell : -1;
   }
   return order;
 }

@@ -126,8 +126,7 @@ class GraphReplay:
                 lstm.carry_state((state[0][:, :, :batch].clone(), state[1][:, :, :batch].clone()))
             return activations[:, :batch, : time + 2].clone(), mask[:batch, : time + 2].clone()
 
-        alone = _weights.alone(tensors)  # or a pass writes their copies again
-        version = [_weights.generation(), _weights.identities(tensors), _weights.versions(tensors), alone]
+        version = [_weights.generation(), _weights.identities(tensors), _weights.versions(tensors)]
         key = (*specs, carry, str(model.arithmetic), lstm.settings)
         with lstm.turn(carry):
             return self.graphs.run(key, version, inputs.device, function, specs, fill, replayed)

@@ -169,6 +169,7 @@ class CharacterEncoder(nn.Module):
         self.requires_grad = requires_grad
         self.unique_words, self.precision, self.backend = unique_words, precision, backend
         self.cache_size = cache_size
+        self._packed_filters, self._packed_layers, self._packed_projection = (ops.PackedWeights() for _ in range(3))
         if (cnn := options.char_cnn) is not None:
             self._char_embedding_weights = nn.Parameter(torch.zeros(options.n_character_rows, cnn.embedding_dim))
             for i, (width, number) in enumerate(cnn.filters):
@@ -360,15 +361,22 @@ class CharacterEncoder(nn.Module):
                 activation=self._characters.activation,
                 precision=self.precision,
                 count=count,
+                packed=self._packed_filters,
                 backend=ops.backend_for("char_cnn", self.backend),
             )
+            projection = None if self._reads_lexicons else self._projection
+            parts.append(self._combined(features, self._highways.layers, projection, count, self._packed_layers))
             if not self._reads_lexicons:
-                return self._combined(features, self._highways.layers, self._projection, count)
-            parts.append(self._combined(features, self._highways.layers, None, count))
-        return self._combined(torch.cat(parts, dim=1), [], self._projection, count)
+                return parts[0]
+        return self._combined(torch.cat(parts, dim=1), [], self._projection, count, self._packed_projection)
 
     def _combined(
-        self, features: Tensor, layers: list[nn.Linear], projection: nn.Linear | None, count: Tensor | None
+        self,
+        features: Tensor,
+        layers: list[nn.Linear],
+        projection: nn.Linear | None,
+        count: Tensor | None,
+        packed: ops.PackedWeights,
     ) -> Tensor:
         """Return the features through highway layers and a projection, if there is one."""
         if projection is not None:
@@ -380,6 +388,7 @@ class CharacterEncoder(nn.Module):
             *((None, None) if projection is None else (projection.weight, projection.bias)),
             precision=self.precision,
             count=count,
+            packed=packed,
             backend=ops.backend_for("highway", self.backend),
         )
 

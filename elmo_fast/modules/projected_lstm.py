@@ -9,7 +9,7 @@ from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import check_settings, skip_init, weights_ready
 from elmo_fast.op_choices import Backend, InferencePrecision
-from elmo_fast.ops import LSTMWeights
+from elmo_fast.ops import LSTMWeights, PackedWeights
 from elmo_fast.ops._checks import check_tensor
 
 
@@ -66,6 +66,7 @@ class ProjectedLSTM(nn.Module):
         self.memory_cell_clip_value = memory_cell_clip_value
         self.state_projection_clip_value = state_projection_clip_value
         self.precision, self.backend = precision, backend
+        self._packed = PackedWeights()
         self.input_linearity = skip_init(nn.Linear, input_size, 4 * cell_size, bias=False)
         self.state_linearity = skip_init(nn.Linear, hidden_size, 4 * cell_size, bias=True)
         self.state_projection = skip_init(nn.Linear, cell_size, hidden_size, bias=False) if project else None
@@ -160,5 +161,6 @@ def run_beside(
         residual=residual,
         recurrent_masks=masks or None,
         precision=first.precision,
+        packed=first._packed,  # those of all directions
         backend=ops.backend_for("projected_lstm", first.backend),
     )

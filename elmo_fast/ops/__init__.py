@@ -12,6 +12,7 @@ import torch
 from elmo_fast._lazy import document_fields
 from elmo_fast.ops._cpu_products import is_faster_on_cpu, products_on_cpu
 from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, op_names
+from elmo_fast.ops._packed import PackedWeights
 from elmo_fast.ops._precision import PRECISIONS, rounded
 from elmo_fast.ops._table_rows import RowOrder, coalesced, row_order
 from elmo_fast.ops._weights import refresh_weights
@@ -36,6 +37,7 @@ __all__ = [
     "Choice",
     "HuffmanTree",
     "LSTMWeights",
+    "PackedWeights",
     "RowOrder",
     "adagrad_",
     "adagrad_rows_",

@@ -17,7 +17,7 @@ import torch
 from elmo_fast import op_choices
 from elmo_fast.devices import device_called
 from elmo_fast.errors import ElmoFastError, PerformanceWarning, check_choice
-from elmo_fast.ops import _checks, _native, _schemas, _triton
+from elmo_fast.ops import _autograd, _checks, _native, _schemas, _triton
 from elmo_fast.ops._cpu_products import why_slower_on_cpu
 from elmo_fast.ops._precision import check_precision
 
@@ -169,8 +169,9 @@ def warn_once(op: str, backend: str, reasons: str) -> None:
 def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[str]:
     """Return why faster backends of `op` for this device cannot serve; if none exists, one sentence saying so."""
     slower = [why for name, why in refusals.items() if made_for(name, device)]
-    has_kernel = any(made_for(name, device) for name in OPS[op].unsupported if name != "reference")
-    if slower or has_kernel or device.type in ("cpu", "meta"):
+    if slower or device.type in ("cpu", "meta"):
+        return slower
+    if any(made_for(name, device) for name in OPS[op].unsupported if name != "reference"):
         return slower
     return [f"it has no kernel for {device.type} yet"]
 
@@ -220,22 +221,24 @@ def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, prec
 
 
 _MAY_OVERFLOW = {"square_norm", "merged_square_norm"}  # the caller looks at the norm
-_kernels: dict[tuple[str, str], Any] = {}  # torch.compile warns about functools.cache, not of a dict
+_kernels: dict[tuple[str, str], tuple[Any, Any]] = {}  # torch.compile warns about functools.cache, not of a dict
 
 
 def kernel(op: str, backend: str) -> Callable[..., Any]:
-    """Return the registered op `op` (or a part of an op, such as "square_norm"), as `backend` has it.
+    """Return the registered op `op` (or a part of an op, such as "square_norm"), as `backend` has it, with gradients.
 
     torch's dispatcher chooses the kernel by the tensors' device. Only Triton's interpreter is asked for by name.
     """
-    run = _kernels.get((op, backend))
-    if run is None:
+    both = _kernels.get((op, backend))
+    if both is None:
         by_triton = backend == "triton" and _triton.implements(op)
         namespace = _triton.NAMESPACE if by_triton else _schemas.NAMESPACE
-        run = _kernels[op, backend] = _schemas.overload(op, namespace)
+        registered = _schemas.overload(op, namespace)
+        both = _kernels[op, backend] = registered, _autograd.FORMULAS.get(f"{namespace}::{op}", registered)
+    run = both[0] if torch.compiler.is_compiling() else both[1]  # torch.compile takes an op as it is
     if os.environ.get("ELMO_FAST_CHECK_FINITE") != "1" or op in _MAY_OVERFLOW:
         return run
-    return checked(op, run, [argument.name for argument in run._schema.arguments])
+    return checked(op, run, list(_schemas.arguments_of(op)._fields))
 
 
 def checked(op: str, run: Callable[..., Any], names: list[str] | None = None) -> Callable[..., Any]:

@@ -5,8 +5,8 @@ output of `<op>` and `d_<output>` that of any other; `need_<input>` says whether
 other argument is an input or output of `<op>`. A result is named after the input whose gradient it is.
 
 save: whether the backward pass will run. saved: what it needs besides inputs and outputs, known to each backend
-alone; empty without `save`. stamps: of weights that C++ packs (`_weights.py`), in the order of the arguments; empty: no
-weight has one.
+alone; empty without `save`. packed: what pack_weight returned for each weight, in the order of the arguments (CPU,
+`_packed.py`); None: the op packs.
 """
 
 import functools
@@ -20,8 +20,8 @@ import torch
 SCHEMAS = (
     # a [M, K] · b [K, N], operands rounded to `precision`
     "matmul(Tensor a, Tensor b, str precision) -> Tensor",
-    # Python's part of the cache of packed weights: the number of the tensor's storage
-    "watch_storage(Tensor tensor) -> int",
+    # the weight as products on the CPU read it; layout: "plain" [N, K], "filters", "highway" or "gates"
+    "pack_weight(Tensor weight, str layout, str precision) -> Tensor[]",
     # copies: rounded copies of the parameters, changed with them
     "adagrad_(Tensor(a!)[] parameters, Tensor(b!)[] accumulators, Tensor[] gradients, Tensor(c!)[] copies,"
     " Tensor learning_rate, Tensor? scale) -> ()",
@@ -37,19 +37,19 @@ SCHEMAS = (
     "gather_rows_backward(Tensor grad, Tensor inverse, Tensor? sorted_inverse, Tensor? order, SymInt entries)"
     " -> Tensor table",
     "char_cnn(Tensor ids, Tensor embedding, Tensor[] weights, Tensor[] biases, Tensor? count, bool tanh, str precision,"
-    " bool save, int[] stamps=[]) -> (Tensor features, Tensor[] saved)",
+    " bool save, Tensor[]? packed=None) -> (Tensor features, Tensor[] saved)",
     "char_cnn_backward(Tensor grad, Tensor features, Tensor[] saved, Tensor ids, Tensor embedding, Tensor[] weights,"
     " Tensor[] biases, Tensor? count, bool tanh, str precision, bool need_embedding, bool need_weights)"
     " -> (Tensor embedding, Tensor[] weights, Tensor[] biases)",
     "highway(Tensor x, Tensor[] weights, Tensor[] biases, Tensor? projection_weight, Tensor? projection_bias,"
-    " Tensor? count, str precision, bool save, int[] stamps=[]) -> (Tensor y, Tensor[] saved)",
+    " Tensor? count, str precision, bool save, Tensor[]? packed=None) -> (Tensor y, Tensor[] saved)",
     "highway_backward(Tensor grad, Tensor[] saved, Tensor x, Tensor[] weights, Tensor? projection_weight,"
     " Tensor? count, str precision, bool need_x, bool need_weights) -> (Tensor x, Tensor[] weights, Tensor[] biases,"
     " Tensor projection_weight, Tensor projection_bias)",
     # a clip of infinity is none; without a projection weight_hr is empty
     "projected_lstm(Tensor[] inputs, Tensor[] weight_ih, Tensor[] weight_hh, Tensor[] bias, Tensor[] weight_hr,"
     " Tensor? lengths, Tensor? h0, Tensor? c0, Tensor[] masks, bool[] reverse, float cell_clip, float projection_clip,"
-    " bool residual, str precision, bool save, int[] stamps=[])"
+    " bool residual, str precision, bool save, Tensor[]? packed=None)"
     " -> (Tensor outputs, Tensor h, Tensor c, Tensor[] saved)",
     "projected_lstm_backward(Tensor d_outputs, Tensor? d_h, Tensor? d_c, Tensor[] saved, Tensor[] inputs,"
     " Tensor[] weight_ih, Tensor[] weight_hh, Tensor[] weight_hr, Tensor? lengths, Tensor? h0, Tensor? c0,"

@@ -32,7 +32,7 @@ except ImportError as _error:
 
 # Triton's interpreter runs on the CPU, whose key is C++'s: then its ops are in a namespace of their own.
 NAMESPACE = "elmo_fast_interpreted" if INTERPRETED else _schemas.NAMESPACE
-_LIBRARY = _schemas.define(NAMESPACE) if INTERPRETED else _schemas.LIBRARY
+LIBRARY = _schemas.define(NAMESPACE) if INTERPRETED else _schemas.LIBRARY
 
 _undispatched: dict[str, Callable[..., Any]] = {}
 _saved: dict[str, Callable[[Any], list[Tensor]]] = {}
@@ -250,7 +250,7 @@ def implement(name: str, run: Callable[[Any], Any], saved: Callable[[Any], list[
     """
     arguments = _schemas.arguments_of(name)
     _undispatched[name] = lambda *args, **kwargs: run(arguments(*args, **kwargs))
-    _LIBRARY.impl(name, _undispatched[name], "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
+    LIBRARY.impl(name, _undispatched[name], "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
     if saved is not None:
         _saved[name] = saved
 

@@ -1,15 +1,10 @@
-"""Prepared copies of weights (rounded, rearranged): when a cached copy is valid, and the cache for GPUs.
+"""Rounded and rearranged copies of weights on a GPU: when a copy still serves, and their cache.
 
-A copy is valid while its weight is unchanged. torch counts the changes that its own operations make, per tensor and its
-views, and not those made through `.data`, NumPy, a second Parameter on the same storage, or a fused optimizer. So a
-counter is trusted only if no other tensor holds the storage (`alone`), and on the CPU only for weights that are not
-trained; the C++ cache (csrc/common/packed.h) hashes all values of the others. On a GPU a hash would make every step
-wait: fused optimizers are made to count, and copies of a weight whose storage is shared are written at every use.
+A copy serves while address, dtype and version counter of the weight are the same. A look at values would make every
+step wait for the GPU. Fused optimizers, which do not count, are made to; copies of a weight that is part of a larger
+memory (FSDP) or in memory of another library are written at every use. `_packed.py` is the rule for the CPU.
 """
 
-import functools
-import itertools
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -19,150 +14,9 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from elmo_fast.ops import _native
-from elmo_fast.ops._schemas import LIBRARY
-
 _kept: dict[tuple[Any, ...], "_Entry"] = {}
 _generation = 0
 _lock = threading.RLock()
-
-
-class _Running:
-    """How many calls of C++ ops with stamps run now, in all threads: their arguments own the weights too."""
-
-    def __init__(self) -> None:
-        self.count, self.lock = 0, threading.Lock()
-
-
-running = _Running()
-
-
-def run_stamped(op: Callable[..., Any], weights: Sequence[Tensor | None], *arguments: Any) -> Any:
-    """Call a C++ op whose last argument is the `stamps` of the weights that it packs."""
-    numbers = stamps(*weights)
-    if torch.compiler.is_compiling():
-        return op(*arguments, numbers)
-    with running.lock:
-        running.count += 1
-    try:
-        return op(*arguments, numbers)
-    finally:
-        with running.lock:
-            running.count -= 1
-
-
-def _renew_lock() -> None:
-    global _lock
-    _lock = threading.RLock()
-    running.__init__()  # type: ignore[misc]  # no other thread runs in the child
-
-
-os.register_at_fork(after_in_child=_renew_lock)
-
-
-_holders = torch._C._storage_Use_Count
-_numbers = itertools.count(1)
-
-
-class _Storage:
-    """What Python knows of a weight's storage.
-
-    torch's stable ABI has no weak reference to a storage, which the C++ cache needs: this one is to Python's object.
-
-    number: no other storage ever gets it; copies packed from the storage are dropped with it. stamp: a number that no
-    other storage ever gets, while nothing but operations that torch counts may have written; 0 otherwise.
-    """
-
-    def __init__(self, storage: torch.UntypedStorage, forget: Callable[[Any], None], number: int) -> None:
-        self.reference, self.number, self.stamp = weakref.ref(storage, forget), number, 0
-
-
-_storages: dict[int, _Storage] = {}
-# id(weight) -> the weight, and the number of the storage that it had when it was last used.
-_used: dict[int, tuple[weakref.ref[Tensor], int]] = {}
-
-
-def _known(storage: torch.UntypedStorage) -> _Storage:
-    key, number = id(storage), next(_numbers)
-
-    def forget(dead: weakref.ref[torch.UntypedStorage]) -> None:
-        if (at := _storages.get(key)) is not None and at.reference is dead:
-            del _storages[key]
-        if _native.C is not None:
-            _native.C.forget_packed(number)
-
-    while True:  # no lock: another thread may number the same storage, and a forked child has no such thread
-        known = _storages.get(key) or _storages.setdefault(key, _Storage(storage, forget, number))
-        if known.reference() is storage:
-            return known
-        _storages.pop(key, None)
-
-
-if _native.C is not None:  # C++ calls it before it caches a copy, also in a compiled graph
-    LIBRARY.impl("watch_storage", lambda each: _known(each.untyped_storage()).number, "CompositeExplicitAutograd")
-    _native.C.enable_caching()
-
-_empty = torch.UntypedStorage(0)
-_ALONE = _holders(_empty._cdata) + 1  # the storage as Python's object, and one tensor
-
-
-def alone(tensors: Iterable[Tensor]) -> list[bool]:
-    """Return for each tensor whether it has a version counter and nothing else is known to hold its memory.
-
-    Other tensors on the same memory, such as a second Parameter, change it without this tensor's counter; so do other
-    processes and libraries. torch makes a storage that does not own its memory, or was handed to NumPy, not resizable.
-    """
-    answers = []
-    for tensor in tensors:
-        storage = None if tensor.is_inference() else tensor.untyped_storage()
-        answers.append(
-            storage is not None
-            and _holders(storage._cdata) <= _ALONE
-            and storage.resizable()
-            and (tensor.is_cuda or not storage.is_shared())
-        )
-    return answers
-
-
-def stamps(*weights: Tensor | None) -> list[int]:
-    """Return the stamp of the storage of each weight, 0 where its version counter is not reliable; skip None.
-
-    A weight gets a new stamp after any time at which it was not frozen and alone, as does another tensor on its
-    storage, whose counter begins again, and a weight that had another storage in between, where others may have
-    written. With a stamp, C++ (`run_stamped`) uses a cached packed copy without a look at all values.
-    """
-    tensors: list[Any] = [weight for weight in weights if weight is not None]
-    if _native.C is None or torch.compiler.is_compiling():
-        return [0] * len(tensors)
-    # Others have no storage of their own: subclasses, wrappers of torch.func.
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    plain = [each for each in tensors if type(each) in (Tensor, torch.nn.Parameter) and not wrapped(each)]
-    unshared, numbers = dict(zip(map(id, plain), alone(plain), strict=True)), []
-    for weight in tensors:
-        key = id(weight)
-        if key not in unshared:
-            numbers.append(0)
-            continue
-        storage = weight.untyped_storage()
-        known = _storages.get(id(storage))
-        if known is not None and known.reference() is not storage:
-            known = None  # it has the address of one that is gone
-        # A second owner in C++ may be a DLPack capsule, whose holder writes as it likes; or an op in another thread.
-        owned_once = running.count > 0 or weight._use_count() == 1
-        if weight.requires_grad or not owned_once or not unshared[key]:
-            # Whoever trains or shares it may write without the counter, and be gone at the next call.
-            if known is not None:
-                known.stamp = 0
-            numbers.append(0)
-            continue
-        known = known or _known(storage)
-        reference, number = _used.get(key, (None, 0))
-        if reference is None or reference() is not weight or number != known.number:
-            _used[key] = weakref.ref(weight, functools.partial(_used.pop, key)), known.number
-            known.stamp = 0
-        known.stamp = known.stamp or next(_numbers)
-        numbers.append(known.stamp)
-    return numbers
 
 
 def _count_fused_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -266,13 +120,19 @@ def _state_of(sources: Sequence[Tensor]) -> tuple[Any, ...]:
     return tuple((s.data_ptr(), s._version, s.dtype) for s in sources)
 
 
+def _owns_memory(tensor: Tensor) -> bool:
+    """Return whether torch allocated memory for this tensor alone, as far as its storage shows."""
+    storage = tensor.untyped_storage()
+    return storage.nbytes() == tensor.nbytes and storage.resizable()
+
+
 def packed(
     name: str, sources: Sequence[Tensor], empty: Callable[[], list[Tensor]], fill: Callable[[list[Tensor]], None]
 ) -> list[Tensor]:
     """Return the copies that `fill` writes into what `empty` allocates, written again only if a source has changed.
 
-    A change shows in the source's address, dtype or version counter; a source whose memory another tensor holds counts
-    as changed. New values go into the *same* memory, so a captured CUDA graph that reads it stays right. A write that
+    A change shows in the source's address, dtype or version counter; a source in larger memory counts as changed. New
+    values go into the *same* memory, so a captured CUDA graph that reads it stays right. A write that
     bypasses the counter (`.data`, torch.distributed) is not noticed: call `refresh_weights`. Tensors of inference mode
     have no counter, so their copies are not cached.
     """
@@ -289,7 +149,7 @@ def packed(
             entry = _Entry(sources, copies, lambda _: _kept.pop(key, None))
             entry.write(sources, fill)
             _kept[key] = entry
-        elif entry.state != _state_of(sources) or not all(alone(sources)):
+        elif entry.state != _state_of(sources) or not all(map(_owns_memory, sources)):
             entry.write(sources, fill)
         return entry.read()
 
@@ -352,19 +212,8 @@ def mark_rounded(entries: Iterable[_Entry]) -> None:
 
 
 def generation() -> int:
-    """Return how often `clear_packed` ran: graphs from before the last run must not be used."""
+    """Return how often `refresh_weights` ran: copies and graphs from before the last run must not be used."""
     return _generation
-
-
-def clear_packed() -> None:
-    """Drop all cached copies; the next use writes them again, and the modules capture their graphs again.
-
-    Your own graphs that read a copy must not be replayed.
-    """
-    global _generation
-    with _lock:
-        _generation += 1
-        _kept.clear()
 
 
 def refresh_weights() -> None:
@@ -373,9 +222,10 @@ def refresh_weights() -> None:
     Call it after writing to a parameter in a way that bypasses torch's version counter: through `.data`, `.numpy()`,
     DLPack or torch.distributed, from another process, or by an optimizer's own CUDA graph. It is not needed after
     `load_state_dict`, torch's optimizers (fused ones too) and other changes in place under `torch.no_grad()`, nor on
-    the CPU for parameters that require a gradient or share their memory with another tensor at the time of the call,
-    because all values of those are compared.
+    the CPU for parameters that require a gradient, because all values of those are compared. Your own graphs that read
+    a copy must not be replayed.
     """
-    clear_packed()
-    if _native.C is not None:
-        _native.C.clear_packed()
+    global _generation
+    with _lock:
+        _generation += 1
+        _kept.clear()

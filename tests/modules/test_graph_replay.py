@@ -110,7 +110,7 @@ def test_dropped_copies_and_copied_models_capture_anew(files, seen):
     model, ids = bilm(files), ids_of(BATCHES[0])
     with torch.no_grad():
         counts = [(model(ids), len(model._graph_replay.graphs))[1] for _ in range(2)]
-        _weights.clear_packed()
+        _weights.refresh_weights()
         counts += [(model(ids), len(model._graph_replay.graphs))[1] for _ in range(2)]
     assert counts == [0, 1, 0, 1]
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):

@@ -173,9 +173,9 @@ def test_native_gives_a_row_the_bits_of_the_dense_update(backend, width):
 
 @pytest.fixture
 def no_copies():
-    _weights.clear_packed()
+    _weights.refresh_weights()
     yield
-    _weights.clear_packed()
+    _weights.refresh_weights()
 
 
 def sixteen_bit(backend):

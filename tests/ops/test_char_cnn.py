@@ -325,7 +325,7 @@ def test_filters_are_packed_once(backend: str) -> None:
     """Forward, backward and the next forward read one copy; a step of an optimizer writes it again, in its place."""
     from elmo_fast.ops import _weights
 
-    _weights.clear_packed()
+    _weights.refresh_weights()
     c = case("mixed", 5, 9, 4, ((1, 3), (3, 5))).to(torch.float32)
     gradients(c, backend=backend)
     (entry,) = _weights._kept.values()

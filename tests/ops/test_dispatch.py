@@ -143,7 +143,7 @@ def test_a_module_cast_to_16_bit_is_told_of_precision(monkeypatch, device, modul
 
 
 # Options that plain torch has no use for.
-ONLY_OF_KERNELS = {"save", "stamps", "entries", "correction"}
+ONLY_OF_KERNELS = {"save", "entries", "correction"}
 
 
 def reference_of(op):

@@ -5,6 +5,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -159,6 +160,26 @@ def test_a_forked_process_computes_with_threads_of_its_own():
             assert not TASKS.exists() or len(list(TASKS.iterdir())) == 2  # three threads: two directions, each on one
 
         assert in_a_child(work) == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_forked_while_threads_pack_can_pack():
+    """A mutex that another thread held at the fork would stop the child for good."""
+    weight, x, stop = torch.randn(1024, 1024), torch.randn(4, 1024), threading.Event()  # 4 MiB: a pooled buffer
+
+    def pack_again():
+        while not stop.is_set():
+            highway(x, [], [], weight, backend="native")
+
+    with ThreadPoolExecutor(3) as threads:
+        busy = [threads.submit(pack_again) for _ in range(3)]
+        try:
+            statuses = [in_a_child(lambda: highway(x, [], [], weight, backend="native")) for _ in range(10)]
+        finally:
+            stop.set()
+        for each in busy:
+            each.result()
+    assert statuses == [0] * 10
 
 
 @pytest.mark.skipif(not TASKS.exists(), reason="/proc does not list threads here")

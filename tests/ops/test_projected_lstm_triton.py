@@ -79,7 +79,7 @@ def test_triton_keeps_nan_and_packs_once(backend):
     out, _ = projected_lstm(x, weights, None, state, backend=backend, precision="float16")
     assert out[0, 1].isnan().all()
     assert not out[0, 0].isnan().any()
-    _weights.clear_packed()
+    _weights.refresh_weights()
     x = [torch.randn(2, 3, 12) for _ in range(2)]
     run = functools.partial(projected_lstm, x, weights, None, state, precision="float16")
     first = run(backend=backend)[0]

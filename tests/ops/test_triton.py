@@ -123,8 +123,8 @@ def test_the_interpreter_is_given_no_bfloat16():
         _triton.launch(forward_kernels.projected_lstm_to_step_order_kernel, (1,), x)
 
 
-# For C++ alone: stamps of packed weights; whether gradients of a table are sparse, as a GPU's always are of saved rows.
-FOR_CPP = {"stamps", "sparse"}
+# For C++ alone: packed weights; whether gradients of a table are sparse, as a GPU's always are of saved rows.
+FOR_CPP = {"packed", "sparse"}
 # For the other pass; in a backward pass, what `saved` has in the form that the kernels take.
 NOT_READ = {
     "gather_rows": {"entries", "sorted_inverse", "order"},

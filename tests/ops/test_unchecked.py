@@ -63,6 +63,14 @@ CASES = {
         ({"a": numbers(3)}, r"a must have shape \[any, any\], Float or Double; got shape \[3\]"),
         ({"precision": "int7"}, "precision must be one of float32, bfloat16, float16; got int7"),
     ]),
+    "pack_weight": ({"weight": numbers(8, D), "layout": "gates", "precision": "float32"}, [
+        ({"weight": numbers(8)}, r"weight must have shape \[any, any\], Float or Double; got shape \[8\]"),
+        ({"layout": "filters"}, r"weight must have shape \[any, any, any\], Float or Double; got shape \[8, 3\]"),
+        ({"layout": "highway"}, r"weight of highway must have shape \[2W, W\]; got \[8, 3\]"),
+        ({"weight": numbers(6, D)}, r"weight of gates must have shape \[4H, K\]; got \[6, 3\]"),
+        ({"layout": "other"}, "layout must be plain, filters, highway or gates; got other"),
+        ({"precision": "half"}, "precision must be one of"),
+    ]),
     "adagrad_rows_": (
         {"table": numbers(V, D), "accumulator": numbers(V, D), "ids": torch.tensor([2, 5]), "rows": numbers(2, D),
          "positions": None, "learning_rate": RATE, "scale": None},
@@ -116,6 +124,13 @@ CASES = {
             ({"weights": [numbers(6, D, dtype=torch.float64)]}, "got shape .*, Double"),
             ({"projection_weight": numbers(2, 4)}, r"projection_weight must have shape \[any, 3\]"),
             ({"projection_bias": numbers(3)}, r"projection_bias must have shape \[2\]"),
+            ({"packed": []}, "packed must hold what pack_weight returned for each weight with the same precision, 1"),
+            ({"packed": [numbers(1, 4, D, 16, 1)]}, "1 tensor each; got 1 for at least 2 weights"),
+            ({"packed": [numbers(1, 4, 4, 16, 1)] * 2}, r"packed must have shape \[1, 4, 3, 16, 1\], Float; got .*4"),
+            ({"packed": [numbers(1, 4, 3, 16, 1, dtype=torch.float64)] * 2}, "packed must have shape .* Double"),
+            ({"packed": [numbers(1, 4, D, 16, 2)[..., :1]] * 2}, "packed must be contiguous"),
+            ({"packed": [numbers(1)] * 2, "save": False, "precision": "int8"}, "3 tensors each; got 2 for at least 1"),
+            ({"packed": [numbers(1)] * 6, "save": False, "precision": "int8"}, "packed must have shape .*, Char"),
         ],
     ),
     "highway_backward": (
@@ -267,7 +282,7 @@ def test_every_op_of_the_cpu_is_here():
     }
     of_gpus = {"scalar_mix", "gather_rows", *(f"{name}_backward" for name in ("scalar_mix", "gather_rows"))}
     of_gpus |= {"adagrad_", "square_norm", "merged_square_norm", "padded_unique_rows"}
-    assert set(CASES) == registered - of_gpus - {"watch_storage"}
+    assert set(CASES) == registered - of_gpus
 
 
 @pytest.mark.parametrize("op", CASES)

@@ -118,7 +118,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             "triton.backends.nvidia.driver": lambda m: setattr(m.CudaDriver, "is_active", staticmethod(lambda: False)),
         }
         if native:
-            changes |= {"elmo_fast.ops._triton": _leave_to_native, "elmo_fast.ops._native": _cache_nothing}
+            changes["elmo_fast.ops._triton"] = _leave_to_native
             # torch's operations are as exact as dropout's kernel.
             changes["elmo_fast.ops._dropout"] = lambda module: setattr(module, "has_kernel", lambda device: False)
         return _Changed.spec(name, path, changes[name]) if name in changes else None
@@ -154,8 +154,3 @@ def _leave_to_native(triton):
     implements, implement = triton.implements, triton.implement
     triton.implements = lambda name: implements(name) and name not in NATIVE
     triton.implement = lambda name, run, saved=None: implement(name, PLAIN.get(name, run), saved)
-
-
-def _cache_nothing(native):
-    """Copies of weights are not cached: a twin's version and address say nothing about its values."""
-    native.C.enable_caching = lambda: None

@@ -20,9 +20,9 @@ from elmo_fast.ops._checks import (
     described,
 )
 from elmo_fast.ops._dispatch import checked, kernel, register, select
+from elmo_fast.ops._packed import PackedWeights
 from elmo_fast.ops._precision import under_autocast
 from elmo_fast.ops._table_rows import first_rows
-from elmo_fast.ops._weights import run_stamped
 from elmo_fast.ops.char_cnn import reference
 
 MOST_SLOTS = torch.iinfo(torch.int16).max  # a winner, the first slot of a window, is stored as such a number
@@ -37,6 +37,7 @@ def char_cnn(
     activation: str = "relu",
     precision: str = "float32",
     count: Tensor | None = None,
+    packed: PackedWeights | None = None,
     backend: str = "auto",
 ) -> Tensor:
     """Compute word features: character embedding, a convolution per width, maximum over all windows, activation.
@@ -60,6 +61,7 @@ def char_cnn(
             means autocast's dtype.
         count: number of rows to compute, [] int64 on the device of `ids`; the features of later rows are 0 and pass no
             gradient (None: all N).
+        packed: holds packed copies of the weights between calls, for inference on the CPU; None: packs at each call.
         backend: "auto", "native", "triton" or "reference".
 
     Returns:
@@ -87,8 +89,8 @@ def char_cnn(
         run, save = kernel("char_cnn", backend), requires_grad(embedding, *weights, *biases)
         if backend != "native":
             return run(ids, embedding, weights, biases, count, tanh, precision, save)[0]
-        arguments = (ids, embedding, weights, biases, None, tanh, precision, save)
-        return first_rows(run_stamped(run, weights, *arguments)[0], count)
+        copies = None if packed is None else packed.of(precision, filters=weights)
+        return first_rows(run(ids, embedding, weights, biases, None, tanh, precision, save, copies)[0], count)
 
 
 def _check(

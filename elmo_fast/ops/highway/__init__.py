@@ -9,9 +9,9 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._autograd import Backward, describe, requires_grad
 from elmo_fast.ops._checks import check_count, check_floating, check_same, check_shapes, check_tensor
 from elmo_fast.ops._dispatch import checked, kernel, register, select
+from elmo_fast.ops._packed import PackedWeights
 from elmo_fast.ops._precision import check_no_gradient, under_autocast
 from elmo_fast.ops._table_rows import first_rows
-from elmo_fast.ops._weights import run_stamped
 from elmo_fast.ops.highway import reference
 
 
@@ -24,6 +24,7 @@ def highway(
     *,
     precision: str = "float32",
     count: Tensor | None = None,
+    packed: PackedWeights | None = None,
     backend: str = "auto",
 ) -> Tensor:
     """Apply highway layers one after the other, then the projection if there is one.
@@ -47,6 +48,7 @@ def highway(
             dtype. The x that the gate carries is not rounded.
         count: number of rows to compute, [] int64 on the device of `x`, clamped to 0..N; None: all. Later rows of y
             are 0 and pass no gradient.
+        packed: holds packed copies of the weights between calls, for inference on the CPU; None: packs at each call.
         backend: "auto", "native", "triton" or "reference".
 
     Returns:
@@ -73,8 +75,9 @@ def highway(
         run = kernel("highway", backend)
         if backend != "native":
             return run(x, weights, biases, *projection, count, precision, save)[0]
-        packed = (*weights, projection_weight)
-        y = run_stamped(run, packed, first_rows(x, count), weights, biases, *projection, None, precision, save)[0]
+        plain = [] if projection_weight is None else [projection_weight]
+        copies = None if packed is None else packed.of(precision, highway=weights, plain=plain)
+        y = run(first_rows(x, count), weights, biases, *projection, None, precision, save, copies)[0]
         return first_rows(y, count)
 
 

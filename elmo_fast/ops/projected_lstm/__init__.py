@@ -11,8 +11,8 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _checks
 from elmo_fast.ops._autograd import Backward, describe, requires_grad
 from elmo_fast.ops._dispatch import checked, kernel, register, select
+from elmo_fast.ops._packed import PackedWeights
 from elmo_fast.ops._precision import check_no_gradient, under_autocast
-from elmo_fast.ops._weights import run_stamped
 from elmo_fast.ops.projected_lstm import reference
 from elmo_fast.ops.projected_lstm.reference import LSTMWeights
 
@@ -29,6 +29,7 @@ def projected_lstm(
     residual: bool = False,
     recurrent_masks: Sequence[Tensor] | None = None,
     precision: str = "float32",
+    packed: PackedWeights | None = None,
     backend: str = "auto",
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Run R directions of one LSTM layer with projection over padded sequences.
@@ -54,6 +55,7 @@ def projected_lstm(
             operands of the matrix products are rounded. Products accumulate, and cells are stored, in the dtype of
             the inputs. Under torch.autocast "float32" stands for autocast's dtype, and inputs of any floating dtype are
             cast to float32.
+        packed: holds packed copies of the weights between calls, for inference on the CPU; None: packs at each call.
         backend: "auto" | "native" | "triton" | "reference".
 
     Returns:
@@ -104,11 +106,11 @@ def projected_lstm(
         ):  # AOTInductor hands an empty list on as None; ones change no bit
             masks = [x.new_ones(batch, size) for x in inputs]
         run, h0_c0 = kernel("projected_lstm", backend), state or (None, None)
-        arguments = (inputs, weight_ih, weight_hh, bias, projections, lengths, *h0_c0, masks, *options, save)
-        if backend == "native":
-            outputs, h, c, _ = run_stamped(run, (*weight_ih, *weight_hh, *projections), *arguments)
-        else:
-            outputs, h, c, _ = run(*arguments)
+        copies = None
+        if packed is not None and backend == "native":
+            copies = packed.of(precision, gates=[*weight_ih, *weight_hh], plain=projections)
+        arguments = (inputs, weight_ih, weight_hh, bias, projections, lengths, *h0_c0, masks, *options, save, copies)
+        outputs, h, c, _ = run(*arguments)
     return outputs, (h, c)
 
 
