@@ -19,7 +19,7 @@ from elmo_fast.pretrain.checkpoint import read_training_state
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.trainer import LanguageModelTrainer
+from elmo_fast.pretrain.trainer import Trainer
 from tests.nfs import remove_as_nfs
 from tests.pretrain.processes import ROOT
 from tests.pretrain.toy import quiet, rows, toy_config
@@ -32,14 +32,14 @@ def long_run(tmp_path, **changes):
 
 def at_step(monkeypatch, number, action):
     """Does something in the middle of a run, just before step `number`."""
-    step = LanguageModelTrainer.step
+    step = Trainer.step
 
     def watched(self):
         if self.progress.step == number - 1:
             action(self)
         return step(self)
 
-    monkeypatch.setattr(LanguageModelTrainer, "step", watched)
+    monkeypatch.setattr(Trainer, "step", watched)
 
 
 def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, monkeypatch):

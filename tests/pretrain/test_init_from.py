@@ -20,7 +20,8 @@ from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.init_from import adapt_sums, adapt_vocabulary, load_origin
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
-from elmo_fast.pretrain.run import dry_run, pretrain
+from elmo_fast.pretrain.dry_run import dry_run
+from elmo_fast.pretrain.run import pretrain
 from elmo_fast.text import Vocabulary
 from tests.command_line import elmo_fast
 from tests.manylangs import write_model

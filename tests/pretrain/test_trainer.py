@@ -18,8 +18,9 @@ from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model, options_of
 from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.optimizer import AdaGrad
-from elmo_fast.pretrain.run import dry_run, pretrain
-from elmo_fast.pretrain.trainer import LanguageModelTrainer, train
+from elmo_fast.pretrain.dry_run import dry_run
+from elmo_fast.pretrain.run import pretrain
+from elmo_fast.pretrain.trainer import Trainer, train
 from elmo_fast.text import Vocabulary
 from tests.pretrain.toy import quiet, rows, toy_config, toy_corpus, toy_model
 
@@ -99,7 +100,7 @@ def test_ctrl_c_finishes_the_step_and_leaves_a_readable_model(tmp_path, monkeypa
     """The signal comes in the middle of a step; the step is finished, and the model saved is the one after it."""
     config = toy_config(tmp_path, max_steps=50, n_epochs=100)
     config.data.heldout_prefix = config.data.train_prefix
-    step, seen = LanguageModelTrainer.step, []
+    step, seen = Trainer.step, []
 
     def interrupted_step(trainer):
         if len(seen) == 3:
@@ -107,7 +108,7 @@ def test_ctrl_c_finishes_the_step_and_leaves_a_readable_model(tmp_path, monkeypa
         seen.append(step(trainer))
         return seen[-1]
 
-    monkeypatch.setattr(LanguageModelTrainer, "step", interrupted_step)
+    monkeypatch.setattr(Trainer, "step", interrupted_step)
     before = signal.getsignal(number)
     run = pretrain(config, report=quiet)
     assert (run.stopped_by, run.signal, run.steps, len(seen)) == ("interrupt", number, 4, 4)
@@ -122,7 +123,7 @@ def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_pa
     config = toy_config(tmp_path, max_steps=50, n_epochs=100, log_interval=5, checkpoint_interval=2)
     corpus = toy_corpus()
     record = RunLog(tmp_path, quiet)
-    trainer = LanguageModelTrainer(config, toy_model(config, corpus), corpus, record)
+    trainer = Trainer(config, toy_model(config, corpus), corpus, record)
     assert trainer.looks_at_every_step
     trainer.looks_at_every_step = False
     trainer.optimizer = trainer.update.optimizer = AdaGrad(trainer.model.parameters(), backend="reference")
@@ -173,7 +174,7 @@ def test_what_the_host_samples_comes_with_the_batch_not_in_the_step(tmp_path, lo
     config, corpus = toy_config(tmp_path, loss=loss, max_steps=4), toy_corpus()
     record = RunLog(tmp_path, quiet)
     model = make_language_model(config, len(corpus.vocabulary), counts=target_counts(corpus))
-    trainer = LanguageModelTrainer(config, model, corpus, record)
+    trainer = Trainer(config, model, corpus, record)
     batch, cpu = trainer.stream.batch(0, 1), torch.device("cpu")
     expected = [trainer.model.loss.draw(config.run.seed, offset, cpu) for offset in (2, 3)]
     assert all(map(torch.equal, pytree.tree_leaves(batch.samples), pytree.tree_leaves(expected)))
@@ -195,7 +196,7 @@ def test_a_state_that_is_not_finite_is_never_saved(tmp_path):
     config = toy_config(tmp_path, max_steps=4)
     corpus = toy_corpus()
     record = RunLog(tmp_path, quiet)
-    trainer = LanguageModelTrainer(config, toy_model(config, corpus), corpus, record)
+    trainer = Trainer(config, toy_model(config, corpus), corpus, record)
     with record:
         trainer.step()
         trainer.save()
