@@ -16,7 +16,7 @@ from benchmarks import inputs
 from benchmarks.machine import ROOT
 from elmo_fast.corpus import open_corpus, prepare, read_corpus
 from elmo_fast.pictures import draw_curves
-from elmo_fast.pretrain.trainer import Trainer
+from elmo_fast.pretrain import trainer as training
 from elmo_fast.pretrain.config import PretrainConfig, load_preset
 from elmo_fast.pretrain.language_model import make_input_reader, make_language_model
 from elmo_fast.pretrain.log import RunLog
@@ -39,7 +39,7 @@ def train(side, config, folder):
     model = make_language_model(config, len(corpus.vocabulary))
     (folder / side).mkdir()
     with RunLog(folder / side, lambda line: None) as record:
-        trainer = Trainer(config, model, corpus, record, heldout=heldout)
+        trainer = training.Trainer(config, model, corpus, record, heldout=heldout)
         if side == PLAIN:
             use_dense_update(trainer)
         trainer.train()

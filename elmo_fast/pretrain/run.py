@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import pathlib
 import warnings
 from collections.abc import Callable, Iterator
@@ -157,7 +158,8 @@ class Run:
         warn_of_unknown(corpus)
         if heldout is not None:
             warn_of_unknown(heldout, "held-out text")
-        for hint in corpus.hints:
+        optimizer = self.config.optimizer
+        for hint in [*corpus.hints, *_hints_of_filling(corpus, optimizer.batch_size, optimizer.unroll_steps)]:
             self.say(hint)
         architecture = None if self.origin is None else self.origin.architecture
         if self.resumed is not None and self.config.run.init_from is not None:
@@ -281,6 +283,16 @@ def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corp
         "save_dir, --resume CHECKPOINT and --allow_other_corpus true (same vocabulary), or --init_from CHECKPOINT "
         "(another vocabulary)"
     )
+
+
+def _hints_of_filling(corpus: Corpus, rows: int, steps: int) -> list[str]:
+    """Return a hint where the text is shorter than a step, whose rows then end in the middle of it."""
+    if corpus.positions >= rows * steps:
+        return []
+    return [
+        f"HINT   the text fills {corpus.positions:,} of a step's {rows * steps:,} places: its {rows:,} rows have at "
+        f"most {math.ceil(corpus.positions / rows):,} words, and the model learns no longer context; lower batch_size"
+    ]
 
 
 def complete_config(

@@ -19,9 +19,9 @@ from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.op_choices import LOSS_KINDS, Loss
 from elmo_fast.pretrain.corpora import target_counts
+from elmo_fast.pretrain.dry_run import dry_run
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
-from elmo_fast.pretrain.dry_run import dry_run
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.step import Step
 from tests.pretrain.toy import SENTENCES, quiet, rows, toy_batches, toy_config, toy_corpus, toy_reader, toy_step
