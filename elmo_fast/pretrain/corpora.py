@@ -20,7 +20,6 @@ from elmo_fast.op_choices import LOSS_KINDS, Loss, Tokenizer
 from elmo_fast.pretrain.config import DataConfig
 from elmo_fast.progress import duration
 from elmo_fast.text import Vocabulary, files_matching
-from elmo_fast.text.vocabulary import MARKERS
 
 CORPUS_FOLDER, SOURCES_FILE = "corpus", "corpus-sources.json"
 
@@ -75,15 +74,6 @@ def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
             )
 
 
-def refuse_no_words(vocabulary: Vocabulary, source: str) -> None:
-    """Raise ElmoFastError where a vocabulary contains only markers: every word would be predicted as <UNK>."""
-    if set(vocabulary.words) <= set(MARKERS):
-        raise ElmoFastError(
-            f"{source}: the vocabulary contains {', '.join(MARKERS)} and no words, so that there is nothing to "
-            "predict; give a vocab_file with words, or leave it out and give a larger max_vocab_size"
-        )
-
-
 def open_training_corpus(
     data: DataConfig,
     vocabulary: Vocabulary | None,
@@ -97,8 +87,6 @@ def open_training_corpus(
     corpus, else white space. Raises ElmoFastError when a prepared corpus has another vocabulary, or the text or what it
     was prepared with has changed since the run's first checkpoint. Before that the text is prepared again.
     """
-    if vocabulary is not None:
-        refuse_no_words(vocabulary, data.vocab_file or "init_from")
     if is_prepared(data.train_prefix):
         return _opened(pathlib.Path(data.train_prefix), vocabulary, tokenizer)
     target = folder / CORPUS_FOLDER
@@ -129,20 +117,17 @@ def open_training_corpus(
     sources = {path: _source(path) for path in files_matching(data.train_prefix)}
     write_json(folder / SOURCES_FILE, {"files": sources}, indent=2)
     try:
-        corpus = prepare(
+        return prepare(
             data.train_prefix, target, vocabulary=vocabulary, min_count=data.min_count,
             max_vocab_size=data.max_vocab_size, tokenizer=tokenizer, progress=progress, report=report,
         )  # fmt: skip
     except BaseException:
         (folder / SOURCES_FILE).unlink()
         raise
-    refuse_no_words(corpus.vocabulary, data.train_prefix)
-    return corpus
 
 
 def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str | None) -> Corpus:
     corpus = open_corpus(target, tokenizer)
-    refuse_no_words(corpus.vocabulary, os.fspath(target))
     if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
         raise ElmoFastError(
             f"{target} was prepared with another vocabulary than the one given now; leave vocab_file out, or give "

@@ -115,7 +115,7 @@ class Run:
         self.origin: Origin | None = None
         processes.check_same({"the step to resume from": self.resumed and self.resumed.position.step})
         if self.resumed is None:
-            self.origin = load_origin(config, say)
+            self.origin = load_origin(config)
             if self.started_before:
                 say("plan   the run in this folder has no checkpoint yet: it starts over")
         elif config.run.init_from is not None or config.data.vectors_file is not None:
@@ -179,8 +179,8 @@ class Run:
         model.options = dataclasses.replace(model.options, vocabulary_sha256=vocabulary.digest)
         if self.origin is not None:
             self.origin.initialise(model, vocabulary, config.run.seed, self.say)
-        elif resumed is None and config.model.input == "vectors":
-            load_word_vectors(model, vocabulary, config.data, seed=config.run.seed, report=self.say)
+        elif resumed is None and config.data.vectors_file is not None:
+            load_word_vectors(model, vocabulary, config.data.vectors_file, seed=config.run.seed, report=self.say)
 
         processes.run_on_leader(lambda: write_settings(self.folder, config, vocabulary))
         at: dict[str, Any] = {"step": 0 if self.started_before else None}

@@ -7,12 +7,10 @@ import torch
 from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import load_folder
 from elmo_fast.cli.main import main
-from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import Elmo
 from elmo_fast.pretrain.language_model import make_input_reader, make_language_model
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.text import Vocabulary
 from tests.pretrain.toy import SENTENCES, quiet, toy_config, toy_corpus
 
 WIDTH = 8
@@ -67,19 +65,6 @@ def test_a_run_of_word_ids_saves_embeds_evaluates_converts_and_resumes(tmp_path,
     np.testing.assert_array_equal(unknown, words)
     elmo = Elmo.from_pretrained(run.folder)
     assert elmo(elmo.batch_to_ids([["the", "cat"]]))["elmo_representations"][0].shape == (1, 2, 2 * WIDTH)
-
-
-@pytest.mark.parametrize("prepared", [False, True])
-def test_a_vocabulary_without_words_is_refused(tmp_path, prepared):
-    """All would be predicted as <UNK>, with a perplexity that looks excellent."""
-    (tmp_path / "vocab.txt").write_text("</S>\n<S>\n<UNK>\n")
-    config = toy_config(tmp_path, vocab_file=str(tmp_path / "vocab.txt"))
-    if prepared:
-        vocabulary = Vocabulary.read(tmp_path / "vocab.txt")
-        prepare(config.data.train_prefix, tmp_path / "prepared", vocabulary=vocabulary, min_count=1)
-        config = toy_config(train_prefix=str(tmp_path / "prepared"), save_dir=str(tmp_path / "out"))
-    with pytest.raises(ElmoFastError, match=r"(vocab.txt|prepared): the vocabulary contains .* and no words, so that"):
-        pretrain(config, report=quiet)
 
 
 def test_a_run_without_a_step_is_warned_of(tmp_path):
