@@ -33,6 +33,9 @@ def pretrain_options(parser: Parser) -> None:
 
 def run_pretrain(arguments: Any) -> int:
     """Train a bidirectional language model."""
+    from elmo_fast.pretrain.dry_run import dry_run
+    from elmo_fast.pretrain.run import pretrain
+
     if (arguments.n_gpus or 1) > 1 and "WORLD_SIZE" not in os.environ:
         raise ElmoFastError(
             "--n_gpus: torchrun starts the processes, one per GPU: torchrun --standalone "
@@ -42,12 +45,8 @@ def run_pretrain(arguments: Any) -> int:
     device = set_up(arguments)
     config = PretrainConfig.from_flat(values_of(arguments, *SECTIONS.values()))
     if arguments.dry_run:
-        from elmo_fast.pretrain.dry_run import dry_run
-
         dry_run(config, report=logger().info, device=device)
         return 0
-    from elmo_fast.pretrain.run import pretrain
-
     if os.environ.get("RANK", "0") == "0":
         check.remind(device)
     done = pretrain(config, report=logger().info, device=device)
