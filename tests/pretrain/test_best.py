@@ -216,16 +216,12 @@ def test_a_time_limit_alone_evaluates_about_ten_times_and_patience_counts(tmp_pa
     assert whole.stopped_by == "time"
 
 
-def test_steps_decide_where_their_number_is_given(tmp_path, slow_clock):
-    run = trained(tmp_path, "run", **BY_TIME | {"heldout_interval": 7})
-    assert [step for step, _ in evaluated(run)] == [7, 14, 20]
-
-
-def test_a_long_evaluation_puts_off_the_next_one(tmp_path, slow_clock):
+@pytest.mark.parametrize(("took", "changes", "steps"), [(0, {"heldout_interval": 7}, [7, 14, 20]), (3, {}, [2, 14])])
+def test_steps_decide_where_given_and_a_long_evaluation_puts_off_the_next(tmp_path, slow_clock, took, changes, steps):
     """Three seconds of evaluation, twelve of training."""
-    slow_clock[0] = 3.0
-    run = trained(tmp_path, "run", **BY_TIME)
-    assert [step for step, _ in evaluated(run)] == [2, 14]
+    slow_clock[0] = took
+    run = trained(tmp_path, "run", **BY_TIME | changes)
+    assert [step for step, _ in evaluated(run)] == steps
 
 
 def test_a_resumed_run_evaluates_by_the_same_clock(tmp_path, slow_clock):

@@ -51,8 +51,8 @@ def test_a_run_in_pieces_is_the_run_in_one(tmp_path, changes, stops):
         pieces = _until(config, steps, lines.append)
     assert same(weights(pieces.folder), weights(whole.folder))
     assert sum("resumes after step" in line for line in lines) == len(stops)
-    records = rows(pieces.folder)
-    assert [row["step"] for row in records if row.get("event") == "resume"] == list(stops)
+    assert [row["step"] for row in rows(pieces.folder) if row.get("event") == "resume"] == list(stops)
+    assert reports(pieces.folder) == reports(whole.folder)
 
 
 def test_the_number_of_threads_changes_no_weight(tmp_path):

@@ -6,10 +6,12 @@ import signal
 
 import pytest
 import torch
+import yaml
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fast.checkpoints import model_folder, saved_steps
+from elmo_fast.cli.main import main
 from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.checkpoint import find_vocabulary_file
@@ -119,8 +121,13 @@ def test_ctrl_c_finishes_the_step_and_leaves_a_readable_model(tmp_path, number):
         run = pretrain(config, report=quiet)
     assert (run.stopped_by, run.signal, run.steps) == ("interrupt", number, 4)
     assert same(LanguageModel.from_pretrained(run.folder).checkpoint_state(), run.model.checkpoint_state())
-    assert signal.getsignal(number) is before
+    assert [step for step, _ in saved_steps(run.folder)] == [4]
     assert run.heldout is None
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(config.flat()))
+    with during_step(3, lambda: os.kill(os.getpid(), number)):
+        assert main(["pretrain", "--config", str(tmp_path / "toy.yaml"), "--device", "cpu"]) == 128 + number
+    assert [step for step, _ in saved_steps(run.folder)] == [4, 7]
+    assert signal.getsignal(number) is before
 
 
 def test_on_a_gpu_a_gradient_that_is_no_number_is_seen_by_the_next_report(tmp_path):
