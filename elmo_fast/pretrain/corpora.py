@@ -1,10 +1,9 @@
-"""The corpora of a run: prepared ones, and text that is prepared once, in the run's folder, and must then stay."""
+"""The corpora of a run: prepared ones, and text that is prepared once, in the run's folder."""
 
 import os
 import pathlib
 import time
 from collections.abc import Callable
-from typing import TypedDict
 
 import numpy as np
 import torch
@@ -14,64 +13,33 @@ from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
 from elmo_fast.corpus.folder import read_meta
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import changes, read_json
-from elmo_fast.files import remove_folder, sha256_of, write_json
+from elmo_fast.fields import changes
+from elmo_fast.files import remove_folder
 from elmo_fast.op_choices import LOSS_KINDS, Loss, Tokenizer
 from elmo_fast.pretrain.config import DataConfig
 from elmo_fast.progress import duration
 from elmo_fast.text import Vocabulary, files_matching
 
-CORPUS_FOLDER, SOURCES_FILE = "corpus", "corpus-sources.json"
+CORPUS_FOLDER = "corpus"
 
 
-class _Source(TypedDict):
-    size: int
-    mtime_ns: int
-    sha256: str
+def check_text(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
+    """Raise ElmoFastError unless the text has the size of the one that the run prepared, and is prepared as then.
 
-
-class _SourcesFile(TypedDict):
-    """The content of corpus-sources.json: the files of text."""
-
-    files: dict[str, _Source]
-
-
-def _source(path: str, known: _Source | None = None) -> _Source:
-    """Return size, time and digest of a file; it is not read again if size and time are those that are known."""
-    status = os.stat(path)
-    if known is not None and (known["size"], known["mtime_ns"]) == (status.st_size, status.st_mtime_ns):
-        return known
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sha256_of(path)}
-
-
-def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
-    """Raise ElmoFastError unless the text is that of the preparation, and a vocabulary is built of it as then.
-
-    built: whether a vocabulary is built of the text. A file is known by its content: the run may be resumed from
-    another directory, and its text may have moved.
+    built: whether a vocabulary is built of the text.
     """
-    try:
-        before = read_json(folder / SOURCES_FILE, _SourcesFile)["files"]
-    except ElmoFastError as error:
-        raise ElmoFastError(f"{error}; it names the text of this run: give another save_dir") from error
-    now = {path: _source(path, before.get(path)) for path in files_matching(data.train_prefix)}
-    if [each["sha256"] for each in now.values()] != [each["sha256"] for each in before.values()]:
-        known = {each["sha256"] for each in before.values()}
-        changed = [path for path, each in now.items() if each["sha256"] not in known] or sorted(before.keys() ^ now)
-        raise ElmoFastError(
-            f"the text of {data.train_prefix!r} is not the one this run was started with; changed: "
-            f"{', '.join(changed[:5])}; give another --save_dir or, to train on with this text, another "
-            "--save_dir, --resume CHECKPOINT and --allow_other_corpus true (same vocabulary)"
-        )
     made_from = read_meta(folder / CORPUS_FOLDER)["made from"]
+    now = {"bytes of text": sum(map(os.path.getsize, files_matching(data.train_prefix)))}
     # A vocabulary that init_from gave is not given again when the run resumes: then there is nothing to compare.
     if built and made_from.get("vocab_file") is None:
-        given = {name: getattr(data, name) for name in ("min_count", "max_vocab_size") if name in made_from}
-        if other := changes({name: made_from[name] for name in given}, given):
-            raise ElmoFastError(
-                f"the text of {data.train_prefix!r} is the one this run was started with, but {'; '.join(other)}: give "
-                "what it was, or another --save_dir"
-            )
+        now |= {"min_count": data.min_count, "max_vocab_size": data.max_vocab_size}
+    known = {name: made_from[name] for name in now if name in made_from}
+    if changed := changes(known, {name: now[name] for name in known}):
+        raise ElmoFastError(
+            f"the text of {data.train_prefix!r} is not as this run prepared it: {'; '.join(changed)}; give what it "
+            "was, or another --save_dir or, to train on with this text, another --save_dir, --resume CHECKPOINT and "
+            "--allow_other_corpus true (same vocabulary)"
+        )
 
 
 def open_training_corpus(
@@ -97,7 +65,7 @@ def open_training_corpus(
         )
     if is_prepared(target):
         try:
-            check_sources(data, vocabulary is None, folder)
+            check_text(data, vocabulary is None, folder)
             return _opened(target, vocabulary, tokenizer)
         except ElmoFastError as error:
             if saved_steps(folder):
@@ -114,16 +82,10 @@ def open_training_corpus(
             report(f"data   preparing the text: {done / max(total, 1):.0%}, {words:,} words, {left} left")
 
     folder.mkdir(parents=True, exist_ok=True)
-    sources = {path: _source(path) for path in files_matching(data.train_prefix)}
-    write_json(folder / SOURCES_FILE, {"files": sources}, indent=2)
-    try:
-        return prepare(
-            data.train_prefix, target, vocabulary=vocabulary, min_count=data.min_count,
-            max_vocab_size=data.max_vocab_size, tokenizer=tokenizer, progress=progress, report=report,
-        )  # fmt: skip
-    except BaseException:
-        (folder / SOURCES_FILE).unlink()
-        raise
+    return prepare(
+        data.train_prefix, target, vocabulary=vocabulary, min_count=data.min_count, max_vocab_size=data.max_vocab_size,
+        tokenizer=tokenizer, progress=progress, report=report,
+    )  # fmt: skip
 
 
 def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str | None) -> Corpus:
