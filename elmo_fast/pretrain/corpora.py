@@ -29,7 +29,7 @@ def check_text(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
     built: whether a vocabulary is built of the text.
     """
     made_from = read_meta(folder / CORPUS_FOLDER)["made from"]
-    now = {"bytes of text": sum(map(os.path.getsize, files_matching(data.train_prefix)))}
+    now: dict[str, int | None] = {"bytes of text": sum(map(os.path.getsize, files_matching(data.train_prefix)))}
     # A vocabulary that init_from gave is not given again when the run resumes: then there is nothing to compare.
     if built and made_from.get("vocab_file") is None:
         now |= {"min_count": data.min_count, "max_vocab_size": data.max_vocab_size}
