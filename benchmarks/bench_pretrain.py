@@ -39,10 +39,10 @@ def train(side, config, folder):
     model = make_language_model(config, len(corpus.vocabulary))
     (folder / side).mkdir()
     with RunLog(folder / side, lambda line: None) as record:
-        trainer = training.LanguageModelTrainer(config, model, corpus, record, heldout=heldout)
+        trainer = training.Trainer(config, model, corpus, record, heldout=heldout)
         if side == PLAIN:
             use_dense_update(trainer)
-        training.train(trainer)
+        trainer.train()
     return [json.loads(line) for line in (folder / side / "metrics.jsonl").read_text("utf-8").splitlines()]
 
 

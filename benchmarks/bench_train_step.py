@@ -25,7 +25,7 @@ from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
 from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.optimizer import AdaGrad
 from elmo_fast.pretrain.step import Step
-from elmo_fast.pretrain.trainer import LanguageModelTrainer
+from elmo_fast.pretrain.trainer import Trainer
 from elmo_fast.text import MARKERS, Vocabulary, count_words
 
 ROWS, STEPS = 8, 20  # as table.STEP says
@@ -88,7 +88,7 @@ def trainer_of(preset, changes, corpus, **more):
     """Return a trainer of a new model that prints nothing."""
     config = PretrainConfig.from_flat(load_preset(preset).flat() | changes)
     model = make_language_model(config, len(corpus.vocabulary), **more)
-    return LanguageModelTrainer(config, model, corpus, RunLog(pathlib.Path(), silent=True))
+    return Trainer(config, model, corpus, RunLog(pathlib.Path(), silent=True))
 
 
 @functools.cache

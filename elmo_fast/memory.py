@@ -7,11 +7,9 @@ import contextlib
 import ctypes
 import errno
 import functools
-import importlib.machinery
 import os
 import pathlib
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -73,14 +71,14 @@ def _kilobytes(path: pathlib.Path) -> dict[str, int]:
     return {name: int(number) * 1024 for name, number in lines}
 
 
-def _limits(root: pathlib.Path, names: Sequence[str] = ("VmSize", "VmData")) -> Iterator[int]:
+def _limits(root: pathlib.Path) -> Iterator[int]:
     """Yield what ulimit -v (VmSize) and ulimit -d (VmData) leave."""
     used = _kilobytes(root / "proc/self/status")
     if resource is None:
         return
     for limit, name in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
         most = resource.getrlimit(limit)[0]
-        if most != resource.RLIM_INFINITY and name in used and name in names:
+        if most != resource.RLIM_INFINITY and name in used:
             yield most - used[name]
 
 
@@ -115,42 +113,9 @@ def _left_of(group: pathlib.Path, most: str, used: str, given_back: str) -> Iter
         yield int(limit) - int(current) + int(statistics.get(given_back, 0))
 
 
-class RoomForTorch:
-    """Import hook that raises ShortageError before torch is loaded into too little address space.
-
-    torch's libraries allocate while they are loaded, where C++ turns a failure into an abort that nothing can catch.
-    """
-
-    # Beside its libraries: NumPy's, and the stacks of their threads.
-    MORE = 1 << 27
-
-    @classmethod
-    def install(cls) -> None:
-        """Check the next import of torch, if ulimit bounds this process and torch is not imported yet."""
-        if "torch" not in sys.modules and cls not in sys.meta_path and cls._left() is not None:
-            sys.meta_path.insert(0, cls)
-
-    @staticmethod
-    def _left() -> int | None:
-        return next(_limits(pathlib.Path("/"), ("VmSize",)), None)
-
-    @classmethod
-    def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
-        """Check the memory if the module is torch; leave finding it to others."""
-        if name != "torch" or (spec := importlib.machinery.PathFinder.find_spec(name)) is None or spec.origin is None:
-            return
-        libraries = pathlib.Path(spec.origin).parent.glob("lib/*.so*")
-        need, left = sum(file.stat().st_size for file in libraries) + cls.MORE, cls._left()
-        if left is not None and left < need:
-            raise ShortageError(
-                f"{size(left)} of address space are left to this process, and torch alone needs about {size(need)}; "
-                "allow more (ulimit -v)"
-            )
-
-
-def resident() -> int | None:
-    """Bytes of resident memory of this process; None if unknown."""
-    return _kilobytes(pathlib.Path("/proc/self/status")).get("VmRSS")
+def resident(*, peak: bool = False) -> int | None:
+    """Bytes of resident memory of this process, now or at their peak; None if unknown."""
+    return _kilobytes(pathlib.Path("/proc/self/status")).get("VmHWM" if peak else "VmRSS")
 
 
 def is_shortage(error: BaseException | None) -> bool:

@@ -33,7 +33,7 @@ from elmo_fast.pretrain.config import PretrainConfig, load_preset
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
 from elmo_fast.pretrain.language_model import make_language_model
 from elmo_fast.pretrain.metrics import read_metrics
-from elmo_fast.pretrain.run import Run, pretrain
+from elmo_fast.pretrain.run import RunResult, pretrain
 from elmo_fast.static import context_free_vectors, nearest_words
 from elmo_fast.tokens import in_context
 
@@ -216,7 +216,7 @@ def perplexity_by_frequency(train: Corpus, heldout: Corpus) -> float:
     return float(np.exp(-(occurring @ np.log(counts / counts.sum())) / occurring.sum()))
 
 
-def train(folder: pathlib.Path, seconds: float) -> tuple[Run, Perplexity, Perplexity]:
+def train(folder: pathlib.Path, seconds: float) -> tuple[RunResult, Perplexity, Perplexity]:
     """Pretrains, and returns the held-out perplexity before and after."""
     config = configuration(folder, seconds)
     corpus = prepare(str(folder / "train.txt"), folder / "corpus", min_count=config.data.min_count)

@@ -23,9 +23,10 @@ from elmo_fast.modules import (
     SampledSoftmaxLoss,
     ScalarMix,
 )
+from elmo_fast.pretrain.dry_run import dry_run
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import make_language_model, options_of
-from elmo_fast.pretrain.run import dry_run, pretrain
+from elmo_fast.pretrain.run import pretrain
 from elmo_fast.report.plan import ReportSettings
 from elmo_fast.report.run import write_report
 from elmo_fast.static import Vectors

@@ -15,8 +15,6 @@ from elmo_fast.checkpoints.bilm_hdf5 import write_token_embeddings
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ShortageError
 from elmo_fast.memory import available, is_shortage, reader, shortage_error, stored_bytes
-from elmo_fast.pretrain.plan import RunPlan
-from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.tasks import train_task
 from tests.pretrain.toy import toy_config
@@ -71,7 +69,7 @@ def test_ulimit_counts(tmp_path, monkeypatch, limit, left):
 
 def test_this_process_has_memory_left_and_holds_some():
     assert available() > MIB
-    assert memory.resident() > MIB
+    assert memory.resident(peak=True) >= memory.resident() > MIB
 
 
 def raised(work):
@@ -170,25 +168,6 @@ def test_a_file_is_damaged_when_it_asks_for_what_its_size_does_not_explain(tmp_p
         read(tmp_path / "file")
 
 
-def test_too_little_address_space_for_torch_is_said_before_torch_aborts(tmp_path):
-    """By a command, in a process with `ulimit -v`: torch's own libraries would call abort() there, or fail anyhow."""
-    program = """if True:
-    import resource, sys
-    from elmo_fast.cli.main import main
-    for limit in (450, 550, 650):
-        resource.setrlimit(resource.RLIMIT_AS, (limit << 20, resource.RLIM_INFINITY))
-        assert main(["embed", sys.argv[1], sys.argv[1] + ".hdf5", "--average", "--model", "mini"]) == 2
-        assert "torch" not in sys.modules
-    """
-    (tmp_path / "text.txt").write_text("a b\n", encoding="utf-8")
-    done = subprocess.run([sys.executable, "-c", program, tmp_path / "text.txt"], capture_output=True, text=True)
-    sentence = (
-        r"elmo-fast embed: error: [\d.]+ MiB of address space are left .* torch alone needs about .* \(ulimit -v\)\n"
-    )
-    assert re.fullmatch(f"({sentence}){{3}}", done.stderr), done.stderr
-    assert not (tmp_path / "text.txt.hdf5").exists()
-
-
 READ_UNDER_A_LIMIT = """
 import resource, sys
 from elmo_fast.checkpoints.bilm_hdf5 import read_token_embeddings
@@ -229,16 +208,6 @@ def test_a_whole_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, monkey
         pretrain(config, report=lambda line: None)
 
 
-def test_a_run_that_will_not_fit_is_warned_of_before_it_starts(tmp_path, monkeypatch):
-    plan = RunPlan(toy_config(tmp_path), 20, Processes(), torch.device("cpu"))
-    plan.describe_model()
-    assert plan.fits_memory()
-    monkeypatch.setattr(resource, "getrlimit", lambda limit: (0, -1))
-    with pytest.warns(UserWarning, match="^0 bytes are left to this process: memory will run out"):
-        plan.describe_model()
-    assert not plan.fits_memory()
-
-
 def test_a_command_says_what_to_lower(monkeypatch, capsys):
     monkeypatch.setattr(torch, "manual_seed", lambda seed: torch.empty(1 << 58))
     assert main(["eval", "--model", "mini", "--test_prefix", "x", "-q"]) == 2
@@ -249,7 +218,7 @@ def test_a_command_says_what_to_lower(monkeypatch, capsys):
 
 
 def test_files_that_are_removed_meanwhile_are_not_counted(tmp_path, monkeypatch):
-    """Such as those that another process of a run writes: `describe_disk` once ended a run with their name."""
+    """Such as those that another process of a run writes."""
     (tmp_path / "folder").mkdir()
     for name in ("stays", "goes"):
         (tmp_path / "folder" / name).write_bytes(b"12345")

@@ -14,7 +14,7 @@ from typing import Any
 from elmo_fast import __version__
 from elmo_fast.cli._parser import Parser
 from elmo_fast.errors import ElmoFastError, did_you_mean, printable, sentence_of
-from elmo_fast.memory import RoomForTorch, gpu_shortage, is_shortage, shortage_error
+from elmo_fast.memory import gpu_shortage, is_shortage, shortage_error
 from elmo_fast.threads import let_waiting_threads_sleep
 
 # Command -> its module below elmo_fast.cli, and what it does. Groups of commands have no module.
@@ -250,7 +250,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def status_of(words: Sequence[str]) -> int:
     """Run the command of these words, as `main` does; BrokenPipeError if the reader of the output has exited."""
     let_waiting_threads_sleep()  # before any command imports torch
-    RoomForTorch.install()
     name = words[0].replace("_", "-") if words else ""
     name = ALIASES.get(name, name)
     if name == "help":

@@ -33,7 +33,8 @@ def pretrain_options(parser: Parser) -> None:
 
 def run_pretrain(arguments: Any) -> int:
     """Train a bidirectional language model."""
-    from elmo_fast.pretrain.run import dry_run, pretrain
+    from elmo_fast.pretrain.dry_run import dry_run
+    from elmo_fast.pretrain.run import pretrain
 
     if (arguments.n_gpus or 1) > 1 and "WORLD_SIZE" not in os.environ:
         raise ElmoFastError(

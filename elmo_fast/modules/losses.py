@@ -99,11 +99,6 @@ class VocabularyLoss(nn.Module):
         return {}
 
     @classmethod
-    def describe(cls, words: int, samples: int, negatives: float | None) -> str:
-        """Return its name, and what it samples or is made of, for people."""
-        return cls.kind.name
-
-    @classmethod
     def substitute(cls, words: int, samples: int) -> "type[VocabularyLoss]":
         """Return the loss to train with in its place where there are so few words: most losses stay."""
         return cls
@@ -113,19 +108,9 @@ class VocabularyLoss(nn.Module):
         """The value of each bias of a new table."""
         return 0.0
 
-    @classmethod
-    def max_rows_used(cls, words: int, samples: int, positions: int) -> int:
-        """Return the most rows with a gradient in a step of `positions` positions of each direction."""
-        return min(words, 2 * (samples * cls.kind.samples + positions))
-
     def gradient_rows(self, positions: int) -> int:
         """Rows of a sparse gradient of `positions` positions of one direction, repeated ones included."""
         return positions + (self.num_samples if self.kind.samples else 0)
-
-    @classmethod
-    def products(cls, words: int, samples: int) -> float:
-        """Inner products of D per position, direction and forward pass while training, about."""
-        return samples + 1
 
     def forward(self, embeddings: Tensor, targets: Tensor, target_token_embedding: Tensor | None = None) -> Tensor:
         """Return the sum over the batch of the losses, in nats.
@@ -281,11 +266,6 @@ class SampledSoftmaxLoss(VocabularyLoss):
         return {"num_samples": min(samples, words), "semantics": "tensorflow"}
 
     @classmethod
-    def describe(cls, words: int, samples: int, negatives: float | None) -> str:
-        """Return its name, and what it samples, for people."""
-        return f"{cls.kind.name}, {samples:,} words sampled per direction and step by the log-uniform law"
-
-    @classmethod
     def substitute(cls, words: int, samples: int) -> type[VocabularyLoss]:
         """Return the full softmax over fewer words than are sampled: samples are distinct, and it is exact."""
         return FullSoftmaxLoss if samples > words else cls
@@ -385,12 +365,6 @@ class NegativeSamplingLoss(VocabularyLoss):
     def _arguments(cls, samples: int, words: int, counts: Tensor | None, negatives: float | None) -> dict[str, Any]:
         return {"num_samples": samples, "counts": counts, "negatives": negatives}
 
-    @classmethod
-    def describe(cls, words: int, samples: int, negatives: float | None) -> str:
-        """Return its name, and what it samples, for people."""
-        sampled = f"{samples:,} words sampled per direction and step by counts^{NOISE_POWER:g}"
-        return f"{cls.kind.name}, {sampled}, counting as {negatives or samples:g}"
-
     @property
     def initial_bias(self) -> float:
         """-ln K, where the model's probabilities are the noise's: from 0 the K words of noise outweigh the target."""
@@ -467,24 +441,9 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
     def _arguments(cls, samples: int, words: int, counts: Tensor | None, negatives: float | None) -> dict[str, Any]:
         return {"counts": counts}
 
-    @classmethod
-    def describe(cls, words: int, samples: int, negatives: float | None) -> str:
-        """Return its name and the size of its tree, for people."""
-        return f"{cls.kind.name}, a tree of {cls.kind.rows(words):,} inner nodes"
-
-    @classmethod
-    def max_rows_used(cls, words: int, samples: int, positions: int) -> int:
-        """Those of the nodes on as many paths as there are positions."""
-        return min(cls.kind.rows(words), math.ceil(2 * positions * cls.products(words, samples)))
-
     def gradient_rows(self, positions: int) -> int:
         """One for each step of a path, all paths as long as the longest."""
         return positions * self.tree.longest
-
-    @classmethod
-    def products(cls, words: int, samples: int) -> float:
-        """One for each node of a path."""
-        return math.log2(words)
 
     @property
     def tree(self) -> ops.HuffmanTree:
@@ -531,16 +490,6 @@ class FullSoftmaxLoss(VocabularyLoss):
         self, num_words: int, embedding_dim: int, *, precision: Precision = "float32", backend: Backend = "auto"
     ) -> None:
         super().__init__(num_words, embedding_dim, False, precision, backend)
-
-    @classmethod
-    def max_rows_used(cls, words: int, samples: int, positions: int) -> int:
-        """Return all: the gradient is dense."""
-        return words
-
-    @classmethod
-    def products(cls, words: int, samples: int) -> float:
-        """One for each word of the vocabulary."""
-        return words
 
     def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any = None) -> Tensor:
         """As exact_losses."""

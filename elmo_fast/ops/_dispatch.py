@@ -181,16 +181,6 @@ def _of_all(op: str, slower: list[str]) -> str:
     return "all C++ ops" if slower == [_native.WHY_NOT] else op
 
 
-def suppress_warnings(op: str, choice: Choice, device: torch.device, precision: str) -> None:
-    """Suppress the warnings for a choice whose refusals and precision the caller reports itself."""
-    slower = [why for name, why in choice.refusals.items() if made_for(name, device)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PerformanceWarning)
-        warn_once(_of_all(op, slower), choice.backend, "; ".join(slower))
-        if (why := why_slower_on_cpu(precision)) is not None:
-            warn_of_precision(why)
-
-
 def select(op: str, backend: str, device: torch.device, dtype: torch.dtype, precision: str = "float32") -> str:
     """Return the backend that serves `op`: the named one or, for "auto", the first that can.
 

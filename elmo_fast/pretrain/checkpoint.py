@@ -190,8 +190,6 @@ def read_training_state(folder: pathlib.Path) -> TrainingState:
     def read(folder: pathlib.Path) -> TrainingState:
         path = folder / POSITION_FILE
         content = read_json(path, _PositionFile)["position"]
-        if content.get("exact_shards", 0) is None:  # an option that went and was rarely used
-            del content["exact_shards"]
         position = typed(content, RunPosition, f"{path}: position")
         typed(position.model, ModelConfig, f"{path}: position.model")
         rows, optimizer = (read_tensor_file(folder / name)[0] for name in (ROWS_FILE, OPTIMIZER_FILE))

@@ -1,12 +1,9 @@
-"""The corpora of a run: prepared ones, and text that is prepared once, in the run's folder, and must then stay."""
+"""The corpora of a run: prepared ones, and text that is prepared once, in the run's folder."""
 
 import os
 import pathlib
-import shutil
 import time
-import warnings
 from collections.abc import Callable
-from typing import TypedDict
 
 import numpy as np
 import torch
@@ -16,85 +13,32 @@ from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
 from elmo_fast.corpus.folder import read_meta
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import changes, read_json
-from elmo_fast.files import remove_folder, sha256_of, write_json
-from elmo_fast.memory import size
+from elmo_fast.fields import changes
+from elmo_fast.files import remove_folder
 from elmo_fast.op_choices import LOSS_KINDS, Loss, Tokenizer
 from elmo_fast.pretrain.config import DataConfig
 from elmo_fast.progress import duration
 from elmo_fast.text import Vocabulary, files_matching
-from elmo_fast.text.vocabulary import MARKERS
-
-SOURCES_FILE = "corpus-sources.json"
-
-
-class _Source(TypedDict):
-    size: int
-    mtime_ns: int
-    sha256: str
-
-
-class _SourcesFile(TypedDict):
-    """The content of corpus-sources.json: the files of text."""
-
-    files: dict[str, _Source]
-
-
-def _source(path: str, known: _Source | None = None) -> _Source:
-    """Return size, time and digest of a file; it is not read again if size and time are those that are known."""
-    status = os.stat(path)
-    if known is not None and (known["size"], known["mtime_ns"]) == (status.st_size, status.st_mtime_ns):
-        return known
-    digest = "" if known is not None and known["size"] != status.st_size else sha256_of(path)
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest}
-
-
-def check_sources(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
-    """Raise ElmoFastError unless the text is that of the preparation, and a vocabulary is built of it as then.
-
-    built: whether a vocabulary is built of the text. Files with a new time stamp are read again.
-    """
-    path = folder / SOURCES_FILE
-    try:
-        before = read_json(path, _SourcesFile)["files"]
-    except ElmoFastError as error:
-        raise ElmoFastError(f"{error}; it names the text of this run: give another save_dir") from error
-    paths = files_matching(data.train_prefix)
-    # A file is known by its content: the run may be resumed from another directory, and its text may have moved.
-    moved = before.keys() ^ set(paths)
-    if moved and [file["sha256"] for file in before.values()] == [_source(each)["sha256"] for each in paths]:
-        moved = set()
-    changed = sorted(moved)
-    changed += [
-        each for each in paths if each in before and _source(each, before[each])["sha256"] != before[each]["sha256"]
-    ]
-    made_from = read_meta(folder / CORPUS_FOLDER)["made from"]
-    # A vocabulary that init_from gave is not given again when the run resumes: then there is nothing to compare.
-    settings = ("min_count", "max_vocab_size") if built and made_from.get("vocab_file") is None else ()
-    given = {name: getattr(data, name) for name in settings if name in made_from}
-    other = changes({name: made_from[name] for name in given}, given)
-    if changed:
-        raise ElmoFastError(
-            f"the text of {data.train_prefix!r} is not the one this run was started with; changed: "
-            f"{', '.join([*changed[:5], *other])}; give another --save_dir or, to train on with this text, another "
-            "--save_dir, --resume CHECKPOINT and --allow_other_corpus true (same vocabulary)"
-        )
-    if other:
-        raise ElmoFastError(
-            f"the text of {data.train_prefix!r} is the one this run was started with, but {'; '.join(other)}: give "
-            "what it was, or another --save_dir"
-        )
-
 
 CORPUS_FOLDER = "corpus"
 
 
-def refuse_no_words(vocabulary: Vocabulary, source: str) -> None:
-    """Raise ElmoFastError where a vocabulary contains only markers: every word would be predicted as <UNK>."""
-    if set(vocabulary.words) <= set(MARKERS):
+def check_text(data: DataConfig, built: bool, folder: pathlib.Path) -> None:
+    """Raise ElmoFastError unless the text has the size of the one that the run prepared, and is prepared as then.
+
+    built: whether a vocabulary is built of the text.
+    """
+    made_from = read_meta(folder / CORPUS_FOLDER)["made from"]
+    now: dict[str, int | None] = {"bytes of text": sum(map(os.path.getsize, files_matching(data.train_prefix)))}
+    # A vocabulary that init_from gave is not given again when the run resumes: then there is nothing to compare.
+    if built and made_from.get("vocab_file") is None:
+        now |= {"min_count": data.min_count, "max_vocab_size": data.max_vocab_size}
+    known = {name: made_from[name] for name in now if name in made_from}
+    if changed := changes(known, {name: now[name] for name in known}):
         raise ElmoFastError(
-            f"{source}: the vocabulary contains {', '.join(MARKERS)} and no words, so that there is nothing to "
-            "predict; give a vocab_file with words, or leave it out and give a larger max_vocab_size"
+            f"the text of {data.train_prefix!r} is not as this run prepared it: {'; '.join(changed)}; give what it "
+            "was, or another --save_dir or, to train on with this text, another --save_dir, --resume CHECKPOINT and "
+            "--allow_other_corpus true (same vocabulary)"
         )
 
 
@@ -111,8 +55,6 @@ def open_training_corpus(
     corpus, else white space. Raises ElmoFastError when a prepared corpus has another vocabulary, or the text or what it
     was prepared with has changed since the run's first checkpoint. Before that the text is prepared again.
     """
-    if vocabulary is not None:
-        refuse_no_words(vocabulary, data.vocab_file or "init_from")
     if is_prepared(data.train_prefix):
         return _opened(pathlib.Path(data.train_prefix), vocabulary, tokenizer)
     target = folder / CORPUS_FOLDER
@@ -123,7 +65,7 @@ def open_training_corpus(
         )
     if is_prepared(target):
         try:
-            check_sources(data, vocabulary is None, folder)
+            check_text(data, vocabulary is None, folder)
             return _opened(target, vocabulary, tokenizer)
         except ElmoFastError as error:
             if saved_steps(folder):
@@ -140,56 +82,20 @@ def open_training_corpus(
             report(f"data   preparing the text: {done / max(total, 1):.0%}, {words:,} words, {left} left")
 
     folder.mkdir(parents=True, exist_ok=True)
-    # Before its numbers are final they are on the disk twice.
-    if (needed := 2 * prepared_bytes(data.train_prefix)) > (free := free_bytes(folder)):
-        warnings.warn(
-            f"preparing the text takes about {size(needed)} in {folder}, of which half stays, and {size(free)} are "
-            "free: give a save_dir on another disk",
-            stacklevel=2,
-        )
-    sources = {path: _source(path) for path in files_matching(data.train_prefix)}
-    write_json(folder / SOURCES_FILE, {"files": sources}, indent=2)
-    try:
-        corpus = prepare(
-            data.train_prefix, target, vocabulary=vocabulary, min_count=data.min_count,
-            max_vocab_size=data.max_vocab_size, tokenizer=tokenizer, progress=progress, report=report,
-        )  # fmt: skip
-    except BaseException:
-        (folder / SOURCES_FILE).unlink()
-        raise
-    refuse_no_words(corpus.vocabulary, data.train_prefix)
-    return corpus
+    return prepare(
+        data.train_prefix, target, vocabulary=vocabulary, min_count=data.min_count, max_vocab_size=data.max_vocab_size,
+        tokenizer=tokenizer, progress=progress, report=report,
+    )  # fmt: skip
 
 
 def _opened(target: pathlib.Path, vocabulary: Vocabulary | None, tokenizer: str | None) -> Corpus:
     corpus = open_corpus(target, tokenizer)
-    refuse_no_words(corpus.vocabulary, os.fspath(target))
     if vocabulary is not None and vocabulary.words != corpus.vocabulary.words:
         raise ElmoFastError(
             f"{target} was prepared with another vocabulary than the one given now; leave vocab_file out, or give "
             "another save_dir (for a folder that elmo-fast prepare wrote: prepare the text with that vocabulary)"
         )
     return corpus
-
-
-def free_bytes(folder: pathlib.Path) -> int:
-    """Return the free bytes of the disk of a folder, which may be still missing."""
-    path = folder.absolute()
-    return shutil.disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
-
-
-def corpus_bytes(corpus: Corpus) -> int:
-    """Return the bytes of a prepared corpus on the disk."""
-    return sum(path.stat().st_size for path in corpus.files)
-
-
-def prepared_bytes(pattern: str) -> int:
-    """Return about how many bytes text takes when it is prepared.
-
-    That is 4 per word and 12 per sentence: 0.8 of plain English text; files that are compressed count threefold.
-    """
-    sizes = (os.path.getsize(path) * (3 if path.endswith((".gz", ".zst")) else 1) for path in files_matching(pattern))
-    return round(0.8 * sum(sizes))
 
 
 def open_prepared_corpus(data: DataConfig, folder: pathlib.Path) -> Corpus:

@@ -36,8 +36,8 @@ ROWS_OF_WORDS = {SOFTMAX_BIAS: 0, SOFTMAX_WEIGHT: 0, WORD_EMBEDDING: 1}
 
 def adapt_vocabulary(
     model_state: Mapping[str, Tensor],
-    old_vocabulary: Vocabulary | None,
-    new_vocabulary: Vocabulary,
+    old: Vocabulary | None,
+    new: Vocabulary,
     seed: int,
     new_bias: float = 0.0,
 ) -> tuple[State, str]:
@@ -48,74 +48,46 @@ def adapt_vocabulary(
     (sampled as WordEncoder samples). The counts of a loss that has any belong to the old text and are left out.
 
     model_state: of a checkpoint (names as in elmo_fast.checkpoints); without a softmax, as ELMo is published, all
-    words are new; scalar mixes are left out. old_vocabulary: which word each row of its softmax is of; may be None
-    where it has no softmax. new_vocabulary: V words.
+    words are new; scalar mixes are left out. old: which word each row of its softmax is of; may be None where it has
+    no softmax. new: V words.
 
-    The state's softmax.weight is [V, D] float32, softmax.bias [V] float32. Raises ElmoFastError when the old vocabulary
-    is not the softmax's.
+    The state's softmax.weight is [V, D] float32, softmax.bias [V] float32.
     """
     state = bilm_part(model_state)
     state.pop(SOFTMAX_COUNTS, None)
-    weight, bias = state.pop(SOFTMAX_WEIGHT, None), state.pop(SOFTMAX_BIAS, None)
     width = state["_elmo_lstm.forward_layer_0.input_linearity.weight"].shape[1]
-    generator, words = torch.Generator().manual_seed(seed), len(new_vocabulary)
-    rows = torch.empty(words, width, device="cpu").normal_(0, math.sqrt(1 / width), generator=generator)
-    known = old = 0
-    state[SOFTMAX_WEIGHT], state[SOFTMAX_BIAS] = rows, torch.full((words,), new_bias, device="cpu")
-    if weight is not None and bias is not None:
-        for name, table in ((SOFTMAX_WEIGHT, weight), (SOFTMAX_BIAS, bias)):
-            known = move_rows(name, table, state[name], old_vocabulary, new_vocabulary)
-        old = len(bias)
+    generator, words = torch.Generator().manual_seed(seed), len(new)
+    fresh = {
+        SOFTMAX_WEIGHT: torch.empty(words, width, device="cpu").normal_(0, math.sqrt(1 / width), generator=generator),
+        SOFTMAX_BIAS: torch.full((words,), new_bias, device="cpu"),
+    }
     if WORD_EMBEDDING in state and CHAR_EMBEDDING not in state:
-        table = state[WORD_EMBEDDING]
-        bound = math.sqrt(6 / (words + table.shape[1]))
-        vectors = torch.empty(words + 1, table.shape[1], device="cpu").uniform_(-bound, bound, generator=generator)
-        move_rows(WORD_EMBEDDING, table, vectors, old_vocabulary, new_vocabulary)
-        vectors[0] = 0  # the padding
-        state[WORD_EMBEDDING] = vectors
-    return state, (
+        bound = math.sqrt(6 / (words + (vectors := state[WORD_EMBEDDING].shape[1])))
+        table = torch.empty(words + 1, vectors, device="cpu").uniform_(-bound, bound, generator=generator)
+        table[0] = 0  # the padding
+        fresh[WORD_EMBEDDING] = table
+    dropped, known = len(state.get(SOFTMAX_BIAS, ())), move_rows(state, fresh, old, new)
+    return state | fresh, (
         f"{known:,} of {words:,} words ({known / words:.1%}) keep their row of the softmax, {words - known:,} are new, "
-        f"{old - known:,} rows are dropped"
+        f"{dropped - known:,} rows are dropped"
     )
 
 
-def adapt_sums(
-    sums: Mapping[str, Tensor], old_vocabulary: Vocabulary | None, new_vocabulary: Vocabulary, initial: float
-) -> State:
-    """Return AdaGrad's sums for another vocabulary: a word's rows under its new id, `initial` for words that are new.
+def move_rows(tables: Mapping[str, Tensor], fresh: State, old: Vocabulary | None, new: Vocabulary) -> int:
+    """Copy the rows of words in both vocabularies into the tables of `fresh`; return the number of words.
 
-    sums: by the names of the weights, in their shapes; the tables of ROWS_OF_WORDS are [V, ...], or [V + 1, ...] with
-    the padding's row. Raises ElmoFastError when the old vocabulary is not the tables'.
+    `load_origin` has seen to it that the old vocabulary is that of the tables, where there are any.
     """
-    adapted = dict(sums)
-    for name in ROWS_OF_WORDS.keys() & sums.keys():
-        size = len(new_vocabulary) + ROWS_OF_WORDS[name]
-        adapted[name] = torch.full((size, *sums[name].shape[1:]), initial, device="cpu")
-        move_rows(name, sums[name], adapted[name], old_vocabulary, new_vocabulary)
-    return adapted
-
-
-def move_rows(name: str, table: Tensor, target: Tensor, old: Vocabulary | None, new: Vocabulary) -> int:
-    """Copy the rows of words in both vocabularies from a table to another of the same name; return their number."""
-    extra = ROWS_OF_WORDS[name]
-    old = check_vocabulary(old, len(table) - extra, None)  # `load_origin` has compared the words
+    shared = fresh.keys() & tables.keys()
+    if not shared:
+        return 0
+    assert old is not None
     pairs = [(i, old.id(word)) for i, word in enumerate(new.words) if word in old]
     here, there = torch.tensor(pairs, dtype=torch.int64, device="cpu").unbind(1)
-    target[here + extra] = table.cpu()[there + extra]
+    for name in shared:
+        extra = ROWS_OF_WORDS[name]
+        fresh[name][here + extra] = tables[name].cpu()[there + extra]
     return len(pairs)
-
-
-def check_vocabulary(
-    vocabulary: Vocabulary | None, rows: int, digest: str | None, name: str = "init_from: its vocabulary"
-) -> Vocabulary:
-    """Return the vocabulary, which must be of a table of so many rows, as `Vocabulary.check`. Raises ElmoFastError."""
-    if vocabulary is None:
-        raise ElmoFastError(
-            f"init_from: the vocabulary of {rows:,} words that the model was trained with is missing; put it into the "
-            "model's folder as vocab.txt"
-        )
-    vocabulary.check(rows, digest, name)
-    return vocabulary
 
 
 # The loss's parameters in the optimizer's file, and in a state.
@@ -174,7 +146,12 @@ class Origin:
             report(f"init   AdaGrad's sums of {self.folder} are left out: the optimiser is another")
             return
         initial = optimizer.defaults["initial_accumulator_value"]
-        sums = adapt_sums(self.sums, self.vocabulary, vocabulary, initial)
+        fresh = {
+            name: torch.full((len(vocabulary) + ROWS_OF_WORDS[name], *self.sums[name].shape[1:]), initial, device="cpu")
+            for name in ROWS_OF_WORDS.keys() & self.sums.keys()
+        }
+        move_rows(self.sums, fresh, self.vocabulary, vocabulary)
+        sums = self.sums | fresh
         tensors: dict[str, Tensor] = {}
         for name, parameter in model.trained():
             accumulator = sums[_STATE_NAMES.get(name, name.removeprefix("bilm."))]
@@ -185,7 +162,7 @@ class Origin:
         report(f"init   AdaGrad's sums of {self.folder} are kept")
 
 
-def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin | None:
+def load_origin(config: PretrainConfig) -> Origin | None:
     """Return the model that init_from names, or None."""
     if config.run.init_from is None:
         return None
@@ -196,15 +173,8 @@ def load_origin(config: PretrainConfig, report: Callable[[str], None]) -> Origin
     warn_if_rounded(source)
     architecture = architecture_of(options, config.model, folder)
     weight_file = model_files(source)[1]
-    sums: State = {}
-    if weight_file.suffix == INDEX:
-        sums = read_adagrad_sums(weight_file, options)
-    elif weight_file.suffix == ".hdf5" and (hidden := sorted(source.glob(f"*{INDEX}"))):
-        report(
-            f"init   the weights are those of {weight_file}; {hidden[-1].name} in the same folder, which may hold "
-            "AdaGrad's sums, is not read: move the HDF5 file to another folder to take both from the checkpoint"
-        )
-    vocabulary = _vocabulary_of(source, weights, options, config)
+    sums: State = read_adagrad_sums(weight_file, options) if weight_file.suffix == INDEX else {}
+    vocabulary = _vocabulary_of(source, weights, options, config.data.vocab_file)
     return Origin(folder, dict(weights), options, architecture, vocabulary, sums)
 
 
@@ -220,27 +190,31 @@ def text_settings(data: DataConfig, origin: Origin | None) -> tuple[Vocabulary |
 
 
 def _vocabulary_of(
-    folder: pathlib.Path, weights: State, options: ElmoOptions, config: PretrainConfig
+    folder: pathlib.Path, weights: State, options: ElmoOptions, vocab_file: str | None
 ) -> Vocabulary | None:
-    """Return the model's vocab.txt; without it, as in runs of bilm-tf, vocab_file, which must have as many words."""
-    path = file_beside(folder)
+    """Return the model's vocab.txt; without it, as in runs of bilm-tf, vocab_file, which must be of as many words."""
+    file = file_beside(folder)
     rows = [len(weights[name]) - extra for name, extra in ROWS_OF_WORDS.items() if name in weights]
-    if not rows:
-        return None if path is None else Vocabulary.read(path)
-    file = path or config.data.vocab_file
-    return check_vocabulary(
-        None if file is None else Vocabulary.read(file),
-        options.n_tokens_vocab or rows[0],
-        options.vocabulary_sha256,
-        f"init_from: {file}",
-    )
+    if rows:
+        file = file or (vocab_file and pathlib.Path(vocab_file))
+    if not file:
+        if not rows:
+            return None
+        raise ElmoFastError(
+            f"init_from: the vocabulary of {rows[0]:,} words that the model was trained with is missing; put it into "
+            "the model's folder as vocab.txt"
+        )
+    vocabulary = Vocabulary.read(file)
+    if rows:
+        vocabulary.check(options.n_tokens_vocab or rows[0], options.vocabulary_sha256, f"init_from: {file}")
+    return vocabulary
 
 
 @torch.no_grad()
 def load_word_vectors(
-    model: LanguageModel, vocabulary: Vocabulary, data: DataConfig, *, seed: int, report: Callable[[str], None]
+    model: LanguageModel, vocabulary: Vocabulary, path: str, *, seed: int, report: Callable[[str], None]
 ) -> None:
-    """Make the vectors of vectors_file the table of a model of word ids.
+    """Make the vectors of the file `path` (vectors_file) the table of a model of word ids.
 
     Words that the file lacks are sampled from N(0, s²), s² the variance of its numbers, and counted in the report.
 
@@ -248,9 +222,8 @@ def load_word_vectors(
     """
     from elmo_fast.embed.word_vectors import load_vectors
 
-    encoder, path = model.bilm.encoder, data.vectors_file
+    encoder = model.bilm.encoder
     assert isinstance(encoder, WordEncoder)
-    assert path is not None  # validate has seen to it
     vectors = load_vectors(path)
     width = vectors.matrix.shape[1]
     if width != encoder.output_dim:

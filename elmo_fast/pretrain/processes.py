@@ -1,10 +1,8 @@
 """The processes that train together: rank, rows, collectives."""
 
 import contextlib
-import hashlib
 import os
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -14,7 +12,6 @@ from torch import Tensor
 
 from elmo_fast.devices import device_named
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.memory import bytes_of
 from elmo_fast.process import rank_of_torchrun
 
 Result = TypeVar("Result")
@@ -101,47 +98,27 @@ class Processes:
         self.run_on_leader(lambda: results.append(work(True)))
         return results[0] if results else work(False)
 
-    def check_same_options(self, options: Mapping[str, Any]) -> None:
-        """Raise ElmoFastError in all processes if one was started with different options from the leader's.
+    def check_same(self, values: Mapping[str, Any]) -> None:
+        """Raise ElmoFastError in all processes if one of them has a different value of that name from the leader's.
 
-        options: name -> value; those of MAY_DIFFER are not compared.
+        values: name -> what decides the run, as text; those of MAY_DIFFER are not compared.
         """
-        own = {name: str(value) for name, value in options.items() if name not in MAY_DIFFER}
         if not self.distributed:
             return
         everyone: list[dict[str, str]] = [{} for _ in range(self.size)]
-        dist.all_gather_object(everyone, own)
+        dist.all_gather_object(everyone, {name: str(each) for name, each in values.items() if name not in MAY_DIFFER})
         leaders = everyone[0]
-        for rank, theirs in enumerate(everyone):
+        for rank, others in enumerate(everyone):
             # Other versions may have other options.
-            names = [name for name in {**leaders, **theirs} if leaders.get(name) != theirs.get(name)]
-            if names:
-                values = "; ".join(
-                    f"{name} is {theirs.get(name)} in process {rank}, {leaders.get(name)} in process 0"
+            if names := [name for name in {**leaders, **others} if leaders.get(name) != others.get(name)]:
+                differing = "; ".join(
+                    f"{name} is {others.get(name)} in process {rank}, {leaders.get(name)} in process 0"
                     for name in names
                 )
                 raise ElmoFastError(
-                    f"the processes were started with different options: {values}; start all with the same command"
+                    f"the processes do not agree: {differing}; start all with the same command; on several machines "
+                    "all need the same files under the same names, save_dir on a file system that all of them see"
                 )
-
-    def check_same_tensors(self, tensors: Iterable[Tensor], what: str) -> None:
-        """Raise ElmoFastError in all processes if one of them has tensors of other content than the leader."""
-        if not self.distributed:
-            return
-        digest = hashlib.sha256()
-        for tensor in tensors:
-            values = tensor.detach().cpu().contiguous()
-            digest.update(bytes_of(values))
-        self.check_same(digest.hexdigest()[:12], what)
-
-    def check_same(self, value: str, what: str) -> None:
-        """Raise ElmoFastError in all processes if one of them runs something different from the leader."""
-        leaders = self.run_on_leader(lambda: value)
-        if self.max_(int(value != leaders)):
-            raise ElmoFastError(
-                f"the processes do not agree on {what} (here {value}, where the first one runs {leaders}); on several "
-                "machines all need the same files under the same names, save_dir on a file system that all of them see"
-            )
 
 
 def local_device(name: str) -> torch.device:
@@ -161,18 +138,12 @@ def _store() -> dist.Store | None:
 
     torchrun's own store outlives a restart, and with it the addresses of processes that are dead
     (https://github.com/pytorch/pytorch/issues/135712), so each attempt keeps its keys apart. Machines count their
-    restarts each for itself: over several of them the attempts have no common name.
+    restarts each for itself: over several of them the attempts have no common name, and torchrun must start with
+    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 (docs/pretraining_guide.md).
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     if os.environ["LOCAL_WORLD_SIZE"] != os.environ["WORLD_SIZE"]:
-        if os.environ["LOCAL_RANK"] == "0" and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
-            warnings.warn(
-                "after a restart, processes may wait for those that died, because torchrun's rendezvous shares its "
-                "store with them; start torchrun on every machine with --rdzv-backend=c10d, and set "
-                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment",
-                stacklevel=4,
-            )
         return None
     store, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))
     return dist.PrefixStore(f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)

@@ -1,27 +1,24 @@
-"""A whole pretraining run, from a configuration to a model on the disk; called again, it resumes."""
+"""A pretraining run, from a configuration to a model on the disk; called again, it resumes."""
 
 import contextlib
 import dataclasses
 import math
-import os
 import pathlib
-import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 import elmo_fast
 from elmo_fast.checkpoints import CHECKPOINTS, VOCABULARY, save_folder, saved_steps
-from elmo_fast.corpus import Corpus, is_prepared, open_corpus
+from elmo_fast.corpus import Corpus
+from elmo_fast.corpus.encoding import warn_of_unknown
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.fields import changes
 from elmo_fast.files import folder_lock, write_text
-from elmo_fast.memory import gpu_shortage_advised, size
+from elmo_fast.memory import gpu_shortage_advised
 from elmo_fast.modules.losses import LOSS_CLASSES
-from elmo_fast.op_choices import Tokenizer
 from elmo_fast.pretrain.checkpoint import (
     BestEvaluation,
     TrainingState,
@@ -31,7 +28,6 @@ from elmo_fast.pretrain.checkpoint import (
 )
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig, validate
 from elmo_fast.pretrain.corpora import (
-    CORPUS_FOLDER,
     check_vocabulary_order,
     open_heldout_corpus,
     open_prepared_corpus,
@@ -42,26 +38,13 @@ from elmo_fast.pretrain.evaluate import Perplexity
 from elmo_fast.pretrain.init_from import Origin, load_origin, load_word_vectors, text_settings
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
 from elmo_fast.pretrain.log import RunLog
-from elmo_fast.pretrain.plan import (
-    RunPlan,
-    describe_corpus,
-    describe_filling,
-    describe_steps,
-    planned_steps,
-)
 from elmo_fast.pretrain.processes import Processes, join_processes, local_device
-from elmo_fast.pretrain.trainer import LanguageModelTrainer, train
+from elmo_fast.pretrain.trainer import Trainer
 from elmo_fast.progress import METRICS_FILE, duration
-from elmo_fast.text import Vocabulary, files_matching
+from elmo_fast.text import Vocabulary
 from elmo_fast.threads import torch_threads
 
 CONFIG_FILE = "pretrain.yaml"
-# Steps of a dry run that warm up, and steps that it measures; fewer if they take so many seconds, but one at least.
-# The first steps allocate memory and fill caches, and a processor that was idle is faster for a moment.
-WARM_UP_STEPS, WARM_UP_SECONDS = 3, 10.0
-MEASURED_STEPS, MEASURED_SECONDS = 20, 30.0
-# Longer text is not prepared for a dry run: that would take minutes, and the room of a temporary folder.
-MOST_DRY_RUN_BYTES = 1 << 28
 _WHY_STOPPED = {
     "steps": "max_steps or n_epochs is reached",
     "patience": "held-out perplexity has not improved in `patience` evaluations",
@@ -71,7 +54,7 @@ _WHY_STOPPED = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class RunResult:
     """What a run left behind.
 
     steps: taken in all; seconds: of training, in all; stopped_by: "steps", "patience", "time" or "interrupt"; signal:
@@ -94,7 +77,7 @@ def pretrain(
     *,
     report: Callable[[str], None] = print,
     device: torch.device | str = "cpu",
-) -> Run:
+) -> RunResult:
     """Train as configured and leave in save_dir: the model, vocab.txt, pretrain.yaml, metrics.jsonl, checkpoints.
 
     Resumes from the newest checkpoint of save_dir, if there is one. Under torchrun all processes train together.
@@ -102,44 +85,149 @@ def pretrain(
 
     Raises ElmoFastError with every complaint about the configuration.
     """
-    validate(config)
-    device = local_device(str(device))
-    folder = pathlib.Path(config.run.save_dir)
-    with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
-        processes.check_same_options(
-            {**config.flat(), "device": device.type, "the version of elmo_fast": elmo_fast.__version__}
-        )
-        processes.run_on_leader(lambda: stack.enter_context(folder_lock(folder)))
-        say = report if processes.leads else lambda line: None
-        if not processes.leads:  # the leader says the same
-            stack.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore", UserWarning)
-        trainer = start_run(config, folder, processes, device, say, stack)
-        stopped_by, signal = train(trainer)
-        steps, seconds, model = trainer.progress.step, trainer.progress.seconds, trainer.model
-        if processes.leads:
-            save_folder(folder, model.checkpoint_state(), model.options, extra={"pretraining_step": steps})
-        if steps == 0 and processes.leads:
-            warnings.warn(
-                f"no step was taken: the model in {folder} has the weights that the run began with", stacklevel=2
+    with Run.begin(config, report, device) as run:
+        trainer = run.build(*run.open_text())
+        stopped_by, signal = trainer.train()
+        return run.finish(trainer, stopped_by, signal)
+
+
+class Run:
+    """A run in its folder, which is locked: where it starts or resumes, its text, its trainer, its result.
+
+    config: as the user gave it; `open_text` completes it, and everything after only reads it. device: of this process;
+    processes: that train together; say: reports a line, in the process that leads; resumed: the checkpoint that it
+    resumes from; origin: the model whose weights it starts from. `stack` is closed at the end of the run.
+    """
+
+    def __init__(
+        self,
+        config: PretrainConfig,
+        processes: Processes,
+        device: torch.device,
+        say: Callable[[str], None],
+        stack: contextlib.ExitStack,
+    ) -> None:
+        self.config, self.processes, self.device, self.say, self.stack = config, processes, device, say, stack
+        self.folder = folder = pathlib.Path(config.run.save_dir)
+        self.started_before = processes.run_on_leader((folder / METRICS_FILE).exists)
+        processes.run_on_leader(lambda: finish_saves(folder))
+        self.resumed = find_checkpoint_to_resume(folder, config.run.resume, say)
+        self.origin: Origin | None = None
+        processes.check_same({"the step to resume from": self.resumed and self.resumed.position.step})
+        if self.resumed is None:
+            self.origin = load_origin(config)
+            if self.started_before:
+                say("plan   the run in this folder has no checkpoint yet: it starts over")
+        elif config.run.init_from is not None or config.data.vectors_file is not None:
+            say("init   init_from and vectors_file are not read again: the run continues from its checkpoint")
+
+    @classmethod
+    @contextlib.contextmanager
+    def begin(
+        cls, config: PretrainConfig, report: Callable[[str], None], device: torch.device | str
+    ) -> Iterator["Run"]:
+        """Join the processes, lock the folder, and yield the run, which is as it was left or new."""
+        validate(config)
+        device = local_device(str(device))
+        with join_processes(device) as processes, _settings(config, device), contextlib.ExitStack() as stack:
+            others = {"device": device.type, "the version of elmo_fast": elmo_fast.__version__}
+            processes.check_same(config.flat() | others)
+            processes.run_on_leader(lambda: stack.enter_context(folder_lock(pathlib.Path(config.run.save_dir))))
+            if not processes.leads:  # the leader says the same
+                stack.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore", UserWarning)
+            yield cls(config, processes, device, report if processes.leads else lambda line: None, stack)
+
+    def open_text(self) -> tuple[Corpus, Corpus | None]:
+        """Open the training and the held-out text, prepare it if need be, and complete the configuration by it.
+
+        What the user left open is the origin's: the vocabulary, and the tokenizer. All processes get the same text.
+        """
+        data, processes = self.config.data, self.processes
+        vocabulary, tokenizer = text_settings(data, self.origin)
+        corpus = processes.run_leader_first(
+            lambda leads: (
+                open_training_corpus(data, vocabulary, tokenizer, self.folder, self.say)
+                if leads
+                else open_prepared_corpus(data, self.folder)
             )
-        say(f"done   {steps:,} steps, {duration(seconds)} in all; {_WHY_STOPPED[stopped_by]}; model in {folder}")
-        return Run(steps, seconds, stopped_by, signal, model, trainer.corpus.vocabulary, folder, trainer.perplexity)
+        )
+        heldout = open_heldout_corpus(data.heldout_prefix, corpus)
+        texts = {"the training text": corpus.fingerprint, "the held-out text": heldout and heldout.fingerprint}
+        processes.check_same(texts)
+        warn_of_unknown(corpus)
+        if heldout is not None:
+            warn_of_unknown(heldout, "held-out text")
+        optimizer = self.config.optimizer
+        for hint in [*corpus.hints, *_hints_of_filling(corpus, optimizer.batch_size, optimizer.unroll_steps)]:
+            self.say(hint)
+        architecture = None if self.origin is None else self.origin.architecture
+        if self.resumed is not None and self.config.run.init_from is not None:
+            architecture = ModelConfig(**self.resumed.position.model)
+        self.config = complete_config(self.config, architecture, corpus, self.say)
+        if self.resumed is None:
+            check_vocabulary_order(corpus, self.config.optimizer.loss)
+        else:
+            self.resumed = state_to_resume(self.resumed, self.config, corpus)
+        return corpus, heldout
+
+    def build(self, corpus: Corpus, heldout: Corpus | None) -> Trainer:
+        """Return the trainer of the model, new or resumed, with pretrain.yaml and the log in the folder."""
+        config, vocabulary, resumed, processes = self.config, corpus.vocabulary, self.resumed, self.processes
+        processes.assign_rows(config.optimizer.batch_size, config.optimizer.micro_batches)  # before memory is taken
+        model = make_language_model(config, len(vocabulary), self.device, target_counts(corpus))
+        model.options = dataclasses.replace(model.options, vocabulary_sha256=vocabulary.digest)
+        if self.origin is not None:
+            self.origin.initialise(model, vocabulary, config.run.seed, self.say)
+        elif resumed is None and config.data.vectors_file is not None:
+            load_word_vectors(model, vocabulary, config.data.vectors_file, seed=config.run.seed, report=self.say)
+
+        processes.run_on_leader(lambda: write_settings(self.folder, config, vocabulary))
+        at: dict[str, Any] = {"step": 0 if self.started_before else None}
+        if resumed is not None:
+            position = resumed.position
+            at = {"step": position.step, "unreported": len(position.unreported), "evaluated": position.best.last}
+        more = {"tensorboard": config.run.tensorboard}
+        record = processes.run_leader_first(
+            lambda leads: self.stack.enter_context(RunLog(self.folder, self.say, **at, **more, silent=not leads))
+        )
+        trainer = Trainer(
+            config, model, corpus, record, resumed=resumed, heldout=heldout, device=self.device, processes=processes
+        )
+        if self.origin is not None:
+            self.origin.initialise_optimizer(model, trainer.optimizer, vocabulary, self.say)
+        if resumed is not None or self.origin is not None or config.data.vectors_file is not None:
+            # Each process has read its files itself; random weights follow from the seed.
+            processes.check_same({"the weights to start from": trainer.digest()} if processes.distributed else {})
+        self.say(trainer.summary())
+        return trainer
+
+    def finish(self, trainer: Trainer, stopped_by: str, signal: int) -> RunResult:
+        """Write the model into the folder; return the result."""
+        steps, seconds, model = trainer.progress.step, trainer.progress.seconds, trainer.model
+        if self.processes.leads:
+            save_folder(self.folder, model.checkpoint_state(), model.options, extra={"pretraining_step": steps})
+            if steps == 0:
+                warnings.warn(
+                    f"no step was taken: the model in {self.folder} has the weights that the run began with",
+                    stacklevel=3,
+                )
+        why = f"{_WHY_STOPPED[stopped_by]}; model in {self.folder}"
+        self.say(f"done   {steps:,} steps, {duration(seconds)} in all; {why}")
+        vocabulary, heldout = trainer.corpus.vocabulary, trainer.perplexity
+        return RunResult(steps, seconds, stopped_by, signal, model, vocabulary, self.folder, heldout)
 
 
-def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], None]) -> TrainingState | None:
-    """Return the checkpoint that `resume` asks for: the newest whole one of save_dir, a named one, or none.
+def find_checkpoint_to_resume(folder: pathlib.Path, resume: str, report: Callable[[str], None]) -> TrainingState | None:
+    """Return the checkpoint that `resume` asks for: the newest whole one of the folder, a named one, or none.
 
-    A named one counts only while save_dir has no checkpoints of its own: afterwards the newest of those is used, so
+    A named one counts only while the folder has no checkpoints of its own: afterwards the newest of those is used, so
     that the same command resumes the run. A damaged one is reported by name, and the one before is used.
 
     Raises ElmoFastError when all are damaged, the named one is, or the folder holds a run and `resume` is
     "never".
     """
-    folder, resume = pathlib.Path(config.run.save_dir), config.run.resume
     saved = saved_steps(folder)
-    if resume not in ("auto", "never") and not saved:
-        return read_training_state(pathlib.Path(resume))
     if resume == "never":
         if saved or (folder / METRICS_FILE).exists():
             raise ElmoFastError(
@@ -147,7 +235,9 @@ def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], No
                 "--resume auto"
             )
         return None
-    if saved and resume != "auto":
+    if resume != "auto":
+        if not saved:
+            return read_training_state(pathlib.Path(resume))
         report(f"resume {folder} has checkpoints of its own, which count before {resume}")
     for _, path in reversed(saved):
         try:
@@ -160,43 +250,6 @@ def find_checkpoint_to_resume(config: PretrainConfig, report: Callable[[str], No
             " restore one, or give another save_dir"
         )
     return None
-
-
-START = ("init_from", "prefix", "vectors_file")  # options that say which weights a run starts from
-
-
-def recorded_start(folder: pathlib.Path) -> dict[str, str | None]:
-    """Return START as pretrain.yaml of a run has them; {} if that cannot be read, for the run itself never reads it."""
-    import yaml
-
-    try:
-        before = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    return {name: before.get(name) for name in START} if isinstance(before, dict) else {}
-
-
-def check_same_start(folder: pathlib.Path, requested: PretrainConfig) -> None:
-    """Raise ElmoFastError where a run that resumes names other weights to start from than it was started with.
-
-    They are not read again. A path that is gone may have moved to the new one.
-    """
-    before, now = recorded_start(folder), requested.flat()
-    for name in before:
-        then, value = before[name], now[name]
-        if value is None or value == then or path_moved(then, value):
-            continue
-        raise ElmoFastError(
-            f"{name} was {then or 'not given'}, now {value}, and the run in {folder} continues from its checkpoint, "
-            f"which takes nothing from it: leave {name} as it was, or start a new run in another save_dir"
-        )
-
-
-def path_moved(before: str | None, now: str) -> bool:
-    """Return whether `now` is the path of what was at `before`, or may be, because nothing is there any longer."""
-    if before is None or not os.path.exists(now):
-        return False
-    return not os.path.exists(before) or os.path.samefile(before, now)
 
 
 def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corpus) -> TrainingState:
@@ -232,236 +285,45 @@ def state_to_resume(resumed: TrainingState, config: PretrainConfig, corpus: Corp
     )
 
 
-def open_corpora(
-    requested: PretrainConfig,
-    origin: Origin | None,
-    folder: pathlib.Path,
-    processes: Processes,
-    report: Callable[[str], None],
-) -> tuple[Corpus, Corpus | None]:
-    """Return the corpus to train on and the held-out one, or None, the same in all processes.
-
-    What the user left open is the origin's: the vocabulary, and the tokenizer.
-    """
-    vocabulary, tokenizer = text_settings(requested.data, origin)
-    corpus = processes.run_leader_first(
-        lambda leads: (
-            open_training_corpus(requested.data, vocabulary, tokenizer, folder, report)
-            if leads
-            else open_prepared_corpus(requested.data, folder)
-        )
-    )
-    processes.check_same(corpus.fingerprint, "the training text")
-    heldout = open_heldout_corpus(requested.data.heldout_prefix, corpus)
-    processes.check_same(str(heldout and heldout.fingerprint), "the held-out text")
-    return corpus, heldout
+def _hints_of_filling(corpus: Corpus, rows: int, steps: int) -> list[str]:
+    """Return a hint where the text is shorter than a step, whose rows then end in the middle of it."""
+    if corpus.positions >= rows * steps:
+        return []
+    return [
+        f"HINT   the text fills {corpus.positions:,} of a step's {rows * steps:,} places: its {rows:,} rows have at "
+        f"most {math.ceil(corpus.positions / rows):,} words, and the model learns no longer context; lower batch_size"
+    ]
 
 
 def complete_config(
-    requested: PretrainConfig,
-    architecture: ModelConfig | None,
-    tokenizer: Tokenizer | None,
-    vocabulary_size: int,
-    report: Callable[[str], None],
+    given: PretrainConfig, architecture: ModelConfig | None, corpus: Corpus, report: Callable[[str], None]
 ) -> PretrainConfig:
-    """Return the configuration of a run, with what the user left open or does not decide; `requested` stays as it is.
+    """Return the configuration of a run, with what the user left open or does not decide; `given` stays as it is.
 
-    architecture: of the model that init_from names, None without one; tokenizer: of the corpus. The loss is one that
-    suits the vocabulary. Whatever replaces a user's value is reported.
+    architecture: of the model that init_from names, None without one; the tokenizer is the corpus's. The loss is one
+    that suits the vocabulary. Whatever replaces a user's value is reported.
     """
-    model, optimizer = architecture or requested.model, requested.optimizer
-    if changed := [field for field, value in vars(model).items() if getattr(requested.model, field) != value]:
-        replaced = f"that of {requested.run.init_from}, which replaces the configuration's {', '.join(changed)}"
+    model, optimizer, words = architecture or given.model, given.optimizer, len(corpus.vocabulary)
+    if changed := [field for field, value in vars(model).items() if getattr(given.model, field) != value]:
+        replaced = f"that of {given.run.init_from}, which replaces the configuration's {', '.join(changed)}"
         report(f"init   the architecture is {replaced}")
-    loss = LOSS_CLASSES[optimizer.loss].substitute(vocabulary_size, optimizer.n_negative_samples_batch).kind.name
+    loss = LOSS_CLASSES[optimizer.loss].substitute(words, optimizer.n_negative_samples_batch).kind.name
     if loss != optimizer.loss:
         report(
-            f"loss   {loss}: the vocabulary has {vocabulary_size:,} words, fewer than the "
+            f"loss   {loss}: the vocabulary has {words:,} words, fewer than the "
             f"{optimizer.n_negative_samples_batch:,} distinct ones that n_negative_samples_batch samples"
         )
-    data = dataclasses.replace(requested.data, tokenizer=tokenizer)
-    return PretrainConfig(model, data, dataclasses.replace(optimizer, loss=loss), requested.run)
+    data = dataclasses.replace(given.data, tokenizer=corpus.tokenizer)
+    return PretrainConfig(model, data, dataclasses.replace(optimizer, loss=loss), given.run)
 
 
-def start_run(
-    requested: PretrainConfig,
-    folder: pathlib.Path,
-    processes: Processes,
-    device: torch.device,
-    report: Callable[[str], None],
-    stack: contextlib.ExitStack,
-) -> LanguageModelTrainer:
-    """Return the trainer of a new or resumed run; `stack` closes its log at the end.
-
-    requested: the configuration as the user gave it, of which `complete_config` makes that of the run.
-    """
-    # Where the run begins: a checkpoint of its own, a pretrained model, or neither.
-    started_before = processes.run_on_leader(lambda: (folder / METRICS_FILE).exists())
-    processes.run_on_leader(lambda: finish_saves(folder))
-    resumed, origin = find_checkpoint_to_resume(requested, report), None
-    processes.check_same(str(resumed and resumed.position.step), "the step to resume from")
-    if resumed is not None:
-        processes.run_on_leader(lambda: check_same_start(folder, requested))
-    else:
-        origin = load_origin(requested, report)
-        if started_before:
-            report("plan   the run in this folder has no checkpoint yet: it starts over")
-
-    # Its text, which decides the vocabulary, and its configuration.
-    corpus, heldout = open_corpora(requested, origin, folder, processes, report)
-    architecture = None if origin is None else origin.architecture
-    if resumed is not None and requested.run.init_from is not None:
-        architecture = ModelConfig(**resumed.position.model)
-    words = len(corpus.vocabulary)
-    config = complete_config(requested, architecture, corpus.tokenizer, words, report)
-    processes.assign_rows(config.optimizer.batch_size, config.optimizer.micro_batches)
-    if resumed is None:
-        check_vocabulary_order(corpus, config.optimizer.loss)
-    else:
-        resumed = state_to_resume(resumed, config, corpus)
-
-    # Its model. The plan is reported before memory is taken.
-    plan = RunPlan(config, words, processes, device, corpus)
-    for line in [*plan.describe_model(), plan.describe_disk()]:
-        report(line)
-    model = make_language_model(config, words, device, target_counts(corpus))
-    model.options = dataclasses.replace(model.options, vocabulary_sha256=corpus.vocabulary.digest)
-    if origin is not None:
-        origin.initialise(model, corpus.vocabulary, config.run.seed, report)
-    elif resumed is None and config.model.input == "vectors":
-        load_word_vectors(model, corpus.vocabulary, config.data, seed=config.run.seed, report=report)
-
-    # Its folder and its log, which the leader writes.
-    start = {} if resumed is None else recorded_start(folder)
-    processes.run_on_leader(lambda: write_settings(folder, config, corpus.vocabulary, start))
-    at: dict[str, Any] = {"step": 0 if started_before else None}
-    if resumed is not None:
-        position = resumed.position
-        at = {"step": position.step, "unreported": len(position.unreported), "evaluated": position.best.last}
-    record = processes.run_leader_first(
-        lambda leads: stack.enter_context(
-            RunLog(folder, report, **at, tensorboard=config.run.tensorboard, silent=not leads)
-        )
-    )
-    trainer = LanguageModelTrainer(
-        config, model, corpus, record, resumed=resumed, heldout=heldout, device=device, processes=processes
-    )
-    if origin is not None:
-        origin.initialise_optimizer(model, trainer.optimizer, corpus.vocabulary, report)
-    if resumed is not None or config.run.init_from is not None or config.data.vectors_file is not None:
-        # Each process has read its files itself; random weights follow from the seed.
-        states = (
-            each for state in trainer.optimizer.state.values() for each in state.values() if torch.is_tensor(each)
-        )
-        processes.check_same_tensors([*model.state_dict().values(), *states], "the weights to start from")
-
-    lines = describe_corpus(corpus) + describe_filling(config, corpus)
-    lines += [] if heldout is None else describe_corpus(heldout, "eval  ")
-    for line in lines:
-        report(line)
-    progress = trainer.progress
-    report(describe_steps(config, progress.total_steps, trainer.stream.steps_per_epoch, progress.step))
-    return trainer
-
-
-def write_settings(
-    folder: pathlib.Path, config: PretrainConfig, vocabulary: Vocabulary, start: Mapping[str, str | None]
-) -> None:
-    """Write pretrain.yaml and vocab.txt into a run's folder.
-
-    start: START of the run that resumes, which stays where the user has left it out.
-    """
+def write_settings(folder: pathlib.Path, config: PretrainConfig, vocabulary: Vocabulary) -> None:
+    """Write pretrain.yaml and vocab.txt into a run's folder."""
     import yaml
 
-    options = config.flat()
-    options |= {name: value for name, value in start.items() if options[name] is None}
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / CONFIG_FILE, yaml.safe_dump(options, sort_keys=False, default_flow_style=None))
+    write_text(folder / CONFIG_FILE, yaml.safe_dump(config.flat(), sort_keys=False, default_flow_style=None))
     vocabulary.write(folder / VOCABULARY)
-
-
-def dry_run(
-    requested: PretrainConfig, *, report: Callable[[str], None] = print, device: torch.device | str = "cpu"
-) -> None:
-    """Report what `pretrain` would do: weights, memory, disk, steps, and hours at the speed of a few steps.
-
-    Leaves nothing behind: the steps train a model that is then dropped, and text that is not prepared is read into a
-    temporary folder. Raises ElmoFastError with every complaint about the configuration.
-    """
-    validate(requested)
-    device = local_device(str(device))
-    with join_processes(device) as processes, _settings(requested, device), contextlib.ExitStack() as stack:
-        if not processes.leads:
-            return
-        data, origin = requested.data, load_origin(requested, report)
-        vocabulary, tokenizer = text_settings(data, origin)
-        folders = pathlib.Path(data.train_prefix), pathlib.Path(requested.run.save_dir) / CORPUS_FOLDER
-        corpus, prepared = None, next(filter(is_prepared, folders), None)
-        if prepared is not None:
-            corpus = open_corpus(prepared, tokenizer)
-        elif (text := sum(map(os.path.getsize, files_matching(data.train_prefix)))) <= MOST_DRY_RUN_BYTES:
-            temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-fast-"))
-            corpus = open_training_corpus(data, vocabulary, tokenizer, pathlib.Path(temporary), report)
-        else:
-            too_long = (
-                f"{data.train_prefix} has {size(text)}, more than a dry run reads: run elmo-fast prepare, and give its "
-                "folder as train_prefix"
-            )
-            if vocabulary is None:
-                raise ElmoFastError(too_long)
-            report(f"plan   {too_long}")
-        if corpus is not None:
-            vocabulary, tokenizer = corpus.vocabulary, corpus.tokenizer
-        assert vocabulary is not None
-        words = len(vocabulary)
-        config = complete_config(requested, None if origin is None else origin.architecture, tokenizer, words, report)
-        plan = RunPlan(config, words, processes, device, corpus)
-        fits = plan.fits_memory()
-        for line in [*plan.describe_model(), plan.describe_disk()]:
-            report(line)
-        if corpus is None:
-            return
-        check_vocabulary_order(corpus, config.optimizer.loss)
-        epoch = math.ceil(math.ceil(corpus.positions / config.optimizer.batch_size) / config.optimizer.unroll_steps)
-        total = planned_steps(config, epoch)
-        for line in [
-            *describe_corpus(corpus),
-            *describe_filling(config, corpus),
-            describe_steps(config, total, epoch, 0),
-        ]:
-            report(line)
-        if processes.distributed:
-            report("speed  measured in one process only: leave torchrun out")
-        elif not fits:
-            report("speed  not measured: memory would run out")
-        else:
-            report(_speed(config, corpus, total, device))
-
-
-def _speed(config: PretrainConfig, corpus: Corpus, total: int, device: torch.device) -> str:
-    """Time a few steps of a new model; describe the time of a run at their speed."""
-    model = make_language_model(config, len(corpus.vocabulary), device, target_counts(corpus))
-    record = RunLog(pathlib.Path(config.run.save_dir), silent=True)
-    trainer = LanguageModelTrainer(config, model, corpus, record, device=device)
-    warm_up, _, _ = _timed(trainer, WARM_UP_STEPS, WARM_UP_SECONDS)
-    steps, took, words = _timed(trainer, MEASURED_STEPS, MEASURED_SECONDS)
-    seconds = took / steps
-    limit = config.run.max_seconds
-    cut = limit is not None and limit < total * seconds
-    return (
-        f"speed  {words / took:,.0f} tokens/s, measured here in {steps} steps after {warm_up}: {total:,} steps take "
-        f"about {duration(total * seconds)}, evaluations and saves apart"
-        + (f"; max_seconds ends the run after {duration(limit)}" if cut and limit is not None else "")
-    )
-
-
-def _timed(trainer: LanguageModelTrainer, most: int, limit: float) -> tuple[int, float, int]:
-    """Take steps, `most` of them or as many as begin within `limit` seconds; return steps, seconds and words."""
-    before, began, steps, took = trainer.progress.words, time.perf_counter(), 0, 0.0
-    while steps == 0 or (steps < most and took < limit):
-        float(trainer.step().gradient_norm)  # waits for a GPU
-        steps, took = steps + 1, time.perf_counter() - began
-    return steps, took, trainer.progress.words - before
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
-"""The state of a pretraining run, and its loop: steps, saves, evaluations, and when to stop."""
+"""The loop of a pretraining run and all that it changes: steps, saves, evaluations, and when to stop."""
 
 import dataclasses
+import hashlib
 import math
 import pathlib
 import time
@@ -13,7 +14,7 @@ import torch
 from elmo_fast.checkpoints import CHECKPOINTS, saved_steps
 from elmo_fast.corpus import Corpus, Stream
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.memory import resident
+from elmo_fast.memory import bytes_of, resident
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.checkpoint import (
@@ -31,11 +32,13 @@ from elmo_fast.pretrain.evaluate import Perplexity, evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
 from elmo_fast.pretrain.log import RunLog, TrainingProgress
 from elmo_fast.pretrain.optimizer import make_optimizer, rate_of_step
-from elmo_fast.pretrain.plan import TRAINED_PER_EVALUATED, heldout_interval, heldout_seconds, planned_steps
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.step import Step, StepResult
 from elmo_fast.progress import StopRequest
 
+# Evaluations of held-out text in a run whose configuration does not say after how many steps; and, where time decides,
+# how many times as long as an evaluation training goes on before the next one.
+EVALUATIONS, TRAINED_PER_EVALUATED = 10, 4
 # Seconds between lines about training or an evaluation, at most, however slow the steps are.
 LONGEST_SILENCE = 10.0
 # Exchanged between the processes like the numbers of signals, which are higher.
@@ -46,7 +49,32 @@ class TrainingLost(ElmoFastError):
     """Numbers are no longer finite: resume from the last checkpoint."""
 
 
-class LanguageModelTrainer:
+def planned_steps(config: PretrainConfig, steps_per_epoch: int) -> int:
+    """Return the number of steps of a run that no clock stops: n_epochs passes, or max_steps when that is less.
+
+    A pass is every position of the text or, where n_train_tokens is given, that number of words, as in bilm-tf.
+    """
+    optimizer = config.optimizer
+    if optimizer.n_train_tokens is not None:
+        steps_per_epoch = max(1, optimizer.n_train_tokens // (optimizer.batch_size * optimizer.unroll_steps))
+    steps = optimizer.n_epochs * steps_per_epoch
+    return steps if config.run.max_steps is None else min(steps, config.run.max_steps)
+
+
+def evaluation_intervals(config: PretrainConfig, total_steps: int) -> tuple[int, float | None]:
+    """Return the steps between evaluations of held-out text, and the seconds, None if steps alone decide.
+
+    Unless the configuration says, it is a tenth of the planned steps, never less than from one report to the next, or
+    of max_seconds.
+    """
+    run = config.run
+    steps = run.heldout_interval or max(run.log_interval, math.ceil(total_steps / EVALUATIONS))
+    if config.data.heldout_prefix is None or run.heldout_interval is not None or run.max_seconds is None:
+        return steps, None
+    return steps, run.max_seconds / EVALUATIONS
+
+
+class Trainer:
     """Trains a model on a corpus and saves as it goes; alone, or as one of several processes that share the rows.
 
     Everything that changes during a run is an attribute (model, optimizer, state, progress).
@@ -92,6 +120,7 @@ class LanguageModelTrainer:
         self.optimizer = make_optimizer(optimizer, model)
         total = planned_steps(config, self.stream.steps_per_epoch)
         self.progress = TrainingProgress(total, run.max_seconds, model.loss.perplexity)
+        self.evaluation_steps, self.evaluation_seconds = evaluation_intervals(config, total)
         self.state: LayerStates | None = None
         self.perplexity: Perplexity | None = None
         self.best = BestEvaluation()
@@ -130,6 +159,30 @@ class LanguageModelTrainer:
         path = self.record.folder / CHECKPOINTS / BEST
         is_missing = self.config.run.keep_best and not self.processes.run_on_leader(path.exists)
         return dataclasses.replace(best, perplexity=None) if is_missing else best
+
+    def summary(self) -> str:
+        """Return the one line that a run says before it starts."""
+        model, corpus, optimizer, progress = self.model, self.corpus, self.config.optimizer, self.progress
+        bilm, loss = (sum(each.numel() for each in part.parameters()) for part in (model.bilm, model.loss))
+        done = f" | resumes after step {progress.step:,}" if progress.step else ""
+        if progress.step >= progress.total_steps:
+            done += ": nothing is left to do; raise max_steps or n_epochs to train on"
+        return (
+            f"train  {bilm / 1e6:.2f}M weights in the biLM, {loss / 1e6:.2f}M in the softmax over "
+            f"{len(corpus.vocabulary):,} words, {self.config.run.precision} on {self.device} | {corpus.tokens:,} words "
+            f"of text, {corpus.unknown / max(corpus.tokens, 1):.1%} of the text is <UNK> | "
+            f"{progress.total_steps:,} steps of {optimizer.batch_size} x {optimizer.unroll_steps} words, "
+            f"{self.stream.steps_per_epoch:,} per epoch{done}"
+        )
+
+    def digest(self) -> str:
+        """Return a digest of all that a step reads and changes: weights, and the optimizer's numbers."""
+        sums = (each for state in self.optimizer.state.values() for each in state.values() if torch.is_tensor(each))
+        digest = hashlib.sha256()
+        for tensor in (*self.model.state_dict().values(), *sums):
+            values = tensor.detach().cpu().contiguous()
+            digest.update(bytes_of(values))
+        return digest.hexdigest()[:12]
 
     def rate(self, number: int) -> float:
         """Return the learning rate of step `number`, from 0."""
@@ -230,16 +283,17 @@ class LanguageModelTrainer:
             self.progress.step,
         )
 
-    def evaluation_is_due(self, interval: int, seconds: float | None) -> bool:
-        """Return true after `interval` steps, or `seconds` (None: never) after the last one; all processes agree.
+    def evaluation_is_due(self) -> bool:
+        """Return true after the steps or the seconds between evaluations; all processes agree.
 
         A long evaluation puts off the next one, so that most of the time is left to training.
         """
-        by_steps = self.progress.step % interval == 0
-        if by_steps or seconds is None:
+        by_steps = self.progress.step % self.evaluation_steps == 0
+        if by_steps or self.evaluation_seconds is None:
             return by_steps
         trained = self.progress.seconds - self.best.seconds
-        return bool(self.processes.max_(int(trained >= max(seconds, TRAINED_PER_EVALUATED * self.best.took))))
+        due = trained >= max(self.evaluation_seconds, TRAINED_PER_EVALUATED * self.best.took)
+        return bool(self.processes.max_(int(due)))
 
     def evaluate(self, *, planned: bool = True, final: bool = False) -> None:
         """Report the perplexity of the held-out text, as `elmo-fast eval` does, and keep the best checkpoint.
@@ -302,55 +356,50 @@ class LanguageModelTrainer:
             else:
                 self.record.say(line)
 
+    def train(self) -> tuple[str, int]:
+        """Run to the last step, the end of the time, or Ctrl-C; save at intervals and, in every case, at the end.
 
-def train(trainer: LanguageModelTrainer) -> tuple[str, int]:
-    """Run to the last step, the end of the time, or Ctrl-C; save at intervals and, in every case, at the end.
+        Returns why it stopped ("steps", "patience", "time" or "interrupt"), and the number of the signal that
+        interrupted any of the processes, or 0.
+        """
+        run, progress = self.config.run, self.progress
+        progress.start()
+        saved = progress.step
+        with StopRequest() as request:
+            while not (stop := self.reason_to_stop(request)):
+                self.step()
+                if progress.step % run.log_interval == 0:
+                    self.report()
+                elif progress.since_line > LONGEST_SILENCE:
+                    self.report(come_again=True, row=False)
+                if progress.step >= progress.total_steps:
+                    continue
+                with progress.paused():
+                    if self.evaluation_is_due():
+                        self.evaluate()
+                    if progress.step % run.checkpoint_interval == 0 and self.try_to_save():
+                        saved = progress.step
+            self.report(come_again=stop in ("interrupt", "time"))
+            if saved != progress.step:
+                self.save()  # the evaluation may take long
+            if stop != "interrupt" and not self.is_evaluated:
+                self.evaluate(planned=stop == "steps", final=True)
+                self.save()  # again, with this evaluation
+            # A kill after the last save left one too many if the resumed run has nothing to save.
+            self.processes.run_on_leader(lambda: remove_older(self.record.folder, run.keep_checkpoints, progress.step))
+        return stop, request.signal if stop == "interrupt" else 0
 
-    Returns why it stopped ("steps", "patience", "time" or "interrupt"), and the number of the signal that interrupted
-    any of the processes, or 0.
-    """
-    run, progress = trainer.config.run, trainer.progress
-    progress.start()
-    interval, seconds = heldout_interval(trainer.config, progress.total_steps), heldout_seconds(trainer.config)
-    saved = progress.step
-    with StopRequest() as request:
-        while not (stop := _reason_to_stop(trainer, request)):
-            trainer.step()
-            if progress.step % run.log_interval == 0:
-                trainer.report()
-            elif progress.since_line > LONGEST_SILENCE:
-                trainer.report(come_again=True, row=False)
-            if progress.step >= progress.total_steps:
-                continue
-            with progress.paused():
-                if trainer.evaluation_is_due(interval, seconds):
-                    trainer.evaluate()
-                if progress.step % run.checkpoint_interval == 0 and trainer.try_to_save():
-                    saved = progress.step
-        trainer.report(come_again=stop in ("interrupt", "time"))
-        if saved != progress.step:
-            trainer.save()  # the evaluation may take long
-        if stop != "interrupt" and not trainer.is_evaluated:
-            trainer.evaluate(planned=stop == "steps", final=True)
-            trainer.save()  # again, with this evaluation
-        # A kill after the last save left one too many if the resumed run has nothing to save.
-        trainer.processes.run_on_leader(
-            lambda: remove_older(trainer.record.folder, run.keep_checkpoints, progress.step)
-        )
-    return stop, request.signal if stop == "interrupt" else 0
-
-
-def _reason_to_stop(trainer: LanguageModelTrainer, request: StopRequest) -> str:
-    progress = trainer.progress
-    if progress.step >= progress.total_steps:
-        return "steps"
-    patience = trainer.config.run.patience
-    if patience is not None and trainer.best.worse >= patience:
-        return "patience"
-    over = progress.max_seconds is not None and progress.sitting >= progress.max_seconds
-    reason = trainer.processes.max_(request.signal or _TIME_IS_UP * over)
-    if reason > _TIME_IS_UP:
-        request.signal = reason
-        trainer.record.say(f"interrupted after step {progress.step}: saving")
-        return "interrupt"
-    return "time" if reason else ""
+    def reason_to_stop(self, request: StopRequest) -> str:
+        """Return "steps", "patience", "interrupt" or "time", alike in all processes; "" to go on."""
+        progress, patience = self.progress, self.config.run.patience
+        if progress.step >= progress.total_steps:
+            return "steps"
+        if patience is not None and self.best.worse >= patience:
+            return "patience"
+        over = progress.max_seconds is not None and progress.sitting >= progress.max_seconds
+        reason = self.processes.max_(request.signal or _TIME_IS_UP * over)
+        if reason > _TIME_IS_UP:
+            request.signal = reason
+            self.record.say(f"interrupted after step {progress.step}: saving")
+            return "interrupt"
+        return "time" if reason else ""

@@ -16,7 +16,6 @@ from elmo_fast.corpus import open_corpus, prepare
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import MIN_COUNT
 from elmo_fast.pretrain.config import DataConfig, load_preset, presets
-from elmo_fast.pretrain.plan import describe_corpus
 from tests.cli.conftest import ran, refused
 from tests.command_line import elmo_fast
 from tests.corpus.test_processes import alive, until
@@ -86,10 +85,10 @@ def test_replacing_numbers_is_advised_if_most_words_occur_once(texts, once, hint
 
 
 def test_a_mark_of_unknown_words_in_the_text_is_hinted_at(texts):
-    """By vocab, by prepare, and in the lines that open a run."""
+    """By vocab, by prepare, and by what a run asks for hints."""
     pathlib.Path("in.txt").write_text("the <unk> sat\n<unk> the the\n")
     outputs = [ran("vocab", "--train-prefix", "in.txt", "--vocab-file", "v", "--min-count", 1).stderr]
-    outputs += [prepared("--min-count", 1, text="in.txt"), "\n".join(describe_corpus(open_corpus("out")))]
+    outputs += [prepared("--min-count", 1, text="in.txt"), "\n".join(open_corpus("out").hints)]
     assert [output.count("HINT   the text contains <unk> 2 times (33.3%)") for output in outputs] == [1, 1, 1]
 
 

@@ -3,12 +3,9 @@
 import os
 import resource
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
-import yaml
 
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
@@ -19,10 +16,9 @@ from elmo_fast.pretrain.checkpoint import read_training_state
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.trainer import LanguageModelTrainer
+from elmo_fast.pretrain.trainer import Trainer
 from tests.nfs import remove_as_nfs
-from tests.pretrain.processes import ROOT
-from tests.pretrain.toy import quiet, rows, toy_config
+from tests.pretrain.toy import quiet, toy_config
 
 
 def long_run(tmp_path, **changes):
@@ -32,14 +28,14 @@ def long_run(tmp_path, **changes):
 
 def at_step(monkeypatch, number, action):
     """Does something in the middle of a run, just before step `number`."""
-    step = LanguageModelTrainer.step
+    step = Trainer.step
 
     def watched(self):
         if self.progress.step == number - 1:
             action(self)
         return step(self)
 
-    monkeypatch.setattr(LanguageModelTrainer, "step", watched)
+    monkeypatch.setattr(Trainer, "step", watched)
 
 
 def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, monkeypatch):
@@ -92,20 +88,13 @@ def test_a_full_disk_at_the_end_is_an_error_and_keeps_the_last_checkpoint(tmp_pa
     assert [read_training_state(path).position.step for _, path in kept] == [32, 36]
 
 
-@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_a_loss_that_is_no_number_stops_the_run_at_a_named_step_and_batch(tmp_path, monkeypatch, poison):
-    at_step(monkeypatch, 11, lambda trainer: trainer.model.softmax_bias.data.fill_(poison))
+def test_a_loss_that_is_no_number_stops_the_run_at_a_named_step_and_batch(tmp_path, monkeypatch):
+    at_step(monkeypatch, 11, lambda trainer: trainer.model.softmax_bias.data.fill_(float("inf")))
     with pytest.raises(ElmoFastError, match=r"step 11 \(batch 2 of epoch 4\): the loss \((nan|inf).*no longer finite"):
         pretrain(long_run(tmp_path), report=quiet)
     newest = saved_steps(tmp_path / "out")[-1][1]
     assert newest.name == "step-0000008"
     assert all(tensor.isfinite().all() for tensor in read_training_state(newest).weights.values())
-
-
-def test_two_jobs_in_one_folder_the_second_refuses(tmp_path):
-    with folder_lock(tmp_path / "out"), pytest.raises(ElmoFastError, match="trains there now"):
-        pretrain(long_run(tmp_path), report=quiet)
-    pretrain(long_run(tmp_path), report=quiet)
 
 
 @pytest.mark.parametrize("harm", ["truncated", "swapped"])
@@ -132,53 +121,12 @@ def test_a_shard_that_changes_under_a_running_job_stops_it_by_name(tmp_path, mon
     assert saved_steps(tmp_path / "out")[-1][0] == 8
 
 
-def test_sigterm_saves_everything_and_the_run_goes_on_from_there(tmp_path):
-    """A process of its own gets a signal to end; nothing it trained is lost."""
-    config = long_run(tmp_path, max_steps=10**6, n_epochs=10**6, checkpoint_interval=10**6)
-    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(config.flat()))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "elmo_fast", "pretrain", "--config", str(tmp_path / "toy.yaml")],
-        stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    for line in process.stderr:
-        if line.startswith("step "):
-            break
-    process.send_signal(signal.SIGTERM)
-    rest = process.communicate(timeout=60)[1]
-    assert process.returncode == 143
-    assert "Traceback" not in rest
-    ((step, path),) = saved_steps(tmp_path / "out")
-    assert f"interrupted after step {step}" in rest
-    assert read_training_state(path).position.step == step
-    lines = []
-    pretrain(long_run(tmp_path, max_steps=step + 2, n_epochs=10**6), report=lines.append)
-    assert any(f"resumes after step {step:,}" in line for line in lines)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_and_resumed_run_has_the_log_of_an_undisturbed_one(tmp_path, monkeypatch, number):
-    """The stopped one has a row up to its last step; the resumed one has averages over whole intervals again."""
-
-    def reports(folder):
-        clock = ("seconds", "words_per_second", "data_wait", "memory_bytes")
-        return [{key: row[key] for key in row if key not in clock} for row in rows(folder) if "event" not in row]
-
-    expected = reports(pretrain(long_run(tmp_path, save_dir=str(tmp_path / "calm")), report=quiet).folder)
-    at_step(monkeypatch, 25, lambda trainer: os.kill(os.getpid(), number))
-    stopped = pretrain(long_run(tmp_path), report=quiet)
-    assert [row["step"] for row in reports(stopped.folder)] == [10, 20, 25]
-    monkeypatch.undo()
-    assert reports(pretrain(long_run(tmp_path), report=quiet).folder) == expected
-
-
 def test_a_second_run_is_refused_and_told_who_holds_the_folder(tmp_path):
-    folder = tmp_path / "new"
-    with folder_lock(folder):
-        with pytest.raises(ElmoFastError, match=rf"process {os.getpid()} on .* trains there now"), folder_lock(folder):
-            pass
-        assert (folder / LOCK_FILE).exists()
-    with folder_lock(folder):
-        pass
+    folder = tmp_path / "out"
+    with folder_lock(folder), pytest.raises(ElmoFastError, match=rf"process {os.getpid()} on .* trains there now"):
+        pretrain(long_run(tmp_path), report=quiet)
+    assert (folder / LOCK_FILE).exists()
+    pretrain(long_run(tmp_path), report=quiet)
 
 
 def test_a_run_that_fails_at_once_on_nfs_shows_its_error_and_no_folder(tmp_path, monkeypatch):

@@ -1,14 +1,12 @@
 """Exchanges between processes that train together."""
 
-import warnings
-
 import pytest
 import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain import exchange
 from elmo_fast.pretrain.exchange import Exchange, Table
-from elmo_fast.pretrain.processes import Processes, _store, join_processes
+from elmo_fast.pretrain.processes import Processes, join_processes
 from tests.backends import trains_in_a_fork
 from tests.torture.children import all_finish, fork_group
 
@@ -77,6 +75,9 @@ def check_talk(processes: Processes) -> None:
 
     with pytest.raises(ElmoFastError, match="of the one that leads"):
         processes.run_on_leader(fails)
+    processes.check_same({"the weights": 1, "threads": processes.rank})
+    with pytest.raises(ElmoFastError, match="not agree: the weights is 1 in process 1, 0 in process 0; start all"):
+        processes.check_same({"the weights": processes.rank})
 
 
 @trains_in_a_fork
@@ -105,20 +106,3 @@ def test_alone_nothing_is_exchanged():
     assert table.grad is gradient
     assert processes.gather(torch.ones(2), dim=0).tolist() == [1.0, 1.0]
     assert processes.run_on_leader(lambda: 5) == 5
-
-
-def test_several_machines_are_warned_if_a_restart_would_use_old_addresses(monkeypatch):
-    """Once a machine, and only where torchrun may restart and keeps the store; not where the store is new each time."""
-    settings = {"LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "TORCHELASTIC_MAX_RESTARTS": "3"}
-    for name, value in (settings | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).items():
-        monkeypatch.setenv(name, value)
-    with pytest.warns(UserWarning, match="TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"):
-        assert _store() is None
-    for name, value in (
-        ("LOCAL_RANK", "1"),
-        ("TORCHELASTIC_MAX_RESTARTS", "0"),
-        ("TORCHELASTIC_USE_AGENT_STORE", "False"),
-    ):
-        with monkeypatch.context() as changed, warnings.catch_warnings(action="error"):
-            changed.setenv(name, value)
-            assert _store() is None

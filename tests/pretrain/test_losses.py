@@ -19,11 +19,12 @@ from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.op_choices import LOSS_KINDS, Loss
 from elmo_fast.pretrain.corpora import target_counts
+from elmo_fast.pretrain.dry_run import dry_run
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
-from elmo_fast.pretrain.run import dry_run, pretrain
+from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.step import Step
-from tests.pretrain.toy import SENTENCES, quiet, rows, toy_batches, toy_config, toy_corpus, toy_reader, toy_step
+from tests.pretrain.toy import SENTENCES, quiet, rows, same, toy_batches, toy_config, toy_corpus, toy_reader, toy_step
 
 OTHERS = [loss for loss in LOSSES if loss != "sampled_softmax"]
 SEED = 11
@@ -138,56 +139,41 @@ def test_micro_batches_and_dense_tables_give_the_same_steps(gradients, loss, rea
         torch.testing.assert_close(other, results[0], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", OTHERS)
-def test_a_run_learns_is_saved_and_read_back_and_says_how_it_is_evaluated(tmp_path, capsys, loss):
-    """Held-out perplexity falls below that of knowing nothing; eval prints the run's figure, and what it is of."""
-    text = tmp_path / "text.txt"
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_run_learns_is_saved_read_back_and_converted(tmp_path, capsys, loss):
+    """Held-out perplexity falls below that of knowing nothing; eval prints the run's figure, and what it is of.
+
+    The loss keeps its names in files and state dicts, which earlier versions wrote, with counts in float32.
+    """
+    text, counted = tmp_path / "text.txt", loss in ("negative_sampling", "hierarchical_softmax")
     text.write_text("\n".join(SENTENCES) + "\n")
     more = {"heldout_prefix": str(text), "dropout": 0.0, "n_negative_samples_batch": 19}
     run = trained(tmp_path, loss, max_steps=150, n_epochs=99, log_interval=50, **more)
     assert run.heldout.mean < 0.7 * len(run.vocabulary)
-    assert main(["eval", "--model", str(run.folder), "--test_prefix", str(text), "--output_file", f"{text}.json"]) == 0
+    assert main(["eval", "--model", str(run.folder), "--test_prefix", str(text), "--output", f"{text}.json"]) == 0
     printed = capsys.readouterr().out
     assert f"perplexity {run.heldout}" in printed
     assert LOSS_CLASSES[loss].explanation in printed
-    assert bool(LOSS_CLASSES[loss].explanation) == (loss != "full_softmax")
+    assert bool(LOSS_CLASSES[loss].explanation) == (loss in OTHERS and loss != "full_softmax")
     figures = json.loads((tmp_path / "text.txt.json").read_text())
     assert figures["trained_by"] == loss
     assert figures["perplexity"] == pytest.approx(run.heldout.mean)
-    state, options = load_folder(run.folder)
-    assert options.trained_by == loss
-    assert ("softmax.counts" in state) == (loss in ("negative_sampling", "hierarchical_softmax"))
-    records = rows(run.folder)
-    assert any("training_perplexity" in row for row in records) == (loss != "negative_sampling")
-    assert not any("sampled_perplexity" in row for row in records)
-
-
-@pytest.mark.parametrize("loss", OTHERS)
-def test_hdf5_and_back_keeps_the_loss_its_counts_and_the_perplexity(tmp_path, loss):
-    run = trained(tmp_path, loss)
-    folders = [str(run.folder), str(tmp_path / "hdf5"), str(tmp_path / "back")]
-    assert main(["convert", "--model", folders[0], "--to", "hdf5", "--outdir", folders[1]]) == 0
-    assert main(["convert", "--model", folders[1], "--to", "safetensors", "--outdir", folders[2]]) == 0
-    corpus = encode([sentence.split() for sentence in SENTENCES], run.vocabulary)
-    expected = evaluate(run.model, corpus)
-    for folder in folders[1:]:
-        assert evaluate(LanguageModel.from_pretrained(folder), corpus).mean == pytest.approx(expected.mean, rel=1e-6)
-
-
-def test_a_sampled_softmax_is_saved_as_it_always_was(tmp_path):
-    """No key that older readers would refuse, no counts; an options.json that says nothing is of a sampled softmax."""
-    run = trained(tmp_path, "sampled_softmax")
+    records, name = rows(run.folder), {"sampled_softmax": "sampled_perplexity", "negative_sampling": None}
+    assert {key for row in records for key in row if key.endswith("d_perplexity") or key == "training_perplexity"} == (
+        {name.get(loss, "training_perplexity")} - {None}
+    )
+    # No key that older readers would refuse: without one, a model is of a sampled softmax.
     options = read_config(run.folder)["options"]
-    assert "loss" not in options
-    assert options["sample_softmax"] is True
-    assert not any("counts" in name for name in load_folder(run.folder)[0])
+    assert options.get("loss", "sampled_softmax") == loss == load_folder(run.folder)[1].trained_by
+    assert "loss" not in options or loss in OTHERS
 
+    folders = [str(run.folder), str(tmp_path / "hdf5"), str(tmp_path / "back")]
+    assert main(["convert", "--model", folders[0], "--to", "hdf5", "--out_dir", folders[1]]) == 0
+    assert main(["convert", "--model", folders[1], "--to", "safetensors", "--out_dir", folders[2]]) == 0
+    corpus = encode([sentence.split() for sentence in SENTENCES], run.vocabulary)
+    for folder in folders[1:]:
+        assert evaluate(LanguageModel.from_pretrained(folder), corpus).mean == pytest.approx(run.heldout.mean, rel=1e-6)
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_the_names_of_the_loss_in_files_and_state_dicts_stay(tmp_path, loss):
-    """Those that earlier versions wrote, whose counts were float32; each loads into a model of other weights."""
-    counted = loss in ("negative_sampling", "hierarchical_softmax")
-    run = trained(tmp_path, loss)
     folder = next((run.folder / "checkpoints").glob("step-*"))
     weights, sums = load_file(folder / "model.safetensors"), load_file(folder / "optimiser.safetensors")
     assert {name for name in weights if "softmax" in name} == (
@@ -195,16 +181,15 @@ def test_the_names_of_the_loss_in_files_and_state_dicts_stay(tmp_path, loss):
     )
     assert {"sum/softmax_weight", "sum/softmax_bias"} < set(sums)
     assert not any("loss" in name for name in [*weights, *sums])
-    state = run.model.state_dict()
+    state, words = run.model.state_dict(), len(run.vocabulary)
     own = {"softmax_weight", "softmax_bias"} | ({"counts"} if counted else set())
     assert {name for name in state if not name.startswith("bilm.")} == own
-    words = len(run.vocabulary)
-    other = make_language_model(toy_config(loss=loss), words, counts=torch.ones(words))
     if counted:
         state["counts"] = state["counts"].float()
         assert weights["softmax.counts"].dtype == torch.float32
+    other = make_language_model(toy_config(loss=loss), words, counts=torch.ones(words))
     other.load_state_dict(state)
-    assert all(torch.equal(tensor, run.model.state_dict()[name]) for name, tensor in other.state_dict().items())
+    assert same(other.state_dict(), run.model.state_dict())
 
 
 def test_a_checkpoint_without_its_counts_is_refused(tmp_path):

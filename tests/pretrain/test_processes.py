@@ -17,19 +17,6 @@ from tests.pretrain.processes import SECONDS, losses, outcome, pretrain, torchru
 from tests.torture.children import all_finish, fork_group
 
 
-@pytest.mark.slow
-def test_one_two_and_three_processes_train_alike(tmp_path):
-    """Fifty steps with dropout and resets; micro-batches too."""
-    for name, count, parts in (("one", 1, 1), ("two", 2, 1), ("three", 3, 2)):
-        output = pretrain(tmp_path, name, count, dropout=0.1, state_reset=0.1, micro_batches=parts)
-        assert output.count("step     50 (100.0%)") == 1, output
-    alone = losses(tmp_path, "one")
-    assert [step for step, *_ in alone] == list(range(1, 51))
-    assert sum(row[1] for row in alone[-10:]) < 0.97 * sum(row[1] for row in alone[:10])
-    for name in ("two", "three"):
-        check_alike(tmp_path, name, "one")
-
-
 @pytest.mark.parametrize(
     ("loss", "read"),
     [
@@ -42,22 +29,18 @@ def test_one_two_and_three_processes_train_alike(tmp_path):
 def test_a_run_goes_on_in_another_number_of_processes(tmp_path, loss, read):
     """Five steps in three processes, the rest in two: the losses of one process, as rows keep their state.
 
-    Negatives are sampled alike, rows of the tables exchanged as rows, with dropout and micro-batches.
+    Negatives are sampled alike, rows of the tables exchanged as rows, with dropout, resets and micro-batches.
     """
     for name, sittings in (("alone", [(1, 12, 1)]), ("mixed", [(3, 5, 2), (2, 12, 3)])):
         for count, steps, parts in sittings:
             changes = {"loss": loss, "input": read, "micro_batches": parts, "max_steps": steps}
-            output = pretrain(tmp_path, name, count, dropout=0.1, **changes)
+            output = pretrain(tmp_path, name, count, dropout=0.1, state_reset=0.1, **changes)
     assert "resumes after step 5" in output
-    check_alike(tmp_path, "mixed", "alone")
-
-
-def check_alike(folder, name, alone):
-    """Losses agree to 1e-4, weights but for rounding."""
-    for actual, expected in zip(losses(folder, name), losses(folder, alone), strict=True):
+    assert output.count("step     12 (100.0%)") == 1, "one process speaks for all"
+    for actual, expected in zip(losses(tmp_path, "mixed"), losses(tmp_path, "alone"), strict=True):
         assert actual == pytest.approx(expected, rel=1e-4)
-    weights = load_file(folder / alone / "model.safetensors")
-    for key, tensor in load_file(folder / name / "model.safetensors").items():
+    weights = load_file(tmp_path / "alone" / "model.safetensors")
+    for key, tensor in load_file(tmp_path / "mixed" / "model.safetensors").items():
         assert (tensor - weights[key]).abs().max() < 1e-3, key
 
 
@@ -90,22 +73,10 @@ def test_processes_with_different_options_end_with_each_option(tmp_path):
         ("dim", 13, 12), ("learning_rate", 0.3, None), ("patience", 3, None), ("heldout_prefix", other[-1], None),
         ("the version of elmo_fast", "0.9", elmo_fast.__version__),
     )]  # fmt: skip
-    lines = [line for line in log.read_text().splitlines() if "started with different options" in line]
+    lines = [line for line in log.read_text().splitlines() if "the processes do not agree: " in line]
     assert len(lines) == 2
     assert all(each in line for each in wanted for line in lines)
     assert not any("threads" in line for line in lines)
-
-
-def test_processes_that_start_from_different_weights_are_refused(tmp_path):
-    """Files of the same names on two machines may differ."""
-
-    def refused():
-        with join_processes(torch.device("cpu")) as processes:
-            processes.check_same_tensors([torch.ones(3)], "the same")
-            with pytest.raises(ElmoFastError, match="do not agree on the weights"):
-                processes.check_same_tensors([torch.tensor([1.0, 1.0 + processes.rank])], "the weights")
-
-    assert all_finish(fork_group(refused, 2, tmp_path / "log"), tmp_path / "log")
 
 
 def test_the_loss_of_another_process_is_one_sentence(tmp_path):
@@ -139,11 +110,11 @@ def workers_of(parent: int) -> list[int]:
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="finds the worker to kill in /proc")
 def test_a_killed_worker_is_restarted_and_the_losses_do_not_change(tmp_path):
     """Two processes, one of them killed with SIGKILL after the first checkpoint; torchrun starts both again."""
-    settings = {"max_steps": 60, "checkpoint_interval": 20, "dropout": 0.1, "state_reset": 0.05}
+    settings = {"max_steps": 30, "checkpoint_interval": 10, "dropout": 0.1, "state_reset": 0.05}
     pretrain(tmp_path, "undisturbed", 2, **settings)
     agent = torchrun(2, "-m", "elmo_fast", *words_of(tmp_path, "killed", **settings), background=True, restarts=1)
     deadline = time.monotonic() + SECONDS
-    while not (tmp_path / "killed" / "checkpoints" / "step-0000020").exists():
+    while not (tmp_path / "killed" / "checkpoints" / "step-0000010").exists():
         assert agent.poll() is None, agent.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -2,7 +2,9 @@
 
 import json
 import os
+import pathlib
 import shutil
+import signal
 from contextlib import nullcontext
 
 import pytest
@@ -11,11 +13,10 @@ from elmo_fast import progress
 from elmo_fast.checkpoints import saved_steps, step_name
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.pretrain import trainer as trainer_module
 from elmo_fast.pretrain.checkpoint import read_training_state, remove_older
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.run import pretrain
-from tests.pretrain.toy import quiet, rows, same, toy_config
+from tests.pretrain.toy import during_step, quiet, rows, same, toy_config
 
 
 def longer(tmp_path, steps, **changes):
@@ -50,8 +51,8 @@ def test_a_run_in_pieces_is_the_run_in_one(tmp_path, changes, stops):
         pieces = _until(config, steps, lines.append)
     assert same(weights(pieces.folder), weights(whole.folder))
     assert sum("resumes after step" in line for line in lines) == len(stops)
-    records = rows(pieces.folder)
-    assert [row["step"] for row in records if row.get("event") == "resume"] == list(stops)
+    assert [row["step"] for row in rows(pieces.folder) if row.get("event") == "resume"] == list(stops)
+    assert reports(pieces.folder) == reports(whole.folder)
 
 
 def test_the_number_of_threads_changes_no_weight(tmp_path):
@@ -70,16 +71,10 @@ def test_the_number_of_threads_changes_no_weight(tmp_path):
 
 
 def _until(config, steps, report):
-    reason, patch = trainer_module._reason_to_stop, pytest.MonkeyPatch()
-    patch.setattr(
-        trainer_module,
-        "_reason_to_stop",
-        lambda trainer, request: reason(trainer, request) or "time" * (trainer.progress.step == steps),
-    )
-    try:
+    """A sitting that a signal ends after step `steps` of the run, if that is not its last."""
+    taken = max((step for step, _ in saved_steps(pathlib.Path(config.run.save_dir))), default=0)
+    with during_step(steps - taken, lambda: steps < config.run.max_steps and os.kill(os.getpid(), signal.SIGTERM)):
         return pretrain(config, report=report)
-    finally:
-        patch.undo()
 
 
 def test_a_finished_run_does_nothing_more_and_a_longer_one_goes_on(tmp_path):
@@ -114,8 +109,8 @@ def killed_with_unreported_steps(tmp_path, **changes):
     assert len(read_training_state(saved_steps(tmp_path / "out")[-1][1]).position.unreported) == 1
 
 
-@pytest.mark.parametrize(("steps", "signal"), [(2, 0), (4, 0), (8, 15)])
-def test_a_resumed_run_that_takes_no_step_reports_and_leaves_its_model(tmp_path, monkeypatch, steps, signal):
+@pytest.mark.parametrize(("steps", "number"), [(2, 0), (4, 0), (8, 15)])
+def test_a_resumed_run_that_takes_no_step_reports_and_leaves_its_model(tmp_path, monkeypatch, steps, number):
     """Nothing is left to do, or a signal comes first. The step it reports is reported again, with those after it, when
     the run goes on: as of one sitting."""
     plan = {"schedule": "linear", "n_train_tokens": 15, "n_epochs": 8, "log_interval": 3}
@@ -123,11 +118,11 @@ def test_a_resumed_run_that_takes_no_step_reports_and_leaves_its_model(tmp_path,
     killed_with_unreported_steps(tmp_path, **plan)
     lines = []
     with monkeypatch.context() as patch:
-        if signal:
-            patch.setattr(progress.StopRequest, "__enter__", lambda self: setattr(self, "signal", signal) or self)
+        if number:
+            patch.setattr(progress.StopRequest, "__enter__", lambda self: setattr(self, "signal", number) or self)
         done = pretrain(longer(tmp_path, steps, **plan), report=lines.append)
-    assert (done.steps, done.stopped_by, done.signal) == (4, "interrupt" if signal else "steps", signal)
-    assert any("resumes after step 4: nothing is left to do" in line for line in lines) == (not signal)
+    assert (done.steps, done.stopped_by, done.signal) == (4, "interrupt" if number else "steps", number)
+    assert any("resumes after step 4: nothing is left to do" in line for line in lines) == (not number)
     assert same(weights(done.folder), read_training_state(saved_steps(done.folder)[-1][1]).weights)
     assert [step for step, *_ in reports(done.folder)] == [3, 4]
     on = pretrain(longer(tmp_path, 8, **plan), report=quiet)
@@ -150,8 +145,15 @@ def test_a_run_resumes_with_damaged_metrics_and_with_a_cut_last_line(tmp_path):
     assert [step for step, *_ in reports(run.folder)] == [2, 4, 6, 8]
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "rows.safetensors", "position.json"])
-@pytest.mark.parametrize("damage", ["cut", "changed", "missing"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("model.safetensors", "cut"),
+        ("optimiser.safetensors", "changed"),
+        ("rows.safetensors", "missing"),
+        ("position.json", "changed"),
+    ],
+)
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(tmp_path, name, damage):
     run = pretrain(longer(tmp_path, 6), report=quiet)
     expected = weights(run.folder)
@@ -171,23 +173,14 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(tmp_path, 
     read_training_state(run.folder / "checkpoints" / "step-0000006")
 
 
-def unchecked_checkpoint(tmp_path):
-    """A checkpoint without a manifest, and its position.json."""
-    run = pretrain(longer(tmp_path, 4), report=quiet)
-    folder = saved_steps(run.folder)[-1][1]
+def test_a_checkpoint_without_a_manifest_is_not_checked_but_its_position_is(tmp_path):
+    """What was not checked is reported; of position.json, values of other types are named."""
+    folder = saved_steps(pretrain(longer(tmp_path, 4), report=quiet).folder)[-1][1]
     (folder / "manifest.json").unlink()
-    return folder, json.loads((folder / "position.json").read_text())
-
-
-def test_a_checkpoint_without_a_manifest_resumes_and_reports_what_was_not_checked(tmp_path):
-    folder, _ = unchecked_checkpoint(tmp_path)
     with pytest.warns(UserWarning, match=r"no manifest\.json: whether position\.json, .* are as written") as record:
         assert read_training_state(folder).position.step == 4
     assert len(record) == 1
-
-
-def test_a_position_of_wrong_types_is_named(tmp_path):
-    folder, content = unchecked_checkpoint(tmp_path)
+    content = json.loads((folder / "position.json").read_text())
     position = content["position"]
     for changed, sentence in (
         ([], "wanted an object, found a list"),
@@ -195,7 +188,7 @@ def test_a_position_of_wrong_types_is_named(tmp_path):
         (content | {"position": position | {"step": "4"}}, 'position: step: wanted a whole number, found "4"'),
         (content | {"position": position | {"model": {"dim": []}}}, "dim: wanted a whole number, found a list"),
         (content | {"position": position | {"unreported": [[None]]}}, r"unreported\[0\]\[0\]: wanted a number"),
-        (content | {"position": position | {"exact_shards": 2}}, r"exact_shards: unknown key"),
+        (content | {"position": position | {"shards": 2}}, r"shards: unknown key"),
     ):
         (folder / "position.json").write_text(json.dumps(changed))
         with pytest.raises(CheckpointError, match=sentence):
@@ -243,16 +236,8 @@ def test_another_run_is_refused_by_what_differs(tmp_path):
     assert (run.folder / "pretrain.yaml").read_bytes() == before
 
 
-def test_text_that_changed_is_refused(tmp_path):
-    config = longer(tmp_path, 2)
-    pretrain(config, report=quiet)
-    (tmp_path / "train-0.txt").write_text("another text altogether .\n")
-    with pytest.raises(ElmoFastError, match=r"is not the one this run .*train-0\.txt.* --allow_other_corpus true"):
-        pretrain(config, report=quiet)
-
-
 def test_a_run_resumes_from_another_directory_and_after_a_move(tmp_path, monkeypatch):
-    """The text is known by its content, whatever its path is."""
+    """Whatever the path of the text is; a text of another size is refused."""
     monkeypatch.chdir(tmp_path)
     pretrain(longer(tmp_path, 2, train_prefix="train-*", save_dir="run"), report=quiet)
     (tmp_path / "below").mkdir()
@@ -266,20 +251,20 @@ def test_a_run_resumes_from_another_directory_and_after_a_move(tmp_path, monkeyp
     )
     assert run.steps == 4
     (tmp_path / "moved" / "train-1.txt").write_text("another text altogether .\n")
-    with pytest.raises(ElmoFastError, match="is not the one this run was started with"):
+    with pytest.raises(
+        ElmoFastError, match=r"is not as this run prepared it: bytes of text was.* --allow_other_corpus true"
+    ):
         pretrain(longer(tmp_path, 5, train_prefix="../moved/train-*", save_dir="../run"), report=quiet)
 
 
 @pytest.mark.filterwarnings("ignore:.* are outside the vocabulary")
-def test_a_run_without_a_checkpoint_is_not_bound_to_its_text(tmp_path, monkeypatch):
+def test_a_run_without_a_checkpoint_is_not_bound_to_its_text(tmp_path):
     """Stopped after the text was prepared: another text, vocabulary or min_count is prepared in its place."""
     config = longer(tmp_path, 2)
-    with monkeypatch.context() as patch:
-        patch.setattr("elmo_fast.pretrain.run.train", lambda trainer: 1 / 0)
-        for changes in ({}, {"min_count": 2}, {"vocab_file": str(tmp_path / "words.txt")}):
-            (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")
-            with pytest.raises(ZeroDivisionError):
-                pretrain(longer(tmp_path, 2, **changes), report=quiet)
+    (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")
+    for changes in ({}, {"min_count": 2}, {"vocab_file": str(tmp_path / "words.txt")}):
+        with pytest.raises(ZeroDivisionError), during_step(1, lambda: 1 / 0):
+            pretrain(longer(tmp_path, 2, **changes), report=quiet)
     (tmp_path / "train-0.txt").write_text("another text altogether .\n" * 3)
     lines = []
     run = pretrain(config, report=lines.append)
@@ -342,7 +327,7 @@ def test_another_vocabulary_for_the_same_text_is_refused(tmp_path):
     (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nthe\n")
     with pytest.raises(ElmoFastError, match="prepared with another vocabulary"):
         pretrain(longer(tmp_path, 4, vocab_file=str(tmp_path / "words.txt")), report=quiet)
-    with pytest.raises(ElmoFastError, match=r"is the one this run was .*, but min_count was 1, now 2: give"):
+    with pytest.raises(ElmoFastError, match=r"is not as this run prepared it: min_count was 1, now 2; give"):
         pretrain(longer(tmp_path, 4, min_count=2), report=quiet)
 
 
@@ -355,6 +340,8 @@ def test_a_branch_from_a_named_checkpoint_goes_on_by_the_same_command(tmp_path):
     assert [line.split("resumes after step ")[1][0] for line in lines if "resumes after" in line] == ["2", "4"]
     assert any("has checkpoints of its own" in line for line in lines)
     assert same(weights(run.folder), weights(first.folder))
+    with pytest.raises(CheckpointError, match=r"position\.json: cannot be read"):
+        pretrain(longer(tmp_path, 2, resume=str(tmp_path), save_dir=str(tmp_path / "none")), report=quiet)
 
 
 def test_the_checkpoint_just_written_is_never_removed(tmp_path):
@@ -363,11 +350,6 @@ def test_the_checkpoint_just_written_is_never_removed(tmp_path):
         (tmp_path / "checkpoints" / step_name(step)).mkdir(parents=True)
         remove_older(tmp_path, 2, step)
     assert [step for step, _ in saved_steps(tmp_path)] == [23, 24, 35, 40]
-
-
-def test_a_named_checkpoint_that_is_none_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match=r"position\.json: cannot be read"):
-        pretrain(longer(tmp_path, 2, resume=str(tmp_path)), report=quiet)
 
 
 def test_unfinished_saves_are_cleared_away(tmp_path):
@@ -380,15 +362,3 @@ def test_unfinished_saves_are_cleared_away(tmp_path):
     pretrain(longer(tmp_path, 4), report=quiet)
     assert (run.folder / ".data.partial" / "mine.txt").exists()
     assert sorted(path.name for path in (run.folder / "checkpoints").iterdir()) == ["step-0000002", "step-0000004"]
-
-
-def test_a_note_of_the_text_with_wrong_types_is_named(tmp_path):
-    path = pretrain(longer(tmp_path, 2), report=quiet).folder / "corpus-sources.json"
-    content = json.loads(path.read_text())
-    for changed, sentence in (
-        ([], "wanted an object, found a list"),
-        (content | {"files": {"a": {"size": 1, "mtime_ns": "1", "sha256": ""}}}, "files.a.mtime_ns: wanted a whole"),
-    ):
-        path.write_text(json.dumps(changed))
-        with pytest.raises(ElmoFastError, match=rf"corpus-sources\.json: {sentence}.*give another save_dir"):
-            pretrain(longer(tmp_path, 4), report=quiet)

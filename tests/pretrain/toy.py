@@ -1,8 +1,12 @@
 """A toy text and a toy configuration, small enough for a step to take milliseconds."""
 
+import contextlib
+import itertools
 import json
 import pathlib
+from collections.abc import Callable, Iterator
 
+import pytest
 import torch
 
 from elmo_fast.corpus import Corpus, Stream, StreamBatch, encode
@@ -70,6 +74,21 @@ def toy_step(model: LanguageModel, optimizer: torch.optim.Optimizer | None = Non
     """Steps over the toy text, three rows of it by default."""
     settings: dict[str, object] = {"rows": 3, "clip_norm": 1e9, "seed": 11} | more
     return Step(model, optimizer or AdaGrad(model.parameters()), toy_reader(model), **settings)
+
+
+@contextlib.contextmanager
+def during_step(number: int, action: Callable[[], object]) -> Iterator[None]:
+    """Do something in the middle of the `number`-th step that this process takes, from 1."""
+    backward, count = torch.Tensor.backward, itertools.count(1)
+
+    def watched(tensor, *arguments):
+        if next(count) == number:
+            action()
+        return backward(tensor, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "backward", watched)
+        yield
 
 
 def quiet(line: str) -> None:

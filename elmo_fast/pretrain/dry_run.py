@@ -1,0 +1,139 @@
+"""A dry run: what a run takes, measured in a few steps of it, in a folder that is then removed."""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+
+import torch
+
+from elmo_fast.corpus import is_prepared
+from elmo_fast.errors import ElmoFastError
+from elmo_fast.memory import available, resident, size, stored_bytes
+from elmo_fast.pretrain.config import PretrainConfig, validate
+from elmo_fast.pretrain.corpora import CORPUS_FOLDER
+from elmo_fast.pretrain.processes import join_processes, local_device
+from elmo_fast.pretrain.run import Run
+from elmo_fast.pretrain.trainer import Trainer
+from elmo_fast.progress import duration
+from elmo_fast.text import files_matching
+
+# Steps of a dry run that warm up, and steps that it measures; fewer if they take so many seconds, but one at least.
+# The first steps allocate memory and fill caches, and a processor that was idle is faster for a moment.
+WARM_UP_STEPS, WARM_UP_SECONDS = 3, 10.0
+MEASURED_STEPS, MEASURED_SECONDS = 20, 30.0
+# Longer text is not prepared for a dry run: that would take minutes, and the room of a temporary folder.
+MOST_TEXT = 1 << 28
+
+
+def dry_run(
+    config: PretrainConfig, *, report: Callable[[str], None] = print, device: torch.device | str = "cpu"
+) -> None:
+    """Report what `pretrain` would take: weights, memory, disk, steps, and hours at the speed of a few steps.
+
+    It is a run in a temporary folder, whose steps train a model that is then dropped. Leaves nothing behind.
+    Raises ElmoFastError with every complaint about the configuration.
+    """
+    validate(config)
+    data, save_dir = config.data, pathlib.Path(config.run.save_dir)
+    if not is_prepared(data.train_prefix):
+        if is_prepared(save_dir / CORPUS_FOLDER):
+            data = dataclasses.replace(data, train_prefix=str(save_dir / CORPUS_FOLDER))
+        elif (text := sum(map(os.path.getsize, files_matching(data.train_prefix)))) > MOST_TEXT:
+            raise ElmoFastError(
+                f"{data.train_prefix} has {size(text)}, more than a dry run reads: run elmo-fast prepare, and give its "
+                "folder as train_prefix"
+            )
+    with join_processes(local_device(str(device))) as processes:
+        folder = processes.run_on_leader(lambda: tempfile.mkdtemp(prefix="elmo-fast-"))
+        try:
+            here = dataclasses.replace(config, data=data, run=dataclasses.replace(config.run, save_dir=folder))
+            with Run.begin(here, report, device) as run:
+                trainer = run.build(*run.open_text())
+                warm_up, _, _ = _timed(trainer, WARM_UP_STEPS, WARM_UP_SECONDS)
+                steps, seconds, words = _timed(trainer, MEASURED_STEPS, MEASURED_SECONDS)
+                for line in [_steps(trainer), _memory(trainer), _disk(trainer, save_dir)]:
+                    run.say(line)
+                run.say(_speed(trainer, warm_up, steps, seconds, words))
+        finally:
+            if processes.leads:
+                shutil.rmtree(folder)
+
+
+def _timed(trainer: Trainer, most: int, limit: float) -> tuple[int, float, int]:
+    """Take steps, `most` of them or as many as begin within `limit` seconds; return steps, seconds and words."""
+    before, began, steps, took = trainer.progress.words, time.perf_counter(), 0, 0.0
+    while steps == 0 or trainer.processes.max_(int(steps < most and took < limit)):
+        float(trainer.step().gradient_norm)  # waits for a GPU
+        steps, took = steps + 1, time.perf_counter() - began
+    return steps, took, trainer.progress.words - before
+
+
+def _steps(trainer: Trainer) -> str:
+    """Describe the steps, checkpoints and evaluations of a run."""
+    data, run, optimizer, total = (
+        trainer.config.data,
+        trainer.config.run,
+        trainer.config.optimizer,
+        trainer.progress.total_steps,
+    )
+    parts = [f"{total:,} steps, {trainer.stream.steps_per_epoch:,} per epoch"]
+    if run.max_seconds:
+        parts[0] += f", or {duration(run.max_seconds)}"
+    rows = trainer.processes.assign_rows(optimizer.batch_size)[1]
+    if rows < optimizer.batch_size:
+        parts.append(f"{rows} rows in each of {trainer.processes.size} processes")
+    if run.checkpoint_interval < total:
+        parts.append(f"a checkpoint every {run.checkpoint_interval:,} steps")
+    else:
+        parts.append("a checkpoint at the end only: if the run is killed before, it starts over")
+    if data.heldout_prefix is not None:
+        seconds = trainer.evaluation_seconds
+        whichever = f" or {duration(seconds)}, whichever comes first," if seconds else ""
+        ends = f", at most {run.patience:,} times without a better perplexity" if run.patience else ""
+        parts.append(f"held-out text every {trainer.evaluation_steps:,} steps{whichever} and at the end{ends}")
+    return f"plan   {' | '.join(parts)}"
+
+
+def _memory(trainer: Trainer) -> str:
+    """Describe the memory that the steps took, all that this process holds included."""
+    if trainer.device.type == "cuda":
+        peak, left = torch.cuda.max_memory_allocated(trainer.device), torch.cuda.mem_get_info(trainer.device)[0]
+    else:
+        peak, left = resident(peak=True), available()
+    unknown = "not known on this system"
+    return (
+        f"memory {unknown if peak is None else size(peak)} per process at the peak of these steps; "
+        f"{unknown if left is None else size(left)} more are free"
+    )
+
+
+def _disk(trainer: Trainer, save_dir: pathlib.Path) -> str:
+    """Describe the room that the run's files take, by the tensors that it would save."""
+    run, model = trainer.config.run, trainer.model.checkpoint_state().values()
+    sums = (each for state in trainer.optimizer.state.values() for each in state.values() if torch.is_tensor(each))
+    weights, rows = sum(each.nbytes for each in model), sum(each.nbytes for each in trainer.state or ())
+    checkpoint = weights + sum(each.nbytes for each in sums) + rows * trainer.processes.size
+    text = stored_bytes(trainer.record.folder / CORPUS_FOLDER)
+    # While the newest is written, none has been removed; the model lies in the folder itself, too.
+    needed = (run.keep_checkpoints + 1 + run.keep_best) * checkpoint + weights + text
+    free = shutil.disk_usage(next(each for each in (save_dir, *save_dir.absolute().parents) if each.exists())).free
+    return (
+        f"disk   about {size(needed)} in save_dir: checkpoints of {size(checkpoint)} each"
+        + (f", the prepared text {size(text)}" if text else "")
+        + f"; {size(free)} are free"
+        + (": too few; lower keep_checkpoints, or give a save_dir on another disk" if needed > free else "")
+    )
+
+
+def _speed(trainer: Trainer, warm_up: int, steps: int, seconds: float, words: int) -> str:
+    """Describe the time of a run at the speed of some steps."""
+    limit, whole = trainer.config.run.max_seconds, trainer.progress.total_steps * seconds / steps
+    return (
+        f"speed  {words / seconds:,.0f} tokens/s, measured here in {steps} steps after {warm_up}: "
+        f"{trainer.progress.total_steps:,} steps take about {duration(whole)}, evaluations and saves apart"
+        + (f"; max_seconds ends the run after {duration(limit)}" if limit is not None and limit < whole else "")
+    )
