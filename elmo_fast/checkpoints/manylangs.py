@@ -4,6 +4,7 @@ A lexicon (*.dic) has one entry a line, a tab, its id; ids from 0 on, in any ord
 """
 
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any, Literal, NotRequired, TypedDict
@@ -13,7 +14,7 @@ from torch import Tensor
 from ..errors import CheckpointError, foreign_content, read_failures_named, refuse, shortened
 from ..fields import read_json, typed
 from ..memory import reader
-from .allennlp import PUBLISHED_FILTERS, is_stored, load_torch_file
+from .allennlp import PUBLISHED_FILTERS, check_stored, load_torch_file
 from .bilm_layout import with_zero_row
 from .options import CHARACTER_MARKERS, CONFIG, WORD_MARKERS, ElmoOptions
 from .state import (
@@ -22,8 +23,10 @@ from .state import (
     PROJECTION,
     Shape,
     State,
+    check_shapes,
+    check_state,
+    float32,
     lstm_names,
-    read_tensors,
     state_shapes,
 )
 
@@ -67,28 +70,22 @@ def read_lexicon(path: Path, markers: Collection[str]) -> list[str]:
     with read_failures_named(path):
         content = path.read_bytes()
     try:
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         what = foreign_content(content[:64]) or f"line {content[: error.start].count(10) + 1} is not UTF-8"
         raise CheckpointError(f"{path}: {what}") from error
-    # An editor's mark of UTF-8 is no part of the first entry, unless it is all of it.
-    lines = (text if text.startswith("\ufeff\t") else text.removeprefix("\ufeff")).removesuffix("\n").split("\n")
-    ids: dict[str, int] = {}
-    entries: dict[int, str] = {}
-    for number, line in enumerate(lines, 1):
-        entry, id = _parsed(path, number, line)
-        for known, other in ((ids.get(entry), "the id"), (entries.get(id), "the entry")):
-            if known is not None:
-                refuse(
-                    path,
-                    [f"line {number}: {shortened(repr(line))} is a duplicate: {other} {known!r:.60} was there before"],
-                )
-        ids[entry], entries[id] = id, entry
-    missing = next((id for id in range(len(entries)) if id not in entries), None)
-    if missing is not None:
-        refuse(path, [f"wanted the ids 0 to {len(entries) - 1}, each once; {missing} is missing"])
-    if absent := [marker for marker in markers if marker not in ids]:
-        refuse(path, [f"wanted the entries {', '.join(markers)}; {absent[0]} is missing"])
+    pairs = [_parsed(path, number, line) for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)]
+    entries = {id: entry for entry, id in pairs}
+    for what, counts in (("entry", Counter(entry for entry, _ in pairs)), ("id", Counter(id for _, id in pairs))):
+        value, count = counts.most_common(1)[0]
+        if count > 1:
+            refuse(path, [f"wanted each {what} once; {shortened(repr(value))} is in it {count} times"])
+    missing = [repr(id) for id in range(len(pairs)) if id not in entries]
+    if missing := missing or [marker for marker in markers if marker not in entries.values()]:
+        refuse(
+            path,
+            [f"wanted the ids 0 to {len(pairs) - 1} and the entries {', '.join(markers)}; {missing[0]} is missing"],
+        )
     return [entries[id] for id in range(len(entries))]
 
 
@@ -177,17 +174,14 @@ def read_manylangs_options(folder: Path) -> ElmoOptions:
     return ElmoOptions.from_dict(options, source)
 
 
-def is_manylangs(folder: Path) -> bool:
-    """Whether a folder has one of the files that only such a model has."""
-    return any((folder / name).exists() for name in _FILES)
-
-
 def manylangs_files(folder: Path) -> list[Path]:
     """Return the files of such a model: its weights, config.json, and what of the others lies in the folder.
 
-    Raises: CheckpointError naming what is missing.
+    None if it has neither of the weights. Raises: CheckpointError naming what is missing.
     """
     needed = [folder / name for name in (*_FILES, CONFIG)]
+    if not any(file.exists() for file in needed[:2]):
+        return []
     for file in needed:
         if not os.path.isfile(file):
             raise CheckpointError(f"{file}: missing; an ELMoForManyLangs model has {', '.join((*_FILES, CONFIG))}")
@@ -205,22 +199,25 @@ def read_manylangs(folder: Path) -> tuple[State, ElmoOptions]:
     state: State = {}
     for name in _FILES:
         state |= _read(folder / name, options)
+    check_state(state, options, folder)
     return state, options
 
 
 def _read(path: Path, options: ElmoOptions) -> State:
-    """Return the tensors of one file under their names in a state, all checked."""
+    """Return the tensors of one file under their names in a state."""
     tensors = load_torch_file(path)
     if not isinstance(tensors, Mapping) or not all(isinstance(each, Tensor) for each in tensors.values()):
         refuse(path, ["wanted a dictionary of tensors, found something else"])
     names = _names(path.name, options)
-    shapes = {name: shape for name, (_, shape) in names.items()}
-    exact = read_tensors(
-        path, shapes, tensors, tensors.__getitem__,
-        unfit=lambda name: "" if is_stored(tensors[name]) else "wanted stored floating-point numbers",
-        others=[name for name in tensors if name not in shapes],
-    )  # fmt: skip
-    return {names[name][0]: with_zero_row(each) if names[name][0] in _RENAMED else each for name, each in exact.items()}
+    check_shapes(
+        path,
+        {name: shape for name, (_, shape) in names.items()},
+        {name: tuple(tensor.shape) for name, tensor in tensors.items()},
+        [name for name in tensors if name not in names],
+    )
+    check_stored(path, tensors)
+    state = {ours: float32(tensors[name]) for name, (ours, _) in names.items()}
+    return {name: with_zero_row(tensor) if name in _RENAMED else tensor for name, tensor in state.items()}
 
 
 def _names(file: str, options: ElmoOptions) -> dict[str, tuple[str, Shape]]:

@@ -76,23 +76,23 @@ def lexicon(folder, name, old, new):
 DAMAGE = {
     "an id twice": (
         lambda f: lexicon(f, "char.dic", "é\t4", "é\t5"),
-        r"char\.dic: line \d+: .*duplicate: the entry '<bow>'",
+        r"char\.dic: wanted each id once; 5 is in it 2 times",
     ),
     "an entry twice": (
         lambda f: lexicon(f, "word.dic", "abc\t1", "東\t1"),
-        r"word\.dic: line \d+: .*duplicate: the id 3",
+        r"word\.dic: wanted each entry once; '東' is in it 2 times",
     ),
     "a hole": (
         lambda f: lexicon(f, "char.dic", "d\t12", "d\t13"),
-        r"char\.dic: wanted the ids 0 to 12, .* 12 is missing",
+        r"char\.dic: wanted the ids 0 to 12 .* 12 is missing",
     ),
     "a hole at its beginning": (
         lambda f: lexicon(f, "char.dic", "a\t0\n", "a\t13\n"),
-        r"char\.dic: wanted the ids 0 to 12, .* 0 is missing",
+        r"char\.dic: wanted the ids 0 to 12 .* 0 is missing",
     ),
     "no marker": (
         lambda f: lexicon(f, "char.dic", "<bow>\t5", "B\t5"),
-        r"char\.dic: wanted the entries .*<bow> is missing",
+        r"char\.dic: wanted the ids .* and the entries .*<bow> is missing",
     ),
     "no id": (
         lambda f: lexicon(f, "word.dic", "abc\t1", "abc"),
@@ -127,11 +127,11 @@ DAMAGE = {
     ),
     "NaN": (
         lambda f: edit(f, "encoder.pkl", lambda t: next(iter(t.values())).fill_(torch.nan)),
-        r"encoder\.pkl: .*wanted finite numbers",
+        r"model: _elmo_lstm\..*wanted finite numbers",
     ),
     "an expanded tensor": (
         lambda f: edit(f, "token_embedder.pkl", lambda t: t.update({"projection.bias": torch.ones(1).expand(6)})),
-        r"token_embedder\.pkl: projection\.bias: wanted stored floating-point numbers",
+        r"token_embedder\.pkl: projection\.bias: wanted a dense tensor of floating-point numbers, each stored",
     ),
     "no configuration": (lambda f: edit(f, "config.json", lambda c: c.clear()), r"config\.json: config_path: wanted"),
     "another encoder": (
@@ -170,14 +170,10 @@ def test_a_configuration_outside_the_folder_is_not_read(folder, path):
 
 
 def test_an_editors_mark_of_utf8_changes_nothing(folder):
-    """A character of that number is another thing, and stays."""
     expected = load_checkpoint(folder)
     for name in ("word.dic", "char.dic"):
         (folder / name).write_bytes(b"\xef\xbb\xbf" + (folder / name).read_bytes())
     assert load_checkpoint(folder)[1] == expected[1]
-    letters = (folder / "char.dic").read_text("utf-8").removeprefix("\ufeff").replace("c\t9\n", "")
-    (folder / "char.dic").write_text(f"\ufeff\t9\n{letters}", "utf-8")
-    assert "\ufeff" in load_checkpoint(folder)[1].lexicon.characters
 
 
 @pytest.mark.parametrize("name", ["config.json", "cnn.json", "char.dic", "word.dic", "encoder.pkl"])
