@@ -8,7 +8,6 @@ import os
 import pathlib
 import re
 import shlex
-import stat
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -59,14 +58,8 @@ def sentence_of(error: OSError) -> str:
 
 @contextlib.contextmanager
 def read_failures_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an OSError of the block into a CheckpointError that names the file: `path`, where the error names none.
-
-    A pipe or a device at `path` is refused before the block: reading it could wait forever.
-    """
+    """Turn an OSError of the block into a CheckpointError that names the file: `path`, where the error names none."""
     try:
-        mode = os.stat(path).st_mode if os.path.exists(path) else 0
-        if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise CheckpointError(f"{os.fspath(path)}: wanted a regular file, found a pipe or a device")
         yield
     except OSError as error:
         file = os.fspath(error.filename or path)

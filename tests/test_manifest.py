@@ -18,7 +18,6 @@ from elmo_fast.checkpoints import (
     read_options,
     save_folder,
 )
-from elmo_fast.corpus import is_prepared
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.manifest import MANIFEST, check_files, finish_folder, has_files, read_folder, write_folder
 from tests.nfs import remove_as_nfs
@@ -177,17 +176,6 @@ def test_saves_that_end_with_the_same_files_are_noticed(tmp_path):
 
     assert read_folder(tmp_path / "own", None, read) == "read"
     assert (tmp_path / "own" / MANIFEST).read_bytes() == before
-
-
-def test_a_pipe_in_place_of_a_file_is_refused_and_not_read(tmp_path):
-    """Reading it would wait for ever: the manifest of a model, and what says that a folder is a corpus."""
-    save_folder(tmp_path / "own", *model(tmp_path, 0))
-    (tmp_path / "own" / MANIFEST).unlink()
-    os.mkfifo(tmp_path / "own" / MANIFEST)
-    with pytest.raises(CheckpointError, match="wanted a regular file, found a pipe"):
-        load_folder(tmp_path / "own")
-    os.mkfifo(tmp_path / "meta.json")
-    assert not is_prepared(tmp_path)
 
 
 def test_a_manifest_that_is_named_before_its_files_is_read_again(tmp_path, monkeypatch):

@@ -57,7 +57,7 @@ def _unpacked(path: str, *stamp: int) -> Path:
                 extract(member, folder)
     except Exception as error:  # a damaged archive can raise anything
         remove()
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise CheckpointError(
             f"{path}: cannot be unpacked in {tempfile.gettempdir()} ({reason}); get the file again or, if there is too "
             "little space, set TMPDIR to another folder"

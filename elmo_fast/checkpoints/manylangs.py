@@ -7,12 +7,12 @@ import os
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path, PureWindowsPath
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any
 
 from torch import Tensor
 
 from ..errors import CheckpointError, foreign_content, read_failures_named, refuse, shortened
-from ..fields import read_json, typed
+from ..fields import read_json
 from ..memory import reader
 from .allennlp import PUBLISHED_FILTERS, check_stored, load_torch_file
 from .bilm_layout import with_zero_row
@@ -37,7 +37,7 @@ CHARACTERS, WORDS = "char.dic", "word.dic"
 # Where the configuration that config.json names is absent: those of its package, elmoformanylangs/configs. They are the
 # same but for their names.
 PUBLISHED_NAMES = ("cnn_0_100_512_4096_sample.json", "cnn_50_100_512_4096_sample.json")
-PUBLISHED = {
+PUBLISHED: dict[str, Any] = {
     "encoder": {"name": "elmo", "projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096, "n_layers": 2},
     "token_embedder": {
         "name": "cnn",
@@ -65,7 +65,7 @@ _BEGINNINGS = {"char_conv_": "convolutions.", "_highways.": "highways.", "_proje
 def read_lexicon(path: Path, markers: Collection[str]) -> list[str]:
     """Return the entries in the order of their ids; `markers` must be among them.
 
-    Raises: CheckpointError naming the file and the line that is damaged, twice there or missing.
+    Raises: CheckpointError naming the file and the line or the entry that is wrong or missing.
     """
     with read_failures_named(path):
         content = path.read_bytes()
@@ -96,31 +96,6 @@ def _parsed(path: Path, number: int, line: str) -> tuple[str, int]:
     return entry[0] if entry else _BLANK, int(id)
 
 
-class _Encoder(TypedDict):
-    name: Literal["elmo", "lstm"]
-    dim: int
-    projection_dim: int
-    n_layers: int
-    cell_clip: NotRequired[float | None]
-    proj_clip: NotRequired[float | None]
-
-
-class _TokenEmbedder(TypedDict):
-    name: Literal["cnn", "lstm"]
-    word_dim: int
-    char_dim: int
-    filters: NotRequired[Any]
-    activation: NotRequired[Any]
-    n_highway: NotRequired[Any]
-    max_characters_per_token: NotRequired[int]
-
-
-class _Architecture(TypedDict):
-    encoder: _Encoder
-    token_embedder: _TokenEmbedder
-    dropout: NotRequired[float]
-
-
 def named_configuration(config: Path) -> PureWindowsPath:
     """Return the path in config.json, with / or \\ between its parts."""
     named = read_json(config, dict[str, Any]).get("config_path")
@@ -129,13 +104,13 @@ def named_configuration(config: Path) -> PureWindowsPath:
     return PureWindowsPath(named)
 
 
-def _configuration(folder: Path) -> tuple[Any, str]:
+def _configuration(folder: Path) -> tuple[dict[str, Any], str]:
     """Return the configuration that config.json names, and the file to blame for it."""
     named = named_configuration(folder / CONFIG)
     within = [] if named.anchor or ".." in named.parts else [folder / named.as_posix()]
     for place in (*within, folder / named.name):  # published ones name a file of the machine that trained them
         if os.path.isfile(place):  # False for what can be no name of a file
-            return read_json(place, Any), str(place)
+            return read_json(place, dict[str, Any]), str(place)
     if named.name in PUBLISHED_NAMES:
         return PUBLISHED, f"{folder / CONFIG} ({named.name})"
     quoted = shortened(repr(named.as_posix()))
@@ -145,31 +120,35 @@ def _configuration(folder: Path) -> tuple[Any, str]:
 def read_manylangs_options(folder: Path) -> ElmoOptions:
     """Return the options, with the lexicons. Raises: CheckpointError naming the file and what is wrong with it."""
     values, source = _configuration(folder)
-    architecture = typed(values, _Architecture, source)
-    embedder = architecture["token_embedder"]
-    convolves, reads_characters = embedder["name"] == "cnn", embedder["char_dim"] > 0
+    encoder, embedder = values.get("encoder"), values.get("token_embedder")
+    for part, value, kinds in (("encoder", encoder, ("elmo", "lstm")), ("token_embedder", embedder, ("cnn", "lstm"))):
+        if not isinstance(value, dict) or value.get("name") not in kinds:
+            found = value.get("name") if isinstance(value, dict) else None
+            refuse(source, [f"{part}.name: wanted one of {', '.join(kinds)}, found {found!r:.60}"])
+    convolves, reads_characters = embedder["name"] == "cnn", bool(embedder.get("char_dim"))
     if reads_characters and not convolves:
         refuse(source, ['token_embedder.name: "lstm" reads no characters: its own code fails on every batch of them'])
-    if convolves and "max_characters_per_token" not in embedder:
-        refuse(source, ["token_embedder.max_characters_per_token: wanted a whole number, found nothing"])
-    encoder = architecture["encoder"]
-    lstm: dict[str, Any] = {name: encoder[name] for name in ("dim", "projection_dim", "n_layers")}
+    slots = embedder.get("max_characters_per_token")
+    if convolves and not isinstance(slots, int):
+        refuse(source, [f"token_embedder.max_characters_per_token: wanted a whole number, found {slots!r:.60}"])
+    lstm: dict[str, Any] = {name: encoder.get(name) for name in ("dim", "projection_dim", "n_layers")}
     if encoder["name"] == "lstm":
         lstm["joined"] = True
     else:
         lstm |= {clip: encoder.get(clip) or None for clip in ("cell_clip", "proj_clip")}
         lstm["use_skip_connections"] = True
-    options: dict[str, Any] = {"lstm": lstm, "dropout": architecture.get("dropout", 0.0)}
+    options: dict[str, Any] = {"lstm": lstm, "dropout": values.get("dropout", 0.0)}
     lexicon: dict[str, Any] = {}
     options["lexicon"] = lexicon
     if reads_characters:
         lexicon["characters"] = read_lexicon(folder / CHARACTERS, CHARACTER_MARKERS)
         names = ("filters", "activation", "n_highway", "max_characters_per_token")
-        cnn: dict[str, Any] = {name: value for name, value in embedder.items() if name in names}
-        options["char_cnn"] = {**cnn, "embedding": {"dim": embedder["char_dim"]}}
+        options["char_cnn"] = {name: embedder.get(name) for name in names} | {
+            "embedding": {"dim": embedder["char_dim"]}
+        }
     elif convolves:
-        lexicon["longest_word"] = max(embedder["max_characters_per_token"] - 2, 0)
-    if embedder["word_dim"] > 0:
+        lexicon["longest_word"] = max(slots - 2, 0)
+    if embedder.get("word_dim"):
         lexicon |= {"words": read_lexicon(folder / WORDS, WORD_MARKERS), "word_dim": embedder["word_dim"]}
     return ElmoOptions.from_dict(options, source)
 

@@ -1,7 +1,6 @@
 """Reads ELMoForManyLangs' folders; what is damaged is refused in one sentence that names the file."""
 
 import json
-import os
 import shutil
 import zipfile
 
@@ -136,7 +135,7 @@ DAMAGE = {
     "no configuration": (lambda f: edit(f, "config.json", lambda c: c.clear()), r"config\.json: config_path: wanted"),
     "another encoder": (
         lambda f: edit(f, "cnn.json", lambda c: c["encoder"].update(name="gru")),
-        r'cnn\.json: encoder\.name: wanted one of elmo, lstm, found "gru"',
+        r"cnn\.json: encoder\.name: wanted one of elmo, lstm, found 'gru'",
     ),
     "characters by an LSTM": (
         lambda f: edit(f, "cnn.json", lambda c: c["token_embedder"].update(name="lstm")),
@@ -174,17 +173,6 @@ def test_an_editors_mark_of_utf8_changes_nothing(folder):
     for name in ("word.dic", "char.dic"):
         (folder / name).write_bytes(b"\xef\xbb\xbf" + (folder / name).read_bytes())
     assert load_checkpoint(folder)[1] == expected[1]
-
-
-@pytest.mark.parametrize("name", ["config.json", "cnn.json", "char.dic", "word.dic", "encoder.pkl"])
-def test_a_pipe_is_refused(folder, name):
-    """Reading it would wait for a writer."""
-    (folder / name).unlink()
-    os.mkfifo(folder / name)
-    with pytest.raises(
-        CheckpointError, match=r"wanted a regular file, found a pipe|config_path: .*is not there|missing"
-    ):
-        load_checkpoint(folder)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
