@@ -33,7 +33,7 @@ def unpacked(path: str | os.PathLike[str]) -> Path:
     """
     with read_failures_named(path), open(path, "rb") as file:
         status = os.fstat(file.fileno())
-    return _unpacked(os.path.realpath(path), status.st_size, status.st_mtime_ns)
+    return _unpacked(os.fspath(path), status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @functools.cache
