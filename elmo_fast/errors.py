@@ -3,7 +3,6 @@
 import contextlib
 import difflib
 import importlib
-import json
 import os
 import pathlib
 import re
@@ -160,19 +159,11 @@ def install_command(extra: str) -> str:
 
 
 def reinstall_command() -> str:
-    """Return the command that compiles and installs this package again, from where it was installed."""
+    """Return the command that compiles and installs this package again: a clone, or from where it was installed."""
     folder = pathlib.Path(__file__).parent.parent
     if (folder / "setup.py").is_file():  # a clone
         return f"pip install --no-build-isolation -e {shlex.quote(str(folder))}"
-    from importlib.metadata import distributions  # ten milliseconds, which only this error is worth
-
-    source = "elmo-fast"
-    for each in distributions(name="elmo-fast", path=[str(folder)]):
-        if origin := each.read_text("direct_url.json"):  # PEP 610: of what is not from an index
-            about = json.loads(origin)
-            prefix = f"{about['vcs_info']['vcs']}+" if "vcs_info" in about else ""
-            source = shlex.quote(prefix + about["url"])
-    return f"pip install --force-reinstall --no-deps --no-cache-dir {source}"
+    return "pip install --force-reinstall --no-deps --no-cache-dir SOURCE (elmo-fast, or what it was installed from)"
 
 
 def require(module: str, extra: str, purpose: str) -> Any:

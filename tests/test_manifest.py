@@ -114,18 +114,6 @@ def test_a_killed_save_leaves_the_old_model_or_the_new_one(tmp_path, before):
     assert actual.count("new") >= 3
 
 
-def test_two_saves_at_once_leave_one_of_them(tmp_path):
-    """The second begins where the first has put its files and not yet moved them up."""
-    first, second = model(tmp_path, 0), model(tmp_path, 1, cell_clip=1.5)
-    for step in range(1, 100):
-        shutil.rmtree(tmp_path / "own", ignore_errors=True)
-        if not killed_at(step, lambda: save_folder(tmp_path / "own", *first)):
-            break
-        save_folder(tmp_path / "own", *second)
-        assert same(load_folder(tmp_path / "own"), second)
-    assert step > 5
-
-
 def test_a_folder_appears_by_one_rename_and_is_complete_then(tmp_path):
     """Killed before it, a writer leaves nothing under the folder's name."""
     expected, actual = model(tmp_path, 0), []
@@ -290,18 +278,9 @@ def test_a_folder_that_is_there_stays_unless_it_is_replaced(saved):
     assert all((saved.parent / name / "a").read_text() == "1" for name in ("empty", "empty 2"))
 
 
-def test_a_folder_that_was_copied_half_is_told(saved, tmp_path):
-    for name in ("config.json", "model.safetensors"):
-        shutil.copytree(saved, tmp_path / name)
-        (tmp_path / name / name).unlink()
-        with pytest.raises(CheckpointError, match=name):
-            load_folder(tmp_path / name)
-
-
-@pytest.mark.parametrize(("key", "value"), [("cell_clip", 2.5), ("use_skip_connections", False), ("cell_clip", None)])
-def test_a_changed_setting_is_refused_and_the_message_says_how_to_keep_it(saved, key, value):
+def test_a_changed_setting_is_refused_and_the_message_says_how_to_keep_it(saved):
     config = json.loads((saved / "config.json").read_text())
-    config["options"]["lstm"][key] = value
+    config["options"]["lstm"]["cell_clip"] = 2.5
     (saved / "config.json").write_text(json.dumps(config))
     sentence = r"config\.json: damaged, or changed after it was written: .*delete \S*manifest\.json"
     for read in (load_folder, read_config, lambda folder: read_options(folder / "config.json")):
@@ -313,7 +292,7 @@ def test_a_changed_setting_is_refused_and_the_message_says_how_to_keep_it(saved,
     ) as record:
         _, options = load_folder(saved)
     assert len(record) == 1
-    assert getattr(options.lstm, key) == value
+    assert options.lstm.cell_clip == 2.5
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", MANIFEST])

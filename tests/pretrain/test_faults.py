@@ -20,7 +20,6 @@ from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.trainer import LanguageModelTrainer
-from tests.nfs import remove_as_nfs
 from tests.pretrain.processes import ROOT
 from tests.pretrain.toy import quiet, rows, toy_config
 
@@ -179,10 +178,3 @@ def test_a_second_run_is_refused_and_told_who_holds_the_folder(tmp_path):
         assert (folder / LOCK_FILE).exists()
     with folder_lock(folder):
         pass
-
-
-def test_a_run_that_fails_at_once_on_nfs_shows_its_error_and_no_folder(tmp_path, monkeypatch):
-    remove_as_nfs(monkeypatch)
-    with pytest.raises(ElmoFastError, match="the run's"), folder_lock(tmp_path / "new"):
-        raise ElmoFastError("the run's")
-    assert os.listdir(tmp_path) == []
