@@ -323,7 +323,7 @@ def new_workplace(target: pathlib.Path) -> tuple[pathlib.Path, "BaseFileLock"]:
 
 
 def remove_workplace(folder: pathlib.Path, lock: "BaseFileLock") -> None:
-    """Remove what `new_workplace` made; its lock first, because on NFS an open file stays where it is removed."""
+    """Remove what `new_workplace` made, the lock first: on NFS an open file stays where it is removed."""
     lock.release()
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -336,7 +336,7 @@ def remove_leftovers_of(target: pathlib.Path) -> None:
 def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:
     """Remove what dead processes left in a folder under names that begin with `prefix`.
 
-    That is a `workplace`, with mkdtemp's eight characters, or what `remove_folder` was removing; no folder of a user.
+    That is a `workplace`, with mkdtemp's eight characters, or what `remove_folder` was removing; no user's folder.
     """
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(prefix) and _LEFTOVER.fullmatch(entry.name)]
