@@ -336,7 +336,7 @@ def remove_leftovers_of(target: pathlib.Path) -> None:
 def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:
     """Remove what dead processes left in a folder under names that begin with `prefix`.
 
-    That is a `workplace`, with mkdtemp's eight characters, or what `remove_folder` was removing; no user's folder.
+    That is a `workplace` (mkdtemp's eight characters) or what `remove_folder` was removing, and no user's folder.
     """
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(prefix) and _LEFTOVER.fullmatch(entry.name)]

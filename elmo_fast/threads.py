@@ -172,8 +172,8 @@ def background_thread() -> Executor:
 def ahead(threads: Executor, call: Callable[[Item], Result], items: Iterable[Item], depth: int = 1) -> Iterator[Result]:
     """Apply `call` to the items in order, prefetching `depth` results.
 
-    `items` are read on the caller's thread. An exception of a call is raised in place of its result. `AtOnce` runs
-    nothing ahead.
+    `items` are read on the caller's thread. An exception of a call is raised in place of its result.
+    `AtOnce` runs nothing ahead.
     """
     futures: deque[Future[Result]] = deque()
     for item in items:
