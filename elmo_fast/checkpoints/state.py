@@ -223,14 +223,10 @@ def from_int8(state: State, source: Path) -> State:
     """
     integers = {name: tensor for name, tensor in state.items() if tensor.dtype == torch.int8}
     tensors = {name: each for name, each in state.items() if name.removesuffix(_SCALE) not in integers}
-    complaints = []
     for name, tensor in integers.items():
         scale = state.get(name + _SCALE)
         if scale is None or tensor.dim() != 2 or scale.shape != tensor.shape[:1] or scale.dtype != torch.float32:
             actual = "none" if scale is None else f"{str(scale.dtype).removeprefix('torch.')} {list(scale.shape)}"
-            complaints.append(f"{name}{_SCALE}: wanted float32 {list(tensor.shape[:1])}, found {actual}")
-        else:
-            tensors[name] = tensor.float() * scale[:, None]
-    if complaints:
-        refuse(source, complaints)
+            refuse(source, [f"{name}{_SCALE}: wanted float32 {list(tensor.shape[:1])}, found {actual}"])
+        tensors[name] = tensor.float() * scale[:, None]
     return tensors
