@@ -20,7 +20,6 @@ from elmo_fast.checkpoints import (
 )
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.manifest import MANIFEST, check_files, finish_folder, has_files, read_folder, write_folder
-from tests.nfs import remove_as_nfs
 from tests.weights import make_weights
 
 # Calls of the system that change a folder.
@@ -254,15 +253,6 @@ def test_many_writers_at_once_leave_one_of_their_models(tmp_path):
     assert any(same(load_folder(tmp_path / "own"), expected) for expected in models)
     assert sorted(os.listdir(tmp_path / "own")) == ["config.json", MANIFEST, "model.safetensors"]
     assert sorted(name for name in os.listdir(tmp_path) if not name.startswith("pair")) == ["own"]
-
-
-def test_on_nfs_nothing_else_stays(tmp_path, monkeypatch):
-    """A removed file stays in its folder while it is open."""
-    remove_as_nfs(monkeypatch)
-    for seed in range(2):
-        save_folder(tmp_path / "own", *model(tmp_path, seed))
-        assert sorted(os.listdir(tmp_path / "own")) == ["config.json", MANIFEST, "model.safetensors"]
-    assert sorted(os.listdir(tmp_path)) == ["own", "pair0", "pair1"]
 
 
 def test_a_folder_that_is_there_stays_unless_it_is_replaced(saved):

@@ -110,42 +110,6 @@ def test_any_state_to_file_to_state_is_exact(seed, sizes, tmp_path):
     assert_equal_bits(read_bilm_hdf5(tmp_path / "b.hdf5", options), state)
 
 
-def test_every_number_is_where_allennlp_has_it(tmp_path):
-    """Each tensor against the file by the formulas: gates, transposes, signs, forget bias, row of zeros."""
-    files = make_weights(tmp_path)
-    state, options = read(files)
-    H, D, W = options.lstm.dim, options.lstm.projection_dim, options.char_cnn.n_filters
-    with h5py.File(files[1]) as file:
-        f = {}
-        file.visititems(lambda name, item: f.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None)
-    t = {name: tensor.numpy() for name, tensor in state.items()}
-    table = t["_token_embedder._char_embedding_weights"]
-    assert not table[0].any()
-    np.testing.assert_array_equal(table[1:], f["char_embed"])
-    conv = t["_token_embedder.char_conv_1.weight"]
-    assert conv.shape == (8, 5, 2)
-    for k in range(2):
-        np.testing.assert_array_equal(conv[:, :, k], f["CNN/W_cnn_1"][0, k].T)
-    np.testing.assert_array_equal(t["_token_embedder.char_conv_1.bias"], f["CNN/b_cnn_1"])
-    x = np.random.default_rng(0).normal(size=W)
-    high = t["_token_embedder._highways._layers.1.weight"] @ x + t["_token_embedder._highways._layers.1.bias"]
-    np.testing.assert_allclose(high[:W], x @ f["CNN_high_1/W_transform"] + f["CNN_high_1/b_transform"], rtol=1e-6)
-    np.testing.assert_allclose(high[W:], -(x @ f["CNN_high_1/W_carry"] + f["CNN_high_1/b_carry"]), rtol=1e-6)
-    np.testing.assert_array_equal(t["_token_embedder._projection.weight"], f["CNN_proj/W_proj"].T)
-    np.testing.assert_array_equal(t["_token_embedder._projection.bias"], f["CNN_proj/b_proj"])
-    for d, direction in enumerate(("forward", "backward")):
-        actual = f"_elmo_lstm.{direction}_layer_1"
-        expected = f"RNN_{d}/RNN/MultiRNNCell/Cell1/LSTMCell"
-        w, b = f[f"{expected}/W_0"], f[f"{expected}/B"].copy()
-        b[2 * H : 3 * H] += 1
-        for gate, column in enumerate((0, 2, 1, 3)):  # i, f, g, o from i, j, f, o
-            rows, columns = slice(gate * H, (gate + 1) * H), slice(column * H, (column + 1) * H)
-            np.testing.assert_array_equal(t[f"{actual}.input_linearity.weight"][rows], w[:D, columns].T)
-            np.testing.assert_array_equal(t[f"{actual}.state_linearity.weight"][rows], w[D:, columns].T)
-            np.testing.assert_array_equal(t[f"{actual}.state_linearity.bias"][rows], b[columns])
-        np.testing.assert_array_equal(t[f"{actual}.state_projection.weight"], f[f"{expected}/W_P_0"].T)
-
-
 def test_a_table_of_262_rows_with_its_row_of_zeros_is_the_same_model(tmp_path):
     files = make_weights(tmp_path)
     state, _ = read(files)
@@ -252,8 +216,6 @@ def poke(name, value):
 
 DAMAGES = {
     "missing": (remove("CNN/b_cnn_2"), r"CNN/b_cnn_2: wanted shape \[12\], found no such tensor"),
-    "missing table": (remove("char_embed"), r"char_embed: wanted shape \[261, 5\], found no such tensor"),
-    "missing projection": (remove(f"{CELL}/W_P_0"), r"Cell1/LSTMCell/W_P_0: wanted shape \[24, 8\], found no such"),
     "all in one": (
         remove("CNN_high_0/b_carry", "CNN_proj/W_proj"),
         r"CNN_high_0/b_carry: wanted shape \[24\], found no such tensor; CNN_proj/W_proj: wanted shape \[24, 8\]",
@@ -262,29 +224,15 @@ DAMAGES = {
         replace(f"{CELL}/W_0", np.zeros((16, 95), "f4")),
         r"Cell1/LSTMCell/W_0: wanted shape \[16, 96\], found \[16, 95\]",
     ),
-    "transposed": (
-        replace("CNN_proj/W_proj", np.zeros((8, 24), "f4")),
-        r"W_proj: wanted shape \[24, 8\], found \[8, 24\]",
-    ),
-    "260 rows": (
-        replace("char_embed", np.zeros((260, 5), "f4")),
-        r"char_embed: wanted shape \[261, 5\], found \[260, 5\]",
-    ),
     "scalar": (replace("CNN/b_cnn_0", np.float32(1)), r"b_cnn_0: wanted shape \[4\], found \[\]"),
     "no shape": (replace("CNN/b_cnn_0", h5py.Empty("f4")), r"b_cnn_0: wanted shape \[4\], found \[\]"),
     "a group": (group_at("CNN/b_cnn_0"), r"b_cnn_0: wanted shape \[4\], found no such tensor"),
     "integers": (replace("CNN/b_cnn_0", np.zeros(4, "i4")), "b_cnn_0: wanted floating-point numbers, found int32"),
-    "text": (replace("CNN/b_cnn_0", np.array([b"ab"] * 4)), "b_cnn_0: wanted floating-point numbers"),
     "NaN": (poke("CNN/W_cnn_1", np.nan), r"char_conv_1\.weight: wanted finite numbers, found 1 NaN or infinite of 80"),
-    "infinity": (
-        poke(f"{CELL}/B", -np.inf),
-        r"state_linearity\.bias: wanted finite numbers, found 1 NaN or infinite of 96",
-    ),
     "a layer more": (
         replace("RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/B", np.zeros(96, "f4")),
         r"Cell2/LSTMCell/B: shape \[96\], but the options require no such tensor",
     ),
-    "a highway more": (replace("CNN_high_2/b_carry", np.zeros(24, "f4")), "CNN_high_2/b_carry: .* no such tensor"),
     "half a softmax": (replace("softmax/W", np.zeros((5, 8), "f4")), "softmax/b: .* found no such tensor"),
 }
 
