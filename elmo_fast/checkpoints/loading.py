@@ -133,7 +133,8 @@ def load_checkpoint(
     kind, weights = _format_of_pair(weight_file)
     if softmax_file is not None and kind != HDF5:
         raise CheckpointError(f"softmax_file needs HDF5 weights; got {softmax_file} with {weight_file}")
-    return _load(kind, [Path(options_file), weights, *map(Path, filter(None, [softmax_file]))], prefix)
+    softmax = [] if softmax_file is None else [Path(softmax_file)]
+    return _load(kind, [Path(options_file), weights, *softmax], prefix)
 
 
 def format_of(path: PathLike) -> str:
@@ -174,9 +175,9 @@ def _hdf5_files(folder: Path) -> list[Path]:
         others = [file for file in sorted(folder.glob("*.hdf5")) if file.name != SOFTMAX]
         pairs = [[file, weights] for file in options for weights in others]
     if len(pairs) > 1:
-        names = "; ".join(" with ".join(file.name for file in pair) for pair in pairs)
+        found = "; ".join(" with ".join(file.name for file in pair) for pair in pairs)
         raise CheckpointError(
-            f"{folder} contains several models: {names}; choose one with options_file and weight_file, or "
+            f"{folder} contains several models: {found}; choose one with options_file and weight_file, or "
             "put it into a folder of its own"
         )
     return [*pairs[0], *folder.glob(SOFTMAX)] if pairs else []

@@ -120,7 +120,8 @@ def _configuration(folder: Path) -> tuple[dict[str, Any], str]:
 def read_manylangs_options(folder: Path) -> ElmoOptions:
     """Return the options, with the lexicons. Raises: CheckpointError naming the file and what is wrong with it."""
     values, source = _configuration(folder)
-    encoder, embedder = values.get("encoder"), values.get("token_embedder")
+    encoder: Any = values.get("encoder")
+    embedder: Any = values.get("token_embedder")
     for part, value, kinds in (("encoder", encoder, ("elmo", "lstm")), ("token_embedder", embedder, ("cnn", "lstm"))):
         if not isinstance(value, dict) or value.get("name") not in kinds:
             found = value.get("name") if isinstance(value, dict) else None

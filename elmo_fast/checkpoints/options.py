@@ -246,6 +246,7 @@ def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
         raise CheckpointError(
             f"{path}: wanted options.json as options_file, found weights; did you swap options_file and weight_file?"
         )
+    values: Any
     if path.name == CONFIG:
         values = read_folder(path.parent, [CONFIG], lambda folder: read_json(folder / CONFIG, Any))
     else:
