@@ -300,7 +300,7 @@ def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None)
 
 def remove_folder(folder: pathlib.Path) -> None:
     """Remove a folder that readers look for: at once from under its name, then its files."""
-    # What cannot be removed now is a leftover; a workplace would need room, which a full disk lacks.
+    # What cannot be removed now is a leftover; a temporary one would need room, which a full disk lacks.
     hidden = folder.with_name(f"{_prefix(folder)}old{_SUFFIX}")
     shutil.rmtree(hidden, ignore_errors=True)
     shutil.rmtree(folder.rename(hidden), ignore_errors=True)
@@ -336,7 +336,7 @@ def remove_leftovers_of(target: pathlib.Path) -> None:
 def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:
     """Remove what dead processes left in a folder under names that begin with `prefix`.
 
-    That is a `workplace` (mkdtemp's eight characters) or what `remove_folder` was removing, and no user's folder.
+    That is a `workplace` (mkdtemp's eight characters) or what `remove_folder` was removing; no user's folder.
     """
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(prefix) and _LEFTOVER.fullmatch(entry.name)]
