@@ -3,12 +3,10 @@
 import contextlib
 import difflib
 import importlib
-import json
 import os
 import pathlib
 import re
 import shlex
-import stat
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -59,14 +57,8 @@ def sentence_of(error: OSError) -> str:
 
 @contextlib.contextmanager
 def read_failures_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an OSError of the block into a CheckpointError that names the file: `path`, where the error names none.
-
-    A pipe or a device at `path` is refused before the block: reading it could wait forever.
-    """
+    """Turn an OSError of the block into a CheckpointError that names the file: `path`, where the error names none."""
     try:
-        mode = os.stat(path).st_mode if os.path.exists(path) else 0
-        if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise CheckpointError(f"{os.fspath(path)}: wanted a regular file, found a pipe or a device")
         yield
     except OSError as error:
         file = os.fspath(error.filename or path)
@@ -167,19 +159,11 @@ def install_command(extra: str) -> str:
 
 
 def reinstall_command() -> str:
-    """Return the command that compiles and installs this package again, from where it was installed."""
+    """Return the command that compiles and installs this package again: a clone, or from where it was installed."""
     folder = pathlib.Path(__file__).parent.parent
     if (folder / "setup.py").is_file():  # a clone
         return f"pip install --no-build-isolation -e {shlex.quote(str(folder))}"
-    from importlib.metadata import distributions  # ten milliseconds, which only this error is worth
-
-    source = "elmo-fast"
-    for each in distributions(name="elmo-fast", path=[str(folder)]):
-        if origin := each.read_text("direct_url.json"):  # PEP 610: of what is not from an index
-            about = json.loads(origin)
-            prefix = f"{about['vcs_info']['vcs']}+" if "vcs_info" in about else ""
-            source = shlex.quote(prefix + about["url"])
-    return f"pip install --force-reinstall --no-deps --no-cache-dir {source}"
+    return "pip install --force-reinstall --no-deps --no-cache-dir SOURCE (elmo-fast, or what it was installed from)"
 
 
 def require(module: str, extra: str, purpose: str) -> Any:

@@ -36,6 +36,8 @@ _SUFFIX = ".partial"
 _LEFTOVER = re.compile(r"\..+\.(old|[a-z0-9_]{8})\.partial", re.DOTALL)
 # Files that are unpacked while they are read: suffix -> first bytes, with which no text in UTF-8 begins.
 _PACKED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
+# Packed bytes that are unpacked at once: at Zstandard's highest ratio to 128 MiB.
+_STEP = 1 << 12
 # Bytes in a line of text; all readers refuse a longer one. text8, the 100 MB of word2vec's examples, is one line.
 LONGEST_LINE = 1 << 28
 
@@ -92,7 +94,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         packing = _packing(path, file)
         if packing == ".zst":
             library = require("zstandard", "zst", f"{os.fspath(path)}")
-            with io.BufferedReader(_UnpackedZstandard(file, library), _BLOCK) as stream:
+            with io.BufferedReader(_UnpackedZstandard(file, library), 1 << 17) as stream:
                 yield stream
         elif packing == ".gz":
             with gzip.open(file) as stream:
@@ -119,34 +121,29 @@ def damage_of(error: BaseException) -> str:
     return f"damaged {'Zstandard' if isinstance(error, DamagedZstandard) else 'gzip'} data"
 
 
-_BLOCK = 1 << 17
-
-
 class _UnpackedZstandard(io.RawIOBase):
     """The unpacked bytes of one frame or several; reads raise DamagedZstandard.
 
-    The library's own reader takes a file that ends within a frame for a complete one, and its decompressor returns
-    all that its input unpacks to. So it gets a block at a time, which unpacks to 128 KiB at most.
+    The library's own reader takes a file that ends within a frame for a complete one.
     """
 
     def __init__(self, file: IO[bytes], library: Any) -> None:
-        self._blocks, self._library = _zstandard_blocks(file), library
+        self._file, self._library = file, library
         self._frame: Any = None  # None between two frames
-        self._ready = b""
+        self._packed, self._ready = b"", memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer as far as one block goes; 0 at the end."""
-        while not self._ready and (block := next(self._blocks, b"")):
+        """Fill the buffer as far as one step of the packed bytes goes; 0 at the end."""
+        while not self._ready and (packed := self._packed or self._file.read(_STEP)):
             self._frame = self._frame or self._library.ZstdDecompressor().decompressobj()
             try:
-                self._ready = self._frame.decompress(block)
+                self._ready = memoryview(self._frame.decompress(packed))
             except self._library.ZstdError as error:
                 raise DamagedZstandard(str(error)) from error
-            if self._frame.unused_data:
-                raise DamagedZstandard("a frame ends within a block")
+            self._packed = self._frame.unused_data
             if self._frame.eof:
                 self._frame = None
         if not self._ready and self._frame is not None:
@@ -154,33 +151,6 @@ class _UnpackedZstandard(io.RawIOBase):
         count = min(len(buffer), len(self._ready))
         buffer[:count], self._ready = self._ready[:count], self._ready[count:]
         return count
-
-
-def _zstandard_blocks(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield all bytes of a file, cut after each header and each block of a frame (RFC 8878, section 3.1).
-
-    Bytes that are no frame are cut anywhere: the decompressor refuses them.
-    """
-    while magic := file.read(4):
-        if magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5:  # a frame of user data
-            yield magic + (length := file.read(4))
-            left = int.from_bytes(length, "little")
-            while left and (data := file.read(min(left, _BLOCK))):
-                yield data
-                left -= len(data)
-            continue
-        descriptor = file.read(1)
-        flags = int.from_bytes(descriptor)
-        single = flags >> 5 & 1
-        fields = 1 - single, (0, 1, 2, 4)[flags & 3], (single, 2, 4, 8)[flags >> 6]  # window, dictionary, content size
-        yield magic + descriptor + file.read(sum(fields))
-        last = 0
-        while not last and (header := file.read(3)):
-            number = int.from_bytes(header, "little")
-            last, kind, size = number & 1, number >> 1 & 3, number >> 3
-            yield header + file.read(1 if kind == 1 else size)  # kind 1 is one byte, repeated
-        if flags & 4:
-            yield file.read(4)  # the checksum
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -213,10 +183,8 @@ def hdf5_replacing(path: str | os.PathLike[str]) -> Iterator[tuple[Any, "Written
 
 
 @contextlib.contextmanager
-def hdf5_written(
-    path: os.PathLike[str], shown: str | os.PathLike[str], mode: str = "w"
-) -> Iterator[tuple[Any, "WrittenBytes"]]:
-    """Yield an h5py.File, new ("w") or one to be changed ("r+"), and its bytes; shown: its name in errors.
+def hdf5_written(path: os.PathLike[str], shown: str | os.PathLike[str]) -> Iterator[tuple[Any, "WrittenBytes"]]:
+    """Yield a new h5py.File and its bytes; shown: its name in errors.
 
     HDF5 crashes with a segmentation fault when it closes a file on a full disk. Here it never sees the error: the
     second value keeps it, and its `check()`, or leaving the block, raises it.
@@ -226,7 +194,7 @@ def hdf5_written(
     with StopRequest() as request:
         written = WrittenBytes(path, os.fspath(shown), request)
         try:
-            with h5py.File(written, mode) as file:
+            with h5py.File(written, "w") as file:
                 yield file, written
             written.check()
         finally:
@@ -332,7 +300,7 @@ def workplace(target: pathlib.Path, shown: str | os.PathLike[str] | None = None)
 
 def remove_folder(folder: pathlib.Path) -> None:
     """Remove a folder that readers look for: at once from under its name, then its files."""
-    # What cannot be removed now is a leftover; a workplace would need room, which a full disk lacks.
+    # What cannot be removed now is a leftover; a temporary one would need room, which a full disk lacks.
     hidden = folder.with_name(f"{_prefix(folder)}old{_SUFFIX}")
     shutil.rmtree(hidden, ignore_errors=True)
     shutil.rmtree(folder.rename(hidden), ignore_errors=True)
@@ -355,10 +323,8 @@ def new_workplace(target: pathlib.Path) -> tuple[pathlib.Path, "BaseFileLock"]:
 
 
 def remove_workplace(folder: pathlib.Path, lock: "BaseFileLock") -> None:
-    """Remove what `new_workplace` made."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove what `new_workplace` made, the lock first: on NFS an open file stays where it is removed."""
     lock.release()
-    # On NFS a file that was removed while open stays until it is closed.
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -370,7 +336,7 @@ def remove_leftovers_of(target: pathlib.Path) -> None:
 def remove_leftovers(folder: pathlib.Path, prefix: str = ".") -> None:
     """Remove what dead processes left in a folder under names that begin with `prefix`.
 
-    That is a `workplace`, with mkdtemp's eight characters, or what `remove_folder` was removing; no folder of a user.
+    That is a `workplace` (mkdtemp's eight characters) or what `remove_folder` was removing; no user's folder.
     """
     with contextlib.suppress(PermissionError), os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(prefix) and _LEFTOVER.fullmatch(entry.name)]
@@ -445,7 +411,6 @@ def folder_lock(
     Raises ElmoFastError naming the process that holds the folder; warns if the file system has no locks.
     """
     path = folder.with_name(f".{folder.name[:100]}{LOCK_FILE}") if next_to else folder / LOCK_FILE
-    is_new = not next_to and not folder.exists()
     if not next_to:
         folder.mkdir(parents=True, exist_ok=True)
     elif not folder.parent.is_dir():  # filelock would make it
@@ -464,16 +429,9 @@ def folder_lock(
         ) from None
     except OSError as error:
         raise type(error)(error.errno, error.strerror, os.fspath(folder)) from error
-    failed = True
     try:
         yield
-        failed = False
     finally:
-        # A run that failed before it wrote anything leaves no folder.
-        unused = is_new and failed and os.listdir(folder) == [path.name]
-        if unused or next_to:
+        if next_to:
             path.unlink(missing_ok=True)
         lock.release()
-        if unused:
-            with contextlib.suppress(OSError):  # another process has begun there
-                folder.rmdir()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, TypeVar
 
-from elmo_fast.errors import CheckpointError, read_failures_named, sentence_of
+from elmo_fast.errors import CheckpointError, read_failures_named
 from elmo_fast.fields import read_json
 from elmo_fast.files import LOCK_FILE, flush, only_one, refuse_other_kinds, sha256_of, usual_mode, workplace
 
@@ -79,8 +79,7 @@ def write_folder(path: str | os.PathLike[str], *, replace: bool = True) -> Itera
                     raise
                 in_place = True  # another process has written one meanwhile
             else:
-                with _published(target):
-                    flush(target.parent)
+                flush(target.parent)
         if in_place:
             _replace_files(new, target, work, replace=replace)
 
@@ -101,44 +100,24 @@ def _replace_files(new: pathlib.Path | None, target: pathlib.Path, work: pathlib
     """
     with only_one(target / f".{MANIFEST}{LOCK_FILE}", lambda: None):
         if (left := _pending(target)) is not None:
-            _name_files(_linked(left, work), target, work)
+            _name_files(left, target, work)
         if new is not None and (replace or not (target / MANIFEST).exists()):
-            links = _linked(new, work)  # before readers see it: after that a full disk would be no failed save
             new.rename(target / _NEW)
-            with _published(target):
-                flush(target)
-                _name_files(links, target, work)
+            flush(target)
+            _name_files(target / _NEW, target, work)
 
 
-@contextlib.contextmanager
-def _published(target: pathlib.Path) -> Iterator[None]:
-    """Warn of an OSError after the rename that readers see: the save has taken effect."""
-    try:
-        yield
-    except OSError as error:
-        warnings.warn(
-            f"{target} is saved, and readers find its new files, but {sentence_of(error)}; the next save tidies up",
-            stacklevel=5,
-        )
-
-
-def _linked(folder: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
-    """Return a folder in `work` with links to the files of a folder, so that this one stays complete."""
+def _name_files(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path) -> None:
     links = pathlib.Path(tempfile.mkdtemp(dir=work))
-    for name in os.listdir(folder):
+    for name in os.listdir(new):
         try:
-            os.link(folder / name, links / name)
+            os.link(new / name, links / name)
         except OSError:  # a file system without links
-            shutil.copy2(folder / name, links / name)
+            shutil.copy2(new / name, links / name)
             flush(links / name)
-    return links
-
-
-def _name_files(links: pathlib.Path, target: pathlib.Path, work: pathlib.Path) -> None:
-    for name in os.listdir(links):
         os.replace(links / name, target / name)
     flush(target)
-    (target / _NEW).rename(links / _NEW)
+    new.rename(links / _NEW)
     flush(target)
 
 
@@ -203,7 +182,7 @@ def read_folder(
         else:
             if _version(path) == version:
                 break
-    if warns and not version[1]:
+    if warns and version[1] is None:
         unchecked = f"{', '.join(names or ())} {'are' if len(names or ()) > 1 else 'is'} as written"
         warnings.warn(
             f"{version[0]} has no {MANIFEST}: whether {unchecked} could not be checked; the next save writes one",
@@ -212,17 +191,15 @@ def read_folder(
     return result
 
 
-def _version(path: str | os.PathLike[str]) -> tuple[pathlib.Path, bytes, tuple[int, int]]:
-    """Return the folder to read, its manifest, and which file that is: equal models have equal manifests."""
+def _version(path: str | os.PathLike[str]) -> tuple[pathlib.Path, tuple[int, int] | None]:
+    """Return the folder to read, and which file its manifest is: equal models have equal manifests."""
     while True:
-        folder, content, identity = _current(path), b"", (0, 0)
-        listing = folder / MANIFEST
-        # Where it cannot be read, reading it will say why.
-        with contextlib.suppress(CheckpointError), read_failures_named(listing), open(listing, "rb") as file:
-            about = os.fstat(file.fileno())
-            identity, content = (about.st_ino, about.st_mtime_ns), file.read()
+        folder, identity = _current(path), None
+        with contextlib.suppress(OSError):
+            about = os.stat(folder / MANIFEST)
+            identity = about.st_ino, about.st_mtime_ns
         if _current(path) == folder:  # else the manifest may have got its name before the files that it lists
-            return folder, content, identity
+            return folder, identity
 
 
 def check_files(folder: pathlib.Path, names: Collection[str] | None, advice: str = _EDITED) -> None:

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from elmo_fast.errors import ElmoFastError
 
@@ -72,16 +72,8 @@ def let_waiting_threads_sleep() -> None:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-class Usage(NamedTuple):
-    """A snapshot: the clock, the seconds that processors spent on any work, and on this process and its children."""
-
-    clock: float
-    busy: float
-    own: float
-
-
-def usage() -> Usage | None:
-    """How much this process's processors have worked since the system started; None if unknown."""
+def seconds_of_others() -> float | None:
+    """How long this process's processors have worked for others since the system started; None if unknown."""
     names, busy = {f"cpu{number}" for number in processors()}, 0
     try:
         with open("/proc/stat", encoding="ascii") as file:
@@ -91,21 +83,18 @@ def usage() -> Usage | None:
                     busy += sum(int(count) for i, count in enumerate(counts[:8]) if i not in (3, 4))
     except (OSError, ValueError):
         return None
-    own = os.times()
-    processes = own.user + own.system + own.children_user + own.children_system  # children once they have ended
-    return Usage(time.monotonic(), busy / os.sysconf("SC_CLK_TCK"), processes)
+    return busy / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])  # its own, and its children's once they have ended
 
 
-STARTED = usage()
+STARTED = time.monotonic(), seconds_of_others()
 
 
-def busy_processors(since: Usage | None = STARTED) -> float | None:
+def busy_processors(since: tuple[float, float | None] = STARTED) -> float | None:
     """How many processors other programs have kept busy since then; None if unknown."""
-    now = usage()
-    if since is None or now is None or now.clock - since.clock < SHORTEST:
+    (begin, before), now, others = since, time.monotonic(), seconds_of_others()
+    if before is None or others is None or now - begin < SHORTEST:
         return None
-    others = (now.busy - since.busy) - (now.own - since.own)
-    return max(0.0, others / (now.clock - since.clock))
+    return max(0.0, (others - before) / (now - begin))
 
 
 def unhindered_threads(own: int) -> tuple[int, str]:
@@ -172,8 +161,8 @@ def background_thread() -> Executor:
 def ahead(threads: Executor, call: Callable[[Item], Result], items: Iterable[Item], depth: int = 1) -> Iterator[Result]:
     """Apply `call` to the items in order, prefetching `depth` results.
 
-    `items` are read on the caller's thread. An exception of a call is raised in place of its result. AtOnce is never
-    ahead.
+    `items` are read on the caller's thread. An exception of a call is raised in place of its result.
+    `AtOnce` runs nothing ahead.
     """
     futures: deque[Future[Result]] = deque()
     for item in items:

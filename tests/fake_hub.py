@@ -7,11 +7,7 @@ import types
 
 
 class NoAnswer(Exception):
-    """Error of huggingface_hub's library if it cannot connect: no OSError."""
-
-
-class HfHubHTTPError(NoAnswer, OSError):
-    """Error of huggingface_hub for an answer that is an error."""
+    """Error of huggingface_hub or its library: no OSError."""
 
 
 class FakeHub(types.ModuleType):
@@ -24,13 +20,10 @@ class FakeHub(types.ModuleType):
     def __init__(self, cache):
         super().__init__("huggingface_hub")
         self.repos, self.private, self.calls, self.cache = {}, set(), [], pathlib.Path(cache)
-        self.errors = types.ModuleType("huggingface_hub.errors")
-        self.errors.HfHubHTTPError = HfHubHTTPError
 
     def install(self, monkeypatch):
         """Puts the fake in the place of the module until the test ends."""
         monkeypatch.setitem(sys.modules, "huggingface_hub", self)
-        monkeypatch.setitem(sys.modules, "huggingface_hub.errors", self.errors)
         return self
 
     def snapshot_download(
@@ -39,7 +32,7 @@ class FakeHub(types.ModuleType):
         arguments = {"revision": revision, "local_dir": local_dir, "allow_patterns": allow_patterns}
         self.calls.append(("snapshot_download", (repo_id,), {**arguments, "ignore_patterns": ignore_patterns, **rest}))
         if repo_id not in self.repos:
-            raise HfHubHTTPError("404 Client Error.\nRepository Not Found")
+            raise NoAnswer("404 Client Error.\nRepository Not Found")
         folder = pathlib.Path(local_dir or self.cache / repo_id / (revision or "main"))
         for path, content in self.repos[repo_id].items():
             if matches(path, allow_patterns) and not matches(path, ignore_patterns):
@@ -50,7 +43,7 @@ class FakeHub(types.ModuleType):
     def create_repo(self, repo_id, *, private=None, exist_ok=False, **rest):
         self.calls.append(("create_repo", (repo_id,), {"private": private, "exist_ok": exist_ok, **rest}))
         if repo_id in self.repos and not exist_ok:
-            raise HfHubHTTPError("409 Client Error: Conflict")
+            raise NoAnswer("409 Client Error: Conflict")
         if repo_id not in self.repos and private:
             self.private.add(repo_id)
         self.repos.setdefault(repo_id, {})

@@ -3,15 +3,13 @@
 And the ELMo inside a task's trained model (model.tar.gz, or its folder).
 """
 
-import mmap
 import os
 import pickle
 import re
 import warnings
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +18,7 @@ from ..errors import CheckpointError, read_failures_named, refuse
 from ..fields import flattened, read_json
 from ..memory import reader
 from .options import CONFIG, CharCnnOptions, ElmoOptions, LstmOptions, read_options
-from .state import State, check_state, exact_float32
+from .state import State, check_state, float32
 
 _MARK = re.compile(r"(.*?)_elmo_lstm\.forward_layer_0\.input_linearity\.weight")
 _BILM = re.compile(r"(_token_embedder\.|_elmo_lstm\.(forward|backward)_layer_|_word_embedding\.).*")
@@ -63,14 +61,8 @@ def find_elmo(source: str | os.PathLike[str] | Mapping[str, Any], prefix: str | 
     state = _part(tensors, where, _BILM)
     if where.endswith(_INSIDE_ELMO):
         state |= _part(tensors, where.removesuffix(_INSIDE_ELMO), _MIX)
-    strange = [
-        f"{key}: wanted a dense tensor of floating-point numbers, each stored"
-        for key, t in state.items()
-        if not is_stored(t)
-    ]
-    if strange:
-        refuse(name, strange)
-    return where, {key: exact_float32(key, tensor, name) for key, tensor in state.items()}
+    check_stored(name, state)
+    return where, {key: float32(tensor) for key, tensor in state.items()}
 
 
 def _name(source: object) -> str:
@@ -81,51 +73,20 @@ def _name(source: object) -> str:
 def load_torch_file(path: str | os.PathLike[str]) -> Any:
     """Return the value in a file of torch.save, limited to tensors and plain containers."""
     try:
-        with read_failures_named(path), open(path, "rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's notes on old storages; the content is checked below
-            _refuse_expanding(path, file)
-            return torch.load(file, map_location="cpu", weights_only=True)
+        with read_failures_named(path), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's notes on old storages; the content is checked by the callers
+            return torch.load(path, map_location="cpu", weights_only=True)
     except CheckpointError:
         raise
-    except pickle.UnpicklingError as error:
-        if "weights_only" not in str(error).lower() and "unsupported" not in str(error).lower():
-            raise CheckpointError(f"{path}: not a torch.save file, or damaged ({_line(error)})") from error
-        raise CheckpointError(
-            f"{path}: contains Python objects besides tensors; reading those could run code hidden in the file, so "
-            "it is not loaded; if you trust it, load it and save only its tensors: torch.save(model.state_dict(), p)"
-        ) from error
-    except Exception as error:  # a damaged pickle can raise anything; the cause is kept
-        raise CheckpointError(f"{path}: not a torch.save file, or damaged ({_line(error)})") from error
-
-
-def _refuse_expanding(path: str | os.PathLike[str], file: BinaryIO) -> None:
-    """Raise CheckpointError for a file of which a few bytes can take any memory, in ways that torch.save never uses.
-
-    These are compressed or overlapping tensors, and bytearray(n).
-    """
-    size = os.fstat(file.fileno()).st_size
-    if file.read(4) == b"PK\x03\x04":
-        with zipfile.ZipFile(file) as archive:
-            members = archive.infolist()
-        packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
-        if packed or sum(member.file_size for member in members) > size:
+    except Exception as error:  # a damaged pickle can raise anything
+        text = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, pickle.UnpicklingError) and ("weights_only" in text or "nsupported" in text):
             raise CheckpointError(
-                f"{path}: its members are compressed or overlap, which torch.save never writes; unpacked, they could "
-                "take any memory, so it is not loaded"
-            )
-    if size:
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if content.find(b"\nbytearray\n") >= 0:  # how pickles name it; torch loads it among plain containers
-                raise CheckpointError(
-                    f"{path}: contains a bytearray, which could take any memory, so it is not loaded; save only the "
-                    "tensors: torch.save(model.state_dict(), p)"
-                )
-    file.seek(0)
-
-
-def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 200 else text[:197] + "..."
+                f"{path}: contains Python objects besides tensors; reading those could run code hidden in the file, so "
+                "it is not loaded; if you trust it, load it and save only its tensors: torch.save(model.state_dict(), "
+                "p)"
+            ) from error
+        raise CheckpointError(f"{path}: not a torch.save file, or damaged ({text:.200})") from error
 
 
 def _prefix(name: str, tensors: Mapping[str, Tensor], prefix: str | None) -> str:
@@ -140,13 +101,10 @@ def _prefix(name: str, tensors: Mapping[str, Tensor], prefix: str | None) -> str
         return prefix
     if not prefixes:
         refuse(name, ["wanted an ELMo's tensors (…_elmo_lstm.forward_layer_0.input_linearity.weight), found none"])
-    a = _part(tensors, prefixes[0], _BILM)
-    for other in prefixes[1:]:
-        b = _part(tensors, other, _BILM)
-        alike = a.keys() == b.keys() and all(
-            a[k].shape == b[k].shape and is_stored(a[k]) and is_stored(b[k]) for k in a
-        )
-        if not alike or not all(torch.equal(a[k], b[k]) for k in a):
+    first, *others = (_part(tensors, each, _BILM) for each in prefixes)
+    for other in others:
+        check_stored(name, other)
+        if first.keys() != other.keys() or not all(torch.equal(first[key], other[key]) for key in first):
             how = "prefix= or --prefix, or make a model of one: elmo-fast convert --prefix PREFIX"
             refuse(name, [f"contains several different biLMs, at {prefixes}: choose one with {how}"])
     return prefixes[0]
@@ -157,16 +115,24 @@ def _part(tensors: Mapping[str, Tensor], prefix: str, names: re.Pattern[str]) ->
     return {key: tensor for key, tensor in inner if names.fullmatch(key)}
 
 
-def is_stored(tensor: Tensor) -> bool:
-    """Whether its numbers are really stored: a few bytes of a file can expand one number to terabytes."""
-    dense = tensor.layout == torch.strided and tensor.is_floating_point() and tensor.device.type != "meta"
-    return dense and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
+def check_stored(source: object, tensors: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError unless each tensor's numbers are stored: a few bytes of a file can expand to terabytes."""
+    for name, each in tensors.items():
+        dense = each.layout == torch.strided and each.is_floating_point() and each.device.type != "meta"
+        if not dense or each.numel() * each.element_size() > each.untyped_storage().nbytes():
+            refuse(source, [f"{name}: wanted a dense tensor of floating-point numbers, each stored"])
 
 
 def task_weights(folder: Path) -> Path | None:
     """Return the weights of a task's model in a folder with its config.json; None if it contains none."""
     files = [file for name in TASK_WEIGHTS if (file := folder / name).is_file()]
     return files[0] if files and (folder / CONFIG).is_file() else None
+
+
+def task_files(folder: Path) -> list[Path]:
+    """Return the weights, config.json and options of a task's model in a folder; none if it contains none."""
+    weights = task_weights(folder)
+    return [weights, folder / CONFIG, *sorted((folder / ARCHIVED).glob("*.options_file"))] if weights else []
 
 
 def read_task_model(
@@ -186,9 +152,9 @@ def read_task_model(
 
 def task_settings(weights: Path, prefix: str | None = None) -> dict[str, Any]:
     """Return what config.json says of the ELMo besides its files: do_layer_norm and dropout, if present."""
-    embedders = _embedders(weights.with_name(CONFIG))
+    embedders = _embedders(weights)
     if len(embedders) > 1:
-        embedders = {key: embedders[key] for key in [_entry(weights.with_name(CONFIG), find_elmo(weights, prefix)[0])]}
+        embedders = dict([_embedder(weights, find_elmo(weights, prefix)[0])])
     kinds: dict[str, Any] = {"do_layer_norm": bool, "dropout": int | float}
     embedder = next(iter(embedders.values()), {})
     return {name: embedder[name] for name, kind in kinds.items() if isinstance(embedder.get(name), kind)}
@@ -196,16 +162,18 @@ def task_settings(weights: Path, prefix: str | None = None) -> dict[str, Any]:
 
 def _options(weights: Path, prefix: str) -> ElmoOptions:
     """Return the options in the archive, or the published ones of the name in config.json."""
-    config = weights.with_name(CONFIG)
-    key = _entry(config, prefix)
+    key, embedder = _embedder(weights, prefix)
     archived = weights.parent / ARCHIVED / f"{key}.options_file"
     if archived.is_file():
         return read_options(archived)
-    named = str(_embedders(config)[key]["options_file"])
+    named = embedder["options_file"]
     published = _PUBLISHED.fullmatch(re.split(r"[/\\]", named)[-1])
     if published is None:
         what = f"{key}.options_file is {named}, which is neither in the archive nor one of the published files"
-        refuse(config, [f"{what}; give options_file, a copy of that file, and the archive as weight_file"])
+        refuse(
+            weights.with_name(CONFIG),
+            [f"{what}; give options_file, a copy of that file, and the archive as weight_file"],
+        )
     layers, cells, width, highways = map(int, published.groups()[:4])
     return ElmoOptions(
         lstm=LstmOptions(cells, width, layers, cell_clip=3, proj_clip=3, use_skip_connections=True),
@@ -213,31 +181,23 @@ def _options(weights: Path, prefix: str) -> ElmoOptions:
     )
 
 
-def _embedders(config: Path) -> dict[str, dict[str, Any]]:
-    """Return the parts of config.json that name an options_file, under their dotted keys.
-
-    Without what is nested in them.
-    """
+def _embedders(weights: Path) -> dict[str, dict[str, Any]]:
+    """Return the parts of config.json that name an options_file, under their dotted keys, without nested parts."""
     embedders: dict[str, dict[str, Any]] = {}
-    values = read_json(config, dict[str, Any])
-    for key, value in flattened(values).items():
+    for key, value in flattened(read_json(weights.with_name(CONFIG), dict[str, Any])).items():
         place, _, name = key.rpartition(".")
         embedders.setdefault(place, {})[name] = value
     return {place: part for place, part in embedders.items() if isinstance(part.get("options_file"), str)}
 
 
-def _entry(config: Path, prefix: str) -> str:
-    """Return the key of the ELMo in config.json whose weights begin with `prefix`.
-
-    By its name, if there are several.
-    """
-    embedders = _embedders(config)
-    if not embedders:
-        refuse(
-            config, ["wanted a part with options_file, as of an ELMo, found none; give options_file with the weights"]
-        )
-    name = re.search(r"token_embedder_([^.]+)\.", prefix)
+def _embedder(weights: Path, prefix: str) -> tuple[str, dict[str, Any]]:
+    """Return the key and the part of config.json of the ELMo whose weights begin with `prefix`; of several, by name."""
+    embedders, name = _embedders(weights), re.search(r"token_embedder_([^.]+)\.", prefix)
     named = [key for key in embedders if name and key.split(".")[-1] == name[1]] or list(embedders)
-    if len({embedders[key]["options_file"] for key in named}) > 1:
-        refuse(config, [f"several parts name options_file: {', '.join(named)}; give options_file with the weights"])
-    return named[0]
+    if len({embedders[key]["options_file"] for key in named}) != 1:
+        what = f"several: {', '.join(named)}" if named else "none"
+        refuse(
+            weights.with_name(CONFIG),
+            [f"wanted a part with options_file, as of an ELMo, found {what}; give options_file with the weights"],
+        )
+    return named[0], embedders[named[0]]

@@ -14,10 +14,12 @@ import os
 import re
 from pathlib import Path
 
+import torch
+
 from ..errors import read_failures_named, refuse
-from .bilm_layout import bilm_shapes, sizes_differ, unpacked
+from .bilm_layout import bilm_shapes, unpacked
 from .options import ElmoOptions
-from .state import State, read_tensors
+from .state import State, check_shapes, float32
 from .tensor_bundle import INDEX, read_index, read_variable
 
 _CELL = re.compile(r"RNN_([01])/rnn/(?:multi_rnn_cell/cell_(\d+)/)?lstm_cell/(.+)")
@@ -28,29 +30,24 @@ _ROOTS = ("CNN", "RNN_", "char_embed", "embedding", "softmax")
 _NAMED = re.compile(r'^\s*model_checkpoint_path:\s*"(?:.*[/\\])?([^"/\\]+)"', re.MULTILINE)
 
 
-def newest_checkpoint(folder: Path) -> Path | None:
+def checkpoint_files(folder: Path) -> list[Path]:
     """Return the index of the checkpoint that the file `checkpoint` names or, without it, of the highest step.
 
-    None: no index.
-
-    Raises: CheckpointError if the named one is missing.
+    Behind it its shards; nothing if there is no index. Raises: CheckpointError naming what is missing.
     """
     record = folder / "checkpoint"
     indices = sorted(folder.glob(f"*{INDEX}"), key=lambda file: [int(n) for n in re.findall(r"-(\d+)\.", file.name)])
-    if not indices or not record.is_file():
-        return indices[-1] if indices else None
-    with read_failures_named(record):
-        named = _NAMED.search(record.read_text(encoding="utf-8", errors="replace"))
-    if named is None or (index := folder / f"{named[1]}{INDEX}") not in indices:
-        what = "no model_checkpoint_path" if named is None else named[1]
-        refuse(record, [f"wanted the name of a checkpoint in its folder ({indices[-1].name}), found {what}"])
-    return index
-
-
-def shards_of(index: Path) -> list[Path]:
-    """Return the files with the numbers of a checkpoint. Raises: CheckpointError naming what is missing."""
+    if not indices:
+        return []
+    index = indices[-1]
+    if record.is_file():
+        with read_failures_named(record):
+            named = _NAMED.search(record.read_text(encoding="utf-8", errors="replace"))
+        if named is None or (index := folder / f"{named[1]}{INDEX}") not in indices:
+            what = "no model_checkpoint_path" if named is None else named[1]
+            refuse(record, [f"wanted the name of a checkpoint in its folder ({indices[-1].name}), found {what}"])
     bundle = read_index(index)
-    return [bundle.shard(number) for number in range(bundle.shards)]
+    return [index, *(bundle.shard(number) for number in range(bundle.shards))]
 
 
 def read_bilm_checkpoint(index: str | os.PathLike[str], options: ElmoOptions) -> State:
@@ -81,17 +78,10 @@ def _state(index: str | os.PathLike[str], options: ElmoOptions, slot: str) -> St
             names[dataset] = name
     if slot and not names:
         return {}
-    entries = {dataset: bundle.entries[variable] for dataset, variable in names.items()}
-    shapes = bilm_shapes(options, entries)
-    others = [name for name in entries if name not in shapes]
-    arrays = read_tensors(
-        index,
-        shapes,
-        entries,
-        lambda name: read_variable(bundle, names[name]),
-        others=others,
-        conclusion=sizes_differ(shapes, entries),
-    )
+    stored = {dataset: bundle.entries[variable].shape for dataset, variable in names.items()}
+    expected = bilm_shapes(options, stored)
+    check_shapes(index, expected, stored, [name for name in stored if name not in expected])
+    arrays = {name: float32(torch.from_numpy(read_variable(bundle, names[name]))) for name in expected}
     return unpacked(arrays, options, index, sums=bool(slot))
 
 

@@ -13,7 +13,6 @@ The datasets, in the letters of the package's docstring (x is a row vector, mult
     softmax/W, softmax/b                                  [V, D], [V]
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -61,10 +60,10 @@ class _Part(NamedTuple):
     required: bool = True
 
 
-def _parts(options: ElmoOptions, datasets: Mapping[str, Any] | None, sums: bool = False) -> Iterator[_Part]:
+def _parts(options: ElmoOptions, datasets: Mapping[str, Shape] | None, sums: bool = False) -> Iterator[_Part]:
     """Yield all that a model of the options may consist of, but its softmax.
 
-    datasets: those of a file; None if it is to be written. sums: as in `unpacked`.
+    datasets: shapes of those in a file; None if it is to be written. sums: as in `unpacked`.
     """
     lstm, cnn, width, present = options.lstm, options.char_cnn, options.lstm.projection_dim, datasets or {}
 
@@ -77,7 +76,7 @@ def _parts(options: ElmoOptions, datasets: Mapping[str, Any] | None, sums: bool 
 
     if cnn is not None:
         n, sign = cnn.n_filters, 1 if sums else -1
-        with_padding = "char_embed" in present and (present["char_embed"].shape or (0,))[0] == 262
+        with_padding = tuple(present.get("char_embed", ()))[:1] == (262,)
         yield _Part(
             {"char_embed": (262 if with_padding else 261, cnn.embedding_dim)}, (CHAR_EMBEDDING,),
             (lambda table: [table]) if with_padding else padded,
@@ -124,7 +123,7 @@ def _parts(options: ElmoOptions, datasets: Mapping[str, Any] | None, sums: bool 
     )  # fmt: skip
 
 
-def bilm_shapes(options: ElmoOptions, datasets: Mapping[str, Any]) -> dict[str, Shape]:
+def bilm_shapes(options: ElmoOptions, datasets: Mapping[str, Shape]) -> dict[str, Shape]:
     """Map each dataset that the options require, or that an incomplete part of the file requires, to its shape."""
     shapes: dict[str, Shape] = {}
     for part in _parts(options, datasets):
@@ -133,31 +132,13 @@ def bilm_shapes(options: ElmoOptions, datasets: Mapping[str, Any]) -> dict[str, 
     if any(root(name) == "softmax" for name in datasets):
         words = options.softmax_rows
         if options.n_tokens_vocab is None and "softmax/W" in datasets:  # those of the table, which the bias matches
-            words = (datasets["softmax/W"].shape or (None,))[0]
+            words = (*datasets["softmax/W"], None)[0]
         shapes["softmax/b"] = (words,)
         if options.loss_kind.wants_counts:
             shapes[COUNTS] = (options.n_tokens_vocab,)
         if "softmax/W" in datasets or not options.share_embedding_softmax:
             shapes["softmax/W"] = (words, options.lstm.projection_dim)
     return shapes
-
-
-def sizes_differ(expected: Mapping[str, Shape], stored: Mapping[str, Any]) -> str:
-    """Say that the options are of a model of another size than the weights, by their shapes; "" if they are not."""
-    wanted, actual = _sizes(expected), _sizes({name: each.shape or () for name, each in stored.items()})
-    if wanted is None or actual is None or wanted == actual:
-        return ""
-    return f"options_file is of another model (options: {wanted}; weights: {actual}); give the options of these weights"
-
-
-def _sizes(shapes: Mapping[str, Shape]) -> str | None:
-    """Return the sizes of a model of which these are the datasets' shapes; None if it has no LSTM."""
-    kernels = [shape for name, shape in shapes.items() if re.fullmatch(r"RNN_0/.*/LSTMCell/W_0", name)]
-    if not kernels or len(kernels[0]) != 2:
-        return None
-    rows, columns = (size or 0 for size in kernels[0])
-    highways = sum(name.endswith("/W_carry") for name in shapes)
-    return f"projection {rows // 2}, cells {columns // 4}, {len(kernels)} layers, {highways} highways"
 
 
 def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions, source: object, *, sums: bool = False) -> State:
@@ -170,7 +151,8 @@ def unpacked(arrays: Mapping[str, Tensor], options: ElmoOptions, source: object,
     if table is not None and len(table) == 262 and table[0].any() and not sums:
         refuse(source, ["char_embed: wanted 261 rows, or 262 with zeros in the first; found 262 without"])
     state: State = {}
-    for part in _parts(options, arrays, sums):
+    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+    for part in _parts(options, shapes, sums):
         if part.shapes.keys() <= arrays.keys():
             state |= zip(part.names, part.unpack(*(arrays[name] for name in part.shapes)), strict=True)
     if "softmax/b" in arrays:

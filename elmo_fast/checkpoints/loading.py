@@ -8,11 +8,11 @@ from pathlib import Path
 from ..errors import CheckpointError
 from ..manifest import MANIFEST, has_files, places_of, read_folder
 from ..op_choices import Tokenizer
-from .allennlp import ARCHIVED, read_allennlp_state, read_task_model, task_weights
-from .archives import archives_named, is_archive, unpacked
-from .bilm_checkpoint import newest_checkpoint, read_bilm_checkpoint, shards_of
-from .bilm_hdf5 import holds_weights, read_bilm_hdf5
-from .manylangs import is_manylangs, manylangs_files, read_manylangs
+from .allennlp import read_allennlp_state, read_task_model, task_files, task_weights
+from .archives import is_archive, unpacked
+from .bilm_checkpoint import checkpoint_files, read_bilm_checkpoint
+from .bilm_hdf5 import read_bilm_hdf5
+from .manylangs import manylangs_files, read_manylangs
 from .options import CONFIG, ElmoOptions, read_options
 from .safetensors_folder import WEIGHTS, load_folder, read_config
 from .state import State
@@ -20,8 +20,6 @@ from .tensor_bundle import INDEX
 
 CHECKPOINTS = "checkpoints"
 _STEP = re.compile(r"step-(\d+)")
-
-
 PathLike = str | os.PathLike[str]
 # The formats, as `format_of` and the commands name them.
 OWN, MANYLANGS = "elmo_fast: config.json, model.safetensors", "ELMoForManyLangs"
@@ -56,7 +54,7 @@ def model_folder(path: PathLike) -> Path:
 
     path: a folder, or an archive (.zip, .tar.gz, .tgz, .tar) of one, which is unpacked into a temporary folder.
     """
-    folder = opened(path)
+    folder = _opened(path)
     saved = saved_steps(folder)
     if not saved or _options_in(folder):
         return folder
@@ -65,23 +63,20 @@ def model_folder(path: PathLike) -> Path:
     return folder if isinstance(step, int) and step >= saved[-1][0] else saved[-1][1]
 
 
-def opened(path: PathLike) -> Path:
-    """`path` itself or, if it is an archive, the folder that it was unpacked to."""
+def _opened(path: PathLike) -> Path:
     return unpacked(path) if is_archive(path) else Path(path)
 
 
-@archives_named()
 def file_beside(folder: PathLike, names: Sequence[str] = VOCABULARIES) -> Path | None:
     """Return the first of the files that a model's folder or archive has; None if it has none.
 
     Where the folder is a checkpoint, the run's folder is searched too.
     """
-    place = opened(folder).resolve()
+    place = _opened(folder).resolve()
     run = [place.parent.parent] if place.parent.name == CHECKPOINTS else []
     return next((file for at in (*places_of(place), *run) for name in names if (file := at / name).is_file()), None)
 
 
-@archives_named()
 def model_files(path: PathLike) -> list[Path]:
     """Return the files of the model in a folder or an archive.
 
@@ -92,74 +87,20 @@ def model_files(path: PathLike) -> list[Path]:
     that contains an ELMo; or those of ELMoForManyLangs, token_embedder.pkl first.
 
     path: the folder or archive, or that of a run, which means its newest checkpoint if the run is unfinished. Weights
-    have the name of the options, or are model.hdf5, or the only *.hdf5 file that holds weights.
+    have the name of the options, or are model.hdf5, or the only *.hdf5 file.
     Raises: CheckpointError if the folder contains no model, or several.
     """
-    return _format_and_files(path)[1]
+    return read_folder(model_folder(path), (), lambda folder: _pick(folder)[1])
 
 
 def stored_tokenizer(path: PathLike) -> Tokenizer | None:
     """Return the tokenizer that is stored with the model of a folder or archive; None splits at white space."""
 
     def read(folder: Path) -> Tokenizer | None:
-        options = _files_in(folder)[1][0]
+        options = _pick(folder)[1][0]
         return read_options(options).tokenizer if options.suffix == ".json" else None
 
     return read_folder(model_folder(path), (), read)
-
-
-def _format_and_files(path: PathLike) -> tuple[str, list[Path]]:
-    """Return the format of the model in a folder or an archive, and its files."""
-    return read_folder(model_folder(path), (), _files_in)
-
-
-def _files_in(folder: Path) -> tuple[str, list[Path]]:
-    if not folder.is_dir():
-        hint = "; give the folder of its files, or both where options_file and weight_file are taken"
-        hint = hint if folder.exists() else ""
-        what = "a file" if hint else "nothing"
-        raise CheckpointError(f"{folder}: wanted a folder with a model, or its .zip or .tar.gz, found {what}{hint}")
-    if is_manylangs(folder) and not (folder / WEIGHTS).exists():
-        return MANYLANGS, manylangs_files(folder)
-    pairs = _pairs(folder)
-    if not pairs and not (folder / WEIGHTS).exists() and (task := task_weights(folder)) is not None:
-        return TASK, [task, folder / CONFIG, *sorted((folder / ARCHIVED).glob("*.options_file"))]
-    if (folder / CONFIG).exists() and ((folder / WEIGHTS).exists() or not pairs):
-        return OWN, [folder / CONFIG, folder / WEIGHTS, *folder.glob(MANIFEST)]
-    if len(pairs) > 1:
-        names = "; ".join(" with ".join(file.name for file in pair) for pair in pairs)
-        raise CheckpointError(
-            f"{folder} contains several models: {names}; choose one with options_file and weight_file, or "
-            "put it into a folder of its own"
-        )
-    options = _options_in(folder)
-    if not pairs and len(options) == 1 and (index := newest_checkpoint(folder)) is not None:
-        return CHECKPOINT, [*options, index, *shards_of(index)]
-    if not pairs:
-        names = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "nothing"
-        vectors = [file.name for file in sorted(folder.glob("*.hdf5")) if options and file.name != SOFTMAX]
-        without = f"; no weights of a biLM are in {', '.join(vectors[:10])}" if vectors else ""
-        raise CheckpointError(
-            f"{folder}: wanted {CONFIG} and {WEIGHTS}, or {OPTIONS} and a *.hdf5, found {names}{without}"
-        )
-    return HDF5, [*pairs[0], *folder.glob(SOFTMAX)]
-
-
-def _options_in(folder: Path) -> list[Path]:
-    return [file for file in (folder / OPTIONS, *sorted(folder.glob(PAIR_NAMES[0]))) if file.exists()]
-
-
-def _pairs(folder: Path) -> list[tuple[Path, Path]]:
-    """Options and weights with matching names; if there are none, all combinations."""
-    options = _options_in(folder)
-    named = []
-    for file in options:
-        names = ["model.hdf5"] * (file.name == OPTIONS) + [file.name.replace(OPTIONS, "weights.hdf5")]
-        named += [(file, weights) for name in names if (weights := file.with_name(name)).exists()][:1]
-    if named or not options:
-        return named
-    others = [file for file in sorted(folder.glob("*.hdf5")) if file.name != SOFTMAX and holds_weights(file)]
-    return [(file, weights) for file in options for weights in others]
 
 
 def load_checkpoint(
@@ -186,67 +127,106 @@ def load_checkpoint(
     if model is not None and any(path is not None for path in pair.values()):
         raise CheckpointError("give either model, or options_file and weight_file; got both")
     if model is not None:
-        with archives_named():  # read again if it is replaced meanwhile
-            return read_folder(model_folder(model), (), lambda folder: _load(folder, None, None, None, prefix))
-    return _load(None, options_file, weight_file, softmax_file, prefix)
+        return read_folder(model_folder(model), (), lambda folder: _load(*_pick(folder), prefix))
+    if options_file is None or weight_file is None:
+        raise CheckpointError(f"give model, or options_file and weight_file; got {options_file=!s}, {weight_file=!s}")
+    kind, weights = _format_of_pair(weight_file)
+    if softmax_file is not None and kind != HDF5:
+        raise CheckpointError(f"softmax_file needs HDF5 weights; got {softmax_file} with {weight_file}")
+    softmax = [] if softmax_file is None else [Path(softmax_file)]
+    return _load(kind, [Path(options_file), weights, *softmax], prefix)
 
 
-def _load(
-    model: Path | None,
-    options_file: PathLike | None,
-    weight_file: PathLike | None,
-    softmax_file: PathLike | None,
-    prefix: str | None,
-) -> tuple[State, ElmoOptions]:
-    """Return what `load_checkpoint` does; model: the folder."""
-    config: PathLike
-    with archives_named():
-        if model is not None:
-            kind, files = _files_in(model)
-            config, weights = files[:2]
-            softmax_file = next((file for file in files[2:] if file.name == SOFTMAX), None)
-            if kind == TASK:
-                return read_task_model(files[0], prefix=prefix)
-        elif options_file is None or weight_file is None:
-            raise CheckpointError(
-                f"give model, or options_file and weight_file; got {options_file=!s}, {weight_file=!s}"
-            )
-        else:
-            config, (kind, weights) = options_file, _format_of_pair(weight_file)
-            if softmax_file is not None and kind != HDF5:
-                raise CheckpointError(f"softmax_file needs HDF5 weights; got {softmax_file} with {weight_file}")
-            if kind == TASK:
-                return read_task_model(weights, config, prefix)
-        if prefix is not None and kind != STATE:
-            raise CheckpointError(
-                f"prefix chooses one of several biLMs in an AllenNLP model; {model or weight_file} is no such model; "
-                "leave prefix out"
-            )
-        if kind == OWN:
-            return load_folder(weights.parent)
-        if kind == MANYLANGS:
-            return read_manylangs(weights.parent)
-        options = read_options(config)
-        if kind == STATE:
-            return read_allennlp_state(weights, options, prefix=prefix), options
-        if kind == CHECKPOINT:
-            return read_bilm_checkpoint(weights, options), options
-        return read_bilm_hdf5(weights, options, softmax_file=softmax_file), options
-
-
-@archives_named()
 def format_of(path: PathLike) -> str:
     """Return the name of a model's format.
 
     path: its folder or archive, or the weights of a pair. Raises: CheckpointError.
     """
-    return _format_and_files(path)[0] if is_model(path) else _format_of_pair(path)[0]
+    if not is_model(path):
+        return _format_of_pair(path)[0]
+    return read_folder(model_folder(path), (), _pick)[0]
 
 
 def _format_of_pair(weight_file: PathLike) -> tuple[str, Path]:
     """Return the format of the weights of a pair, and their file, which may be in an archive of a task's model."""
-    if is_model(weight_file) and (inside := task_weights(opened(weight_file))) is not None:
+    if is_model(weight_file) and (inside := task_weights(_opened(weight_file))) is not None:
         return TASK, inside
-    suffix = Path(weight_file).suffix
-    kind = CHECKPOINT if suffix == INDEX else STATE if suffix.lower() in _TORCH_SUFFIXES else HDF5
-    return kind, Path(weight_file)
+    path = Path(weight_file)
+    return CHECKPOINT if path.suffix == INDEX else STATE if path.suffix.lower() in _TORCH_SUFFIXES else HDF5, path
+
+
+def _own_files(folder: Path) -> list[Path]:
+    files = [folder / CONFIG, folder / WEIGHTS]
+    return [*files, *folder.glob(MANIFEST)] if all(file.exists() for file in files) else []
+
+
+def _options_in(folder: Path) -> list[Path]:
+    return [file for file in (folder / OPTIONS, *sorted(folder.glob(PAIR_NAMES[0]))) if file.exists()]
+
+
+def _hdf5_files(folder: Path) -> list[Path]:
+    """Return options, weights and softmax: a pair with matching names; if there is none, the only one of any names."""
+    options = _options_in(folder)
+    pairs = []
+    for file in options:
+        names = ["model.hdf5"] * (file.name == OPTIONS) + [file.name.replace(OPTIONS, "weights.hdf5")]
+        pairs += [[file, weights] for name in names if (weights := file.with_name(name)).exists()][:1]
+    if not pairs:
+        others = [file for file in sorted(folder.glob("*.hdf5")) if file.name != SOFTMAX]
+        pairs = [[file, weights] for file in options for weights in others]
+    if len(pairs) > 1:
+        found = "; ".join(" with ".join(file.name for file in pair) for pair in pairs)
+        raise CheckpointError(
+            f"{folder} contains several models: {found}; choose one with options_file and weight_file, or "
+            "put it into a folder of its own"
+        )
+    return [*pairs[0], *folder.glob(SOFTMAX)] if pairs else []
+
+
+def _checkpoint_files(folder: Path) -> list[Path]:
+    options = _options_in(folder)
+    return [*options, *files] if len(options) == 1 and (files := checkpoint_files(folder)) else []
+
+
+# What finds the files of a model in a folder, by format, in the order in which it is searched.
+FINDERS = {
+    OWN: _own_files,
+    MANYLANGS: manylangs_files,
+    HDF5: _hdf5_files,
+    TASK: task_files,
+    CHECKPOINT: _checkpoint_files,
+}
+
+
+def _pick(folder: Path) -> tuple[str, list[Path]]:
+    """Return the format of the model in a folder, and its files."""
+    if not folder.is_dir():
+        hint = "; give the folder of its files, or both where options_file and weight_file are taken"
+        found = f"a file{hint}" if folder.exists() else "nothing"
+        raise CheckpointError(f"{folder}: wanted a folder with a model, or its .zip or .tar.gz, found {found}")
+    for kind, find in FINDERS.items():
+        if files := find(folder):
+            return kind, files
+    names = ", ".join(sorted(file.name for file in folder.iterdir())[:10]) or "nothing"
+    raise CheckpointError(f"{folder}: wanted {CONFIG} and {WEIGHTS}, or {OPTIONS} and a *.hdf5, found {names}")
+
+
+def _load(kind: str, files: list[Path], prefix: str | None) -> tuple[State, ElmoOptions]:
+    """Read a model of a format; files: as its finder returns them or, of a pair, options, weights and softmax."""
+    if prefix is not None and kind not in (TASK, STATE):
+        raise CheckpointError(
+            f"prefix chooses one of several biLMs in an AllenNLP model; {files[1]} is no such model; leave prefix out"
+        )
+    if kind == OWN:
+        return load_folder(files[0].parent)
+    if kind == MANYLANGS:
+        return read_manylangs(files[0].parent)
+    if kind == TASK:
+        is_pair = files[0].suffix == ".json"
+        return read_task_model(files[is_pair], files[0] if is_pair else None, prefix)
+    options = read_options(files[0])
+    if kind == STATE:
+        return read_allennlp_state(files[1], options, prefix=prefix), options
+    if kind == CHECKPOINT:
+        return read_bilm_checkpoint(files[1], options), options
+    return read_bilm_hdf5(files[1], options, softmax_file=next(iter(files[2:]), None)), options

@@ -4,16 +4,17 @@ A lexicon (*.dic) has one entry a line, a tab, its id; ids from 0 on, in any ord
 """
 
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path, PureWindowsPath
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any
 
 from torch import Tensor
 
 from ..errors import CheckpointError, foreign_content, read_failures_named, refuse, shortened
-from ..fields import read_json, typed
+from ..fields import read_json
 from ..memory import reader
-from .allennlp import PUBLISHED_FILTERS, is_stored, load_torch_file
+from .allennlp import PUBLISHED_FILTERS, check_stored, load_torch_file
 from .bilm_layout import with_zero_row
 from .options import CHARACTER_MARKERS, CONFIG, WORD_MARKERS, ElmoOptions
 from .state import (
@@ -22,8 +23,10 @@ from .state import (
     PROJECTION,
     Shape,
     State,
+    check_shapes,
+    check_state,
+    float32,
     lstm_names,
-    read_tensors,
     state_shapes,
 )
 
@@ -34,7 +37,7 @@ CHARACTERS, WORDS = "char.dic", "word.dic"
 # Where the configuration that config.json names is absent: those of its package, elmoformanylangs/configs. They are the
 # same but for their names.
 PUBLISHED_NAMES = ("cnn_0_100_512_4096_sample.json", "cnn_50_100_512_4096_sample.json")
-PUBLISHED = {
+PUBLISHED: dict[str, Any] = {
     "encoder": {"name": "elmo", "projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096, "n_layers": 2},
     "token_embedder": {
         "name": "cnn",
@@ -62,33 +65,27 @@ _BEGINNINGS = {"char_conv_": "convolutions.", "_highways.": "highways.", "_proje
 def read_lexicon(path: Path, markers: Collection[str]) -> list[str]:
     """Return the entries in the order of their ids; `markers` must be among them.
 
-    Raises: CheckpointError naming the file and the line that is damaged, twice there or missing.
+    Raises: CheckpointError naming the file and the line or the entry that is wrong or missing.
     """
     with read_failures_named(path):
         content = path.read_bytes()
     try:
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         what = foreign_content(content[:64]) or f"line {content[: error.start].count(10) + 1} is not UTF-8"
         raise CheckpointError(f"{path}: {what}") from error
-    # An editor's mark of UTF-8 is no part of the first entry, unless it is all of it.
-    lines = (text if text.startswith("\ufeff\t") else text.removeprefix("\ufeff")).removesuffix("\n").split("\n")
-    ids: dict[str, int] = {}
-    entries: dict[int, str] = {}
-    for number, line in enumerate(lines, 1):
-        entry, id = _parsed(path, number, line)
-        for known, other in ((ids.get(entry), "the id"), (entries.get(id), "the entry")):
-            if known is not None:
-                refuse(
-                    path,
-                    [f"line {number}: {shortened(repr(line))} is a duplicate: {other} {known!r:.60} was there before"],
-                )
-        ids[entry], entries[id] = id, entry
-    missing = next((id for id in range(len(entries)) if id not in entries), None)
-    if missing is not None:
-        refuse(path, [f"wanted the ids 0 to {len(entries) - 1}, each once; {missing} is missing"])
-    if absent := [marker for marker in markers if marker not in ids]:
-        refuse(path, [f"wanted the entries {', '.join(markers)}; {absent[0]} is missing"])
+    pairs = [_parsed(path, number, line) for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)]
+    entries = {id: entry for entry, id in pairs}
+    for what, counts in (("entry", Counter(entry for entry, _ in pairs)), ("id", Counter(id for _, id in pairs))):
+        value, count = counts.most_common(1)[0]
+        if count > 1:
+            refuse(path, [f"wanted each {what} once; {shortened(repr(value))} is in it {count} times"])
+    missing = [repr(id) for id in range(len(pairs)) if id not in entries]
+    if missing := missing or [marker for marker in markers if marker not in entries.values()]:
+        refuse(
+            path,
+            [f"wanted the ids 0 to {len(pairs) - 1} and the entries {', '.join(markers)}; {missing[0]} is missing"],
+        )
     return [entries[id] for id in range(len(entries))]
 
 
@@ -99,31 +96,6 @@ def _parsed(path: Path, number: int, line: str) -> tuple[str, int]:
     return entry[0] if entry else _BLANK, int(id)
 
 
-class _Encoder(TypedDict):
-    name: Literal["elmo", "lstm"]
-    dim: int
-    projection_dim: int
-    n_layers: int
-    cell_clip: NotRequired[float | None]
-    proj_clip: NotRequired[float | None]
-
-
-class _TokenEmbedder(TypedDict):
-    name: Literal["cnn", "lstm"]
-    word_dim: int
-    char_dim: int
-    filters: NotRequired[Any]
-    activation: NotRequired[Any]
-    n_highway: NotRequired[Any]
-    max_characters_per_token: NotRequired[int]
-
-
-class _Architecture(TypedDict):
-    encoder: _Encoder
-    token_embedder: _TokenEmbedder
-    dropout: NotRequired[float]
-
-
 def named_configuration(config: Path) -> PureWindowsPath:
     """Return the path in config.json, with / or \\ between its parts."""
     named = read_json(config, dict[str, Any]).get("config_path")
@@ -132,13 +104,13 @@ def named_configuration(config: Path) -> PureWindowsPath:
     return PureWindowsPath(named)
 
 
-def _configuration(folder: Path) -> tuple[Any, str]:
+def _configuration(folder: Path) -> tuple[dict[str, Any], str]:
     """Return the configuration that config.json names, and the file to blame for it."""
     named = named_configuration(folder / CONFIG)
     within = [] if named.anchor or ".." in named.parts else [folder / named.as_posix()]
     for place in (*within, folder / named.name):  # published ones name a file of the machine that trained them
         if os.path.isfile(place):  # False for what can be no name of a file
-            return read_json(place, Any), str(place)
+            return read_json(place, dict[str, Any]), str(place)
     if named.name in PUBLISHED_NAMES:
         return PUBLISHED, f"{folder / CONFIG} ({named.name})"
     quoted = shortened(repr(named.as_posix()))
@@ -148,46 +120,48 @@ def _configuration(folder: Path) -> tuple[Any, str]:
 def read_manylangs_options(folder: Path) -> ElmoOptions:
     """Return the options, with the lexicons. Raises: CheckpointError naming the file and what is wrong with it."""
     values, source = _configuration(folder)
-    architecture = typed(values, _Architecture, source)
-    embedder = architecture["token_embedder"]
-    convolves, reads_characters = embedder["name"] == "cnn", embedder["char_dim"] > 0
+    encoder: Any = values.get("encoder")
+    embedder: Any = values.get("token_embedder")
+    for part, value, kinds in (("encoder", encoder, ("elmo", "lstm")), ("token_embedder", embedder, ("cnn", "lstm"))):
+        if not isinstance(value, dict) or value.get("name") not in kinds:
+            found = value.get("name") if isinstance(value, dict) else None
+            refuse(source, [f"{part}.name: wanted one of {', '.join(kinds)}, found {found!r:.60}"])
+    convolves, reads_characters = embedder["name"] == "cnn", bool(embedder.get("char_dim"))
     if reads_characters and not convolves:
         refuse(source, ['token_embedder.name: "lstm" reads no characters: its own code fails on every batch of them'])
-    if convolves and "max_characters_per_token" not in embedder:
-        refuse(source, ["token_embedder.max_characters_per_token: wanted a whole number, found nothing"])
-    encoder = architecture["encoder"]
-    lstm: dict[str, Any] = {name: encoder[name] for name in ("dim", "projection_dim", "n_layers")}
+    slots = embedder.get("max_characters_per_token")
+    if convolves and not isinstance(slots, int):
+        refuse(source, [f"token_embedder.max_characters_per_token: wanted a whole number, found {slots!r:.60}"])
+    lstm: dict[str, Any] = {name: encoder.get(name) for name in ("dim", "projection_dim", "n_layers")}
     if encoder["name"] == "lstm":
         lstm["joined"] = True
     else:
         lstm |= {clip: encoder.get(clip) or None for clip in ("cell_clip", "proj_clip")}
         lstm["use_skip_connections"] = True
-    options: dict[str, Any] = {"lstm": lstm, "dropout": architecture.get("dropout", 0.0)}
+    options: dict[str, Any] = {"lstm": lstm, "dropout": values.get("dropout", 0.0)}
     lexicon: dict[str, Any] = {}
     options["lexicon"] = lexicon
     if reads_characters:
         lexicon["characters"] = read_lexicon(folder / CHARACTERS, CHARACTER_MARKERS)
         names = ("filters", "activation", "n_highway", "max_characters_per_token")
-        cnn: dict[str, Any] = {name: value for name, value in embedder.items() if name in names}
-        options["char_cnn"] = {**cnn, "embedding": {"dim": embedder["char_dim"]}}
+        options["char_cnn"] = {name: embedder.get(name) for name in names} | {
+            "embedding": {"dim": embedder["char_dim"]}
+        }
     elif convolves:
-        lexicon["longest_word"] = max(embedder["max_characters_per_token"] - 2, 0)
-    if embedder["word_dim"] > 0:
+        lexicon["longest_word"] = max(slots - 2, 0)
+    if embedder.get("word_dim"):
         lexicon |= {"words": read_lexicon(folder / WORDS, WORD_MARKERS), "word_dim": embedder["word_dim"]}
     return ElmoOptions.from_dict(options, source)
-
-
-def is_manylangs(folder: Path) -> bool:
-    """Whether a folder has one of the files that only such a model has."""
-    return any((folder / name).exists() for name in _FILES)
 
 
 def manylangs_files(folder: Path) -> list[Path]:
     """Return the files of such a model: its weights, config.json, and what of the others lies in the folder.
 
-    Raises: CheckpointError naming what is missing.
+    None if it has neither of the weights. Raises: CheckpointError naming what is missing.
     """
     needed = [folder / name for name in (*_FILES, CONFIG)]
+    if not any(file.exists() for file in needed[:2]):
+        return []
     for file in needed:
         if not os.path.isfile(file):
             raise CheckpointError(f"{file}: missing; an ELMoForManyLangs model has {', '.join((*_FILES, CONFIG))}")
@@ -205,22 +179,25 @@ def read_manylangs(folder: Path) -> tuple[State, ElmoOptions]:
     state: State = {}
     for name in _FILES:
         state |= _read(folder / name, options)
+    check_state(state, options, folder)
     return state, options
 
 
 def _read(path: Path, options: ElmoOptions) -> State:
-    """Return the tensors of one file under their names in a state, all checked."""
+    """Return the tensors of one file under their names in a state."""
     tensors = load_torch_file(path)
     if not isinstance(tensors, Mapping) or not all(isinstance(each, Tensor) for each in tensors.values()):
         refuse(path, ["wanted a dictionary of tensors, found something else"])
     names = _names(path.name, options)
-    shapes = {name: shape for name, (_, shape) in names.items()}
-    exact = read_tensors(
-        path, shapes, tensors, tensors.__getitem__,
-        unfit=lambda name: "" if is_stored(tensors[name]) else "wanted stored floating-point numbers",
-        others=[name for name in tensors if name not in shapes],
-    )  # fmt: skip
-    return {names[name][0]: with_zero_row(each) if names[name][0] in _RENAMED else each for name, each in exact.items()}
+    check_shapes(
+        path,
+        {name: shape for name, (_, shape) in names.items()},
+        {name: tuple(tensor.shape) for name, tensor in tensors.items()},
+        [name for name in tensors if name not in names],
+    )
+    check_stored(path, tensors)
+    state = {ours: float32(tensors[name]) for name, (ours, _) in names.items()}
+    return {name: with_zero_row(tensor) if name in _RENAMED else tensor for name, tensor in state.items()}
 
 
 def _names(file: str, options: ElmoOptions) -> dict[str, tuple[str, Shape]]:

@@ -5,17 +5,14 @@ import functools
 import http.client
 import os
 import re
+import sys
 import tempfile
 import urllib.error
-import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
 from ..errors import CheckpointError, did_you_mean, install_command, sentence_of, shortened
-from ..files import NO_ROOM
 from ..manifest import MANIFEST, has_files, write_folder
 from ..memory import size
 from .allennlp import ARCHIVED, TASK_WEIGHTS, task_weights
@@ -29,6 +26,7 @@ CARD = "README.md"
 # A folder for each model that comes with the package.
 _BUNDLED = Path(__file__).parents[1] / "models"
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@(\S+))?")
+_ON_HUB = "a name on the hub (user/name, user/name@revision)"
 _MANYLANGS = [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, "cnn*.json"]
 # File names of models, of this package, AllenNLP, bilm-tf and ELMoForManyLangs.
 _FETCHED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, PAIR_NAMES[0], "*.hdf5", *VOCABULARIES, CARD, *_MANYLANGS]
@@ -36,11 +34,8 @@ _FETCHED += [*TASK_WEIGHTS, "checkpoint", f"*{INDEX}", "*.data-*-of-*"]
 # What an upload replaces: a leftover softmax of another model would be mistaken for the new one's.
 _REPLACED = [CONFIG, WEIGHTS, MANIFEST, OPTIONS, "weights.hdf5", "model.hdf5", *PAIR_NAMES, SOFTMAX, *VOCABULARIES]
 _REPLACED += [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, *TASK_WEIGHTS, f"{ARCHIVED}/*"]
-# Seconds that a server may take to send the next bytes; bytes read at a time; of a Content-Length.
-_TIMEOUT, _BLOCK, _DIGITS = 60, 1 << 20, 15
 # Where AllenNLP's published models are.
 BASE = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/"
-_ELSEWHERE = "if you have the files, give their folder"
 
 
 class Published(NamedTuple):
@@ -118,19 +113,20 @@ def missing_model(model: PathLike) -> str | None:
 def _unknown(model: PathLike, *, from_hub: bool) -> str:
     """Say that a model is neither a path nor a name that is known, and what to do."""
     name = os.fspath(model)
-    if not from_hub and _NAME.fullmatch(name):
-        return (
-            f"{name}: wanted a folder or archive, {_names_like(name)}; found none; download a model of that name from "
-            f"the hub with `elmo-fast download {name}`, and give the folder that it prints"
+    if from_hub:
+        return f"{name}: wanted a folder or archive, {_known_names(name)}, or {_ON_HUB}; found none"
+    advice = ""
+    if _NAME.fullmatch(name):
+        advice = (
+            f"; download a model of that name from the hub with `elmo-fast download {name}`, and give the folder that "
+            "it prints"
         )
-    return f"{name}: wanted a folder or archive, {_names_like(name, from_hub=from_hub)}; found none"
+    return f"{name}: wanted a folder or archive, or {_known_names(name)}; found none{advice}"
 
 
-def _names_like(name: str, *, from_hub: bool = False) -> str:
+def _known_names(name: str) -> str:
     names = [*bundled_models(), *PUBLISHED]
-    close = did_you_mean(name, names)
-    hub = ", or a name on the hub (user/name, user/name@revision)" if from_hub else ""
-    return f"{'' if hub else 'or '}a name that `elmo-fast models` lists ({', '.join(names)}{close}){hub}"
+    return f"a name that `elmo-fast models` lists ({', '.join(names)}{did_you_mean(name, names)})"
 
 
 def cached_folder(name: str) -> Path:
@@ -143,8 +139,8 @@ def cached_folder(name: str) -> Path:
 def published_folder(name: str, folder: PathLike | None = None) -> Path:
     """Return the folder of a published model; download it first if it is missing.
 
-    folder: where to put the files; None is `cached_folder`. The folder appears when both files are complete: their
-    sizes are the server's, and the weights have the tensors of the options.
+    folder: where to put the files; None is `cached_folder`. The folder appears when both files are complete: the
+    weights have the tensors of the options.
     Raises: CheckpointError naming the model and what went wrong.
     """
     target = cached_folder(name) if folder is None else Path(folder)
@@ -164,55 +160,26 @@ def published_folder(name: str, folder: PathLike | None = None) -> Path:
                     f"{name}: the download is not the published model, or damaged ({reason}); try again"
                 ) from error
     except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise CheckpointError(f"{name}: cannot be written to {target} ({sentence_of(error)})") from error
-        needed = "" if model.millions is None else f", of which it needs {size(4e6 * model.millions)}"
+        needed = "" if model.millions is None else f"it takes {size(4e6 * model.millions)}; "
         raise CheckpointError(
-            f"{name}: no space is left for it in {target.parent}{needed}; free some, or set TORCH_HOME to a folder on "
-            "another disk"
+            f"{name}: cannot be written to {target} ({sentence_of(error)}); {needed}TORCH_HOME moves the folder"
         ) from error
     return target
 
 
 def _download(name: str, url: str, file: Path) -> None:
-    """Download one file; raise CheckpointError if the server refuses it, stalls or sends less than it announced."""
-    request = urllib.request.Request(url, headers={"User-Agent": "elmo_fast"})
-    with contextlib.ExitStack() as stack:
-        try:
-            answer = stack.enter_context(urllib.request.urlopen(request, timeout=_TIMEOUT))
-        except urllib.error.HTTPError as error:
-            with error:
-                raise CheckpointError(f"{name}: {url} answered {error.code} {_reason(error)}; {_ELSEWHERE}") from error
-        except (http.client.HTTPException, OSError) as error:
-            raise CheckpointError(f"{name}: {url} cannot be reached ({_reason(error)}); {_ELSEWHERE}") from error
-        length = answer.headers["Content-Length"]
-        if length is not None and not (length.isascii() and length.isdecimal() and len(length) <= _DIGITS):
-            raise CheckpointError(f"{name}: {url} announced a length of {shortened(length)!r} bytes; {_ELSEWHERE}")
-        announced, received = None if length is None else int(length), 0
-        out = stack.enter_context(open(file, "wb"))
-        bar = stack.enter_context(tqdm(total=announced, desc=file.name, unit="B", unit_scale=True, disable=None))
-        while True:
-            try:
-                data = answer.read1(_BLOCK)
-            except (http.client.HTTPException, OSError) as error:
-                ended = _ended(name, file, received, announced)
-                raise CheckpointError(f"{ended} ({_reason(error)}); try again") from error
-            if not data:
-                break
-            out.write(data)
-            received += len(data)
-            bar.update(len(data))
-    if announced is not None and received != announced:
-        raise CheckpointError(f"{_ended(name, file, received, announced)}; try again")
+    """Download one file, whose completeness its reader checks."""
+    import torch
 
-
-def _reason(error: Exception) -> str:
-    return shortened(" ".join(str(getattr(error, "reason", error)).split()) or type(error).__name__)
-
-
-def _ended(name: str, file: Path, received: int, announced: int | None) -> str:
-    of_all = "" if announced is None else f" of {announced:,}"
-    return f"{name}: the download of {file.name} ended after {received:,}{of_all} bytes"
+    try:
+        torch.hub.download_url_to_file(url, str(file), progress=sys.stderr.isatty())
+    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ValueError) as error:
+        reason = shortened(" ".join(str(error).split()) or type(error).__name__)
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        raise CheckpointError(
+            f"{name}: {url} cannot be downloaded ({reason}); if you have the files, give their folder"
+        ) from error
 
 
 def fetch(name: str, folder: PathLike | None = None) -> Path:
@@ -222,7 +189,7 @@ def fetch(name: str, folder: PathLike | None = None) -> Path:
     Raises: CheckpointError naming what went wrong.
     """
     if (match := _NAME.fullmatch(name)) is None:
-        raise CheckpointError(f"wanted {_names_like(name, from_hub=True)}; found {name!r}")
+        raise CheckpointError(f"wanted {_known_names(name)}, or {_ON_HUB}; found {name!r}")
     repo, revision = match.groups()
     with _hub(f"{name}: there is no such folder here, and it cannot be downloaded from the hub") as hub:
         download = functools.partial(hub.snapshot_download, repo, revision=revision, local_dir=folder)
@@ -270,14 +237,11 @@ def _hub(failed: str) -> Iterator[Any]:
     """Yield the module huggingface_hub; its exceptions become a CheckpointError that begins with `failed`."""
     try:
         import huggingface_hub
-        from huggingface_hub.errors import HfHubHTTPError
     except ImportError as error:
         raise CheckpointError(f"{failed}: this needs huggingface_hub: {install_command('hub')}") from error
-    # The hub's errors, and those of its HTTP library when there is no answer, share a base.
-    kinds: tuple[type[BaseException], ...] = (*HfHubHTTPError.__bases__, OSError, ValueError)
     try:
         yield huggingface_hub
     except CheckpointError:
         raise
-    except kinds as error:
+    except Exception as error:  # its own, and those of its HTTP library
         raise CheckpointError(f"{failed} ({' '.join(str(error).split()) or type(error).__name__})") from error

@@ -246,14 +246,12 @@ def read_options(path: str | os.PathLike[str]) -> ElmoOptions:
         raise CheckpointError(
             f"{path}: wanted options.json as options_file, found weights; did you swap options_file and weight_file?"
         )
-    values: Any = (
-        read_folder(path.parent, (), lambda folder: read_json(folder / CONFIG, Any))
-        if path.name == CONFIG
-        else read_json(path, Any)
-    )
+    values: Any
+    if path.name == CONFIG:
+        values = read_folder(path.parent, [CONFIG], lambda folder: read_json(folder / CONFIG, Any))
+    else:
+        values = read_json(path, Any)
     if isinstance(values, dict) and values.get("format") == OWN_FORMAT:
-        if path.name == CONFIG:
-            values = read_folder(path.parent, [CONFIG], lambda folder: read_json(folder / CONFIG, dict[str, Any]))
         values = values.get("options")
     options = ElmoOptions.from_dict(values, source=str(path))
     if missing := [name for name in _CLIPS if name not in values["lstm"] and not options.lstm.joined]:

@@ -4,12 +4,9 @@ The package's docstring explains the tensors' names. Weights of products as int8
 """
 
 import re
-import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,16 +53,9 @@ def fits(actual: Shape, expected: Shape) -> bool:
     return all(f == w if w is not None else bool(f) for f, w in zip(actual, expected, strict=True))
 
 
-def exact_float32(name: str, values: np.ndarray | Tensor, source: object) -> Tensor:
-    """Return a copy as a contiguous float32 tensor; warns if float64 values had to be rounded."""
-    if isinstance(values, np.ndarray):
-        wide = torch.from_numpy(values.astype(values.dtype.newbyteorder("="), copy=False))
-    else:
-        wide = values.detach().cpu()
-    result = wide.to(torch.float32, copy=True).contiguous()
-    if wide.dtype == torch.float64 and not torch.equal(result.double(), wide):
-        warnings.warn(f"{source}: {name}: rounded from float64 to float32", stacklevel=2)
-    return result
+def float32(tensor: Tensor) -> Tensor:
+    """Return a contiguous copy in float32."""
+    return tensor.detach().cpu().to(torch.float32, copy=True).contiguous()
 
 
 def finite_complaints(tensors: Mapping[str, Tensor]) -> list[str]:
@@ -78,36 +68,22 @@ def finite_complaints(tensors: Mapping[str, Tensor]) -> list[str]:
     return complaints
 
 
-def read_tensors(
-    source: object,
-    shapes: Mapping[str, Shape],
-    stored: Mapping[str, Any],
-    read: Callable[[str], np.ndarray | Tensor],
-    unfit: Callable[[str], str] = lambda name: "",
-    others: Iterable[str] = (),
-    conclusion: str = "",
-) -> dict[str, Tensor]:
-    """Return the tensors of a file as exact_float32; names, shapes and kinds are all checked before one is read.
+def check_shapes(
+    source: object, expected: Mapping[str, Shape], stored: Mapping[str, Shape], others: Iterable[str] = ()
+) -> None:
+    """Raise CheckpointError naming `source` and every tensor of it that does not fit, before one is read.
 
-    shapes: of the tensors wanted; stored: what has each tensor's shape in the file; unfit: what else is wrong with
-    one, or ""; others: the names of tensors that the options should require and do not; conclusion: what follows from
-    wrong names and shapes, which an error then begins with.
-    Raises: CheckpointError naming `source` and every wrong tensor, also one that is not finite.
+    others: the names of stored tensors that the options should require and do not.
     """
-    complaints = shape_complaints({name: each.shape or () for name, each in stored.items()}, shapes)
-    complaints += [f"{name}: {why}" for name in shapes if name in stored and (why := unfit(name))]
+    complaints = shape_complaints(stored, expected)
     complaints += [
-        f"{shortened(str(name))}: shape {shape_text(stored[name].shape or ())}, but the options require no such tensor"
+        f"{shortened(str(name))}: shape {shape_text(stored[name])}, but the options require no such tensor"
         for name in others
     ]
-    if conclusion and 3 * len(complaints) > len(shapes):  # fewer look like damage, and speak for themselves
-        complaints.insert(0, conclusion)
-    if not complaints:
-        tensors = {name: exact_float32(name, read(name), source) for name in shapes}
-        complaints = finite_complaints(tensors)
+    if 3 * len(complaints) > len(expected):  # fewer look like damage, and speak for themselves
+        complaints.insert(0, "the options may be of another model; give those of these weights")
     if complaints:
         refuse(source, complaints)
-    return tensors
 
 
 def conv_names(i: int) -> tuple[str, str]:
@@ -247,14 +223,10 @@ def from_int8(state: State, source: Path) -> State:
     """
     integers = {name: tensor for name, tensor in state.items() if tensor.dtype == torch.int8}
     tensors = {name: each for name, each in state.items() if name.removesuffix(_SCALE) not in integers}
-    complaints = []
     for name, tensor in integers.items():
         scale = state.get(name + _SCALE)
         if scale is None or tensor.dim() != 2 or scale.shape != tensor.shape[:1] or scale.dtype != torch.float32:
             actual = "none" if scale is None else f"{str(scale.dtype).removeprefix('torch.')} {list(scale.shape)}"
-            complaints.append(f"{name}{_SCALE}: wanted float32 {list(tensor.shape[:1])}, found {actual}")
-        else:
-            tensors[name] = tensor.float() * scale[:, None]
-    if complaints:
-        refuse(source, complaints)
+            refuse(source, [f"{name}{_SCALE}: wanted float32 {list(tensor.shape[:1])}, found {actual}"])
+        tensors[name] = tensor.float() * scale[:, None]
     return tensors

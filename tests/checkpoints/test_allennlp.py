@@ -5,7 +5,6 @@ import os
 import pathlib
 import pickle
 import shutil
-import zipfile
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import torch
 
 from elmo_fast import Elmo, ElmoEmbedder
 from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_bilm_hdf5, read_options
-from elmo_fast.checkpoints.allennlp import load_torch_file
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from tests.snippets import ORIGINAL_FILTERS
@@ -174,7 +172,7 @@ def test_of_several_elmos_one_is_chosen_by_its_prefix(pair, state, tmp_path, cap
     assert elmo._settings["do_layer_norm"]
     vectors = ElmoEmbedder.from_pretrained(path, prefix=chosen[1]).embed_sentence(["a", "cat"])
     assert (np.load(tmp_path / "v.npz")["embeddings"].swapaxes(0, 1) == vectors).all()
-    with pytest.raises(CheckpointError, match=r"prefix chooses one of several biLMs in an AllenNLP model; .*own is"):
+    with pytest.raises(CheckpointError, match=r"prefix chooses one of several biLMs in an AllenNLP model; .*own.* is"):
         ElmoEmbedder.from_pretrained(tmp_path / "own", prefix=chosen[1])
     with pytest.raises(ElmoFastError, match="prefix chooses a biLM in the file of an AllenNLP model; got 'a' and no"):
         ElmoEmbedder(read_options(pair[0]), None, prefix="a")
@@ -252,12 +250,9 @@ def test_a_number_that_a_small_file_spreads_over_terabytes_is_not_copied(model, 
     """Alone, and in a second biLM that would be compared with the first."""
     _, options, state = model
     huge = {**state, "_token_embedder._projection.bias": torch.zeros(1).expand(10**13)}
-    for several, message in (
-        ({"a": huge}, "_projection.bias: wanted .* each stored"),
-        ({"a": huge, "b": huge}, "several different"),
-    ):
+    for several in ({"a": huge}, {"a": huge, "b": huge}):
         torch.save(several, tmp_path / "weights.th")
-        with pytest.raises(CheckpointError, match=message):
+        with pytest.raises(CheckpointError, match=r"_projection\.bias: wanted .* each stored"):
             read_allennlp_state(tmp_path / "weights.th", options)
 
 
@@ -303,33 +298,6 @@ def test_a_file_with_code_in_it_is_not_run(model, tmp_path):
     with pytest.raises(CheckpointError, match=r"plain\.th"):
         read_allennlp_state(tmp_path / "plain.th", options)
     assert not os.path.exists(mark)
-
-
-class Large:
-    """An object of a few bytes in a file, and of 2 GB in memory."""
-
-    def __reduce__(self):
-        return bytearray, (1 << 31,)
-
-
-def test_a_small_file_that_takes_any_memory_is_not_loaded(tmp_path, monkeypatch):
-    """Deflated or overlapping members, a bytearray in either format; torch reads none of them."""
-    monkeypatch.setattr(torch, "load", None)
-    for value, name in ((torch.zeros(1 << 20), "packed.th"), (Large(), "hidden.th")):
-        torch.save({"a": value}, tmp_path / "whole.th")
-        with zipfile.ZipFile(tmp_path / "whole.th") as whole, zipfile.ZipFile(tmp_path / name, "w", 8) as packed:
-            for member in whole.namelist():
-                packed.writestr(member, whole.read(member))
-    with zipfile.ZipFile(tmp_path / "twice.th", "w") as twice:
-        twice.writestr("archive/data/0", bytes(5000))
-        twice.filelist *= 2
-    for name in ("packed", "hidden", "twice"):
-        with pytest.raises(CheckpointError, match=rf"{name}\.th: its members are compressed or overlap"):
-            load_torch_file(tmp_path / f"{name}.th")
-    for new in (True, False):
-        torch.save({"a": Large()}, tmp_path / "large.th", _use_new_zipfile_serialization=new)
-        with pytest.raises(CheckpointError, match=r"large\.th: contains a bytearray"):
-            load_torch_file(tmp_path / "large.th")
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04junk", b"\x80\x02}."])

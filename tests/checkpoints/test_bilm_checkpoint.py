@@ -1,9 +1,6 @@
 """bilm-tf's checkpoints: the format by bytes written by hand, the weights as its HDF5 has them, AdaGrad's sums."""
 
 import json
-import struct
-import time
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,41 +8,11 @@ import torch
 
 from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import load_checkpoint, model_files, read_adagrad_sums, read_bilm_hdf5, read_options
-from elmo_fast.checkpoints.bilm_checkpoint import shards_of
-from elmo_fast.checkpoints.tensor_bundle import crc32c, read_index, read_variable, unmasked
+from elmo_fast.checkpoints.tensor_bundle import read_index, read_variable
 from elmo_fast.errors import CheckpointError
 from tests import tensor_bundle
-from tests.tensor_bundle import arrays_of, field, training_graph, varint, write_bundle, write_checkpoint
+from tests.tensor_bundle import arrays_of, field, training_graph, write_bundle, write_checkpoint
 from tests.weights import make_weights
-
-
-@pytest.mark.parametrize(
-    ("data", "checksum"),
-    [
-        (b"", 0),
-        (b"123456789", 0xE3069283),
-        (bytes(32), 0x8A9136AA),  # these four: RFC 3720, B.4
-        (b"\xff" * 32, 0x62A8AB43),
-        (bytes(range(32)), 0x46DD794E),
-        (bytes(range(31, -1, -1)), 0x113FDB5C),
-    ],
-)
-def test_the_checksum_is_the_published_one(data, checksum):
-    assert crc32c(data) == checksum
-    assert unmasked(tensor_bundle.masked(data)) == checksum
-
-
-def test_the_checksum_of_long_data_is_that_of_its_bytes():
-    """Lengths around those of rows; the generator of the truth is tests/tensor_bundle.py's, bit by bit, once."""
-    data = np.random.default_rng(0).integers(0, 256, 3 << 18, np.uint8)
-    part = data[: 2 * 4 * 64 + 300]
-    for length in (1, 255, 256, 511, 512, 513, 767, 768, 812):
-        assert crc32c(part[:length]) == tensor_bundle.crc32c(part[:length].tobytes())
-    # Appending a checksum, lowest byte first, leaves the same residue whatever the data are.
-    for length in ((2 << 18) - 1, 2 << 18, (2 << 18) + 1, (3 << 18) - 4):
-        whole = data[:length].tobytes()
-        assert crc32c(whole + crc32c(whole).to_bytes(4, "little")) == 0x48674BC7
-
 
 # A table of two entries, written out: the header (one shard) and the variable "b" of float32, [2].
 BY_HAND = bytes.fromhex(
@@ -174,9 +141,7 @@ def test_what_is_wrong_is_said_in_one_sentence_with_the_file(trained):
     shard.unlink()
     refused(r"1250\.index: wanted 2 shards in its folder; model\.ckpt-1250\.data-00001-of-00002 is missing")
     shard.write_bytes(content[:100])
-    refused(r"data-00001-of-00002: lm/\S+: wanted [\d,]+ bytes at [\d,]+, found the end of the file")
-    shard.write_bytes(content[:50] + bytes([content[50] ^ 1]) + content[51:])
-    refused(r"data-00001-of-00002: lm/\S+: damaged: its checksum is not the one in model\.ckpt-1250\.index")
+    refused(r"data-00001-of-00002: lm/\S+: wanted [\d,]+ numbers at byte [\d,]+, found the end of the file")
     write_checkpoint(folder, arrays | {"CNN/b_cnn_0": np.zeros(5, "f4")})
     refused(r"1250\.index: CNN/b_cnn_0: wanted shape \[4\], found \[5\]")
     write_checkpoint(folder, arrays | {"CNN/b_cnn_9": np.zeros(5, "f4")})
@@ -186,7 +151,7 @@ def test_what_is_wrong_is_said_in_one_sentence_with_the_file(trained):
     write_checkpoint(folder, arrays | {"softmax/b": np.zeros(7, "i4")})
     refused(r"lm/softmax/b: wanted floating-point numbers in one piece, found others")
     write_checkpoint(folder, arrays | {"softmax/b": np.full(7, np.nan, "f4")})
-    refused(r"softmax/b: wanted finite numbers, found 7 NaN or infinite of 7")
+    refused(r"softmax\.bias: wanted finite numbers, found 7 NaN or infinite of 7")
     write_checkpoint(folder, arrays, kind=1)
     refused(
         r"1250\.index: not the index of a TensorFlow checkpoint, or damaged \(a compressed block, as TensorFlow writes"
@@ -197,52 +162,11 @@ def test_what_is_wrong_is_said_in_one_sentence_with_the_file(trained):
     refused(r"1250\.index: not the index of a TensorFlow checkpoint, or damaged \(a field of the unknown kind 3\)")
     write_checkpoint(folder, arrays, extra={"lm/softmax/b": field(7, b"")})
     refused(r"lm/softmax/b: wanted floating-point numbers in one piece, found others")
-    half = field(5, 4) + b"\x35" + tensor_bundle.masked(arrays["softmax/b"][:1].tobytes()).to_bytes(4, "little")
-    write_checkpoint(folder, arrays, extra={"lm/softmax/b": half})
-    refused(r"lm/softmax/b: wanted \(7,\) numbers, found 1")
     content = (index := folder / "model.ckpt-1250.index").read_bytes()
-    for place in range(0, len(content) - 48, 50):  # all but the footer
-        index.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
-        refused(r"1250\.index: not the index of a TensorFlow checkpoint, or damaged \(the checksum of a block is not")
+    index.write_bytes(content[:-1])
+    refused(r"1250\.index: not the index of a TensorFlow checkpoint, or damaged \(it does not end in the magic number")
     index = write_checkpoint(folder, arrays, slots={name: np.zeros_like(array) for name, array in arrays.items()})
     with pytest.raises(CheckpointError, match=r"1250\.index: .*wanted sums of squares above 0"):
         read_adagrad_sums(index, read_options(options))
     (folder / "options.json").write_text(json.dumps({**json.loads(options.read_text()), "bidirectional": False}))
     refused(r"options\.json: bidirectional: wanted true")
-
-
-def test_a_small_index_cannot_ask_for_much(tmp_path, monkeypatch):
-    """No memory, time or long message: keys that share all before them, one block many times, many shards."""
-    index = tmp_path / "model.ckpt-1.index"
-
-    def refused(content, message):
-        index.write_bytes(content)
-        tracemalloc.start()
-        start = time.process_time()
-        try:
-            with pytest.raises(CheckpointError, match=message) as caught:
-                shards_of(index)
-            assert tracemalloc.get_traced_memory()[1] < 300 << 20
-        finally:
-            tracemalloc.stop()
-        assert time.process_time() - start < 10
-        assert len(str(caught.value)) < 1000
-
-    def table(block, times):
-        """A block, and an index that names it so many times."""
-        handles = tensor_bundle.block([(b"%06d" % i, varint(0) + varint(len(block))) for i in range(times)], every=1)
-        content = b"".join(
-            part + b"\0" + struct.pack("<I", tensor_bundle.masked(part + b"\0")) for part in (block, handles)
-        )
-        footer = varint(0) * 2 + varint(len(block) + 5) + varint(len(handles))
-        return content + footer.ljust(40, b"\0") + tensor_bundle.MAGIC
-
-    monkeypatch.setattr(tensor_bundle, "crc32c", crc32c)  # that of tests is slow
-    one = varint(0) + varint(40_000) + varint(0) + b"k" * 40_000
-    more = (varint(40_000) + varint(1) + varint(0) + b"k") * 3000
-    refused(table(one + more + struct.pack("<2I", 0, 1), 1), r"damaged \(keys of more than 67,108,864 bytes\)")
-    refused(table(one + struct.pack("<2I", 0, 1), 3000), "a block that begins within the one before it")
-    refused(tensor_bundle.table([(b"", field(1, 300_000))]), "wanted 1 to 10,000 shards .*, found 300000, 0")
-    refused(
-        tensor_bundle.table([(b"", field(1, 9_999))]), "wanted 9,999 shards in its folder; .* is missing; and 9992 more"
-    )

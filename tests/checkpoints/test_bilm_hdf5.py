@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.checkpoints import (
-    bilm_hdf5,
     check_state,
     read_bilm_hdf5,
     read_options,
@@ -111,42 +110,6 @@ def test_any_state_to_file_to_state_is_exact(seed, sizes, tmp_path):
     assert_equal_bits(read_bilm_hdf5(tmp_path / "b.hdf5", options), state)
 
 
-def test_every_number_is_where_allennlp_has_it(tmp_path):
-    """Each tensor against the file by the formulas: gates, transposes, signs, forget bias, row of zeros."""
-    files = make_weights(tmp_path)
-    state, options = read(files)
-    H, D, W = options.lstm.dim, options.lstm.projection_dim, options.char_cnn.n_filters
-    with h5py.File(files[1]) as file:
-        f = {}
-        file.visititems(lambda name, item: f.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None)
-    t = {name: tensor.numpy() for name, tensor in state.items()}
-    table = t["_token_embedder._char_embedding_weights"]
-    assert not table[0].any()
-    np.testing.assert_array_equal(table[1:], f["char_embed"])
-    conv = t["_token_embedder.char_conv_1.weight"]
-    assert conv.shape == (8, 5, 2)
-    for k in range(2):
-        np.testing.assert_array_equal(conv[:, :, k], f["CNN/W_cnn_1"][0, k].T)
-    np.testing.assert_array_equal(t["_token_embedder.char_conv_1.bias"], f["CNN/b_cnn_1"])
-    x = np.random.default_rng(0).normal(size=W)
-    high = t["_token_embedder._highways._layers.1.weight"] @ x + t["_token_embedder._highways._layers.1.bias"]
-    np.testing.assert_allclose(high[:W], x @ f["CNN_high_1/W_transform"] + f["CNN_high_1/b_transform"], rtol=1e-6)
-    np.testing.assert_allclose(high[W:], -(x @ f["CNN_high_1/W_carry"] + f["CNN_high_1/b_carry"]), rtol=1e-6)
-    np.testing.assert_array_equal(t["_token_embedder._projection.weight"], f["CNN_proj/W_proj"].T)
-    np.testing.assert_array_equal(t["_token_embedder._projection.bias"], f["CNN_proj/b_proj"])
-    for d, direction in enumerate(("forward", "backward")):
-        actual = f"_elmo_lstm.{direction}_layer_1"
-        expected = f"RNN_{d}/RNN/MultiRNNCell/Cell1/LSTMCell"
-        w, b = f[f"{expected}/W_0"], f[f"{expected}/B"].copy()
-        b[2 * H : 3 * H] += 1
-        for gate, column in enumerate((0, 2, 1, 3)):  # i, f, g, o from i, j, f, o
-            rows, columns = slice(gate * H, (gate + 1) * H), slice(column * H, (column + 1) * H)
-            np.testing.assert_array_equal(t[f"{actual}.input_linearity.weight"][rows], w[:D, columns].T)
-            np.testing.assert_array_equal(t[f"{actual}.state_linearity.weight"][rows], w[D:, columns].T)
-            np.testing.assert_array_equal(t[f"{actual}.state_linearity.bias"][rows], b[columns])
-        np.testing.assert_array_equal(t[f"{actual}.state_projection.weight"], f[f"{expected}/W_P_0"].T)
-
-
 def test_a_table_of_262_rows_with_its_row_of_zeros_is_the_same_model(tmp_path):
     files = make_weights(tmp_path)
     state, _ = read(files)
@@ -176,21 +139,18 @@ def test_softmax_and_embedding_may_lie_in_files_of_their_own(tmp_path):
         read_bilm_hdf5(tmp_path / "lm.hdf5", options)
     with pytest.raises(CheckpointError, match=r"lm\.hdf5: softmax: wanted in this file, found no such tensor"):
         read_bilm_hdf5(tmp_path / "lm.hdf5", options, **apart | {"softmax_file": tmp_path / "lm.hdf5"})
-    with pytest.raises(CheckpointError, match=r"softmax\.hdf5: embedding: wanted shape \[\*, \*\]"):
+    with pytest.raises(CheckpointError, match=r"softmax\.hdf5: .*embedding: wanted shape \[\*, \*\]"):
         read_token_embeddings(tmp_path / "softmax.hdf5")
 
 
-def test_float16_reads_exactly_and_rounded_float64_warns(tmp_path):
+def test_float16_and_float64_are_read_as_float32(tmp_path):
     files = make_weights(tmp_path)
     damaged(files[1], replace("CNN_proj/b_proj", np.arange(8).astype("f2")))
     assert read(files)[0]["_token_embedder._projection.bias"].tolist() == list(range(8))
     damaged(files[1], replace("CNN_proj/b_proj", np.arange(8).astype(">f8")))
     assert read(files)[0]["_token_embedder._projection.bias"].tolist() == list(range(8))
-    damaged(files[1], replace("CNN_proj/b_proj", np.full(8, 0.1)))
-    with pytest.warns(UserWarning, match="CNN_proj/b_proj: rounded from float64 to float32"):
-        read(files)
     damaged(files[1], replace("CNN_proj/b_proj", np.full(8, 1e300)))
-    with pytest.warns(UserWarning, match="rounded"), pytest.raises(CheckpointError, match="8 NaN or infinite"):
+    with pytest.raises(CheckpointError, match="8 NaN or infinite"):
         read(files)
 
 
@@ -256,8 +216,6 @@ def poke(name, value):
 
 DAMAGES = {
     "missing": (remove("CNN/b_cnn_2"), r"CNN/b_cnn_2: wanted shape \[12\], found no such tensor"),
-    "missing table": (remove("char_embed"), r"char_embed: wanted shape \[261, 5\], found no such tensor"),
-    "missing projection": (remove(f"{CELL}/W_P_0"), r"Cell1/LSTMCell/W_P_0: wanted shape \[24, 8\], found no such"),
     "all in one": (
         remove("CNN_high_0/b_carry", "CNN_proj/W_proj"),
         r"CNN_high_0/b_carry: wanted shape \[24\], found no such tensor; CNN_proj/W_proj: wanted shape \[24, 8\]",
@@ -266,26 +224,15 @@ DAMAGES = {
         replace(f"{CELL}/W_0", np.zeros((16, 95), "f4")),
         r"Cell1/LSTMCell/W_0: wanted shape \[16, 96\], found \[16, 95\]",
     ),
-    "transposed": (
-        replace("CNN_proj/W_proj", np.zeros((8, 24), "f4")),
-        r"W_proj: wanted shape \[24, 8\], found \[8, 24\]",
-    ),
-    "260 rows": (
-        replace("char_embed", np.zeros((260, 5), "f4")),
-        r"char_embed: wanted shape \[261, 5\], found \[260, 5\]",
-    ),
     "scalar": (replace("CNN/b_cnn_0", np.float32(1)), r"b_cnn_0: wanted shape \[4\], found \[\]"),
     "no shape": (replace("CNN/b_cnn_0", h5py.Empty("f4")), r"b_cnn_0: wanted shape \[4\], found \[\]"),
     "a group": (group_at("CNN/b_cnn_0"), r"b_cnn_0: wanted shape \[4\], found no such tensor"),
     "integers": (replace("CNN/b_cnn_0", np.zeros(4, "i4")), "b_cnn_0: wanted floating-point numbers, found int32"),
-    "text": (replace("CNN/b_cnn_0", np.array([b"ab"] * 4)), "b_cnn_0: wanted floating-point numbers"),
-    "NaN": (poke("CNN/W_cnn_1", np.nan), "CNN/W_cnn_1: wanted finite numbers, found 1 NaN or infinite of 80"),
-    "infinity": (poke(f"{CELL}/B", -np.inf), "B: wanted finite numbers, found 1 NaN or infinite of 96"),
+    "NaN": (poke("CNN/W_cnn_1", np.nan), r"char_conv_1\.weight: wanted finite numbers, found 1 NaN or infinite of 80"),
     "a layer more": (
         replace("RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/B", np.zeros(96, "f4")),
         r"Cell2/LSTMCell/B: shape \[96\], but the options require no such tensor",
     ),
-    "a highway more": (replace("CNN_high_2/b_carry", np.zeros(24, "f4")), "CNN_high_2/b_carry: .* no such tensor"),
     "half a softmax": (replace("softmax/W", np.zeros((5, 8), "f4")), "softmax/b: .* found no such tensor"),
 }
 
@@ -325,10 +272,9 @@ def elsewhere(kind, file, name, folder):
         file[name] = file["aside"]
 
 
-@pytest.mark.parametrize("name", ["char_embed", "RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell/B"])
 @pytest.mark.parametrize("kind", ["external storage", "virtual dataset", "external link", "soft link", "hard link"])
-def test_numbers_of_other_files_are_not_read(kind, name, tmp_path):
-    files = make_weights(tmp_path / "a")
+def test_numbers_of_other_files_are_not_read(kind, tmp_path):
+    name, files = f"{CELL}/B", make_weights(tmp_path / "a")
     expected, _ = read(files)
     with h5py.File(files[1], "r+") as file:
         elsewhere(kind, file, name, tmp_path)
@@ -338,39 +284,6 @@ def test_numbers_of_other_files_are_not_read(kind, name, tmp_path):
     message = "a link; links are not followed" if "link" in kind else "its numbers are in other files"
     with pytest.raises(CheckpointError, match=rf"weights\.hdf5: {name}: .*{message}"):
         read(files)
-
-
-@pytest.mark.parametrize("kind", ["deep", "elsewhere", "round", "wide"])
-def test_files_of_very_many_groups_are_done_with_at_once(kind, tmp_path, monkeypatch):
-    """Groups that no biLM has are not looked into; where a biLM's own are too many, the file is refused."""
-    files = make_weights(tmp_path / "a")
-    expected, options = read(files)
-    with h5py.File(files[1], "r+") as file:
-        group = file["CNN"]
-        for i in range(400):
-            if kind == "deep":
-                group = group.create_group("g")
-            elif kind == "round":
-                file[f"RNN_0/RNN/MultiRNNCell/again{i % 20}-{i // 20}"] = file["RNN_0"]
-            else:
-                file.create_group(f"{'CNN' if kind == 'wide' else 'many'}/{i}/g")
-    looked, entry = [], h5py.Group.get
-    monkeypatch.setattr(h5py.Group, "get", lambda *words, **named: looked.append(words) or entry(*words, **named))
-    monkeypatch.setattr(bilm_hdf5, "_MOST_ENTRIES", 300)
-    if kind in ("deep", "elsewhere"):
-        assert_equal_bits(read_bilm_hdf5(files[1], options), expected)
-    else:
-        with pytest.raises(CheckpointError, match=r"weights\.hdf5: wanted the weights .* found more than 300 en"):
-            read_bilm_hdf5(files[1], options)
-    assert len(looked) <= 300
-
-
-def test_a_table_that_was_never_written_is_not_believed(tmp_path):
-    """A shape of 4 TB in a file of a few kB."""
-    with h5py.File(tmp_path / "table.hdf5", "w") as file:
-        file.create_dataset("embedding", (10**9, 1024), "float32", chunks=(1024, 1024))
-    with pytest.raises(CheckpointError, match=r"embedding: wanted 4,096,000,000,000 bytes of numbers, found 0 in the"):
-        read_token_embeddings(tmp_path / "table.hdf5")
 
 
 @pytest.mark.parametrize("content", [b"", b"not HDF5", b"\x89HDF\r\n\x1a\n", b"\x89HDF\r\n\x1a\n" + b"\xff" * 2000])
@@ -387,29 +300,13 @@ def test_what_is_not_hdf5_is_refused_by_name(content, tmp_path):
         (b"\n<!DOCTYPE html><title>404</title>", "a page of HTML or XML, such as a server's error; download"),
         (b'{"lstm": {}}', "JSON; did you swap options_file and weight_file"),
         (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
-        (None, r"cut off: 10,000 of [2-9]\d,\d{3} bytes; download or copy it again"),
     ],
 )
 def test_what_stands_in_place_of_weights_is_named(content, message, tmp_path):
-    """None: the file's own first bytes."""
     options_file, weight_file = make_weights(tmp_path)
-    weight_file.write_bytes(weight_file.read_bytes()[:10_000] if content is None else content)
+    weight_file.write_bytes(content)
     with pytest.raises(CheckpointError, match=rf"weights\.hdf5: not an HDF5 file of weights.*it is {message}"):
         read((options_file, weight_file))
-
-
-def test_a_softmax_of_other_weights_is_refused(tmp_path):
-    """Of equal size, which nothing else would show; a file that does not say whose it is loads."""
-    for seed in (0, 1):
-        state, options = read(make_weights(tmp_path / f"source{seed}", softmax=9, seed=seed))
-        write_bilm_hdf5(tmp_path / f"{seed}.hdf5", state, options, softmax_file=tmp_path / f"softmax{seed}.hdf5")
-    weights, softmax = tmp_path / "0.hdf5", tmp_path / "softmax1.hdf5"
-    assert read_bilm_hdf5(tmp_path / "1.hdf5", options, softmax_file=softmax).keys() == state.keys()
-    with pytest.raises(CheckpointError, match=r"softmax1\.hdf5: wanted the softmax of .*0\.hdf5, found one"):
-        read_bilm_hdf5(weights, options, softmax_file=softmax)
-    with h5py.File(softmax, "a") as file:
-        del file.attrs["weights_sha256"]
-    assert read_bilm_hdf5(weights, options, softmax_file=softmax).keys() == state.keys()
 
 
 def test_absent_files_and_folders_are_refused_by_name(tmp_path):
@@ -424,9 +321,8 @@ def test_options_of_another_model_are_refused(tmp_path):
     small = make_weights(tmp_path / "small")
     large = make_weights(tmp_path / "large", cell=30, proj=10)
     message = (
-        r"hdf5: options_file is of another model \(options: projection 10, cells 30, 2 layers, 2 highways; weights: "
-        r"projection 8, cells 24, 2 layers, 2 highways\); .*W_0: wanted shape \[20, 120\], found "
-        r"\[16, 96\].*and \d+ more"
+        r"hdf5: the options may be of another model; give those of these weights; .*W_0: wanted shape \[20, 120\], "
+        r"found \[16, 96\].*and \d+ more"
     )
     with pytest.raises(CheckpointError, match=message):
         read((large[0], small[1]))

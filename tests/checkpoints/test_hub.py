@@ -126,12 +126,9 @@ def test_a_misspelt_name_is_answered_with_the_closest_one():
         fetch("orignal")
 
 
-@pytest.mark.parametrize(
-    "error", [NoAnswer("refused\nby peer"), OSError("refused by peer"), ValueError("refused by peer")]
-)
-def test_what_the_hub_raises_becomes_one_sentence(hub, model, monkeypatch, error):
+def test_what_the_hub_raises_becomes_one_sentence(hub, model, monkeypatch):
     def fail(*words, **named):
-        raise error
+        raise NoAnswer("refused\nby peer")
 
     monkeypatch.setattr(hub, "snapshot_download", fail)
     monkeypatch.setattr(hub, "create_repo", fail)
@@ -155,13 +152,9 @@ def test_the_real_functions_take_our_arguments(hub, model, tmp_path, monkeypatch
     fetch("me/elmo@v1", tmp_path / "here")
     monkeypatch.undo()
     real = pytest.importorskip("huggingface_hub", reason="needs the extra hub")
-    from huggingface_hub.errors import HfHubHTTPError
-
     called = {name for name, _, _ in hub.calls}
     assert called == {"snapshot_download", "create_repo", "repo_info", "upload_folder"}
     for name, words, named in hub.calls:
         signature = inspect.signature(getattr(real, name))
         assert not any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
         signature.bind(*words, **named)
-    assert len(HfHubHTTPError.__bases__) == 2
-    assert OSError in HfHubHTTPError.__bases__

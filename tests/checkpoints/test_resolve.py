@@ -3,8 +3,6 @@ sentence."""
 
 import shutil
 
-import h5py
-import numpy as np
 import pytest
 import torch
 
@@ -19,7 +17,6 @@ from elmo_fast.checkpoints import (
     write_options,
 )
 from elmo_fast.errors import CheckpointError
-from tests.tensor_bundle import arrays_of, write_checkpoint
 from tests.weights import make_weights
 
 
@@ -58,7 +55,7 @@ def test_a_folder_prefers_own_then_model_hdf5_then_weights_hdf5(tmp_path):
     (tmp_path / "model.safetensors").unlink()
     assert equal(load_checkpoint(tmp_path)[0], second)
     (tmp_path / "options.json").unlink()
-    with pytest.raises(CheckpointError, match=r"model\.safetensors: cannot be read"):
+    with pytest.raises(CheckpointError, match=r"wanted config\.json and model\.safetensors, or .*, found config\.json"):
         load_checkpoint(tmp_path)
 
 
@@ -88,22 +85,6 @@ def test_a_folder_with_the_published_names_is_a_model(tmp_path):
         CheckpointError, match=f"contains several models: {both} .*choose one with options_file and weight_file"
     ):
         load_checkpoint(tmp_path)
-
-
-def test_vectors_in_the_folder_are_no_candidates_for_its_weights(tmp_path):
-    """Results of one or more runs of `embed`, next to weights of any name or a checkpoint; alone they are no model."""
-    options, weights = make_weights(tmp_path / "folder")
-    state, arrays = load_checkpoint(options_file=options, weight_file=weights)[0], arrays_of(weights)
-    weights.rename(tmp_path / "folder" / "other.hdf5")
-    for name in ("first.hdf5", "second.hdf5"):
-        with h5py.File(tmp_path / "folder" / name, "w") as file:
-            file["0"], file["sentence_to_index"] = np.zeros((3, 4, 16), np.float32), "{}"
-    assert equal(load_checkpoint(tmp_path / "folder")[0], state)
-    (tmp_path / "folder" / "other.hdf5").unlink()
-    with pytest.raises(CheckpointError, match=r"a \*\.hdf5, found .*; no weights of a biLM are in first.hdf5, second"):
-        load_checkpoint(tmp_path / "folder")
-    write_checkpoint(tmp_path / "folder", arrays)
-    assert equal(load_checkpoint(tmp_path / "folder")[0], state)
 
 
 def test_the_softmax_may_lie_beside_the_weights(tmp_path):
@@ -149,7 +130,7 @@ def test_a_runs_folder_stands_for_its_model_or_its_newest_checkpoint(tmp_path):
         assert model_folder(str(tmp_path)) == expected
 
 
-@pytest.mark.parametrize("address", ["https://x.org/o.json", "http://x.org/o.json", "s3://b/o.json", "HTTPS://X.org"])
+@pytest.mark.parametrize("address", ["s3://b/o.json", "HTTPS://X.org"])
 def test_addresses_are_refused(address):
     for arguments in ({"model": address}, {"options_file": address, "weight_file": "w.hdf5"}):
         with pytest.raises(CheckpointError, match=r"must be a path; got the address .*; download the file"):

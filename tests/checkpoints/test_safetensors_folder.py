@@ -6,8 +6,6 @@ import shutil
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from elmo_fast.checkpoints import load_folder, read_bilm_hdf5, read_config, read_options, save_folder
 from elmo_fast.errors import CheckpointError
@@ -91,12 +89,8 @@ def edited(folder, **values):
     ("damage", "message"),
     [
         (lambda f: edited(f, format_version=2), r"config\.json: format_version: wanted 1, found 2"),
-        (lambda f: edited(f, format_version=None), "format_version: wanted 1, found null"),
         (lambda f: edited(f, format="other"), 'format: wanted "elmo_fast"'),
-        (lambda f: edited(f, options=None), r"config\.json: wanted an object"),
         (lambda f: edited(f, options={"lstm": {}}), r"lstm\.dim: wanted a whole number"),
-        (lambda f: edited(f, weights={"precision": 5}), "weights.precision: wanted a string, found 5"),
-        (lambda f: (f / "config.json").write_text("{"), r"config\.json: not JSON"),
         (lambda f: (f / "config.json").unlink(), r"config\.json: cannot be read"),
         (lambda f: (f / "model.safetensors").unlink(), r"model\.safetensors: cannot be read"),
         (
@@ -124,34 +118,3 @@ def test_options_of_another_model_are_refused(model, tmp_path):
     (folder / "manifest.json").unlink(missing_ok=True)
     with pytest.raises(CheckpointError, match=r"model\.safetensors: .*wanted shape \[100, 8\], found \[96, 8\]"):
         load_folder(folder)
-
-
-@pytest.mark.filterwarnings("ignore:.* has no manifest.json")
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_damage_without_a_digest_is_refused_or_rightly_shaped(small_folder, data):
-    """A CheckpointError, or the expected names and shapes."""
-    folder, content = small_folder
-    (folder / "manifest.json").unlink(missing_ok=True)
-    header = int.from_bytes(content[:8], "little") + 8
-    changed = bytearray(content)
-    places = st.tuples(st.integers(0, header), st.integers(0, 255))
-    for place, value in data.draw(st.lists(places, min_size=1, max_size=5), "bytes"):
-        changed[place] = value
-    (folder / "model.safetensors").write_bytes(bytes(changed))
-    try:
-        state, _ = load_folder(folder)
-    except CheckpointError as error:
-        assert "model.safetensors" in str(error)  # noqa: PT017
-        return
-    expected = safetensors.torch.load(content)
-    assert {k: v.shape for k, v in state.items()} == {k: v.shape for k, v in expected.items()}
-
-
-@pytest.fixture(scope="module")
-def small_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("small")
-    options_file, weight_file = make_weights(folder, cell=6, proj=4, filters=((1, 2),), layers=1, n_highway=1)
-    options = read_options(options_file)
-    save_folder(folder / "own", read_bilm_hdf5(weight_file, options), options)
-    return folder / "own", (folder / "own" / "model.safetensors").read_bytes()

@@ -79,15 +79,6 @@ def test_a_damaged_softmax_file_is_named_and_nothing_is_written(converted, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_a_softmax_of_another_model_is_refused(converted, tmp_path):
-    """Of as many words, which no shape shows."""
-    other = make_weights(tmp_path / "other", softmax=len(WORDS), seed=1)
-    ran("convert", *pair(other), "--to", "hdf5", "--out_dir", tmp_path / "others")
-    files = [f"--options_file={converted}/options.json", f"--weight_file={converted}/weights.hdf5"]
-    words = ["convert", *files, "--out_dir", tmp_path / "out", "--softmax_file", tmp_path / "others" / "softmax.hdf5"]
-    refused(elmo_fast(*words), "others/softmax.hdf5: wanted the softmax of", "found one that was written with other")
-
-
 def test_a_folder_that_holds_parts_of_another_model_is_refused(pretrained, tmp_path):
     """A softmax left there would be read as the new model's."""
     for name in ("softmax.hdf5", "vocab.txt"):

@@ -44,7 +44,7 @@ def change(rng, state):
     name = rng.choice(sorted(map(str, state)))
     old = state.pop(name) if rng.random() < 0.7 else state.get(name)
     # One number that was spread before is not copied a billion times.
-    few = isinstance(old, torch.Tensor) and old.layout == torch.strided and old.numel() < 10**6
+    few = isinstance(old, torch.Tensor) and old.layout == torch.strided and old.is_cpu and old.numel() < 10**6
     old = old if few else torch.zeros(3, 4)
     state[rng.choice((name, name, name + "x", "", name.upper(), f"other.{name}"))] = rng.choice(
         (
