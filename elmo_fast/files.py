@@ -92,7 +92,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         packing = _packing(path, file)
         if packing == ".zst":
             library = require("zstandard", "zst", f"{os.fspath(path)}")
-            with io.BufferedReader(_UnpackedZstandard(file, library), _BLOCK) as stream:
+            with io.BufferedReader(_UnpackedZstandard(file, library), 1 << 17) as stream:
                 yield stream
         elif packing == ".gz":
             with gzip.open(file) as stream:
@@ -119,68 +119,40 @@ def damage_of(error: BaseException) -> str:
     return f"damaged {'Zstandard' if isinstance(error, DamagedZstandard) else 'gzip'} data"
 
 
-_BLOCK = 1 << 17
-
-
 class _UnpackedZstandard(io.RawIOBase):
     """The unpacked bytes of one frame or several; reads raise DamagedZstandard.
 
-    The library's own reader takes a file that ends within a frame for a complete one, and its decompressor returns
-    all that its input unpacks to. So it gets a block at a time, which unpacks to 128 KiB at most.
+    The library's own reader takes a file that ends within a frame for a complete one.
     """
 
     def __init__(self, file: IO[bytes], library: Any) -> None:
-        self._blocks, self._library = _zstandard_blocks(file), library
-        self._frame: Any = None  # None between two frames
-        self._ready = b""
+        self._parts, self._ready = self._unpacked(file, library), memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer as far as one block goes; 0 at the end."""
-        while not self._ready and (block := next(self._blocks, b"")):
-            self._frame = self._frame or self._library.ZstdDecompressor().decompressobj()
-            try:
-                self._ready = self._frame.decompress(block)
-            except self._library.ZstdError as error:
-                raise DamagedZstandard(str(error)) from error
-            if self._frame.unused_data:
-                raise DamagedZstandard("a frame ends within a block")
-            if self._frame.eof:
-                self._frame = None
-        if not self._ready and self._frame is not None:
-            raise DamagedZstandard("the file ends within a frame")
+        """Fill the buffer as far as one part goes; 0 at the end."""
+        while not self._ready and (part := next(self._parts, None)) is not None:
+            self._ready = memoryview(part)
         count = min(len(buffer), len(self._ready))
         buffer[:count], self._ready = self._ready[:count], self._ready[count:]
         return count
 
-
-def _zstandard_blocks(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield all bytes of a file, cut after each header and each block of a frame (RFC 8878, section 3.1).
-
-    Bytes that are no frame are cut anywhere: the decompressor refuses them.
-    """
-    while magic := file.read(4):
-        if magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5:  # a frame of user data
-            yield magic + (length := file.read(4))
-            left = int.from_bytes(length, "little")
-            while left and (data := file.read(min(left, _BLOCK))):
-                yield data
-                left -= len(data)
-            continue
-        descriptor = file.read(1)
-        flags = int.from_bytes(descriptor)
-        single = flags >> 5 & 1
-        fields = 1 - single, (0, 1, 2, 4)[flags & 3], (single, 2, 4, 8)[flags >> 6]  # window, dictionary, content size
-        yield magic + descriptor + file.read(sum(fields))
-        last = 0
-        while not last and (header := file.read(3)):
-            number = int.from_bytes(header, "little")
-            last, kind, size = number & 1, number >> 1 & 3, number >> 3
-            yield header + file.read(1 if kind == 1 else size)  # kind 1 is one byte, repeated
-        if flags & 4:
-            yield file.read(4)  # the checksum
+    @staticmethod
+    def _unpacked(file: IO[bytes], library: Any) -> Iterator[bytes]:
+        frame, data = None, b""  # None between two frames
+        # A part of any file takes little memory: a block of at most 128 KiB has four bytes or more.
+        while data := data or file.read(256):
+            frame = frame or library.ZstdDecompressor().decompressobj()
+            try:
+                part = frame.decompress(data)
+            except library.ZstdError as error:
+                raise DamagedZstandard(str(error)) from error
+            yield part
+            data, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+        if frame is not None:
+            raise DamagedZstandard("the file ends within a frame")
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
