@@ -15,7 +15,7 @@ from elmo_fast.embed.embedder import ElmoEmbedder
 from elmo_fast.embed.layers import Layers, layer_numbers, unit_rows
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import run_batches
-from elmo_fast.embed.token_files import CacheFolder, check_room, writing_cache_folder
+from elmo_fast.embed.token_files import FlatFile, check_room, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, check_counts
 from elmo_fast.fields import parsed
 from elmo_fast.modules import BiLM
@@ -328,8 +328,8 @@ def _search_cache(
     names = made_from["layers"]
     if os.path.exists(path):
         try:
-            file = CacheFolder(path)
-            stored = parsed(file.made_from, _MadeFrom, f"{file.path}: made_from")
+            file = read_cache_folder(path)
+            stored = parsed(file.metadata.get("made_from", ""), _MadeFrom, f"{os.fspath(path)}: made_from")
             others = [name for name, value in stored.items() if name != "layers" and value != made_from.get(name)]
             if others or not set(names) <= set(stored["layers"]):
                 what = f"a different {others[0]}" if others else f"layers {', '.join(stored['layers'])} only"
@@ -343,12 +343,12 @@ def _search_cache(
     with writing_cache_folder(path, lengths, *shape, json.dumps(made_from)) as write:
         for sentence, vectors in embedded():
             write(sentence, vectors)
-    file = CacheFolder(path)
+    file = read_cache_folder(path)
     return [nearest_in(file, row, query[None], topn) for row, query in enumerate(queries)]
 
 
-def nearest_in(file: CacheFolder, layer: int, queries: Floats, topn: int) -> Nearest:
+def nearest_in(file: FlatFile, layer: int, queries: Floats, topn: int) -> Nearest:
     """Find the rows nearest to each query, [Q, 2D], among a layer's unit vectors."""
     search = Search(queries, topn)
-    search.add_all(file.vectors[layer], unit=True)
+    search.add_all(file.embeddings[:, layer], unit=True)
     return search.nearest()

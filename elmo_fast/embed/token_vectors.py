@@ -67,9 +67,6 @@ class TokenVectors:
         max_tokens: int = 4096,
         **settings: Any,
     ) -> None:
-        for name, size in (("batch_size", 1 if batch_size is None else batch_size), ("max_tokens", max_tokens)):
-            if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 1:
-                raise ElmoFastError(f"{name} must be a whole number of 1 or more; got {size!r}")
         self.bilm = model if isinstance(model, BiLM) else shared_bilm(model, **settings)
         self.layers, self.batch_size, self.max_tokens = layers, batch_size, max_tokens
         self.width = combined_width(layers, self.bilm.num_layers, self.bilm.get_output_dim())

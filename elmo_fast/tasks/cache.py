@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.embed.sentence_vectors import write_vectors
-from elmo_fast.embed.token_files import FORMAT, CacheFolder, check_room, writing_cache_folder
+from elmo_fast.embed.token_files import FORMAT, check_room, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import only_one
 from elmo_fast.memory import size
@@ -199,23 +199,24 @@ def _filled(
                 sizes: dict[str, Any] = {"batch_size": max_tokens, "max_tokens": max_tokens, "window": sys.maxsize}
                 with writing_cache_folder(path, lengths, shape[0], shape[2], key) as write:  # the longest first
                     write_vectors(model, sentences, write, total=sum(lengths), progress=progress, **sizes)
-                layers = CacheFolder(path).vectors
+                layers = read_cache_folder(path).embeddings.swapaxes(0, 1)
     cache = LayerCache(layers, lengths)
     return cache if only is None else cache.subset(only)
 
 
 def _find(path: pathlib.Path, key: str, shape: tuple[int, int, int], warn: Callable[[str], None]) -> LayerArray | None:
     """Return the layers of a complete file, whose bytes match their digest; None if there is none."""
-    try:
-        file = CacheFolder(path)
-        if (file.made_from, file.vectors.shape, file.vectors.dtype.name) != (key, shape, "float32"):
-            raise CheckpointError(f"{path}: damaged: it is not of these sentences and this model")
-    except FileNotFoundError:
+    if not path.exists():
         return None
+    try:
+        file = read_cache_folder(path)
+        layers = file.embeddings.swapaxes(0, 1)
+        if (file.metadata.get("made_from"), layers.shape) != (key, shape):
+            raise CheckpointError(f"{path}: damaged: it is not of these sentences and this model")
     except ElmoFastError as damage:
         warn(f"{damage}; it is computed again")
         return None
-    return file.vectors
+    return layers
 
 
 def _key(model: BiLM, sentences: Sentences) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from elmo_fast import ElmoEmbedder
-from elmo_fast.embed.token_files.cache_folder import VECTORS
+from elmo_fast.embed.token_files.flat import VECTORS
 from elmo_fast.manifest import write_manifest
 from elmo_fast.modules import CharacterEncoder
 from elmo_fast.text import Vocabulary

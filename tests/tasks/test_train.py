@@ -4,11 +4,10 @@ import dataclasses
 import json
 import pathlib
 
-import numpy as np
 import pytest
 import torch
 
-from elmo_fast.embed.token_files import CacheFolder
+from elmo_fast.embed.token_files import read_cache_folder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks import TaskConfig, load_bilm
 from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
@@ -132,7 +131,7 @@ def test_patience_ends_training_and_the_best_epoch_is_kept(tmp_path):
 
 def cached_words(folder):
     """The number of words in each folder of a cache, in increasing order."""
-    return sorted(len(np.asarray(CacheFolder(path).vectors)[0]) for path in folder.iterdir())
+    return sorted(len(read_cache_folder(path).embeddings) for path in folder.iterdir())
 
 
 def test_a_share_of_the_training_sentences(tmp_path):

@@ -1,16 +1,15 @@
 """Files of token vectors: the formats that `embed` writes, and the cache that neighbours and the tasks read again."""
 
-from elmo_fast.embed.token_files.cache_folder import FORMAT, CacheFolder, writing_cache_folder
+from elmo_fast.embed.token_files.flat import FORMAT, FlatFile, read_cache_folder, read_flat, writing_cache_folder
 from elmo_fast.embed.token_files.formats import (
     FORMATS,
     NAMED,
     STANDARD_OUTPUT,
-    Contents,
+    FileLayout,
     Format,
     Write,
     check_room,
     format_of,
-    mapped,
 )
 
 __all__ = [
@@ -18,12 +17,13 @@ __all__ = [
     "FORMATS",
     "NAMED",
     "STANDARD_OUTPUT",
-    "CacheFolder",
-    "Contents",
+    "FileLayout",
+    "FlatFile",
     "Format",
     "Write",
     "check_room",
     "format_of",
-    "mapped",
+    "read_cache_folder",
+    "read_flat",
     "writing_cache_folder",
 ]
