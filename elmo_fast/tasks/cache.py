@@ -124,36 +124,21 @@ def cached_splits(
     report: Callable[[str], None] | None = None,
 ) -> dict[str, LayerCache]:
     """Return the layers of several splits, as cached_layers does, by name: name -> (examples, only)."""
-    plans = announced(model, splits, folder, report)
-    return {name: _filled(model, plan, max_tokens, progress, report) for name, plan in plans.items()}
-
-
-def announced(
-    model: BiLM,
-    splits: Mapping[str, tuple[Sequence[Example], Sequence[int] | None]],
-    folder: str | os.PathLike[str],
-    report: Callable[[str], None] | None,
-) -> dict[str, "_Plan"]:
-    """Report the size and the folder of all files that `cached_splits` would compute; return what it would do.
-
-    Raises: ElmoFastError if the disk has no room for all of them.
-    """
     plans = {name: _Plan.of(model, *split, pathlib.Path(folder)) for name, split in splits.items()}
     missing = {plan.path: plan for plan in plans.values() if not plan.path.exists()}
-    if needed := sum(plan.bytes for plan in missing.values()):
+    if needed := sum(4 * math.prod(plan.shape) for plan in missing.values()):
         check_room(next(iter(missing)), needed, "; give another cache_dir or save_dir, or a smaller train_share")
         words = sum(plan.shape[1] for plan in missing.values())
         if report is not None:
             report(
                 f"cache  {size(needed)} in {os.fspath(folder)}: the biLM's layers for {words:,} words, computed once"
             )
-    return plans
+    return {name: _filled(model, plan, max_tokens, progress, report) for name, plan in plans.items()}
 
 
 class _Plan(NamedTuple):
     """The file of the layers of some sentences, and which of them are wanted (None: all)."""
 
-    key: str
     path: pathlib.Path
     sentences: Sentences
     only: Sequence[int] | None
@@ -165,58 +150,46 @@ class _Plan(NamedTuple):
         sentences = [example.words for example in examples]
         if not any(sentences):
             raise ElmoFastError("examples must have at least one word; got none")
-        key = _key(model, sentences)
-        if only is not None and len(only) < len(examples) and not cls._path(folder, key).exists():
+        path = folder / _key(model, sentences)
+        if only is not None and len(only) < len(examples) and not path.exists():
             sentences, only = [sentences[index] for index in only], None
-            key = _key(model, sentences)
-        shape = (model.num_layers, sum(map(len, sentences)), model.get_output_dim())
-        return cls(key, cls._path(folder, key), sentences, only, shape)
-
-    @staticmethod
-    def _path(folder: pathlib.Path, key: str) -> pathlib.Path:
-        return folder / key[:40]
-
-    @property
-    def bytes(self) -> int:
-        """Size of the layers."""
-        return 4 * math.prod(self.shape)
+            path = folder / _key(model, sentences)
+        return cls(path, sentences, only, (model.num_layers, sum(map(len, sentences)), model.get_output_dim()))
 
 
 def _filled(
     model: BiLM, plan: _Plan, max_tokens: int, progress: Progress | None, report: Callable[[str], None] | None
 ) -> LayerCache:
     """Return the layers of a plan's file, which is computed if it is missing or damaged."""
-    key, path, sentences, only, shape = plan
+    path, sentences, only, (depth, _, width) = plan
     lengths = [len(words) for words in sentences]
     say = report or (lambda sentence: warnings.warn(sentence, stacklevel=5))
-    layers = _find(path, key, shape, lambda damage: warnings.warn(damage, stacklevel=5))
+    is_new, layers = not path.exists(), _stored(path)
     if layers is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        waiting = f"{path}: waits for another process that computes it"
-        with only_one(path.with_suffix(".lock"), lambda: say(waiting)):
-            layers = _find(path, key, shape, lambda _: None)
+        with only_one(path.with_suffix(".lock"), lambda: say(f"{path}: waits for another process that computes it")):
+            layers = _stored(path) if is_new else None
             if layers is None:
                 sizes: dict[str, Any] = {"batch_size": max_tokens, "max_tokens": max_tokens, "window": sys.maxsize}
-                with writing_cache_folder(path, lengths, shape[0], shape[2], key) as write:  # the longest first
+                with writing_cache_folder(path, lengths, depth, width, path.name) as write:  # the longest first
                     write_vectors(model, sentences, write, total=sum(lengths), progress=progress, **sizes)
                 layers = read_cache_folder(path).embeddings.swapaxes(0, 1)
     cache = LayerCache(layers, lengths)
     return cache if only is None else cache.subset(only)
 
 
-def _find(path: pathlib.Path, key: str, shape: tuple[int, int, int], warn: Callable[[str], None]) -> LayerArray | None:
+def _stored(path: pathlib.Path) -> LayerArray | None:
     """Return the layers of a complete file, whose bytes match their digest; None if there is none."""
     if not path.exists():
         return None
     try:
         file = read_cache_folder(path)
-        layers = file.embeddings.swapaxes(0, 1)
-        if (file.metadata.get("made_from"), layers.shape) != (key, shape):
+        if file.metadata.get("made_from") != path.name:
             raise CheckpointError(f"{path}: damaged: it is not of these sentences and this model")
     except ElmoFastError as damage:
-        warn(f"{damage}; it is computed again")
+        warnings.warn(f"{damage}; it is computed again", stacklevel=6)
         return None
-    return layers
+    return file.embeddings.swapaxes(0, 1)
 
 
 def _key(model: BiLM, sentences: Sentences) -> str:
@@ -227,4 +200,4 @@ def _key(model: BiLM, sentences: Sentences) -> str:
     digest = hashlib.sha256(json.dumps(settings).encode())
     for words in sentences:
         digest.update(json.dumps(words).encode())
-    return digest.hexdigest()
+    return digest.hexdigest()[:40]

@@ -25,10 +25,9 @@ from elmo_fast.tasks.formats import (
     conllu_column,
     format_of,
     is_number,
-    line_of,
     read_examples,
 )
-from elmo_fast.tasks.scores import are_spans, counted_as, looks_like_spans, odd_tags
+from elmo_fast.tasks.scores import are_spans
 from elmo_fast.text.tokenizers import RAW_TEXT_ADVICE, first_raw_line
 
 UNSEEN = -100
@@ -122,7 +121,7 @@ def read_data(config: TaskConfig) -> TaskData:
     doubts = [
         sentence
         for split, examples in files.items()
-        for sentence in doubts_about(examples, str(paths[split]), config, spans=spans)
+        for sentence in doubts_about(examples, str(paths[split]), config)
     ]
     return TaskData(files, subset, labels, spans, [note for note in notes if note], doubts)
 
@@ -136,29 +135,20 @@ def doubts_about(
     examples: Sequence[Example],
     path: str,
     config: TaskConfig,
-    *,
-    spans: bool,
     format: str | None = None,
     column: str | int | None = None,
 ) -> Iterator[str]:
     """Yield sentences on labels of a file with which its score means less than it seems to.
 
-    path, format, column: as in read_labelled; spans: whether spans are scored.
+    path, format, column: as in read_labelled.
     """
     counts = Counter(label for example in examples for label in example.labels)
-    odd, total = odd_tags(counts), counts.total()
+    total = counts.total()
     format, column = format_of(path, format or config.format), config.column if column is None else column
-    if config.task == "tag" and odd and (spans or (looks_like_spans(counts) and config.metric == "auto")):
-        line, tag = line_of(path, format, column, odd)
+    if format == "conllu" and UNSPECIFIED in counts and conllu_column(path, column) not in MAY_BE_EMPTY:
         yield (
-            f"{path}, line {line}: {tag!r} is not a span tag (O, B-X, I-X, M-X, E-X, ...), as {_share(counts, odd)}: "
-            f"{counted_as(spans=spans)}; correct the file, or give --metric {'labels' if spans else 'spans'}"
-        )
-    elif format == "conllu" and UNSPECIFIED in counts and conllu_column(path, column) not in MAY_BE_EMPTY:
-        line, _ = line_of(path, format, column, [UNSPECIFIED])
-        yield (
-            f"{path}, line {line}: the label is unspecified ({UNSPECIFIED}), as {_share(counts, [UNSPECIFIED])}: it is "
-            "learned and scored like any other; leave out these sentences, or fill the column"
+            f"{path}: {counts[UNSPECIFIED]} of {total} labels are unspecified ({UNSPECIFIED}): they are learned and "
+            "scored like any other; leave out these sentences, or fill the column"
         )
     if config.task == "classify" and 2 * len(counts) > total >= 20:
         yield (
@@ -166,14 +156,8 @@ def doubts_about(
             f"learned (the first: {next(iter(counts))!r}); is it a score, an id or the text? Name the column of the "
             "classes with --label_column (--column in a .tsv file)"
         )
-    if spans and not counts.keys() - {"O", *odd}:
-        yield f"{path}: contains no span, so F1 is 0 whatever is predicted; is --column another?"
-    elif len(counts) == 1 < total:
+    if len(counts) == 1 < total:
         yield f"{path}: all {total} labels are {next(iter(counts))!r}, so a constant scores 100 %; is --column another?"
-
-
-def _share(counts: Counter[str], labels: Iterable[str]) -> str:
-    return f"{sum(counts[label] for label in labels)} of {counts.total()} labels"
 
 
 def read_labelled(
