@@ -90,8 +90,8 @@ class TaskData:
     """What training reads.
 
     files: split ("train", "dev", "test") -> all its sentences; kept: which of train are used; labels: of those; spans:
-    whether spans are scored; notes: on labels of dev and test that are not among them; warnings: on labels with which
-    scores mean less than they seem to.
+    whether spans are scored; notes: with which labels scores mean less than they seem to, such as those of dev and test
+    that are not in train.
     """
 
     files: dict[str, list[Example]]
@@ -99,7 +99,6 @@ class TaskData:
     labels: Labels
     spans: bool
     notes: list[str]
-    warnings: list[str]
 
     @property
     def train(self) -> list[Example]:
@@ -116,14 +115,11 @@ def read_data(config: TaskConfig) -> TaskData:
     files = {split: read_labelled(path, config) for split, path in paths.items() if path is not None}
     subset = shared_subset(len(files["train"]), config.train_share, config.seed)
     labels = Labels.of(files["train"][index] for index in subset)
-    notes = [labels.unseen(files[split], split) for split in files if split != "train"]
     spans = scores_spans(config, Counter(label for example in files["train"] for label in example.labels))
-    doubts = [
-        sentence
-        for split, examples in files.items()
-        for sentence in doubts_about(examples, str(paths[split]), config)
-    ]
-    return TaskData(files, subset, labels, spans, [note for note in notes if note], doubts)
+    notes = [note for split in files if split != "train" and (note := labels.unseen(files[split], split))]
+    for split, examples in files.items():
+        notes += doubts_about(examples, str(paths[split]), config)
+    return TaskData(files, subset, labels, spans, notes)
 
 
 def scores_spans(config: TaskConfig, tags: Mapping[str, int]) -> bool:

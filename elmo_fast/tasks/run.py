@@ -378,8 +378,6 @@ def train_task(
     check_settings(config)
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
-    for sentence in data.warnings:
-        warnings.warn(sentence, stacklevel=2)
     if (hint := raw_text_note(data.files["train"], config.train_path, config)) is not None:
         warnings.warn(hint, stacklevel=2)
     with folder_lock(folder), torch_threads(config.threads), gpu_shortage_advised(**config.flat()):
@@ -418,7 +416,7 @@ def train_task(
             words=splits["train"].words,
             sentences=len(data.train),
             parameters=parameters,
-            notes=[*data.notes, *data.warnings],
+            notes=data.notes,
         )
         save_task(folder, model, data.labels, result)
         needed = [config.model if config.elmo != "none" and not _holds_bilm(config) else None, config.vectors]
@@ -456,15 +454,16 @@ def evaluate_task(
     """
     task = load_task(save_dir, device, model=model, vectors=vectors)
     examples = read_labelled(os.fspath(path), task.config, format, column, label_column)
-    note = task.labels.unseen(examples, os.fspath(path))
-    if note:
-        warnings.warn(note, stacklevel=2)
     if metric is not None:
         check_choice("metric", metric, METRICS)
     asked = task.config if metric is None else dataclasses.replace(task.config, metric=metric)
     spans = scores_spans(asked, Counter(task.labels.names))
-    for sentence in doubts_about(examples, os.fspath(path), asked, format, column):
-        warnings.warn(sentence, stacklevel=2)
+    notes = [
+        task.labels.unseen(examples, os.fspath(path)),
+        *doubts_about(examples, os.fspath(path), asked, format, column),
+    ]
+    for note in filter(None, notes):
+        warnings.warn(note, stacklevel=2)
     predicted = task.predictions([example.words for example in examples], batch_size, progress)
     return tag_scores([example.labels for example in examples], [each.labels for each in predicted], spans=spans)
 

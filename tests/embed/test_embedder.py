@@ -344,8 +344,6 @@ def surveyed(out, **settings):
             'convert_to_tensor is output="torch"',
         ),
         (lambda e, out: e.encode(ENCODE, layers=7), "layers must be"),
-        (lambda e, out: e.encode({"text": ENCODE}), r"got a table: pass one column, table\[NAME\]"),
-        (lambda e, out: e.encode(["a", float("nan")]), r'sentences\[1\] must be .* got nan .*fillna\(""\)'),
     ],
 )
 def test_a_wrong_argument_is_named_and_nothing_is_written(files, tmp_path, call, message):
