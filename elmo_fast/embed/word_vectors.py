@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_fast import files
-from elmo_fast.embed.token_files.formats import safetensors_layout
+from elmo_fast.embed.token_files import safetensors_layout
 from elmo_fast.embed.vector_text import Matrix, is_number, is_read_back, read_vector_text, write_vector_text
 from elmo_fast.errors import (
     CheckpointError,

@@ -81,7 +81,7 @@ def test_lines_of_a_megabyte_and_words_of_ten_thousand_bytes_are_embedded(run, t
 def test_too_little_room_is_said_before_anything_is_embedded(text, toy, tmp_path, monkeypatch, short):
     """A batch that cannot fit names its longest line; a file that cannot, its size."""
     messages = ["the vectors take 1.", "KiB and 100 bytes are free; one layer (average or top) and float16 take less"]
-    monkeypatch.setattr("elmo_fast.embed.token_files.formats.free_bytes", lambda path: 100)
+    monkeypatch.setattr("elmo_fast.embed.token_files.free_bytes", lambda path: 100)
     if short == "memory":
         messages = ["line 2 has 9 tokens", "KiB of memory where 0 bytes are left", "max_tokens"]
         monkeypatch.undo()

@@ -276,7 +276,7 @@ def test_a_parquet_file_has_a_row_for_each_line(text, toy, tmp_path):
 def test_other_columns_of_a_table_are_carried_into_parquet(toy, tmp_path, monkeypatch, kind, group_bytes):
     """Row by row, whatever the groups of rows; of other kinds of files, nothing. A name that is taken is an error."""
     tables, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
-    monkeypatch.setattr("elmo_fast.embed.token_files.formats.GROUP_BYTES", group_bytes)
+    monkeypatch.setattr("elmo_fast.embed.token_files.GROUP_BYTES", group_bytes)
     monkeypatch.setattr("elmo_fast.text.sources.ROWS", 2)
     numbers = [str(number) for number in range(len(SENTENCES))] if kind == "csv" else list(range(len(SENTENCES)))
     path = tmp_path / f"in.{kind}"

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from elmo_fast.embed.token_files import FORMAT, read_cache_folder, writing_cache_folder
-from elmo_fast.embed.token_files.flat import VECTORS
+from elmo_fast.embed.token_files import FORMAT, VECTORS, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.manifest import write_manifest
 from elmo_fast.static import Vectors, most_similar, nearest, nearest_words, neighbours
