@@ -101,8 +101,7 @@ class _Corpus:
         They come in any order. sizes: batch_size and max_tokens.
         """
         words, done = (sentence.tokens for _, sentence in self.sentences()), 0
-        name = lambda i: self.source.place(self.numbers[i])  # noqa: E731
-        for batch in run_batches(bilm, words, layers, name=name, **sizes):
+        for batch in run_batches(bilm, words, layers, **sizes):
             for sentence, vectors in zip(batch.indices, batch.vectors(), strict=True):
                 yield sentence, unit_rows(vectors if pool is None else pooled(vectors, pool)[:, None])
             done += sum(map(len, batch.sentences))

@@ -7,7 +7,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,13 +72,23 @@ _BOUNDARY = np.zeros(1, np.uint32)
 
 
 class ArrayFile:
-    """A one-dimensional .npy file that grows by appending; `numpy.save` does not report a full disk."""
+    """A one-dimensional .npy file of the dtype of its name, which grows by appending; complete when it is closed.
 
-    def __init__(self, file: BinaryIO, dtype: np.dtype[Any]) -> None:
-        self._file, self._dtype, self.length = file, dtype.newbyteorder("<"), 0
-        self.write_header()
+    `numpy.save` does not report a full disk.
+    """
 
-    def write_header(self) -> None:
+    def __init__(self, path: pathlib.Path) -> None:
+        self._file, self._dtype, self.length = open(path, "wb"), dtype_of(path.name).newbyteorder("<"), 0  # noqa: SIM115
+
+    def __enter__(self) -> "ArrayFile":
+        self._write_header()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._file:
+            self._write_header()
+
+    def _write_header(self) -> None:
         """Write the current length; numpy leaves room for it to grow."""
         header = io.BytesIO()
         about = {"descr": self._dtype.str, "fortran_order": False, "shape": (self.length,)}
@@ -90,15 +100,6 @@ class ArrayFile:
         """Append the values."""
         self._file.write(np.ascontiguousarray(values, self._dtype).data)
         self.length += len(values)
-
-
-@contextlib.contextmanager
-def array_file(path: pathlib.Path) -> Iterator[ArrayFile]:
-    """Yield an empty array file of the dtype of its name; at the end it is complete."""
-    with open(path, "wb") as raw:
-        file = ArrayFile(raw, dtype_of(path.name))
-        yield file
-        file.write_header()
 
 
 class Shards:
@@ -121,7 +122,7 @@ class Shards:
     def _begin(self) -> None:
         self._files = contextlib.ExitStack()
         self._ids, self._starts = (
-            self._files.enter_context(array_file(self.folder / name)) for name in shard_files(self.count)
+            self._files.enter_context(ArrayFile(self.folder / name)) for name in shard_files(self.count)
         )
         self._ids.append(_BOUNDARY)
         self.count += 1
@@ -316,7 +317,7 @@ def _write(
     types, type_counts, numbers = ranked(words, counts, vocabulary)
     vocabulary.write(new / VOCABULARY)
     for name, values in ((TYPES, types.data), (TYPE_ENDS, types.ends), (COUNTS, type_counts)):
-        with array_file(new / name) as file:
+        with ArrayFile(new / name) as file:
             file.append(values)
     fingerprint = fingerprint_begun(types, len(vocabulary))
     with Shards(new, shard_tokens, fingerprint) as shards:

@@ -204,7 +204,7 @@ class Stream:
         self.waited = 0.0
 
     def batch(self, epoch: int, step: int) -> StreamBatch:
-        """Return the batch of a step of an epoch, both from 0; consecutive steps are cheap, any order gives equal ones."""
+        """Return the batch of a step of an epoch, both from 0; in any order the same, consecutive ones are cheap."""
         if epoch < 0 or not 0 <= step < self.steps_per_epoch:
             raise ElmoFastError(
                 f"batch: epoch must be 0 or more and step 0 to {self.steps_per_epoch - 1}; got {epoch} and {step}"

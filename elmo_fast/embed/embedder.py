@@ -272,9 +272,8 @@ class ElmoEmbedder:
                 for each sentence, with `sentence` and `embeddings`, a list of its tokens' vectors, and the other
                 columns of a table; needs pyarrow. "jsonl": sentence and vectors as a JSON object per line.
             dtype: "float32" or "float16", of the output.
-            max_tokens: maximum number of tokens in a batch, including padding; None: any number or, where batch_size
-                is None on a GPU without carried state, 16,384. A longer sentence runs alone and,
-                without carried state, in chunks.
+            max_tokens: maximum number of tokens in a batch, including padding; None: 16,384 or, with carried state, any
+                number. A longer sentence runs alone and, without carried state, in chunks.
             pool: one vector per sentence, "mean", "max" or "first_last" of its tokens (`embed.layers.pool`);
                 a blank line gives zeros. The file is `embeddings` [N, L+1, 2D] or [N, 2D]; in "parquet" and "jsonl",
                 `embedding`.
@@ -349,7 +348,7 @@ class ElmoEmbedder:
         write_vectors(
             bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
             total=int(text.lengths.sum()), progress=progress, stateful=bilm.stateful, batch_size=batch_size,
-            max_tokens=max_tokens, name=lambda index: text.source.place(int(numbers[index])),
+            max_tokens=max_tokens,
         )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """Sentences to vectors: the one loop under ElmoEmbedder, TokenVectors, `embed`, neighbours, pictures and the tasks."""
 
 import functools
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -12,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmo_fast import memory
 from elmo_fast.devices import received, sent_together
 from elmo_fast.embed.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.memory import gpu_shortage_advised, size
+from elmo_fast.memory import gpu_shortage_advised
 from elmo_fast.modules._graph_replay import padded_words
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.character_encoder import CharacterEncoder
@@ -29,9 +27,8 @@ Array = np.ndarray[Any, np.dtype[np.float32]]
 Result = TypeVar("Result")
 WINDOW = 16  # batches whose sentences are sorted by length together
 BATCH_SIZE = 64
-# Of a GPU without carried state: enough rows that a step of an LSTM's time loop keeps it busy.
-GPU_BATCH_SIZE, GPU_TOKENS = 1024, 16_384
-UNASKED_BYTES = 1 << 26  # a smaller batch runs without asking how much memory is left
+GPU_BATCH_SIZE = 1024  # enough rows that a step of an LSTM's time loop keeps it busy
+MOST_TOKENS = 16_384  # in a batch without carried state: 3 GB of the original's layers and gates
 GROUP = 2  # threads that run a batch together: one for each direction
 
 
@@ -117,7 +114,6 @@ def run_batches(
     batch_size: int | None = None,
     max_tokens: int | None = None,
     window: int | None = None,
-    name: Callable[[int], str] = "sentence {}".format,
     background: Executor | None = None,
 ) -> Iterator[LayerBatch]:
     """Run a biLM over sentences, batch by batch, and yield the layers of each batch.
@@ -132,30 +128,29 @@ def run_batches(
         stateful: each row of a batch starts from its final state in the previous batch, and the order stays;
             otherwise every sentence starts from zeros, and the biLM's carried state is neither used nor changed.
         batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.
-        max_tokens: maximum number of tokens in a batch, including padding; None: any number or, on a GPU without
-            carried state and with batch_size None, 16,384. A longer sentence runs alone and, without
-            carried state, in chunks of that many tokens (with an LSTM that is joined: whole).
+        max_tokens: maximum number of tokens in a batch, including padding; None: 16,384 or, with carried state, any
+            number. A longer sentence runs alone and, without carried state, in chunks of that many tokens (with an
+            LSTM that is joined: whole).
         window: how many batches of sentences are sorted by length together; 0: none; None: 16 without carried state.
-        name: what an error calls the sentence of an index.
         background: threads that work while a batch runs: they prepare the next one (ids and, on the CPU, the words'
             vectors); without carried state each two of torch's threads run a batch of their own. None: sentences are
             read no further than the batch that runs.
 
-    Raises: ElmoFastError: a setting out of range, a batch that does not fit into memory.
+    Raises: ElmoFastError: a setting out of range.
     """
     device = next(bilm.parameters()).device
     if window is None:
         window = 0 if stateful else WINDOW
-    if batch_size is None and device.type != "cpu" and not stateful:
-        batch_size, max_tokens = GPU_BATCH_SIZE, GPU_TOKENS if max_tokens is None else max_tokens
-    batch_size = BATCH_SIZE if batch_size is None else batch_size
+    if batch_size is None:
+        batch_size = BATCH_SIZE if device.type == "cpu" or stateful else GPU_BATCH_SIZE
+    if max_tokens is None and not stateful:
+        max_tokens = MOST_TOKENS
     overlaps = device.type == "cpu" and isinstance(background, BackgroundThreads)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
     chunk = max_tokens if bilm.runs_in_chunks and bilm.runs_in_parts and not stateful else None
     runner = _Runner(bilm, layers, stateful, chunk, encodes_ahead=overlaps and groups == 1)
     padded = padded_words if bilm.cuda_graphs and device.type == "cuda" else None
     parts = batches(sentences, batch_size=batch_size, max_tokens=max_tokens, window=window, padded=padded)
-    parts = _fitting(bilm, parts, chunk, groups, name)
     if groups > 1:
         with BackgroundThreads(groups, torch.get_num_threads() // groups) as threads:
             yield from ahead(threads, lambda batch: runner.run(runner.prepare(batch)), parts, depth=groups)
@@ -283,35 +278,6 @@ def _to_host(layers: list[Tensor]) -> Callable[[], list[Array]]:
         return functools.partial(list, [layer.float().numpy() for layer in layers])
     copied = received(torch.stack(layers).float())  # one copy for all of them
     return lambda: list(copied().numpy())
-
-
-def _fitting(
-    bilm: BiLM, batches: Iterable[SentenceBatch], chunk: int | None, at_once: int, name: Callable[[int], str]
-) -> Iterator[SentenceBatch]:
-    """Yield the batches, each after a check.
-
-    chunk: how many tokens of a sentence run at a time, None: all; at_once: how many batches run at a time; name: what
-    the error calls the sentence of an index. Raises ElmoFastError, naming the longest sentence, for a batch that
-    plainly does not fit into the memory left; not asked up to what an earlier batch took, whose memory is used again.
-    """
-    lstm = bilm.options.lstm
-    # Gates, cells and projections of two directions of one layer, and all layers.
-    per_token = 4 * (2 * (5 * lstm.dim + lstm.projection_dim) + 4 * (lstm.n_layers + 1) * lstm.projection_dim)
-    passed: float = UNASKED_BYTES if next(bilm.parameters()).device.type == "cpu" else math.inf
-    for batch in batches:
-        lengths = list(map(len, batch.sentences))
-        longest = max(lengths)
-        needed = at_once * len(lengths) * ((longest if chunk is None else min(longest, chunk)) + 2) * per_token
-        free = memory.available() if needed > passed else None
-        if free is not None and needed > free:
-            also = f", {at_once} of which run at once," if at_once > 1 else ""
-            raise ElmoFastError(
-                f"{name(batch.indices[lengths.index(longest)])} has {longest} tokens, and a batch of {len(lengths)} "
-                f"sentences as long{also} takes about {size(needed // at_once)} of memory where {size(free)} are left "
-                "to this process; give max_tokens or a smaller batch_size, or split the sentence"
-            )
-        passed = max(passed, needed)
-        yield batch
 
 
 @torch.no_grad()

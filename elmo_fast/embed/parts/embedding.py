@@ -16,7 +16,7 @@ import torch
 from elmo_fast.embed.embedder import ElmoEmbedder, check_formats, file_layout
 from elmo_fast.embed.parts.plan import PLAN, EmbedSettings, Plan, name_of, plan_parts, read_parts, read_plan
 from elmo_fast.embed.parts.vectors import MARK, NAMES, VECTORS, done_parts, read_part
-from elmo_fast.embed.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, GPU_TOKENS, WINDOW
+from elmo_fast.embed.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, MOST_TOKENS, WINDOW
 from elmo_fast.embed.token_files import FORMATS, FileLayout, check_room
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import changes
@@ -56,7 +56,7 @@ class Settings:
             return self
         if device.type == "cpu":
             return dataclasses.replace(self, batch_size=BATCH_SIZE)
-        return dataclasses.replace(self, batch_size=GPU_BATCH_SIZE, max_tokens=self.max_tokens or GPU_TOKENS)
+        return dataclasses.replace(self, batch_size=GPU_BATCH_SIZE, max_tokens=self.max_tokens or MOST_TOKENS)
 
 
 class Written(NamedTuple):
