@@ -258,8 +258,6 @@ def prepare(
             with write_folder(target, replace=overwrite) as new:
                 meta = _write(new, words, counts, vocabulary, stems, shard_tokens, made_from)
                 names = os.listdir(new)
-                # Again: it may have appeared meanwhile.
-                _check_target(target, made_from, overwrite)
                 was_there = is_prepared(target)
         if was_there and not overwrite:
             if read_meta(target)["fingerprint"] != meta["fingerprint"]:
