@@ -297,12 +297,6 @@ def _rows_after_header(
     if header is None or int(header[2]) == 0:
         raise ElmoFastError(f"{path}, line 1: wanted the number of words and the width, found {head[:40]!r}")
     rows, width = int(header[1]), int(header[2])
-    size = os.path.getsize(path)
-    if rows * width > size // (4 if binary else 2) and not files.is_packed(path):
-        raise ElmoFastError(
-            f"{path}: line 1 announces {rows} vectors of {width} numbers, too many for {size} bytes: "
-            "the file is truncated, or the line is wrong"
-        )
     count, data = rows if limit is None else min(rows, limit), head[header.end() :]
     words, matrix, rest = (
         _binary_rows(path, data, stream, width, count) if binary else _text_rows(path, data, stream, width, count, 2)

@@ -119,6 +119,11 @@ def read_data(config: TaskConfig) -> TaskData:
     notes = [note for split in files if split != "train" and (note := labels.unseen(files[split], split))]
     for split, examples in files.items():
         notes += doubts_about(examples, str(paths[split]), config)
+    if config.tokenizer is None and format_of(config.train_path, config.format) not in PER_WORD:
+        texts = [" ".join(example.words) for example in files["train"]]
+        number = first_raw_line(texts, [len(example.words) for example in files["train"]])
+        if number is not None:  # the warning of `elmo-fast embed`
+            notes.append(f"{config.train_path}, sentence {number + 1} {RAW_TEXT_ADVICE}")
     return TaskData(files, subset, labels, spans, notes)
 
 
@@ -186,16 +191,6 @@ def read_labelled(
             "label to learn or to compare; give another --column"
         )
     return examples
-
-
-def raw_text_note(examples: Sequence[Example], path: str, config: TaskConfig) -> str | None:
-    """Return the warning that `elmo-fast embed` has for raw text too, of a file whose sentences no tokenizer split."""
-    if config.tokenizer is not None or format_of(path, config.format) in PER_WORD:
-        return None
-    number = first_raw_line(
-        [" ".join(example.words) for example in examples], [len(example.words) for example in examples]
-    )
-    return None if number is None else f"{path}, sentence {number + 1} {RAW_TEXT_ADVICE}"
 
 
 class TaskBatch(NamedTuple):

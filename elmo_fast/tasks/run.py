@@ -38,7 +38,6 @@ from elmo_fast.tasks.data import (
     Labels,
     Split,
     doubts_about,
-    raw_text_note,
     read_data,
     read_labelled,
     scores_spans,
@@ -378,8 +377,6 @@ def train_task(
     check_settings(config)
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
-    if (hint := raw_text_note(data.files["train"], config.train_path, config)) is not None:
-        warnings.warn(hint, stacklevel=2)
     with folder_lock(folder), torch_threads(config.threads), gpu_shortage_advised(**config.flat()):
         report(f"features: {config.features()}")
         for note in data.notes:
