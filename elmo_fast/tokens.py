@@ -16,11 +16,11 @@ from elmo_fast.embed.layers import Layers, layer_numbers, unit_rows
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.embed.token_files import FlatFile, check_room, read_cache_folder, writing_cache_folder
-from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, check_counts
+from elmo_fast.errors import CheckpointError, ElmoFastError, check_counts
 from elmo_fast.fields import parsed
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.bilm import model_digest
-from elmo_fast.op_choices import POOLS, Pool, Tokenizer
+from elmo_fast.op_choices import Pool, Tokenizer
 from elmo_fast.progress import Progress
 from elmo_fast.static.neighbours import Nearest, Search, nearest
 from elmo_fast.text import Source, check_words, checked_sentences
@@ -246,7 +246,6 @@ def nearest_sentences(
     Raises: ElmoFastError: a query without words, no such layer, a corpus without tokens; OSError.
     """
     check_counts(topn=topn)
-    check_choice("pool", pool, POOLS)
     names = layer_names(layers, bilm.num_layers)
     name_of_tokenizer = tokenizer or bilm.options.tokenizer or RAW_TEXT
     [words] = checked_sentences([query], "query", tokenizer_of(name_of_tokenizer))

@@ -124,6 +124,20 @@ def cached_splits(
     report: Callable[[str], None] | None = None,
 ) -> dict[str, LayerCache]:
     """Return the layers of several splits, as cached_layers does, by name: name -> (examples, only)."""
+    plans = announced(model, splits, folder, report)
+    return {name: _filled(model, plan, max_tokens, progress, report) for name, plan in plans.items()}
+
+
+def announced(
+    model: BiLM,
+    splits: Mapping[str, tuple[Sequence[Example], Sequence[int] | None]],
+    folder: str | os.PathLike[str],
+    report: Callable[[str], None] | None,
+) -> dict[str, "_Plan"]:
+    """Report the size and the folder of all files that `cached_splits` would compute; return what it would do.
+
+    Raises: ElmoFastError if the disk has no room for all of them.
+    """
     plans = {name: _Plan.of(model, *split, pathlib.Path(folder)) for name, split in splits.items()}
     missing = {plan.path: plan for plan in plans.values() if not plan.path.exists()}
     if needed := sum(4 * math.prod(plan.shape) for plan in missing.values()):
@@ -133,7 +147,7 @@ def cached_splits(
             report(
                 f"cache  {size(needed)} in {os.fspath(folder)}: the biLM's layers for {words:,} words, computed once"
             )
-    return {name: _filled(model, plan, max_tokens, progress, report) for name, plan in plans.items()}
+    return plans
 
 
 class _Plan(NamedTuple):

@@ -112,8 +112,6 @@ def read_examples(
         ElmoFastError: an invalid line, with its number; a missing column; no sentence.
     """
     name = os.fspath(path)
-    if name != "-" and not os.path.exists(name):
-        raise ElmoFastError(f"path must be a file of sentences; there is no {name!r}")
     format, lines = format_of(path, format), read_lines(path)
     if is_table(format, column, label_column):
         with _opened_table(path, format, column, tokenizer) as table:

@@ -46,15 +46,6 @@ def test_empty_sentences(files):
     assert embedder.embed_batch([]) == []
 
 
-def test_a_description_is_one_line(files):
-    """Size, width and source."""
-    embedder = ElmoEmbedder(*(paths := files()))
-    weights = sum(weight.numel() for weight in embedder.elmo_bilm.parameters())
-    width = embedder.embed_sentence(["a"]).shape[-1]
-    assert repr(embedder) == f"ElmoEmbedder({weights:,} weights, 3 layers of {width} dimensions, from {paths[1]})"
-    assert repr(ElmoEmbedder(embedder.elmo_bilm.options, None)).endswith(f"3 layers of {width} dimensions)")
-
-
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("file_format", ["hdf5", "safetensors"])
 def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monkeypatch, file_format, count):
