@@ -177,6 +177,18 @@ def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch,
     assert ran == counts
 
 
+@pytest.mark.parametrize(("stateful", "counts"), [(False, [1, 1, 1]), (True, [3])])
+def test_without_carried_state_a_batch_is_bounded_by_its_tokens(files, monkeypatch, stateful, counts):
+    """Three sentences of 10,000 words do not run together unless the state passes through all of them."""
+    ran = []
+    # Nothing runs.
+    monkeypatch.setattr(
+        sentence_vectors, "sent_together", lambda ids, device: ran.append(len(ids[-1])) or [ids[-1][:0]]
+    )
+    list(sentence_vectors.run_batches(BiLM(*files()), [["a"] * 10_000] * 3, stateful=stateful))
+    assert ran == counts
+
+
 def test_equal_sentences_have_equal_vectors_unless_stateful(files):
     """`from_pretrained` is stateless; the constructor is AllenNLP's, whose vectors `stateful=True` gives too."""
     folder, words = files()[0].parent, ["I", "like", "Berlin"]
