@@ -14,7 +14,7 @@ import torch
 from benchmarks.inputs import DEFAULT
 from benchmarks.op_calls import glove_weights
 from elmo_fast.embed.layers import unit_rows
-from elmo_fast.embed.token_files import CacheFolder, writing_cache_folder
+from elmo_fast.embed.token_files import read_cache_folder, writing_cache_folder
 from elmo_fast.static import (
     Vectors,
     evaluate_analogies,
@@ -113,7 +113,7 @@ def bench_nearest_tokens(timed, width, tmp_path):
             rows = np.random.default_rng(sentence).standard_normal((length, width), np.float32)
             write(sentence, unit_rows(rows)[None])
     query = np.random.default_rng(0).standard_normal((1, width), np.float32)
-    call = lambda: nearest_in(CacheFolder(path), 0, query, 10)  # noqa: E731
+    call = lambda: nearest_in(read_cache_folder(path), 0, query, 10)  # noqa: E731
     timed(f"nearest of {tokens} x {width}", call, amount=1, unit="s", rounds=3)
 
 

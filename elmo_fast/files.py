@@ -128,29 +128,33 @@ class _UnpackedZstandard(io.RawIOBase):
     """
 
     def __init__(self, file: IO[bytes], library: Any) -> None:
-        self._file, self._library = file, library
-        self._frame: Any = None  # None between two frames
-        self._packed, self._ready = b"", memoryview(b"")
+        self._parts, self._ready = self._unpacked(file, library), memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer as far as one step of the packed bytes goes; 0 at the end."""
-        while not self._ready and (packed := self._packed or self._file.read(_STEP)):
-            self._frame = self._frame or self._library.ZstdDecompressor().decompressobj()
-            try:
-                self._ready = memoryview(self._frame.decompress(packed))
-            except self._library.ZstdError as error:
-                raise DamagedZstandard(str(error)) from error
-            self._packed = self._frame.unused_data
-            if self._frame.eof:
-                self._frame = None
-        if not self._ready and self._frame is not None:
-            raise DamagedZstandard("the file ends within a frame")
+        """Fill the buffer as far as one part goes; 0 at the end."""
+        while not self._ready and (part := next(self._parts, None)) is not None:
+            self._ready = memoryview(part)
         count = min(len(buffer), len(self._ready))
         buffer[:count], self._ready = self._ready[:count], self._ready[count:]
         return count
+
+    @staticmethod
+    def _unpacked(file: IO[bytes], library: Any) -> Iterator[bytes]:
+        frame, data = None, b""  # None between two frames
+        # A part of any file takes little memory: a block of at most 128 KiB has four bytes or more.
+        while data := data or file.read(256):
+            frame = frame or library.ZstdDecompressor().decompressobj()
+            try:
+                part = frame.decompress(data)
+            except library.ZstdError as error:
+                raise DamagedZstandard(str(error)) from error
+            yield part
+            data, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+        if frame is not None:
+            raise DamagedZstandard("the file ends within a frame")
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -15,12 +15,12 @@ from elmo_fast.embed.embedder import ElmoEmbedder
 from elmo_fast.embed.layers import Layers, layer_numbers, unit_rows
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import run_batches
-from elmo_fast.embed.token_files import CacheFolder, check_room, writing_cache_folder
-from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, check_counts
+from elmo_fast.embed.token_files import FlatFile, check_room, read_cache_folder, writing_cache_folder
+from elmo_fast.errors import CheckpointError, ElmoFastError, check_counts
 from elmo_fast.fields import parsed
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.bilm import model_digest
-from elmo_fast.op_choices import POOLS, Pool, Tokenizer
+from elmo_fast.op_choices import Pool, Tokenizer
 from elmo_fast.progress import Progress
 from elmo_fast.static.neighbours import Nearest, Search, nearest
 from elmo_fast.text import Source, check_words, checked_sentences
@@ -96,12 +96,18 @@ class _Corpus:
     def unit_vectors(
         self, bilm: BiLM, layers: Layers, progress: Progress | None, pool: Pool | None = None, **sizes: Any
     ) -> Iterator[tuple[int, Floats]]:
-        """Yield each sentence's place among these and its vectors, as `_unit_vectors`."""
-        words = (sentence.tokens for _, sentence in self.sentences())
-        return _unit_vectors(
-            bilm, words, layers, lambda i: self.source.place(self.numbers[i]), int(self.starts[-1]), progress, pool,
-            **sizes,
-        )  # fmt: skip
+        """Yield each sentence's place among these and its tokens' unit vectors [K, n, 2D], pooled [K, 1, 2D].
+
+        They come in any order. sizes: batch_size and max_tokens.
+        """
+        words, done = (sentence.tokens for _, sentence in self.sentences()), 0
+        for batch in run_batches(bilm, words, layers, **sizes):
+            for sentence, vectors in zip(batch.indices, batch.vectors(), strict=True):
+                yield sentence, unit_rows(vectors if pool is None else pooled(vectors, pool)[:, None])
+            done += sum(map(len, batch.sentences))
+            del batch, vectors  # or they would stay in memory while the next batch runs
+            if progress is not None:
+                progress(done, int(self.starts[-1]))
 
     def chosen(self, places: Iterable[np.integer[Any]]) -> dict[int, Sentence]:
         """Read the sentences at these places, by number."""
@@ -166,13 +172,10 @@ def nearest_tokens(
     names = layer_names(layers, bilm.num_layers)
     text = _Corpus(corpus, bilm.options.tokenizer)
     queries = unit_rows(next(run_batches(bilm, [query], layers)).vectors()[0])[:, index]  # [K, 2D]
-
-    def embedded() -> Iterator[tuple[int, Floats]]:
-        return text.unit_vectors(bilm, layers, progress, batch_size=batch_size, max_tokens=max_tokens)
-
+    embedded = text.unit_vectors(bilm, layers, progress, batch_size=batch_size, max_tokens=max_tokens)
     if cache is None:
         searches = [Search(of_layer[None], topn) for of_layer in queries]
-        for sentence, vectors in embedded():
+        for sentence, vectors in embedded:
             for search, rows in zip(searches, vectors, strict=True):
                 search.add(int(text.starts[sentence]), rows, unit=True)
         results = [search.nearest() for search in searches]
@@ -193,30 +196,6 @@ def nearest_tokens(
         ]
         for name, near, sentences in zip(names, results, places, strict=True)
     }
-
-
-def _unit_vectors(
-    bilm: BiLM,
-    sentences: Iterable[Sequence[str]],
-    layers: Layers,
-    name: Callable[[int], str],
-    total: int,
-    progress: Progress | None,
-    pool: Pool | None = None,
-    **sizes: Any,
-) -> Iterator[tuple[int, Floats]]:
-    """Yield each sentence's number and its tokens' unit vectors [K, n, 2D] or, pooled, [K, 1, 2D], in any order.
-
-    name: what an error calls the sentence of an index; total: tokens of all; sizes: batch_size and max_tokens.
-    """
-    done = 0
-    for batch in run_batches(bilm, sentences, layers, name=name, **sizes):
-        for sentence, vectors in zip(batch.indices, batch.vectors(), strict=True):
-            yield sentence, unit_rows(vectors if pool is None else pooled(vectors, pool)[:, None])
-        done += sum(map(len, batch.sentences))
-        del batch, vectors  # or they would stay in memory while the next batch runs
-        if progress is not None:
-            progress(done, total)
 
 
 class NearestSentence(NamedTuple):
@@ -267,15 +246,14 @@ def nearest_sentences(
     Raises: ElmoFastError: a query without words, no such layer, a corpus without tokens; OSError.
     """
     check_counts(topn=topn)
-    check_choice("pool", pool, POOLS)
     names = layer_names(layers, bilm.num_layers)
     name_of_tokenizer = tokenizer or bilm.options.tokenizer or RAW_TEXT
     [words] = checked_sentences([query], "query", tokenizer_of(name_of_tokenizer))
     if not words:
         raise ElmoFastError(f"query must have at least one word; got {query!r}")
     text = _Corpus(corpus, name_of_tokenizer)
-    [(_, queries)] = _unit_vectors(bilm, [words], layers, lambda i: "query", len(words), None, pool)
-    searches = [Search(of_layer, topn) for of_layer in queries]
+    [query_layers] = next(run_batches(bilm, [words], layers)).vectors()
+    searches = [Search(of_layer[None], topn) for of_layer in unit_rows(pooled(query_layers, pool))]
     for sentence, vectors in text.unit_vectors(
         bilm, layers, progress, pool, batch_size=batch_size, max_tokens=max_tokens
     ):
@@ -320,35 +298,38 @@ def _search_cache(
     path: str | os.PathLike[str],
     made_from: _MadeFrom,
     lengths: Sequence[int],
-    embedded: Callable[[], Iterator[tuple[int, Floats]]],
+    embedded: Iterator[tuple[int, Floats]],
     queries: Floats,
     topn: int,
 ) -> list[Nearest]:
     """Find the tokens nearest to each layer's query, [K, 2D]; write the file first if it is missing or damaged."""
-    names = made_from["layers"]
+    names, file = made_from["layers"], None
+    stored_names = names
     if os.path.exists(path):
         try:
-            file = CacheFolder(path)
-            stored = parsed(file.made_from, _MadeFrom, f"{file.path}: made_from")
+            file = read_cache_folder(path)
+            stored = parsed(file.metadata.get("made_from", ""), _MadeFrom, f"{os.fspath(path)}: made_from")
+            stored_names = stored["layers"]
             others = [name for name, value in stored.items() if name != "layers" and value != made_from.get(name)]
-            if others or not set(names) <= set(stored["layers"]):
-                what = f"a different {others[0]}" if others else f"layers {', '.join(stored['layers'])} only"
+            if others or not set(names) <= set(stored_names):
+                what = f"a different {others[0]}" if others else f"layers {', '.join(stored_names)} only"
                 raise ElmoFastError(f"cache {os.fspath(path)} is of {what}; name another file, or remove this one")
-            rows = [stored["layers"].index(name) for name in names]
-            return [nearest_in(file, row, query[None], topn) for row, query in zip(rows, queries, strict=True)]
         except CheckpointError as error:
             warnings.warn(f"{error}; it is written again", stacklevel=3)
-    shape = len(names), queries.shape[1]
-    check_room(path, 4 * shape[0] * shape[1] * sum(lengths))
-    with writing_cache_folder(path, lengths, *shape, json.dumps(made_from)) as write:
-        for sentence, vectors in embedded():
-            write(sentence, vectors)
-    file = CacheFolder(path)
-    return [nearest_in(file, row, query[None], topn) for row, query in enumerate(queries)]
+            file, stored_names = None, names
+    if file is None:
+        shape = len(names), queries.shape[1]
+        check_room(path, 4 * shape[0] * shape[1] * sum(lengths))
+        with writing_cache_folder(path, lengths, *shape, json.dumps(made_from)) as write:
+            for sentence, vectors in embedded:
+                write(sentence, vectors)
+        file = read_cache_folder(path)
+    rows = [stored_names.index(name) for name in names]
+    return [nearest_in(file, row, query[None], topn) for row, query in zip(rows, queries, strict=True)]
 
 
-def nearest_in(file: CacheFolder, layer: int, queries: Floats, topn: int) -> Nearest:
+def nearest_in(file: FlatFile, layer: int, queries: Floats, topn: int) -> Nearest:
     """Find the rows nearest to each query, [Q, 2D], among a layer's unit vectors."""
     search = Search(queries, topn)
-    search.add_all(file.vectors[layer], unit=True)
+    search.add_all(file.embeddings[:, layer], unit=True)
     return search.nearest()

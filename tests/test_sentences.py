@@ -98,15 +98,22 @@ REFUSED = {
     "lists of lists": ([[["so", "do"]]], r"\[0\].* got \[.*'so', 'do'"),
     "tables": ([TABLE], r"\[0\] must be .* got a table"),
     "sets": ([{"so", "do"}], r"\[0\] must be .* got a set"),
+    "a string": ("so do I", "must be a list of sentences, each a list of words"),
+    "a string in a list": ([["so"], "do I"], r"\[1\] must be a list of words"),
     "generators": ([(word for word in ["so"])], r"\[0\] must be .* got <generator"),
 }
-ONE_WORD = "one word that has spaces, 'so do I': pass the string itself"
 
 
 # One check is behind all entry points: each meets a container, an element and neither; two meet everything.
 EVERYWHERE = ("a table", "a number", "texts in bytes")
 ENTRIES = [(entry, kind) for entry in OF_TEXTS | OF_WORDS for kind in EVERYWHERE]
-ENTRIES += [(entry, kind) for entry in ("encode", "embed_batch") for kind in REFUSED if kind not in EVERYWHERE]
+ENTRIES += [(entry, kind) for entry in OF_WORDS for kind in ("a string", "a string in a list")]
+ENTRIES += [
+    (entry, kind)
+    for entry in ("encode", "embed_batch")
+    for kind in REFUSED
+    if kind not in EVERYWHERE and "a string" not in kind
+]
 
 
 @pytest.mark.parametrize(("entry", "kind"), ENTRIES)
@@ -116,16 +123,6 @@ def test_what_holds_no_sentences_is_refused(embedder, words_bilm, tmp_path, monk
     with pytest.raises(ElmoFastError, match=message):
         (OF_TEXTS | OF_WORDS)[entry](embedder, words_bilm, value)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("entry", ["encode", "encode to pandas", "ElmoVectorizer"])
-def test_a_text_in_a_list_of_its_own_is_no_word(embedder, entry):
-    """As in table[["text"]].values.tolist(), next to which the list of the text's words is right."""
-    with pytest.raises(ElmoFastError, match=ONE_WORD):
-        OF_TEXTS[entry](embedder, None, [["so do I"], ["I"]])
-    with pytest.warns(UserWarning, match=ONE_WORD):
-        OF_TEXTS[entry](embedder, None, [["so do I"]])
-    OF_TEXTS[entry](embedder, None, [["10 000"], ["is", "a", "number"]])
 
 
 TEXTS, WORDS = ["so do I", "", "I"], [["so", "do", "I"], [], ["I"]]

@@ -125,10 +125,12 @@ SHARED: dict[str, Shared] = {
     "min_count": Shared(int, "leave out words that occur less often", MIN_COUNT),
     "batch_size": Shared(
         int,
-        "maximum number of sentences per batch (default: 64; on a GPU without carried state 1,024, of at most 16,384 "
-        "tokens together)",
+        "maximum number of sentences per batch (default: 64; on a GPU without carried state 1,024)",
     ),
-    "max_tokens": Shared(int, "maximum number of tokens per batch, including padding"),
+    "max_tokens": Shared(
+        int,
+        "maximum number of tokens per batch, including padding (default: 16,384; with carried state any number)",
+    ),
     "topn": Shared(int, "number of results", 10),
     "title": Shared(str, "title of the picture", ""),
     "file_friendly_logging": Shared(None, "print progress as lines also on a terminal, instead of a bar"),

@@ -142,7 +142,7 @@ def _embed_alone(arguments: Any, source: Source, tokenizer: str | None) -> None:
     hdf5 = arguments.format == "hdf5"
     keys = arguments.use_sentence_keys or (hdf5 and source.keyed)
     keeps = arguments.format in NAMED and not arguments.forget_sentences
-    text = survey(source, keep_lines=keeps, as_keys=keys, pooled=arguments.pool is not None)
+    text = survey(source, keep_lines=keeps, as_keys=keys)
     if tokenizer is None and not source.keyed:
         line = first_raw_line(text.lines or [], text.lengths[:LINES_LOOKED_AT].tolist())
         if line is not None:

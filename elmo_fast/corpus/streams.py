@@ -204,10 +204,7 @@ class Stream:
         self.waited = 0.0
 
     def batch(self, epoch: int, step: int) -> StreamBatch:
-        """Return the batch of a step of an epoch, both from 0; consecutive steps are cheap, any order gives the same.
-
-        Raises ElmoFastError if a file of the corpus has changed since it was opened.
-        """
+        """Return the batch of a step of an epoch, both from 0; in any order the same, consecutive ones are cheap."""
         if epoch < 0 or not 0 <= step < self.steps_per_epoch:
             raise ElmoFastError(
                 f"batch: epoch must be 0 or more and step 0 to {self.steps_per_epoch - 1}; got {epoch} and {step}"
@@ -243,7 +240,6 @@ class Stream:
         return first, min(first + self._slab_steps, self.steps_per_epoch)
 
     def _read(self, epoch: int, slab: int) -> list[Windows]:
-        self.corpus.check_unchanged()
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = None  # do not keep two orders in memory
             self._epoch = epoch, Epoch(self.corpus, self.seed, epoch)

@@ -16,7 +16,7 @@ from elmo_fast.devices import check_int8_device, gpu_numbered
 from elmo_fast.embed.layers import Layers, column_names, unit_rows
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import Array, run_batches, write_vectors
-from elmo_fast.embed.token_files import FORMATS, NAMED, Contents, Write, check_room, format_of
+from elmo_fast.embed.token_files import FORMATS, NAMED, FileLayout, Write, check_room, format_of
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, quoted, require
 from elmo_fast.files import replaces
@@ -272,9 +272,8 @@ class ElmoEmbedder:
                 for each sentence, with `sentence` and `embeddings`, a list of its tokens' vectors, and the other
                 columns of a table; needs pyarrow. "jsonl": sentence and vectors as a JSON object per line.
             dtype: "float32" or "float16", of the output.
-            max_tokens: maximum number of tokens in a batch, including padding; None: any number or, where batch_size
-                is None on a GPU without carried state, 16,384. A longer sentence runs alone and,
-                without carried state, in chunks.
+            max_tokens: maximum number of tokens in a batch, including padding; None: 16,384 or, with carried state, any
+                number. A longer sentence runs alone and, without carried state, in chunks.
             pool: one vector per sentence, "mean", "max" or "first_last" of its tokens (`embed.layers.pool`);
                 a blank line gives zeros. The file is `embeddings` [N, L+1, 2D] or [N, 2D]; in "parquet" and "jsonl",
                 `embedding`.
@@ -290,29 +289,29 @@ class ElmoEmbedder:
             raise ElmoFastError(f"output_file_path must differ from input_file; got {name!r} for both")
         file_format = format_of(output_file_path, file_format)
         check_formats(output_format, file_format, dtype, use_sentence_keys)
-        remembers = file_format in NAMED and not forget_sentences
-        text = (
-            input_file
-            if isinstance(input_file, SurveyedText)
-            else survey(
-                input_file,
-                keep_lines=remembers,
-                as_keys=use_sentence_keys,
-                pooled=pool is not None,
-                tokenizer=self.elmo_bilm.options.tokenizer,
-            )
-        )
-        contents = text_contents(
-            text, self.elmo_bilm, self.model_name, output_format, dtype, as_keys=use_sentence_keys, remembers=remembers
-        )
         if pool is not None:
             check_choice("pool", pool, POOLS)
-            contents = contents._replace(pooled=True, metadata={**contents.metadata, "pool": pool})
-        if file_format == "parquet":
-            contents = contents._replace(others=text.source.other_columns())
-        check_room(output_file_path, contents.nbytes, "; one layer (average or top) and float16 take less")
-        with FORMATS[file_format](output_file_path, contents) as write:
-            self.write_text(text, write, contents.dtype, output_format, batch_size, max_tokens, progress, pool)
+        named = use_sentence_keys or (file_format in NAMED and not forget_sentences)
+        if isinstance(input_file, SurveyedText):
+            text = input_file
+        else:
+            tokenizer = self.elmo_bilm.options.tokenizer
+            text = survey(input_file, keep_lines=named, as_keys=use_sentence_keys, tokenizer=tokenizer)
+        if (use_sentence_keys and not text.as_keys) or (named and text.lines is None):
+            option = "as_keys" if use_sentence_keys else "keep_lines"
+            raise ElmoFastError(
+                f"{text.name} must be surveyed with {option}=True, as the file is to hold its sentences"
+            )
+        layout = file_layout(self, text.lengths, output_format, dtype)._replace(
+            names=text.lines if named else None,
+            keyed=use_sentence_keys,
+            pooled=pool is not None,
+            others=text.source.other_columns() if file_format == "parquet" else None,
+        )
+        layout.metadata.update({} if pool is None else {"pool": pool})
+        check_room(output_file_path, layout.nbytes, "; one layer (average or top) and float16 take less")
+        with FORMATS[file_format](output_file_path, layout) as write:
+            self.write_text(text, write, layout.dtype, output_format, batch_size, max_tokens, progress, pool)
         if hasattr(input_file, "close"):
             input_file.close()
         return len(text)
@@ -344,14 +343,12 @@ class ElmoEmbedder:
 
         def write_sentence(index: int, vectors: Array) -> None:
             number = int(numbers[index])
-            if pool is not None:
-                vectors = pooled(finite(vectors, vectors.dtype, text, number), pool)
-            write(number, finite(vectors, dtype, text, number))
+            write(number, finite(vectors if pool is None else pooled(vectors, pool), dtype, text, number))
 
         write_vectors(
             bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
             total=int(text.lengths.sum()), progress=progress, stateful=bilm.stateful, batch_size=batch_size,
-            max_tokens=max_tokens, name=lambda index: text.source.place(int(numbers[index])),
+            max_tokens=max_tokens,
         )  # fmt: skip
 
 
@@ -368,18 +365,12 @@ def _tensor_of(vectors: Any, name: str) -> Tensor:
         array = np.require(vectors, requirements="W")
     except ValueError:  # rows of several lengths
         array = np.empty(0, object)
-    if array.dtype.kind in "biuf":
-        return torch.as_tensor(array, device="cpu")
-    first = next(iter(array.flat), None)
-    if hasattr(vectors, "columns"):
-        given = "a table with other columns than numbers: pass its vectors, table.filter(like='elmo_')"
-    elif isinstance(first, str):
-        given = "strings: pass their vectors, embedder.encode(sentences)"
-    elif isinstance(first, np.ndarray | list):
-        given = f"a column of arrays: pass one array, numpy.stack({name})"
-    else:
-        given = quoted(vectors)
-    raise ElmoFastError(f"{name} must be vectors [N, W] or [W], as `encode` returns; got {given}")
+    if array.dtype.kind not in "biuf":
+        raise ElmoFastError(
+            f"{name} must be vectors [N, W] or [W] of numbers, as `encode` returns (of a table, the columns of vectors "
+            f"alone: table.filter(like='elmo_')); got {quoted(vectors)}"
+        )
+    return torch.as_tensor(array, device="cpu")
 
 
 OUTPUT_FORMATS = ("all", "top", "average")
@@ -395,33 +386,21 @@ def check_formats(output_format: str, file_format: str, dtype: str, use_sentence
         raise ElmoFastError(f'use_sentence_keys needs file_format="hdf5"; got {file_format!r}')
 
 
-def text_contents(
-    text: SurveyedText, bilm: BiLM, model: str, output_format: str, dtype: str, *, as_keys: bool, remembers: bool
-) -> Contents:
-    """Return what the file of a text's vectors is to hold.
-
-    model: its name, for the metadata; as_keys: whether the sentences name the datasets; remembers: whether the file
-    stores the sentences. Raises ElmoFastError if the text was surveyed without the lines for these.
-    """
-    if (as_keys and not text.as_keys) or (remembers and text.lines is None):
-        option = "as_keys" if as_keys else "keep_lines"
-        raise ElmoFastError(f"{text.name} must be surveyed with {option}=True, as the file is to hold its sentences")
-    return Contents(
-        lengths=text.lengths,
-        layers=bilm.num_layers if output_format == "all" else 0,
-        width=bilm.get_output_dim(),
-        dtype=np.dtype(dtype),
-        metadata={
-            "model": model,
-            "layers": output_format,
-            "precision": bilm.arithmetic,
-            "stateful": str(bilm.stateful).lower(),
-            "tokenizer": bilm.options.tokenizer or "whitespace",
-            "writer": f"elmo_fast {__version__}",
-        },
-        names=text.lines if as_keys or remembers else None,
-        keyed=as_keys,
-    )
+def file_layout(
+    embedder: ElmoEmbedder, lengths: np.ndarray[Any, np.dtype[np.int64]], output_format: str, dtype: str
+) -> FileLayout:
+    """Return the layout of a file of the vectors of sentences of these lengths, which does not store the sentences."""
+    bilm = embedder.elmo_bilm
+    metadata = {
+        "model": embedder.model_name,
+        "layers": output_format,
+        "precision": bilm.arithmetic,
+        "stateful": str(bilm.stateful).lower(),
+        "tokenizer": bilm.options.tokenizer or "whitespace",
+        "writer": f"elmo_fast {__version__}",
+    }
+    layers = bilm.num_layers if output_format == "all" else 0
+    return FileLayout(lengths, layers, bilm.get_output_dim(), np.dtype(dtype), metadata)
 
 
 def finite(vectors: np.ndarray[Any, Any], dtype: Any, text: SurveyedText, number: int) -> np.ndarray[Any, Any]:

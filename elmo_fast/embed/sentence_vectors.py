@@ -1,7 +1,6 @@
 """Sentences to vectors: the one loop under ElmoEmbedder, TokenVectors, `embed`, neighbours, pictures and the tasks."""
 
 import functools
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -12,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmo_fast import memory
 from elmo_fast.devices import received, sent_together
 from elmo_fast.embed.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.memory import gpu_shortage_advised, size
+from elmo_fast.memory import gpu_shortage_advised
 from elmo_fast.modules._graph_replay import padded_words
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.character_encoder import CharacterEncoder
@@ -29,9 +27,8 @@ Array = np.ndarray[Any, np.dtype[np.float32]]
 Result = TypeVar("Result")
 WINDOW = 16  # batches whose sentences are sorted by length together
 BATCH_SIZE = 64
-# Of a GPU without carried state: enough rows that a step of an LSTM's time loop keeps it busy.
-GPU_BATCH_SIZE, GPU_TOKENS = 1024, 16_384
-UNASKED_BYTES = 1 << 26  # a smaller batch runs without asking how much memory is left
+GPU_BATCH_SIZE = 1024  # enough rows that a step of an LSTM's time loop keeps it busy
+MOST_TOKENS = 16_384  # in a batch without carried state: 3 GB of the original's layers and gates
 GROUP = 2  # threads that run a batch together: one for each direction
 
 
@@ -66,15 +63,14 @@ def batches(
     if window < 0:
         raise ElmoFastError(f"batches: window must be 0 or more; got {window}")
     check_sentences(sentences)
-    numbered, most = enumerate(sentences), min(window * batch_size, sys.maxsize)
-
-    def next_window() -> list[tuple[int, Sequence[str]]]:
-        return sorted(islice(numbered, most), key=lambda pair: -len(pair[1]))
-
-    windows: Iterable[Iterable[tuple[int, Sequence[str]]]] = iter(next_window, []) if window else [numbered]
+    numbered = enumerate(sentences)
+    windows: Iterable[Iterable[tuple[int, Sequence[str]]]] = [numbered]
+    if window:
+        most = min(window * batch_size, sys.maxsize)
+        windows = iter(lambda: list(islice(numbered, most)), [])
     for each in windows:
         batch, longest = SentenceBatch([], []), 0
-        for index, sentence in each:
+        for index, sentence in sorted(each, key=lambda pair: -len(pair[1])) if window else each:
             length = len(sentence) if padded is None else padded(len(sentence))
             longest = max(longest, length)
             count = len(batch.indices)
@@ -118,7 +114,6 @@ def run_batches(
     batch_size: int | None = None,
     max_tokens: int | None = None,
     window: int | None = None,
-    name: Callable[[int], str] = "sentence {}".format,
     background: Executor | None = None,
 ) -> Iterator[LayerBatch]:
     """Run a biLM over sentences, batch by batch, and yield the layers of each batch.
@@ -133,91 +128,116 @@ def run_batches(
         stateful: each row of a batch starts from its final state in the previous batch, and the order stays;
             otherwise every sentence starts from zeros, and the biLM's carried state is neither used nor changed.
         batch_size: maximum number of sentences in a batch; None: 64 or, on a GPU without carried state, 1,024.
-        max_tokens: maximum number of tokens in a batch, including padding; None: any number or, on a GPU without
-            carried state and with batch_size None, 16,384. A longer sentence runs alone and, without
-            carried state, in chunks of that many tokens (with an LSTM that is joined: whole).
+        max_tokens: maximum number of tokens in a batch, including padding; None: 16,384 or, with carried state, any
+            number. A longer sentence runs alone and, without carried state, in chunks of that many tokens (with an
+            LSTM that is joined: whole).
         window: how many batches of sentences are sorted by length together; 0: none; None: 16 without carried state.
-        name: what an error calls the sentence of an index.
         background: threads that work while a batch runs: they prepare the next one (ids and, on the CPU, the words'
             vectors); without carried state each two of torch's threads run a batch of their own. None: sentences are
             read no further than the batch that runs.
 
-    Raises: ElmoFastError: a setting out of range, a batch that does not fit into memory.
+    Raises: ElmoFastError: a setting out of range.
     """
+    device = next(bilm.parameters()).device
     if window is None:
         window = 0 if stateful else WINDOW
-    device = next(bilm.parameters()).device
-    if batch_size is None and device.type != "cpu" and not stateful:
-        batch_size, max_tokens = GPU_BATCH_SIZE, GPU_TOKENS if max_tokens is None else max_tokens
-    batch_size = BATCH_SIZE if batch_size is None else batch_size
-    in_parts = bilm.runs_in_parts
-    chunk = max_tokens if bilm.runs_in_chunks and not stateful and in_parts else None
+    if batch_size is None:
+        batch_size = BATCH_SIZE if device.type == "cpu" or stateful else GPU_BATCH_SIZE
+    if max_tokens is None and not stateful:
+        max_tokens = MOST_TOKENS
     overlaps = device.type == "cpu" and isinstance(background, BackgroundThreads)
     groups = max(1, torch.get_num_threads() // GROUP) if overlaps and not stateful else 1
-    cache, autocast = bilm.encoder.new_cache(), autocast_of_caller(device)
-    by_parts, encoder = device.type == "cpu" and in_parts, None
-    if in_parts and isinstance(bilm.encoder, CharacterEncoder) and bilm.encoder.unique_words:
-        encoder = bilm.encoder  # reads each distinct word once
-    cut = batches(
-        sentences,
-        batch_size=batch_size,
-        max_tokens=max_tokens,
-        window=window,
-        padded=padded_words if bilm.cuda_graphs and device.type == "cuda" else None,
-    )
-    fitting = _fitting(bilm, cut, chunk, groups, name)
-
-    def chosen(activations: Sequence[Tensor]) -> Callable[[], list[Array]]:
-        # Without the begin marker; `LayerBatch.vectors` cuts at the length, and so the end marker.
-        return _to_host([layer[:, 1:] for layer in chosen_layers(activations, layers)])
-
-    def joined(words: Tensor, mask: Tensor, outputs: Tensor) -> list[Array]:
-        return chosen(bilm.activations(words, mask, outputs))()
-
-    @torch.no_grad()
-    def prepared(batch: SentenceBatch) -> Callable[[], LayerBatch]:
-        skips_empty = not stateful or len(batch.sentences) == 1  # else an empty sentence keeps its row of the state
-        sentences = [each for each in batch.sentences if len(each) or not skips_empty]
-        in_chunks = chunk is not None and len(sentences) == 1 and len(sentences[0]) > chunk
-        ids: tuple[Tensor, ...]
-        context_free: Any  # mypy knows no call with one of several numbers of arguments
-        if encoder is None or in_chunks:
-            ids, context_free = (bilm.batch_to_ids(sentences),), bilm.context_free
-        else:
-            ids, context_free = encoder.distinct(sentences), encoder.forward_distinct
-        encoded = None
-        if by_parts and overlaps and groups == 1 and sentences and not in_chunks:
-            with autocast():
-                encoded = context_free(*ids, cache=cache)  # next to the LSTM of the batch before
-
-        @torch.no_grad()
-        def run() -> LayerBatch:
-            with autocast():
-                here = sent_together(ids, device)
-                if not len(here[-1]):
-                    count = len(layer_numbers(layers, bilm.num_layers) or [0])
-                    ready = _to_host([here[-1].new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count)
-                elif chunk is not None and in_chunks:
-                    activations = long_activations(bilm, here[0][0], chunk)
-                    ready = _to_host([layer[None] for layer in chosen_layers(activations, layers)])
-                elif by_parts:
-                    words, mask = encoded or context_free(*here, cache=cache)
-                    outputs = bilm.lstm(words, mask, stateful=stateful)
-                    ready = functools.partial(joined, words, mask, outputs)  # by the thread that asks for the layers
-                elif encoder is not None:
-                    ready = chosen(bilm.forward_distinct(*here, stateful=stateful))
-                else:
-                    ready = chosen(bilm(*here, stateful=stateful)["activations"])
-                return LayerBatch(batch.indices, batch.sentences, ready, skips_empty)
-
-        return run
-
+    chunk = max_tokens if bilm.runs_in_chunks and bilm.runs_in_parts and not stateful else None
+    runner = _Runner(bilm, layers, stateful, chunk, encodes_ahead=overlaps and groups == 1)
+    padded = padded_words if bilm.cuda_graphs and device.type == "cuda" else None
+    parts = batches(sentences, batch_size=batch_size, max_tokens=max_tokens, window=window, padded=padded)
     if groups > 1:
         with BackgroundThreads(groups, torch.get_num_threads() // groups) as threads:
-            yield from ahead(threads, lambda batch: prepared(batch)(), fitting, depth=groups)
+            yield from ahead(threads, lambda batch: runner.run(runner.prepare(batch)), parts, depth=groups)
     else:
         with gpu_shortage_advised(batch_size=batch_size, max_tokens=max_tokens, precision=bilm.precision):
-            yield from (run() for run in ahead(background or AtOnce(), prepared, fitting))
+            yield from map(runner.run, ahead(background or AtOnce(), runner.prepare, parts))
+
+
+class _Prepared(NamedTuple):
+    """A batch that is ready to run.
+
+    skips_empty: as in LayerBatch; is_long: whether it is a sentence that runs in chunks; ids: the sentences', as
+    `BiLM.batch_to_ids` or `CharacterEncoder.distinct` returns them; encoded: the words' vectors and their mask, if they
+    are computed already.
+    """
+
+    batch: SentenceBatch
+    skips_empty: bool
+    is_long: bool
+    ids: tuple[Tensor, ...]
+    encoded: tuple[Tensor, Tensor] | None
+
+
+class _Runner:
+    """Runs a biLM over batches in two steps, of which the first may overlap with the second of the batch before.
+
+    chunk: how many tokens of a long sentence run at a time, None: all; encodes_ahead: whether `prepare` also computes
+    the words' vectors; layers, stateful: as in run_batches.
+    """
+
+    def __init__(self, bilm: BiLM, layers: Layers, stateful: bool, chunk: int | None, *, encodes_ahead: bool) -> None:
+        self.bilm, self.layers, self.stateful, self.chunk, self.encodes_ahead = (
+            bilm, layers, stateful, chunk, encodes_ahead,
+        )  # fmt: skip
+        self.device, self.in_parts = next(bilm.parameters()).device, bilm.runs_in_parts
+        self.cache, self.autocast = bilm.encoder.new_cache(), autocast_of_caller(self.device)
+
+    @torch.no_grad()
+    def prepare(self, batch: SentenceBatch) -> _Prepared:
+        encoder, encoded = self.bilm.encoder, None
+        skips_empty = (
+            not self.stateful or len(batch.sentences) == 1
+        )  # else an empty sentence keeps its row of the state
+        sentences = [each for each in batch.sentences if len(each) or not skips_empty]
+        is_long = self.chunk is not None and len(sentences) == 1 and len(sentences[0]) > self.chunk
+        ids: tuple[Tensor, ...] = ()
+        if self.in_parts and not is_long and isinstance(encoder, CharacterEncoder) and encoder.unique_words:
+            ids = encoder.distinct(sentences)
+        else:
+            ids = (self.bilm.batch_to_ids(sentences),)
+        if self.encodes_ahead and self.in_parts and sentences and not is_long:
+            with self.autocast():
+                encoded = self._encode(*ids)
+        return _Prepared(batch, skips_empty, is_long, ids, encoded)
+
+    @torch.no_grad()
+    def run(self, prepared: _Prepared) -> LayerBatch:
+        bilm, (batch, skips_empty, is_long, ids, encoded) = self.bilm, prepared
+        with self.autocast():
+            here = sent_together(ids, self.device)
+            if not len(here[-1]):
+                count = len(layer_numbers(self.layers, bilm.num_layers) or [0])
+                ready = _to_host([here[-1].new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count)
+            elif self.chunk is not None and is_long:
+                activations = long_activations(bilm, here[0][0], self.chunk)
+                ready = _to_host([layer[None] for layer in chosen_layers(activations, self.layers)])
+            elif self.device.type == "cpu" and self.in_parts:
+                words, mask = encoded or self._encode(*here)
+                outputs = bilm.lstm(words, mask, stateful=self.stateful)
+                ready = functools.partial(self._joined, words, mask, outputs)  # by the thread that asks for the layers
+            elif len(here) > 1:
+                ready = self._chosen(bilm.forward_distinct(*here, stateful=self.stateful))
+            else:
+                ready = self._chosen(bilm(*here, stateful=self.stateful)["activations"])
+        return LayerBatch(batch.indices, batch.sentences, ready, skips_empty)
+
+    def _encode(self, *ids: Tensor) -> tuple[Tensor, Tensor]:
+        # mypy knows no call with one of several numbers of arguments
+        encode: Any = self.bilm.context_free if len(ids) == 1 else self.bilm.encoder.forward_distinct
+        return encode(*ids, cache=self.cache)
+
+    def _joined(self, words: Tensor, mask: Tensor, outputs: Tensor) -> list[Array]:
+        return self._chosen(self.bilm.activations(words, mask, outputs))()
+
+    def _chosen(self, activations: Sequence[Tensor]) -> Callable[[], list[Array]]:
+        # Without the begin marker; `LayerBatch.vectors` cuts at the length, and so the end marker.
+        return _to_host([layer[:, 1:] for layer in chosen_layers(activations, self.layers)])
 
 
 def write_vectors(
@@ -238,18 +258,18 @@ def write_vectors(
     """
     done = 0
     with background_thread() as background:
-
-        def write_batch(batch: LayerBatch) -> int:
-            for index, vectors in zip(batch.indices, batch.vectors(side_by_side), strict=True):
-                write(index, vectors)
-            return sum(map(len, batch.sentences))
-
-        for tokens in ahead(
-            background, write_batch, run_batches(bilm, sentences, layers, background=background, **settings)
-        ):
+        runs = run_batches(bilm, sentences, layers, background=background, **settings)
+        for tokens in ahead(background, functools.partial(_write_batch, write, side_by_side), runs):
             done += tokens
             if progress is not None:
                 progress(done, total)
+
+
+def _write_batch(write: Callable[[int, Array], None], side_by_side: bool, batch: LayerBatch) -> int:
+    """Write the vectors of a batch; return its tokens."""
+    for index, vectors in zip(batch.indices, batch.vectors(side_by_side), strict=True):
+        write(index, vectors)
+    return sum(map(len, batch.sentences))
 
 
 def _to_host(layers: list[Tensor]) -> Callable[[], list[Array]]:
@@ -258,35 +278,6 @@ def _to_host(layers: list[Tensor]) -> Callable[[], list[Array]]:
         return functools.partial(list, [layer.float().numpy() for layer in layers])
     copied = received(torch.stack(layers).float())  # one copy for all of them
     return lambda: list(copied().numpy())
-
-
-def _fitting(
-    bilm: BiLM, batches: Iterable[SentenceBatch], chunk: int | None, at_once: int, name: Callable[[int], str]
-) -> Iterator[SentenceBatch]:
-    """Yield the batches, each after a check.
-
-    chunk: how many tokens of a sentence run at a time, None: all; at_once: how many batches run at a time; name: what
-    the error calls the sentence of an index. Raises ElmoFastError, naming the longest sentence, for a batch that
-    plainly does not fit into the memory left; not asked up to what an earlier batch took, whose memory is used again.
-    """
-    lstm = bilm.options.lstm
-    # Gates, cells and projections of two directions of one layer, and all layers.
-    per_token = 4 * (2 * (5 * lstm.dim + lstm.projection_dim) + 4 * (lstm.n_layers + 1) * lstm.projection_dim)
-    passed: float = UNASKED_BYTES if next(bilm.parameters()).device.type == "cpu" else math.inf
-    for batch in batches:
-        lengths = list(map(len, batch.sentences))
-        longest = max(lengths)
-        needed = at_once * len(lengths) * ((longest if chunk is None else min(longest, chunk)) + 2) * per_token
-        free = memory.available() if needed > passed else None
-        if free is not None and needed > free:
-            also = f", {at_once} of which run at once," if at_once > 1 else ""
-            raise ElmoFastError(
-                f"{name(batch.indices[lengths.index(longest)])} has {longest} tokens, and a batch of {len(lengths)} "
-                f"sentences as long{also} takes about {size(needed // at_once)} of memory where {size(free)} are left "
-                "to this process; give max_tokens or a smaller batch_size, or split the sentence"
-            )
-        passed = max(passed, needed)
-        yield batch
 
 
 @torch.no_grad()
@@ -329,5 +320,3 @@ def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
         while turn in waiting:
             yield waiting.pop(turn)
             turn += 1
-    if waiting:
-        raise ElmoFastError(f"in_order: the result of sentence {turn} is missing, but that of {min(waiting)} is there")

@@ -14,9 +14,9 @@ from elmo_fast.devices import check_int8_device, device_named
 from elmo_fast.embed.layers import Layers, combined_width
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import Array, in_order, run_batches
-from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.bilm import BiLM
-from elmo_fast.op_choices import POOLS, Pool
+from elmo_fast.op_choices import Pool
 from elmo_fast.text import checked_sentences
 
 
@@ -67,9 +67,6 @@ class TokenVectors:
         max_tokens: int = 4096,
         **settings: Any,
     ) -> None:
-        for name, size in (("batch_size", 1 if batch_size is None else batch_size), ("max_tokens", max_tokens)):
-            if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 1:
-                raise ElmoFastError(f"{name} must be a whole number of 1 or more; got {size!r}")
         self.bilm = model if isinstance(model, BiLM) else shared_bilm(model, **settings)
         self.layers, self.batch_size, self.max_tokens = layers, batch_size, max_tokens
         self.width = combined_width(layers, self.bilm.num_layers, self.bilm.get_output_dim())
@@ -99,7 +96,6 @@ class TokenVectors:
         show_progress_bar: on the standard error; total: number of sentences that it is to reach, None if unknown.
         Raises: ElmoFastError.
         """
-        check_choice("pool", pool, POOLS)
         runs = self._run(sentences, side_by_side=False)
         with tqdm(runs, total=total, unit=" sentences", disable=not show_progress_bar) as bar:
             rows = [pooled(vectors, pool).reshape(self.width) for vectors in bar]

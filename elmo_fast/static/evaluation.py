@@ -8,8 +8,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from elmo_fast import files
 from elmo_fast.embed.word_vectors import Vectors
 from elmo_fast.errors import ElmoFastError, require
@@ -208,10 +206,7 @@ def evaluate_similarity(
     if not any(known):
         _warn_of_none(path, "pair")
     elif math.isnan(spearman):
-        zeros = {spell(vectors.words[row]) for row in np.flatnonzero(~vectors.matrix[:restrict_vocab].any(1))}
-        of_pairs = [word for pair in pairs for word in pair.split(delimiter)[:2] if spell(word) in zeros]
-        why = "only one pair has vectors" if compared == 1 else "the scores or the cosines are all equal"
-        why = f"the vector of {of_pairs[0]!r} is zero, and has no cosine" if of_pairs else why
+        why = "only one pair has vectors" if compared == 1 else "scores or cosines are all equal, or a vector is zero"
         warnings.warn(f"{path}: no correlation: {why}", stacklevel=2)
     return SimilarityScores(pearson, spearman, compared, known.count(False), len(known))
 

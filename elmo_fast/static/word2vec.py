@@ -46,8 +46,7 @@ def train_word2vec(
 ) -> Vectors:
     """Train word vectors on a text, the most frequent words first.
 
-    path: one sentence per line, words separated by spaces: a file, a folder or a glob; several files are first copied
-        into one, as is text that is packed, to be tokenized, or has other white space than single spaces
+    path: one sentence per line, words separated by spaces: a file, a folder or a glob; gensim reads a temporary copy
     algorithm: "sg" (skip-gram) or "cbow"
     objective: "ns" (negative sampling) or "hs" (hierarchical softmax)
     dimension, window: D; maximum words on each side, drawn from 1 to this number
@@ -108,11 +107,6 @@ def train_word2vec(
             raise ElmoFastError(
                 f"{os.fspath(path)}: no word occurs min_count={min_count} times; give a smaller min_count"
             )
-        if not any(sum(word in model.wv for word in words) > 1 for _, words in read_sentences(corpus)):
-            raise ElmoFastError(
-                f"{os.fspath(path)}: no sentence has two words that occur min_count={min_count} times, so there is "
-                "nothing to learn; give longer sentences, or a smaller min_count"
-            )
         trained, _ = model.train(
             **text,
             total_examples=model.corpus_count,
@@ -130,24 +124,10 @@ def train_word2vec(
 
 @contextlib.contextmanager
 def _one_file(pattern: str, tokenizer: Tokenizer | None) -> Iterator[str]:
-    """Yield the text as one file that gensim reads as `read_sentences` does: the only file itself, or a copy of all."""
-    paths = files_matching(pattern)
-    if len(paths) == 1 and paths[0] != "-" and os.path.isfile(paths[0]) and _is_plain(paths[0], tokenizer):
-        yield paths[0]
-        return
+    """Yield the text as one file that gensim reads as `read_sentences` does: with single spaces, not packed."""
     with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
         together = os.path.join(folder, "text.txt")
         with open(together, "w", encoding="utf-8", newline="\n") as out:
-            out.writelines(f"{line}\n" for path in paths for line in _lines(path, tokenizer))
+            for path in files_matching(pattern):
+                out.writelines(f"{' '.join(words)}\n" for _, words in read_sentences(path, tokenizer))
         yield together
-
-
-def _lines(path: str, tokenizer: Tokenizer | None) -> Iterator[str]:
-    return (" ".join(words) for _, words in read_sentences(path, tokenizer))
-
-
-def _is_plain(path: str, tokenizer: Tokenizer | None) -> bool:
-    """Whether a file is what its sentences would be written as: not packed, no byte order mark, single spaces."""
-    with open(path, "rb") as file:
-        lines = (line.encode() for line in _lines(path, tokenizer))
-        return all(file.readline(len(line) + 1).removesuffix(b"\n") == line for line in lines)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from elmo_fast.embed.sentence_vectors import write_vectors
-from elmo_fast.embed.token_files import FORMAT, CacheFolder, check_room, writing_cache_folder
+from elmo_fast.embed.token_files import FORMAT, check_room, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import only_one
 from elmo_fast.memory import size
@@ -140,7 +140,7 @@ def announced(
     """
     plans = {name: _Plan.of(model, *split, pathlib.Path(folder)) for name, split in splits.items()}
     missing = {plan.path: plan for plan in plans.values() if not plan.path.exists()}
-    if needed := sum(plan.bytes for plan in missing.values()):
+    if needed := sum(4 * math.prod(plan.shape) for plan in missing.values()):
         check_room(next(iter(missing)), needed, "; give another cache_dir or save_dir, or a smaller train_share")
         words = sum(plan.shape[1] for plan in missing.values())
         if report is not None:
@@ -153,7 +153,6 @@ def announced(
 class _Plan(NamedTuple):
     """The file of the layers of some sentences, and which of them are wanted (None: all)."""
 
-    key: str
     path: pathlib.Path
     sentences: Sentences
     only: Sequence[int] | None
@@ -165,57 +164,46 @@ class _Plan(NamedTuple):
         sentences = [example.words for example in examples]
         if not any(sentences):
             raise ElmoFastError("examples must have at least one word; got none")
-        key = _key(model, sentences)
-        if only is not None and len(only) < len(examples) and not cls._path(folder, key).exists():
+        path = folder / _key(model, sentences)
+        if only is not None and len(only) < len(examples) and not path.exists():
             sentences, only = [sentences[index] for index in only], None
-            key = _key(model, sentences)
-        shape = (model.num_layers, sum(map(len, sentences)), model.get_output_dim())
-        return cls(key, cls._path(folder, key), sentences, only, shape)
-
-    @staticmethod
-    def _path(folder: pathlib.Path, key: str) -> pathlib.Path:
-        return folder / key[:40]
-
-    @property
-    def bytes(self) -> int:
-        """Size of the layers."""
-        return 4 * math.prod(self.shape)
+            path = folder / _key(model, sentences)
+        return cls(path, sentences, only, (model.num_layers, sum(map(len, sentences)), model.get_output_dim()))
 
 
 def _filled(
     model: BiLM, plan: _Plan, max_tokens: int, progress: Progress | None, report: Callable[[str], None] | None
 ) -> LayerCache:
     """Return the layers of a plan's file, which is computed if it is missing or damaged."""
-    key, path, sentences, only, shape = plan
+    path, sentences, only, (depth, _, width) = plan
     lengths = [len(words) for words in sentences]
     say = report or (lambda sentence: warnings.warn(sentence, stacklevel=5))
-    layers = _find(path, key, shape, lambda damage: warnings.warn(damage, stacklevel=5))
+    is_new, layers = not path.exists(), _stored(path)
     if layers is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        waiting = f"{path}: waits for another process that computes it"
-        with only_one(path.with_suffix(".lock"), lambda: say(waiting)):
-            layers = _find(path, key, shape, lambda _: None)
+        with only_one(path.with_suffix(".lock"), lambda: say(f"{path}: waits for another process that computes it")):
+            layers = _stored(path) if is_new else None
             if layers is None:
                 sizes: dict[str, Any] = {"batch_size": max_tokens, "max_tokens": max_tokens, "window": sys.maxsize}
-                with writing_cache_folder(path, lengths, shape[0], shape[2], key) as write:  # the longest first
+                with writing_cache_folder(path, lengths, depth, width, path.name) as write:  # the longest first
                     write_vectors(model, sentences, write, total=sum(lengths), progress=progress, **sizes)
-                layers = CacheFolder(path).vectors
+                layers = read_cache_folder(path).embeddings.swapaxes(0, 1)
     cache = LayerCache(layers, lengths)
     return cache if only is None else cache.subset(only)
 
 
-def _find(path: pathlib.Path, key: str, shape: tuple[int, int, int], warn: Callable[[str], None]) -> LayerArray | None:
+def _stored(path: pathlib.Path) -> LayerArray | None:
     """Return the layers of a complete file, whose bytes match their digest; None if there is none."""
+    if not path.exists():
+        return None
     try:
-        file = CacheFolder(path)
-        if (file.made_from, file.vectors.shape, file.vectors.dtype.name) != (key, shape, "float32"):
+        file = read_cache_folder(path)
+        if file.metadata.get("made_from") != path.name:
             raise CheckpointError(f"{path}: damaged: it is not of these sentences and this model")
-    except FileNotFoundError:
-        return None
     except ElmoFastError as damage:
-        warn(f"{damage}; it is computed again")
+        warnings.warn(f"{damage}; it is computed again", stacklevel=6)
         return None
-    return file.vectors
+    return file.embeddings.swapaxes(0, 1)
 
 
 def _key(model: BiLM, sentences: Sentences) -> str:
@@ -226,4 +214,4 @@ def _key(model: BiLM, sentences: Sentences) -> str:
     digest = hashlib.sha256(json.dumps(settings).encode())
     for words in sentences:
         digest.update(json.dumps(words).encode())
-    return digest.hexdigest()
+    return digest.hexdigest()[:40]

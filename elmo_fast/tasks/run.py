@@ -24,13 +24,13 @@ from elmo_fast.checkpoints import (
     put_model,
     stored_tokenizer,
 )
-from elmo_fast.checkpoints.safetensors_folder import WEIGHTS, read_tensor_file, warn_if_rounded, write_tensors
+from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, warn_if_rounded, write_tensors
 from elmo_fast.devices import check_int8_device, device_named
 from elmo_fast.errors import ElmoFastError, check_choice
 from elmo_fast.fields import Kind, parsed, read_json, typed
 from elmo_fast.files import folder_lock, replaces, write_json, writing
 from elmo_fast.manifest import has_files, read_folder, write_folder
-from elmo_fast.memory import gpu_shortage_advised, size
+from elmo_fast.memory import gpu_shortage_advised
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.progress import Progress, duration
 from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
@@ -38,7 +38,6 @@ from elmo_fast.tasks.data import (
     Labels,
     Split,
     doubts_about,
-    raw_text_note,
     read_data,
     read_labelled,
     scores_spans,
@@ -244,19 +243,6 @@ def _holds_bilm(config: TaskConfig) -> bool:
     return config.elmo != "none" and (config.fine_tune or config.copy_model)
 
 
-def _describe_folder(folder: pathlib.Path, config: TaskConfig, model: TaskModel) -> str:
-    """Return what the folder of a task needs to predict, with sizes, in a line of text."""
-    own = [folder / name for name in (CONFIG_FILE, MODEL_FILE, LABELS_FILE, WORDS_FILE, WEIGHTS)]
-    needs = []
-    if model.elmo is not None and not _holds_bilm(config):
-        weights = sum(each.nbytes for each in model.elmo.bilm.checkpoint_state().values())
-        needs.append(f"the biLM {config.model} ({size(weights)}; --copy_model true puts it into the folder)")
-    if config.vectors is not None:
-        needs.append(f"the vectors {config.vectors} ({size(os.path.getsize(config.vectors))})")
-    holds = size(sum(file.stat().st_size for file in own if file.exists()))
-    return f"{folder} has {holds} to predict with, and needs {' and '.join(needs) or 'no other file'}"
-
-
 def load_task(
     save_dir: str | os.PathLike[str],
     device: torch.device | str = "cpu",
@@ -391,10 +377,6 @@ def train_task(
     check_settings(config)
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
-    for sentence in data.warnings:
-        warnings.warn(sentence, stacklevel=2)
-    if (hint := raw_text_note(data.files["train"], config.train_path, config)) is not None:
-        warnings.warn(hint, stacklevel=2)
     with folder_lock(folder), torch_threads(config.threads), gpu_shortage_advised(**config.flat()):
         report(f"features: {config.features()}")
         for note in data.notes:
@@ -431,10 +413,11 @@ def train_task(
             words=splits["train"].words,
             sentences=len(data.train),
             parameters=parameters,
-            notes=[*data.notes, *data.warnings],
+            notes=data.notes,
         )
         save_task(folder, model, data.labels, result)
-        report(_describe_folder(folder, config, model))
+        needed = [config.model if config.elmo != "none" and not _holds_bilm(config) else None, config.vectors]
+        report(f"to predict, {folder} needs {' and '.join(filter(None, needed)) or 'no other file'}")
     report(f"done in {duration(result.seconds)}: best epoch {result.best_epoch} of {len(result.epochs)}; {folder}")
     return result
 
@@ -468,15 +451,16 @@ def evaluate_task(
     """
     task = load_task(save_dir, device, model=model, vectors=vectors)
     examples = read_labelled(os.fspath(path), task.config, format, column, label_column)
-    note = task.labels.unseen(examples, os.fspath(path))
-    if note:
-        warnings.warn(note, stacklevel=2)
     if metric is not None:
         check_choice("metric", metric, METRICS)
     asked = task.config if metric is None else dataclasses.replace(task.config, metric=metric)
     spans = scores_spans(asked, Counter(task.labels.names))
-    for sentence in doubts_about(examples, os.fspath(path), asked, spans=spans, format=format, column=column):
-        warnings.warn(sentence, stacklevel=2)
+    notes = [
+        task.labels.unseen(examples, os.fspath(path)),
+        *doubts_about(examples, os.fspath(path), asked, format, column),
+    ]
+    for note in filter(None, notes):
+        warnings.warn(note, stacklevel=2)
     predicted = task.predictions([example.words for example in examples], batch_size, progress)
     return tag_scores([example.labels for example in examples], [each.labels for each in predicted], spans=spans)
 

@@ -1,6 +1,5 @@
 """The one check of sentences that a caller passes: lists of words or, where a function splits text, strings."""
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -40,23 +39,9 @@ def checked_sentences(
                 yield split(sentence)
                 continue
             check_words(sentence, place, _kinds(split is not None, not texts_only), lists=not texts_only)
-            # A word may have spaces (10 000), the only word of the first of several sentences is a text in a table.
-            one_text = split is not None and index == 0 and len(sentence) == 1 and len(sentence[0].split()) > 1
-            if one_text and isinstance(sentences, Sequence) and all(map(_is_list_of_one, sentences)):
-                complaint = (
-                    f"{place} must be a string or a list of words; got a list of one word that has spaces, "
-                    f"{quoted(sentence[0])}: pass the string itself (one column of a table, not a list of columns)"
-                )
-                if len(sentences) > 1:
-                    raise ElmoFastError(complaint)
-                warnings.warn(complaint, stacklevel=3)  # one sentence may well be one such word
             yield sentence
 
     return each()
-
-
-def _is_list_of_one(sentence: Any) -> bool:
-    return may_hold_words(sentence) and len(sentence) == 1
 
 
 def check_sentences(sentences: Any, name: str = "sentences", *, texts: bool = False, lists: bool = True) -> None:

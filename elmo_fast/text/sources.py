@@ -9,7 +9,7 @@ import os
 import re
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, TextIO
@@ -47,10 +47,6 @@ class Source(abc.ABC):
 
         Without tokens where a line is blank. Raises ElmoFastError, OSError.
         """
-
-    def sentences_from(self, index: int) -> Iterator[Sentence]:
-        """Yield the sentences from that number on, counted from 0."""
-        return islice(self.sentences(), index, None)
 
     def place(self, index: int) -> str:
         """Name the sentence of an index in messages: "line 3"."""
@@ -112,18 +108,10 @@ class FastaFile(Source):
 
     def sentences(self) -> Iterator[Sentence]:
         header, key, residues = 0, "", list[str]()
-
-        def record() -> Sentence:
-            if residues and residues[-1] == "*":
-                residues.pop()
-            if not residues:
-                raise self._refusal(header - 1, f"the record {key!r} has no residues; remove it")
-            return Sentence(residues, key)
-
         for index, line in read_lines(self.path):
             if line.startswith(">"):
                 if header:
-                    yield record()
+                    yield self._record(header, key, residues)
                 if not (words := line[1:].split(maxsplit=1)):
                     raise self._refusal(index, "'>' without a name; write '>NAME' above each sequence")
                 header, key, residues = index + 1, words[0], []
@@ -138,7 +126,14 @@ class FastaFile(Source):
                     raise self._refusal(index, f"{what} is no residue; {advice}")
                 residues += some
         if header:
-            yield record()
+            yield self._record(header, key, residues)
+
+    def _record(self, header: int, key: str, residues: list[str]) -> Sentence:
+        if residues and residues[-1] == "*":
+            residues.pop()
+        if not residues:
+            raise self._refusal(header - 1, f"the record {key!r} has no residues; remove it")
+        return Sentence(residues, key)
 
     def _refusal(self, index: int, why: str) -> ElmoFastError:
         return ElmoFastError(f"{self.name}, line {index + 1}: {why}")
@@ -159,26 +154,21 @@ class Column(Source):
         self.name, self.column, self._tokenize = name, column, tokenizer_of(tokenizer)
 
     @abc.abstractmethod
-    def records(self) -> Iterator[dict[str, Any]]:
-        """Yield all rows, each from the names of columns to values; ElmoFastError for one that cannot be read."""
+    def records(self, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+        """Yield all rows, each from the names of columns to values; ElmoFastError for one that cannot be read.
 
-    def rows(self) -> Iterator[tuple[Sentence, dict[str, Any]]]:
-        """Yield each row's sentence, and the row with all its columns."""
-        for row, record in enumerate(self.records()):
+        columns: those that are needed, None for all; a format that has each row as a whole yields all.
+        """
+
+    def rows(self, columns: list[str] | None = None) -> Iterator[tuple[Sentence, dict[str, Any]]]:
+        """Yield each row's sentence, and the row as `records` does."""
+        for row, record in enumerate(self.records(columns)):
             if self.column not in record:
                 self.check_column(list(record), f"{self.name}, {self.place(row)}")
             yield self._sentence(row, record[self.column]), record
 
-    @abc.abstractmethod
-    def values_from(self, row: int) -> Iterator[Any]:
-        """Yield the column's values from that row on."""
-
     def sentences(self) -> Iterator[Sentence]:
-        return self.sentences_from(0)
-
-    def sentences_from(self, index: int) -> Iterator[Sentence]:
-        """Yield the sentences from that row on; rows before it are skipped, not read."""
-        return (self._sentence(row, value) for row, value in enumerate(self.values_from(index), index))
+        return (sentence for sentence, _ in self.rows([self.column]))
 
     def _sentence(self, row: int, value: Any) -> Sentence:
         if value is None:  # what an empty field is in CSV
@@ -224,62 +214,36 @@ class ParquetFiles(Column):
                 "library datasets saved; text files come one by one, or joined: cat FOLDER/* | elmo-fast embed - OUTPUT"
             )
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        from pyarrow import ArrowException
-
-        for path in self.files:
-            try:
-                with self._library.ParquetFile(path) as file:
-                    self.check_column(file.schema_arrow.names, os.fspath(path))
-                    for batch in file.iter_batches(ROWS):
-                        yield from batch.to_pylist()
-            except (ArrowException, UnicodeDecodeError) as error:
-                raise ElmoFastError(f"{os.fspath(path)}: damaged, or no Parquet file: {error}") from error
-
-    def values_from(self, row: int) -> Iterator[Any]:
-        """Yield the values from that row on; groups of rows before it are not read."""
-        from pyarrow import ArrowException
-
-        for path in self.files:
-            try:
-                with self._library.ParquetFile(path) as file:
-                    self.check_column(file.schema_arrow.names, os.fspath(path))
-                    yield from self._values(file, row)
-                    row = max(0, row - file.metadata.num_rows)
-            except (ArrowException, UnicodeDecodeError) as error:
-                raise ElmoFastError(f"{os.fspath(path)}: damaged, or no Parquet file: {error}") from error
+    def records(self, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+        for rows in self._read(columns, lambda batch: batch.to_pylist(), "damaged, or no Parquet file"):
+            yield from rows
 
     def other_columns(self) -> OtherColumns | None:
         """Return the other columns; all files must have those of the first one."""
-        from pyarrow import ArrowException, Table
+        from pyarrow import Table
 
         names = [name for name in self._library.read_schema(self.files[0]).names if name != self.column]
         if not names:
             return None
         schema = self._library.read_schema(self.files[0]).empty_table().select(names).schema.remove_metadata()
+        problem = f"its columns are not those of {self.files[0]}"
+        return OtherColumns(
+            schema,
+            self._read(names, lambda batch: Table.from_batches([batch]).select(names).cast(schema), problem),
+        )
 
-        def tables() -> Iterator[Any]:
-            for path in self.files:
-                try:
-                    with self._library.ParquetFile(path) as file:
-                        for batch in file.iter_batches(ROWS, columns=names):
-                            yield Table.from_batches([batch]).select(names).cast(schema)
-                except (ArrowException, KeyError) as error:
-                    raise ElmoFastError(
-                        f"{os.fspath(path)}: its columns are not those of {self.files[0]}: {error}"
-                    ) from error
+    def _read(self, columns: list[str] | None, convert: Callable[[Any], Any], problem: str) -> Iterator[Any]:
+        """Yield batches of rows, converted; ElmoFastError names the file of one that cannot be, and the problem."""
+        from pyarrow import ArrowException
 
-        return OtherColumns(schema, tables())
-
-    def _values(self, file: Any, skipped: int) -> Iterator[Any]:
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            if skipped < rows:
-                for batch in file.iter_batches(ROWS, row_groups=[group], columns=[self.column]):
-                    yield from batch.column(0)[skipped:].to_pylist()
-                    skipped = max(0, skipped - len(batch))
-            else:
-                skipped -= rows
+        for path in self.files:
+            try:
+                with self._library.ParquetFile(path) as file:
+                    self.check_column(file.schema_arrow.names, os.fspath(path))
+                    for batch in file.iter_batches(ROWS, columns=columns):
+                        yield convert(batch)
+            except (ArrowException, UnicodeDecodeError, KeyError) as error:
+                raise ElmoFastError(f"{os.fspath(path)}: {problem}: {error}") from error
 
 
 class HubDataset(Column):
@@ -312,12 +276,8 @@ class HubDataset(Column):
         self.check_column(dataset.column_names)
         self._dataset = dataset
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        return iter(self._dataset)
-
-    def values_from(self, row: int) -> Iterator[Any]:
-        rows: Iterable[int] = range(row, len(self._dataset), ROWS)
-        return (value for start in rows for value in self._dataset[start : start + ROWS][self.column])
+    def records(self, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+        return iter(self._dataset if columns is None else self._dataset.select_columns(columns))
 
     def other_columns(self) -> OtherColumns | None:
         """Return the dataset's other columns."""
@@ -344,12 +304,6 @@ class Records(Column):
         super().__init__(name or os.fspath(path), column, tokenizer)
         self.path = path
 
-    def values_from(self, row: int) -> Iterator[Any]:
-        for number, record in enumerate(islice(self.records(), row, None), row):
-            if self.column not in record:
-                self.check_column(list(record), f"{self.name}, {self.place(number)}")
-            yield record[self.column]
-
     def other_columns(self) -> OtherColumns | None:
         """Return the other columns; values have Arrow's types, and what a record lacks is null."""
         arrow = require("pyarrow", "parquet", f"the other columns of {self.name}")
@@ -375,14 +329,6 @@ class Records(Column):
         return OtherColumns(schema, tables()) if len(schema) else None
 
 
-# What messages call a delimiter, and what to do with a file that has it in place of the expected one.
-_DELIMITERS = {
-    ",": ("commas", "give format_in=csv"),
-    "\t": ("tabs", "give format_in=tsv"),
-    ";": ("semicolons", "write the table again, with commas or tabs"),
-}
-
-
 class CsvFile(Records):
     """A column of a CSV file whose first line names the columns; all values are strings.
 
@@ -393,17 +339,7 @@ class CsvFile(Records):
 
     delimiter = ","
 
-    def check_column(self, columns: Sequence[str], what: str | None = None) -> None:
-        """Raise ElmoFastError unless the table has the column; the error says if its fields are separated otherwise."""
-        for other, (words, advice) in _DELIMITERS.items():
-            if other != self.delimiter and columns[1:] == [] and other in columns[0]:
-                raise ElmoFastError(
-                    f"{self.name}: the columns {columns[0]!r} are separated by {words}, not by "
-                    f"{_DELIMITERS[self.delimiter][0]}; {advice}"
-                )
-        super().check_column(columns, what)
-
-    def records(self) -> Iterator[dict[str, Any]]:
+    def records(self, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
         reader = csv.reader((line for _, line in whole_lines(self.path)), delimiter=self.delimiter, strict=True)
         header: list[str] = []
         try:
@@ -436,7 +372,7 @@ class JsonLines(Records):
     Reading raises ElmoFastError naming the line that is no object; and as read_lines does.
     """
 
-    def records(self) -> Iterator[dict[str, Any]]:
+    def records(self, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
         for index, line in read_lines(self.path):
             if not line:
                 continue
@@ -472,13 +408,12 @@ def detected_format(path: str | os.PathLike[str]) -> str:
     return kind if kind in RECORDS else "text"
 
 
-def _other_than_text(path: str | os.PathLike[str]) -> str | None:
-    """Return what to do with a file that is no text of sentences if its name is right."""
-    if ending(path) in (".fasta", ".faa"):
-        return "for FASTA, give format_in=fasta"
-    if ending(path) == ".json":
-        return "for a JSON object per line, give format_in=jsonl"
-    return None
+# Endings of files that are no text of sentences, and what to do.
+_NO_TEXT = {
+    ".fasta": "for FASTA, give format_in=fasta",
+    ".faa": "for FASTA, give format_in=fasta",
+    ".json": "for a JSON object per line, give format_in=jsonl",
+}
 
 
 @contextlib.contextmanager
@@ -496,7 +431,7 @@ def opened_source(
     by `detected_format`; column, split: of tables; tokenizer: one of TOKENIZERS, not for FASTA and lists of tokens.
     Raises: ElmoFastError, OSError.
     """
-    if format_in is None and (advice := _other_than_text(path)):
+    if format_in is None and (advice := _NO_TEXT.get(ending(path))):
         warnings.warn(
             f"{os.fspath(path)} is read as text, a sentence per line; {advice}; format_in=text omits this warning",
             stacklevel=4,
@@ -561,7 +496,6 @@ def survey(
     *,
     keep_lines: bool = False,
     as_keys: bool = False,
-    pooled: bool = False,
     tokenizer: str | None = None,
 ) -> SurveyedText:
     """Read a text for the first time, and count its blank lines, which are sentences of length 0.
@@ -570,7 +504,6 @@ def survey(
         source: a text file, as for read_lines, an open text stream, whose lines are kept, or another Source.
         keep_lines: whether to keep the lines in memory.
         as_keys: whether the lines become names of HDF5 datasets; they are then kept too.
-        pooled: whether each sentence is to have one vector, for the warning.
         tokenizer: one of TOKENIZERS, for a file or a stream.
 
     Warns: how many lines are blank. Raises: ElmoFastError: no sentence, a line that cannot be a key; ElmoFastError and
@@ -583,14 +516,14 @@ def survey(
         source = Lines(str(getattr(source, "name", "the input")), lines, tokenizer)
     kept_lines: list[str] | None = [] if keep_lines or as_keys or isinstance(source, Lines) else None
     lengths = array("q")
-    for sentence in valid_sentences(source, as_keys, pooled):
+    for sentence in valid_sentences(source, as_keys):
         lengths.append(len(sentence.tokens))
         if kept_lines is not None:
             kept_lines.append(sentence.name)
     return SurveyedText(np.array(lengths, np.int64), kept_lines, as_keys, source)
 
 
-def valid_sentences(source: Source, as_keys: bool, pooled: bool = False) -> Iterator[Sentence]:
+def valid_sentences(source: Source, as_keys: bool) -> Iterator[Sentence]:
     """Yield all sentences of a source; at the end warn how many were blank, and what the output has for them.
 
     Raises ElmoFastError if there is no sentence or, `as_keys`, at one whose name cannot be that of an HDF5 dataset.
@@ -620,7 +553,7 @@ def valid_sentences(source: Source, as_keys: bool, pooled: bool = False) -> Iter
     if blank:
         lines = ", ".join(map(str, blank[:SHOWN_LINES])) + (", ..." if len(blank) > SHOWN_LINES else "")
         which, each = (f"{unit}s", "each") if len(blank) > 1 else (unit, "it")
-        what = "no vectors" if as_keys else "zeros" if pooled else "an empty array"
+        what = "no vectors" if as_keys else "an empty array (with pool: zeros)"
         warnings.warn(
             f"{source.name}: {len(blank):,} blank {which} ({unit} {lines}): the output has {what} for {each}",
             stacklevel=4,

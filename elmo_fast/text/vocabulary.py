@@ -34,10 +34,6 @@ def read_words(path: str | os.PathLike[str]) -> list[str]:
     return words
 
 
-# Of a text with fewer distinct words nobody expects most to occur more than once.
-MANY_DISTINCT = 10_000
-
-
 class Vocabulary:
     """Words and their ids, with <S>, </S> and <UNK> among them.
 
@@ -156,17 +152,11 @@ def built_vocabulary(counts: Mapping[str, int], min_count: int, max_size: int | 
             "there is nothing to predict; give a smaller min_count, or more text"
         )
     left_out = [count for word, count in counts.items() if word not in vocabulary]
-    once = sum(count == 1 for count in counts.values())
     limits = f"min_count {min_count}" + ("" if max_size is None else f", at most {max_size:,} entries")
     lines = [
         f"vocab  the softmax has {len(vocabulary):,} words ({limits}); {len(left_out):,} of {distinct:,} distinct "
         f"words, {sum(left_out) / sum(counts.values()):.1%} of the text, are left out and predicted as <UNK>"
     ]
-    if distinct >= MANY_DISTINCT and 2 * once > distinct:
-        lines.append(
-            f"HINT   {once / distinct:.0%} of the distinct words occur once; if many are numbers or identifiers, "
-            "--tokenizer logs reads them as words such as <NUM>, which it then predicts, and the softmax is smaller"
-        )
     return vocabulary, lines
 
 

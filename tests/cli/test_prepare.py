@@ -75,15 +75,6 @@ def test_one_default_decides_which_words_are_rare_and_omissions_come_first(texts
         prepare("in.txt", "none", min_count=4, processes=1)
 
 
-@pytest.mark.parametrize(("once", "hinted"), [(5001, True), (4999, False)])
-def test_replacing_numbers_is_advised_if_most_words_occur_once(texts, once, hinted):
-    """In a text of ten thousand distinct words or more; a short text always has most of its words once."""
-    lines = [f"id{n}" for n in range(once)] + [f"w{n} w{n} w{n}" for n in range(10_000 - once)]
-    pathlib.Path("in.txt").write_text("\n".join(lines))
-    hint = "HINT   50% of the distinct words occur once; if many are numbers or identifiers, --tokenizer logs"
-    assert (hint in prepared(text="in.txt")) == hinted
-
-
 def test_a_mark_of_unknown_words_in_the_text_is_hinted_at(texts):
     """By vocab, by prepare, and by what a run asks for hints."""
     pathlib.Path("in.txt").write_text("the <unk> sat\n<unk> the the\n")

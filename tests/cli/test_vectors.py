@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from elmo_fast import ElmoEmbedder
-from elmo_fast.embed.token_files.cache_folder import VECTORS
+from elmo_fast.embed.token_files import VECTORS
 from elmo_fast.manifest import write_manifest
 from elmo_fast.modules import CharacterEncoder
 from elmo_fast.text import Vocabulary
@@ -88,7 +88,7 @@ def test_a_cache_of_something_else_is_refused_and_kept(ask, tmp_path):
 
 
 def test_no_room_is_told_before_anything_is_embedded(ask, tmp_path, monkeypatch, embedded):
-    monkeypatch.setattr("elmo_fast.embed.token_files.formats.free_bytes", lambda path: 10)
+    monkeypatch.setattr("elmo_fast.embed.token_files.free_bytes", lambda path: 10)
     assert " and 10 bytes are free" in ask("--cache", str(tmp_path / "tokens"), status=2)
     assert embedded[0] == 1
     assert not (tmp_path / "tokens").exists()

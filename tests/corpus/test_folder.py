@@ -4,15 +4,14 @@ import json
 import os
 import shutil
 
-import numpy as np
 import pytest
 
-from elmo_fast.corpus import Stream, open_corpus, prepare, streams
+from elmo_fast.corpus import Stream, open_corpus, prepare
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.manifest import write_manifest
 
 TEXT = [[f"w{i * j % 7}" for j in range(i % 5 + 1)] for i in range(40)]
-FILES = ["vocab.txt", "types.npy", "type_ends.npy", "counts.npy", "ids-00001.npy", "starts-00000.npy"]
+FILES = ["vocab.txt", "types.npy", "ids-00001.npy"]
 
 
 @pytest.fixture(scope="module")
@@ -45,36 +44,15 @@ def test_a_file_that_is_changed_shorter_or_missing_is_named(folder, name):
         open_corpus(folder)
 
 
-def test_any_other_number_in_meta_json_is_found(folder):
-    text = (folder / "meta.json").read_text()
-    for old, new in (
-        ('"tokens": ', '"tokens": 1'),
-        ('"fingerprint": "', '"fingerprint": "0'),
-        ('"shards": ', '"shards": 1'),
-    ):
-        (folder / "meta.json").write_text(text.replace(old, new))
-        with pytest.raises(ElmoFastError, match=r"meta\.json: damaged, or changed after"):
-            open_corpus(folder)
-
-
-def test_meta_json_that_is_cut_or_of_another_version(folder):
+def test_meta_json_of_another_version(folder):
     """Whatever the manifest says."""
     path = folder / "meta.json"
     text = path.read_text()
-    head = '{"format": "elmo_fast corpus", '
-    more = ['"version": "1"}', "[" * 100_000, "\0"]
-    no_meta = ['["elmo_fast corpus"]', '{"format": "elmo_fast corpus"}', *(head + rest for rest in more)]
-    for broken in (text[: len(text) // 2], *no_meta):
-        path.write_text(broken)
+    for version in ("1", '"2"', "null"):
+        path.write_text(text.replace('"version": 2', f'"version": {version}'))
         write_manifest(folder)
-        with pytest.raises(ElmoFastError, match=r"meta\.json is damaged: "):
+        with pytest.raises(ElmoFastError, match="of a prepared corpus, but this elmo_fast reads version 2; prepare"):
             open_corpus(folder)
-    path.write_text(text.replace('"version": 2', '"version": 1'))
-    (folder / "manifest.json").unlink()
-    with pytest.raises(
-        ElmoFastError, match="version 1 of a prepared corpus, but this elmo_fast reads version 2; prepare"
-    ):
-        open_corpus(folder)
 
 
 def test_a_corpus_without_a_manifest_or_with_one_that_is_damaged_is_named(folder):
@@ -82,7 +60,7 @@ def test_a_corpus_without_a_manifest_or_with_one_that_is_damaged_is_named(folder
     with pytest.raises(ElmoFastError, match=r"manifest\.json: not JSON"):
         open_corpus(folder)
     (folder / "manifest.json").unlink()
-    with pytest.raises(ElmoFastError, match=r"manifest\.json is damaged: it is missing"):
+    with pytest.raises(ElmoFastError, match=r"manifest\.json is missing; copy the folder"):
         open_corpus(folder)
 
 
@@ -92,61 +70,6 @@ def test_what_is_not_a_prepared_folder(tmp_path):
     for path in (tmp_path, tmp_path / "file", tmp_path / "absent"):
         with pytest.raises(ElmoFastError, match="is not a prepared corpus"):
             open_corpus(path)
-
-
-def test_numbers_that_are_of_another_kind_or_do_not_agree(folder):
-    """A folder whose digests were computed again after a change by hand."""
-    np.save(folder / "counts.npy", np.zeros((3, 3)))
-    write_manifest(folder)
-    with pytest.raises(
-        ElmoFastError, match=r"counts\.npy is damaged: it contains float64 \(3, 3\) instead of uint64 \[n\]"
-    ):
-        open_corpus(folder)
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"shards": "2"}, 'shards: wanted a whole number, found "2"'),
-        ({"shards": 10**15}, "it has more shards than the folder"),
-        ({"fingerprint": None}, "fingerprint: wanted a string, found null"),
-        ({"tokens": 1.5}, r"tokens: wanted a whole number, found 1\.5"),
-        ({"made from": 3}, "made from: wanted an object, found 3"),
-        ({"tokens": 7}, "its counts do not match"),
-    ],
-)
-def test_wrong_values_in_meta_json_are_named(folder, change, sentence):
-    """Whatever the manifest says."""
-    meta = json.loads((folder / "meta.json").read_text())
-    (folder / "meta.json").write_text(json.dumps({**meta, **change}))
-    write_manifest(folder)
-    with pytest.raises(ElmoFastError, match=rf"meta\.json is damaged: .*{sentence}"):
-        open_corpus(folder)
-
-
-def cut(path):
-    os.truncate(path, os.path.getsize(path) - 4)
-
-
-def swap(path):
-    shutil.copy(path, f"{path}.new")
-    os.replace(f"{path}.new", path)
-
-
-def rewrite(path):
-    os.utime(path, ns=(1, 1))
-
-
-@pytest.mark.parametrize("change", [cut, swap, rewrite, os.remove])
-@pytest.mark.parametrize("name", ["ids-00001.npy", "starts-00000.npy"])
-def test_a_file_that_changes_while_it_is_read_from_is_named(folder, monkeypatch, name, change):
-    """To read on past a cut would end the process with SIGBUS: the next slab is refused instead."""
-    monkeypatch.setattr(streams, "SLAB", 20)
-    stream = Stream(open_corpus(folder), 2, 3, seed=0)
-    stream.batch(0, 0)
-    change(folder / name)
-    with pytest.raises(ElmoFastError, match=rf"{name} was replaced, changed or removed while in use"):
-        stream.batch(0, stream.steps_per_epoch - 1)
 
 
 def test_files_that_are_not_read_from_may_go(folder):

@@ -293,65 +293,6 @@ def test_what_was_written_of_pieces_goes_as_it_is_read(tmp_path, monkeypatch):
     assert held == list(range(len(held), 0, -1))
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_what_comes_under_the_name_meanwhile_is_kept(tmp_path, overwrite):
-    """A folder of other files, made while the text is read, is neither replaced nor removed."""
-    source, folder = write(tmp_path / "text.txt", [["a"]]), tmp_path / "out"
-
-    def meddle(*numbers):
-        folder.mkdir()
-        (folder / "mine.txt").write_text("mine")
-
-    with pytest.raises(ElmoFastError, match="contains other files"):
-        prepare(source, folder, processes=1, overwrite=overwrite, progress=meddle)
-    assert (folder / "mine.txt").read_text() == "mine"
-    assert sorted(os.listdir(tmp_path)) == ["out", "text.txt"]
-
-
-def test_the_old_folder_is_restored_if_it_cannot_be_replaced(prepared, monkeypatch):
-    source, folder = prepared
-    before, rename = contents(folder), os.rename
-
-    def failing(old, new):
-        if os.path.basename(old) == "new":
-            raise OSError(5, "no luck", str(new))
-        rename(old, new)
-
-    monkeypatch.setattr(os, "rename", failing)
-    with pytest.raises(OSError, match="no luck"):
-        prepare(source, folder, processes=1, overwrite=True)
-    assert contents(folder) == before
-    assert sorted(os.listdir(folder.parent)) == ["out", "text.txt"]
-
-
-@pytest.mark.parametrize("moved", [0, 1, 4])
-def test_a_killed_replacement_leaves_one_complete_corpus(prepared, monkeypatch, moved):
-    """After the one rename that puts the new files into the folder readers find those; the next writer moves them."""
-    source, folder = prepared
-    old, replace, moves = open_corpus(folder).fingerprint, os.replace, []
-    text = write(folder.parent / "other.txt", [["d"], ["e", "f"]])
-
-    def dying(here, there):
-        if there.parent == folder:
-            if len(moves) == moved:
-                raise KeyboardInterrupt
-            moves.append(here)
-        replace(here, there)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", dying)
-        with pytest.raises(KeyboardInterrupt):
-            prepare(text, folder, processes=1, overwrite=True)
-    assert is_prepared(folder)
-    assert (folder / ".new-files").is_dir()
-    actual = open_corpus(folder)
-    assert actual.fingerprint == encode([["d"], ["e", "f"]], actual.vocabulary).fingerprint != old
-    assert (folder / ".new-files").is_dir(), "a reader writes nothing"
-    assert prepare(text, folder, processes=1).fingerprint == actual.fingerprint
-    assert not (folder / ".new-files").exists()
-    assert prepare(source, folder, processes=1, overwrite=True).fingerprint == old
-
-
 def test_a_smaller_corpus_leaves_no_shard_of_the_one_it_replaces(tmp_path):
     text, folder = long_text(300), tmp_path / "out"
     prepare(write(tmp_path / "long.txt", text), folder, processes=1, shard_tokens=100)

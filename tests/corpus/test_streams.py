@@ -3,7 +3,6 @@
 import itertools
 import random
 import threading
-import types
 from collections import Counter
 
 import hypothesis.strategies as st
@@ -238,17 +237,6 @@ def test_batches_are_the_callers_own():
         stream.batch(0, step).types.zero_()
     stream.batch(1, 0)
     assert all(torch.equal(stream.batch(0, step).types, before[step]) for step in range(stream.steps_per_epoch))
-
-
-def test_waiting_is_counted(monkeypatch):
-    """By a clock that goes on by 1 whenever it is asked: each slab that is read takes 1, the steps after it nothing."""
-    monkeypatch.setattr(streams, "time", types.SimpleNamespace(perf_counter=itertools.count().__next__))
-    stream = Stream(encode(LONG, VOCABULARY), 3, 4, seed=1)
-    waited = [stream.waited]
-    for step in range(4):
-        stream.batch(0, step)
-        waited.append(stream.waited)
-    assert waited == [0, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,6 @@ def test_streaming_takes_no_more_than_a_window():
     assert taken == 6
 
 
-def test_order_with_a_hole_is_an_error():
-    with pytest.raises(ElmoFastError, match="the result of sentence 1 is missing"):
-        list(in_order([(0, "a"), (2, "c")]))
-
-
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"max_tokens": 0}, {"window": -1}])
 def test_wrong_limits_are_refused(wrong):
     with pytest.raises(ElmoFastError, match="batches: "):

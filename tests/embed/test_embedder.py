@@ -46,15 +46,6 @@ def test_empty_sentences(files):
     assert embedder.embed_batch([]) == []
 
 
-def test_a_description_is_one_line(files):
-    """Size, width and source."""
-    embedder = ElmoEmbedder(*(paths := files()))
-    weights = sum(weight.numel() for weight in embedder.elmo_bilm.parameters())
-    width = embedder.embed_sentence(["a"]).shape[-1]
-    assert repr(embedder) == f"ElmoEmbedder({weights:,} weights, 3 layers of {width} dimensions, from {paths[1]})"
-    assert repr(ElmoEmbedder(embedder.elmo_bilm.options, None)).endswith(f"3 layers of {width} dimensions)")
-
-
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("file_format", ["hdf5", "safetensors"])
 def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monkeypatch, file_format, count):
@@ -186,6 +177,18 @@ def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch,
     assert ran == counts
 
 
+@pytest.mark.parametrize(("stateful", "counts"), [(False, [1, 1, 1]), (True, [3])])
+def test_without_carried_state_a_batch_is_bounded_by_its_tokens(files, monkeypatch, stateful, counts):
+    """Three sentences of 10,000 words do not run together unless the state passes through all of them."""
+    ran = []
+    # Nothing runs.
+    monkeypatch.setattr(
+        sentence_vectors, "sent_together", lambda ids, device: ran.append(len(ids[-1])) or [ids[-1][:0]]
+    )
+    list(sentence_vectors.run_batches(BiLM(*files()), [["a"] * 10_000] * 3, stateful=stateful))
+    assert ran == counts
+
+
 def test_equal_sentences_have_equal_vectors_unless_stateful(files):
     """`from_pretrained` is stateless; the constructor is AllenNLP's, whose vectors `stateful=True` gives too."""
     folder, words = files()[0].parent, ["I", "like", "Berlin"]
@@ -280,34 +283,15 @@ def test_similarity_is_the_cosine_of_each_pair(files):
             embedder.similarity(a, wrong)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (["a b", "c"], r"strings: pass their vectors, embedder\.encode\(sentences\)"),
-        ("a b", "strings: pass their vectors"),
-        ([[1.0], [1.0, 2.0]], r"\[\[1.0\], \[1.0, 2.0\]\]"),
-        (None, "None"),
-    ],
-)
-def test_similarity_of_what_holds_no_vectors_is_refused(wrong, message):
-    vectors = np.ones((2, 1))
-    for name, arguments in (("a", (wrong, vectors)), ("b", (vectors, wrong))):
-        with pytest.raises(ElmoFastError, match=rf"^{name} must be vectors \[N, W\] or \[W\], .*; got .*{message}"):
-            ElmoEmbedder.similarity(*arguments)
-
-
-def test_similarity_of_a_table_names_the_columns_to_pass():
-    """A table with text next to the vectors, and a column of arrays as Parquet gives it."""
-    pandas = pytest.importorskip("pandas")
-    vectors = np.float32([[1, 0], [0, 2]])
+def test_similarity_of_what_holds_no_vectors_is_refused():
+    """Texts, rows of several lengths, and a table with text next to the vectors, whose columns of vectors are named."""
+    pandas, vectors = pytest.importorskip("pandas"), np.float32([[1, 0], [0, 2]])
     table = pandas.DataFrame({"text": ["a", "b"], "elmo_0": vectors[:, 0], "elmo_1": vectors[:, 1]})
-    with pytest.raises(ElmoFastError, match=r"got a table .*: pass its vectors, table\.filter\(like='elmo_'\)"):
-        ElmoEmbedder.similarity(table, vectors)
+    for wrong in (["a b", "c"], [[1.0], [1.0, 2.0]], None, table, pandas.Series(list(vectors))):
+        for name, arguments in (("a", (wrong, vectors)), ("b", (vectors, wrong))):
+            with pytest.raises(ElmoFastError, match=rf"^{name} must be vectors \[N, W\] or \[W\] .*filter.*; got "):
+                ElmoEmbedder.similarity(*arguments)
     np.testing.assert_array_equal(ElmoEmbedder.similarity(table.filter(like="elmo_"), vectors), np.eye(2))
-    column = pandas.Series(list(vectors))
-    with pytest.raises(ElmoFastError, match=r"got a column of arrays: pass one array, numpy\.stack\(b\)"):
-        ElmoEmbedder.similarity(vectors, column)
-    np.testing.assert_array_equal(ElmoEmbedder.similarity(vectors, np.stack(column)), np.eye(2))
 
 
 def test_a_repeated_index_is_said_where_a_table_is_returned(files):
@@ -363,8 +347,6 @@ def surveyed(out, **settings):
             'convert_to_tensor is output="torch"',
         ),
         (lambda e, out: e.encode(ENCODE, layers=7), "layers must be"),
-        (lambda e, out: e.encode({"text": ENCODE}), r"got a table: pass one column, table\[NAME\]"),
-        (lambda e, out: e.encode(["a", float("nan")]), r'sentences\[1\] must be .* got nan .*fillna\(""\)'),
     ],
 )
 def test_a_wrong_argument_is_named_and_nothing_is_written(files, tmp_path, call, message):

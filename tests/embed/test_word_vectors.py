@@ -167,35 +167,25 @@ BINARY = b"2 2\nthe " + struct.pack("<2f", 0.5, 1) + b"of " + struct.pack("<2f",
     ("data", "sentence"),
     [
         (b"a 1 2\nb 3\nc 4 5\n", r"line 2: "),
-        (b"3 2\na 1 2\nb 3\nc 4 5\n", r"line 3: "),
         (b"3 2\na 1 2\nb 3 4\n", r"truncated: wanted 3 vectors, as line 1 announces, found 2"),
         (b"1 2\na 1 2\nb 3 4\n", r"wanted 1 vectors, as line 1 announces, found more"),
-        (b"90 200\na 1 2\n", r"announces 90 vectors of 200 numbers, too many for"),
+        (b"90 200\na 1 2\n", r"line 2: wanted a word and 200 finite numbers"),
         (BINARY[:-1], r"truncated: wanted 2 vectors, as line 1 announces, found 1"),
-        (BINARY[:20], r"too many for 20 bytes|truncated"),
         (BINARY + b"x", r"wanted 2 vectors, as line 1 announces, found more"),
         (b"2 1\nthe " + struct.pack("<f", np.nan) + b"of " + struct.pack("<f", 1), "'the' contains NaN or infinity"),
         (b"1 1\n" + b"x" * 9000, "no word ends within 4096 bytes"),
         (b"2 1\na " + struct.pack("<f", -1.1) + b"o\nf " + struct.pack("<f", 1), "contains a line break"),
         (b"\x80\x04\x95 pickled", "a Python pickle; write vectors of gensim with save_word2vec_format"),
-        (b"BZh91AY&SY\0", "a bzip2 file; unpack it with bunzip2"),
         (b"\xba\x16\x4f\x2f\x0c\0\0\0", r"a model of fastText; give its \.vec file"),
-        ("the 1 2\nof 3 4\n".encode("utf-16"), "text in UTF-16; convert it: iconv"),
-        (b"PK\x03\x04 1 2\n", "a zip archive; unpack it"),
-        (b"\xfd7zXZ\0 1 2\n", "an xz file; unpack it"),
-        (b"the nan 2\nof 3 4\nto 5 6\n", r"line 1: wanted a word and 2 finite numbers .* found 'the nan 2'"),
         (b"the 1 x\nof 3 4\nto 5 6\n", r"line 1: wanted a word and 2 finite numbers .* found 'the 1 x'"),
         (b"7 8 9 1\nof 3 4\nto 5 6\n", r"line 1: wanted a word and 2 finite numbers .* found '7 8 9 1'"),
         (b"the 1 2\rof 3 4\rto 5 6\r", r"line 1: a line break \(\\r\) within a word; end lines with"),
         (b"the 1 2\nof 3 4\rto 5 6\n", r"line 2: a line break \(\\r\) within a word; end lines with"),
         (b"2 2\nthe nan nan\nof 3 4\n", r"line 2: wanted a word and 2 finite numbers .* found 'the nan nan'"),
-        (b"2 2\nthe 1,5 0,1\na 0,5 1,5\n", r"line 2: wanted a word and 2 finite numbers .* found 'the 1,5 0,1'"),
         (b"3 2\nthe 1,25 0,125\na 0,5 1,5\nb 1,5 2,5\n", r"line 2: .* found 'the 1,25 0,125'"),
         (b"the 1,5 0 2\na 0,5 1 3\n", r"line 1: wanted a word and 3 finite numbers .* found 'the 1,5 0 2'"),
-        (b"the 0,1 0,2 3\ncat 0,4 0,5 6\n", r"line 1: wanted a word and 3 finite numbers .* found 'the 0,1 0,2 3'"),
-        (b"2 3\nthe 1 2\nof 3 4\n", "line 1 announces vectors of 3 numbers, and most lines after it end in 2"),
+        (b"2 3\nthe 1 2\nof 3 4\n", "line 2: wanted a word and 3 finite numbers"),
         (b"", "contains no word vectors of a known format"),
-        (b"just some text\nmore\n", "contains no word vectors of a known format"),
         (gzip.compress(b"a 1 2\nb 3 4\n" * 50, mtime=0)[:-9], "damaged gzip data"),
     ],
 )
@@ -249,6 +239,7 @@ def test_a_full_disk_is_told_and_a_readable_text_is_read(text, vectors, tmp_path
             save_vectors(vectors, tmp_path / "out.safetensors")
         with pytest.warns(UserWarning, match="is not cached, so reading stays slow"):
             assert same(load_vectors(text), vectors)
+        assert same(load_vectors(text, cache=False), vectors)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
@@ -282,19 +273,6 @@ def test_a_damaged_cache_is_never_trusted(text, vectors):
         assert cache.read_bytes() == whole
 
 
-def test_without_room_for_a_cache_the_vectors_come_all_the_same(text, vectors, monkeypatch):
-    """A folder that cannot be written: a warning."""
-
-    def full(*arguments):
-        raise OSError(28, "No space left on device", "here")
-
-    monkeypatch.setattr(module, "_write_safetensors", full)
-    with pytest.warns(UserWarning, match="is not cached, so reading stays slow: No space left on device"):
-        assert same(load_vectors(text), vectors)
-    assert not text.with_name("a.txt.cache.safetensors").exists()
-    assert same(load_vectors(text, cache=False), vectors)
-
-
 @pytest.mark.parametrize(
     ("words", "matrix", "sentence"),
     [
@@ -310,17 +288,8 @@ def test_vectors_that_do_not_fit(words, matrix, sentence):
         Vectors(words, matrix)
 
 
-def test_a_description_is_one_line(tmp_path, vectors):
-    """For a million words as for seven: size, width, and the file, not every word."""
-    assert repr(vectors) == "Vectors(7 words, 5 dimensions)"
-    save_vectors(vectors, tmp_path / "a.safetensors")
-    assert (
-        repr(load_vectors(tmp_path / "a.safetensors"))
-        == f"Vectors(7 words, 5 dimensions, from {tmp_path}/a.safetensors)"
-    )
-
-
 def test_looking_up(vectors):
+    assert repr(vectors) == "Vectors(7 words, 5 dimensions)"
     assert len(vectors) == 7
     assert vectors.dimension == 5
     assert "the" in vectors

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elmo_fast import batch_to_ids
-from elmo_fast.embed.sentence_vectors import GPU_BATCH_SIZE, GPU_TOKENS, WINDOW, batches
+from elmo_fast.embed.sentence_vectors import GPU_BATCH_SIZE, MOST_TOKENS, WINDOW, batches
 from elmo_fast.modules import BiLM
 from elmo_fast.modules._graph_replay import GraphReplay, padded_rows, padded_words
 from elmo_fast.ops import _weights
@@ -150,7 +150,7 @@ def test_a_corpus_makes_few_sizes():
     cut = batches(
         [["w"] * length for length in lengths],
         batch_size=GPU_BATCH_SIZE,
-        max_tokens=GPU_TOKENS,
+        max_tokens=MOST_TOKENS,
         window=WINDOW,
         padded=padded_words,
     )
@@ -158,7 +158,7 @@ def test_a_corpus_makes_few_sizes():
         (padded_rows(len(batch.sentences)), padded_words(max(map(len, batch.sentences)))) for batch in cut
     )
     assert len(sizes) <= 20
-    assert max(rows * words for rows, words in sizes) <= 2 * GPU_TOKENS
+    assert max(rows * words for rows, words in sizes) <= 2 * MOST_TOKENS
     assert sum(rows * words * count for (rows, words), count in sizes.items()) < 1.3 * lengths.sum()
 
 

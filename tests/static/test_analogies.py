@@ -123,12 +123,8 @@ def test_bad_files_of_pairs(tmp_path, small):
     with pytest.warns(UserWarning, match=r"pairs.tsv: every pair has a word without a vector"):
         assert evaluate_similarity(small, path).compared == 0
     path.write_text("rome\titaly\t3\nbig\tsmall\t3\n")
-    with pytest.warns(UserWarning, match=r"pairs.tsv: no correlation: the scores or the cosines are all equal"):
+    with pytest.warns(UserWarning, match=r"pairs.tsv: no correlation: scores or cosines are all equal, or a"):
         assert evaluate_similarity(small, path).compared == 2
-    zeros = Vectors(small.words, np.concatenate([small.matrix[:-1], 0 * small.matrix[-1:]]))
-    path.write_text("rome\titaly\t3\nbig\tsmaller\t4\nbig\tbigger\t7\n")
-    with pytest.warns(UserWarning, match=r"pairs.tsv: no correlation: the vector of 'smaller' is zero"):
-        assert np.isnan(evaluate_similarity(zeros, path).pearson)
     path.write_text("rome\titaly\t3\nrome\tatlantis\t1\n")
     with pytest.warns(UserWarning, match=r"pairs.tsv: no correlation: only one pair has vectors"):
         scores = evaluate_similarity(small, path)

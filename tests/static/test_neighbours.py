@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from elmo_fast.embed.token_files import CacheFolder, writing_cache_folder
-from elmo_fast.embed.token_files.cache_folder import VECTORS
+from elmo_fast.embed.token_files import FORMAT, VECTORS, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.manifest import write_manifest
 from elmo_fast.static import Vectors, most_similar, nearest, nearest_words, neighbours
@@ -144,52 +143,27 @@ def tokens(tmp_path, monkeypatch):
     return vectors, tmp_path / "tokens"
 
 
-def _changed(path, old, new):
-    """Replaces bytes of the header by as many others, and writes the digest of that."""
+def test_a_cache_of_another_version_is_damage_and_another_folder_is_named(tokens):
+    _, path = tokens
     content = (path / VECTORS).read_bytes()
-    assert content.count(old) == 1
-    assert len(old) == len(new)
-    (path / VECTORS).write_bytes(content.replace(old, new))
+    (path / VECTORS).write_bytes(content.replace(FORMAT.encode(), FORMAT.encode()[:-1] + b"1"))
+    with pytest.raises(CheckpointError, match=f"{VECTORS}: damaged, or changed after it was written"):
+        read_cache_folder(path)
     write_manifest(path)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "error"),
-    [
-        (b'"made_from": "a text"', b'"made_from": [1, 2 ] ', "invalid JSON in header"),
-        (b'"vectors": {', b'"vectorz": {', "does not contain tensor vectors"),
-        (b'"F32", "shape": [2, 51,', b'"F32", "shape": [2, 50,', "Error while deserializing header"),
-        (b'"F32", "shape": [2, 51,', b'"I32", "shape": [2, 51,', "written by another version"),
-        (b'"shape": [2, 51,', b'"shape": [2, -1,', "Error while deserializing header"),
-        (b'"shape": [2, 51,', b'"shape": [ 102, ', "written by another version"),
-    ],
-)
-def test_a_header_that_is_none_of_ours_is_damage(tokens, old, new, error):
-    """Whatever its digest says."""
-    _, path = tokens
-    _changed(path, old, new)
-    with pytest.raises(CheckpointError, match=error):
-        CacheFolder(path)
-
-
-def test_a_header_too_deep_for_python_is_damage_and_other_versions_are_named(tokens):
-    _, path = tokens
-    _changed(path, b"token_vectors 4", b"token_vectors 1")
     with pytest.raises(CheckpointError, match="written by another version"):
-        CacheFolder(path)
-    text = b'{"format": "elmo_fast.token_vectors 4", "x":' + b"[" * 100_000
-    (path / VECTORS).write_bytes(len(text).to_bytes(8, "little") + text)
-    write_manifest(path)
-    with pytest.raises(CheckpointError, match="Error while deserializing header"):
-        CacheFolder(path)
+        read_cache_folder(path)
+    (path / VECTORS).unlink()
+    for other in (path, path.parent, path / "manifest.json"):
+        with pytest.raises(ElmoFastError, match="is no folder of token vectors"):
+            read_cache_folder(other)
 
 
 def test_token_vectors_are_found_again(tokens):
     """Each layer's nearest, and where each sentence begins."""
     vectors, path = tokens
-    file = CacheFolder(path)
-    assert file.made_from == "a text"
-    assert file.vectors.shape == vectors.shape
+    file = read_cache_folder(path)
+    assert file.metadata["made_from"] == "a text"
+    np.testing.assert_array_equal(file.embeddings.swapaxes(0, 1), vectors)
     for layer in range(2):
         actual, expected = (
             nearest_in(file, layer, vectors[layer, 10:12], 9),
@@ -199,33 +173,12 @@ def test_token_vectors_are_found_again(tokens):
         np.testing.assert_allclose(actual.cosines, expected[1], atol=1e-6)
 
 
-def test_every_damage_is_seen(tokens):
-    """A byte turned over anywhere; every cut; a missing file; another one."""
-    _, path = tokens
-    file = path / VECTORS
-    whole = file.read_bytes()
-    for at in range(0, len(whole), 101):
-        file.write_bytes(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
-        with pytest.raises(CheckpointError, match="damaged"):
-            CacheFolder(path)
-    for end in (0, 5, 100, len(whole) - 1):
-        file.write_bytes(whole[:end])
-        with pytest.raises(CheckpointError, match="damaged"):
-            CacheFolder(path)
-    file.write_bytes(whole)
-    CacheFolder(path)
-    file.unlink()
-    for other in (path, file.parent.parent, path / "manifest.json"):
-        with pytest.raises(ElmoFastError, match="is no folder of token vectors"):
-            CacheFolder(other)
-
-
 def test_a_cache_that_was_not_finished_is_not_there(tmp_path):
     """An error between two sentences leaves the old one."""
     path = tmp_path / "tokens"
     with writing_cache_folder(path, [1], 1, 2, "old") as write:
         write(0, np.ones((1, 1, 2), np.float32))
-    with pytest.raises(ValueError, match="sentence 1"), writing_cache_folder(path, [1, 1], 1, 2, "") as write:
-        [write(sentence, np.ones((1, 1 + sentence, 2), np.float32)) for sentence in range(2)]
-    assert CacheFolder(path).made_from == "old"
+    with pytest.raises(IndexError), writing_cache_folder(path, [1, 1], 1, 2, "") as write:
+        write(3, np.ones((1, 1, 2), np.float32))
+    assert read_cache_folder(path).metadata["made_from"] == "old"
     assert len(list(tmp_path.iterdir())) == 1

@@ -26,13 +26,8 @@ def test_a_good_one_passes_and_survives_json(good):
     ("changes", "words"),
     [
         ({"task": "parse"}, "task must be one of tag, classify; got 'parse'"),
-        ({"elmo": "top"}, "elmo must be one of none, input, output, both"),
         ({"layer": "last"}, 'layer must be "mix", "top" or the number of a layer'),
-        ({"dropout": 1.0}, "dropout must be a finite number from 0 to below 1; got 1.0"),
         ({"train_share": 0.0}, "train_share must be a finite number above 0 and at most 1; got 0"),
-        ({"batch_size": 0}, r"batch_size must be a whole number from 1 to 2\^24; got 0"),
-        ({"learning_rate": 0.0}, "learning_rate must be a finite number above 0"),
-        ({"mix_l2": -1.0}, "mix_l2 must be a finite number 0 or more"),
         ({"elmo": "input", "model": None}, "--elmo input needs --model, a pretrained biLM"),
         ({"model": None, "prefix": "a."}, r"--prefix a\. chooses one of the ELMos of a model; give --model"),
         ({"fine_tune": True}, "--fine_tune needs --elmo"),
@@ -43,37 +38,15 @@ def test_a_good_one_passes_and_survives_json(good):
         ({"word_dim": 0}, "the BiLSTM has no features"),
         ({"elmo": "output", "word_dim": 0}, "the BiLSTM has no features"),
         ({"task": "classify", "crf": True}, "--crf is for tagging"),
-        ({"word_dim": 10**18}, r"word_dim must be a whole number from 0 to 2\^24; got 1000000000000000000"),
-        ({"seed": 10**18}, r"seed must be a whole number from 0 to 2\^42; got 1000000000000000000"),
         ({"dev_path": ""}, "dev_path is missing"),
         ({"test_path": "nowhere.conllu"}, "--test_path: there is no file 'nowhere.conllu'"),
         ({"vectors": "nowhere.txt"}, "--vectors: there is no file 'nowhere.txt'"),
         ({"threads": 0}, "threads must be a whole number above 0 or null"),
-        ({"pooling": "max"}, "--pooling does nothing with --task tag: give --task classify, or leave --pooling out"),
-        ({"train_vectors": True}, "--train_vectors does nothing with no --vectors"),
-        ({"vectors": __file__, "word_dim": 50}, "--word_dim does nothing with --vectors: leave --vectors out"),
-        ({"elmo": "input", "layer": 0, "mix_l2": 0.5}, "--mix_l2 does nothing with one --layer: give --layer mix"),
-        ({"elmo": "input", "elmo_learning_rate": 0.1}, "--elmo_learning_rate does nothing with a frozen biLM"),
-        ({"elmo": "input", "fine_tune": True, "cache_dir": "c"}, "--cache_dir does nothing with --fine_tune true"),
     ],
 )
 def test_each_fault_is_named(good, changes, words):
     with pytest.raises(ElmoFastError, match=words):
         validate(dataclasses.replace(good, **changes))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"vectors": __file__, "word_dim": 0},
-        {"vectors": __file__, "train_vectors": True},
-        {"task": "classify", "pooling": "max"},
-        {"elmo": "input", "layer": 0, "mix_l2": 0.0},
-    ],
-)
-def test_what_has_an_effect_or_asks_for_nothing_passes(good, changes, monkeypatch):
-    monkeypatch.setattr("elmo_fast.checkpoints.missing_model", lambda path: None)
-    validate(dataclasses.replace(good, **changes))
 
 
 def test_all_complaints_come_at_once(good):

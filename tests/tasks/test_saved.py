@@ -13,7 +13,6 @@ import torch
 from elmo_fast import manifest
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.files import folder_lock
-from elmo_fast.manifest import write_manifest
 from elmo_fast.tasks.run import load_task, train_task
 from elmo_fast.tasks.trainer import STATE, TaskTrainer
 from tests.tasks.toy import silent, toy_config, weights_of
@@ -32,7 +31,7 @@ def folder(whole, tmp_path):
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize("name", ["task.safetensors", "labels.json", "words.json", "task.json"])
+@pytest.mark.parametrize("name", ["task.safetensors", "task.json"])
 def test_a_flipped_byte_is_refused_in_every_file_that_is_read(folder, name):
     content = bytearray((folder / name).read_bytes())
     content[-20] ^= 1
@@ -54,20 +53,10 @@ def test_changed_content_is_an_error_unless_the_manifest_is_removed(folder):
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("labels.json", "{}", r"labels\.json: wanted a list, found an object"),
         ("labels.json", "[]", "labels must be one or more, all different; got none"),
         ("labels.json", "[1]", r"labels\.json: \[0\]: wanted a string, found 1"),
-        ("labels.json", "[" * 100_000, r"labels\.json: not JSON text, or damaged"),
         ("words.json", "{}", r"words\.json: wanted a list, found an object"),
-        ("words.json", "[null]", r"words\.json: \[0\]: wanted a string, found null"),
-        ("task.json", "[]", r"task\.json: wanted an object, found a list"),
         ("task.json", '{"task": 3}', r"task\.json: task: wanted one of tag, classify, found 3"),
-        (
-            "task.json",
-            '{"task": "tag", "hidden": "a"}',
-            r"task\.json: hidden: wanted a whole number from 1 to 2\^24, found ",
-        ),
-        ("task.json", '{"task": "tag", "hiden": 3}', r"task\.json: hiden: unknown key; did you mean hidden\?"),
         ("task.safetensors", "", r"task\.safetensors: not a safetensors file, or damaged"),
     ],
 )
@@ -132,27 +121,11 @@ def test_more_epochs_go_on_and_other_settings_are_refused(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["training.safetensors", "position.json", "manifest.json"])
-@pytest.mark.parametrize("harm", ["a byte", "the end", "all"])
-def test_a_damaged_state_is_refused(whole, folder, harm, name):
+def test_a_damaged_state_is_refused(whole, folder, name):
     path = folder / STATE / name
-    content = path.read_bytes()
-    damaged = {"a byte": content[:-9] + bytes([content[-9] ^ 1]) + content[-8:], "the end": content[:-9], "all": b""}
-    path.write_bytes(damaged[harm])
+    path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ElmoFastError, match=r"(training\.safetensors|position\.json|manifest\.json): "):
         train_task(toy_config(whole.parent, epochs=2, save_dir=str(folder)), silent)
-
-
-def test_a_state_of_wrong_types_is_named(whole, folder):
-    config, path = toy_config(whole.parent, epochs=2, save_dir=str(folder)), folder / STATE / "position.json"
-    for position, sentence in (
-        ("[]", "wanted an object"),
-        ("[" * 100_000, "not JSON"),
-        ("{}", "wanted an object, found nothing"),
-    ):
-        path.write_text(position)
-        write_manifest(path.parent)
-        with pytest.raises(ElmoFastError, match=rf"position\.json: .*{sentence}"):
-            train_task(config, silent)
 
 
 def test_a_folder_in_which_another_process_trains_is_refused(tmp_path):

@@ -86,8 +86,6 @@ def test_layers_and_columns_are_numbers_or_names():
     ("words", "message"),
     [
         (["eval", "nowhere", "x.conll"], "nowhere holds no trained task"),
-        (["predict", "nowhere", "x.conll", "y"], "nowhere holds no trained task"),
-        (["train", "--train_path", "nowhere.conll"], "--train_path: there is no file 'nowhere.conll'"),
         (["train", "--elmo", "input"], "--elmo input needs --model, a pretrained biLM"),
     ],
 )
@@ -104,10 +102,3 @@ def test_a_bilm_in_place_of_a_trained_task_is_named(tmp_path, capsys):
     assert main(["task", "eval", str(tmp_path), "x.conll"]) == 2
     message = "holds no trained task: it has no task.json; give the --save_dir of `elmo-fast task train`"
     assert message in capsys.readouterr().err
-
-
-def test_help_tells_what_is_read(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["task", "predict", "--help"])
-    assert stopped.value.code == 0
-    assert "labels in them are ignored" in " ".join(capsys.readouterr().out.split())

@@ -55,12 +55,6 @@ def test_built_by_falling_count_then_word():
     assert Vocabulary.build(counts, max_size=4).words[3:] == ["b"]
 
 
-@pytest.mark.parametrize("wrong", [{"min_count": 0}, {"max_size": 2}])
-def test_wrong_sizes_are_refused(wrong):
-    with pytest.raises(ElmoFastError):
-        Vocabulary.build(Counter(), **wrong)
-
-
 @given(st.lists(st.text(max_size=8), max_size=20))
 def test_write_and_read_give_the_same_words_or_no_file(tmp_path_factory, words):
     path = tmp_path_factory.mktemp("vocabulary") / "v"

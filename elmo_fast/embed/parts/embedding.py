@@ -2,28 +2,30 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from elmo_fast.embed.embedder import ElmoEmbedder, check_formats, text_contents
-from elmo_fast.embed.parts.plan import PLAN, Making, Plan, cut, name_of, read_parts, read_plan
+from elmo_fast.embed.embedder import ElmoEmbedder, check_formats, file_layout
+from elmo_fast.embed.parts.plan import PLAN, EmbedSettings, Plan, name_of, plan_parts, read_parts, read_plan
 from elmo_fast.embed.parts.vectors import MARK, NAMES, VECTORS, done_parts, read_part
-from elmo_fast.embed.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, GPU_TOKENS, WINDOW
-from elmo_fast.embed.token_files import FORMATS, Contents, check_room
-from elmo_fast.errors import ElmoFastError, shortened
+from elmo_fast.embed.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, MOST_TOKENS, WINDOW
+from elmo_fast.embed.token_files import FORMATS, FileLayout, check_room
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import changes
 from elmo_fast.files import remove_leftovers, remove_leftovers_of
 from elmo_fast.manifest import has_files, write_folder
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.progress import Progress
-from elmo_fast.text import Source, SurveyedText
+from elmo_fast.text import Source
+from elmo_fast.threads import ahead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Settings:
             return self
         if device.type == "cpu":
             return dataclasses.replace(self, batch_size=BATCH_SIZE)
-        return dataclasses.replace(self, batch_size=GPU_BATCH_SIZE, max_tokens=self.max_tokens or GPU_TOKENS)
+        return dataclasses.replace(self, batch_size=GPU_BATCH_SIZE, max_tokens=self.max_tokens or MOST_TOKENS)
 
 
 class Written(NamedTuple):
@@ -107,13 +109,15 @@ def embed_parts(
             if names[number] in done:
                 read_part(place, plan, number)
     own_parts = [number for number in range(share[0], len(names), share[1]) if names[number] not in done]
-    _embed(embedder, source, place, plan, own_parts, settings, progress)
+    with ThreadPoolExecutor(1, "elmo_fast part") as background:
+        written = _embedded(embedder, source, place, plan, own_parts, settings, progress)
+        # While a part is embedded, the one before is digested, flushed and renamed.
+        for _ in ahead(background, contextlib.ExitStack.close, written):
+            pass
     if done_parts(place).issuperset(names):
         # Of processes that were killed as they wrote what is there since, so that no other writes it again.
         remove_leftovers(place, ".part-")
         remove_leftovers_of(pathlib.Path(os.path.realpath(place)))
-        for number in range(len(names)):
-            read_part(place, plan, number)
     return Written(len(own_parts), sum(plan.parts[number].tokens for number in own_parts), len(names))
 
 
@@ -134,7 +138,7 @@ def _agreed_plan(
     Raises ElmoFastError if it differs in model or settings.
     """
     names = "keys" if settings.use_sentence_keys or source.keyed else "none" if settings.forget_sentences else "lines"
-    making = Making(
+    making = EmbedSettings(
         model_sha256=model_digest(embedder.elmo_bilm),
         layers=settings.output_format,
         precision=embedder.elmo_bilm.arithmetic,
@@ -147,39 +151,28 @@ def _agreed_plan(
     )
     if not (folder / PLAN).exists():
         as_keys = names == "keys" and settings.file_format == "hdf5"
-        each, parts = cut(source, settings.window, processes, settings.part_sentences, as_keys)
-        contents = text_contents(
-            SurveyedText(np.zeros(0, np.int64), [], False, source), embedder.elmo_bilm,
-            embedder.model_name, settings.output_format, settings.dtype, as_keys=False, remembers=False,
-        )  # fmt: skip
+        each, parts = plan_parts(source, settings.window, processes, settings.part_sentences, as_keys)
+        layout = file_layout(embedder, np.zeros(0, np.int64), settings.output_format, settings.dtype)
         new = Plan(
             "elmo_fast parts", 1, source.name, source.unit, embedder.model_name, making, each,
-            contents.layers, contents.width, contents.metadata, parts,
+            layout.layers, layout.width, layout.metadata, parts,
         )  # fmt: skip
         folder.parent.mkdir(parents=True, exist_ok=True)
         with write_folder(folder, replace=False) as written:  # the plan of whichever process was first stands
             (written / PLAN).write_text(json.dumps(dataclasses.asdict(new), indent=1) + "\n", encoding="utf-8")
-    plan, where = read_plan(folder), folder / PLAN
-    if plan.making.model_sha256 != making.model_sha256:
+    plan = read_plan(folder)
+    before, now = (dataclasses.asdict(each) for each in (plan.making, making))
+    if settings.part_sentences is not None:
+        before["part_lines"], now["part_lines"] = plan.part_sentences, settings.part_sentences
+    if changed := changes(before, now):
         raise ElmoFastError(
-            f"{where}: the vectors of this folder are of another model: {shortened(plan.model)} with sha256 "
-            f"{plan.making.model_sha256[:16]}, here it is {shortened(embedder.model_name)} with "
-            f"{making.model_sha256[:16]}; give another output folder"
-        )
-    if changed := changes(dataclasses.asdict(plan.making), dataclasses.asdict(making)):
-        raise ElmoFastError(
-            f"{where}: the vectors of this folder were begun with other options ({'; '.join(changed)}); give the same "
-            "ones, or another output folder"
-        )
-    if (asked := settings.part_sentences) not in (None, plan.part_sentences):
-        raise ElmoFastError(
-            f"{where}: the parts of this folder are of {plan.part_sentences} {plan.unit}s, here {asked} are wanted; "
-            "give that number, or another output folder"
+            f"{folder / PLAN}: the vectors of this folder were begun with another model or other options "
+            f"({'; '.join(changed)}); give the same ones, or another output folder"
         )
     return plan
 
 
-def _embed(
+def _embedded(
     embedder: ElmoEmbedder,
     source: Source,
     folder: pathlib.Path,
@@ -187,32 +180,25 @@ def _embed(
     numbers: list[int],
     settings: Settings,
     progress: Progress | None,
-) -> None:
-    """Write the parts of these numbers. While one is embedded, the one before is digested, flushed and renamed."""
-    total, before = sum(plan.parts[number].tokens for number in numbers), 0
+) -> Iterator[contextlib.ExitStack]:
+    """Embed the parts of these numbers; yield, for each, what puts it in its place when it is closed."""
+    before, total = 0, sum(plan.parts[number].tokens for number in numbers)
+    for number, text in zip(numbers, read_parts(source, plan, settings.window, numbers), strict=True):
+        metadata = {**plan.metadata, MARK: plan.mark(number)}
+        layout = FileLayout(text.lengths, plan.depth, plan.width, np.dtype(plan.making.dtype), metadata)
+        check_room(folder / name_of(number), layout.nbytes)
+        reached = progress and functools.partial(_reached, progress, before, total)
+        with contextlib.ExitStack() as stack:
+            new = stack.enter_context(write_folder(folder / name_of(number), replace=False))
+            if plan.making.names != "none":
+                (new / NAMES).write_text(json.dumps(text.lines), encoding="utf-8")
+            write = stack.enter_context(FORMATS["safetensors"](new / VECTORS, layout))
+            embedder.write_text(
+                text, write, layout.dtype, settings.output_format, settings.batch_size, settings.max_tokens, reached
+            )
+            yield stack.pop_all()
+        before += plan.parts[number].tokens
 
-    def reached(done: int, of_part: int) -> None:
-        if progress is not None:
-            progress(before + done, total)
 
-    with ThreadPoolExecutor(1, "elmo_fast part") as background:
-        closing: Future[None] | None = None
-        for number, text in zip(numbers, read_parts(source, plan, settings.window, numbers), strict=True):
-            metadata = {**plan.metadata, MARK: plan.mark(number)}
-            contents = Contents(text.lengths, plan.depth, plan.width, np.dtype(plan.making.dtype), metadata)
-            check_room(folder / name_of(number), contents.nbytes)
-            with contextlib.ExitStack() as stack:
-                new = stack.enter_context(write_folder(folder / name_of(number), replace=False))
-                if plan.making.names != "none":
-                    (new / NAMES).write_text(json.dumps(text.lines), encoding="utf-8")
-                write = stack.enter_context(FORMATS["safetensors"](new / VECTORS, contents))
-                embedder.write_text(
-                    text, write, contents.dtype, settings.output_format, settings.batch_size, settings.max_tokens,
-                    reached,
-                )  # fmt: skip
-                previous, closing = closing, background.submit(stack.pop_all().close)
-            if previous is not None:
-                previous.result()
-            before += plan.parts[number].tokens
-        if closing is not None:
-            closing.result()
+def _reached(progress: Progress, before: int, total: int, done: int, of_part: int) -> None:
+    progress(before + done, total)

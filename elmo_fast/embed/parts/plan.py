@@ -41,7 +41,7 @@ class Part:
 
 
 @dataclasses.dataclass
-class Making:
+class EmbedSettings:
     """What the vectors of a text depend on besides its sentences, and how they are stored.
 
     layers: "all", "top" or "average"; file_format: of the file that merging gives; names: what that file calls the
@@ -72,7 +72,7 @@ class Plan:
     text: str
     unit: str
     model: str
-    making: Making
+    making: EmbedSettings
     part_sentences: int
     depth: int
     width: int
@@ -109,7 +109,7 @@ def read_plan(folder: str | os.PathLike[str]) -> Plan:
     return read_folder(folder, [PLAN], lambda place: read_json(place / PLAN, Plan))
 
 
-def cut(
+def plan_parts(
     source: Source, window: int, processes: int, part_sentences: int | None, as_keys: bool
 ) -> tuple[int, list[Part]]:
     """Read all sentences once: how many a part has at most, and the parts, all of one size but the last.
@@ -178,7 +178,7 @@ def read_parts(source: Source, plan: Plan, window: int, numbers: Sequence[int]) 
     for number in numbers:
         part = plan.parts[number]
         if at < 0:  # those between two parts are read on
-            sentences, at = source.sentences_from(part.first), part.first
+            sentences, at = islice(source.sentences(), part.first, None), part.first
         own: list[Any] = list(islice(sentences, part.first - at, part.end - at))
         at = part.end
         if len(own) != part.sentences or digest(own, window) != part.sha256:

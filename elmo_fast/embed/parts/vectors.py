@@ -7,13 +7,13 @@ import operator
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from elmo_fast.embed.parts.plan import PLAN, Plan, name_of, read_plan
-from elmo_fast.embed.token_files import FORMATS, NAMED, Contents, check_room, format_of, mapped
+from elmo_fast.embed.token_files import FORMATS, NAMED, FileLayout, FlatFile, check_room, format_of, read_flat
 from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
 from elmo_fast.fields import read_json
 from elmo_fast.manifest import check_files
@@ -23,14 +23,6 @@ Rows = npt.NDArray[Any]
 # The files of a part, and the key in the first one's metadata of `Plan.mark`.
 VECTORS, NAMES, MARK = "vectors.safetensors", "names.json", "part"
 OPEN_PARTS = 256  # that stay mapped
-
-
-class FlatFile(NamedTuple):
-    """A safetensors file of `embed`: offsets [N + 1] int64, and embeddings [tokens, L or 1, 2D], memory-mapped."""
-
-    offsets: npt.NDArray[np.int64]
-    embeddings: Rows
-    metadata: dict[str, str]
 
 
 class ElmoVectors(Sequence[Rows]):
@@ -51,7 +43,12 @@ class ElmoVectors(Sequence[Rows]):
         self._plan: Plan | None = None
         if self.path.is_dir():
             self._plan = plan = read_plan(self.path)
-            _check_complete(self.path, len(plan.parts))
+            there, parts = done_parts(self.path), len(plan.parts)
+            if (count := sum(name_of(number) in there for number in range(parts))) < parts:
+                raise ElmoFastError(
+                    f"{self.path}: {count} of {parts} parts are there; run the same `elmo-fast embed` command again, "
+                    "which resumes"
+                )
             self._firsts, self._count = [part.first for part in plan.parts], plan.sentences
         else:
             self._firsts, self._count = [0], len(read_flat(self.path).offsets) - 1
@@ -120,16 +117,6 @@ def done_parts(folder: pathlib.Path) -> set[str]:
     return {name for name in os.listdir(folder) if name.startswith("part-")}
 
 
-def _check_complete(folder: pathlib.Path, parts: int) -> None:
-    """Raise ElmoFastError if parts are missing."""
-    existing = done_parts(folder)
-    count = sum(name_of(number) in existing for number in range(parts))
-    if count < parts:
-        raise ElmoFastError(
-            f"{folder}: {count} of {parts} parts are there; run the same `elmo-fast embed` command again, which resumes"
-        )
-
-
 def read_part(folder: pathlib.Path, plan: Plan, number: int) -> FlatFile:
     """Open the vectors of a part. Raises CheckpointError if they are damaged or not those of this part."""
     path, part = folder / name_of(number) / VECTORS, plan.parts[number]
@@ -142,30 +129,6 @@ def read_part(folder: pathlib.Path, plan: Plan, number: int) -> FlatFile:
             f"{path.parent} and run the same `elmo-fast embed` command again"
         )
     return file
-
-
-def read_flat(path: pathlib.Path) -> FlatFile:
-    """Open a safetensors file of `embed`. Raises ElmoFastError for another file, CheckpointError for a damaged one."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with read_failures_named(path), safe_open(path, framework="numpy") as file:
-            if not {"offsets", "embeddings"} <= set(file.keys()):
-                raise ElmoFastError(f"{path}: no file of vectors that `elmo-fast embed --format safetensors` wrote")
-            offsets, metadata = file.get_tensor("offsets"), file.metadata() or {}
-            rows = mapped(path, file.get_slice("embeddings"))
-    except SafetensorError as error:
-        import h5py
-
-        if h5py.is_hdf5(path):
-            raise ElmoFastError(
-                f"{path}: an HDF5 file, which h5py opens; ElmoVectors opens a folder of parts, or a file that "
-                "`elmo-fast embed` or `merge` wrote with --format safetensors"
-            ) from error
-        raise CheckpointError(f"{path}: damaged, or no safetensors file: {error}") from error
-    if rows is None or offsets[-1:].tolist() != [len(rows)]:
-        raise CheckpointError(f"{path}: damaged: its header is not what was written")
-    return FlatFile(offsets, rows, metadata)
 
 
 def merge_parts(
@@ -198,7 +161,7 @@ def merge_parts(
             f"{place}: was made for the format {plan.making.file_format}, for which names are not checked as those of "
             f"HDF5 datasets; merge into {plan.making.file_format}, or embed again with --format hdf5"
         )
-    contents = Contents(
+    layout = FileLayout(
         lengths=vectors.lengths(),
         layers=plan.depth,
         width=plan.width,
@@ -207,8 +170,8 @@ def merge_parts(
         names=vectors.names() if file_format in NAMED else None,
         keyed=keyed,
     )
-    check_room(output, contents.nbytes)
-    with FORMATS[file_format](output, contents) as write:
+    check_room(output, layout.nbytes)
+    with FORMATS[file_format](output, layout) as write:
         for number, part in enumerate(plan.parts):
             vectors.verify(number)
             for index in range(part.first, part.end):

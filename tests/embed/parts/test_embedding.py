@@ -14,7 +14,7 @@ import pytest
 from elmo_fast import manifest
 from elmo_fast.cli.embed import Rank, rank_of
 from elmo_fast.embed.parts import Settings, embed_parts, embedding
-from elmo_fast.embed.parts.plan import cut
+from elmo_fast.embed.parts.plan import plan_parts
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.text.sources import Lines
 from tests.command_line import elmo_fast
@@ -181,7 +181,7 @@ def test_sizes_of_parts(embedder, tmp_path):
     """At most an eighth of a process's share and 16 windows; a short text is one part."""
 
     def parts(lines, processes):
-        most, actual = cut(Lines("x", ["a b"] * lines), 16, processes, None, False)
+        most, actual = plan_parts(Lines("x", ["a b"] * lines), 16, processes, None, False)
         assert [part.first for part in actual] == [
             sum(part.sentences for part in actual[:n]) for n in range(len(actual))
         ]

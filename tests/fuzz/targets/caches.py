@@ -10,7 +10,7 @@ import torch
 
 from elmo_fast.cli.main import main
 from elmo_fast.embed import word_vectors as vector_files
-from elmo_fast.embed.token_files.cache_folder import VECTORS
+from elmo_fast.embed.token_files import VECTORS
 from elmo_fast.static import load_vectors
 from elmo_fast.tasks import Example, cached_layers, load_bilm
 from tests.fuzz import folders

@@ -1,4 +1,4 @@
-"""The files that `embed` writes: one dataset per sentence, as AllenNLP does, or all tokens in one array with offsets.
+"""Files of token vectors: the formats that `embed` writes, and safetensors read again, also as a cache.
 
 Each format is a context manager yielding write(index, vectors [L, n, 2D] or [n, 2D]); sentences may come in any order.
 The file appears under its name when all of it is on the disk (`elmo_fast.files`), or not at all.
@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TextIO
 
 import numpy as np
+import numpy.typing as npt
 
-from elmo_fast.errors import ElmoFastError, check_choice, require
+from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, read_failures_named, require
 from elmo_fast.files import hdf5_replacing, hdf5_written, replacing, write_at
+from elmo_fast.manifest import MANIFEST, has_files, read_folder, write_folder
 from elmo_fast.memory import size
 from elmo_fast.text.sources import OtherColumns
 
@@ -41,7 +43,7 @@ GROUP_BYTES = 1 << 26  # of vectors in a row group of a Parquet file
 Write = Callable[[int, np.ndarray[Any, Any]], None]
 
 
-class Contents(NamedTuple):
+class FileLayout(NamedTuple):
     """What a file is to hold.
 
     lengths: tokens of each sentence, [sentences] int64
@@ -163,7 +165,7 @@ def write_sentence_to_index(file: Any, sentences: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
+def hdf5(path: Path, layout: FileLayout) -> Iterator[Write]:
     """Write AllenNLP's layout: dataset "{index}" [L, n, 2D] or [n, 2D] per sentence, and sentence_to_index.
 
     A blank line is a dataset of 0 tokens; with datasets named by sentences it has none. Pooled vectors are the rows of
@@ -172,11 +174,11 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
     """
     import h5py
 
-    if contents.pooled:
-        with hdf5_flat(path, contents) as write_row:
+    if layout.pooled:
+        with hdf5_flat(path, layout) as write_row:
             yield write_row
         return
-    shapes, names, keyed = contents.shapes, contents.names, contents.keyed
+    shapes, names, keyed = layout.shapes, layout.names, layout.keyed
     reserved = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     reserved.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     reserved.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
@@ -184,7 +186,7 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
     places: list[int | None] = []
     with replacing(path) as temporary:
         with hdf5_written(temporary, path) as (file, written):
-            kind = h5py.h5t.py_create(np.dtype(contents.dtype))
+            kind = h5py.h5t.py_create(np.dtype(layout.dtype))
             for index, shape in enumerate(shapes.tolist()):
                 place = None
                 if shape[-2] or not keyed:
@@ -201,28 +203,28 @@ def hdf5(path: Path, contents: Contents) -> Iterator[Write]:
                 if vectors.shape != (expected := tuple(shapes[index])):
                     raise ValueError(f"vectors of sentence {index} must have shape {expected}; got {vectors.shape}")
                 if (place := places[index]) is not None:
-                    write_at(whole, place, np.ascontiguousarray(vectors, contents.dtype).data)
+                    write_at(whole, place, np.ascontiguousarray(vectors, layout.dtype).data)
 
             yield write
 
 
 @contextlib.contextmanager
-def hdf5_flat(path: Path, contents: Contents) -> Iterator[Write]:
+def hdf5_flat(path: Path, layout: FileLayout) -> Iterator[Write]:
     """Write HDF5: `embeddings` [tokens, L, 2D], `offsets` [sentences + 1]; the metadata are attributes.
 
-    If pooled, `embeddings` as Contents.shape says, no offsets, and sentence_to_index if the sentences have names.
+    If pooled, `embeddings` as FileLayout.shape says, no offsets, and sentence_to_index if the sentences have names.
     """
-    offsets = contents.offsets
+    offsets = layout.offsets
     with hdf5_replacing(path) as (file, written):
-        embeddings = file.create_dataset("embeddings", contents.shape, contents.dtype)
-        if not contents.pooled:
+        embeddings = file.create_dataset("embeddings", layout.shape, layout.dtype)
+        if not layout.pooled:
             file.create_dataset("offsets", data=offsets)
-        if contents.names is not None:
-            write_sentence_to_index(file, contents.names)
-        file.attrs.update(contents.metadata)
+        if layout.names is not None:
+            write_sentence_to_index(file, layout.names)
+        file.attrs.update(layout.metadata)
 
         def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
-            embeddings[offsets[index] : offsets[index + 1]] = contents.rows(vectors)
+            embeddings[offsets[index] : offsets[index + 1]] = layout.rows(vectors)
             written.check()
 
         yield write
@@ -257,40 +259,27 @@ def safetensors_layout(
     )
 
 
-def mapped(path: Path, tensor: Any) -> np.ndarray[Any, Any] | None:
-    """Map the last tensor of a safetensors file into memory; None unless it has three axes of float32 or float16.
-
-    tensor: a slice of the open file.
-    """
-    shape, dtype = tuple(tensor.get_shape()), {"F32": "<f4", "F16": "<f2"}.get(tensor.get_dtype())
-    if dtype is None or len(shape) != 3:
-        return None
-    if not math.prod(shape):
-        return np.empty(shape, dtype)  # no memory to map
-    return np.memmap(path, dtype, "r", os.path.getsize(path) - math.prod(shape) * np.dtype(dtype).itemsize, shape)
-
-
 @contextlib.contextmanager
-def safetensors(path: Path, contents: Contents) -> Iterator[Write]:
+def safetensors(path: Path, layout: FileLayout) -> Iterator[Write]:
     """Write safetensors: `embeddings` [tokens, L, 2D], `offsets` [sentences + 1] and, if there are names, `names`.
 
     `names` is a JSON list in UTF-8, as bytes. Each sentence's vectors are written at their offset as they come. Pooled:
     no offsets.
     """
-    offsets = contents.offsets
-    stored = b"" if contents.pooled else offsets.astype("<i8").tobytes()
-    tensors: dict[str, tuple[Any, tuple[int, ...]]] = {} if contents.pooled else {"offsets": (np.int64, offsets.shape)}
-    names = b"" if contents.names is None else json.dumps(list(contents.names)).encode()
+    offsets = layout.offsets
+    stored = b"" if layout.pooled else offsets.astype("<i8").tobytes()
+    tensors: dict[str, tuple[Any, tuple[int, ...]]] = {} if layout.pooled else {"offsets": (np.int64, offsets.shape)}
+    names = b"" if layout.names is None else json.dumps(list(layout.names)).encode()
     names += b" " * (-len(names) % 8)  # the vectors after them stay aligned
     if names:
         tensors["names"] = np.uint8, (len(names),)
-    planned = safetensors_layout(tensors | {"embeddings": (contents.dtype, contents.shape)}, contents.metadata)
-    row = math.prod(contents.shape[1:]) * np.dtype(contents.dtype).itemsize
+    planned = safetensors_layout(tensors | {"embeddings": (layout.dtype, layout.shape)}, layout.metadata)
+    row = math.prod(layout.shape[1:]) * np.dtype(layout.dtype).itemsize
     with replacing(path) as temporary, open(temporary, "r+b", buffering=0) as file:
         write_at(file, 0, planned.header + stored + names)
 
         def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
-            write_at(file, planned.starts["embeddings"] + int(offsets[index]) * row, contents.rows(vectors).data)
+            write_at(file, planned.starts["embeddings"] + int(offsets[index]) * row, layout.rows(vectors).data)
 
         yield write
 
@@ -311,24 +300,24 @@ def in_order(put: Callable[[np.ndarray[Any, Any]], Any]) -> Write:
 
 
 @contextlib.contextmanager
-def npz(path: Path, contents: Contents) -> Iterator[Write]:
+def npz(path: Path, layout: FileLayout) -> Iterator[Write]:
     """`embeddings`, `offsets` (not where pooled) and `metadata` (JSON) as numpy's npz."""
-    arrays = {"metadata": np.array(json.dumps(contents.metadata))}
-    if not contents.pooled:
-        arrays = {"offsets": contents.offsets, **arrays}
+    arrays = {"metadata": np.array(json.dumps(layout.metadata))}
+    if not layout.pooled:
+        arrays = {"offsets": layout.offsets, **arrays}
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", allowZip64=True) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
         with archive.open("embeddings.npy", "w", force_zip64=True) as member:
-            descr = np.lib.format.dtype_to_descr(np.dtype(contents.dtype))
-            header = {"descr": descr, "fortran_order": False, "shape": contents.shape}
+            descr = np.lib.format.dtype_to_descr(np.dtype(layout.dtype))
+            header = {"descr": descr, "fortran_order": False, "shape": layout.shape}
             np.lib.format.write_array_header_1_0(member, header)
-            yield in_order(lambda vectors: member.write(contents.rows(vectors).data))
+            yield in_order(lambda vectors: member.write(layout.rows(vectors).data))
 
 
 @contextlib.contextmanager
-def parquet(path: Path, contents: Contents) -> Iterator[Write]:
+def parquet(path: Path, layout: FileLayout) -> Iterator[Write]:
     """Yield a row for each sentence: `sentence`, if it is stored, and `embeddings`, a list of its tokens' vectors.
 
     Other columns of the input come first. A vector is a fixed-size list [2D] or, of all layers, [L, 2D]. If pooled,
@@ -336,13 +325,13 @@ def parquet(path: Path, contents: Contents) -> Iterator[Write]:
     """
     arrow = require("pyarrow", "parquet", f"{os.fspath(path)}")
     tables = require("pyarrow.parquet", "parquet", f"{os.fspath(path)}")
-    sizes = [contents.width, *([contents.layers] if contents.layers else [])]
-    kind = arrow.from_numpy_dtype(np.dtype(contents.dtype))
+    sizes = [layout.width, *([layout.layers] if layout.layers else [])]
+    kind = arrow.from_numpy_dtype(np.dtype(layout.dtype))
     for size_of in sizes:
         kind = arrow.list_(kind, size_of)
-    column = ("embedding", kind) if contents.pooled else ("embeddings", arrow.list_(kind))
-    columns = [column] if contents.names is None else [("sentence", arrow.string()), column]
-    others = contents.others
+    column = ("embedding", kind) if layout.pooled else ("embeddings", arrow.list_(kind))
+    columns = [column] if layout.names is None else [("sentence", arrow.string()), column]
+    others = layout.others
     rest: Any = None  # rows of `others` that are read and not yet written
     if others is not None:
         if both := set(others.schema.names).intersection(name for name, _ in columns):
@@ -371,22 +360,22 @@ def parquet(path: Path, contents: Contents) -> Iterator[Write]:
         values = arrow.array(np.concatenate(group).reshape(-1))
         for size_of in sizes:
             values = arrow.FixedSizeListArray.from_arrays(values, size_of)
-        if not contents.pooled:
+        if not layout.pooled:
             values = arrow.ListArray.from_arrays(np.cumsum([0, *map(len, group)]).astype(np.int32), values)
         last = first + len(group)
-        names = [] if contents.names is None else [arrow.array(list(contents.names[first:last]))]
+        names = [] if layout.names is None else [arrow.array(list(layout.names[first:last]))]
         file.write_table(arrow.Table.from_arrays([*carried(len(group)), *names, values], schema=schema))
         first, waiting = last, 0
         group.clear()
 
     def put(vectors: np.ndarray[Any, Any]) -> None:
         nonlocal waiting
-        group.append(contents.rows(vectors))
+        group.append(layout.rows(vectors))
         waiting += vectors.nbytes
         if waiting >= GROUP_BYTES:
             write_group()
 
-    schema = arrow.schema(columns, metadata=contents.metadata)
+    schema = arrow.schema(columns, metadata=layout.metadata)
     with replacing(path) as temporary, tables.ParquetWriter(temporary, schema) as file:
         yield in_order(put)
         if group:
@@ -394,22 +383,22 @@ def parquet(path: Path, contents: Contents) -> Iterator[Write]:
 
 
 @contextlib.contextmanager
-def jsonl(path: Path, contents: Contents) -> Iterator[Write]:
+def jsonl(path: Path, layout: FileLayout) -> Iterator[Write]:
     """Yield a JSON object per line with the columns of `parquet`; "-" is the standard output, line by line.
 
     Numbers have the digits that give the same float32 or float16 again.
     """
-    key = "embedding" if contents.pooled else "embeddings"
-    digits = "%.5g" if np.dtype(contents.dtype) == np.float16 else "%.9g"
-    vector, indices = f"[{', '.join([digits] * contents.width)}]", itertools.count()
+    key = "embedding" if layout.pooled else "embeddings"
+    digits = "%.5g" if np.dtype(layout.dtype) == np.float16 else "%.9g"
+    vector, indices = f"[{', '.join([digits] * layout.width)}]", itertools.count()
 
     def text_of(array: np.ndarray[Any, Any]) -> str:
         return vector % tuple(array.tolist()) if array.ndim == 1 else f"[{', '.join(map(text_of, array))}]"
 
     def put(vectors: np.ndarray[Any, Any]) -> None:
-        index, rows = next(indices), contents.rows(vectors)
-        value = rows[0] if contents.pooled else rows if contents.layers else rows[:, 0]
-        name = "" if contents.names is None else f'"sentence": {json.dumps(contents.names[index])}, '
+        index, rows = next(indices), layout.rows(vectors)
+        value = rows[0] if layout.pooled else rows if layout.layers else rows[:, 0]
+        name = "" if layout.names is None else f'"sentence": {json.dumps(layout.names[index])}, '
         file.write(f'{{{name}"{key}": {text_of(value)}}}\n')
 
     with contextlib.ExitStack() as stack:
@@ -420,7 +409,7 @@ def jsonl(path: Path, contents: Contents) -> Iterator[Write]:
         yield in_order(put)
 
 
-FORMATS: dict[str, Callable[[Path, Contents], contextlib.AbstractContextManager[Write]]] = {
+FORMATS: dict[str, Callable[[Path, FileLayout], contextlib.AbstractContextManager[Write]]] = {
     "hdf5": hdf5,
     "hdf5-flat": hdf5_flat,
     "safetensors": safetensors,
@@ -428,3 +417,74 @@ FORMATS: dict[str, Callable[[Path, Contents], contextlib.AbstractContextManager[
     "parquet": parquet,
     "jsonl": jsonl,
 }
+
+
+# Of a cache of token vectors: the metadata "format" of its file, and the file.
+FORMAT, VECTORS = "elmo_fast.token_vectors 5", "token_vectors.safetensors"
+
+
+class FlatFile(NamedTuple):
+    """A safetensors file of `embed`: offsets [N + 1] int64, and embeddings [tokens, L or 1, 2D], memory-mapped."""
+
+    offsets: npt.NDArray[np.int64]
+    embeddings: npt.NDArray[Any]
+    metadata: dict[str, str]
+
+
+def read_flat(path: pathlib.Path) -> FlatFile:
+    """Open a safetensors file of `embed`. Raises CheckpointError for another file, or a damaged one."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with read_failures_named(path), safe_open(path, framework="numpy") as file:
+            if not {"offsets", "embeddings"} <= set(file.keys()):
+                raise CheckpointError(f"{path}: no file of vectors that `elmo-fast embed --format safetensors` wrote")
+            offsets, metadata, rows = file.get_tensor("offsets"), file.metadata() or {}, file.get_slice("embeddings")
+            shape, dtype = tuple(rows.get_shape()), {"F32": "<f4", "F16": "<f2"}.get(rows.get_dtype())
+    except SafetensorError as error:
+        import h5py
+
+        if h5py.is_hdf5(path):
+            raise ElmoFastError(
+                f"{path}: an HDF5 file, which h5py opens; ElmoVectors opens a folder of parts, or a file that "
+                "`elmo-fast embed` or `merge` wrote with --format safetensors"
+            ) from error
+        raise CheckpointError(f"{path}: damaged, or no safetensors file: {error}") from error
+    if dtype is None or len(shape) != 3 or offsets[-1:].tolist() != [shape[0]]:
+        raise CheckpointError(f"{path}: damaged: its header is not what was written")
+    if not (numbers := math.prod(shape)):
+        return FlatFile(offsets, np.empty(shape, dtype), metadata)  # no memory to map
+    start = os.path.getsize(path) - numbers * np.dtype(dtype).itemsize  # it is the last tensor
+    return FlatFile(offsets, np.memmap(path, dtype, "r", start, shape), metadata)
+
+
+@contextlib.contextmanager
+def writing_cache_folder(
+    path: str | os.PathLike[str], lengths: Sequence[int], layers: int, width: int, made_from: str
+) -> Iterator[Write]:
+    """Yield write(sentence, vectors [L, n, D]) of a new cache, which is at `path` once all sentences are written.
+
+    They may come in any order. lengths: tokens of each sentence; made_from: what the vectors depend on, for the reader.
+    Raises OSError: the disk is full, the folder cannot be written.
+    """
+    about = {"format": FORMAT, "made_from": made_from}
+    layout = FileLayout(np.asarray(lengths, np.int64), layers, width, np.dtype(np.float32), about)
+    with write_folder(path) as new, FORMATS["safetensors"](new / VECTORS, layout) as write:
+        yield write
+
+
+def read_cache_folder(path: str | os.PathLike[str]) -> FlatFile:
+    """Open a cache that `writing_cache_folder` wrote, after comparing all of it with its digest.
+
+    Raises CheckpointError if it is truncated, changed or of another version, ElmoFastError if it is something else.
+    """
+    if not has_files(path, VECTORS, MANIFEST):
+        raise ElmoFastError(f"{path}: is no folder of token vectors; name another, or remove it")
+    return read_folder(path, [VECTORS], _cache_in, advice="")
+
+
+def _cache_in(folder: pathlib.Path) -> FlatFile:
+    file = read_flat(folder / VECTORS)
+    if file.metadata.get("format") != FORMAT:
+        raise CheckpointError(f"{folder / VECTORS}: written by another version")
+    return file

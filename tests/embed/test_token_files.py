@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from elmo_fast.embed.token_files import FORMATS, Contents
+from elmo_fast.embed.token_files import FORMATS, FileLayout
 
 LENGTHS = np.array([3, 0, 1, 40, 7])
 WORDS = ["é", "", "a b", "𝄞" * 3, "x" * 70_000]
@@ -16,8 +16,8 @@ def written(path, order, layers=2, dtype="float32", keyed=False, file_format="hd
     """The vectors of each sentence, [L, n, 4] or [n, 4], in a file."""
     rng = np.random.default_rng(0)
     vectors = [rng.standard_normal((layers, n, 4) if layers else (n, 4)).astype(dtype) for n in LENGTHS]
-    contents = Contents(LENGTHS, layers, 4, np.dtype(dtype), {}, WORDS, keyed)
-    with FORMATS[file_format](path, contents) as write:
+    layout = FileLayout(LENGTHS, layers, 4, np.dtype(dtype), {}, WORDS, keyed)
+    with FORMATS[file_format](path, layout) as write:
         for index in order:
             write(index, vectors[index])
     return vectors
@@ -48,10 +48,10 @@ def test_the_bytes_do_not_depend_on_the_order_of_the_batches_and_the_time(tmp_pa
 
 def test_vectors_of_another_shape_are_refused(tmp_path):
     """They would overwrite their neighbours."""
-    contents = Contents(np.array([2, 3]), 0, 4, np.dtype("float32"), {})
+    layout = FileLayout(np.array([2, 3]), 0, 4, np.dtype("float32"), {})
     with (
         pytest.raises(ValueError, match=r"sentence 1 must have shape .*; got \(2, 4\)"),
-        FORMATS["hdf5"](tmp_path / "out", contents) as write,
+        FORMATS["hdf5"](tmp_path / "out", layout) as write,
     ):
         write(1, np.zeros((2, 4), np.float32))
     assert not list(tmp_path.iterdir())
