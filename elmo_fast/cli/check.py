@@ -10,22 +10,26 @@ import sys
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from typing import Any
 
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import Parser
+from elmo_fast.cli._parser import Command
 
 DRIVER = pathlib.Path("/proc/driver/nvidia/version")
 LIMIT = 300  # seconds of a check's process
 Check = tuple[str, str, str]  # an op or one of `_gpu_paths`, a backend, and a precision
 
 
-def check_options(parser: Parser) -> None:
-    parser.shared("threads")
-    parser.shared("device", default="cuda")
+@dataclass(kw_only=True)
+class CheckOptions(Command):
+    """Options of `check`."""
+
+    threads: int | None = None
+    device: str = "cuda"
 
 
-def run_check(arguments: Any) -> int:
+def run_check(options: CheckOptions) -> int:
     """Compare every kernel with its definition in plain torch and float64, forward and backward, on small inputs.
 
     On a GPU also dropout, training steps and embedding from CUDA graphs, and a second GPU if there is one. Prints one
@@ -40,7 +44,7 @@ def run_check(arguments: Any) -> int:
         precision = precision if name in PATHS or CASES[name][1] else ""
         print(f"{name:<22}{backend:<9}{precision:<15}{result}", flush=True)
 
-    device = _common.set_up(arguments)
+    device = _common.set_up(options)
     checks, reasons = checks_on(device)
     for check, reason in reasons.items():
         report_check(check, f"cannot run: {reason}")
@@ -179,7 +183,7 @@ def mark_of(device: Any) -> pathlib.Path:
 
 
 def identity(device: Any) -> dict[str, str]:
-    """All that results depend on besides arguments: the GPU, its driver, libraries, the sources of the ops."""
+    """All that results depend on besides options: the GPU, its driver, libraries, the sources of the ops."""
     import torch
 
     from elmo_fast.ops import _native

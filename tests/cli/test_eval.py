@@ -50,7 +50,7 @@ def table(path):
 
 def test_one_row_per_sentence_with_line_words_losses_and_perplexities(model, text, tmp_path):
     words = ["eval", "--model", model, "--test_prefix", text, "--batch_size", 2, "--unroll_steps", 3]
-    output = ran(*words, "--per_sentence", tmp_path / "out.tsv", "--output_file", tmp_path / "out").stdout
+    output = ran(*words, "--per_sentence", tmp_path / "out.tsv", "--output", tmp_path / "out").stdout
     corpus = read_corpus(text, Vocabulary(WORDS))
     expected = evaluate(LanguageModel.from_pretrained(model), corpus, batch_size=2, unroll_steps=3, per_sentence=True)
     rows = table(tmp_path / "out.tsv")

@@ -63,7 +63,7 @@ def test_only_the_model_its_vocabulary_and_a_page_go_out(hub, run):
 
 def test_what_was_uploaded_is_downloaded_and_used(hub, run, tmp_path):
     ran("upload", run, "me/elmo", "-q")
-    assert ran("download", "me/elmo@v2", "--outdir", tmp_path / "here").stdout == f"{tmp_path / 'here'}\n"
+    assert ran("download", "me/elmo@v2", "--out_dir", tmp_path / "here").stdout == f"{tmp_path / 'here'}\n"
     assert hub.calls[-1][2]["revision"] == "v2"
     (tmp_path / "text").write_text("the cat sat on the rug .\n")
     evaluated = ("--test_prefix", tmp_path / "text", "-q")
@@ -85,7 +85,7 @@ def test_repositories_of_the_published_layouts_are_models(hub, tmp_path, options
     pair = make_weights(tmp_path / "pair")
     content = {options: pair[0].read_bytes(), weights: pair[1].read_bytes()}
     hub.repos["lysandre/elmo"] = {".gitattributes": b"x", **content}
-    assert ran("download", "lysandre/elmo", "--outdir", tmp_path / "here", "-q").stdout == f"{tmp_path / 'here'}\n"
+    assert ran("download", "lysandre/elmo", "--out_dir", tmp_path / "here", "-q").stdout == f"{tmp_path / 'here'}\n"
     assert sorted(path.name for path in (tmp_path / "here").iterdir()) == sorted(content)
     embedders = ElmoEmbedder.from_pretrained("lysandre/elmo"), ElmoEmbedder(*pair)
     np.testing.assert_array_equal(*(each.embed_sentence(["I", "like", "Berlin"]) for each in embedders))
@@ -144,7 +144,7 @@ def test_a_page_of_your_own_stays(hub, copied):
 
 def test_a_model_of_bilm_tf_goes_out_with_its_softmax(hub, run, tmp_path):
     folder = tmp_path / "bilm-tf"
-    ran("convert", "--model", run, "--to", "hdf5", "--outdir", folder)
+    ran("convert", "--model", run, "--to", "hdf5", "--out_dir", folder)
     (folder / "other.hdf5").write_bytes(b"secret")
     (folder / "weights.hdf5").rename(folder / "model.hdf5")
     ran("upload", folder, "me/elmo", "--private", "-q")
@@ -155,7 +155,7 @@ def test_a_model_of_bilm_tf_goes_out_with_its_softmax(hub, run, tmp_path):
 
 
 def test_without_a_licence_that_is_said(hub, toy, tmp_path):
-    ran("convert", *pair(toy), "--to", "safetensors", "--outdir", tmp_path / "m")
+    ran("convert", *pair(toy), "--to", "safetensors", "--out_dir", tmp_path / "m")
     assert "no --licence: the page will not state the license" in ran("upload", tmp_path / "m", "me/elmo").stderr
     head, text = page(hub)
     assert "license" not in head

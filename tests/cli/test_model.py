@@ -15,11 +15,11 @@ from tests.weights import make_weights
 COMMANDS = {
     "embed": "embed in.txt out --top",
     "neighbours": "neighbours --corpus in.txt --query cat --index 0",
-    "cache-vocab": "cache-vocab --vocab_file run/vocab.txt --outfile out",
+    "cache-vocab": "cache-vocab --vocab_file run/vocab.txt --output out",
     "eval": "eval --test_prefix in.txt",
-    "convert": "convert --to hdf5 --outdir out",
+    "convert": "convert --to hdf5 --out_dir out",
     "static export": "static export --vocab_file run/vocab.txt --output out.txt",
-    "plot projector": "plot projector --words cat dog --outdir out",
+    "plot projector": "plot projector --words cat dog --out_dir out",
 }
 
 

@@ -25,11 +25,11 @@ CASES = {
     "vocab, a folder": "vocab --train_prefix texts --vocab_file texts/a",
     "vocab, a glob": "vocab --train_prefix texts/* --vocab_file texts/b",
     "prepare": "prepare --train_prefix texts/a --out_dir texts --overwrite",
-    "eval": "eval --model {m} --test_prefix IN --output_file OUT",
+    "eval": "eval --model {m} --test_prefix IN --output OUT",
     "eval, per sentence": "eval --model {m} --test_prefix in.txt --vocab_file IN --per_sentence OUT",
-    "eval, two outputs": "eval --model {m} --test_prefix in.txt --output_file new --per_sentence ./new",
+    "eval, two outputs": "eval --model {m} --test_prefix in.txt --output new --per_sentence ./new",
     "neighbours": "neighbours --model {m} --corpus IN --query a --index 0 --cache OUT",
-    "cache-vocab": "cache-vocab --model {m} --vocab_file IN --outfile OUT",
+    "cache-vocab": "cache-vocab --model {m} --vocab_file IN --output OUT",
     "static train": "static train --train_prefix IN --output OUT --output_format glove",
     "static train, results": "static train --train_prefix IN --output new.txt --results OUT",
     "static convert": "static convert IN --output OUT --output_format glove",
@@ -42,7 +42,7 @@ CASES = {
     "plot layers": "plot layers IN --output OUT",
     "plot words": "plot words --vectors IN --output OUT",
     "plot senses": "plot senses --model {m} --text IN --word a --output new.html OUT",
-    "plot projector": "plot projector --vectors in.txt --word_file texts/metadata.tsv --outdir texts",
+    "plot projector": "plot projector --vectors in.txt --word_file texts/metadata.tsv --out_dir texts",
     "plot curves": "plot curves {m} --output {m}/metrics.jsonl",
 }
 LINKS = {"a symbolic link": os.symlink, "a hard link": os.link}
@@ -131,7 +131,7 @@ def test_what_was_written_before_is_written_again(place):
     [
         "static train --train_prefix in.txt --algo glove --min_count 1 --epochs 1 --output new/v.bin",
         "static train --train_prefix in.txt --algo glove --min_count 1 --epochs 1 --output v.bin --results new/r.json",
-        "eval --model model --test_prefix in.txt --output_file new/o.json",
+        "eval --model model --test_prefix in.txt --output new/o.json",
         "embed in.txt new/o.hdf5 --top --model model",
         "plot senses --model model --text in.txt --word a --output s.html new/s.png",
     ],

@@ -80,7 +80,7 @@ def test_the_projector_gets_layer_0_of_words_and_any_layer_of_tokens(bank, model
 
     def written(*words):
         """(rows of the metadata, vectors)"""
-        assert plotted("projector", *model, *words, "--outdir", "p") == ["p"]
+        assert plotted("projector", *model, *words, "--out_dir", "p") == ["p"]
         rows = [row.split("\t") for row in (bank / "p" / "metadata.tsv").read_text().splitlines()]
         return rows, np.loadtxt(bank / "p" / "tensors.tsv", dtype=np.float32)
 
@@ -98,7 +98,7 @@ def test_the_projector_gets_layer_0_of_words_and_any_layer_of_tokens(bank, model
 def test_words_of_a_vectors_file_are_drawn_and_missing_ones_said(bank):
     vectors = Vectors(list("abcdef"), np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32))
     save_vectors(vectors, "v.txt")
-    done = ran("plot", "projector", "--vectors", "v.txt", "--words", "b", "zebra", "a", "--outdir", "p")
+    done = ran("plot", "projector", "--vectors", "v.txt", "--words", "b", "zebra", "a", "--out_dir", "p")
     assert "v.txt has no vector for 'zebra'" in done.stderr
     assert (bank / "p" / "metadata.tsv").read_text() == "b\na\n"
     np.testing.assert_allclose(np.loadtxt(bank / "p" / "tensors.tsv"), vectors.matrix[[1, 0]], rtol=1e-5)

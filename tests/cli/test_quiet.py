@@ -25,8 +25,8 @@ CASES = {
     ),
     "task eval": ("tagger odd.conll", "odd.conll: 1 of 1 labels do not occur in the training data"),
     "neighbours": ("--corpus in.txt --query a --index 0 --model m", UNCHECKED),
-    "cache-vocab": ("--vocab_file own.txt --outfile out.hdf5 --model m", UNCHECKED),
-    "convert": ("--model m --to safetensors --outdir converted", UNCHECKED),
+    "cache-vocab": ("--vocab_file own.txt --output out.hdf5 --model m", UNCHECKED),
+    "convert": ("--model m --to safetensors --out_dir converted", UNCHECKED),
     "static export": ("--vocab_file own.txt --output out.txt --model m", UNCHECKED),
     "static eval": ("v.txt --pairs pairs.txt", "pairs.txt: 1 lines are not"),
     "plot words": (

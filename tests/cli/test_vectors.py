@@ -239,7 +239,7 @@ def test_cached_vocabulary_holds_each_words_vector(toy, tmp_path):
     words = ["<S>", "</S>", "<UNK>", "cat", "•", "x" * 60, "dog"]
     Vocabulary(words).write(tmp_path / "v")
     out = tmp_path / "out.hdf5"
-    ran("cache-vocab", *pair(toy), "--vocab_file", tmp_path / "v", "--outfile", out, "--batch-size", 3, "-q")
+    ran("cache-vocab", *pair(toy), "--vocab_file", tmp_path / "v", "--output", out, "--batch-size", 3, "-q")
     vectors = ElmoEmbedder(*toy).embed_sentence(words)[0, :, :8]
     with h5py.File(out) as file:
         assert file["embedding"].shape == (7, 8)
@@ -249,7 +249,7 @@ def test_cached_vocabulary_holds_each_words_vector(toy, tmp_path):
 def test_cache_vocab_takes_words_without_markers_but_not_none(toy, tmp_path):
     """A row per line, a blank one too; a character model needs no markers."""
     (tmp_path / "v").write_text("cat\n\n<S>\ncat\n")
-    words = ["--vocab_file", tmp_path / "v", "--outfile", tmp_path / "out"]
+    words = ["--vocab_file", tmp_path / "v", "--output", tmp_path / "out"]
     ran("cache-vocab", *pair(toy), *words, "-q")
     with h5py.File(tmp_path / "out") as file:
         assert file["embedding"].shape == (4, 8)

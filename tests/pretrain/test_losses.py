@@ -146,7 +146,7 @@ def test_a_run_learns_is_saved_and_read_back_and_says_how_it_is_evaluated(tmp_pa
     more = {"heldout_prefix": str(text), "dropout": 0.0, "n_negative_samples_batch": 19}
     run = trained(tmp_path, loss, max_steps=150, n_epochs=99, log_interval=50, **more)
     assert run.heldout.mean < 0.7 * len(run.vocabulary)
-    assert main(["eval", "--model", str(run.folder), "--test_prefix", str(text), "--output_file", f"{text}.json"]) == 0
+    assert main(["eval", "--model", str(run.folder), "--test_prefix", str(text), "--output", f"{text}.json"]) == 0
     printed = capsys.readouterr().out
     assert f"perplexity {run.heldout}" in printed
     assert LOSS_CLASSES[loss].explanation in printed
@@ -166,8 +166,8 @@ def test_a_run_learns_is_saved_and_read_back_and_says_how_it_is_evaluated(tmp_pa
 def test_hdf5_and_back_keeps_the_loss_its_counts_and_the_perplexity(tmp_path, loss):
     run = trained(tmp_path, loss)
     folders = [str(run.folder), str(tmp_path / "hdf5"), str(tmp_path / "back")]
-    assert main(["convert", "--model", folders[0], "--to", "hdf5", "--outdir", folders[1]]) == 0
-    assert main(["convert", "--model", folders[1], "--to", "safetensors", "--outdir", folders[2]]) == 0
+    assert main(["convert", "--model", folders[0], "--to", "hdf5", "--out_dir", folders[1]]) == 0
+    assert main(["convert", "--model", folders[1], "--to", "safetensors", "--out_dir", folders[2]]) == 0
     corpus = encode([sentence.split() for sentence in SENTENCES], run.vocabulary)
     expected = evaluate(run.model, corpus)
     for folder in folders[1:]:
