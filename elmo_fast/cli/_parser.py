@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import dataclasses
-import inspect
 import itertools
 import json
 import os
@@ -201,7 +200,7 @@ class Parser(jsonargparse.ArgumentParser):
         other_names: Mapping[str, list[str]] | None = None,
         help: Mapping[str, str] | None = None,
     ) -> None:
-        """Add every field of a dataclass as an option, its own before those of the classes that it extends.
+        """Add every field of a dataclass as an option.
 
         The values of a class that is no `Command` are `settings` of the command. Options that exist stay as they are.
 
@@ -214,14 +213,13 @@ class Parser(jsonargparse.ArgumentParser):
             if base.__module__ not in (__name__, "builtins"):  # here SHARED has all
                 sentences |= docstrings(base)
         sentences |= help or {}
-        known = {field.name: field for field in dataclasses.fields(kind) if field.init}
-        ordered = dict.fromkeys(name for base in kind.__mro__ for name in inspect.get_annotations(base))
+        fields = [field for field in dataclasses.fields(kind) if field.init]
         if not issubclass(kind, Command):
-            self._settings += known
-        for name in filter(known.__contains__, ordered):
+            self._settings += [field.name for field in fields]
+        for field in fields:
+            name = field.name
             if name in (action.dest for action in self._actions):
                 continue
-            field = known[name]
             default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
             if typing.get_origin(field.type) is tuple:
                 self._tuples.append(name)

@@ -122,7 +122,9 @@ def refusal(command, kind):
 
 @pytest.mark.filterwarnings("ignore:no --licence", "ignore:bilm-tf's format cannot store")
 @pytest.mark.parametrize(
-    ("kind", "command"), [(k, c) for k in FORMATS for c in COMMANDS if k != "pair" or "FOLDER" not in COMMANDS[c]]
+    ("kind", "command"),
+    [(kind, command) for kind in FORMATS for command in ("info", "embed", "to hdf5")]
+    + [(kind, command) for kind in ("own", "hub", "manylangs.zip") for command in COMMANDS],
 )
 def test_every_command_takes_every_format(here, command, kind):
     before = set(here.iterdir())

@@ -115,31 +115,6 @@ def test_layers_of_several_sources_have_their_names(bank):
     assert "one: input  0.500  0.500\ntwo: input  0.100  0.900" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("absent", "absent is not the folder of a run"),
-        ("words", "name either --vectors FILE, or a model"),
-        ("words MODEL", "a model needs words to draw"),
-        ("words MODEL --words a --text bank.txt", "--text needs a model, and excludes --words"),
-        ("words MODEL --words a --output x.html", "must end in one of .png, .pdf, .svg"),
-        ("words MODEL --words a", "tsne needs 4 vectors or more, and pca 2; got 1"),
-        ("words MODEL --text bank.txt --layer 7", 'layer must be "top" or a number from 0 to 2'),
-        ("senses MODEL --text bank.txt --word zebra", "got 'zebra', which does not occur in bank.txt"),
-        ("senses MODEL --text none.txt --word bank", "--text: No such file or directory: 'none.txt'"),
-        ("senses MODEL --text bank.txt --word bank --clusters x", '"auto" or a number; got'),
-        ("senses MODEL --text bank.txt --word bank --output x.doc", "must end in one of"),
-        ("layers absent", "absent"),
-        ("layers bank.txt", "bank.txt: not JSON text"),
-    ],
-)
-def test_what_cannot_be_drawn_is_one_sentence(bank, model, words, message):
-    """Status 2, one line, and no new file."""
-    words = [part for word in words.split() for part in (model if word == "MODEL" else [word])]
-    refused(elmo_fast("plot", *words), message)
-    assert [path.name for path in bank.iterdir()] == ["bank.txt"]
-
-
 @pytest.mark.parametrize("module", ["sklearn.cluster", "matplotlib.figure"])
 def test_without_an_extra_one_sentence_says_what_to_install(bank, model, monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
