@@ -163,7 +163,7 @@ def load_embedder(options: Model, *, stateful: bool = False) -> Any:
     from elmo_fast.embed.embedder import ElmoEmbedder
 
     embedder = ElmoEmbedder(
-        options.options_file or options.model,
+        options.options_file or str(options.model),
         options.weight_file,
         cuda_device=-1 if device.type == "cpu" else device.index or 0,
         stateful=stateful,
@@ -171,9 +171,9 @@ def load_embedder(options: Model, *, stateful: bool = False) -> Any:
         prefix=options.prefix,
         cuda_graphs=True,
     )
-    if getattr(options, "tokenizer", None) is not None:
+    if (tokenizer := getattr(options, "tokenizer", None)) is not None:
         bilm = embedder.elmo_bilm
-        bilm.options = dataclasses.replace(bilm.options, tokenizer=options.tokenizer)
+        bilm.options = dataclasses.replace(bilm.options, tokenizer=tokenizer)
     return embedder
 
 

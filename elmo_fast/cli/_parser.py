@@ -121,6 +121,16 @@ class ModelNames(Command):
     weight_file: str | None = None
     prefix: str | None = None
 
+    @property
+    def weights(self) -> str:
+        """What has the weights, a folder, an archive or a file."""
+        return self.model or self.weight_file or ""
+
+    @property
+    def folder(self) -> str:
+        """The folder or archive of the model, or that of its two files."""
+        return self.model or os.path.dirname(self.weight_file or "")
+
 
 @dataclass(kw_only=True)
 class Model(Computing, ModelNames):
@@ -165,10 +175,9 @@ class ConfigFile(jsonargparse.ActionConfigFile):
             options = jsonargparse.get_loader("yaml")(text)
             if not isinstance(options, dict):
                 raise ValueError("it must hold options, each as in `seed: 1`")
-            known = [action.dest for action in parser._actions]
-            for name in options:
-                if name not in known:
-                    raise ValueError(f"unknown option {name}{did_you_mean(name, known)}")
+            names = [action.dest for action in parser._actions]
+            if unknown := [name for name in options if name not in names]:
+                raise ValueError(f"unknown option {unknown[0]}{did_you_mean(unknown[0], names)}")
             super().__call__(parser, cfg, text, option_string)  # not the path: a pipe can be read only once
             cfg[self.dest][-1] = path
         except OSError as error:
@@ -226,7 +235,7 @@ class Parser(jsonargparse.ArgumentParser):
             if field.metadata.get("writes"):
                 self._writes[name] = field.metadata
             names = [*field.metadata.get("names", ()), f"--{name}", *(other_names or {}).get(name, [])]
-            how = _arguments(field.type, default, field.metadata.get("how", {}))
+            how = _arguments(field.type, default, dict(field.metadata.get("how", {})))
             how["help"] = how.get("help") or sentences[name]
             if field.metadata.get("positional"):
                 group.add_argument(name, **how)
@@ -260,12 +269,13 @@ class Parser(jsonargparse.ArgumentParser):
                 if about["writes"] != "folder" and not os.path.isdir(folder):
                     raise ElmoFastError(f"{name} {value!r}: there is no folder {folder!r}; create it first")
                 outputs += [(name, os.path.join(value, file) if file else value) for file in about["files"]]
+        defaults = {action.dest: action.default for action in self._actions}  # which name no file
         inputs = [
             (name, file)
             for name, value in values.items()
-            if name not in self._writes
+            if name not in self._writes and value != defaults.get(name)
             for each in _texts(value)
-            for file in (_files_of(each) if name.endswith("_prefix") else [each])
+            for file in _files_of(name, each)
             if file == "-" or os.path.exists(file)
         ]
         for (name, file), (other, path) in [*itertools.product(outputs, inputs), *itertools.combinations(outputs, 2)]:
@@ -279,7 +289,7 @@ class Parser(jsonargparse.ArgumentParser):
         sentence = sentence_of(error) if isinstance(error, OSError) else self.in_options(str(error))
         file = getattr(error, "filename", None)
         options = [
-            f"--{name}" if f"--{name}" in self._option_string_actions else name
+            self.named(name)
             for name, value in values.items()
             for each in _texts(value)
             if each == file or sentence.startswith(f"{printable(each)}: ")
@@ -295,9 +305,8 @@ class Parser(jsonargparse.ArgumentParser):
         )
 
     def named(self, name: str) -> str:
-        """Return what a user writes for an argument: --NAME, or the name that the help gives a positional one."""
-        action = next(action for action in self._actions if action.dest == name)
-        return action.option_strings[0] if action.option_strings else str(action.metavar or name)
+        """Return --NAME for an option, and the name of a positional argument as it is."""
+        return f"--{name}" if f"--{name}" in self._option_string_actions else name
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Write the message; argparse's own swallows errors: a closed pipe or a full disk would look like success."""
@@ -314,7 +323,7 @@ class Parser(jsonargparse.ArgumentParser):
         self.exit(2)
 
 
-def _arguments(kind: Any, default: Any, how: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(kind: Any, default: Any, how: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of `add_argument` for a field of this type and default; how: further ones."""
     arguments: dict[str, Any] = {} if default is dataclasses.MISSING else {"default": default}
     if typing.get_origin(kind) is tuple:
@@ -348,10 +357,14 @@ def _texts(value: Any) -> list[str]:
     return [str(each) for each in (value if isinstance(value, list | tuple) else [value]) if each]
 
 
-def _files_of(pattern: str) -> list[str]:
-    """Return the files of a text: one, those of a folder, or those that match a glob."""
+def _files_of(name: str, value: str) -> list[str]:
+    """Return the files that an option names: those of a text, of a model's folder, or one."""
+    from elmo_fast.checkpoints import model_files
     from elmo_fast.text import files_matching
 
     with contextlib.suppress(ElmoFastError):  # a missing file is reported where it is read
-        return files_matching(pattern)
-    return []
+        if name.endswith("_prefix"):
+            return files_matching(value)
+        if os.path.isdir(value):
+            return [os.fspath(file) for file in model_files(value)]
+    return [value]

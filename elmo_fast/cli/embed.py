@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from jsonargparse import ActionYesNo
 
@@ -32,11 +32,9 @@ class EmbedOptions(Model, Reading):
     """Options of `embed`."""
 
     input_file: str = option(positional=True, metavar="INPUT", help=WHAT_IS_READ)
-    output_file: str = option("", positional=True, metavar="OUTPUT", nargs="?", writes="stream")
+    output_file: str = option(positional=True, metavar="OUTPUT", writes="stream")
     """file to write, also as --output OUTPUT; - prints JSON lines on the standard output; with several processes:
     folder to write"""
-    output: str = option("", writes="stream")
-    """same as OUTPUT"""
     layers: Literal["all", "top", "average"] = "all"
     format: Format | None = None
     """format of OUTPUT; hdf5: one dataset per sentence, as AllenNLP; parquet: one row per sentence, with the other
@@ -93,20 +91,17 @@ def run_embed(options: EmbedOptions) -> None:
     merge` joins the parts into one file; in Python, elmo_fast.ElmoVectors opens the folder, or a file of --format
     safetensors.
     """
-    if bool(options.output_file) == bool(options.output):
-        raise ElmoFastError("name one file to write, as OUTPUT or as --output OUTPUT")
-    options.output_file, options.output = options.output_file or options.output, ""
     if options.cuda_device is not None:
         if options.device != "auto":
             raise ElmoFastError("--device and --cuda_device name the same thing; give one of them")
         options.device = str(gpu_numbered(options.cuda_device, "--cuda_device"))
     _common.choose_device(options)
     if options.ray is not None:
-        _embed_on_cluster(options)
+        _embed_on_cluster(options, options.ray)
         return
     process = rank_of(options.shard)
     if process is None:
-        options.format = format_of(options.output_file, options.format)
+        options.format = cast(Format, format_of(options.output_file, options.format))
     options.format = options.format or "hdf5"  # of a folder: what merging writes
     if options.use_sentence_keys and options.format != "hdf5":
         raise ElmoFastError(f"--use_sentence_keys needs --format hdf5; got --format {options.format}")
@@ -185,12 +180,12 @@ def _embed_parts(options: EmbedOptions, source: Source, process: Rank) -> None:
     _common.logger().info("%s: process %d of %d wrote %s", options.output_file, *process[:2], summary)
 
 
-def _embed_on_cluster(options: EmbedOptions) -> None:
+def _embed_on_cluster(options: EmbedOptions, address: str) -> None:
     """Run `--shard i/N` as task i of the cluster, so that a task that runs again keeps the existing parts."""
     if options.shard is not None:
         raise ElmoFastError("--ray divides the work itself; leave out --shard")
     threads, gpu = options.threads or 1, options.device.startswith("cuda")
-    with cluster.connected(options.ray, "embed --ray") as ray:
+    with cluster.connected(address, "embed --ray") as ray:
         count = cluster.places(ray, threads, gpu)
         common = dataclasses.replace(options, ray=None, threads=threads, quiet=True)
         tasks = [dataclasses.replace(common, shard=f"{number}/{count}") for number in range(count)]

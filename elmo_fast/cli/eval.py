@@ -1,7 +1,6 @@
 """`elmo-fast eval`: perplexity of held-out text under a pretrained model."""
 
 import contextlib
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +28,7 @@ class EvalOptions(Model):
     """same as --model"""
     vocab_file: str | None = None
     """vocabulary of the model (default: its vocab.txt)"""
-    test_prefix: str | None = None
+    test_prefix: str = ""
     """text to evaluate on: a file, a glob in quotes, a folder that `elmo-fast prepare` wrote, or - for the standard
     input"""
     batch_size: int = 256
@@ -93,7 +92,7 @@ def _loaded(options: EvalOptions) -> tuple[Any, Any, Any]:
     from elmo_fast.pretrain.language_model import LanguageModel
     from elmo_fast.text import Vocabulary
 
-    if options.test_prefix is None:
+    if not options.test_prefix:
         raise ElmoFastError("--test_prefix must name the text to evaluate, as in 'corpus/heldout-*'; got nothing")
     if options.model is not None and options.save_dir is not None:
         raise ElmoFastError("--model and --save_dir name the same thing; give one of them")
@@ -103,9 +102,9 @@ def _loaded(options: EvalOptions) -> tuple[Any, Any, Any]:
             raise ElmoFastError(f"--{name} must be {'1 or more' if value < 1 else f'at most {MOST}'}; got {value}")
     _common.resolve_model(options)
     device = _common.set_up(options, trained=True)
-    state, options = _common.load_state(options)
-    model = LanguageModel.from_checkpoint(options, state, precision=options.precision).to(device)
-    named, folder = options.vocab_file, options.model or os.path.dirname(options.weight_file)
+    state, architecture = _common.load_state(options)
+    model = LanguageModel.from_checkpoint(architecture, state, precision=options.precision).to(device)
+    named, folder = options.vocab_file, options.folder
     if named is None and options.model is None:
         raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")
     vocabulary = Vocabulary.read(find_vocabulary_file(folder) if named is None else named)

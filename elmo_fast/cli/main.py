@@ -126,22 +126,25 @@ def parsers() -> dict[str, Parser]:
     return known
 
 
-def normalised(words: Sequence[str]) -> list[str]:
+def normalised(words: Sequence[str], *, output_last: bool = False) -> list[str]:
     """Return the words with the hyphens in option names changed to underscores, up to a bare `--`, and --config first.
 
-    jsonargparse lets what comes later win: so what is typed stands above a file.
+    jsonargparse lets what comes later win: so what is typed stands above a file. output_last: whether the value of
+    --output stands for the last positional argument, as in AllenNLP
     """
     end = words.index("--") if "--" in words else len(words)
-    configs, others, rest = list[str](), list[str](), iter(words[:end])
+    configs, others, outputs, rest = list[str](), list[str](), list[str](), iter(words[:end])
     for word in rest:
         name, equals, value = word.partition("=")
         if name.startswith("--"):
             name = "--" + name[2:].replace("-", "_")
         if name == "--config":
             configs += [name, value if equals else next(rest, "")]
+        elif name == "--output" and output_last and (equals or (value := next(rest, ""))):
+            outputs.append(value)
         else:
             others.append(name + equals + value)
-    return [*configs, *others, *words[end:]]
+    return [*configs, *others, *outputs, *words[end:]]
 
 
 @contextlib.contextmanager
@@ -191,7 +194,7 @@ def run_command(name: str, words: Sequence[str]) -> int:
     with terminated_as_exit(), warnings.catch_warnings():
         warnings.showwarning = show_warning
         try:
-            values = parser.values(normalised(words))
+            values = parser.values(normalised(words, output_last=name in ("embed", "merge")))
             options = kind(**{field.name: values[field.name] for field in dataclasses.fields(kind) if field.init})
             set_up_logging(options)
             options.settings = parser.settings(values)

@@ -172,7 +172,7 @@ def run_convert(options: ConvertOptions) -> None:
         raise ElmoFastError("--precision int8 needs --to safetensors: bilm-tf's format has no place for the scales")
     expected = from_int8(to_int8(state), folder) if int8 else state
     embeds = not int8 and not about.reads_word_ids
-    vocabulary = file_beside(options.model or os.path.dirname(options.weight_file))
+    vocabulary = file_beside(options.folder)
     # The files appear in the folder when all are complete: a folder of a killed command would be refused above.
     folder.parent.mkdir(parents=True, exist_ok=True)
     with write_folder(folder) as new:

@@ -233,7 +233,7 @@ def run_senses(options: SensesOptions) -> None:
     _common.resolve_model(options)
     chosen = _common.named(options, "most", "match_case")
     occurrences, total, vectors, number = in_sentences(options, options.word, **chosen)
-    model = os.path.basename(os.path.normpath(str(options.model or options.weight_file)))
+    model = os.path.basename(os.path.normpath(options.weights))
     text = "standard input" if options.text == "-" else os.path.basename(options.text)
     about = f"{text}, layer {number} of {model}"
     clusters = options.clusters if options.clusters == "auto" else int(options.clusters)

@@ -41,7 +41,7 @@ def run_pretrain(options: PretrainOptions) -> int:
     """Train a bidirectional language model."""
     from elmo_fast.pretrain.run import dry_run, pretrain
 
-    if (options.n_gpus or 1) > 1 and "WORLD_SIZE" not in os.environ:
+    if options.n_gpus is not None and options.n_gpus > 1 and "WORLD_SIZE" not in os.environ:
         raise ElmoFastError(
             "--n_gpus: torchrun starts the processes, one per GPU: torchrun --standalone "
             f"--nproc-per-node={options.n_gpus} -m elmo_fast pretrain --device cuda ... (--batch_size counts the "

@@ -289,7 +289,7 @@ class ExportOptions(Model, OutputOptions):
     tokenizer: Tokenizer | None = None
     vocab_file: str | None = None
     """write the context-free vectors of these words, one per line; markers (<S>, </S>, <UNK>) are left out"""
-    corpus: str | None = option(None, help=f"write the mean vectors of the words of this {TEXT}")
+    corpus: str = option("", help=f"write the mean vectors of the words of this {TEXT}")
     layer: str = "top"
     """with --corpus: layer, "top", "average", "all" or a number from 0"""
     min_count: int = 1
@@ -307,7 +307,7 @@ def run_export(options: ExportOptions) -> None:
     Such programs are gensim's KeyedVectors and elmo-fast static eval. --vocab_file: the character encoder's vectors,
     without context. --corpus: the mean of a layer over each word's occurrences in a text.
     """
-    if (options.vocab_file is None) == (options.corpus is None):
+    if (options.vocab_file is None) == (not options.corpus):
         raise ElmoFastError("give --vocab_file (context-free vectors) or --corpus (means over a text)")
     of_corpus = {"layer": "top", "min_count": 1, "max_words": None, "tokenizer": None}
     for name in (name for name, default in of_corpus.items() if getattr(options, name) != default):

@@ -20,9 +20,9 @@ CONTEXT = 6
 class NeighboursOptions(Model, Reading):
     """Options of `neighbours`."""
 
-    text: str | None = option(None, positional=True, metavar="TEXT", nargs="?")
+    text: str = option("", positional=True, metavar="TEXT", nargs="?")
     """text to search, one sentence per line, plain, .gz or .zst; - is the standard input; or as --format_in says"""
-    corpus: str | None = None
+    corpus: str = ""
     """same as TEXT"""
     query: str
     """sentence whose nearest sentences to list; with --index: that has the token"""
@@ -48,14 +48,14 @@ def run_neighbours(options: NeighboursOptions) -> None:
 
     With --index, list the tokens of the text that are nearest to one token of the sentence.
     """
-    if (options.text is None) == (options.corpus is None):
-        raise ElmoFastError(f"name one text, as TEXT or with --corpus; got {options.text} and {options.corpus}")
+    if bool(options.text) == bool(options.corpus):
+        raise ElmoFastError("name one text, as TEXT or with --corpus")
     options.corpus = options.corpus or options.text
     _common.resolve_model(options, default="mini")
     if options.index is None:
         _print_sentences(options)
     else:
-        _print_tokens(options)
+        _print_tokens(options, options.index)
 
 
 def _print_sentences(options: NeighboursOptions) -> None:
@@ -88,12 +88,12 @@ def _print_sentences(options: NeighboursOptions) -> None:
             print(f"{rank:>3}  {sentence.cosine:.4f}  {corpus.place(sentence.line)}: {text}")
 
 
-def _print_tokens(options: NeighboursOptions) -> None:
+def _print_tokens(options: NeighboursOptions, index: int) -> None:
     from elmo_fast.tokens import check_query, in_context, nearest_tokens
 
     if options.pool is not None:
         raise ElmoFastError("--pool is for sentences, and --index for tokens; leave out one of them")
-    tokenizer, index = _common.tokenizer_of(options), options.index
+    tokenizer = _common.tokenizer_of(options)
     query = tokenizer_of(tokenizer)(options.query)
     check_query(query, index, options.topn)
     with opened_source(options.corpus, **_common.reading(options, tokenizer)) as corpus:

@@ -1,5 +1,6 @@
 """upload and download: what goes out is the model and its page, and nothing else of the folder."""
 
+import json
 import re
 import shutil
 

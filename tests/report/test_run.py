@@ -222,5 +222,5 @@ def test_a_seed_which_would_change_nothing_is_refused(folder, capsys):
     where = ["--model", str(folder / "model"), "--save_dir", str(folder / "refused")]
     with pytest.raises(SystemExit, match="2"):
         main(["report", *files, *where, "--seed", "3"])
-    assert "unknown option --seed" in capsys.readouterr().err
+    assert "unrecognized arguments: --seed 3; did you mean --seeds?" in capsys.readouterr().err
     assert not (folder / "refused").exists()

@@ -43,7 +43,7 @@ def valid(folder):
 @functools.cache
 def options(name: str) -> list[str]:
     """The long options of a command."""
-    return sorted(flag for flag in parsers(name)[name]._option_string_actions if flag.startswith("--"))
+    return sorted(flag for flag in parsers()[name]._option_string_actions if flag.startswith("--"))
 
 
 def _value(rng):
