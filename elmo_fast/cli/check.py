@@ -22,14 +22,12 @@ Check = tuple[str, str, str]  # an op or one of `_gpu_paths`, a backend, and a p
 
 
 @dataclass(kw_only=True)
-class CheckOptions(Command):
-    """Options of `check`."""
-
+class _CheckOptions(Command):
     threads: int | None = None
     device: str = "cuda"
 
 
-def run_check(options: CheckOptions) -> int:
+def run_check(options: _CheckOptions) -> int:
     """Compare every kernel with its definition in plain torch and float64, forward and backward, on small inputs.
 
     On a GPU also dropout, training steps and embedding from CUDA graphs, and a second GPU if there is one. Prints one

@@ -15,9 +15,7 @@ from elmo_fast.progress import duration
 
 
 @dataclass(kw_only=True)
-class VocabOptions(Command):
-    """Options of `vocab`."""
-
+class _VocabOptions(Command):
     train_prefix: str
     tokenizer: Tokenizer | None = None
     processes: int | None = None
@@ -29,7 +27,7 @@ class VocabOptions(Command):
     """maximum size of the vocabulary, including the three markers"""
 
 
-def run_vocab(options: VocabOptions) -> None:
+def run_vocab(options: _VocabOptions) -> None:
     """Write the words of a corpus by decreasing count, after <S>, </S> and <UNK>, one per line."""
     from elmo_fast.corpus import count_words_of
     from elmo_fast.text import Vocabulary, unknown_hints
@@ -51,9 +49,7 @@ def run_vocab(options: VocabOptions) -> None:
 
 
 @dataclass(kw_only=True)
-class PrepareOptions(Command):
-    """Options of `prepare`."""
-
+class _PrepareOptions(Command):
     train_prefix: str
     tokenizer: Tokenizer | None = None
     processes: int | None = None
@@ -77,7 +73,7 @@ class PrepareOptions(Command):
         parser.fields(cls, help={name: help[name] for name in ("min_count", "max_vocab_size")})
 
 
-def run_prepare(options: PrepareOptions) -> None:
+def run_prepare(options: _PrepareOptions) -> None:
     """Read text once (one sentence per line) and write it as numbers, which `elmo-fast pretrain` opens at once.
 
     The length of the text does not matter. The folder appears only when it is complete.

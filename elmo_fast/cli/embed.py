@@ -28,9 +28,7 @@ DTYPES = {"f32": "float32", "f16": "float16"}
 
 
 @dataclass(kw_only=True)
-class EmbedOptions(Model, Reading):
-    """Options of `embed`."""
-
+class _EmbedOptions(Model, Reading):
     input_file: str = option(positional=True, metavar="INPUT", help=WHAT_IS_READ)
     output_file: str = option(positional=True, metavar="OUTPUT", writes="stream")
     """file to write, also as --output OUTPUT; - prints JSON lines on the standard output; with several processes:
@@ -82,7 +80,7 @@ class EmbedOptions(Model, Reading):
         super().add_to(parser)
 
 
-def run_embed(options: EmbedOptions) -> None:
+def run_embed(options: _EmbedOptions) -> None:
     """Write the vectors of every token of INPUT to OUTPUT.
 
     The file appears only when it is complete. Several processes share the work if torchrun or srun starts them, or if
@@ -122,7 +120,7 @@ def run_embed(options: EmbedOptions) -> None:
             _embed_parts(options, source, process)
 
 
-def _embed_alone(options: EmbedOptions, source: Source, tokenizer: str | None) -> None:
+def _embed_alone(options: _EmbedOptions, source: Source, tokenizer: str | None) -> None:
     hdf5 = options.format == "hdf5"
     keys = options.use_sentence_keys or (hdf5 and source.keyed)
     keeps = options.format in NAMED and not options.forget_sentences
@@ -148,7 +146,7 @@ def _embed_alone(options: EmbedOptions, source: Source, tokenizer: str | None) -
     _common.logger().info("%s: %s", name, summary)
 
 
-def _embed_parts(options: EmbedOptions, source: Source, process: Rank) -> None:
+def _embed_parts(options: _EmbedOptions, source: Source, process: Rank) -> None:
     """Write this process's parts; the first process alone shows its progress."""
     if options.device == "cuda":  # the GPU of this process's number on its machine, round after round
         import torch
@@ -180,7 +178,7 @@ def _embed_parts(options: EmbedOptions, source: Source, process: Rank) -> None:
     _common.logger().info("%s: process %d of %d wrote %s", options.output_file, *process[:2], summary)
 
 
-def _embed_on_cluster(options: EmbedOptions, address: str) -> None:
+def _embed_on_cluster(options: _EmbedOptions, address: str) -> None:
     """Run `--shard i/N` as task i of the cluster, so that a task that runs again keeps the existing parts."""
     if options.shard is not None:
         raise ElmoFastError("--ray divides the work itself; leave out --shard")
@@ -193,7 +191,7 @@ def _embed_on_cluster(options: EmbedOptions, address: str) -> None:
             _common.logger().info("%s: %d of %d tasks have written their parts", options.output_file, number, count)
 
 
-def _settings(options: EmbedOptions) -> dict[str, Any]:
+def _settings(options: _EmbedOptions) -> dict[str, Any]:
     """Return the options that are options of ElmoEmbedder.embed_file."""
     return {
         "output_format": options.layers,
@@ -218,9 +216,7 @@ def rank_of(shard: str | None, environment: Mapping[str, str] = os.environ) -> R
 
 
 @dataclass(kw_only=True)
-class MergeOptions(Command):
-    """Options of `merge`."""
-
+class _MergeOptions(Command):
     parts: str = option(positional=True, metavar="PARTS")
     """folder of parts; all of them must be complete"""
     output_file: str = option(positional=True, metavar="OUTPUT", writes="file")
@@ -230,7 +226,7 @@ class MergeOptions(Command):
     file_friendly_logging: bool = flag()
 
 
-def run_merge(options: MergeOptions) -> None:
+def run_merge(options: _MergeOptions) -> None:
     """Join the parts that several processes of `elmo-fast embed` wrote into the file that one would have written.
 
     Checks the digest of every part first. The file appears only when it is complete; the folder stays.

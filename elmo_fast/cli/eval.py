@@ -19,7 +19,7 @@ ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(kw_only=True)
-class EvalOptions(Model):
+class _EvalOptions(Model):
     """Options of `eval`: those of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
 
     softmax_file: str | None = None
@@ -45,7 +45,7 @@ class EvalOptions(Model):
     file_friendly_logging: bool = flag()
 
 
-def run_eval(options: EvalOptions) -> None:
+def run_eval(options: _EvalOptions) -> None:
     """Print the perplexity of held-out text: forward, backward and mean, always over the whole vocabulary."""
     from elmo_fast.pretrain.evaluate import evaluate
     from elmo_fast.text import rereadable
@@ -85,7 +85,7 @@ def run_eval(options: EvalOptions) -> None:
         write_json(options.output, figures, indent=2)
 
 
-def _loaded(options: EvalOptions) -> tuple[Any, Any, Any]:
+def _loaded(options: _EvalOptions) -> tuple[Any, Any, Any]:
     """Check the options; return the language model, its vocabulary and its device."""
     from elmo_fast.checkpoints import VOCABULARY, file_beside
     from elmo_fast.pretrain.checkpoint import find_vocabulary_file

@@ -19,11 +19,11 @@ LIBRARIES = ("torch", "triton", "numpy", "safetensors", "h5py", "tqdm", "jsonarg
 
 
 @dataclass(kw_only=True)
-class InfoOptions(Computing, ModelNames):
-    """Options of `info`."""
+class _InfoOptions(Computing, ModelNames):
+    pass
 
 
-def run_info(options: InfoOptions) -> None:
+def run_info(options: _InfoOptions) -> None:
     """Show versions, the CPU, and which kernels run here and why not the others.
 
     With --model, or --options_file and --weight_file, reads and checks a model and describes it instead.

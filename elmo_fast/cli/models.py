@@ -44,9 +44,7 @@ def _size_of(folder: Any) -> str:
 
 
 @dataclass(kw_only=True)
-class DownloadOptions(Command):
-    """Options of `download`."""
-
+class _DownloadOptions(Command):
     name: str = option(positional=True, metavar="NAME")
     """name that `elmo-fast models` lists, such as original; or user/name, user/name@revision on the hub"""
     prefix: str | None = None
@@ -54,7 +52,7 @@ class DownloadOptions(Command):
     """folder to write (default: torch's cache, which TORCH_HOME moves, or the hub's)"""
 
 
-def run_download(options: DownloadOptions) -> None:
+def run_download(options: _DownloadOptions) -> None:
     """Download a published model, or a model from the Hugging Face hub, check that it is complete, print its folder.
 
     A model is weights, options, vocab.txt and README.md; every command accepts the folder as --model.
@@ -68,9 +66,7 @@ def run_download(options: DownloadOptions) -> None:
 
 
 @dataclass(kw_only=True)
-class UploadOptions(Command):
-    """Options of `upload`."""
-
+class _UploadOptions(Command):
     folder: str = option(positional=True)
     """folder of a model; of an unfinished run: its newest checkpoint"""
     repo: str = option(positional=True)
@@ -82,7 +78,7 @@ class UploadOptions(Command):
     """license of the weights, as the hub spells it, such as mit"""
 
 
-def run_upload(options: UploadOptions) -> None:
+def run_upload(options: _UploadOptions) -> None:
     """Upload a model to the Hugging Face hub: its weights, its options, vocab.txt and a page about it.
 
     The page is README.md of FOLDER or, without one, generated from the options and the run's metrics.jsonl. Nothing
@@ -137,9 +133,7 @@ TOLERANCE = 1e-5
 
 
 @dataclass(kw_only=True)
-class ConvertOptions(ModelNames):
-    """Options of `convert`."""
-
+class _ConvertOptions(ModelNames):
     threads: int | None = None
     softmax_file: str | None = None
     to: Literal["safetensors", "hdf5"] = "safetensors"
@@ -152,7 +146,7 @@ class ConvertOptions(ModelNames):
     """folder to write"""
 
 
-def run_convert(options: ConvertOptions) -> None:
+def run_convert(options: _ConvertOptions) -> None:
     """Convert a model to another format, read the result back, and compare the vectors of both on sample text."""
     from elmo_fast.checkpoints import file_beside, from_int8, to_int8
 

@@ -19,7 +19,7 @@ Labelled = tuple[list[str], npt.NDArray[np.float32], dict[str, list[str]]]
 
 
 @dataclass(kw_only=True)
-class VectorOptions(Model):
+class _VectorOptions(Model):
     """Options that name vectors: of a file, or of a model with --words, --word_file or --text."""
 
     vectors: str | None = None
@@ -37,7 +37,7 @@ class VectorOptions(Model):
     batch_size: int | None = None
 
 
-def read_vectors(options: VectorOptions) -> Labelled:
+def read_vectors(options: _VectorOptions) -> Labelled:
     """Return what the options name; ElmoFastError if they name nothing, or two things."""
     from elmo_fast.text import read_lines
 
@@ -69,7 +69,7 @@ def read_vectors(options: VectorOptions) -> Labelled:
     return words, context_free_vectors(_common.load_embedder(options).elmo_bilm, words).matrix, {}
 
 
-def _of_file(options: VectorOptions, words: list[str]) -> Labelled:
+def _of_file(options: _VectorOptions, words: list[str]) -> Labelled:
     from elmo_fast.static import load_vectors
 
     vectors = load_vectors(options.vectors)
@@ -87,7 +87,7 @@ def _of_file(options: VectorOptions, words: list[str]) -> Labelled:
 
 
 def in_sentences(
-    options: "VectorOptions | SensesOptions", word: str | None, **chosen: Any
+    options: "_VectorOptions | _SensesOptions", word: str | None, **chosen: Any
 ) -> tuple[list[Any], int, npt.NDArray[Any], int]:
     """Return occurrences of a word of --text (None: of all), how many there are, their vectors, the layer's number."""
     from elmo_fast.embed.layers import layer_number
@@ -108,9 +108,7 @@ def in_sentences(
 
 
 @dataclass(kw_only=True)
-class CurvesOptions(Command):
-    """Options of `plot curves`."""
-
+class _CurvesOptions(Command):
     run: str = option(positional=True)
     """folder of the run (--save_dir of `elmo-fast pretrain`)"""
     output: str | None = option(None, writes="file")
@@ -119,7 +117,7 @@ class CurvesOptions(Command):
     """folders of other runs to draw in the same picture"""
 
 
-def run_curves(options: CurvesOptions) -> None:
+def run_curves(options: _CurvesOptions) -> None:
     """Draw the perplexity, speed and gradient norm of a pretraining run, finished or not, from its metrics.jsonl."""
     from elmo_fast.pictures import draw_curves
     from elmo_fast.pretrain.metrics import read_metrics
@@ -131,9 +129,7 @@ def run_curves(options: CurvesOptions) -> None:
 
 
 @dataclass(kw_only=True)
-class LayersOptions(Command):
-    """Options of `plot layers`."""
-
+class _LayersOptions(Command):
     source: tuple[str, ...] = option(positional=True, nargs="+")
     """folder of a model or task, or its results.json"""
     prefix: str | None = None
@@ -142,7 +138,7 @@ class LayersOptions(Command):
     title: str = ""
 
 
-def run_layers(options: LayersOptions) -> None:
+def run_layers(options: _LayersOptions) -> None:
     """Draw how much the scalar mixes of models (Elmo.save_pretrained) or trained tasks use each layer."""
     from elmo_fast.pictures import layer_weights, read_layer_weights
 
@@ -160,9 +156,7 @@ MOST_LISTED = 20
 
 
 @dataclass(kw_only=True)
-class WordsOptions(VectorOptions):
-    """Options of `plot words`."""
-
+class _WordsOptions(_VectorOptions):
     method: Literal["tsne", "pca"] = "tsne"
     """projection to two dimensions"""
     most_labels: int = 300
@@ -172,7 +166,7 @@ class WordsOptions(VectorOptions):
     title: str = ""
 
 
-def run_words(options: WordsOptions) -> None:
+def run_words(options: _WordsOptions) -> None:
     """Draw words with similar vectors close together.
 
     They are the words of a vectors file, words by a model's character encoder (--model, --words), or the tokens of a
@@ -192,9 +186,7 @@ def run_words(options: WordsOptions) -> None:
 
 
 @dataclass(kw_only=True)
-class SensesOptions(Model):
-    """Options of `plot senses`."""
-
+class _SensesOptions(Model):
     tokenizer: Tokenizer | None = None
     word: str
     """the word, a token of the text"""
@@ -216,7 +208,7 @@ class SensesOptions(Model):
     batch_size: int | None = None
 
 
-def run_senses(options: SensesOptions) -> None:
+def run_senses(options: _SensesOptions) -> None:
     """Draw each occurrence of a word in a text as a point, by its vector in its sentence, coloured by cluster.
 
     A .html page shows the sentence of the point under the mouse.
@@ -251,16 +243,14 @@ def run_senses(options: SensesOptions) -> None:
 
 
 @dataclass(kw_only=True)
-class ProjectorOptions(VectorOptions):
-    """Options of `plot projector`."""
-
+class _ProjectorOptions(_VectorOptions):
     count: int = 10_000
     """maximum number of words (the first) or tokens (a sample)"""
     out_dir: str = option(writes="folder", files=("tensors.tsv", "metadata.tsv", "projector_config.pbtxt"))
     """folder to write"""
 
 
-def run_projector(options: ProjectorOptions) -> None:
+def run_projector(options: _ProjectorOptions) -> None:
     """Write tensors.tsv, metadata.tsv and projector_config.pbtxt, which `tensorboard --logdir OUT_DIR` shows.
 
     projector.tensorflow.org loads the first two. The vectors are chosen as for `elmo-fast plot words`.

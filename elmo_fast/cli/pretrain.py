@@ -16,7 +16,7 @@ _OTHER_NAMES = {"save_dir": ["-s", "--serialization_dir"]}
 
 
 @dataclass(kw_only=True)
-class PretrainOptions(Command):
+class _PretrainOptions(Command):
     """Options of `pretrain` besides the fields of its configuration."""
 
     device: str = "auto"
@@ -37,7 +37,7 @@ class PretrainOptions(Command):
             parser.fields(section, name, _OTHER_NAMES)
 
 
-def run_pretrain(options: PretrainOptions) -> int:
+def run_pretrain(options: _PretrainOptions) -> int:
     """Train a bidirectional language model."""
     from elmo_fast.pretrain.run import dry_run, pretrain
 

@@ -15,7 +15,7 @@ Format = Literal["auto", "word2vec-binary", "word2vec-text", "glove", "safetenso
 
 
 @dataclass(kw_only=True)
-class VectorsOptions(Computing):
+class _VectorsOptions(Computing):
     """The file of vectors to read, and how."""
 
     vectors: str = option(positional=True)
@@ -29,7 +29,7 @@ class VectorsOptions(Computing):
 
 
 @dataclass(kw_only=True)
-class OutputOptions(Command):
+class _OutputOptions(Command):
     """The file of vectors to write, and how."""
 
     output: str = option(writes="file")
@@ -38,7 +38,7 @@ class OutputOptions(Command):
     """format of the output; auto: by the name"""
 
 
-def read_vectors(options: VectorsOptions) -> Any:
+def read_vectors(options: _VectorsOptions) -> Any:
     """Return the Vectors that the options name."""
     from elmo_fast.static import load_vectors
 
@@ -53,7 +53,7 @@ def set_up(options: Computing) -> None:
         _common.set_up(options)
 
 
-def write_vectors(options: OutputOptions, vectors: Any) -> None:
+def write_vectors(options: _OutputOptions, vectors: Any) -> None:
     """Write Vectors to the file in the options."""
     from elmo_fast.static import save_vectors
 
@@ -61,7 +61,7 @@ def write_vectors(options: OutputOptions, vectors: Any) -> None:
     _common.logger().info("%s: %d words, %d numbers each", options.output, len(vectors), vectors.dimension)
 
 
-def check_output(options: OutputOptions) -> None:
+def check_output(options: _OutputOptions) -> None:
     """Raise ElmoFastError for a name without a known format, before any long work."""
     from elmo_fast.embed.word_vectors import format_to_write
 
@@ -80,9 +80,7 @@ def both(name: str) -> str:
 
 
 @dataclass(kw_only=True)
-class TrainOptions(Computing, OutputOptions):
-    """Options of `static train`."""
-
+class _TrainOptions(Computing, _OutputOptions):
     train_prefix: str
     tokenizer: Tokenizer | None = None
     algo: Literal["sg", "cbow", "glove"] = "sg"
@@ -108,7 +106,7 @@ class TrainOptions(Computing, OutputOptions):
     """JSON file to write the settings and a row per pass to"""
 
 
-def run_train(options: TrainOptions) -> None:
+def run_train(options: _TrainOptions) -> None:
     """Train word vectors on text of one sentence per line, words separated by spaces.
 
     gensim trains sg and cbow (word2vec; needs the extra `static`), elmo_fast trains glove. After every pass a line
@@ -157,9 +155,7 @@ def run_train(options: TrainOptions) -> None:
 
 
 @dataclass(kw_only=True)
-class EvalOptions(VectorsOptions):
-    """Options of `static eval`."""
-
+class _EvalOptions(_VectorsOptions):
     analogies: str | None = None
     """file of analogies: lines of four words; sections begin with ': NAME'"""
     pairs: tuple[str, ...] = option((), nargs="+")
@@ -174,7 +170,7 @@ class EvalOptions(VectorsOptions):
     """JSON file to write the scores to"""
 
 
-def run_eval(options: EvalOptions) -> None:
+def run_eval(options: _EvalOptions) -> None:
     """Score word vectors as gensim does: analogies (a : b = c : ?, 3CosAdd) by section, and similarity.
 
     Similarity is how cosines correlate with human scores of word pairs (Pearson, Spearman). Coverage is the fraction of
@@ -202,7 +198,7 @@ def run_eval(options: EvalOptions) -> None:
         write_json(options.results, results, indent=2)
 
 
-def similarity(options: EvalOptions, vectors: Any, pairs: list[str]) -> dict[str, Any]:
+def similarity(options: _EvalOptions, vectors: Any, pairs: list[str]) -> dict[str, Any]:
     """Print a line for each file of pairs; return the JSON content."""
     from elmo_fast.static import evaluate_similarity
 
@@ -221,9 +217,7 @@ def similarity(options: EvalOptions, vectors: Any, pairs: list[str]) -> dict[str
 
 
 @dataclass(kw_only=True)
-class NeighboursOptions(VectorsOptions):
-    """Options of `static neighbours`."""
-
+class _NeighboursOptions(_VectorsOptions):
     words: tuple[str, ...] = option((), nargs="+")
     """words to look up; put the file before this option"""
     analogy: tuple[str, ...] = option((), nargs="+")
@@ -233,7 +227,7 @@ class NeighboursOptions(VectorsOptions):
     """JSON file to write them to"""
 
 
-def run_neighbours(options: NeighboursOptions) -> None:
+def run_neighbours(options: _NeighboursOptions) -> None:
     """List the words whose vectors have the largest cosine with a word's, or with a sum and difference of words.
 
     For tokens in their sentences use `elmo-fast neighbours`.
@@ -268,11 +262,11 @@ def run_neighbours(options: NeighboursOptions) -> None:
 
 
 @dataclass(kw_only=True)
-class ConvertOptions(VectorsOptions, OutputOptions):
-    """Options of `static convert`."""
+class _ConvertOptions(_VectorsOptions, _OutputOptions):
+    pass
 
 
-def run_convert(options: ConvertOptions) -> None:
+def run_convert(options: _ConvertOptions) -> None:
     """Convert word vectors to another format without loss: text has the fewest digits that give the same float32.
 
     .safetensors is the fastest to read.
@@ -283,9 +277,7 @@ def run_convert(options: ConvertOptions) -> None:
 
 
 @dataclass(kw_only=True)
-class ExportOptions(Model, OutputOptions):
-    """Options of `static export`."""
-
+class _ExportOptions(Model, _OutputOptions):
     tokenizer: Tokenizer | None = None
     vocab_file: str | None = None
     """write the context-free vectors of these words, one per line; markers (<S>, </S>, <UNK>) are left out"""
@@ -301,7 +293,7 @@ class ExportOptions(Model, OutputOptions):
     file_friendly_logging: bool = flag()
 
 
-def run_export(options: ExportOptions) -> None:
+def run_export(options: _ExportOptions) -> None:
     """Write word vectors from an ELMo model, for programs that read word2vec's files.
 
     Such programs are gensim's KeyedVectors and elmo-fast static eval. --vocab_file: the character encoder's vectors,

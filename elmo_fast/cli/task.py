@@ -13,7 +13,7 @@ from elmo_fast.op_choices import Tokenizer
 
 
 @dataclass(kw_only=True)
-class TrainOptions(Command):
+class _TrainOptions(Command):
     """Options of `task train` besides the fields of TaskConfig."""
 
     device: str = "auto"
@@ -28,7 +28,7 @@ class TrainOptions(Command):
         parser.fields(TaskConfig)
 
 
-def run_train(options: TrainOptions) -> None:
+def run_train(options: _TrainOptions) -> None:
     """Train a tagger or classifier and keep the epoch that scores best on --dev_path.
 
     To resume a run that was killed, run the same command again.
@@ -47,7 +47,7 @@ def run_train(options: TrainOptions) -> None:
 
 
 @dataclass(kw_only=True)
-class TaskOptions(Computing):
+class _TaskOptions(Computing):
     """The trained task, the sentences that it reads, and how; `task eval` and `task predict` have them."""
 
     save_dir: str = option(positional=True)
@@ -65,7 +65,7 @@ class TaskOptions(Computing):
 
 
 @contextlib.contextmanager
-def reading(options: TaskOptions) -> Iterator[dict[str, Any]]:
+def reading(options: _TaskOptions) -> Iterator[dict[str, Any]]:
     """Show progress; yield those options as keywords of the functions of `tasks`."""
     from elmo_fast.tasks.run import precision_of
 
@@ -76,9 +76,7 @@ def reading(options: TaskOptions) -> Iterator[dict[str, Any]]:
 
 
 @dataclass(kw_only=True)
-class EvalOptions(TaskOptions):
-    """Options of `task eval`."""
-
+class _EvalOptions(_TaskOptions):
     path: str = option(positional=True)
     """labelled sentences"""
     column: int | str | None = None
@@ -97,7 +95,7 @@ class EvalOptions(TaskOptions):
         parser.fields(cls, help={"metric": f"{docstrings(TaskConfig)['metric']} (default: as in training)"})
 
 
-def run_eval(options: EvalOptions) -> None:
+def run_eval(options: _EvalOptions) -> None:
     """Score a trained model on labelled sentences, class by class."""
     from elmo_fast.tasks import evaluate_task
 
@@ -109,9 +107,7 @@ def run_eval(options: EvalOptions) -> None:
 
 
 @dataclass(kw_only=True)
-class PredictOptions(TaskOptions):
-    """Options of `task predict`."""
-
+class _PredictOptions(_TaskOptions):
     path: str = option(positional=True)
     """sentences; labels in them are ignored; - is the standard input"""
     output: str = option(positional=True, writes="stream")
@@ -124,7 +120,7 @@ class PredictOptions(TaskOptions):
     """write JSON lines with the labels' probabilities, as to a name in .jsonl"""
 
 
-def run_predict(options: PredictOptions) -> None:
+def run_predict(options: _PredictOptions) -> None:
     """Label sentences with a trained model.
 
     A tagger writes CoNLL columns, word<TAB>tag and a blank line after each sentence, or of a CoNLL-U file the same file
@@ -143,7 +139,7 @@ def run_predict(options: PredictOptions) -> None:
 
 
 @dataclass(kw_only=True)
-class ReportOptions(Command):
+class _ReportOptions(Command):
     """Options of `report` besides the fields of ReportSettings; --seeds is how many: 0, 1, ..."""
 
     device: str = "auto"
@@ -160,7 +156,7 @@ class ReportOptions(Command):
         parser.fields(ReportSettings, help=HELP)
 
 
-def run_report(options: ReportOptions) -> None:
+def run_report(options: _ReportOptions) -> None:
     """Measure whether ELMo helps on your data: the paper's tables and figures on a small scale.
 
     Trains small taggers or classifiers with and without it, with several seeds, and writes report.md with pictures. To

@@ -17,9 +17,7 @@ CONTEXT = 6
 
 
 @dataclass(kw_only=True)
-class NeighboursOptions(Model, Reading):
-    """Options of `neighbours`."""
-
+class _NeighboursOptions(Model, Reading):
     text: str = option("", positional=True, metavar="TEXT", nargs="?")
     """text to search, one sentence per line, plain, .gz or .zst; - is the standard input; or as --format_in says"""
     corpus: str = ""
@@ -31,7 +29,7 @@ class NeighboursOptions(Model, Reading):
     same --tokenizer"""
     topn: int = 10
     layer: str | None = None
-    """"top", "average", "all" (a list for each layer), or a number from 0 (default: average; with --index: top)"""
+    """layer: "top", "average", "all" (a list for each layer), or a number from 0 (default: average; with --index: top)"""
     pool: Pool | None = None
     """vector of a sentence: the mean or max of its tokens, or first_last, the forward half of the last one and the
     backward half of the first (default: mean)"""
@@ -43,7 +41,7 @@ class NeighboursOptions(Model, Reading):
     file_friendly_logging: bool = flag()
 
 
-def run_neighbours(options: NeighboursOptions) -> None:
+def run_neighbours(options: _NeighboursOptions) -> None:
     """List the sentences of a text that are nearest to a sentence, by the cosine of their vectors.
 
     With --index, list the tokens of the text that are nearest to one token of the sentence.
@@ -58,7 +56,7 @@ def run_neighbours(options: NeighboursOptions) -> None:
         _print_tokens(options, options.index)
 
 
-def _print_sentences(options: NeighboursOptions) -> None:
+def _print_sentences(options: _NeighboursOptions) -> None:
     from elmo_fast.tokens import nearest_sentences
 
     if options.cache is not None:
@@ -88,7 +86,7 @@ def _print_sentences(options: NeighboursOptions) -> None:
             print(f"{rank:>3}  {sentence.cosine:.4f}  {corpus.place(sentence.line)}: {text}")
 
 
-def _print_tokens(options: NeighboursOptions, index: int) -> None:
+def _print_tokens(options: _NeighboursOptions, index: int) -> None:
     from elmo_fast.tokens import check_query, in_context, nearest_tokens
 
     if options.pool is not None:
@@ -110,9 +108,7 @@ def _print_tokens(options: NeighboursOptions, index: int) -> None:
 
 
 @dataclass(kw_only=True)
-class CacheVocabOptions(Model):
-    """Options of `cache-vocab`."""
-
+class _CacheVocabOptions(Model):
     vocab_file: str
     """words, one per line, such as a vocabulary"""
     output: str = option(writes="file")
@@ -122,7 +118,7 @@ class CacheVocabOptions(Model):
     file_friendly_logging: bool = flag()
 
 
-def run_cache_vocab(options: CacheVocabOptions) -> None:
+def run_cache_vocab(options: _CacheVocabOptions) -> None:
     """Write the dataset `embedding` [words, D]: the character encoder's vector of every word.
 
     A row is a line of --vocab_file, also if it is blank or a marker (<S>, </S>, <UNK>), of which there may be none.

@@ -124,3 +124,7 @@ def test_an_endless_file_of_options_is_refused(tmp_path):
     done = elmo_fast("pretrain", "--config", "/dev/zero")
     assert done.returncode == 2
     assert "--config /dev/zero: more than 1,048,576 characters, which is no file of options" in done.stderr
+
+
+def test_null_disables_what_has_another_default():
+    assert parsed("pretrain", "--cell_clip", "null")["cell_clip"] is None

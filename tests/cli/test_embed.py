@@ -15,7 +15,6 @@ import pytest
 from safetensors.numpy import load_file
 
 from elmo_fast import ElmoEmbedder
-from elmo_fast.cli.main import main
 from elmo_fast.progress import duration
 from tests.cli.conftest import SENTENCES, pair, ran, refused
 from tests.command_line import elmo_fast
@@ -304,13 +303,6 @@ def test_json_lines_from_stream_to_stream_are_those_of_a_file(toy, tmp_path, mon
         np.testing.assert_array_equal(np.array(row[key], dtype), np.array(expected, dtype))
 
 
-def test_what_is_typed_wins_over_the_layers_of_a_file(text, tmp_path):
-    (tmp_path / "a.yaml").write_text("layers: top\n")
-    ran("embed", text, tmp_path / "out.npz", "--average", "--pool", "mean", "--config", tmp_path / "a.yaml")
-    ran("embed", text, tmp_path / "same.npz", "--average", "--pool", "mean")
-    assert (tmp_path / "out.npz").read_bytes() == (tmp_path / "same.npz").read_bytes()
-
-
 @pytest.mark.filterwarnings("always:.* is read as text")
 def test_messages_about_arguments_name_the_options(toy, tmp_path, monkeypatch):
     """Errors and warnings: --column NAME and --format_in, not column=NAME as in Python; what is no option stays."""
@@ -331,26 +323,22 @@ def test_the_warning_of_blank_lines_says_what_the_output_has(toy, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("there", "words", "device"),
+    ("there", "words", "said"),
     [
-        (True, [], "cuda"),
-        (False, [], "cpu"),
-        (True, ["--device", "cpu"], "cpu"),
-        (True, ["--cuda_device", "-1"], "cpu"),
-        (True, ["--cuda_device", "1"], "cuda:1"),
+        (True, [], True),
+        (False, [], False),
+        (True, ["--device", "cpu"], False),
+        (True, ["--cuda_device", "-1"], False),
+        (True, ["--precision", "int8"], False),
     ],
 )
-def test_a_gpu_is_taken_if_there_is_one_and_that_is_said(monkeypatch, capsys, there, words, device):
-    seen = []
+def test_a_gpu_is_taken_if_there_is_one_and_that_is_said(monkeypatch, tmp_path, there, words, said):
+    """Before an error that comes next."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: there)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2 * there)
-    monkeypatch.setattr(
-        "elmo_fast.cli._common.resolve_model", lambda arguments, default: seen.append(arguments.device) or 1 / 0
-    )
-    with pytest.raises(ZeroDivisionError):
-        main(["embed", "in.txt", "out.hdf5", *words])
-    assert seen == [device]
-    assert ("as torch sees a GPU; --device cpu" in capsys.readouterr().err) == (device == "cuda")
+    done = elmo_fast("embed", "in.txt", tmp_path / "out", "--use_sentence_keys", "--format", "npz", *words)
+    refused(done, "--use_sentence_keys needs --format hdf5")
+    assert ("gpu    --device cuda, as torch sees a GPU; --device cpu" in done.stderr) == said
 
 
 def test_a_time_below_ten_seconds_has_tenths():

@@ -123,10 +123,10 @@ def refusal(command, kind):
 @pytest.mark.filterwarnings("ignore:no --licence", "ignore:bilm-tf's format cannot store")
 @pytest.mark.parametrize(
     ("kind", "command"),
-    [(kind, command) for kind in FORMATS for command in ("info", "embed", "to hdf5")]
-    + [(kind, command) for kind in ("own", "hub", "manylangs.zip") for command in COMMANDS],
+    [(k, c) for k in FORMATS for c in COMMANDS if c in ("info", "embed", "to hdf5") or k in ("hub", "manylangs.zip")],
 )
-def test_every_command_takes_every_format(here, command, kind):
+def test_commands_take_models_of_every_format(here, command, kind):
+    """All formats by three commands, and two of them by all, as all find a model by the same functions."""
     before = set(here.iterdir())
     named, called = FORMATS[kind]
     done = run(command, named)

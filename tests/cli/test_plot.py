@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from elmo_fast import ElmoEmbedder, pictures
-from elmo_fast.pictures.words import Drawn
+from elmo_fast import ElmoEmbedder
 from elmo_fast.static import Vectors, save_vectors
 from tests.cli.conftest import pair, ran, refused
 from tests.command_line import elmo_fast
@@ -57,12 +56,13 @@ def test_senses_obey_case_number_and_most(bank, model, words, points, clusters):
     assert ("7 of 30 occurrences in bank.txt" in page) == (points == 7)
 
 
-def test_a_word_whose_label_has_no_room_is_named(bank, monkeypatch):
-    """One of them too; their number is in the picture."""
-    save_vectors(Vectors(["left", "right"], np.eye(2, dtype=np.float32)), "two.txt")
-    placement = Drawn(np.zeros((2, 2), np.float32), 1, ["left"])
-    monkeypatch.setattr(pictures, "words_picture", lambda *arguments, **options: placement)
-    assert ran("plot", "words", "--vectors", "two.txt").stderr == "words whose label has no room: left\n"
+def test_words_whose_labels_have_no_room_are_named(bank):
+    """The first ones; their number is in the picture."""
+    crowd = np.repeat(np.eye(2, dtype=np.float32), 60, axis=0)
+    save_vectors(Vectors([f"w{number}" for number in range(120)], crowd), "crowd.txt")
+    (line,) = ran("plot", "words", "--vectors", "crowd.txt", "--method", "pca").stderr.splitlines()
+    assert line.startswith("words whose label has no room: w")
+    assert line.endswith(" ...")
 
 
 def test_words_are_drawn_by_their_letters_and_in_their_sentences(bank, model):
