@@ -67,8 +67,8 @@ def choose_device(options: Any, precision: str | None = None) -> str:
                 name = options.device = "cuda"
             if os.environ.get("RANK", "0") == "0":
                 logger().info(line)
-    elif precision == "int8":
-        check_int8_device(precision, device_called(name, "--device"), getattr(options, "backend", "auto"))
+    elif getattr(options, "precision", None) == "int8":  # that of a task is checked where it is read
+        check_int8_device("int8", device_called(name, "--device"), "auto")
     return name
 
 

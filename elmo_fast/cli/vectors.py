@@ -29,7 +29,7 @@ class _NeighboursOptions(Model, Reading):
     same --tokenizer"""
     topn: int = 10
     layer: str | None = None
-    """layer: "top", "average", "all" (a list for each layer), or a number from 0 (default: average; with --index: top)"""
+    """layer: "top", "average", "all" (one list per layer) or a number from 0 (default: average; with --index: top)"""
     pool: Pool | None = None
     """vector of a sentence: the mean or max of its tokens, or first_last, the forward half of the last one and the
     backward half of the first (default: mean)"""
