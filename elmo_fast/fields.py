@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import pathlib
-import textwrap
+import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -61,14 +61,24 @@ def within(default: Any, words: str) -> Any:
 
 
 def docstrings(kind: type) -> dict[str, str]:
-    """Return the docstring below each field of a dataclass that has one, in one line: its help on the command line."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(definition, ast.ClassDef)
+    """Return the docstring below each field of a class that has one, in one line: its help on the command line."""
+    return _docstrings_in(kind.__module__).get(kind.__name__, {})
+
+
+@functools.cache
+def _docstrings_in(module: str) -> dict[str, dict[str, str]]:
+    """Return class -> field -> docstring below it, of the classes of an imported module."""
+    definitions = ast.parse(inspect.getsource(sys.modules[module])).body
     return {
-        field.target.id: " ".join(below.value.value.split())
-        for field, below in itertools.pairwise(definition.body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str)
+        definition.name: {
+            field.target.id: " ".join(below.value.value.split())
+            for field, below in itertools.pairwise(definition.body)
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+            if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+            if isinstance(below.value.value, str)
+        }
+        for definition in definitions
+        if isinstance(definition, ast.ClassDef)
     }
 
 

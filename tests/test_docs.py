@@ -196,11 +196,10 @@ def test_new_lines_work(line):
         exec(line, actual)
         assert all(callable(actual[name.strip()]) for name in line.split(" import ")[1].split(","))
     else:
-        from elmo_fast.cli.main import ALIASES, normalised, parsers
+        from elmo_fast.cli.main import command_of, normalised, parser_of
 
-        name, *words = shlex.split(line)[1:]
-        name = ALIASES.get(name, name)
-        assert parsers(name)[""].parse_args([name, *normalised(words)]) is not None
+        name, words = command_of(shlex.split(line)[1:])
+        assert parser_of(name).values(normalised(words))
 
 
 def test_files_that_pages_name_exist():

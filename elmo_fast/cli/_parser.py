@@ -1,158 +1,159 @@
-"""The commands' parser: jsonargparse's, with the options that several commands have, and a check of what is written."""
+"""The parser of a command: the fields of a dataclass are its options, jsonargparse reads them, an error is one line."""
 
 import argparse
-import ast
 import contextlib
 import dataclasses
-import glob
 import itertools
 import json
 import os
 import re
-import shutil
 import sys
-import tempfile
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, NoReturn
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
 
 import jsonargparse
 import yaml
 
-from elmo_fast.errors import CheckpointError, ElmoFastError, did_you_mean, printable, sentence_of
-from elmo_fast.fields import MIN_COUNT, TYPE_WORDS, docstrings
+from elmo_fast.errors import ElmoFastError, did_you_mean, printable, sentence_of
+from elmo_fast.fields import docstrings
 from elmo_fast.files import replaces
-from elmo_fast.op_choices import Backend, FormatIn, InferencePrecision, Tokenizer
+from elmo_fast.op_choices import FormatIn, InferencePrecision, Tokenizer
 
 # Of the help of several options.
 TEXT = "text: one sentence per line, tokens separated by spaces; plain, .gz or .zst; - is the standard input"
-
-
-# What a command does with "-" in place of a file: refuse it, stream it, or read or write a file that is a copy.
-StandardStream = Literal["refused", "streamed", "copied"]
-
-
-class Reads(NamedTuple):
-    """How a command reads the files that an option names.
-
-    standard_input: what "-" stands for: nothing (refused), the stream itself, which the command reads once, or a copy
-    of it; pattern: whether the value may be a glob, or a folder of text.
-    """
-
-    standard_input: StandardStream = "refused"
-    pattern: bool = False
-
-
-class Shared(NamedTuple):
-    """An option that several commands have: type (None: a flag), help, default, and how it is read if it is a file."""
-
-    kind: Any
-    help: str
-    default: Any = None
-    reads: Reads | None = None
-
-
-SHARED: dict[str, Shared] = {
-    "seed": Shared(int, "random seed", 0),
-    "device": Shared(str, "device: cpu, cuda, cuda:1, or auto, which is cuda if torch sees a GPU, else cpu", "auto"),
-    "threads": Shared(
-        int,
-        "number of CPU threads (default: torch's; with a trained model: one per processor that other programs leave "
-        "free)",
-    ),
-    "model": Shared(
-        str,
-        "model: a folder or its .zip or .tar.gz, with config.json + safetensors, options.json + HDF5 (also "
-        "*_options.json + *_weights.hdf5), a checkpoint of bilm-tf, or ELMoForManyLangs' files; a run's save_dir (if "
-        "unfinished: its newest checkpoint); AllenNLP's model.tar.gz; or a name that `elmo-fast models` lists, such "
-        "as mini",
-        reads=Reads(),
-    ),
-    "options_file": Shared(str, "instead of --model: options.json, with --weight_file", reads=Reads()),
-    "weight_file": Shared(
-        str,
-        "HDF5 weights, a bilm-tf checkpoint's .index, or AllenNLP's model.tar.gz; with --options_file",
-        reads=Reads(),
-    ),
-    "prefix": Shared(
-        str,
-        "which ELMo of an AllenNLP model that contains several: prefix of its tensor names, as listed in the error "
-        "message",
-    ),
-    "backend": Shared(
-        Backend,
-        "backend of the ops: auto, native (C++), cuda, triton or reference (plain torch); ops that do not have it use "
-        "auto",
-        "auto",
-    ),
-    "softmax_file": Shared(str, "HDF5 file with softmax/W and softmax/b, if --weight_file has none", reads=Reads()),
-    "precision": Shared(
-        InferencePrecision,
-        "rounds the operands of matrix products, for speed (see elmo-fast info); float32 rounds nothing",
-        "float32",
-    ),
-    "train_prefix": Shared(
-        str,
-        "text to train on: a file (plain, .gz or .zst), a folder of files, or a glob in quotes: 'news/*.gz'",
-        reads=Reads("streamed", pattern=True),
-    ),
-    "tokenizer": Shared(
-        Tokenizer,
-        "tokenizer of the text: at white space; words and punctuation; spaCy's for English; or for logs, replacing "
-        "numbers, hex ids, addresses, paths and times by <NUM> ... (default: the model's, else whitespace; raw text "
-        "needs basic)",
-    ),
-    "format_in": Shared(
-        FormatIn,
-        "format of the text; fasta: residues are tokens, and the first word of a '>' line names the sequence (in hdf5, "
-        "the dataset); parquet: a file, or a folder of .parquet files; dataset: a saved folder of Hugging Face's "
-        "datasets, or a name on the hub; csv and tsv: the first line names the columns; jsonl: a JSON object per line "
-        "(default: by the ending, parquet or dataset if it is such a folder, else text)",
-    ),
-    "column": Shared(
-        str,
-        "of a table (all formats but text and fasta): the column with the sentences, strings or lists of tokens",
-        "text",
-    ),
-    "split": Shared(str, "with dataset: which split, if it has several", "train"),
-    "processes": Shared(int, "number of processes that read the text (default: one per core)"),
-    "ray": Shared(
-        str,
-        "address HOST:PORT of a Ray cluster whose machines share the work and a disk, or auto: this machine's; tasks "
-        "of a machine that is lost run again on others",
-    ),
-    "min_count": Shared(int, "leave out words that occur less often", MIN_COUNT),
-    "batch_size": Shared(
-        int,
-        "maximum number of sentences per batch (default: 64; on a GPU without carried state 1,024)",
-    ),
-    "max_tokens": Shared(
-        int,
-        "maximum number of tokens per batch, including padding (default: 16,384; with carried state any number)",
-    ),
-    "topn": Shared(int, "number of results", 10),
-    "title": Shared(str, "title of the picture", ""),
-    "file_friendly_logging": Shared(None, "print progress as lines also on a terminal, instead of a bar"),
+WHAT_IS_READ = f"{TEXT}; or as --format_in says"
+# The help of options that several commands have, and of fields without a docstring.
+SHARED = {
+    "quiet": "print only warnings and errors",
+    "seed": "random seed",
+    "device": "device: cpu, cuda, cuda:1, or auto, which is cuda if torch sees a GPU, else cpu",
+    "threads": "number of CPU threads (default: torch's; with a trained model: one per processor that other programs "
+    "leave free)",
+    "model": "model: a folder or its .zip or .tar.gz, with config.json + safetensors, options.json + HDF5 (also "
+    "*_options.json + *_weights.hdf5), a checkpoint of bilm-tf, or ELMoForManyLangs' files; a run's save_dir (if "
+    "unfinished: its newest checkpoint); AllenNLP's model.tar.gz; or a name that `elmo-fast models` lists, such as "
+    "mini",
+    "options_file": "instead of --model: options.json, with --weight_file",
+    "weight_file": "HDF5 weights, a bilm-tf checkpoint's .index, or AllenNLP's model.tar.gz; with --options_file",
+    "prefix": "which ELMo of an AllenNLP model that contains several: prefix of its tensor names, as listed in the "
+    "error message",
+    "backend": "backend of the ops: auto, native (C++), cuda, triton or reference (plain torch); ops that do not have "
+    "it use auto",
+    "softmax_file": "HDF5 file with softmax/W and softmax/b, if --weight_file has none",
+    "precision": "rounds the operands of matrix products, for speed (see elmo-fast info); float32 rounds nothing",
+    "train_prefix": "text to train on: a file (plain, .gz or .zst), a folder of files, or a glob in quotes: "
+    "'news/*.gz'",
+    "tokenizer": "tokenizer of the text: at white space; words and punctuation; spaCy's for English; or for logs, "
+    "replacing numbers, hex ids, addresses, paths and times by <NUM> ... (default: the model's, else whitespace; raw "
+    "text needs basic)",
+    "format_in": "format of the text; fasta: residues are tokens, and the first word of a '>' line names the sequence "
+    "(in hdf5, the dataset); parquet: a file, or a folder of .parquet files; dataset: a saved folder of Hugging Face's "
+    "datasets, or a name on the hub; csv and tsv: the first line names the columns; jsonl: a JSON object per line "
+    "(default: by the ending, parquet or dataset if it is such a folder, else text)",
+    "column": "of a table (all formats but text and fasta): the column with the sentences, strings or lists of tokens",
+    "split": "with dataset: which split, if it has several",
+    "processes": "number of processes that read the text (default: one per core)",
+    "ray": "address HOST:PORT of a Ray cluster whose machines share the work and a disk, or auto: this machine's; "
+    "tasks of a machine that is lost run again on others",
+    "min_count": "leave out words that occur less often",
+    "batch_size": "maximum number of sentences per batch (default: 64; on a GPU without carried state 1,024)",
+    "max_tokens": "maximum number of tokens per batch, including padding (default: 16,384; with carried state any "
+    "number)",
+    "topn": "number of results",
+    "title": "title of the picture",
+    "file_friendly_logging": "print progress as lines also on a terminal, instead of a bar",
 }
-# Names of SHARED that go together: for what computes; a pretrained model, named in one of two ways, and one of several
-# in an archive; that model with its precision.
-COMPUTING = ("seed", "device", "threads")
-MODEL_NAMES = ("model", "options_file", "weight_file", "prefix")
-MODEL_OPTIONS = (*MODEL_NAMES, "precision")
-# How a text is read that may be a table.
-READING = ("tokenizer", "format_in", "column", "split")
 
 
-# `elmo-fast --print_completion shtab-bash`, by shtab.
-jsonargparse.set_parsing_settings(add_print_completion_argument=True)
+def option(
+    default: Any = dataclasses.MISSING,
+    *,
+    positional: bool = False,
+    writes: Literal["", "file", "stream", "folder"] = "",
+    files: tuple[str, ...] = ("",),
+    **how: Any,
+) -> Any:
+    """Return a field of a command's options, as one that has a type and a default alone needs none.
+
+    writes: what a command writes there: a file, a file or with "-" the standard output, or these `files` of a folder;
+    how: further arguments of argparse's add_argument, such as metavar and nargs
+    """
+    metadata = {"positional": positional, "writes": writes, "files": files, "how": how}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def flag(*names: str) -> Any:
+    """Return a field that is an option without a value; names: more names of it, such as "-q"."""
+    return dataclasses.field(default=False, metadata={"names": names, "how": {"action": "store_true"}})
+
+
+@dataclass(kw_only=True)
+class Command:
+    """The options of every command, and what it gets besides: the values of `settings`, for configurations."""
+
+    quiet: bool = flag("-q")
+    settings: dict[str, Any] = dataclasses.field(init=False, default_factory=dict)
+
+    @classmethod
+    def add_to(cls, parser: "Parser") -> None:
+        """Add the options to a parser; commands override this to add those of a configuration, as `Parser.fields`."""
+        parser.fields(cls)
+
+
+@dataclass(kw_only=True)
+class Computing(Command):
+    """The options of what computes."""
+
+    seed: int = 0
+    device: str = "auto"
+    threads: int | None = None
+
+
+@dataclass(kw_only=True)
+class ModelNames(Command):
+    """A pretrained model, named in one of two ways, and one of several in an archive."""
+
+    model: str | None = None
+    options_file: str | None = None
+    weight_file: str | None = None
+    prefix: str | None = None
+
+    @property
+    def weights(self) -> str:
+        """What has the weights, a folder, an archive or a file."""
+        return self.model or self.weight_file or ""
+
+    @property
+    def folder(self) -> str:
+        """The folder or archive of the model, or that of its two files."""
+        return self.model or os.path.dirname(self.weight_file or "")
+
+
+@dataclass(kw_only=True)
+class Model(Computing, ModelNames):
+    """A pretrained model that runs."""
+
+    precision: InferencePrecision = "float32"
+
+
+@dataclass(kw_only=True)
+class Reading(Command):
+    """How a text is read that may be a table."""
+
+    tokenizer: Tokenizer | None = None
+    format_in: FormatIn | None = None
+    column: str = "text"
+    split: str = "train"
 
 
 MOST_CONFIG = 1 << 20  # characters of a --config, which may be a pipe
 
 
 class ConfigFile(jsonargparse.ActionConfigFile):
-    """jsonargparse's --config, which also reads TOML and the parser's presets, and whose errors name the file."""
+    """jsonargparse's --config, which also reads TOML, pipes and the parser's presets; its errors name the file."""
 
     def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
         path, presets = values, parser.presets
@@ -171,158 +172,111 @@ class ConfigFile(jsonargparse.ActionConfigFile):
                 import tomllib
 
                 text = json.dumps(tomllib.loads(text), default=str)
-            if not isinstance(jsonargparse.get_loader("yaml")(text), dict):
+            options = jsonargparse.get_loader("yaml")(text)
+            if not isinstance(options, dict):
                 raise ValueError("it must hold options, each as in `seed: 1`")
+            names = [action.dest for action in parser._actions]
+            if unknown := [name for name in options if name not in names]:
+                raise ValueError(f"unknown option {unknown[0]}{did_you_mean(unknown[0], names)}")
             super().__call__(parser, cfg, text, option_string)  # not the path: a pipe can be read only once
             cfg[self.dest][-1] = path
         except OSError as error:
             raise ElmoFastError(f"--config: {sentence_of(error)}") from error
         except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
-            raise ElmoFastError(f"--config {path}: {parser.in_plain_words(str(error))[1]}") from error
+            raise ElmoFastError(f"--config {path}: {' '.join(str(error).split())}") from error
 
 
 class Parser(jsonargparse.ArgumentParser):
-    """jsonargparse's parser with shorter ways to add options, whose errors are one line."""
+    """jsonargparse's parser of a dataclass, whose errors are one line."""
 
     def __init__(self, description: str | None = None, **more: Any) -> None:
         super().__init__(description=description, allow_abbrev=False, formatter_class=HelpFormatter, **more)
-        self._reads: dict[str, Reads] = {}
-        self._writes: dict[str, tuple[str, ...]] = {}
-        self._standard_outputs: dict[str, StandardStream] = {}  # for outputs that may be "-"
-        self._stores = False  # whether a run stores these options, and reads its inputs again when it resumes
         self.presets: dict[str, str] = {}  # what --config also takes: name -> file
+        self._settings: list[str] = []  # the fields that are no option of the command's own
+        self._tuples: list[str] = []
+        self._writes: dict[str, Mapping[str, Any]] = {}
 
     def common(self) -> None:
-        """Add what every command has: --config, --print_config and -q."""
+        """Add what every command has besides the options of `Command`: --config and --print_config."""
         configs = "YAML, JSON or TOML file of these options; options on the command line win"
         self.add_argument("--config", action=ConfigFile, help=configs)
-        self.reads("config")
         self._option_string_actions["--print_config"].help = "print the options in force, as YAML, and exit"
-        self.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
-
-    def shared(self, *names: str, **changed: Any) -> None:
-        """Add options of SHARED; changed: what is different here, as `option` takes it."""
-        for name in names:
-            *option, reads = SHARED[name]
-            self.option(name, **{**dict(zip(("kind", "help", "default"), option, strict=True)), **changed})
-            if reads is not None:
-                self._reads[name] = reads
-
-    def option(self, name: str, kind: Any, help: str, default: Any = None, **more: Any) -> None:
-        """Add --NAME; left out it is the default, or None, unless it is required. A kind of None is a flag."""
-        how = {"action": "store_true"} if kind is None else {"type": kind, "default": default}
-        self.add_argument(f"--{name}", help=help, **how, **more)
-
-    def output(
-        self, name: str, help: str, default: Any = None, *, standard_output: StandardStream = "refused", **more: Any
-    ) -> None:
-        """Add --NAME, which names a file to write; standard_output: as in `writes`."""
-        self.option(name, str, help, default, **more)
-        self.writes(name, standard_output=standard_output)
-
-    def input(
-        self, name: str, help: str, *, standard_input: StandardStream = "refused", pattern: bool = False, **more: Any
-    ) -> None:
-        """Add --NAME, which names a file to read; standard_input, pattern: as of `Reads`."""
-        self.option(name, str, help, **more)
-        self._reads[name] = Reads(standard_input, pattern)
 
     def fields(
         self,
-        kind: Any,
+        kind: type,
         title: str | None = None,
         other_names: Mapping[str, list[str]] | None = None,
         help: Mapping[str, str] | None = None,
     ) -> None:
-        """Add every field of a configuration, a dataclass, as an option; a run stores them, and what they name.
+        """Add every field of a dataclass as an option.
 
-        Fields that are options already stay as they are. title: of the group of options that they form; other_names:
-        field -> more flags for it; help: of each field; None: its docstring or, without one, that of SHARED
+        The values of a class that is no `Command` are `settings` of the command. Options that exist stay as they are.
+
+        title: of the group of options that they form; other_names: field -> more flags for it; help: of each field, in
+        place of its docstring; a field without either has that of SHARED
         """
-        self._stores, help = True, help or docstrings(kind)
         group = self if title is None else self.add_argument_group(title, (kind.__doc__ or "").strip())
-        for field in dataclasses.fields(kind):
-            if f"--{field.name}" in self._option_string_actions:
+        sentences = SHARED.copy()
+        for base in reversed(kind.__mro__):
+            if base.__module__ not in (__name__, "builtins"):  # here SHARED has all
+                sentences |= docstrings(base)
+        sentences |= help or {}
+        fields = [field for field in dataclasses.fields(kind) if field.init]
+        if not issubclass(kind, Command):
+            self._settings += [field.name for field in fields]
+        for field in fields:
+            name = field.name
+            if name in (action.dest for action in self._actions):
                 continue
-            flags = [f"--{field.name}", *(other_names or {}).get(field.name, [])]
-            default: Any = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-            sentence = help[field.name] if field.name in help else SHARED[field.name].help
-            options = {"type": _without_none(field.type), "default": default, "help": sentence}
-            if isinstance(default, tuple):
-                options |= {"type": typing.get_args(field.type)[0], "default": list(default), "nargs": "*"}
-            group.add_argument(*flags, dest=field.name, **options)
+            default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            if typing.get_origin(field.type) is tuple:
+                self._tuples.append(name)
+            if field.metadata.get("writes"):
+                self._writes[name] = field.metadata
+            names = [*field.metadata.get("names", ()), f"--{name}", *(other_names or {}).get(name, [])]
+            how = _arguments(field.type, default, dict(field.metadata.get("how", {})))
+            how["help"] = how.get("help") or sentences[name]
+            if field.metadata.get("positional"):
+                group.add_argument(name, **how)
+            else:
+                group.add_argument(*names, dest=name, required=default is dataclasses.MISSING, **how)
 
-    def reads(self, *options: str, standard_input: StandardStream = "refused") -> None:
-        """Declare that these options name files to read, or folders of them; standard_input: as of `Reads`."""
-        self._reads |= dict.fromkeys(options, Reads(standard_input))
+    def values(self, words: list[str]) -> dict[str, Any]:
+        """Parse the words after a command's name and return the value of each option, by its name."""
+        values = dict(vars(self.parse_args(words)))
+        return values | {name: tuple(values[name] or ()) for name in self._tuples}
 
-    def writes(self, option: str, *files: str, standard_output: StandardStream = "refused") -> None:
-        """Declare that `option` names a file to write, or a folder for these `files`.
+    def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of those options that are fields of a configuration."""
+        settings = {name: values[name] for name in self._settings}
+        if names := [name for name, value in settings.items() if value == "-"]:
+            raise ElmoFastError(
+                f"--{names[0]} cannot be the standard input (-), as the run reads it again when it resumes: name a file"
+            )
+        return settings
 
-        standard_output: what "-" stands for: nothing (refused), the stream, to which the command writes, or a file of
-        text, which is printed when it is complete. The command prints nothing else.
-        """
-        self._writes[option] = files
-        self._standard_outputs[option] = standard_output
-
-    def _is_path(self, name: str) -> bool:
-        return name in (*self._reads, *self._writes) or name.endswith(("_dir", "_file", "_path", "_prefix"))
-
-    @contextlib.contextmanager
-    def standard_streams(self, arguments: Any) -> Iterator[None]:
-        """Put files in the place of "-": a copy of the standard input, and one that is printed when the block ends.
-
-        What is streamed stays "-". Raises ElmoFastError where "-" cannot be served.
-        """
-        names = [name for name in vars(arguments) if self._is_path(name) and "-" in _values(arguments, name)]
-        outputs = [name for name in names if name in self._writes]
-        inputs = [name for name in names if name not in self._writes]
-        for name in outputs:
-            if self._standard_outputs[name] == "refused":
-                raise ElmoFastError(f"{self.named(name)} cannot be the standard output (-): name a file")
-        for name in inputs:
-            if self._stores:
-                why = "the standard input (-), as the run reads it again when it resumes"
-                raise ElmoFastError(f"{self.named(name)} cannot be {why}: name a file")
-            if self._reads.get(name, Reads()).standard_input == "refused":
-                raise ElmoFastError(f"{self.named(name)} cannot be the standard input (-): name a file or folder")
-        if len(inputs) > 1:
-            listed = " and ".join(map(self.named, inputs))
-            raise ElmoFastError(f"{listed} cannot both be the standard input (-): name a file for one of them")
-        with contextlib.ExitStack() as stack:
-            for name in (name for name in inputs if self._reads[name].standard_input == "copied"):
-                from elmo_fast.text import rereadable
-
-                copy, value = stack.enter_context(rereadable("-")), getattr(arguments, name)
-                setattr(arguments, name, [copy] if isinstance(value, list) else copy)
-            printed = [name for name in outputs if self._standard_outputs[name] == "copied"]
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-fast-")) if printed else ""
-            for name in printed:
-                setattr(arguments, name, os.path.join(folder, f"standard-output-{name}"))
-            yield
-            for name in printed:
-                with open(getattr(arguments, name), encoding="utf-8", newline="") as file:
-                    shutil.copyfileobj(file, sys.stdout)
-
-    def check_outputs(self, arguments: Any) -> None:
+    def check_outputs(self, values: Mapping[str, Any]) -> None:
         """Raise ElmoFastError if an output would replace an input or another output, or is in a missing folder."""
-        for name in (name for name, files in self._writes.items() if not files and name != "out_dir"):
-            for value in _values(arguments, name):
+        outputs = []
+        for name, about in self._writes.items():
+            for value in _texts(values[name]):
+                if value == "-":
+                    if about["writes"] != "stream":
+                        raise ElmoFastError(f"{self.named(name)} cannot be the standard output (-): name a file")
+                    continue
                 folder = os.path.dirname(value) or "."
-                if not os.path.isdir(folder):
+                if about["writes"] != "folder" and not os.path.isdir(folder):
                     raise ElmoFastError(f"{name} {value!r}: there is no folder {folder!r}; create it first")
-        outputs = [
-            (name, os.path.join(value, file) if file else value)
-            for name, files in self._writes.items()
-            for value in _values(arguments, name)
-            if value != "-"
-            for file in files or [""]
-        ]
+                outputs += [(name, os.path.join(value, file) if file else value) for file in about["files"]]
+        defaults = {action.dest: action.default for action in self._actions}  # which name no file
         inputs = [
             (name, file)
-            for name, reads in self._reads.items()
-            if name not in self._writes
-            for file in _files_read(_values(arguments, name), reads.pattern)
+            for name, value in values.items()
+            if name not in self._writes and value != defaults.get(name)
+            for each in _texts(value)
+            for file in _files_of(name, each)
+            if file == "-" or os.path.exists(file)
         ]
         for (name, file), (other, path) in [*itertools.product(outputs, inputs), *itertools.combinations(outputs, 2)]:
             if replaces(file, path):
@@ -330,14 +284,14 @@ class Parser(jsonargparse.ArgumentParser):
                 where = "holds" if os.path.isdir(file) else "is the same file as"
                 raise ElmoFastError(f"{name} {file!r} {where} {other} {path!r}, which is {what}; choose another output")
 
-    def about(self, error: Exception, arguments: Any) -> str:
+    def about(self, error: Exception, values: Mapping[str, Any]) -> str:
         """Return the error as a sentence, after the name of the one option whose value it names or begins with."""
         sentence = sentence_of(error) if isinstance(error, OSError) else self.in_options(str(error))
         file = getattr(error, "filename", None)
         options = [
-            f"--{name}" if f"--{name}" in self._option_string_actions else name
-            for name in vars(arguments)
-            for each in _values(arguments, name)
+            self.named(name)
+            for name, value in values.items()
+            for each in _texts(value)
             if each == file or sentence.startswith(f"{printable(each)}: ")
         ]
         return f"{options[0]}{':' if file else ''} {sentence}" if len(options) == 1 else sentence
@@ -350,106 +304,40 @@ class Parser(jsonargparse.ArgumentParser):
             sentence,
         )
 
+    def named(self, name: str) -> str:
+        """Return --NAME for an option, and the name of a positional argument as it is."""
+        return f"--{name}" if f"--{name}" in self._option_string_actions else name
+
     def _print_message(self, message: str, file: Any = None) -> None:
         """Write the message; argparse's own swallows errors: a closed pipe or a full disk would look like success."""
         if message:
             (file or sys.stderr).write(message)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Print the error in one line, and how to list the options; exit with status 2."""
-        parser, sentence = (getattr(ex, "subcommand_parser", None) or self).in_plain_words(message)
-        print(f"{parser.prog}: error: {printable(sentence)}", file=sys.stderr)
-        print(f"{parser.prog} --help lists the options", file=sys.stderr)
+        """Print the error in one line, with the option nearest to an unknown one; exit with status 2."""
+        options = [word.strip(":,'\"").partition("=")[0] for word in message.split() if word.startswith("--")]
+        unknown = [name for name in options if name not in self._option_string_actions]
+        hint = did_you_mean(unknown[0], self._option_string_actions) if unknown else ""
+        print(f"{self.prog}: error: {printable(' '.join(message.split()))}{hint}", file=sys.stderr)
+        print(f"{self.prog} --help lists the options", file=sys.stderr)
         self.exit(2)
 
-    def in_plain_words(self, message: str) -> tuple["Parser", str]:
-        """Return an error of jsonargparse or argparse in the words of the help, and the parser that it is about."""
-        message = " ".join(message.split())
-        for pattern, explain in _EXPLAINED:
-            if (match := re.fullmatch(pattern, message)) is not None:
-                return explain(self, *match.groups())
-        return self, message
 
-    def named(self, key: str) -> str:
-        """Return what a user writes for an argument: --NAME, or the name that the help gives a positional one."""
-        for action in self._actions:
-            if action.dest == key:
-                return action.option_strings[0] if action.option_strings else str(action.metavar or key)
-        return key
-
-    def below(self, key: str) -> tuple["Parser", str]:
-        """Return the parser of the command with which a dotted key begins, and the rest of the key."""
-        parser, rest = self, key
-        while parser._subcommands_action is not None and "." in rest:
-            name, _, rest = rest.partition(".")
-            parser = parser._subcommands_action.choices[name]
-        return parser, rest
-
-
-def _missing(parser: Parser, keys: str) -> tuple[Parser, str]:
-    pairs = [parser.below(key) for key in keys.split(", ")]
-    names = [leaf.named(key) for leaf, key in pairs]
-    listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-    return pairs[0][0], f"{listed} {'are' if len(names) > 1 else 'is'} missing"
-
-
-def _no_command(parser: Parser, key: str, choices: str) -> tuple[Parser, str]:
-    leaf, _ = parser.below(key)
-    return leaf, f"a command is missing: {', '.join(choices.split(','))}"
-
-
-def _unknown_command(parser: Parser, name: str, choices: str) -> tuple[Parser, str]:
-    known = re.findall(r"'([^']*)'", choices)
-    return parser, f"unknown command {name!r}{did_you_mean(name, known) or '; commands: ' + ', '.join(known)}"
-
-
-def _unknown(parser: Parser, words: str) -> tuple[Parser, str]:
-    options = [word for word in words.split() if word.startswith("--")]
-    if not options:
-        return parser, f"unexpected argument {words!r}"
-    name = options[0].partition("=")[0]
-    return parser, f"unknown option {name}{did_you_mean(name, parser._option_string_actions)}"
-
-
-def _unknown_key(parser: Parser, name: str) -> tuple[Parser, str]:
-    known = [action.dest for action in parser._actions]
-    return parser, f"unknown option {name}{did_you_mean(name, known)}"
-
-
-def _other_type(parser: Parser, key: str, kind: str, value: str) -> tuple[Parser, str]:
-    words = {each.__name__: text for each, text in TYPE_WORDS.items()} | {"list": "a list, such as [1, 2]"}
-    return parser, f"{parser.named(key)} must be {words.get(kind, kind)}; got {value!r}"
-
-
-def _no_choice(parser: Parser, key: str, choices: str, value: str) -> tuple[Parser, str]:
-    known = ast.literal_eval(choices)
-    return parser, f"{parser.named(key)} must be one of {', '.join(known)}; got {value!r}{did_you_mean(value, known)}"
-
-
-# Messages of jsonargparse and argparse, and what puts each into plain words.
-_EXPLAINED: list[tuple[str, Callable[..., tuple[Parser, str]]]] = [
-    (r"the following arguments are required: (.*)", _missing),
-    (r'expected "([^"]*)" to be one of \{(.*)\}, but it was not provided\.', _no_command),
-    (r"argument (?:COMMAND|KIND): invalid choice: '(.*)' \(choose from (.*)\)", _unknown_command),
-    (r"unrecognized arguments: (.*)", _unknown),
-    (r"Subcommand '[^']*' does not accept option '(.*)'", _unknown_key),
-    (r'Parser key "([^"]*)": Expected a <class \'(\w+)\'>\. Got value: (.*)', _other_type),
-    (r'Parser key "([^"]*)": Expected a typing\.Literal(\[[^\]]+\])\. Got value: (.*)', _no_choice),
-    (
-        r'Parser key "([^"]*)":.* Subtypes: \[typing\.Literal(\[[^\]]+\]), <class \'NoneType\'>\] .*Given value: (.*)',
-        _no_choice,
-    ),
-    (
-        r"argument (\S+): expected (?:one|at least one) argument",
-        lambda parser, name: (parser, f"{name} needs a value"),
-    ),
-]
-
-
-def _without_none(kind: Any) -> Any:
-    """`kind` without None, which jsonargparse takes for every option whose default is None: its errors are shorter."""
+def _arguments(kind: Any, default: Any, how: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `add_argument` for a field of this type and default; how: further ones."""
+    arguments: dict[str, Any] = {} if default is dataclasses.MISSING else {"default": default}
+    if typing.get_origin(kind) is tuple:
+        if "default" in arguments:
+            arguments["default"] = list(default)
+        return arguments | {"type": typing.get_args(kind)[0], "nargs": "*"} | how
     kinds = [each for each in typing.get_args(kind) if each is not types.NoneType]
-    return kinds[0] if isinstance(kind, types.UnionType) and len(kinds) == 1 else kind
+    if default is None and len(kinds) == 1:
+        kind = kinds[0]  # jsonargparse takes None where it is the default, and its errors are shorter without
+    if typing.get_origin(kind) is Literal:
+        arguments |= {"type": str, "choices": typing.get_args(kind)}
+    elif "action" not in how:
+        arguments["type"] = kind
+    return arguments | how
 
 
 class HelpFormatter(jsonargparse.DefaultHelpFormatter):
@@ -465,29 +353,18 @@ class HelpFormatter(jsonargparse.DefaultHelpFormatter):
         return text if silent or "(default: " in text else f"{text} (default: %(default)s)"
 
 
-# What commands read from the folder of a model, a run or a task besides the model, and `embed` from one of tables.
-KEPT = (
-    "config.json", "metrics.jsonl", "vocab.txt", "vocab.txt.gz", "labels.json", "words.json", "results.json",
-    "*.parquet", "*.arrow",
-)  # fmt: skip
-
-
-def _values(arguments: Any, name: str) -> list[str]:
-    value = getattr(arguments, name, None)
+def _texts(value: Any) -> list[str]:
     return [str(each) for each in (value if isinstance(value, list | tuple) else [value]) if each]
 
 
-def _files_read(values: list[str], pattern: bool) -> Iterator[str]:
-    for value in values:
-        with contextlib.suppress(ElmoFastError, CheckpointError):  # a missing file is reported where it is read
-            if pattern:
-                from elmo_fast.text import files_matching
+def _files_of(name: str, value: str) -> list[str]:
+    """Return the files that an option names: those of a text, of a model's folder, or one."""
+    from elmo_fast.checkpoints import model_files
+    from elmo_fast.text import files_matching
 
-                yield from files_matching(value)
-            elif os.path.isdir(value):
-                from elmo_fast.checkpoints import model_files
-
-                yield from (path for each in KEPT for path in glob.glob(os.path.join(glob.escape(value), each)))
-                yield from map(os.fspath, model_files(value))
-            else:
-                yield value
+    with contextlib.suppress(ElmoFastError):  # a missing file is reported where it is read
+        if name.endswith("_prefix"):
+            return files_matching(value)
+        if os.path.isdir(value):
+            return [os.fspath(file) for file in model_files(value)]
+    return [value]

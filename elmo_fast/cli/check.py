@@ -10,22 +10,24 @@ import sys
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from typing import Any
 
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import Parser
+from elmo_fast.cli._parser import Command
 
 DRIVER = pathlib.Path("/proc/driver/nvidia/version")
 LIMIT = 300  # seconds of a check's process
 Check = tuple[str, str, str]  # an op or one of `_gpu_paths`, a backend, and a precision
 
 
-def check_options(parser: Parser) -> None:
-    parser.shared("threads")
-    parser.shared("device", default="cuda")
+@dataclass(kw_only=True)
+class _CheckOptions(Command):
+    threads: int | None = None
+    device: str = "cuda"
 
 
-def run_check(arguments: Any) -> int:
+def run_check(options: _CheckOptions) -> int:
     """Compare every kernel with its definition in plain torch and float64, forward and backward, on small inputs.
 
     On a GPU also dropout, training steps and embedding from CUDA graphs, and a second GPU if there is one. Prints one
@@ -40,7 +42,7 @@ def run_check(arguments: Any) -> int:
         precision = precision if name in PATHS or CASES[name][1] else ""
         print(f"{name:<22}{backend:<9}{precision:<15}{result}", flush=True)
 
-    device = _common.set_up(arguments)
+    device = _common.set_up(options)
     checks, reasons = checks_on(device)
     for check, reason in reasons.items():
         report_check(check, f"cannot run: {reason}")
@@ -149,7 +151,7 @@ def reminder(device: Any) -> str | None:
     device = torch.device(device)
     if device.type != "cuda" or not torch.cuda.is_available() or mark_of(device).is_file():
         return None
-    gpu = identity(device)["gpu"]
+    gpu = torch.cuda.get_device_properties(device).name
     return f"kernels are unchecked on this {gpu}: `elmo-fast check --device {device}` takes about a minute"
 
 
@@ -161,25 +163,19 @@ def remind(device: Any) -> None:
 
 def remember(device: Any, *, passed: bool) -> None:
     """Store that the check passed on this GPU with these versions, or remove that."""
-    from elmo_fast.files import write_json
-
     mark = mark_of(device)
-    if not passed:
+    if passed:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    else:
         mark.unlink(missing_ok=True)
-        return
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    write_json(mark, identity(device))
 
 
 def mark_of(device: Any) -> pathlib.Path:
-    """Return the file that exists if the check passed: in $XDG_CACHE_HOME/elmo_fast/gpu, by default in ~/.cache."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    digest = hashlib.sha256(json.dumps(identity(device), sort_keys=True).encode()).hexdigest()
-    return pathlib.Path(cache) / "elmo_fast" / "gpu" / f"{digest[:24]}.json"
+    """Return the file that exists if the check passed: in $XDG_CACHE_HOME/elmo_fast/gpu, by default in ~/.cache.
 
-
-def identity(device: Any) -> dict[str, str]:
-    """All that results depend on besides arguments: the GPU, its driver, libraries, the sources of the ops."""
+    Its name is a digest of all that results depend on besides arguments: the GPU, its driver, libraries, sources.
+    """
     import torch
 
     from elmo_fast.ops import _native
@@ -188,17 +184,11 @@ def identity(device: Any) -> dict[str, str]:
         triton = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
         triton = "absent"
-    ops, sources = pathlib.Path(_native.__file__).parent, hashlib.sha256()
+    gpu, driver = torch.cuda.get_device_properties(device), DRIVER.read_bytes() if DRIVER.is_file() else b"unknown"
+    about = gpu.name, gpu.major, gpu.minor, driver, torch.__version__, torch.version.cuda, triton
+    digest = hashlib.sha256(repr(about).encode())
     compiled = [] if _native.C is None else [pathlib.Path(str(_native.C.__file__))]
-    for file in [*sorted(ops.rglob("*.py")), *compiled]:
-        sources.update(file.read_bytes())
-    gpu = torch.cuda.get_device_properties(device)
-    return {
-        "gpu": gpu.name,
-        "capability": f"{gpu.major}.{gpu.minor}",
-        "driver": DRIVER.read_text(encoding="utf-8") if DRIVER.is_file() else "unknown",
-        "torch": torch.__version__,
-        "cuda": str(torch.version.cuda),
-        "triton": triton,
-        "sources": sources.hexdigest()[:16],
-    }
+    for file in [*sorted(pathlib.Path(_native.__file__).parent.rglob("*.py")), *compiled]:
+        digest.update(file.read_bytes())
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(cache) / "elmo_fast" / "gpu" / digest.hexdigest()[:24]

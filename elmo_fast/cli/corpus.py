@@ -2,60 +2,78 @@
 
 import pathlib
 import shlex
-from typing import Any
+from dataclasses import dataclass
 
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import Parser
+from elmo_fast.cli._parser import Command, Parser, flag, option
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.fields import MIN_COUNT, docstrings
 from elmo_fast.memory import size
+from elmo_fast.op_choices import Tokenizer
 from elmo_fast.pretrain.config import DataConfig
 from elmo_fast.progress import duration
 
 
-def vocab_options(parser: Parser) -> None:
-    parser.shared("train_prefix", required=True)
-    parser.shared("tokenizer", "processes", "file_friendly_logging")
-    text = "file to write, compressed if its name ends in .gz; - is the standard output"
-    parser.output("vocab_file", text, standard_output="copied", required=True)
-    parser.shared("min_count")
-    parser.option("max_size", int, "maximum size of the vocabulary, including the three markers")
+@dataclass(kw_only=True)
+class _VocabOptions(Command):
+    train_prefix: str
+    tokenizer: Tokenizer | None = None
+    processes: int | None = None
+    file_friendly_logging: bool = flag()
+    vocab_file: str = option(writes="stream")
+    """file to write, compressed if its name ends in .gz; - is the standard output"""
+    min_count: int = MIN_COUNT
+    max_size: int | None = None
+    """maximum size of the vocabulary, including the three markers"""
 
 
-def run_vocab(arguments: Any) -> None:
+def run_vocab(options: _VocabOptions) -> None:
     """Write the words of a corpus by decreasing count, after <S>, </S> and <UNK>, one per line."""
     from elmo_fast.corpus import count_words_of
     from elmo_fast.text import Vocabulary, unknown_hints
     from elmo_fast.text.vocabulary import built_vocabulary
 
-    Vocabulary.build({}, arguments.min_count, arguments.max_size)  # reports invalid values at once
-    with _common.Progress(arguments, unit="B") as progress:
-        counts = count_words_of(arguments.train_prefix, arguments.processes, progress.read, arguments.tokenizer)
-    vocabulary, lines = built_vocabulary(counts, arguments.min_count, arguments.max_size)
-    vocabulary.write(arguments.vocab_file)
+    Vocabulary.build({}, options.min_count, options.max_size)  # reports invalid values at once
+    with _common.Progress(options, unit="B") as progress:
+        counts = count_words_of(options.train_prefix, options.processes, progress.read, options.tokenizer)
+    vocabulary, lines = built_vocabulary(counts, options.min_count, options.max_size)
+    with _common.printed_text(options.vocab_file) as file:
+        vocabulary.write(file)
     covered = sum(counts[word] for word in vocabulary.words)
     share = f"{100 * covered / counts.total():.2f}% of {counts.total()} tokens"
     known = f"{len(vocabulary) - 3} of {len(counts)} distinct words"
+    name = "standard output" if options.vocab_file == "-" else options.vocab_file
     hints = unknown_hints(vocabulary, counts.__getitem__, counts.total())
-    for line in [*lines, f"{arguments.vocab_file}: {len(vocabulary)} lines; {known}, {share}", *hints]:
+    for line in [*lines, f"{name}: {len(vocabulary)} lines; {known}, {share}", *hints]:
         _common.logger().info("%s", line)
 
 
-def prepare_options(parser: Parser) -> None:
-    parser.shared("train_prefix", required=True)
-    parser.shared("tokenizer", "processes", "file_friendly_logging")
-    parser.output("out_dir", "folder to write", required=True)
-    vocabulary = "vocabulary, the words to predict (default: built from the text)"
-    parser.input("vocab_file", vocabulary, standard_input="streamed")
-    help = docstrings(DataConfig)
-    parser.shared("min_count", help=help["min_count"])
-    parser.option("max_vocab_size", int, help["max_vocab_size"])
-    parser.option("shard_tokens", int, "maximum number of tokens per file", 2**28)
-    parser.shared("ray")
-    parser.option("overwrite", None, "replace OUT_DIR if it is a prepared folder")
+@dataclass(kw_only=True)
+class _PrepareOptions(Command):
+    train_prefix: str
+    tokenizer: Tokenizer | None = None
+    processes: int | None = None
+    file_friendly_logging: bool = flag()
+    out_dir: str
+    """folder to write"""
+    vocab_file: str | None = None
+    """vocabulary, the words to predict (default: built from the text)"""
+    min_count: int = MIN_COUNT
+    max_vocab_size: int | None = None
+    shard_tokens: int = 2**28
+    """maximum number of tokens per file"""
+    ray: str | None = None
+    overwrite: bool = flag()
+    """replace OUT_DIR if it is a prepared folder"""
+
+    @classmethod
+    def add_to(cls, parser: Parser) -> None:
+        """Add the options, explained as for pretraining where they are the same."""
+        help = docstrings(DataConfig)
+        parser.fields(cls, help={name: help[name] for name in ("min_count", "max_vocab_size")})
 
 
-def run_prepare(arguments: Any) -> None:
+def run_prepare(options: _PrepareOptions) -> None:
     """Read text once (one sentence per line) and write it as numbers, which `elmo-fast pretrain` opens at once.
 
     The length of the text does not matter. The folder appears only when it is complete.
@@ -64,28 +82,28 @@ def run_prepare(arguments: Any) -> None:
     from elmo_fast.corpus.encoding import warn_of_unknown
     from elmo_fast.text import Vocabulary
 
-    if arguments.ray is not None and arguments.processes is not None:
+    if options.ray is not None and options.processes is not None:
         raise ElmoFastError("--processes is of this machine, and --ray reads with its cluster's; give one of them")
     vocabulary = None
-    if arguments.vocab_file is not None:
-        if arguments.min_count != MIN_COUNT or arguments.max_vocab_size is not None:
+    if options.vocab_file is not None:
+        if options.min_count != MIN_COUNT or options.max_vocab_size is not None:
             raise ElmoFastError("--vocab_file names the words; leave out --min_count and --max_vocab_size")
-        vocabulary = Vocabulary.read(arguments.vocab_file)
-    there = is_prepared(arguments.out_dir) and not arguments.overwrite
+        vocabulary = Vocabulary.read(options.vocab_file)
+    there = is_prepared(options.out_dir) and not options.overwrite
     names = ("min_count", "max_vocab_size", "tokenizer", "processes", "ray", "shard_tokens", "overwrite")
-    with _common.Progress(arguments, unit="B") as progress:
+    with _common.Progress(options, unit="B") as progress:
         corpus = prepare(
-            arguments.train_prefix,
-            arguments.out_dir,
+            options.train_prefix,
+            options.out_dir,
             vocabulary=vocabulary,
             progress=progress.read,
             report=progress.say,
-            **_common.named(arguments, *names),
+            **_common.named(options, *names),
         )
     if vocabulary is not None:
         warn_of_unknown(corpus)
     how = "existed already, unchanged" if there else f"written in {duration(progress.seconds)}"
-    words, known, folder = corpus.tokens, 1 - corpus.unknown / corpus.tokens, arguments.out_dir
+    words, known, folder = corpus.tokens, 1 - corpus.unknown / corpus.tokens, options.out_dir
     for line in [
         f"text   {words:,} words, {corpus.sentences:,} sentences; {len(corpus.types):,} distinct words, including the "
         "vocabulary",

@@ -1,13 +1,14 @@
 """`elmo-fast eval`: perplexity of held-out text under a pretrained model."""
 
 import contextlib
-import os
+from dataclasses import dataclass
 from typing import Any
 
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import COMPUTING, MODEL_OPTIONS, Parser
+from elmo_fast.cli._parser import Model, flag, option
 from elmo_fast.errors import ElmoFastError, printable
 from elmo_fast.files import write_json, writing
+from elmo_fast.op_choices import Tokenizer
 
 # No text has more rows or steps than this, and the arrays of positions could not hold them.
 MOST = 1 << 24
@@ -17,60 +18,58 @@ MOST_NATS = 700.0
 ROWS_AT_ONCE = 1 << 14
 
 
-def eval_options(parser: Parser) -> None:
-    """Add the options of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
-    parser.shared(*COMPUTING, *MODEL_OPTIONS, "softmax_file", "tokenizer")
-    parser.input("save_dir", "same as --model")
-    parser.input("vocab_file", "vocabulary of the model (default: its vocab.txt)", standard_input="streamed")
-    parser.input(
-        "test_prefix",
-        "text to evaluate on: a file, a glob in quotes, a folder that `elmo-fast prepare` wrote, or - for the standard "
-        "input",
-        standard_input="streamed",
-        pattern=True,
-    )
-    parser.shared("batch_size", default=256, help="number of rows into which the text is cut")
-    parser.option("unroll_steps", int, "tokens per row and step", 20)
-    parser.output("output", "JSON file to write the figures to; its `words` include the sentence ends")
-    parser.output(
-        "per_sentence",
-        "file to write one row per sentence to, separated by tabs: its line (counted over all files), its number of "
-        "words, its losses in nats, and its perplexities",
-        metavar="FILE",
-    )
-    parser.option(
-        "worst",
-        int,
-        "print this many lines of the highest perplexity: line (counted over all files), perplexity, words",
-    )
-    parser.shared("file_friendly_logging")
+@dataclass(kw_only=True)
+class _EvalOptions(Model):
+    """Options of `eval`: those of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
+
+    softmax_file: str | None = None
+    tokenizer: Tokenizer | None = None
+    save_dir: str | None = None
+    """same as --model"""
+    vocab_file: str | None = None
+    """vocabulary of the model (default: its vocab.txt)"""
+    test_prefix: str = ""
+    """text to evaluate on: a file, a glob in quotes, a folder that `elmo-fast prepare` wrote, or - for the standard
+    input"""
+    batch_size: int = 256
+    """number of rows into which the text is cut"""
+    unroll_steps: int = 20
+    """tokens per row and step"""
+    output: str | None = option(None, writes="file")
+    """JSON file to write the figures to; its `words` include the sentence ends"""
+    per_sentence: str | None = option(None, writes="file", metavar="FILE")
+    """file to write one row per sentence to, separated by tabs: its line (counted over all files), its number of words,
+    its losses in nats, and its perplexities"""
+    worst: int | None = None
+    """print this many lines of the highest perplexity: line (counted over all files), perplexity, words"""
+    file_friendly_logging: bool = flag()
 
 
-def run_eval(arguments: Any) -> None:
+def run_eval(options: _EvalOptions) -> None:
     """Print the perplexity of held-out text: forward, backward and mean, always over the whole vocabulary."""
     from elmo_fast.pretrain.evaluate import evaluate
     from elmo_fast.text import rereadable
 
-    model, vocabulary, device = _loaded(arguments)
-    source = arguments.test_prefix
+    model, vocabulary, device = _loaded(options)
+    source = options.test_prefix
     with rereadable(source) if source == "-" else contextlib.nullcontext(source) as text:
-        corpus = _read(text, vocabulary, arguments.tokenizer or model.options.tokenizer)
-        with _common.Progress(arguments, corpus.positions) as progress:
+        corpus = _read(text, vocabulary, options.tokenizer or model.options.tokenizer)
+        with _common.Progress(options, corpus.positions) as progress:
             perplexity = evaluate(
                 model,
                 corpus,
                 device=device,
-                per_sentence=arguments.per_sentence is not None or arguments.worst is not None,
+                per_sentence=options.per_sentence is not None or options.worst is not None,
                 progress=progress.add,
-                **_common.named(arguments, "batch_size", "unroll_steps"),
+                **_common.named(options, "batch_size", "unroll_steps"),
             )
         unknown = corpus.unknown / corpus.tokens
         print(f"perplexity {perplexity}; {unknown:.1%} of the words are outside the vocabulary")
-        if perplexity.sentences is not None and arguments.worst is not None:
-            _print_worst(arguments.worst, text, corpus, perplexity.sentences)
-        if perplexity.sentences is not None and arguments.per_sentence is not None:
-            _write_table(arguments.per_sentence, text, corpus, perplexity.sentences)
-    if arguments.output is not None:
+        if perplexity.sentences is not None and options.worst is not None:
+            _print_worst(options.worst, text, corpus, perplexity.sentences)
+        if perplexity.sentences is not None and options.per_sentence is not None:
+            _write_table(options.per_sentence, text, corpus, perplexity.sentences)
+    if options.output is not None:
         figures = {
             "perplexity": perplexity.mean,
             "perplexity_forward": perplexity.forward,
@@ -83,30 +82,30 @@ def run_eval(arguments: Any) -> None:
             "trained_by": model.options.trained_by,
             "how": perplexity.how or "softmax over the whole vocabulary",
         }
-        write_json(arguments.output, figures, indent=2)
+        write_json(options.output, figures, indent=2)
 
 
-def _loaded(arguments: Any) -> tuple[Any, Any, Any]:
+def _loaded(options: _EvalOptions) -> tuple[Any, Any, Any]:
     """Check the options; return the language model, its vocabulary and its device."""
     from elmo_fast.checkpoints import VOCABULARY, file_beside
     from elmo_fast.pretrain.checkpoint import find_vocabulary_file
     from elmo_fast.pretrain.language_model import LanguageModel
     from elmo_fast.text import Vocabulary
 
-    if arguments.test_prefix is None:
+    if not options.test_prefix:
         raise ElmoFastError("--test_prefix must name the text to evaluate, as in 'corpus/heldout-*'; got nothing")
-    if arguments.model is not None and arguments.save_dir is not None:
+    if options.model is not None and options.save_dir is not None:
         raise ElmoFastError("--model and --save_dir name the same thing; give one of them")
-    arguments.model, arguments.save_dir = arguments.model or arguments.save_dir, None
+    options.model, options.save_dir = options.model or options.save_dir, None
     for name in ("batch_size", "unroll_steps", "worst"):
-        if (value := getattr(arguments, name)) is not None and not 1 <= value <= MOST:
+        if (value := getattr(options, name)) is not None and not 1 <= value <= MOST:
             raise ElmoFastError(f"--{name} must be {'1 or more' if value < 1 else f'at most {MOST}'}; got {value}")
-    _common.resolve_model(arguments)
-    device = _common.set_up(arguments, trained=True)
-    state, options = _common.load_state(arguments)
-    model = LanguageModel.from_checkpoint(options, state, precision=arguments.precision).to(device)
-    named, folder = arguments.vocab_file, arguments.model or os.path.dirname(arguments.weight_file)
-    if named is None and arguments.model is None:
+    _common.resolve_model(options)
+    device = _common.set_up(options, trained=True)
+    state, architecture = _common.load_state(options)
+    model = LanguageModel.from_checkpoint(architecture, state, precision=options.precision).to(device)
+    named, folder = options.vocab_file, options.folder
+    if named is None and options.model is None:
         raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")
     vocabulary = Vocabulary.read(find_vocabulary_file(folder) if named is None else named)
     model.check_vocabulary(vocabulary, f"the model's {VOCABULARY}" if named is None else f"--vocab_file {named}")

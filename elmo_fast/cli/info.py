@@ -4,11 +4,12 @@ import importlib.metadata
 import pathlib
 import platform
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from elmo_fast import __version__
 from elmo_fast.cli import _common, check
-from elmo_fast.cli._parser import COMPUTING, MODEL_NAMES, Parser
+from elmo_fast.cli._parser import Computing, ModelNames
 
 CPUINFO = pathlib.Path("/proc/cpuinfo")  # Linux only; torch's name of the CPU is printed everywhere
 # The features in it that the kernels use, on x86-64 and on Arm.
@@ -17,25 +18,26 @@ ARM_FLAGS = ("asimd", "bf16", "i8mm")
 LIBRARIES = ("torch", "triton", "numpy", "safetensors", "h5py", "tqdm", "jsonargparse")
 
 
-def info_options(parser: Parser) -> None:
-    parser.shared(*COMPUTING, *MODEL_NAMES)
+@dataclass(kw_only=True)
+class _InfoOptions(Computing, ModelNames):
+    pass
 
 
-def run_info(arguments: Any) -> None:
+def run_info(options: _InfoOptions) -> None:
     """Show versions, the CPU, and which kernels run here and why not the others.
 
     With --model, or --options_file and --weight_file, reads and checks a model and describes it instead.
     """
-    device = _common.set_up(arguments)
-    if not _common.names_model(arguments):
+    device = _common.set_up(options)
+    if not _common.names_model(options):
         print("\n".join([*machine(), *precisions(), "", *backends(device)]))
         return
     from elmo_fast.checkpoints import format_of
     from elmo_fast.pretrain.model_card import described_model
 
-    _common.resolve_model(arguments)
-    rows = described_model(*_common.load_state(arguments))
-    for name, value in {"format": format_of(arguments.model or arguments.weight_file), **rows}.items():
+    _common.resolve_model(options)
+    rows = described_model(*_common.load_state(options))
+    for name, value in {"format": format_of(options.weights), **rows}.items():
         print(f"{name}: {value}")
 
 

@@ -1,18 +1,20 @@
 """The console entry: finds the command, runs it, and turns user errors into one sentence and an exit status."""
 
-import argparse
 import contextlib
+import dataclasses
 import importlib
 import inspect
 import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jsonargparse
+
 from elmo_fast import __version__
-from elmo_fast.cli._parser import Parser
+from elmo_fast.cli._parser import Command, Parser
 from elmo_fast.errors import ElmoFastError, did_you_mean, printable, sentence_of
 from elmo_fast.memory import gpu_shortage, is_shortage, shortage_error
 from elmo_fast.threads import let_waiting_threads_sleep
@@ -60,112 +62,89 @@ COMMANDS = {
     "check": ("check", "compare every kernel of a GPU with plain torch"),
     "info": ("info", "show versions, CPU, and which kernels run here and why not the others"),
 }
-# Group of commands -> its description.
+# Group of commands -> its description; "" are all.
 GROUPS = {
+    "": "Run, train and evaluate ELMo. `elmo-fast COMMAND --help` lists the options of a command; they may be written "
+    "with hyphens or underscores (--weight-file, --weight_file).",
     "plot": "Draw pictures. `elmo-fast plot RUN` is `elmo-fast plot curves RUN`.",
     "task": "Train, score and use a tagger (a label per word) or a classifier (a label per sentence).",
     "static": "Context-free word vectors, for comparison with ELMo. An input's format is detected from its content, an "
     "output's from its name: .bin (word2vec binary), .txt or .vec (word2vec text), .safetensors (our own, fastest); "
     "the first three also with .gz.",
 }
-ALIASES = {
-    "train": "pretrain",
-    "perplexity": "eval",
-    "test": "eval",
-    "dump": "embed",
-    "elmo": "embed",
-    "neighbors": "neighbours",
-}
-# Older names of options.
-RENAMED = {
-    "--outdir": "--out_dir",
-    "--outfile": "--output",
-    "--output_file": "--output",
-    "--columns": "--column",
-    "--train": "--train_path",
-    "--dev": "--dev_path",
-    "--test": "--test_path",
-}
 USER_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
-def functions_of(command: str) -> tuple[Callable[[Parser], None], Callable[[Any], Any]]:
-    """Return WORD_options, which adds a command's options to its parser, and run_WORD, whose docstring is its help."""
-    module = importlib.import_module(f"elmo_fast.cli.{COMMANDS[command][0]}")
-    word = command.split()[-1].replace("-", "_")
-    return getattr(module, f"{word}_options", lambda parser: None), getattr(module, f"run_{word}")
-
-
 def parser_of(command: str) -> Parser:
-    """Return the parser of a command, or of a group of commands."""
-    if command in GROUPS:
-        return Parser(GROUPS[command])
-    options, run = functions_of(command)
-    parser = Parser(inspect.getdoc(run))
+    """Return the parser of a command, from its function: its docstring and the dataclass that it takes."""
+    run = function_of(command)
+    parser = Parser(inspect.getdoc(run), prog=f"elmo-fast {command}")
     parser.common()
-    options(parser)
+    options_of(run).add_to(parser)
     return parser
 
 
-def parsers(chosen: str | None = None) -> dict[str, Parser]:
-    """Return the parser of `elmo-fast`, named "", and below it of the chosen command, by name: "embed", "plot senses".
+def function_of(command: str) -> Callable[[Any], int | None]:
+    """Return run_WORD, which runs a command."""
+    module = importlib.import_module(f"elmo_fast.cli.{COMMANDS[command][0]}")
+    run: Callable[[Any], int | None] = getattr(module, f"run_{command.split()[-1].replace('-', '_')}")
+    return run
 
-    chosen: None is all commands, whose modules are then imported.
+
+def options_of(run: Callable[[Any], int | None]) -> type[Command]:
+    """Return the dataclass of a command's options."""
+    (parameter,) = inspect.signature(run).parameters.values()
+    options: type[Command] = parameter.annotation
+    return options
+
+
+def menu(group: str, known: Mapping[str, Parser] | None = None) -> Parser:
+    """Return the parser of a group of commands, of which "" is `elmo-fast`.
+
+    known: the parsers of all commands and groups, to which those in the group are added; without them they are listed
     """
-    top = Parser(
-        prog="elmo-fast",
-        description="Run, train and evaluate ELMo. `elmo-fast COMMAND --help` lists the options of a command; they "
-        "may be written with hyphens or underscores (--weight-file, --weight_file).",
-    )
-    top.add_argument("--version", action="version", version=f"elmo-fast {__version__}")
-    parsers_by_name, menus = {"": top}, {"": top.add_subcommands(dest="command", metavar="COMMAND")}
+    parser = Parser(GROUPS[group]) if known is None else known[group]
+    parser.prog = f"elmo-fast {group}".strip()
+    if not group:
+        parser.add_argument("--version", action="version", version=f"elmo-fast {__version__}")
+    commands = parser.add_subcommands(dest="kind" if group else "command", metavar="KIND" if group else "COMMAND")
     for name, (_, sentence) in COMMANDS.items():
-        group, _, word = name.rpartition(" ")
-        if chosen in (None, name.split()[0]):
-            parser = parsers_by_name[name] = parser_of(name)
-        elif group:
-            continue
-        else:
-            parser = Parser()  # the command is only listed
-        aliases = [alias for alias, command in ALIASES.items() if command == name]
-        menus[group].add_subcommand(word, parser, help=sentence, aliases=aliases)
-        parser.prog = f"elmo-fast {name}"
-        if name in GROUPS and name in parsers_by_name:
-            menus[name] = parser.add_subcommands(dest="kind", metavar="KIND")
-    return parsers_by_name
+        if name.rpartition(" ")[0] == group:
+            below = Parser() if known is None else known[name]
+            commands.add_subcommand(name.split()[-1], below, help=sentence)
+            below.prog = f"elmo-fast {name}"
+    return parser
 
 
-def normalised(argv: Sequence[str]) -> list[str]:
-    """Return `argv` with the hyphens in option names changed to underscores, up to a bare `--`, and --config first.
+def parsers() -> dict[str, Parser]:
+    """Return the parser of `elmo-fast`, named "", and below it of every command, by name: "embed", "plot senses"."""
+    known = {name: Parser(GROUPS[name]) if name in GROUPS else parser_of(name) for name in ["", *COMMANDS]}
+    for group in GROUPS:
+        menu(group, known)
+    return known
 
-    jsonargparse lets what comes later win: so what is typed stands above a file.
+
+def normalised(words: Sequence[str], *, output_last: bool = False) -> list[str]:
+    """Return the words with the hyphens in option names changed to underscores, up to a bare `--`, and --config first.
+
+    jsonargparse lets what comes later win: so what is typed stands above a file. output_last: whether the value of
+    --output stands for the last positional argument, as in AllenNLP
     """
-    end = argv.index("--") if "--" in argv else len(argv)
-    configs, others, words = list[str](), list[str](), iter(argv[:end])
-    for word in words:
+    end = words.index("--") if "--" in words else len(words)
+    configs, others, outputs, rest = list[str](), list[str](), list[str](), iter(words[:end])
+    for word in rest:
         name, equals, value = word.partition("=")
         if name.startswith("--"):
             name = "--" + name[2:].replace("-", "_")
-            name = RENAMED.get(name, name)
         if name == "--config":
-            configs += [name, value if equals else next(words, "")]
-        else:
-            others.append(name + equals + value)
-    return [*configs, *others, *argv[end:]]
-
-
-def with_output_last(words: Sequence[str]) -> list[str]:
-    """Return the words with the value of `--output` at the end, where these commands have OUTPUT, as in AllenNLP."""
-    others, outputs, rest = list[str](), list[str](), iter(words)
-    for word in rest:
-        name, equals, value = word.partition("=")
-        if name == "--output" and (equals or (value := next(rest, ""))):
+            configs += [name, value if equals else next(rest, "")]
+        elif name == "--output" and output_last and (equals or (value := next(rest, ""))):
             outputs.append(value)
         else:
-            others.append(word)
-    return others + outputs
+            others.append(name + equals + value)
+    return [*configs, *others, *outputs, *words[end:]]
 
 
 @contextlib.contextmanager
@@ -186,48 +165,47 @@ def terminated_as_exit() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def show_warning(message: Any, category: Any, filename: Any, lineno: Any, file: Any = None, line: Any = None) -> None:
-    """Print a warning as one line, without the source line that Python adds."""
-    print(f"elmo-fast: warning: {printable(str(message))}", file=sys.stderr)
+def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the command that the words begin with, one that exists or not, and the words after it."""
+    name, rest = words[0].replace("_", "-"), list(words[1:])
+    if name not in GROUPS or not rest or rest[0].startswith("-"):
+        return name, rest
+    kinds = [each.removeprefix("plot ") for each in COMMANDS if each.startswith("plot ")]
+    if name == "plot" and rest[0] not in kinds and (os.path.exists(rest[0]) or not did_you_mean(rest[0], kinds)):
+        return "plot curves", rest  # `elmo-fast plot RUN`
+    return f"{name} {rest[0]}", rest[1:]
 
 
-def _is_run(word: str) -> bool:
-    """Return whether a word after `plot` is the folder of a run, and no option, kind of picture, or typo of one."""
-    kinds = [name.removeprefix("plot ") for name in COMMANDS if name.startswith("plot ")]
-    return not word.startswith("-") and word not in kinds and (os.path.exists(word) or not did_you_mean(word, kinds))
-
-
-def run_command(name: str, argv: Sequence[str], called: str) -> int:
+def run_command(name: str, words: Sequence[str]) -> int:
     """Parse the words after a command's name and run it; an error names the option that it is about.
 
-    called: the name that was typed, which may be an alias. A ShortageError says what to lower if memory runs out.
+    A ShortageError says what to lower if memory runs out.
     """
     from elmo_fast.cli._common import set_up_logging
 
-    arguments: Any = None
-    try:
-        known = parsers(name)
-        if name == "plot" and argv and _is_run(argv[0]):
-            argv = ["curves", *argv]  # `elmo-fast plot RUN`
-        begin = 1 if name in GROUPS else 0
-        words = normalised(argv[begin:])
-        if name in ("embed", "merge"):
-            words = with_output_last(words)
-        arguments = known[""].parse_args([name, *argv[:begin], *words])[name]
-        if name in GROUPS:
-            name, arguments = f"{name} {arguments.kind}", arguments[arguments.kind]
-        arguments.called = called
-        set_up_logging(arguments)
-        warnings.showwarning = lambda message, *more: show_warning(known[name].in_options(str(message)), *more)
-        known[name].check_outputs(arguments)
-        with known[name].standard_streams(arguments):
-            return int(functions_of(name)[1](arguments) or 0)
-    except Exception as error:
-        if gpu_shortage(error) is not None or (is_shortage(error) and not isinstance(error, ElmoFastError)):
-            raise shortage_error(error, vars(arguments or argparse.Namespace())) from error
-        if arguments is None or isinstance(error, BrokenPipeError) or not isinstance(error, ElmoFastError | OSError):
-            raise
-        raise ElmoFastError(known[name].about(error, arguments)) from error
+    values: dict[str, Any] = {}
+    parser, run = parser_of(name), function_of(name)
+    kind = options_of(run)
+
+    def show_warning(message: Any, *_: Any, **__: Any) -> None:
+        """Print a warning as one line, without the source line that Python adds."""
+        print(f"elmo-fast: warning: {printable(parser.in_options(str(message)))}", file=sys.stderr)
+
+    with terminated_as_exit(), warnings.catch_warnings():
+        warnings.showwarning = show_warning
+        try:
+            values = parser.values(normalised(words, output_last=name in ("embed", "merge")))
+            options = kind(**{field.name: values[field.name] for field in dataclasses.fields(kind) if field.init})
+            set_up_logging(options)
+            options.settings = parser.settings(values)
+            parser.check_outputs(values)
+            return run(options) or 0
+        except Exception as error:
+            if gpu_shortage(error) is not None or (is_shortage(error) and not isinstance(error, ElmoFastError)):
+                raise shortage_error(error, values) from error
+            if not values or isinstance(error, BrokenPipeError) or not isinstance(error, ElmoFastError | OSError):
+                raise
+            raise ElmoFastError(parser.about(error, values)) from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -250,19 +228,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 def status_of(words: Sequence[str]) -> int:
     """Run the command of these words, as `main` does; BrokenPipeError if the reader of the output has exited."""
     let_waiting_threads_sleep()  # before any command imports torch
-    name = words[0].replace("_", "-") if words else ""
-    name = ALIASES.get(name, name)
-    if name == "help":
-        return status_of([*words[1:2], "--help"])
-    if name not in COMMANDS or " " in name:
-        completes = name.startswith("--print-completion")  # of the options of all commands
-        top = parsers(None if completes else "")[""]
-        top.parse_args(normalised(words)) if words else top.print_help()
+    if not words:
+        menu("").print_help()
+        return USER_ERROR
+    if words[0] == "help":
+        return status_of([*words[1:], "--help"])
+    name, rest = command_of(words)
+    if name.startswith("-") or name in GROUPS:
+        jsonargparse.set_parsing_settings(
+            add_print_completion_argument=True
+        )  # of the options of all commands, by shtab
+        if name.startswith("--print-completion"):
+            parsers()[""].parse_args(normalised(words))
+        else:
+            menu(name if name in GROUPS else "").parse_args(rest if name in GROUPS else normalised(words))
         return USER_ERROR
     try:
-        with terminated_as_exit(), warnings.catch_warnings():
-            warnings.showwarning = show_warning
-            return run_command(name, words[1:], words[0])
+        if name not in COMMANDS:
+            name, _, word = name.rpartition(" ")
+            known = [each.removeprefix(f"{name} ") for each in COMMANDS if each.rpartition(" ")[0] == name]
+            raise ElmoFastError(
+                f"unknown command {word!r}{did_you_mean(word, known) or '; commands: ' + ', '.join(known)}"
+            )
+        return run_command(name, rest)
     except BrokenPipeError:
         raise
     except ElmoFastError as error:
@@ -272,7 +260,7 @@ def status_of(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print(f"\nelmo-fast {name}: interrupted", file=sys.stderr)
         return INTERRUPTED
-    print(f"elmo-fast {name}: error: {message}", file=sys.stderr)
+    print(f"{f'elmo-fast {name}'.strip()}: error: {message}", file=sys.stderr)
     return USER_ERROR
 
 

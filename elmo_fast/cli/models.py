@@ -5,17 +5,18 @@ import pathlib
 import re
 import shutil
 import warnings
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from elmo_fast.cli import _common
-from elmo_fast.cli._parser import MODEL_NAMES, Parser
+from elmo_fast.cli._parser import Command, ModelNames, flag, option
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.files import reading, writing
 from elmo_fast.manifest import has_files, write_folder
 from elmo_fast.memory import size
 
 
-def run_models(arguments: Any) -> None:
+def run_models(options: Command) -> None:
     """List the models that have a name, which every command takes as --model and `from_pretrained` as its argument.
 
     They are the one that comes with elmo_fast, and AllenNLP's published ones, downloaded on first use.
@@ -42,39 +43,42 @@ def _size_of(folder: Any) -> str:
     return size(sum(file.stat().st_size for file in folder.iterdir()))
 
 
-def download_options(parser: Parser) -> None:
-    parser.add_argument(
-        "name",
-        type=str,
-        metavar="NAME",
-        help="name that `elmo-fast models` lists, such as original; or user/name, user/name@revision on the hub",
-    )
-    parser.shared("prefix")
-    parser.option("out_dir", str, "folder to write (default: torch's cache, which TORCH_HOME moves, or the hub's)")
+@dataclass(kw_only=True)
+class _DownloadOptions(Command):
+    name: str = option(positional=True, metavar="NAME")
+    """name that `elmo-fast models` lists, such as original; or user/name, user/name@revision on the hub"""
+    prefix: str | None = None
+    out_dir: str | None = None
+    """folder to write (default: torch's cache, which TORCH_HOME moves, or the hub's)"""
 
 
-def run_download(arguments: Any) -> None:
+def run_download(options: _DownloadOptions) -> None:
     """Download a published model, or a model from the Hugging Face hub, check that it is complete, print its folder.
 
     A model is weights, options, vocab.txt and README.md; every command accepts the folder as --model.
     """
     from elmo_fast.checkpoints import PUBLISHED, fetch, load_checkpoint, published_folder
 
-    download = published_folder if arguments.name in PUBLISHED else fetch
-    folder = download(arguments.name, arguments.out_dir)
-    load_checkpoint(folder, prefix=arguments.prefix)
+    download = published_folder if options.name in PUBLISHED else fetch
+    folder = download(options.name, options.out_dir)
+    load_checkpoint(folder, prefix=options.prefix)
     print(folder)
 
 
-def upload_options(parser: Parser) -> None:
-    parser.add_argument("folder", type=str, help="folder of a model; of an unfinished run: its newest checkpoint")
-    parser.add_argument("repo", type=str, help="user/name on the hub; created if it does not exist")
-    parser.shared("prefix")
-    parser.option("private", None, "make the repository private; refused if it exists and is public")
-    parser.option("licence", str, "license of the weights, as the hub spells it, such as mit")
+@dataclass(kw_only=True)
+class _UploadOptions(Command):
+    folder: str = option(positional=True)
+    """folder of a model; of an unfinished run: its newest checkpoint"""
+    repo: str = option(positional=True)
+    """user/name on the hub; created if it does not exist"""
+    prefix: str | None = None
+    private: bool = flag()
+    """make the repository private; refused if it exists and is public"""
+    licence: str | None = None
+    """license of the weights, as the hub spells it, such as mit"""
 
 
-def run_upload(arguments: Any) -> None:
+def run_upload(options: _UploadOptions) -> None:
     """Upload a model to the Hugging Face hub: its weights, its options, vocab.txt and a page about it.
 
     The page is README.md of FOLDER or, without one, generated from the options and the run's metrics.jsonl. Nothing
@@ -82,17 +86,17 @@ def run_upload(arguments: Any) -> None:
     """
     from elmo_fast.checkpoints import file_beside, load_checkpoint, model_files, offer, pretrained_folder
 
-    if arguments.licence is not None and not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", arguments.licence):
-        raise ElmoFastError(f"--licence must be one word such as mit or apache-2.0; got {arguments.licence!r}")
-    folder = pretrained_folder(arguments.folder, from_hub=False)
-    state, options = load_checkpoint(folder, prefix=arguments.prefix)  # all of it: nothing damaged is uploaded
+    if options.licence is not None and not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", options.licence):
+        raise ElmoFastError(f"--licence must be one word such as mit or apache-2.0; got {options.licence!r}")
+    folder = pretrained_folder(options.folder, from_hub=False)
+    state, about = load_checkpoint(folder, prefix=options.prefix)  # all of it: nothing damaged is uploaded
     files = [*model_files(folder), *filter(None, [file_beside(folder)])]
-    page = page_of(arguments, folder, state, options)
-    address = offer(arguments.repo, files, page, private=arguments.private)
+    page = page_of(options.repo, options.licence, folder, state, about)
+    address = offer(options.repo, files, page, private=options.private)
     print(f"{address}: {', '.join(file.name for file in files)}, README.md")
 
 
-def page_of(arguments: Any, folder: pathlib.Path, state: Any, options: Any) -> str:
+def page_of(repo: str, licence: str | None, folder: pathlib.Path, state: Any, about: Any) -> str:
     """Return README.md of the folder, or a new page, with the metrics up to the model's step if it is of a run."""
     from elmo_fast.checkpoints import file_beside, read_config
     from elmo_fast.pretrain.metrics import read_metrics
@@ -100,17 +104,17 @@ def page_of(arguments: Any, folder: pathlib.Path, state: Any, options: Any) -> s
     from elmo_fast.progress import METRICS_FILE
 
     if (written := file_beside(folder, ["README.md"])) is not None:
-        if arguments.licence is not None:
+        if licence is not None:
             raise ElmoFastError(
                 f"{written} exists and will be the page; state the license there, and leave out --licence"
             )
         return written.read_text(encoding="utf-8")
-    if arguments.licence is None:
+    if licence is None:
         warnings.warn("no --licence: the page will not state the license of the weights", stacklevel=2)
     file = file_beside(folder, [METRICS_FILE])
     step = None if file is None else read_config(folder).get("extra", {}).get("pretraining_step")
     metrics = None if file is None or step is None else read_metrics(file.parent).until(step)
-    return model_card(arguments.repo, state, options, metrics, arguments.licence)
+    return model_card(repo, state, about, metrics, licence)
 
 
 # First and last words, a long word, several scripts, and sentences of different length.
@@ -128,51 +132,46 @@ WRITTEN = {
 TOLERANCE = 1e-5
 
 
-def convert_options(parser: Parser) -> None:
-    parser.shared("threads", *MODEL_NAMES, "softmax_file")
-    parser.option(
-        "to",
-        Literal["safetensors", "hdf5"],
-        "safetensors: config.json and model.safetensors; hdf5: bilm-tf's options.json and weights.hdf5, and "
-        "softmax.hdf5 if the model has a softmax; either way with the model's vocab.txt",
-        "safetensors",
-    )
-    parser.option(
-        "precision",
-        Literal["float32", "int8"],
-        "with --to safetensors: int8 rounds the weights, to about a quarter of the size; to also compute in int8, give "
-        "--precision int8 to the other commands",
-        default="float32",
-    )
-    parser.option("out_dir", str, "folder to write", required=True)
+@dataclass(kw_only=True)
+class _ConvertOptions(ModelNames):
+    threads: int | None = None
+    softmax_file: str | None = None
+    to: Literal["safetensors", "hdf5"] = "safetensors"
+    """safetensors: config.json and model.safetensors; hdf5: bilm-tf's options.json and weights.hdf5, and softmax.hdf5
+    if the model has a softmax; either way with the model's vocab.txt"""
+    precision: Literal["float32", "int8"] = "float32"
+    """with --to safetensors: int8 rounds the weights, to about a quarter of the size; to also compute in int8, give
+    --precision int8 to the other commands"""
+    out_dir: str
+    """folder to write"""
 
 
-def run_convert(arguments: Any) -> None:
+def run_convert(options: _ConvertOptions) -> None:
     """Convert a model to another format, read the result back, and compare the vectors of both on sample text."""
     from elmo_fast.checkpoints import file_beside, from_int8, to_int8
 
-    _common.resolve_model(arguments)
-    _common.set_up(arguments)
-    state, options = _common.load_state(arguments)
-    folder = pathlib.Path(arguments.out_dir)
-    if arguments.to == "hdf5" and options.peculiar is not None:
+    _common.resolve_model(options)
+    _common.set_up(options)
+    state, about = _common.load_state(options)
+    folder = pathlib.Path(options.out_dir)
+    if options.to == "hdf5" and about.peculiar is not None:
         raise ElmoFastError(
-            f"--to hdf5: bilm-tf's format cannot store this model: {options.peculiar}; give --to safetensors"
+            f"--to hdf5: bilm-tf's format cannot store this model: {about.peculiar}; give --to safetensors"
         )
-    for name in WRITTEN[arguments.to]:
+    for name in WRITTEN[options.to]:
         if has_files(folder, name):
             raise ElmoFastError(f"{os.fspath(folder / name)!r} exists already; give another --out_dir, or remove it")
-    int8 = arguments.precision == "int8"
-    if int8 and arguments.to != "safetensors":
+    int8 = options.precision == "int8"
+    if int8 and options.to != "safetensors":
         raise ElmoFastError("--precision int8 needs --to safetensors: bilm-tf's format has no place for the scales")
     expected = from_int8(to_int8(state), folder) if int8 else state
-    embeds = not int8 and not options.reads_word_ids
-    vocabulary = file_beside(arguments.model or os.path.dirname(arguments.weight_file))
+    embeds = not int8 and not about.reads_word_ids
+    vocabulary = file_beside(options.folder)
     # The files appear in the folder when all are complete: a folder of a killed command would be refused above.
     folder.parent.mkdir(parents=True, exist_ok=True)
     with write_folder(folder) as new:
-        files = write(arguments.to, new, state, options, arguments.precision)
-        difference = largest_difference(options, expected, new, compare_vectors=embeds)
+        files = write(options.to, new, state, about, options.precision)
+        difference = largest_difference(about, expected, new, compare_vectors=embeds)
         if not difference <= TOLERANCE:
             raise ElmoFastError(
                 f"{folder}: the written model differs (largest difference {difference:.3g}, wanted at most "

@@ -3,11 +3,11 @@
 import logging
 import os
 import sys
-from typing import Any
+from dataclasses import dataclass
 
 from elmo_fast.cli import check
-from elmo_fast.cli._common import logger, set_up, values_of
-from elmo_fast.cli._parser import Parser
+from elmo_fast.cli._common import logger, set_up
+from elmo_fast.cli._parser import Command, Parser, flag
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, preset_file, presets
 
@@ -15,36 +15,42 @@ from elmo_fast.pretrain.config import SECTIONS, PretrainConfig, preset_file, pre
 _OTHER_NAMES = {"save_dir": ["-s", "--serialization_dir"]}
 
 
-def pretrain_options(parser: Parser) -> None:
-    """Make every field of the configuration an option; --config takes a file or the name of a preset."""
-    parser.presets = {name: str(preset_file(name)) for name in presets()}
-    parser._option_string_actions["--config"].help = "name of a preset, or YAML, JSON or TOML file of these options"
-    parser.description = f"{parser.description} Start from a preset: --config {' | '.join(presets())}."
-    parser.shared("device", "threads")
-    parser.option(
-        "dry_run",
-        None,
-        "report weights, memory, disk, steps, and hours at the speed of a few steps measured here; write nothing",
-    )
-    parser.option("n_gpus", int, "bilm-tf's flag: prints the torchrun command to use instead")
-    for name, section in SECTIONS.items():
-        parser.fields(section, name, _OTHER_NAMES)
+@dataclass(kw_only=True)
+class _PretrainOptions(Command):
+    """Options of `pretrain` besides the fields of its configuration."""
+
+    device: str = "auto"
+    threads: int | None = None
+    dry_run: bool = flag()
+    """report weights, memory, disk, steps, and hours at the speed of a few steps measured here; write nothing"""
+    n_gpus: int | None = None
+    """bilm-tf's flag: prints the torchrun command to use instead"""
+
+    @classmethod
+    def add_to(cls, parser: Parser) -> None:
+        """Make every field of the configuration an option; --config takes a file or the name of a preset."""
+        parser.presets = {name: str(preset_file(name)) for name in presets()}
+        parser._option_string_actions["--config"].help = "name of a preset, or YAML, JSON or TOML file of these options"
+        parser.description = f"{parser.description} Start from a preset: --config {' | '.join(presets())}."
+        super().add_to(parser)
+        for name, section in SECTIONS.items():
+            parser.fields(section, name, _OTHER_NAMES)
 
 
-def run_pretrain(arguments: Any) -> int:
+def run_pretrain(options: _PretrainOptions) -> int:
     """Train a bidirectional language model."""
     from elmo_fast.pretrain.dry_run import dry_run
     from elmo_fast.pretrain.run import pretrain
 
-    if (arguments.n_gpus or 1) > 1 and "WORLD_SIZE" not in os.environ:
+    if options.n_gpus is not None and options.n_gpus > 1 and "WORLD_SIZE" not in os.environ:
         raise ElmoFastError(
             "--n_gpus: torchrun starts the processes, one per GPU: torchrun --standalone "
-            f"--nproc-per-node={arguments.n_gpus} -m elmo_fast pretrain --device cuda ... (--batch_size counts the "
-            f"rows of all GPUs together: bilm-tf's 128 rows on each are --batch_size {128 * arguments.n_gpus})"
+            f"--nproc-per-node={options.n_gpus} -m elmo_fast pretrain --device cuda ... (--batch_size counts the "
+            f"rows of all GPUs together: bilm-tf's 128 rows on each are --batch_size {128 * options.n_gpus})"
         )
-    device = set_up(arguments)
-    config = PretrainConfig.from_flat(values_of(arguments, *SECTIONS.values()))
-    if arguments.dry_run:
+    device = set_up(options)
+    config = PretrainConfig.from_flat(options.settings)
+    if options.dry_run:
         dry_run(config, report=logger().info, device=device)
         return 0
     if os.environ.get("RANK", "0") == "0":

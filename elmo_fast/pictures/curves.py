@@ -2,15 +2,15 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures.style import COLOURS, legend_below, new_figure, plain, shown, write_picture
 from elmo_fast.pretrain.metrics import Metrics
 
-# The labels of each decade of a logarithmic axis, where there is room for three of them or more.
-SUBS = ((1, 2, 5), tuple(range(1, 10)))
+# The labels of each decade of a logarithmic axis.
+SUBS = (1, 2, 5)
 TITLES = {
     "perplexity": "perplexity per word, logarithmic",
     "speed": "tokens per second",
@@ -78,32 +78,22 @@ def _run(places: Mapping[str, Any], label: str, metrics: Metrics, colour: str) -
 
 
 def _logarithmic(axes: Any, way: str) -> None:
-    """Make an axis logarithmic, with small ticks between the labels.
-
-    Labels are at 1, 2 and 5 of every decade or, where these are fewer than three, at 1 to 9, two at least.
-    """
+    """Make an axis logarithmic, with labels at 1, 2 and 5 of every decade, two at least, and small ticks between."""
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
     if math.isinf(getattr(axes.dataLim, f"minpos{way}")):
         return  # no positive number
     getattr(axes, f"set_{way}scale")("log")
     low, high = getattr(axes, f"get_{way}lim")()
-    subs = next((subs for subs in SUBS if len(_ticks(low, high, subs)) >= 3), SUBS[-1])
-    if len(_ticks(low, high, subs)) < 2:
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    ticks = [float(f"{sub}e{decade}") for decade in decades for sub in SUBS]
+    if sum(low <= tick <= high for tick in ticks) < 2:
         # Otherwise matplotlib writes 1.35, 1.4, 1.45, and the axis looks linear.
-        ticks = _ticks(low / 10, high * 10, subs)
         low, high = max(tick for tick in ticks if tick <= low), min(tick for tick in ticks if tick >= high)
         getattr(axes, f"set_{way}lim")(low, high)
     axis = getattr(axes, f"{way}axis")
-    axis.set_major_locator(LogLocator(subs=subs))
-    fine = 10 if high < 2.5 * low else 2 if high < 4 * low or subs != SUBS[0] else 1
+    axis.set_major_locator(LogLocator(subs=SUBS))
+    fine = 10 if high < 4 * low else 1
     axis.set_minor_locator(LogLocator(subs=[n / fine for n in range(fine + 1, 10 * fine)], numticks=999))
     axis.set_major_formatter(EngFormatter(sep="") if way == "x" else StrMethodFormatter("{x:,.6g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def _ticks(low: float, high: float, subs: Sequence[int]) -> list[float]:
-    """Return the multiples `subs` of powers of ten from `low` to `high`."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [float(f"{sub}e{decade}") for decade in decades for sub in subs]
-    return [tick for tick in ticks if low <= tick <= high]

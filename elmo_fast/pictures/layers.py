@@ -40,18 +40,11 @@ def read_layer_weights(path: str | os.PathLike[str], prefix: str | None = None) 
     from elmo_fast.checkpoints import is_model, load_checkpoint, pretrained_folder
 
     place = pathlib.Path(path if os.path.isfile(path) else pretrained_folder(path, from_hub=False))
-    folder = place if place.is_dir() else place.parent if place.name == RESULTS_FILE else None
     groups: dict[str, list[float]] = {}
-    if folder is not None and not has_files(folder, RESULTS_FILE):
-        folder = None
-    if folder is not None or not is_model(place):
-        if folder is not None:
-            results = read_folder(folder, [RESULTS_FILE], lambda at: read_json(at / RESULTS_FILE, _Results))
-        else:
-            results = read_json(place, _Results)
-        groups = results["mix_weights"]
-        if all(weights == [1] for weights in groups.values()):
-            groups = {}  # a task that used one layer has no mix, and which layer it was is not recorded here
+    if has_files(place, RESULTS_FILE):
+        groups = read_folder(place, [RESULTS_FILE], lambda at: read_json(at / RESULTS_FILE, _Results))["mix_weights"]
+    elif not is_model(place):
+        groups = read_json(place, _Results)["mix_weights"]
     else:
         raw: dict[str, dict[int, Any]] = {}
         for name, tensor in load_checkpoint(place, prefix=prefix)[0].items():
@@ -59,7 +52,8 @@ def read_layer_weights(path: str | os.PathLike[str], prefix: str | None = None) 
                 raw.setdefault(f"mix {match[1]}", {})[int(match[2])] = tensor.double()
         for name, values in sorted(raw.items()):
             groups[name] = torch.cat([values[layer].view(1) for layer in sorted(values)]).softmax(0).tolist()
-    if not groups:
+    # A task that used one layer has no mix, and which layer it was is not recorded here.
+    if all(weights == [1] for weights in groups.values()):
         raise ElmoFastError(f"{path} contains no layer weights: it was trained without a mix that learns them")
     _check(groups)
     return groups

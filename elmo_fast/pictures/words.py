@@ -17,9 +17,8 @@ from elmo_fast.pictures.style import COLOURS, GREY, fonts_for, format_of, new_fi
 
 # Directions tried around a point, best first: right and left read best, then above, below and diagonal.
 ANGLES = tuple(math.radians(a) for a in (0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 202, 338, 68, 112, 248, 292))
-DISTANCES = (4.0, 9.0, 16.0, 24.0, 34.0, 46.0)  # from the point to the label, in pixels
+DISTANCES = (4.0, 9.0, 16.0)  # from the point to the label, in pixels
 RADIUS = 3.0  # of a point as drawn
-LEADER_FROM = 9.0  # labels this far away get a line to their point
 # All places around a point, best first: distance, then cosine and sine of the direction.
 PLACES = np.array([(distance, math.cos(angle), math.sin(angle)) for distance in DISTANCES for angle in ANGLES])
 
@@ -35,14 +34,7 @@ class Box(NamedTuple):
     top: float
 
 
-class Label(NamedTuple):
-    """The place of a label; leader: whether a line connects it with its point."""
-
-    box: Box
-    leader: bool
-
-
-def place_labels(points: Floats, sizes: Sequence[tuple[float, float]], bounds: Box) -> list[Label | None]:
+def place_labels(points: Floats, sizes: Sequence[tuple[float, float]], bounds: Box) -> list[Box | None]:
     """Find a place for each label, in their order, or None if there is no room; deterministic.
 
     Args:
@@ -52,9 +44,8 @@ def place_labels(points: Floats, sizes: Sequence[tuple[float, float]], bounds: B
 
     Raises: nothing.
     """
-    placed: list[Label | None] = []
+    placed: list[Box | None] = []
     occupied = np.hstack([points - RADIUS, points + RADIUS])  # the points, then the labels: [n, 4]
-    leaders = np.empty((0, 4))
     directions = PLACES[:, 1:]
     for point, size in zip(points, map(np.array, sizes), strict=False):
         # The label's nearest side or corner is at each of PLACES around the point: [places, 4].
@@ -64,36 +55,10 @@ def place_labels(points: Floats, sizes: Sequence[tuple[float, float]], bounds: B
         left, bottom, right, top = occupied.T[:, :, None]  # against all boxes: [n, places]
         clash = (left < boxes[:, 2]) & (right > boxes[:, 0]) & (bottom < boxes[:, 3]) & (top > boxes[:, 1])
         inside = (boxes[:, :2] >= bounds[:2]).all(1) & (boxes[:, 2:] <= bounds[2:]).all(1)
-        label = None
-        for place in np.flatnonzero(inside & ~clash.any(0)):
-            box, leader = boxes[place], bool(PLACES[place, 0] >= LEADER_FROM)
-            line = [*point, *nearest_in(box, point)]
-            crosses = leader and touched(occupied[len(points) :], *np.split(np.array(line), 2)).any()
-            if not crosses and not any(touched(box[None], each[:2], each[2:]).any() for each in leaders):
-                label = Label(Box(*box.tolist()), leader)
-                occupied, leaders = np.vstack([occupied, box]), np.vstack([leaders, line]) if leader else leaders
-                break
-        placed.append(label)
+        free = boxes[inside & ~clash.any(0)][:1]
+        occupied = np.vstack([occupied, free])
+        placed.append(Box(*free[0].tolist()) if len(free) else None)
     return placed
-
-
-def nearest_in(box: Any, point: Floats) -> Floats:
-    """Return the point of a box that is nearest to a point outside it."""
-    return np.clip(point, box[:2], box[2:])
-
-
-def touched(boxes: Floats, start: Floats, end: Floats) -> npt.NDArray[np.bool_]:
-    """Tell which boxes a line from start to end touches: it is clipped to each along both axes (Liang and Barsky)."""
-    enter, leave = np.zeros(len(boxes)), np.ones(len(boxes))
-    for axis in range(2):
-        low, high = boxes[:, axis] - start[axis], boxes[:, axis + 2] - start[axis]
-        step = end[axis] - start[axis]
-        if step == 0:
-            leave = np.where((low > 0) | (high < 0), -1.0, leave)
-            continue
-        enter = np.maximum(enter, np.minimum(low / step, high / step))
-        leave = np.minimum(leave, np.maximum(low / step, high / step))
-    return enter <= leave
 
 
 WIDTH, HEIGHT, FONT = 9.0, 6.5, 8.0
@@ -168,7 +133,7 @@ def picture(words: Sequence[str], plane: Plane, most_labels: int, title: str) ->
     return figure, Drawn(plane.points, len(labels) - len(omitted), omitted)
 
 
-def label_points(axes: Any, points: npt.NDArray[np.floating], texts: Sequence[str]) -> list[Label | None]:
+def label_points(axes: Any, points: npt.NDArray[np.floating], texts: Sequence[str]) -> list[Box | None]:
     """Write the texts next to the first len(texts) points where there is room; return the place of each, in pixels."""
     axes.get_xlim()  # the limits are computed when asked for, not when the transform is
     pixels = axes.transData.transform(points)
@@ -183,12 +148,8 @@ def label_points(axes: Any, points: npt.NDArray[np.floating], texts: Sequence[st
     to_data = axes.transData.inverted().transform
     looks = {"fontsize": FONT, "ha": "center", "va": "center", "textcoords": "offset points"}
     for text, label, pixel in zip(texts, labels, pixels, strict=False):
-        if label is None:
-            continue
-        centre = np.array([label.box.left + label.box.right, label.box.bottom + label.box.top]) / 2
-        offset = (centre - pixel) * 72 / axes.figure.dpi
-        axes.annotate(shown(text), to_data(pixel), offset, **looks, annotation_clip=False)
-        if label.leader:
-            ends = to_data([pixel, nearest_in(label.box, pixel)])
-            axes.plot(*ends.T, color=GREY, linewidth=0.5, alpha=0.7, zorder=0, scalex=False, scaley=False)
+        if label is not None:
+            centre = np.array([label.left + label.right, label.bottom + label.top]) / 2
+            offset = (centre - pixel) * 72 / axes.figure.dpi
+            axes.annotate(shown(text), to_data(pixel), offset, **looks, annotation_clip=False)
     return labels

@@ -3,7 +3,6 @@
 import io
 import json
 import math
-import os
 import sys
 
 import numpy as np
@@ -50,7 +49,7 @@ def table(path):
 
 def test_one_row_per_sentence_with_line_words_losses_and_perplexities(model, text, tmp_path):
     words = ["eval", "--model", model, "--test_prefix", text, "--batch_size", 2, "--unroll_steps", 3]
-    output = ran(*words, "--per_sentence", tmp_path / "out.tsv", "--output_file", tmp_path / "out").stdout
+    output = ran(*words, "--per_sentence", tmp_path / "out.tsv", "--output", tmp_path / "out").stdout
     corpus = read_corpus(text, Vocabulary(WORDS))
     expected = evaluate(LanguageModel.from_pretrained(model), corpus, batch_size=2, unroll_steps=3, per_sentence=True)
     rows = table(tmp_path / "out.tsv")
@@ -124,27 +123,3 @@ def test_a_perplexity_beyond_all_numbers_is_the_largest(text, tmp_path):
     corpus = read_corpus(text, Vocabulary(WORDS))
     eval_command._write_table(tmp_path / "out.tsv", text, corpus, np.full((2, 3), 1e5))
     assert table(tmp_path / "out.tsv")[0] == pytest.approx([2, 4, 1e5, 1e5, *[math.exp(700)] * 3])
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("absent-*", "--test_prefix absent-*: no file matches"),
-        ("blank", "contains no words"),
-        ("good --per_sentence no/out.tsv", "'no/out.tsv'"),
-        ("good --unroll_steps 1" + 18 * "0", "--unroll_steps must be at most 16777216; got 1000"),
-        ("good --worst 0", "--worst must be 1 or more; got 0"),
-        ("good --batch_size -1", "--batch_size must be 1 or more; got -1"),
-        ("good --vocab_file short", "--vocab_file short must have the 9 words that the model was trained with; got 3"),
-        ("good --vocab_file other", "--vocab_file other is not the vocabulary of the model"),
-    ],
-)
-def test_what_cannot_be_evaluated_is_one_sentence(model, tmp_path, monkeypatch, words, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "blank").write_text("\n \n")
-    (tmp_path / "good").write_text("the cat\n")
-    (tmp_path / "short").write_text("<S>\n</S>\n<UNK>\n")
-    Vocabulary([*WORDS[:3], *reversed(WORDS[3:])]).write(tmp_path / "other")
-    before = sorted(os.listdir(tmp_path))
-    refused(elmo_fast("eval", "--model", model, "-q", "--test_prefix", *words.split()), message)
-    assert sorted(os.listdir(tmp_path)) == before

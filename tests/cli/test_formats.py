@@ -122,9 +122,11 @@ def refusal(command, kind):
 
 @pytest.mark.filterwarnings("ignore:no --licence", "ignore:bilm-tf's format cannot store")
 @pytest.mark.parametrize(
-    ("kind", "command"), [(k, c) for k in FORMATS for c in COMMANDS if k != "pair" or "FOLDER" not in COMMANDS[c]]
+    ("kind", "command"),
+    [(k, c) for k in FORMATS for c in COMMANDS if c in ("info", "embed", "to hdf5") or k in ("hub", "manylangs.zip")],
 )
-def test_every_command_takes_every_format(here, command, kind):
+def test_commands_take_models_of_every_format(here, command, kind):
+    """All formats by three commands, and two of them by all, as all find a model by the same functions."""
     before = set(here.iterdir())
     named, called = FORMATS[kind]
     done = run(command, named)
@@ -142,7 +144,7 @@ def test_every_command_takes_every_format(here, command, kind):
         assert f"vectors: 3 layers of {width} numbers per word" in done.stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["info", "task", "report", "pretrain", "plot layers", "upload"])
 def test_an_archive_of_several_elmos_needs_a_prefix_and_errors_list_them(here, command):
     before = set(here.iterdir())
     for more, message in (
@@ -174,8 +176,8 @@ def test_the_elmo_that_prefix_chooses_is_trained_on(here):
 
 @pytest.mark.parametrize(
     ("command", "model"),
-    [(command, model) for command in COMMANDS for model in ("broken.zip", "absent/one")]
-    + [("info", model) for model in ("vocab.txt", "broken.tar.gz", "empty")],
+    [(command, "absent/one") for command in COMMANDS]
+    + [("info", model) for model in ("vocab.txt", "broken.zip", "broken.tar.gz", "empty")],
 )
 def test_what_is_no_model_is_one_sentence_that_names_it(here, command, model):
     for name in ("broken.zip", "broken.tar.gz"):

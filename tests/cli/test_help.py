@@ -50,11 +50,6 @@ def test_the_common_options_have_one_sentence_each(every):
     assert {option: len(each) for option, each in sentences.items()} == dict.fromkeys(common, 1)
 
 
-def test_the_files_that_a_command_reads_and_writes_are_options_of_it(every):
-    for name, parser in every.items():
-        assert {*parser._reads, *parser._writes} <= {action.dest for action in parser._actions}, name
-
-
 def test_the_docstring_below_a_field_is_its_help(every):
     """A field that has none has the help that commands share."""
     text = helps(every["pretrain"])

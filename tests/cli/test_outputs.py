@@ -15,35 +15,18 @@ from elmo_fast.errors import ElmoFastError
 from tests.cli.conftest import ran, refused
 from tests.command_line import elmo_fast
 
-# (words, what they would write over); {m} is a folder with a model, IN a file that is read, OUT the output.
+# What each would write over; {m} is a folder with a model, IN a file that is read, OUT the output.
 CASES = {
-    "embed": "embed IN OUT --top --model {m}",
-    "embed, weights": "embed in.txt OUT --top --options_file {m}/options.json --weight_file IN",
-    "embed, the model's folder": "embed in.txt {m}/weights.hdf5 --top --model {m}",
-    "embed, its configuration": "embed in.txt config.yaml --top --model {m} --config ./config.yaml",
-    "vocab": "vocab --train_prefix IN --vocab_file OUT",
-    "vocab, a folder": "vocab --train_prefix texts --vocab_file texts/a",
-    "vocab, a glob": "vocab --train_prefix texts/* --vocab_file texts/b",
-    "prepare": "prepare --train_prefix texts/a --out_dir texts --overwrite",
-    "eval": "eval --model {m} --test_prefix IN --output_file OUT",
-    "eval, per sentence": "eval --model {m} --test_prefix in.txt --vocab_file IN --per_sentence OUT",
-    "eval, two outputs": "eval --model {m} --test_prefix in.txt --output_file new --per_sentence ./new",
-    "neighbours": "neighbours --model {m} --corpus IN --query a --index 0 --cache OUT",
-    "cache-vocab": "cache-vocab --model {m} --vocab_file IN --outfile OUT",
-    "static train": "static train --train_prefix IN --output OUT --output_format glove",
-    "static train, results": "static train --train_prefix IN --output new.txt --results OUT",
-    "static convert": "static convert IN --output OUT --output_format glove",
-    "static eval": "static eval in.txt --pairs other IN --results OUT",
-    "static neighbours": "static neighbours IN --words a --results OUT",
-    "static export": "static export --model {m} --corpus IN --output OUT --output_format glove",
-    "task eval": "task eval {m} IN --output OUT",
-    "task predict": "task predict {m} IN OUT",
-    "task predict, the task": "task predict {m} in.txt {m}/vocab.txt",
-    "plot layers": "plot layers IN --output OUT",
-    "plot words": "plot words --vectors IN --output OUT",
-    "plot senses": "plot senses --model {m} --text IN --word a --output new.html OUT",
-    "plot projector": "plot projector --vectors in.txt --word_file texts/metadata.tsv --outdir texts",
-    "plot curves": "plot curves {m} --output {m}/metrics.jsonl",
+    "a text": "embed IN OUT --top --model {m}",
+    "weights": "embed in.txt OUT --top --options_file {m}/options.json --weight_file IN",
+    "the model's folder": "embed in.txt {m}/weights.hdf5 --top --model {m}",
+    "a configuration": "embed in.txt config.yaml --top --model {m} --config ./config.yaml",
+    "a folder of text": "vocab --train_prefix texts --vocab_file texts/a",
+    "a glob": "vocab --train_prefix texts/* --vocab_file texts/b",
+    "two outputs": "eval --model {m} --test_prefix in.txt --output new --per_sentence ./new",
+    "one of several inputs": "static eval in.txt --pairs other IN --results OUT",
+    "one of several outputs": "plot senses --model {m} --text IN --word a --output new.html OUT",
+    "a file of a folder": "plot projector --vectors in.txt --word_file texts/metadata.tsv --out_dir texts",
 }
 LINKS = {"a symbolic link": os.symlink, "a hard link": os.link}
 
@@ -71,15 +54,14 @@ def check_input_is_unchanged(place, line):
     before = contents(place)
     done = elmo_fast(*line.format(m="model").split())
     refused(done)
-    assert "is the same file as" in done.stderr or "out_dir 'texts' holds train_prefix 'texts/a'" in done.stderr
+    assert "is the same file as" in done.stderr
     assert contents(place) == before
 
 
 @pytest.mark.parametrize("link", LINKS)
-@pytest.mark.parametrize("case", [name for name, words in CASES.items() if "IN" in words])
-def test_an_input_is_not_written_over_through_a_link(place, case, link):
+def test_an_input_is_not_written_over_through_a_link(place, link):
     LINKS[link](place / "in.txt", place / "out.txt")
-    check_input_is_unchanged(place, CASES[case].replace("IN", "in.txt").replace("OUT", "out.txt"))
+    check_input_is_unchanged(place, CASES["a text"].replace("IN", "in.txt").replace("OUT", "out.txt"))
 
 
 @pytest.mark.filterwarnings("ignore:.*metadata.tsv is read as text")
@@ -95,12 +77,6 @@ def test_the_standard_input_is_not_written_over(place):
         done = subprocess.run(words, stdin=stream, capture_output=True, text=True)
     assert (done.returncode, contents(place)) == (2, before)
     assert "output_file 'in.txt' is the same file as input_file '-', which is read" in done.stderr
-
-
-def test_a_table_in_a_folder_of_tables_is_not_written_over(place):
-    (place / "tables").mkdir()
-    (place / "tables" / "a.parquet").write_text("a")
-    check_input_is_unchanged(place, "embed tables tables/a.parquet --top --model model")
 
 
 def test_embed_file_does_not_write_over_its_input(place, toy):
@@ -124,21 +100,3 @@ def test_what_was_written_before_is_written_again(place):
     pair = ["--options_file", "model/options.json", "--weight_file", "model/weights.hdf5"]
     for _ in range(2):
         ran("embed", "in.txt", "model/vectors.hdf5", "--top", *pair, "-q")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "static train --train_prefix in.txt --algo glove --min_count 1 --epochs 1 --output new/v.bin",
-        "static train --train_prefix in.txt --algo glove --min_count 1 --epochs 1 --output v.bin --results new/r.json",
-        "eval --model model --test_prefix in.txt --output_file new/o.json",
-        "embed in.txt new/o.hdf5 --top --model model",
-        "plot senses --model model --text in.txt --word a --output s.html new/s.png",
-    ],
-)
-def test_a_folder_that_is_not_there_is_told_before_the_work(place, words):
-    """And not after it, when what it made would be lost."""
-    before = sorted(os.listdir(place))
-    done = elmo_fast(*words.split())
-    refused(done, ": there is no folder 'new'; create it first\n")
-    assert (done.stdout, sorted(os.listdir(place))) == ("", before)

@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from elmo_fast import ElmoEmbedder, pictures
-from elmo_fast.pictures.words import Drawn
+from elmo_fast import ElmoEmbedder
 from elmo_fast.static import Vectors, save_vectors
 from tests.cli.conftest import pair, ran, refused
 from tests.command_line import elmo_fast
@@ -57,12 +56,13 @@ def test_senses_obey_case_number_and_most(bank, model, words, points, clusters):
     assert ("7 of 30 occurrences in bank.txt" in page) == (points == 7)
 
 
-def test_a_word_whose_label_has_no_room_is_named(bank, monkeypatch):
-    """One of them too; their number is in the picture."""
-    save_vectors(Vectors(["left", "right"], np.eye(2, dtype=np.float32)), "two.txt")
-    placement = Drawn(np.zeros((2, 2), np.float32), 1, ["left"])
-    monkeypatch.setattr(pictures, "words_picture", lambda *arguments, **options: placement)
-    assert ran("plot", "words", "--vectors", "two.txt").stderr == "words whose label has no room: left\n"
+def test_words_whose_labels_have_no_room_are_named(bank):
+    """The first ones; their number is in the picture."""
+    crowd = np.repeat(np.eye(2, dtype=np.float32), 60, axis=0)
+    save_vectors(Vectors([f"w{number}" for number in range(120)], crowd), "crowd.txt")
+    (line,) = ran("plot", "words", "--vectors", "crowd.txt", "--method", "pca").stderr.splitlines()
+    assert line.startswith("words whose label has no room: w")
+    assert line.endswith(" ...")
 
 
 def test_words_are_drawn_by_their_letters_and_in_their_sentences(bank, model):
@@ -80,7 +80,7 @@ def test_the_projector_gets_layer_0_of_words_and_any_layer_of_tokens(bank, model
 
     def written(*words):
         """(rows of the metadata, vectors)"""
-        assert plotted("projector", *model, *words, "--outdir", "p") == ["p"]
+        assert plotted("projector", *model, *words, "--out_dir", "p") == ["p"]
         rows = [row.split("\t") for row in (bank / "p" / "metadata.tsv").read_text().splitlines()]
         return rows, np.loadtxt(bank / "p" / "tensors.tsv", dtype=np.float32)
 
@@ -98,7 +98,7 @@ def test_the_projector_gets_layer_0_of_words_and_any_layer_of_tokens(bank, model
 def test_words_of_a_vectors_file_are_drawn_and_missing_ones_said(bank):
     vectors = Vectors(list("abcdef"), np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32))
     save_vectors(vectors, "v.txt")
-    done = ran("plot", "projector", "--vectors", "v.txt", "--words", "b", "zebra", "a", "--outdir", "p")
+    done = ran("plot", "projector", "--vectors", "v.txt", "--words", "b", "zebra", "a", "--out_dir", "p")
     assert "v.txt has no vector for 'zebra'" in done.stderr
     assert (bank / "p" / "metadata.tsv").read_text() == "b\na\n"
     np.testing.assert_allclose(np.loadtxt(bank / "p" / "tensors.tsv"), vectors.matrix[[1, 0]], rtol=1e-5)
@@ -113,31 +113,6 @@ def test_layers_of_several_sources_have_their_names(bank):
     done = ran("plot", "layers", "one", "two", "--output", "l.png")
     assert done.stdout == "l.png\n"
     assert "one: input  0.500  0.500\ntwo: input  0.100  0.900" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("absent", "absent is not the folder of a run"),
-        ("words", "name either --vectors FILE, or a model"),
-        ("words MODEL", "a model needs words to draw"),
-        ("words MODEL --words a --text bank.txt", "--text needs a model, and excludes --words"),
-        ("words MODEL --words a --output x.html", "must end in one of .png, .pdf, .svg"),
-        ("words MODEL --words a", "tsne needs 4 vectors or more, and pca 2; got 1"),
-        ("words MODEL --text bank.txt --layer 7", 'layer must be "top" or a number from 0 to 2'),
-        ("senses MODEL --text bank.txt --word zebra", "got 'zebra', which does not occur in bank.txt"),
-        ("senses MODEL --text none.txt --word bank", "--text: No such file or directory: 'none.txt'"),
-        ("senses MODEL --text bank.txt --word bank --clusters x", '"auto" or a number; got'),
-        ("senses MODEL --text bank.txt --word bank --output x.doc", "must end in one of"),
-        ("layers absent", "absent"),
-        ("layers bank.txt", "bank.txt: not JSON text"),
-    ],
-)
-def test_what_cannot_be_drawn_is_one_sentence(bank, model, words, message):
-    """Status 2, one line, and no new file."""
-    words = [part for word in words.split() for part in (model if word == "MODEL" else [word])]
-    refused(elmo_fast("plot", *words), message)
-    assert [path.name for path in bank.iterdir()] == ["bank.txt"]
 
 
 @pytest.mark.parametrize("module", ["sklearn.cluster", "matplotlib.figure"])

@@ -89,31 +89,6 @@ def test_prepare_reads_the_standard_input(tmp_path):
     assert open_corpus(tmp_path / "out").tokens == 3
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("--train-prefix empty.txt", "empty.txt|contains no words"),
-        ("--out-dir empty.txt", "empty.txt|not a folder"),
-        ("--out-dir absent/out", "absent|No such file"),
-        ("--out-dir texts", "texts|contains other files"),
-        ("--vocab-file absent", "absent|No such file"),
-        ("--vocab-file twice --min-count 2", "--vocab_file|--min_count"),
-        ("--min-count 0", "min_count|got 0"),
-        ("--shard-tokens many", "shard_tokens"),
-        ("--no-such", "no_such"),
-    ],
-)
-def test_what_prepare_refuses(texts, words, named):
-    pathlib.Path("in.txt").write_text("a b\n")
-    pathlib.Path("empty.txt").write_text("\n \n")
-    pathlib.Path("twice").write_text("<S>\nb\n<UNK>\n</S>\nb\n")
-    before = sorted(os.listdir())
-    defaults = {"--train-prefix": "in.txt", "--out-dir": "out"}
-    usual = [word for pair in defaults.items() if pair[0] not in words for word in pair]
-    refused(elmo_fast("prepare", *usual, *words.split()), *named.split("|"))
-    assert sorted(os.listdir()) == before
-
-
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_full_disk_leaves_nothing(limited, tmp_path, processes):
     """The largest size of a file (EFBIG) stands for the disk's end (ENOSPC), here or in another process."""
@@ -121,18 +96,6 @@ def test_a_full_disk_leaves_nothing(limited, tmp_path, processes):
     words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--processes", processes]
     refused(limited("prepare", *words, limit=200_000), "File too large", "out")
     assert os.listdir(tmp_path) == ["in.txt"]
-
-
-def test_a_full_disk_at_the_end_leaves_what_was_there(limited, tmp_path):
-    """The written pieces are within the limit, the shard is not."""
-    (tmp_path / "in.txt").write_text("a a a\n")
-    words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--processes", "1"]
-    ran("prepare", *words)
-    before = open_corpus(tmp_path / "out").fingerprint
-    (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 3000)
-    refused(limited("prepare", *words, "--overwrite", "-q", limit=4 * 9 * 3000 + 50), "File too large", "out")
-    assert open_corpus(tmp_path / "out").fingerprint == before
-    assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]
 
 
 def start_run(folder):

@@ -4,30 +4,19 @@ import pytest
 import yaml
 
 from elmo_fast.checkpoints import load_checkpoint, save_folder
-from elmo_fast.tasks import train_task
 from tests.cli.conftest import ran
 from tests.pretrain.toy import toy_config as pretraining
-from tests.tasks.toy import silent
 from tests.tasks.toy import toy_config as tagging
 
 UNKNOWN = "100.0% of the words of the text are outside the vocabulary"
-UNSEEN = "1 of 1 labels do not occur in the training data"
-UNCHECKED = "m has no manifest.json"
-# Command -> its words, and a warning that it has here. m is a model of a version that wrote no manifest.
+# Command -> its words, and a warning that it has here.
 CASES = {
     "embed": ("in.txt out.npz --model m", "in.txt: 1 blank line"),
-    "prepare": ("--train_prefix in.txt --vocab_file other.txt --out_dir corpus", UNKNOWN),
     "pretrain": ("--config pretrain.yaml --vocab_file other.txt", UNKNOWN),
-    "pretrain --dry_run": ("--config pretrain.yaml --vocab_file other.txt", UNKNOWN),
     "task train": (
         "--config task.yaml --save_dir new --dev_path odd.conll",
         "dev: 1 of 1 labels do not occur in the training data",
     ),
-    "task eval": ("tagger odd.conll", "odd.conll: 1 of 1 labels do not occur in the training data"),
-    "neighbours": ("--corpus in.txt --query a --index 0 --model m", UNCHECKED),
-    "cache-vocab": ("--vocab_file own.txt --outfile out.hdf5 --model m", UNCHECKED),
-    "convert": ("--model m --to safetensors --outdir converted", UNCHECKED),
-    "static export": ("--vocab_file own.txt --output out.txt --model m", UNCHECKED),
     "static eval": ("v.txt --pairs pairs.txt", "pairs.txt: 1 lines are not"),
     "plot words": (
         "--vectors v.txt --words a b zebra --method pca --output words.png",
@@ -41,16 +30,13 @@ def place(tmp_path_factory, toy):
     """A folder with what the commands read."""
     folder = tmp_path_factory.mktemp("quiet")
     save_folder(folder / "m", *load_checkpoint(None, *toy))
-    (folder / "m" / "manifest.json").unlink()
     (folder / "in.txt").write_text("a cat sat\n\na dog\n")
-    (folder / "own.txt").write_text("<S>\n</S>\n<UNK>\na\ncat\n")
     (folder / "other.txt").write_text("<S>\n</S>\n<UNK>\nyak\nzebu\n")
     (folder / "v.txt").write_text("a 1 2\nb 2 1\nc 0 1\nd 1 0\n")
     (folder / "pairs.txt").write_text("a\tb\t1\na\tc\t2\nb\tc\t3\nodd\n")
     (folder / "odd.conll").write_text("Ann\tSTRANGE\n\n")
     for name, config in (("pretrain.yaml", pretraining(folder, max_steps=1)), ("task.yaml", tagging(folder, epochs=1))):
         (folder / name).write_text(yaml.safe_dump({k: v for k, v in config.flat().items() if v is not None}))
-    train_task(tagging(folder, epochs=1, save_dir=str(folder / "tagger")), silent)
     return folder
 
 

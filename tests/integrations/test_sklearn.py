@@ -121,12 +121,7 @@ def test_clone_and_pickle_hold_no_weights(model):
     ("texts", "words"),
     [
         ("one text", "X must be a list of sentences, each a string or a list of words; got the string 'one text'"),
-        (None, "X must be a list of sentences"),
         (["a", None], r"X\[1\] must be a string or a list of words; got None"),
-        (["a", float("nan")], r"X\[1\] .* got nan"),
-        ([["a", 3]], r"X\[0\]\[1\] must be a word"),
-        ([b"a"], r"X\[0\]"),
-        (np.zeros((2, 3)), "an array of shape"),
     ],
 )
 def test_what_is_no_text(model, texts, words):
@@ -141,10 +136,6 @@ def test_what_is_no_text(model, texts, words):
         ({"model": None}, "ElmoVectorizer needs a model"),
         ({"model": "nowhere"}, "nowhere: wanted a folder"),
         ({"pool": "sum"}, "pool must be one of mean, max, first_last; got 'sum'"),
-        ({"layers": "best"}, "layers must be"),
-        ({"precision": "half"}, "precision"),
-        ({"device": "tpu9"}, "device must be like"),
-        ({"batch_size": 0}, "batch_size must be"),
     ],
 )
 def test_arguments_out_of_range(model, arguments, words):

@@ -192,19 +192,6 @@ def test_a_model_that_is_not_there(tmp_path):
             process("a b")
 
 
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({"layers": "best"}, "layers must be"),
-        ({"max_tokens": 0}, "max_tokens must be"),
-        ({"device": "x"}, "device must"),
-    ],
-)
-def test_settings_out_of_range(model, config, words):
-    with pytest.raises(ElmoFastError, match=words):
-        pipeline(model, **config)("a")
-
-
 def test_the_pipelines_error_handler_decides(model, monkeypatch):
     """As with spaCy's own components, a batch that fails goes to the handler, and the others come through."""
     nlp, failed = pipeline(model), []

@@ -132,14 +132,13 @@ def test_the_picture_shows_the_rows(tmp_path):
     ("norms", "limits", "expected"),
     [
         ((1.3, 1.65), (1, 2), [1, 2]),
-        ((3.05, 5.1), (3, 5), [3, 4, 5]),
-        ((31.0, 49.0), (30, 50), [40, 50]),
+        ((31.0, 49.0), (20, 100), [20, 50, 100]),
         ((0.4, 23.0), (0.3, 30), [0.5, 1, 2, 5, 10, 20]),
         ((7.0, 7.0), (0.9, 11), [1, 2, 5, 10]),
     ],
 )
 def test_the_axis_of_the_gradient_norm_looks_logarithmic(tmp_path, norms, limits, expected):
-    """Labels at 1, 2 and 5, of a narrow range at every whole number, two at least; small ticks are closer together."""
+    """Labels at 1, 2 and 5, two at least; small ticks are closer together."""
     reports = [report(2 * n) | {"gradient_norm": norm} for n, norm in enumerate(norms, 1)]
     norm = picture({"a": read_metrics(written(tmp_path, *reports))}).axes[2]
     low, high = norm.get_ylim()

@@ -27,7 +27,7 @@ def test_pretrain_then_eval(toy):
     assert yaml.safe_load((toy / "model" / "pretrain.yaml").read_text())["max_steps"] == 6
     (toy / "heldout.txt").write_text(SENTENCES[0] + "\n\n" + "the unheard-of cat\n")
     done = elmo_fast(
-        "eval", "--save_dir", toy / "model", "--test_prefix", toy / "heldout.txt", "--output-file", toy / "figures.json"
+        "eval", "--save_dir", toy / "model", "--test_prefix", toy / "heldout.txt", "--output", toy / "figures.json"
     )
     assert done.returncode == 0, done.stderr
     figures = json.loads((toy / "figures.json").read_text())

@@ -53,7 +53,7 @@ def test_a_run_of_word_ids_saves_embeds_evaluates_converts_and_resumes(tmp_path,
     assert f"perplexity {run.heldout}" in capsys.readouterr().out
     outputs = [tmp_path / "own.hdf5", tmp_path / "converted.hdf5"]
     hdf5 = str(tmp_path / "bilm-tf")
-    assert main(["convert", "--model", str(run.folder), "--to", "hdf5", "--outdir", hdf5]) == 0
+    assert main(["convert", "--model", str(run.folder), "--to", "hdf5", "--out_dir", hdf5]) == 0
     for folder, output in zip((str(run.folder), hdf5), outputs, strict=True):
         assert main(["embed", str(text), str(output), "--all", "--model", folder]) == 0
     import h5py

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from elmo_fast.cli.main import main, parsers
+from elmo_fast.cli.main import main, parser_of
 from tests.tasks.toy import toy_config
 
 
@@ -71,7 +71,7 @@ def test_a_table_is_trained_scored_and_labelled(tmp_path, capsys):
 
 def test_layers_and_columns_are_numbers_or_names():
     def parsed(*words):
-        return parsers("task")["task train"].parse_args(words)
+        return parser_of("task train").parse_args(words)
 
     assert (parsed("--layer", "1").layer, parsed("--layer", "top").layer, parsed("--column", "3").column) == (
         1,

@@ -43,7 +43,7 @@ def valid(folder):
 @functools.cache
 def options(name: str) -> list[str]:
     """The long options of a command."""
-    return sorted(flag for flag in parsers(name)[name]._option_string_actions if flag.startswith("--"))
+    return sorted(flag for flag in parsers()[name]._option_string_actions if flag.startswith("--"))
 
 
 def _value(rng):
@@ -79,8 +79,8 @@ def words_of(rng: random.Random) -> list[str]:
         "eval": ["eval", *model, "--test_prefix", "in.txt", "--vocab_file", "vocab.txt", "--batch_size", "2"],
         "embed": ["embed", "in.txt", "out", "--all", *model],
         "neighbours": ["neighbours", *model, "--corpus", "in.txt", "--query", "the cat", "--index", "1"],
-        "convert": ["convert", *model, "--to", "safetensors", "--outdir", "out"],
-        "cache-vocab": ["cache-vocab", *model, "--vocab_file", "vocab.txt", "--outfile", "out"],
+        "convert": ["convert", *model, "--to", "safetensors", "--out_dir", "out"],
+        "cache-vocab": ["cache-vocab", *model, "--vocab_file", "vocab.txt", "--output", "out"],
         "info": ["info"],
     }[name]
     if rng.random() < 0.25:
