@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 from elmo_fast import BiLM, ElmoEmbedder, Vocabulary, batch_to_ids
+from elmo_fast.compat.allennlp import ELMoTokenCharactersIndexer
 from elmo_fast.compat.tensorflow_hub import Module
-from elmo_fast.corpus import encode
+from elmo_fast.corpus import TypeTable, encode
+from elmo_fast.embed.sentence_vectors import batches
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.static import averaged_vectors
+from elmo_fast.pictures import words_picture, write_projector
+from elmo_fast.static import Vectors, averaged_vectors, context_free_vectors
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.run import SavedTask
-from elmo_fast.text import count_words
+from elmo_fast.text import CharacterTable, count_words, words_to_ids
 from elmo_fast.tokens import TextTokens
 from tests.weights import make_weights
 
@@ -116,6 +119,39 @@ def test_what_holds_no_sentences_is_refused(embedder, words_bilm, tmp_path, monk
     with pytest.raises(ElmoFastError, match=message):
         (OF_TEXTS | OF_WORDS)[entry](embedder, words_bilm, value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("entry", OF_WORDS)
+def test_a_string_is_not_read_letter_by_letter(embedder, words_bilm, entry):
+    """Neither as sentences nor as the words of one; a long one is cut within its quotes."""
+    for value, said in (("king", "'king'"), ("", "''"), (["king"], "'king'"), ("a" * 100, r"'a{54}\.\.\.', which")):
+        with pytest.raises(ElmoFastError, match=rf"a list of (words|sentences).*{said}"):
+            OF_WORDS[entry](embedder, words_bilm, value)
+
+
+LETTERS = np.eye(4, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda bilm: Vocabulary("king"),
+        lambda bilm: VOCABULARY.ids("king"),
+        lambda bilm: CharacterTable("king"),
+        lambda bilm: words_to_ids("king"),
+        lambda bilm: list(batches("king")),
+        lambda bilm: TypeTable.of("king"),
+        lambda bilm: Vectors("king", LETTERS),
+        lambda bilm: words_picture("king", LETTERS, "words.png"),
+        lambda bilm: write_projector("king", LETTERS, "projector"),
+        lambda bilm: ELMoTokenCharactersIndexer().tokens_to_indices("king"),
+        lambda bilm: context_free_vectors(bilm, "king"),
+        lambda bilm: bilm.create_cached_cnn_embeddings("king"),
+    ],
+)
+def test_a_string_is_no_list_of_words(embedder, ask):
+    with pytest.raises(ElmoFastError, match=r"a list of (words|sentences|tokens)"):
+        ask(embedder.elmo_bilm)
 
 
 @pytest.mark.parametrize("entry", ["encode", "encode to pandas", "ElmoVectorizer"])

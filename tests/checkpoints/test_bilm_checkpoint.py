@@ -36,7 +36,7 @@ def test_the_checksum_is_the_published_one(data, checksum):
 
 
 def test_the_checksum_of_long_data_is_that_of_its_bytes():
-    """Lengths around those of rows; the generator of the truth is tests/tensor_bundle.py's, bit by bit, once."""
+    """Lengths around those of rows; the truth is that of tests/tensor_bundle.py, bit by bit, once."""
     data = np.random.default_rng(0).integers(0, 256, 3 << 18, np.uint8)
     part = data[: 2 * 4 * 64 + 300]
     for length in (1, 255, 256, 511, 512, 513, 767, 768, 812):
