@@ -137,7 +137,7 @@ def test_the_cpu_is_served_by_no_graph(files):
 
 
 def test_a_corpus_makes_few_sizes():
-    """65,536 sentences as long as a newspaper's: few graphs, none too small, serve all batches but the first of each."""
+    """65,536 sentences as long as a newspaper's: few graphs, none too small, serve all but the first of each size."""
     random = np.random.default_rng(0)
     lengths = np.clip(random.lognormal(3, 0.55, 65_536).round(), 1, 200).astype(int)
     cut = batches(
