@@ -89,7 +89,7 @@ test-flair: build
 	$(VENV)-flair/bin/python -m pytest -q tests/integrations/test_flair.py tests/test_default_device.py -k flair
 
 check: build lint
-	tests=$$($(BIN)/python tools/changed_tests.py $(BASE)) && $(BIN)/python -m pytest -q -m "not slow" $$tests
+	tests=$$($(BIN)/python -m tools.changed_tests $(BASE)) && $(BIN)/python -m pytest -q -m "not slow" $$tests
 
 kernels: $(STAMP)
 	$(BIN)/python -m tests.kernels.compile --write
