@@ -17,6 +17,7 @@ WITH_PRECISION = [
     (op, precision)
     for op, (_, multiplies) in cases.CASES.items()
     for precision in (("float32", "float16") if multiplies else ("float32",))
+    if "native" in _dispatch.backends_of(op)
 ]
 needs_interpreter = pytest.mark.skipif(not _triton.INTERPRETED, reason="Triton's interpreter is not in use")
 
