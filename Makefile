@@ -5,16 +5,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 PREPARED := $(VENV)/.prepared
 STAMP := $(VENV)/.installed
-EXTRAS ?= dev,plots,hub,tb,static,spacy,docs,zst,parquet,pandas,datasets,ray
+EXTRAS ?= dev,plots,hub,tb,static,spacy,docs,zst,parquet,pandas,datasets,ray,sbert
 TORCH ?= 2.11.0
 OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test check kernels fuzz sanitize torture lint format build release wheel try-wheel docs bench gpu clean
+.PHONY: help demo test test-flair check kernels fuzz sanitize torture lint format build release wheel try-wheel docs bench gpu clean
 
 help:
 	@echo "make demo    pretrain a tiny ELMo on text that Python carries, evaluate it, embed with it, draw pictures (4 to 8 minutes, set-up included)"
 	@echo "make test    the whole test suite, in two processes (WORKERS=N: in another number), and its ten slowest tests; STANDIN=1: on two GPUs in the CPU's memory"
+	@echo "make test-flair   the tests of flair, which needs an older transformers than the rest, in .venv-flair on top of .venv"
 	@echo "make check   lint, types, and the tests of what differs from the branch main (BASE=...: from another), for use while writing"
 	@echo "make kernels compile every Triton kernel that has changed and write the golden tables; all, after an upgrade of Triton"
 	@echo "make fuzz    damaged files, odd command lines and the ops at random for SECONDS=60; TARGETS=\"options hdf5\" attacks some;"
@@ -79,8 +80,16 @@ test: build
 	$(BIN)/python $(PYTEST)
 endif
 
+# In the same environment flair would take sentence-transformers and huggingface_hub back to older versions.
+test-flair: build
+	test -x $(VENV)-flair/bin/python || $(PYTHON) -m venv $(VENV)-flair
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import site; print(*site.getsitepackages())')')" \
+	    > $$($(VENV)-flair/bin/python -c "import site; print(*site.getsitepackages())")/base.pth
+	$(VENV)-flair/bin/python -m pip install -q "flair>=0.15"
+	$(VENV)-flair/bin/python -m pytest -q tests/integrations/test_flair.py tests/test_default_device.py -k flair
+
 check: build lint
-	tests=$$($(BIN)/python tools/changed_tests.py $(BASE)) && $(BIN)/python -m pytest -q -m "not slow" $$tests
+	tests=$$($(BIN)/python -m tools.changed_tests $(BASE)) && $(BIN)/python -m pytest -q -m "not slow" $$tests
 
 kernels: $(STAMP)
 	$(BIN)/python -m tests.kernels.compile --write

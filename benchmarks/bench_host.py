@@ -1,6 +1,6 @@
 """What the host does besides kernels: in a training step whose CUDA graph is replayed, and in a short sentence's call.
 
-The step is that of tests/fake_cuda/host.py: as many weights as the original model has, each of a few numbers, on the
+The step is that of replayed_step.py: as many weights as the original model has, each of a few numbers, on the
 CPU, where what is replayed does nothing. Calls are those of Python's and torch's functions (step), and of Python
 functions of elmo_fast (sentence); their numbers do not depend on the machine.
 """
@@ -12,15 +12,15 @@ import pytest
 import torch
 
 import elmo_fast
+from benchmarks import replayed_step
 from elmo_fast import Elmo, batch_to_ids
-from tests.fake_cuda import host
 
 
 @pytest.mark.turns(5)
 @pytest.mark.parametrize("side", ["elmo_fast"])
 def bench_replayed_step(timed, side, monkeypatch):
-    once = host.replayed_step(monkeypatch)
-    timed.figure("replayed training step, 128 x 20: calls", side, host.calls_of(once), "calls")
+    once = replayed_step.replayed_step(monkeypatch)
+    timed.figure("replayed training step, 128 x 20: calls", side, replayed_step.calls_of(once), "calls")
     timed("replayed training step, 128 x 20: host", once, amount=1e3, unit="ms", rounds=100)
 
 

@@ -1,5 +1,6 @@
 """Seeds every test, fills what torch.empty* returns with NaN, and hands out the backends."""
 
+import gc
 import os
 
 # On a busy machine two OpenMP threads waiting for each other are slower than one; tests that want two ask for two.
@@ -46,6 +47,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
         with contextlib.suppress(ImportError):
             spare_repeated_patches(importlib.import_module("triton.runtime.interpreter"))
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays: collections of garbage, which dropping a graph asks for, need not look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,7 +1,7 @@
 """`elmo-fast` for the shell in hundredths of a second: forked from a process that has imported torch, once.
 
-`python tests/fork_server.py SOCKET` serves. `python tests/fork_server.py SOCKET WORD ...` is `elmo-fast WORD ...`, with
-its own streams, folder and environment. tests/cli/test_main.py starts `python -m elmo_fast` itself.
+`python fork_server.py SOCKET` serves. `python fork_server.py SOCKET WORD ...` is `elmo-fast WORD ...`, with its own
+streams, folder and environment. tests/cli/test_main.py starts `python -m elmo_fast` itself.
 """
 
 import contextlib

@@ -7,8 +7,10 @@ import pathlib
 import pytest
 
 import elmo_fast
+from tools.imports import file_of, imported
 
 PACKAGE = pathlib.Path(elmo_fast.__file__).parent
+ROOT = PACKAGE.parent
 # Public name of the package -> the layer that defines it.
 HOMES = {name: module for module, names in elmo_fast._MODULES.items() for name in names}
 # The core imports nothing of what is around it; a command of `cli` does, inside its functions, when it is run.
@@ -51,25 +53,11 @@ MAY_IMPORT = {
 }
 
 
-def imported(path, root):
-    """(line, dotted name below elmo_fast) of each import of the project's own; "" stands for the package itself."""
-    here = path.relative_to(root).with_suffix("").parts
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                package = ("elmo_fast", *here[:-1])
-                base = ".".join((*package[: len(package) - node.level + 1], *filter(None, [base])))
-            names = [f"{base}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
-            names = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
-        else:
-            continue
-        for name in names:
-            if name == "elmo_fast" or name.startswith("elmo_fast."):
-                yield node.lineno, name.removeprefix("elmo_fast").removeprefix(".")
+def files_of(root):
+    """Yield each file of the package below `root`, its place in the package, and what it imports of the package."""
+    for path in sorted((root / "elmo_fast").rglob("*.py")):
+        own = [(line, name[10:]) for line, name in imported(path, root) if f"{name}.".startswith("elmo_fast.")]
+        yield path, path.relative_to(root / "elmo_fast"), own
 
 
 def within_functions(path):
@@ -82,15 +70,15 @@ def within_functions(path):
 def violations(root):
     """One sentence per import that the table above forbids."""
     actual = []
-    for path in sorted(root.rglob("*.py")):
-        parts = path.relative_to(root).with_suffix("").parts
+    for path, place, own in files_of(root):
+        parts = place.with_suffix("").parts
         layer = parts[0]
         if layer not in MAY_IMPORT:
-            actual.append(f"{path.relative_to(root)}: layer {layer!r} is not in the table")
+            actual.append(f"{place}: layer {layer!r} is not in the table")
             continue
-        for line, name in imported(path, root):
+        for line, name in own:
             target = HOMES.get(name, name).split(".")
-            where = f"{path.relative_to(root)}:{line} imports elmo_fast.{'.'.join(target)}"
+            where = f"{place}:{line} imports elmo_fast.{'.'.join(target)}"
             if target[0] in ("", "__version__", layer):
                 actual += [where] if layer == "ops" and not within_ops(parts, target) else []
             elif target[0] == "_C":
@@ -115,34 +103,19 @@ def within_ops(parts, target):
     return not parts[1].startswith("_") and not {"kernels", "reference"}.intersection(target[2:])
 
 
-def file_of(root, name):
-    """The file that a dotted name below the package is of: a module, or where a package's __init__ takes the name."""
-    place, parent = root.joinpath(*name.split(".")), root.joinpath(*name.split(".")[:-1])
-    for file in (place.with_suffix(".py"), place / "__init__.py", parent.with_suffix(".py")):
-        if file.is_file():
-            return file
-    if not (parent / "__init__.py").is_file():
-        return None
-    result = [actual for _, actual in imported(parent / "__init__.py", root)]
-    target = next(
-        (actual for actual in result if actual != name and actual.split(".")[-1] == name.split(".")[-1]), None
-    )
-    return parent / "__init__.py" if target is None else file_of(root, target)
-
-
 def circle(root):
     """Files that import one another in a circle, the first again at the end; [] where there is none."""
-    files = {path: {file_of(root, name) for _, name in imported(path, root)} for path in sorted(root.rglob("*.py"))}
+    files = {path: {file_of(f"elmo_fast.{name}", root) for _, name in own} for path, _, own in files_of(root)}
     try:
         graphlib.TopologicalSorter({path: actual - {path, None} for path, actual in files.items()}).prepare()
     except graphlib.CycleError as error:
-        return [str(path.relative_to(root)) for path in error.args[1]]
+        return [str(path.relative_to(root / "elmo_fast")) for path in error.args[1]]
     return []
 
 
 def test_no_files_and_no_layers_import_one_another():
     """Neither the files nor the table of layers has a circle, imports for type checkers alone included."""
-    assert circle(PACKAGE) == []
+    assert circle(ROOT) == []
     graphlib.TopologicalSorter({layer: below - {layer} for layer, below in MAY_IMPORT.items()}).prepare()
 
 
@@ -204,9 +177,10 @@ def test_attributes_of_modules_that_others_use_are_public(tmp_path):
 def test_a_circle_is_found(tmp_path, sources):
     """Inside functions, for type checkers, and through a name that a package's __init__ passes on."""
     for file, source in sources.items():
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text(source)
-    (tmp_path / "other.py").write_text("from elmo_fast.a import A\n")
+        path = tmp_path / "elmo_fast" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    (tmp_path / "elmo_fast" / "other.py").write_text("from elmo_fast.a import A\n")
     assert {file.split("/")[-1] for file in circle(tmp_path)} == {"a.py", "b.py"} | (
         {"c.py"} if len(sources) > 3 else set()
     )
@@ -214,7 +188,7 @@ def test_a_circle_is_found(tmp_path, sources):
 
 def test_imports_run_one_way():
     """No file of the package imports upwards, or another op's backend, or the extension past ops/_native.py."""
-    assert violations(PACKAGE) == []
+    assert violations(ROOT) == []
 
 
 @pytest.mark.parametrize(
@@ -241,7 +215,7 @@ def test_imports_run_one_way():
 )
 def test_a_forbidden_import_is_found(tmp_path, file, source):
     """The test above can fail: each way of importing upwards is caught in a file that does nothing else."""
-    path = tmp_path / file
+    path = tmp_path / "elmo_fast" / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(source)
     assert len(violations(tmp_path)) == 1
@@ -265,7 +239,7 @@ def test_a_forbidden_import_is_found(tmp_path, file, source):
     ],
 )
 def test_an_allowed_import_is_not_found(tmp_path, file, source):
-    path = tmp_path / file
+    path = tmp_path / "elmo_fast" / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(source)
     assert violations(tmp_path) == []

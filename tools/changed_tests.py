@@ -1,53 +1,92 @@
 """Prints the test files of what differs from the main branch, for `make check`.
 
-A changed test is run. Of a changed elmo_fast/LAYER/FOLDER/NAME.py the tests are those of tests/LAYER with its name or a
-folder's: test_NAME.py, test_FOLDER_*.py; where there is none, all of tests/LAYER. Those of csrc/FOLDER/NAME.cpp are in
-any layer; where there is none, all of tests/ops. Of another file of tests/FOLDER they are those of the folder, of a
-page those of all pages.
+A changed test is run. Of another Python file they are the tests that import it, by themselves or through helpers below
+tests/; where there are none, those that import the files that import it, and so on. What is loaded by its name counts
+for those who load it: a command for tests/cli, a backend's kernels for its op, C++ for its op or for `_native.py`. A
+data file counts for its folder of tests, a conftest.py too, a page for all pages, a file of the build for its tests.
 """
 
+import functools
 import pathlib
 import subprocess
 import sys
+
+from tools.imports import file_of, imported
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ALWAYS = ["tests/test_layering.py", "tests/test_public_names.py", "tests/test_tracked_files.py"]
 
 
+def git(*words: str) -> list[str]:
+    return subprocess.run(["git", "-C", str(ROOT), *words], check=True, capture_output=True, text=True).stdout.split()
+
+
 def changed(base: str) -> list[str]:
     """Files that differ from where this branch left `base`, and those that git does not know yet."""
-
-    def git(*words: str) -> list[str]:
-        return subprocess.run(
-            ["git", "-C", str(ROOT), *words], check=True, capture_output=True, text=True
-        ).stdout.split()
-
     (fork,) = git("merge-base", base, "HEAD")
     return git("diff", "--name-only", fork) + git("ls-files", "--others", "--exclude-standard")
 
 
+@functools.cache
+def importers() -> dict[str, set[str]]:
+    """File -> the files that import it."""
+    result: dict[str, set[str]] = {}
+    for file in git("ls-files", "--cached", "--others", "--exclude-standard", "*.py"):
+        for _, name in imported(ROOT / file, ROOT) if (ROOT / file).exists() else ():
+            if (target := file_of(name, ROOT)) is not None:
+                result.setdefault(str(target.relative_to(ROOT)), set()).add(file)
+    return result
+
+
+def is_test(file: str) -> bool:
+    return file.startswith("tests/") and pathlib.PurePosixPath(file).match("test_*.py")
+
+
+def importing(file: str) -> list[str]:
+    """The tests nearest to a file by imports."""
+    seen, nearest = {file}, [file]
+    while nearest:
+        tests, further = set(), []
+        for each in nearest:  # grows: a helper of tests is no step away
+            for other in importers().get(each, set()) - seen:
+                seen.add(other)
+                if is_test(other):
+                    tests.add(other)
+                elif other.startswith("tests/") and not other.endswith("/conftest.py"):
+                    nearest.append(other)
+                else:
+                    further.append(other)
+        if tests:
+            return sorted(tests)
+        if folders := [str(pathlib.PurePosixPath(each).parent) for each in further if each.endswith("/conftest.py")]:
+            return sorted(folders)
+        nearest = further
+    return []
+
+
 def tests_of(file: str) -> list[str]:
-    """The test files, or the folder of tests, of one changed file."""
+    """The test files, or the folders of tests, of one changed file."""
     path = pathlib.PurePosixPath(file)
     top, *folders = path.parts[:-1] or ("",)
-    if top == "tests":
-        if path.match("test_*.py"):
-            return [file] if (ROOT / file).exists() else []
-        return [f"tests/{folders[0]}"] if folders else []
-    if path.suffix == ".md":
+    if is_test(file):
+        return [file] if (ROOT / file).exists() else []
+    if path.suffix == ".md" or top == "docs":
         return ["tests/test_docs.py"]
-    if top not in ("elmo_fast", "csrc", "tools", "benchmarks"):
-        return []
+    if path.name == "conftest.py":
+        return [str(path.parent)]
+    if top == "csrc":
+        op = f"elmo_fast/ops/{folders[0] if folders else path.stem}/__init__.py"
+        return importing(op if (ROOT / op).exists() else "elmo_fast/ops/_native.py")
+    if path.suffix == ".py" and (tests := importing(file)):
+        return [*tests, "tests/cli"] if top == "elmo_fast" and folders == ["cli"] else tests
+    if path.suffix == ".py" and top == "elmo_fast" and path.stem != "__init__":
+        return tests_of(str(path.with_name("__init__.py")))
+    for folder in (f"tests/{'/'.join(folders[:1])}", f"tests/{top}"):
+        if folder != "tests/" and (ROOT / folder).is_dir():
+            return [folder]
     if top == "elmo_fast":
-        layer = "/".join(folders[:1])
-    else:
-        layer = "*" if top == "csrc" else top
-    names = [name.strip("_") for name in (*folders, path.stem)]
-    files = [each for name in names for end in ("", "_*") for each in ROOT.glob(f"tests/{layer}/test_{name}{end}.py")]
-    layer = "ops" if top == "csrc" else layer
-    if not files and layer and (ROOT / "tests" / layer).is_dir():
-        return [f"tests/{layer}"]
-    return sorted({str(each.relative_to(ROOT)) for each in files})
+        return importing("elmo_fast/__init__.py")
+    return [] if top else ["tests/test_setup.py", "tests/test_wheel.py"]
 
 
 def main() -> None:

@@ -218,16 +218,6 @@ def test_the_commands_of_a_gpu_are_a_script(tmp_path, quick):
     assert subprocess.run([program, "-n", *words], check=False).returncode == 0
 
 
-@pytest.mark.slow
-def test_make_gpu_rehearses_commands_on_the_stand_in(tmp_path):
-    """A `PerformanceWarning` in any of them is an error."""
-    words = ["python", "-m", "benchmarks.gpu", "--quick", "--section", "commands", "--seconds", "300"]
-    environment = {**os.environ, "STANDIN_KERNELS": "native"}
-    command = [sys.executable, "-m", "tests.standin", *words, "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=machine.ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (tmp_path / "gpu_logs" / "commands.log").read_text()[-2000:]
-
-
 def test_a_section_keeps_the_path_of_python(tmp_path, monkeypatch):
     """On a lent machine what is missing lies in a folder that PYTHONPATH names."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

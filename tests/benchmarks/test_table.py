@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import machine, table
-from tests.fuzz.figures import add
+from tests.fuzz.__main__ import add
 
 
 @pytest.mark.parametrize(

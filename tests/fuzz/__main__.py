@@ -6,7 +6,10 @@ import pathlib
 import random
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from benchmarks import machine
 from tests.fuzz import runner
 
 FINDINGS = runner.ROOT / "build" / "fuzz"
@@ -36,8 +39,6 @@ def main() -> int:
     seconds = time.monotonic() - begun
     print(f"{stopped}{sum(hunt.cases.values())} cases in {seconds:.0f} s, {len(hunt.findings)} findings, seed {seed}")
     if arguments.json is not None:
-        from tests.fuzz.figures import add
-
         rows = [{name: each[name] for name in ("case", "kind", "where")} for each in hunt.findings.values()]
         add(arguments.json, hunt.cases, rows, seconds)
     return 1 if hunt.findings else 0
@@ -45,11 +46,20 @@ def main() -> int:
 
 def repeat(folder: pathlib.Path) -> int:
     """Run one case in a worker and print its finding."""
-    numbers = json.loads((folder / "numbers.json").read_text(encoding="ascii"))
+    target, _, seed = folder.name.rpartition("-")
     with runner.Worker() as worker:
-        actual = worker.run(folder.name.rpartition("-")[0], runner.repeated(numbers))
+        actual = worker.run(target, int(seed))
     print(f"{actual['kind']} in {actual['where']}\n{actual['text']}" if actual else f"{folder}: nothing")
     return 1 if actual else 0
+
+
+def add(path: pathlib.Path, cases: Mapping[str, int], findings: Sequence[Mapping[str, Any]], seconds: float) -> None:
+    """Add a run to a file of figures: the cases of each target, and the findings."""
+    empty: dict[str, Any] = {"case": "fuzz", "rows": [], "runs": []}
+    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else empty
+    run = {**machine.describe("make fuzz"), "seconds": round(seconds), "cases": dict(sorted(cases.items()))}
+    content["runs"].append(run | {"findings": list(findings)})
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
-"""Runs cases in a process of their own, which may crash or hang; hypothesis samples them and makes findings smaller."""
+"""Runs cases in a process of their own, which may crash or hang. A target and a seed repeat a case."""
 
-import contextlib
 import itertools
 import json
 import os
 import pathlib
-import random
 import re
 import select
 import shutil
@@ -17,17 +15,11 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import hypothesis
-from hypothesis import strategies as st
-
-from tests.fuzz.choices import Below
-
 ROOT = pathlib.Path(__file__).parents[2]
 TARGETS = sorted(path.stem for path in (pathlib.Path(__file__).parent / "targets").glob("[!_]*.py"))
 CPU_SECONDS, SECONDS = 20, 120  # after which a case hangs: of the processor; of the clock
 MEMORY = 3 << 29  # bytes that a case may add
 CASES = 50  # of a target before the next one has its turn
-SHRINKING = 20  # seconds
 Finding = dict[str, Any]
 
 
@@ -66,34 +58,20 @@ class Worker:
             shutil.rmtree(self.root, ignore_errors=True)
         self._process = None
 
-    def run(self, target: str, below: Below) -> Finding:
-        """Run the case that these random numbers make: {} if all is well, else the finding."""
+    def run(self, target: str, seed: int) -> Finding:
+        """Run a case: {} if all is well, else the finding."""
         process = self._running()
         assert process.stdin is not None
+        assert process.stdout is not None
         self._errors.truncate(0)
         self._errors.seek(0)
-        question: Any = {"target": target, "memory": MEMORY}
         begun, cpu = time.monotonic(), _cpu_seconds(process.pid)
-        while True:
-            print(json.dumps(question), file=process.stdin)
-            answer = self._answer(process, begun, cpu)
-            if "finding" in answer:
-                return answer["finding"]
-            try:
-                question = below(answer["below"])
-            except BaseException:  # hypothesis wants no more numbers of this case
-                while "finding" not in answer:
-                    print("null", file=process.stdin)
-                    answer = self._answer(process, begun, cpu)
-                raise
-
-    def _answer(self, process: "subprocess.Popen[str]", begun: float, cpu: float) -> dict[str, Any]:
-        assert process.stdout is not None
+        print(json.dumps({"target": target, "seed": seed, "memory": MEMORY}), file=process.stdin)
         while not select.select([process.stdout], [], [], 1)[0]:
             if _cpu_seconds(process.pid) - cpu > CPU_SECONDS or time.monotonic() - begun > SECONDS:
-                return {"finding": self._hung(process)}
+                return self._hung(process)
         line = process.stdout.readline()
-        return json.loads(line) if line.endswith("\n") else {"finding": self._crashed(process)}
+        return json.loads(line) if line.endswith("\n") else self._crashed(process)
 
     def _stderr(self) -> str:
         self._errors.seek(0)
@@ -132,33 +110,18 @@ def _cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def repeated(numbers: Sequence[int]) -> Below:
-    """Return the numbers in order, then zeros."""
-    rest = iter(numbers)
-    return lambda n: min(next(rest, 0), n - 1)
-
-
-def write_finding(folder: pathlib.Path, root: pathlib.Path, finding: Finding, numbers: Sequence[int]) -> None:
-    """Write the text of a finding, the numbers that repeat it, and its files."""
+def write_finding(folder: pathlib.Path, root: pathlib.Path, finding: Finding) -> None:
+    """Write the text of a finding, and its files."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     text = f"make fuzz CASE={folder}\n\n{finding['kind']} in {finding['where']}\n\n{finding['text']}\n"
     (folder / "finding.txt").write_text(text, encoding="utf-8")
-    (folder / "numbers.json").write_text(json.dumps(numbers), encoding="ascii")
     if (root / "case").is_dir():
         shutil.copytree(root / "case", folder / "case", symlinks=True)
 
 
-class _Failed(Exception):
-    """A finding, for hypothesis."""
-
-
-class _TimeIsUp(BaseException):
-    """Ends hypothesis's search."""
-
-
 class Hunt:
-    """Attacks of one target after the other, with a new seed for each turn."""
+    """Attacks of one target after the other, each with a seed of its own."""
 
     def __init__(self, targets: Sequence[str], folder: pathlib.Path, *, seconds: float, seed: int) -> None:
         self._targets, self._folder, self._seed = targets, folder, seed
@@ -168,50 +131,16 @@ class Hunt:
 
     def __iter__(self) -> Iterator[Finding]:
         """Yield each finding that differs from the ones before, until the time is up."""
+        turns = (target for target in itertools.cycle(self._targets) for _ in range(CASES))
         with Worker() as worker:
-            for number, target in enumerate(itertools.cycle(self._targets), self._seed):
+            for seed, target in enumerate(turns, self._seed):
                 if time.monotonic() > self._end:
                     return
-                identity = self._turn(worker, target, number)
-                if identity is not None:
+                finding = worker.run(target, seed)
+                self.cases[target] += 1
+                identity = (target, finding["kind"], finding["where"]) if finding else None
+                if identity is not None and identity not in self.findings:
+                    folder = self._folder / f"{target}-{seed}"
+                    write_finding(folder, worker.root, finding)
+                    self.findings[identity] = {**finding, "case": str(folder)}
                     yield self.findings[identity]
-
-    def _turn(self, worker: Worker, target: str, seed: int) -> tuple[str, str, str] | None:
-        """Run CASES cases; a new finding is made smaller, and its identity returned."""
-        identity, end = None, self._end
-        folder = self._folder / f"{target}-{seed}"
-
-        @hypothesis.seed(seed)
-        @hypothesis.settings(
-            max_examples=CASES, database=None, derandomize=False, deadline=None, report_multiple_bugs=False,
-            suppress_health_check=list(hypothesis.HealthCheck), verbosity=hypothesis.Verbosity.quiet,
-            phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
-        )  # fmt: skip
-        @hypothesis.given(st.randoms(use_true_random=False))
-        def attack(rng: random.Random) -> None:
-            nonlocal identity, end
-            if time.monotonic() > end:
-                raise _TimeIsUp
-            numbers: list[int] = []
-
-            def below(n: int) -> int:
-                numbers.append(rng.randrange(n))
-                return numbers[-1]
-
-            finding = worker.run(target, below)
-            self.cases[target] += 1
-            if not finding:
-                return
-            other = (target, finding["kind"], finding["where"])
-            if identity is None and other not in self.findings:
-                identity, end = other, time.monotonic() + SHRINKING
-            if other != identity:
-                return
-            write_finding(folder, worker.root, finding, numbers)
-            self.findings[other] = {**finding, "case": str(folder), "numbers": numbers}
-            raise _Failed
-
-        # Flaky: the case failed only after others, whose traces the worker held; it is reported as it was found.
-        with contextlib.suppress(_Failed, _TimeIsUp, hypothesis.errors.Flaky, ExceptionGroup):
-            attack()
-        return identity

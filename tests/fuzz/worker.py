@@ -1,26 +1,19 @@
-"""The process in which cases run: reads the name of a target, asks for each random number, and may crash on any case.
-
-As the runner chooses the numbers, it knows the case of a process that crashed.
-"""
+"""The process in which cases run: reads a target and a seed, and may crash on any case."""
 
 import faulthandler
 import importlib
 import json
 import os
 import pathlib
+import random
 import resource
 import signal
 import sys
 from typing import Any
 
 from tests.fuzz import folders, judge
-from tests.fuzz.choices import Below, Choices
 
 ADDRESSES = 12 << 30  # bytes of address space beyond those mapped at first: an allocation of more fails at once
-
-
-class Abandoned(BaseException):
-    """The runner needs no more of this case."""
 
 
 def _status(name: str) -> int:
@@ -31,15 +24,13 @@ def _status(name: str) -> int:
     return 0
 
 
-def run_case(target: str, memory: int, below: Below) -> dict[str, Any]:
+def run_case(target: str, seed: int, memory: int) -> dict[str, Any]:
     """Run one case: {} if all is well, else the finding; memory: bytes that it may add."""
     attack = importlib.import_module(f"tests.fuzz.targets.{target}")
     pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # reset the peak
     before = _status("VmRSS")
     try:
-        attack.case(Choices(below))
-    except Abandoned:
-        return {}
+        attack.case(random.Random(seed))
     except BaseException as error:  # noqa: BLE001 - whatever a case raises is what is looked for
         return judge.finding(error)
     added = _status("VmHWM") - before
@@ -65,15 +56,8 @@ def main() -> None:
     prepare()
     print(json.dumps({"root": str(folders.root())}), file=answers)
 
-    def below(n: int) -> int:
-        print(json.dumps({"below": n}), file=answers)
-        number = json.loads(sys.stdin.readline())
-        if number is None:
-            raise Abandoned
-        return number
-
     for line in iter(sys.stdin.readline, ""):
-        print(json.dumps({"finding": run_case(**json.loads(line), below=below)}), file=answers)
+        print(json.dumps(run_case(**json.loads(line))), file=answers)
 
 
 if __name__ == "__main__":

@@ -67,13 +67,9 @@ def test_layer_norm_statistics(files, statistics):
         np.testing.assert_allclose(mixed[row, : n - 2], total[row, 1 : n - 1], rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("boundaries", [False, True])
-def test_dropout_comes_after_mixing(files, fused, boundaries, monkeypatch):
-    """Kept elements are those of the mix, doubled; each representation has its own mask; none when not training. Fused:
-    within the mixes' kernel, as on a GPU."""
-    if fused:
-        monkeypatch.setattr(Elmo, "_fuses_dropout", lambda self, device: self.training)
+def test_dropout_comes_after_mixing(files, boundaries):
+    """Kept elements are those of the mix, doubled; each representation has its own mask; none when not training."""
     options_file, weight_file = files()
     ids = batch_to_ids(SENTENCES)
     settings = {"keep_sentence_boundaries": boundaries, "stateful": False}

@@ -173,13 +173,26 @@ ALL = CALLS | VARIANTS
 LONG = ("projected_lstm", "projected_lstm no clip", "char_cnn", "char_cnn tanh")
 
 
-def pairs(calls=ALL, *, reference: bool = False, only: str | None = None) -> list:
-    """A parameter (name, backend) for each call and each backend of its op, marked to skip where it cannot run."""
+def pairs(calls=ALL, *, reference: bool = False, only: str | None = None, registered: bool = False) -> list:
+    """A parameter (name, backend) for each call and each backend of its op, marked to skip where it cannot run.
+
+    registered: those alone that run a registered op with a backward op."""
     return [
         pytest.param(name, *each.values, marks=each.marks, id=f"{name}-{each.values[0]}")
         for name, call in calls.items()
         for each in backends(call.op, reference=reference, only=only)
         if name not in LONG or each.values != ("triton",)
+        if not registered or registers_gradients(name, *each.values)
+    ]
+
+
+def at_each_precision(*precisions: str, **options: Any) -> list:
+    """A parameter (name, backend, precision) for each of `pairs`; float32 alone for an op that rounds nothing."""
+    return [
+        pytest.param(*pair.values, precision, marks=pair.marks, id=f"{pair.id}-{precision}")
+        for pair in pairs(**options)
+        for precision in precisions
+        if precision == "float32" or ALL[pair.values[0]].rounds
     ]
 
 

@@ -48,9 +48,9 @@ def watched(monkeypatch):
     drop_all()
 
 
-def drop_all():
+def drop_all(device=DEVICE):
     """Drop all graphs of the current stream."""
-    _graphs.pool_of(DEVICE).drop()
+    _graphs.pool_of(torch.device(device)).drop()
 
 
 def with_memory(monkeypatch, free, total=10_000):

@@ -13,14 +13,13 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, cases
 from elmo_fast.threads import torch_threads
 from tests.backends import needs
-from tests.ops.calls import ALL, CALLS, pairs, placed, registers_gradients, weighted_sum
+from tests.ops.calls import ALL, CALLS, at_each_precision, pairs, placed, weighted_sum
 from tests.tolerances import assert_close
 
 CPU = torch.device("cpu")
 ROOT = pathlib.Path(__file__).parents[2]
-every = pytest.mark.parametrize(("name", "backend"), pairs(reference=True))
 kernels = pytest.mark.parametrize(("name", "backend"), pairs())
-precisions = pytest.mark.parametrize("precision", PRECISIONS)
+at_all = pytest.mark.parametrize(("name", "backend", "precision"), at_each_precision(*PRECISIONS))
 
 
 def leaves_of(tensors):
@@ -58,12 +57,12 @@ def test_an_array_in_place_of_a_tensor_is_refused(name):
             CALLS[name].run(*(tensors | {each: tensors[each].numpy()}).values())
 
 
-@kernels
+@pytest.mark.parametrize(
+    ("name", "backend"), pairs({name: ALL[name] for name in ALL if not name.endswith("sparse")}, registered=True)
+)
 def test_a_second_derivative_is_refused(name, backend):
     """The kernel's gradient has none of its own and says so."""
     call, tensors, how = placed(name, backend)
-    if not registers_gradients(name, backend) or name.endswith("sparse"):
-        pytest.skip("torch's own operators have second derivatives")
     leaves = leaves_of(tensors)
     outputs = call.run(*leaves, **how)
     (first, *_) = torch.autograd.grad(sum(out.square().sum() for out in outputs), leaves, create_graph=True)
@@ -87,8 +86,7 @@ def test_any_subset_of_the_gradients(name, backend):
                 assert torch.equal(gradient.to_dense(), everything[key]), (expected, key)
 
 
-@kernels
-@precisions
+@at_all
 def test_what_is_kept_for_gradients_changes_no_result(name, backend, precision):
     call, tensors, how = placed(name, backend, precision)
     expected, _ = call.results(tensors, **how)
@@ -96,8 +94,7 @@ def test_what_is_kept_for_gradients_changes_no_result(name, backend, precision):
         assert all(map(torch.equal, call.run(*tensors.values(), **how), expected))
 
 
-@every
-@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize(("name", "backend", "precision"), at_each_precision("float32", "float16", reference=True))
 def test_strided_views(name, backend, precision):
     """Every second number of wider tensors, transposed where there are dimensions to transpose."""
     call, tensors, how = placed(name, backend, precision)
@@ -128,8 +125,7 @@ def test_gradients_are_those_of_finite_differences(name, backend):
     assert torch.autograd.gradcheck(lambda *leaves: tuple(call.run(*leaves, **how)), doubles, fast_mode=True)
 
 
-@pytest.mark.parametrize(("name", "backend"), pairs(only="triton"))
-@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize(("name", "backend", "precision"), at_each_precision("float32", "float16", only="triton"))
 def test_a_changed_tensor_is_seen(name, backend, precision):
     """Cached copies are not those of other numbers: the bits of a call on new tensors."""
     call, tensors, how = placed(name, backend, precision)
@@ -149,12 +145,17 @@ def test_the_same_bits_again(name, backend):
     assert_equal(*(call.results(tensors, **how) for _ in range(2)))
 
 
-@precisions
-@pytest.mark.parametrize("op", [op for op in cases.CASES if op != "log_uniform_sample"])
+@pytest.mark.parametrize(
+    ("op", "precision"),
+    [
+        (op, precision)
+        for op, (_, multiplies) in cases.CASES.items()
+        for precision in (PRECISIONS if multiplies else ("float32",))
+        if op != "log_uniform_sample"
+    ],
+)
 def test_threads_change_nothing(op, precision):
     """One to five threads, forward and backward, on cases that are cut into pieces."""
-    if precision != "float32" and not cases.CASES[op][1]:
-        pytest.skip("nothing is rounded")
     how = {"backend": "auto", "precision": precision}
     for case in cases.CASES[op][0](cases.Draw()):
         actual = []
@@ -207,12 +208,12 @@ def test_kernels_use_torch_for_numbers_that_stand_alone():
     assert used == ALONE
 
 
-@pytest.mark.parametrize(("name", "backend"), pairs({name: ALL[name] for name in CALLS}, only="native"))
+@pytest.mark.parametrize(
+    ("name", "backend"), pairs({name: call for name, call in CALLS.items() if call.rounds}, only="native")
+)
 def test_float64_with_rounded_operands_is_left_to_the_reference(name, backend):
     call, tensors, how = placed(name, backend, "float16")
     doubles = [tensor.double() for tensor in tensors.values()]
-    if not call.rounds:
-        pytest.skip("nothing is rounded")
     with pytest.raises(ElmoFastError, match="float64"):
         call.run(*doubles, **how)
     assert call.run(*doubles, **how | {"backend": "reference"})[0].dtype == torch.float64
@@ -249,12 +250,10 @@ def test_what_backward_needs_is_kept_only_where_a_gradient_is_wanted(name, backe
         assert kept(key) > kept(None), key
 
 
-@kernels
+@pytest.mark.parametrize(("name", "backend"), pairs(registered=True))
 def test_opcheck(name, backend):
     """Schema, fake and autograd of each op that runs, forward and backward, with the arguments that it gets."""
     call, tensors, how = placed(name, backend, "float16" if backend == "triton" else "float32")
-    if not registers_gradients(name, backend):
-        pytest.skip("these are torch's own operators")
     with Recorded() as recorded:
         call.results(tensors, **how)
         with torch.no_grad():

@@ -323,12 +323,12 @@ def test_a_device_without_an_index_is_the_current_one(seen):
 def test_nothing_grows_with_captures(seen, monkeypatch):
     monkeypatch.setattr(gc, "collect", lambda: 0)  # slow
     calls = Calls()
-    for _ in range(100):
+    for _ in range(20):
         assert [calls("a"), calls("a")] == [False, True]
         drop_all()
     (held,) = calls.graphs._held.values()
     assert [len(each) for each in (held.entries, held.used, held.seen)] == [0, 0, 0]
-    assert len(seen.begun) == 100
+    assert len(seen.begun) == 20
 
 
 @needs_graphs

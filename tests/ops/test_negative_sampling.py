@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.ops import _dispatch, alias_sample, alias_table, negative_sampling
-from elmo_fast.ops.negative_sampling import reference
 from tests.ops.exact import assert_exactly, exact
 from tests.ops.output_layer import (
     SOME_IDS,
@@ -97,18 +96,6 @@ def test_every_score_keeps_its_digits(backend):
     assert losses.tolist() == pytest.approx([4099 * softplus(score) for score in scores], rel=1e-4)
     expected = [4099 / (1 + math.exp(min(-score, 700))) for score in scores]
     assert slopes[:, 0].tolist() == pytest.approx(expected, rel=1e-4)
-
-
-def test_the_definition_takes_as_many_rows_at_a_time_as_chunk_bytes_holds(monkeypatch):
-    sizes = []
-
-    def losses(hidden, *rest, **options):
-        sizes.append(len(hidden))
-        return hidden.new_zeros(len(hidden))
-
-    monkeypatch.setattr(reference, "_losses", losses)
-    negative_sampling(**problem(), chunk_bytes=3 * 13 * 8, backend="reference")
-    assert sizes == [3, 3, 1]
 
 
 @needs_native

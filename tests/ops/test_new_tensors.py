@@ -1,7 +1,6 @@
-"""Every tensor that an op makes by itself is made on the device of its arguments.
+"""Every op on tensors without values: shapes and dtypes on the device meta are those of the CPU.
 
-The tests of a GPU backend make the GPU the default device, which would hide a factory without `device=`. Here the
-default is the meta device, on which nothing can be computed: such a tensor shows at once, on the CPU too.
+That each tensor that an op makes names its device is asked of the sources (tests/test_default_device.py).
 """
 
 import functools
@@ -13,7 +12,6 @@ from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops.cases import CASES, Draw
 from elmo_fast.static import glove as steps
-from tests.backends import backends, device_of
 
 
 def of_a_case(op, number, device, **options):
@@ -46,35 +44,10 @@ def glove(device, **options):
 
 OF_CASES = {op: range(len(make(Draw()))) for op, (make, _) in CASES.items() if op != "log_uniform_sample"}
 OF_CASES["projected_lstm"] = range(1)
-WITH_TENSORS = {
-    **{
-        f"{op} {number}": (op, functools.partial(of_a_case, op, number))
-        for op, numbers in OF_CASES.items()
-        for number in numbers
-    },
-    "glove": ("glove", glove),
+ON_META = {
+    f"{op} {number}": functools.partial(of_a_case, op, number) for op, numbers in OF_CASES.items() for number in numbers
 }
-BACKENDS = [
-    pytest.param(name, *each.values, marks=each.marks, id=f"{name}-{each.values[0]}")
-    for name, (op, _) in WITH_TENSORS.items()
-    for each in backends(op, reference=True)
-    # Its launches take the interpreter half a minute, and tests/fake_cuda sees the devices of their arguments.
-    if (op, *each.values) != ("projected_lstm", "triton")
-]
-
-
-@pytest.mark.parametrize(("name", "backend"), BACKENDS)
-def test_an_op_needs_no_default_device(name, backend):
-    """Forward and backward under a default device that is of no use."""
-    device = device_of(backend)
-    call = WITH_TENSORS[name][1](device, backend=backend)
-    with torch.device("meta"):
-        actual = call()
-        loss = actual.sum()
-        if loss.requires_grad:
-            loss.backward()
-    assert actual.device.type == device.type
-    assert torch.isfinite(loss)
+ON_META["glove"] = glove
 
 
 def test_functions_of_the_host_need_no_default_device():
@@ -86,10 +59,10 @@ def test_functions_of_the_host_need_no_default_device():
     assert not any(each.is_meta for each in actual)
 
 
-@pytest.mark.parametrize("name", WITH_TENSORS)
+@pytest.mark.parametrize("name", ON_META)
 def test_shapes_come_out_of_tensors_without_values(name):
     """On the device meta: shape and dtype of the result are those of the CPU, and the backward pass runs."""
-    expected, actual = (WITH_TENSORS[name][1](torch.device(device))() for device in ("cpu", "meta"))
+    expected, actual = (ON_META[name](torch.device(device))() for device in ("cpu", "meta"))
     assert (actual.shape, actual.dtype, actual.is_meta) == (expected.shape, expected.dtype, True)
     if expected.requires_grad:
         actual.sum().backward()
@@ -98,8 +71,3 @@ def test_shapes_come_out_of_tensors_without_values(name):
 def test_how_many_rows_are_distinct_is_not_told_of_tensors_without_values():
     with pytest.raises(ElmoFastError, match="meta tensors do not have; use padded_unique_rows"):
         ops.unique_rows(torch.empty(3, 2, dtype=torch.int64, device="meta"))
-
-
-def test_no_op_is_left_out():
-    """Every registered op has its case above; the sampler takes no tensor that would say where it runs."""
-    assert set(ops.op_names()) - {op for op, _ in WITH_TENSORS.values()} <= {"log_uniform_sample"}

@@ -95,13 +95,6 @@ def test_saturated_clips(backend, clips, residual):
     check(case, backend, cell_clip=clips[0], projection_clip=clips[1], residual=residual)
 
 
-def test_clips_hold():
-    case, clips = make(3, 4, 20, 20, 28, scale=6.0), {"cell_clip": 0.3, "projection_clip": 0.2}
-    out, (h, c) = projected_lstm(*case, **clips, backend="reference")
-    assert out.abs().max().item() == h.abs().max().item() == pytest.approx(0.2)
-    assert c.abs().max() == pytest.approx(0.3)
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_gradients_pass_at_the_bounds_and_not_beyond(backend):
     """One cell, one step: cell, then projection sit exactly at, or just past, their bound; torch.clamp's rule."""

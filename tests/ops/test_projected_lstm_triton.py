@@ -2,7 +2,6 @@
 
 import functools
 import gc
-import types
 
 import pytest
 import torch
@@ -165,45 +164,3 @@ def test_float32_adds_up_32_products_by_themselves(memory, kernel, batch, monkey
 def test_a_sum_has_no_more_parts_than_depths(kernel, gates, cells, dtype):
     tile, parts = forward_kernels.tiles(tiled(dtype, 1, cells), kernel, torch.device("cuda"))
     assert parts <= _triton.cdiv(gates * cells, tile.depth)
-
-
-@pytest.fixture
-def card(monkeypatch):
-    """A GPU of so many KiB of shared memory, as far as torch says."""
-
-    def pretend(memory):
-        properties = types.SimpleNamespace(shared_memory_per_block_optin=memory * 1024)
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-        _triton.shared_memory.cache_clear()
-        return torch.device("cuda")
-
-    yield pretend
-    _triton.shared_memory.cache_clear()
-
-
-@pytest.mark.parametrize(
-    ("rows", "dtype", "memory", "fused"),
-    [
-        (63, torch.bfloat16, 227, True),
-        (64, torch.bfloat16, 227, False),
-        (255, torch.float16, 227, False),
-        (256, torch.bfloat16, 227, True),
-        (128, torch.float32, 227, True),
-        (128, torch.bfloat16, 163, True),
-        (128, torch.bfloat16, 99, True),
-    ],
-)
-def test_cublas_multiplies_where_it_is_counted_to_be_faster(rows, dtype, memory, fused, card):
-    assert forward_kernels.is_fused(tiled(dtype, rows), card(memory)) == fused
-
-
-@pytest.mark.parametrize(
-    ("rows", "memory", "wide"), [(832, 227, True), (256, 227, True), (128, 227, False), (832, 163, False)]
-)
-def test_every_product_of_many_rows_has_wide_tiles(rows, memory, wide, card):
-    device, layer = card(memory), tiled(torch.bfloat16, rows)
-    for kernel in ("cells", "cells_backward", "recur", "project"):
-        tile, _ = forward_kernels.tiles(layer, kernel, device)
-        columns = tile.columns * (4 if kernel == "cells" else 1)
-        assert (tile.rows * columns >= 128 * 128 and tile.num_warps == 8) == wide

@@ -71,19 +71,10 @@ def library():
     compiled = BUILD / f"{digest}.so"
     if not compiled.is_file():
         BUILD.mkdir(parents=True, exist_ok=True)
-        torch, part = (
-            pathlib.Path(importlib.util.find_spec("torch").origin).parent,
-            compiled.with_suffix(f".{os.getpid()}"),
-        )
-        flags = [
-            "-std=c++20",
-            "-O0",
-            "-shared",
-            "-fPIC",
-            "-w",
-            "-DAT_PER_OPERATOR_HEADERS",
-            f"-isystem{torch / 'include'}",
-        ]
+        torch = pathlib.Path(importlib.util.find_spec("torch").origin).parent
+        part = compiled.with_suffix(f".{os.getpid()}")
+        flags = ["-std=c++20", "-O0", "-shared", "-fPIC", "-w", "-DAT_PER_OPERATOR_HEADERS"]
+        flags.append(f"-isystem{torch / 'include'}")
         libraries = [f"-L{torch / 'lib'}", f"-Wl,-rpath,{torch / 'lib'}", "-ltorch_cpu", "-lc10"]
         subprocess.run([shutil.which("g++"), *flags, str(SOURCE), *libraries, "-o", str(part)], check=True)
         part.replace(compiled)

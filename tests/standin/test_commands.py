@@ -125,17 +125,8 @@ def test_embed_gives_each_batch_its_own_vectors(folder, replays, monkeypatch, gr
 
 @pytest.mark.parametrize("place", [[], ["--index", "1"]], ids=["sentences", "tokens"])
 def test_neighbours(folder, place):
-    words = [
-        "neighbours",
-        "--model",
-        folder / "elmo",
-        folder / "text.txt",
-        "--query",
-        "it was his",
-        "--batch_size",
-        "4",
-        *place,
-    ]
+    words = ["neighbours", "--model", folder / "elmo", folder / "text.txt", "--query", "it was his"]
+    words += ["--batch_size", "4", *place]
     expected, *actual = (numbers_in(ran(*words, "--device", device)) for device in (CPU, *GPUS))
     for each in actual:
         check_alike(each, expected, 2e-4)

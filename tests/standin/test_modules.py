@@ -69,6 +69,20 @@ def test_copies_of_a_model_with_graphs_have_their_own(model):
         check(each, reference)
 
 
+def test_a_warm_call_does_not_wait_for_the_gpu(model):
+    elmo = elmo_of(model)
+    ids = elmo.batch_to_ids(TEXTS[0]).cuda()
+    with torch.no_grad():
+        elmo(ids)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            elmo(ids)
+            with pytest.raises(RuntimeError, match="synchronizing"):
+                ids.sum().item()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
 def test_streams_and_threads_of_the_user(model):
     reference, results = elmo_of(model, "cpu"), []
 
@@ -112,6 +126,19 @@ def test_a_training_loop_learns_what_the_cpu_learns(model):
             own.append(loss.item())
         losses.append(own)
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+
+
+def test_dropout_within_the_mixes_kernel_comes_after_mixing(model):
+    """Kept elements are those of the mix, doubled; each representation has its own mask."""
+    expected = elmo_of(model, stateful=False)
+    ids = expected.batch_to_ids(TEXTS[0]).cuda()
+    mix = expected(ids)["elmo_representations"][0]
+    dropping = Elmo.from_pretrained(str(model), 2, dropout=0.5, stateful=False).cuda().train()
+    first, second = dropping(ids)["elmo_representations"]
+    kept = first != 0
+    torch.testing.assert_close(first[kept], 2 * mix[kept])
+    assert 0.2 < kept.float().mean() < 0.8
+    assert not torch.equal(kept, second != 0)
 
 
 def test_dropout_of_the_same_seed_is_the_same(model):

@@ -1,15 +1,12 @@
-"""Host time of a replayed training step, with launches that cost nothing: python -m tests.fake_cuda.host
+"""A replayed training step with launches that cost nothing, for the time that its host takes.
 
 A model with as many weights as the original one, each of a few numbers, on the CPU; 128 rows of 20 steps. What is
 replayed does nothing; copies are those of the CPU.
 """
 
-import statistics
 import sys
-import time
 
 import numpy as np
-import pytest
 import torch
 
 from elmo_fast import ops
@@ -99,18 +96,3 @@ def calls_of(once):
     finally:
         sys.setprofile(None)
     return count
-
-
-def main():
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        once, times = replayed_step(monkeypatch), []
-        for _ in range(500):
-            begin = time.perf_counter()
-            once()
-            times.append(1e3 * (time.perf_counter() - begin))
-        print(f"{statistics.median(times):.3f} ms a step (median of {len(times)}), {calls_of(once)} calls")
-
-
-if __name__ == "__main__":
-    main()
