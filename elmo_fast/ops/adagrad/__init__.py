@@ -98,17 +98,17 @@ def _fused_on_cpu(
     """Update by torch's fused kernel, which reads and writes each number once."""
     if scale is not None and not math.isfinite(scale):
         return
-    first_step, options = (
-        torch.ones((), device="cpu"),
-        {"lr_decay": 0.0, "weight_decay": 0.0, "eps": 0.0, "maximize": False},
-    )
+    first_step, rate = [torch.ones((), device="cpu")], float(learning_rate)
     # One tensor at a time: scaling copies its gradient.
     for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
         if not (weight.is_contiguous() and accumulator.is_contiguous()):  # the kernel goes through memory
             reference.adagrad_([weight], [accumulator], [gradient], learning_rate, scale)
             continue
         slope = (gradient if scale is None else gradient * scale).contiguous()
-        torch._fused_adagrad_([weight], [slope], [accumulator], [first_step], lr=float(learning_rate), **options)
+        torch._fused_adagrad_(
+            [weight], [slope], [accumulator], first_step,
+            lr=rate, lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
+        )  # fmt: skip
         torch.autograd.graph.increment_version([t for t in (weight, accumulator) if not t.is_inference()])
 
 
