@@ -169,9 +169,8 @@ def warn_once(op: str, backend: str, reasons: str) -> None:
 def _slower(op: str, device: torch.device, refusals: Mapping[str, str]) -> list[str]:
     """Return why faster backends of `op` for this device cannot serve; if none exists, one sentence saying so."""
     slower = [why for name, why in refusals.items() if made_for(name, device)]
-    if slower or device.type in ("cpu", "meta"):  # on a CPU plain torch may be the best there is
-        return slower
-    if any(made_for(name, device) for name in OPS[op].unsupported if name != "reference"):
+    has_kernel = any(made_for(name, device) for name in OPS[op].unsupported if name != "reference")
+    if slower or has_kernel or device.type in ("cpu", "meta"):  # on a CPU plain torch may be the best there is
         return slower
     return [f"it has no kernel for {device.type} yet"]
 
