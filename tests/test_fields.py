@@ -42,23 +42,23 @@ WHOLE = {
 }
 
 
+@dataclasses.dataclass
+class Settings:
+    """Of the next test."""
+
+    plain: str = "no docstring"
+    size: int = 3
+    """how large
+    it is"""
+    names: list[str] = dataclasses.field(default_factory=list)
+    """entries"""
+
+    def method(self):
+        """Do nothing."""
+
+
 def test_the_docstring_below_a_field_is_its_own_in_one_line():
     """Neither that of the class nor a default that is a string is taken for one."""
-
-    @dataclasses.dataclass
-    class Settings:
-        """Of this test."""
-
-        plain: str = "no docstring"
-        size: int = 3
-        """how large
-        it is"""
-        names: list[str] = dataclasses.field(default_factory=list)
-        """entries"""
-
-        def method(self):
-            """Do nothing."""
-
     assert docstrings(Settings) == {"size": "how large it is", "names": "entries"}
 
 

@@ -324,7 +324,7 @@ class Parser(jsonargparse.ArgumentParser):
 
 
 def _arguments(kind: Any, default: Any, how: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `add_argument` for a field of this type and default; how: further ones."""
+    """Return argparse's arguments for a field of this type and default; how: further ones."""
     arguments: dict[str, Any] = {} if default is dataclasses.MISSING else {"default": default}
     if typing.get_origin(kind) is tuple:
         if "default" in arguments:

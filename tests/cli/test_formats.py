@@ -51,7 +51,7 @@ COMMANDS = {
     "to safetensors": "convert --to safetensors --out_dir out",
     "to hdf5": "convert --to hdf5 --out_dir out",
 }
-NAMED_BY = {"pretrain": "--init_from", "plot layers": "source", "upload": "folder"}
+NAMED_BY = {"pretrain": "--init_from", "eval --save_dir": "--save_dir", "plot layers": "source", "upload": "folder"}
 
 
 @pytest.fixture(scope="module")
