@@ -231,7 +231,7 @@ class Formula:
                 return self.op(*arguments)
         arguments = (*arguments, *self.defaults[len(arguments) :])
         lengths = _lengths(arguments, self.input_lists)
-        outputs = self.outputs_of(_Call.apply(self, lengths, *_flat(arguments, self.input_lists)))  # type: ignore[no-untyped-call]
+        outputs = self.outputs_of(_Call.apply(self, lengths, *_flat(arguments, self.input_lists)))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def outputs_of(self, flat: Sequence[Tensor]) -> list[Any]:
@@ -264,7 +264,7 @@ class Formula:
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         if torch.is_grad_enabled():  # create_graph, or torch.func
             flat, lengths = _flat(outputs, self.result_lists), _lengths(outputs, self.result_lists)
-            flat = _Once.apply(self.backward_op, len(flat), *flat, *present, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
+            flat = _Once.apply(self.backward_op, len(flat), *flat, *present, *ctx.saved_tensors)
             outputs = _nested(flat, lengths)
         results = dict(zip(self.results, outputs, strict=True))
         if self.more.finish is not None:

@@ -100,6 +100,8 @@ def _steps(trainer: Trainer) -> str:
 
 def _memory(trainer: Trainer) -> str:
     """Describe the memory that the steps took, all that this process holds included."""
+    peak: int | None
+    left: int | None
     if trainer.device.type == "cuda":
         peak, left = torch.cuda.max_memory_allocated(trainer.device), torch.cuda.mem_get_info(trainer.device)[0]
     else:

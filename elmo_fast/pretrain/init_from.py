@@ -195,8 +195,8 @@ def _vocabulary_of(
     """Return the model's vocab.txt; without it, as in runs of bilm-tf, vocab_file, which must be of as many words."""
     file = file_beside(folder)
     rows = [len(weights[name]) - extra for name, extra in ROWS_OF_WORDS.items() if name in weights]
-    if rows:
-        file = file or (vocab_file and pathlib.Path(vocab_file))
+    if rows and file is None and vocab_file:
+        file = pathlib.Path(vocab_file)
     if not file:
         if not rows:
             return None

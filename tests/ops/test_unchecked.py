@@ -140,7 +140,11 @@ def test_a_wrong_argument_is_an_error_of_the_op(op):
     [
         ("char_cnn", {"count": torch.tensor(3)}, "count is of GPUs"),
         ("highway", {"count": torch.tensor(3)}, "count is of GPUs"),
-        ("highway", {"packed": []}, "packed must hold what pack_weight returned for each weight with the same precision"),
+        (
+            "highway",
+            {"packed": []},
+            "packed must hold what pack_weight returned for each weight with the same precision",
+        ),
         ("highway", {"packed": [torch.ones(1)] * 2}, "packed must have shape"),
         ("char_cnn", {"ids": torch.zeros(4, 2**15, dtype=torch.int64)}, "ids must have at most 32767 slots; got 32768"),
         ("adagrad_rows_", {"ids": torch.tensor([2, 2])}, "ids must rise, none twice"),
