@@ -80,12 +80,12 @@ test: build
 	$(BIN)/python $(PYTEST)
 endif
 
-# In the same environment flair would take sentence-transformers and huggingface_hub back to older versions.
+# In .venv itself flair would take sentence-transformers, huggingface_hub and datasets back to older versions.
 test-flair: build
 	test -x $(VENV)-flair/bin/python || $(PYTHON) -m venv $(VENV)-flair
 	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import site; print(*site.getsitepackages())')')" \
 	    > $$($(VENV)-flair/bin/python -c "import site; print(*site.getsitepackages())")/base.pth
-	$(VENV)-flair/bin/python -m pip install -q "flair>=0.15"
+	$(VENV)-flair/bin/python -m pip install -q "flair>=0.15" "datasets<4"
 	$(VENV)-flair/bin/python -m pytest -q tests/integrations/test_flair.py tests/test_default_device.py -k flair
 
 check: build lint
