@@ -251,7 +251,7 @@ class Formula:
 
     def backward(self, ctx: Any, needed: Sequence[Any], *grads: Tensor | None) -> Sequence[Any]:
         gradients: list[Any] = [[None] * len(each) if isinstance(each, list) else None for each in needed]
-        present = [grads[i] for i, _ in self.gradients.values() if grads[i] is not None]
+        present = [grad for i, _ in self.gradients.values() if (grad := grads[i]) is not None]
         if not present:
             return gradients
         wanted = {i for i, each in enumerate(needed) if (any(each) if isinstance(each, list) else each)}
