@@ -20,10 +20,10 @@ import pytest
 import torch
 
 from benchmarks.op_calls import TOY, OpCalls
+from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.errors import PerformanceWarning
 from elmo_fast.op_choices import INFERENCE_PRECISIONS
 from elmo_fast.ops import PackedWeights, projected_lstm
-from elmo_fast.threads import torch_threads
 
 BUSY = 2  # processes
 

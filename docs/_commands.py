@@ -6,7 +6,7 @@ import pathlib
 import re
 
 from elmo_fast.cli.main import parsers
-from elmo_fast.files import replacing
+from elmo_fast._io.atomic_file import atomic_file
 
 FOLDER = "commands"
 
@@ -24,7 +24,7 @@ def write_pages(app):
     for name, text in pages.items():
         path = folder / f"{name}.rst"
         if not path.exists() or path.read_text(encoding="utf-8") != text:  # or Sphinx would read it again
-            with replacing(path) as aside:
+            with atomic_file(path) as aside:
                 aside.write_text(text, encoding="utf-8")
 
 

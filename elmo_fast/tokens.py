@@ -10,18 +10,18 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast._io.fields import parsed
 from elmo_fast._lazy import document_fields
+from elmo_fast._runtime.progress import Progress
 from elmo_fast.embed.embedder import ElmoEmbedder
 from elmo_fast.embed.layers import Layers, layer_numbers, unit_rows
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.embed.token_files import FlatFile, check_room, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_counts
-from elmo_fast.fields import parsed
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.op_choices import Pool, Tokenizer
-from elmo_fast.progress import Progress
 from elmo_fast.static.neighbours import Nearest, Search, nearest
 from elmo_fast.text import Source, check_words, checked_sentences
 from elmo_fast.text import tokenizer as tokenizer_of

@@ -13,9 +13,9 @@ import torch
 
 import elmo_fast
 from elmo_fast import Elmo, ElmoEmbedder, ElmoVectors, Vocabulary, batch_to_ids, static
+from elmo_fast._runtime.devices import pack_together
 from elmo_fast.compat.allennlp import ELMoTokenCharactersIndexer, SoftmaxLoss
 from elmo_fast.compat.tensorflow_hub import Module
-from elmo_fast.devices import pack_together
 from elmo_fast.modules import (
     FullSoftmaxLoss,
     HierarchicalSoftmaxLoss,

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
+from elmo_fast._io.fields import read_json
 from elmo_fast.checkpoints import read_options
 from elmo_fast.cli.main import main
 from elmo_fast.errors import ElmoFastError, MissingExtraError, reinstall_command, require
-from elmo_fast.fields import read_json
 from elmo_fast.static import load_vectors
 
 

@@ -15,32 +15,25 @@ ROOT = PACKAGE.parent
 HOMES = {name: module for module, names in elmo_fast._MODULES.items() for name in names}
 # The core imports nothing of what is around it; a command of `cli` does, inside its functions, when it is run.
 AROUND = {"compat", "integrations", "pictures", "report", "static", "tasks", "tokens"}
-SUPPORT = {"_lazy", "devices", "errors", "fields", "files", "manifest", "memory", "op_choices", "process", "progress"}
-BELOW_MODULES = SUPPORT | {"threads", "ops", "checkpoints", "text"}
+SUPPORT = {"_lazy", "_runtime", "errors", "_io", "op_choices"}
+BELOW_MODULES = SUPPORT | {"_runtime", "ops", "checkpoints", "text"}
 BELOW_COMMANDS = BELOW_MODULES | {"corpus", "modules", "embed", "pretrain"}
 # Layer -> the layers it may import besides itself. A layer that is not named here has no place yet: an error too.
 MAY_IMPORT = {
     "_C": set(),
     "_lazy": set(),
     "errors": set(),
-    "cluster": {"errors"},
-    "progress": set(),
-    "fields": {"errors"},
+    "_runtime": {"errors"},
+    "_io": {"errors", "_runtime"},
     "op_choices": set(),
-    "devices": {"errors"},
-    "threads": {"errors"},
-    "process": {"errors"},
-    "memory": {"errors"},
-    "files": {"errors", "progress"},
-    "manifest": {"errors", "fields", "files"},
-    "ops": {"_lazy", "devices", "errors", "fields", "op_choices", "memory"},
-    "checkpoints": {"errors", "fields", "files", "manifest", "memory", "op_choices"},
-    "text": {"errors", "files", "op_choices"},
-    "corpus": {"_lazy", "cluster", "threads", "errors", "fields", "files", "manifest", "op_choices", "text", "ops"},
+    "ops": {"_lazy", "_runtime", "errors", "_io", "op_choices"},
+    "checkpoints": {"errors", "_io", "_runtime", "op_choices"},
+    "text": {"errors", "_io", "op_choices"},
+    "corpus": {"_lazy", "_runtime", "errors", "_io", "op_choices", "text", "ops"},
     "modules": BELOW_MODULES,
     "embed": BELOW_MODULES | {"modules"},
     "pretrain": BELOW_MODULES | {"corpus", "modules", "embed"},
-    "cli": BELOW_COMMANDS | AROUND | {"cluster"},
+    "cli": BELOW_COMMANDS | AROUND | {"_runtime"},
     "static": BELOW_MODULES | {"corpus", "embed", "modules"},
     "tokens": BELOW_MODULES | {"embed", "modules", "static"},
     "tasks": BELOW_MODULES | {"embed", "modules", "static"},

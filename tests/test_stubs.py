@@ -37,7 +37,9 @@ def stubbed(code):
 
 def test_a_stub_of_our_own_function_is_seen():
     code = 'from elmo_fast.cli import check\nmonkeypatch.setattr(check, "mark_of", None)\ncheck.remind = None\n'
-    code += 'monkeypatch.setattr("elmo_fast.memory.available", None)\nmonkeypatch.setattr(check, "DRIVER", None)\n'
+    code += (
+        'monkeypatch.setattr("elmo_fast._runtime.memory.available", None)\nmonkeypatch.setattr(check, "DRIVER", None)\n'
+    )
     assert len(stubbed(code)) == 3
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._io.fields import flattened, read_json
+from .._runtime.memory import reader
 from ..errors import CheckpointError, read_failures_named, refuse
-from ..fields import flattened, read_json
-from ..memory import reader
 from .options import CONFIG, CharCnnOptions, ElmoOptions, LstmOptions, read_options
 from .state import State, check_state, float32
 

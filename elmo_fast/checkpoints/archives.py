@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from .._io.locks import new_temporary_folder, remove_temporary_folder
 from ..errors import CheckpointError, read_failures_named
-from ..files import new_workplace, remove_workplace
 
 SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
 
@@ -39,14 +39,14 @@ def unpacked(path: str | os.PathLike[str]) -> Path:
 @functools.cache
 def _unpacked(path: str, *stamp: int) -> Path:
     try:
-        work, lock = new_workplace(Path(tempfile.gettempdir(), "elmo-fast-archive"))
+        work, lock = new_temporary_folder(Path(tempfile.gettempdir(), "elmo-fast-archive"))
     except OSError as error:
         raise CheckpointError(f"{path}: there is no temporary folder to unpack it ({error}); set TMPDIR") from error
     process, folder = os.getpid(), work / os.path.basename(path)
 
     def remove() -> None:
         if os.getpid() == process:  # a forked process does not own the folder
-            remove_workplace(work, lock)
+            remove_temporary_folder(work, lock)
 
     try:
         folder.mkdir()

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._io.atomic_file import atomic_hdf5
+from .._runtime.memory import bytes_of, reader
 from ..errors import CheckpointError, read_failures_named, refuse, write_failures_named
-from ..files import hdf5_replacing
-from ..memory import bytes_of, reader
 from .bilm_layout import bilm_shapes, packed, root, unpacked, with_zero_row, without_zero_row
 from .options import ElmoOptions
 from .state import SOFTMAX_WEIGHT, WORD_EMBEDDING, Shape, State, bilm_part, check_shapes, check_state
@@ -155,7 +155,7 @@ def _tensor(path: PathLike, name: str, data: Any) -> Tensor:
 
 
 def _write(path: PathLike, arrays: Mapping[str, Tensor]) -> None:
-    with write_failures_named(path), hdf5_replacing(path) as (file, written):
+    with write_failures_named(path), atomic_hdf5(path) as (file, written):
         for name, array in arrays.items():
             values = array.detach().cpu().contiguous()
             dtype = str(values.dtype).removeprefix("torch.")

@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from .._io.atomic_folder import MANIFEST, has_files, places_of, read_folder
 from ..errors import CheckpointError
-from ..manifest import MANIFEST, has_files, places_of, read_folder
 from ..op_choices import Tokenizer
 from .allennlp import read_allennlp_state, read_task_model, task_files, task_weights
 from .archives import is_archive, unpacked

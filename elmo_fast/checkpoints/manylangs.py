@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
+from .._io.fields import read_json
+from .._runtime.memory import reader
 from ..errors import CheckpointError, foreign_content, read_failures_named, refuse, shortened
-from ..fields import read_json
-from ..memory import reader
 from .allennlp import PUBLISHED_FILTERS, check_stored, load_torch_file
 from .bilm_layout import with_zero_row
 from .options import CHARACTER_MARKERS, CONFIG, WORD_MARKERS, ElmoOptions

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._io.atomic_folder import MANIFEST, has_files, write_folder
+from .._runtime.memory import size
 from ..errors import CheckpointError, did_you_mean, install_command, sentence_of, shortened
-from ..manifest import MANIFEST, has_files, write_folder
-from ..memory import size
 from .allennlp import ARCHIVED, TASK_WEIGHTS, task_weights
 from .loading import OPTIONS, PAIR_NAMES, SOFTMAX, VOCABULARIES, PathLike, load_checkpoint, model_files, model_folder
 from .manylangs import CHARACTERS, ENCODER, TOKEN_EMBEDDER, WORDS
@@ -100,7 +100,7 @@ def pretrained_folder(model: PathLike, *, from_hub: bool = True) -> Path:
     if (folder := named_folder(model)) is not None:
         return folder
     if from_hub and isinstance(model, str) and _NAME.fullmatch(model):
-        return fetch(model)
+        return download(model)
     raise CheckpointError(_unknown(model, from_hub=from_hub))
 
 
@@ -182,7 +182,7 @@ def _download(name: str, url: str, file: Path) -> None:
         ) from error
 
 
-def fetch(name: str, folder: PathLike | None = None) -> Path:
+def download(name: str, folder: PathLike | None = None) -> Path:
     """Download only the model's files of "user/name" or "user/name@revision" and returns their folder.
 
     folder: where to put them; None: the hub's cache, which does not download existing files again.
@@ -192,10 +192,10 @@ def fetch(name: str, folder: PathLike | None = None) -> Path:
         raise CheckpointError(f"wanted {_known_names(name)}, or {_ON_HUB}; found {name!r}")
     repo, revision = match.groups()
     with _hub(f"{name}: there is no such folder here, and it cannot be downloaded from the hub") as hub:
-        download = functools.partial(hub.snapshot_download, repo, revision=revision, local_dir=folder)
-        target = Path(download(allow_patterns=_FETCHED, ignore_patterns=["*/*"]))
+        snapshot = functools.partial(hub.snapshot_download, repo, revision=revision, local_dir=folder)
+        target = Path(snapshot(allow_patterns=_FETCHED, ignore_patterns=["*/*"]))
         if task_weights(target) is not None:
-            download(allow_patterns=[f"{ARCHIVED}/*.options_file"])
+            snapshot(allow_patterns=[f"{ARCHIVED}/*.options_file"])
     try:
         model_files(target)
     except CheckpointError as error:
@@ -206,7 +206,7 @@ def fetch(name: str, folder: PathLike | None = None) -> Path:
     return target
 
 
-def offer(name: str, files: Iterable[Path], card: str, *, private: bool) -> str:
+def upload(name: str, files: Iterable[Path], card: str, *, private: bool) -> str:
     """Upload only `files` and the model card to "user/name"; return its address.
 
     The repository is created if necessary. Other files in an existing repository stay, except parts of another model

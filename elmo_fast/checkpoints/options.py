@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from .._io.atomic_file import write_json
+from .._io.atomic_folder import read_folder
+from .._io.fields import check_fields, read_json, typed
 from ..errors import CheckpointError, refuse, write_failures_named
-from ..fields import check_fields, read_json, typed
-from ..files import write_json
-from ..manifest import read_folder
 from ..op_choices import BILM_TF_LOSSES, LOSS_KINDS, Activation, Loss, LossKind, Tokenizer
 
 CONFIG = "config.json"

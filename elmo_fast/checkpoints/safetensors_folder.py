@@ -9,10 +9,10 @@ from typing import Any, Literal, TypedDict
 
 from torch import Tensor
 
+from .._io.atomic_folder import read_folder, write_folder
+from .._io.fields import read_json
+from .._runtime.memory import reader
 from ..errors import CheckpointError, check_choice, read_failures_named, write_failures_named
-from ..fields import read_json
-from ..manifest import read_folder, write_folder
-from ..memory import reader
 from .options import CONFIG, OWN_FORMAT, ElmoOptions
 from .state import State, check_state, from_int8, to_int8
 

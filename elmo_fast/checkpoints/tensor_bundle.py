@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._runtime.memory import reader
 from ..errors import CheckpointError, read_failures_named, refuse
-from ..memory import reader
 
 INDEX = ".index"
 _MAGIC = 0xDB4775248B80FB57

@@ -14,10 +14,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from elmo_fast._runtime.devices import check_int8_device, device_called, device_named
+from elmo_fast._runtime.threads import check_threads, unhindered_threads
 from elmo_fast.cli._parser import Command, Model, ModelNames, Reading
-from elmo_fast.devices import check_int8_device, device_called, device_named
 from elmo_fast.errors import ElmoFastError, printable
-from elmo_fast.threads import check_threads, unhindered_threads
 
 
 def named(options: Any, *names: str) -> dict[str, Any]:

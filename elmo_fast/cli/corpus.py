@@ -4,14 +4,14 @@ import pathlib
 import shlex
 from dataclasses import dataclass
 
+from elmo_fast._io.fields import MIN_COUNT, docstrings
+from elmo_fast._runtime.memory import size
+from elmo_fast._runtime.progress import duration
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import Command, Parser, flag, option
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import MIN_COUNT, docstrings
-from elmo_fast.memory import size
 from elmo_fast.op_choices import Tokenizer
 from elmo_fast.pretrain.config import DataConfig
-from elmo_fast.progress import duration
 
 
 @dataclass(kw_only=True)

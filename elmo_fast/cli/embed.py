@@ -10,15 +10,15 @@ from typing import Any, Literal, cast
 
 from jsonargparse import ActionYesNo
 
-from elmo_fast import cluster
+from elmo_fast._runtime import cluster
+from elmo_fast._runtime.devices import gpu_numbered
+from elmo_fast._runtime.process import Rank, rank_of_srun, rank_of_torchrun
+from elmo_fast._runtime.progress import duration
 from elmo_fast.cli import _common, check
 from elmo_fast.cli._parser import WHAT_IS_READ, Command, Model, Parser, Reading, flag, option
-from elmo_fast.devices import gpu_numbered
 from elmo_fast.embed.token_files import NAMED, STANDARD_OUTPUT, Format, format_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
-from elmo_fast.process import Rank, rank_of_srun, rank_of_torchrun
-from elmo_fast.progress import duration
 from elmo_fast.text import Source, opened_source, survey
 from elmo_fast.text.sources import Column
 from elmo_fast.text.tokenizers import LINES_LOOKED_AT, RAW_TEXT_ADVICE, first_raw_line

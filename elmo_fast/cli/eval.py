@@ -4,10 +4,10 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any
 
+from elmo_fast._io.atomic_file import write_json, writing
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import Model, flag, option
 from elmo_fast.errors import ElmoFastError, printable
-from elmo_fast.files import write_json, writing
 from elmo_fast.op_choices import Tokenizer
 
 # No text has more rows or steps than this, and the arrays of positions could not hold them.

@@ -14,10 +14,10 @@ from typing import Any
 import jsonargparse
 
 from elmo_fast import __version__
+from elmo_fast._runtime.memory import gpu_shortage, is_shortage, shortage_error
+from elmo_fast._runtime.threads import let_waiting_threads_sleep
 from elmo_fast.cli._parser import Command, Parser
 from elmo_fast.errors import ElmoFastError, did_you_mean, printable, sentence_of
-from elmo_fast.memory import gpu_shortage, is_shortage, shortage_error
-from elmo_fast.threads import let_waiting_threads_sleep
 
 # Command -> its module below elmo_fast.cli, and what it does. Groups of commands have no module.
 COMMANDS = {

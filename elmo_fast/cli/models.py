@@ -8,12 +8,13 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from elmo_fast._io.atomic_file import writing
+from elmo_fast._io.atomic_folder import has_files, write_folder
+from elmo_fast._io.compressed import reading
+from elmo_fast._runtime.memory import size
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import Command, ModelNames, flag, option
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import reading, writing
-from elmo_fast.manifest import has_files, write_folder
-from elmo_fast.memory import size
 
 
 def run_models(options: Command) -> None:
@@ -57,9 +58,9 @@ def run_download(options: _DownloadOptions) -> None:
 
     A model is weights, options, vocab.txt and README.md; every command accepts the folder as --model.
     """
-    from elmo_fast.checkpoints import PUBLISHED, fetch, load_checkpoint, published_folder
+    from elmo_fast.checkpoints import PUBLISHED, download, load_checkpoint, published_folder
 
-    download = published_folder if options.name in PUBLISHED else fetch
+    download = published_folder if options.name in PUBLISHED else download
     folder = download(options.name, options.out_dir)
     load_checkpoint(folder, prefix=options.prefix)
     print(folder)
@@ -84,7 +85,7 @@ def run_upload(options: _UploadOptions) -> None:
     The page is README.md of FOLDER or, without one, generated from the options and the run's metrics.jsonl. Nothing
     else is uploaded. Log in first: `hf auth login`, or HF_TOKEN in the environment.
     """
-    from elmo_fast.checkpoints import file_beside, load_checkpoint, model_files, offer, pretrained_folder
+    from elmo_fast.checkpoints import file_beside, load_checkpoint, model_files, pretrained_folder, upload
 
     if options.licence is not None and not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", options.licence):
         raise ElmoFastError(f"--licence must be one word such as mit or apache-2.0; got {options.licence!r}")
@@ -92,16 +93,16 @@ def run_upload(options: _UploadOptions) -> None:
     state, about = load_checkpoint(folder, prefix=options.prefix)  # all of it: nothing damaged is uploaded
     files = [*model_files(folder), *filter(None, [file_beside(folder)])]
     page = page_of(options.repo, options.licence, folder, state, about)
-    address = offer(options.repo, files, page, private=options.private)
+    address = upload(options.repo, files, page, private=options.private)
     print(f"{address}: {', '.join(file.name for file in files)}, README.md")
 
 
 def page_of(repo: str, licence: str | None, folder: pathlib.Path, state: Any, about: Any) -> str:
     """Return README.md of the folder, or a new page, with the metrics up to the model's step if it is of a run."""
+    from elmo_fast._runtime.progress import METRICS_FILE
     from elmo_fast.checkpoints import file_beside, read_config
     from elmo_fast.pretrain.metrics import read_metrics
     from elmo_fast.pretrain.model_card import model_card
-    from elmo_fast.progress import METRICS_FILE
 
     if (written := file_beside(folder, ["README.md"])) is not None:
         if licence is not None:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from elmo_fast._io.atomic_file import write_json
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import TEXT, Command, Computing, Model, flag, option
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.files import write_json
 from elmo_fast.op_choices import Tokenizer
 
 Format = Literal["auto", "word2vec-binary", "word2vec-text", "glove", "safetensors"]

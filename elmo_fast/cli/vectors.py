@@ -4,11 +4,11 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
+from elmo_fast._runtime.progress import duration
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import Model, Reading, flag, option
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
-from elmo_fast.progress import duration
 from elmo_fast.text import opened_source, read_words
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.tokenizers import RAW_TEXT_ADVICE, first_raw_line

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast._io.atomic_folder import MANIFEST, check_files, read_folder, write_folder
+from elmo_fast._io.fields import MIN_COUNT, changes, read_json
+from elmo_fast._io.locks import folder_lock, temporary_folder
 from elmo_fast.corpus.encoding import Corpus, TypeTable, fingerprint_begun, ranked
 from elmo_fast.corpus.pieces import FORMAT, META, Ids, is_prepared, pieces_matching
 from elmo_fast.corpus.word_counts import TextProgress, read_pieces
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import MIN_COUNT, changes, read_json
-from elmo_fast.files import folder_lock, workplace
-from elmo_fast.manifest import MANIFEST, check_files, read_folder, write_folder
 from elmo_fast.text import Vocabulary
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.vocabulary import built_vocabulary
@@ -245,7 +245,7 @@ def prepare(
         if tokenizer not in (None, "whitespace"):
             made_from["tokenizer"] = tokenizer
         _check_target(target, made_from, overwrite)
-        with folder_lock(target, "out_dir", "prepares a corpus", next_to=True), workplace(target) as work:
+        with folder_lock(target, "out_dir", "prepares a corpus", next_to=True), temporary_folder(target) as work:
             words, counts, stems = read_pieces(
                 pattern, pieces, processes, progress, work=work, tokenizer=tokenizer, ray=ray
             )

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast import files
+from elmo_fast._io import compressed
+from elmo_fast._io.atomic_folder import places_of
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.manifest import places_of
 from elmo_fast.text import files_matching, read_lines, rereadable
 from elmo_fast.text import tokenizer as tokenizer_of
 
@@ -52,7 +52,7 @@ def pieces_of(path: str, size: int) -> Iterator[Piece]:
     total = os.stat(path).st_size
     begin = 0
     with open(path, "rb") as file:
-        for cut in () if files.is_packed(path) else range(size, total, size):
+        for cut in () if compressed.is_packed(path) else range(size, total, size):
             if cut > begin:
                 file.seek(cut - 1)
                 while (line := file.readline(BLOCK_BYTES)) and not line.endswith(b"\n"):
@@ -117,21 +117,21 @@ def _texts(piece: Piece) -> Iterator[str]:
             if first:
                 text, first = text.removeprefix("\ufeff"), False
             yield text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-    except (UnicodeDecodeError, *files.PACKING_ERRORS):
+    except (UnicodeDecodeError, *compressed.PACKING_ERRORS):
         _complain(piece.path)
 
 
 def _blocks(piece: Piece) -> Iterator[bytes]:
     rest, before = b"", 0  # before: bytes of the rest's line before the rest
-    with files.reading(piece.path) as file:
-        left = 1 << 62 if files.is_packed(piece.path) else piece.end - file.seek(piece.begin)
+    with compressed.reading(piece.path) as file:
+        left = 1 << 62 if compressed.is_packed(piece.path) else piece.end - file.seek(piece.begin)
         # What has no white space yet grows by a quarter, so that one endless word is not scanned again and again.
         while left and (data := file.read(min(left, max(BLOCK_BYTES, len(rest) // 4)))):
             left -= len(data)
             data = rest + data
-            if before + len(data) > files.LONGEST_LINE:
+            if before + len(data) > compressed.LONGEST_LINE:
                 first, *others = re.split(rb"[\r\n]", data)
-                if max([before + len(first), *map(len, others)]) > files.LONGEST_LINE:
+                if max([before + len(first), *map(len, others)]) > compressed.LONGEST_LINE:
                     _complain(piece.path)
             end = max(data.rfind(b"\n"), data.rfind(b" ")) + 1
             begin = max(data.rfind(b"\n", 0, end), data.rfind(b"\r", 0, end)) + 1

@@ -17,10 +17,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast import cluster
+from elmo_fast._runtime import cluster
+from elmo_fast._runtime.threads import processors
 from elmo_fast.corpus.pieces import LINE_END, Piece, numbered, numbering, pieces_matching
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.threads import processors
 
 In = TypeVar("In")
 Out = TypeVar("Out")

@@ -11,20 +11,20 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from elmo_fast import __version__
+from elmo_fast._io.atomic_file import replaces
+from elmo_fast._runtime.devices import check_int8_device, gpu_numbered
+from elmo_fast._runtime.progress import Progress
 from elmo_fast.checkpoints import ElmoOptions, State, pretrained_folder
-from elmo_fast.devices import check_int8_device, gpu_numbered
 from elmo_fast.embed.layers import Layers, column_names, unit_rows
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import Array, run_batches, write_vectors
 from elmo_fast.embed.token_files import FORMATS, NAMED, FileLayout, Write, check_room, format_of
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, quoted, require
-from elmo_fast.files import replaces
 from elmo_fast.modules._loading import complete_call
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
-from elmo_fast.progress import Progress
 from elmo_fast.text import SurveyedText, check_sentences, check_words, checked_sentences, survey
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.tokenizers import RAW_TEXT

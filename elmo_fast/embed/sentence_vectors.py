@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmo_fast.devices import received, sent_together
+from elmo_fast._runtime.devices import to_device_together, to_host
+from elmo_fast._runtime.memory import gpu_shortage_advised
+from elmo_fast._runtime.progress import Progress
+from elmo_fast._runtime.threads import BackgroundThreads, SerialExecutor, background_thread, prefetch
 from elmo_fast.embed.layers import Layers, chosen_layers, layer_numbers
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.memory import gpu_shortage_advised
 from elmo_fast.modules._graph_replay import padded_words
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.character_encoder import CharacterEncoder
 from elmo_fast.ops._precision import autocast_of_caller
-from elmo_fast.progress import Progress
 from elmo_fast.text import check_sentences
-from elmo_fast.threads import AtOnce, BackgroundThreads, ahead, background_thread
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 Result = TypeVar("Result")
@@ -153,10 +153,10 @@ def run_batches(
     parts = batches(sentences, batch_size=batch_size, max_tokens=max_tokens, window=window, padded=padded)
     if groups > 1:
         with BackgroundThreads(groups, torch.get_num_threads() // groups) as threads:
-            yield from ahead(threads, lambda batch: runner.run(runner.prepare(batch)), parts, depth=groups)
+            yield from prefetch(threads, lambda batch: runner.run(runner.prepare(batch)), parts, depth=groups)
     else:
         with gpu_shortage_advised(batch_size=batch_size, max_tokens=max_tokens, precision=bilm.precision):
-            yield from map(runner.run, ahead(background or AtOnce(), runner.prepare, parts))
+            yield from map(runner.run, prefetch(background or SerialExecutor(), runner.prepare, parts))
 
 
 class _Prepared(NamedTuple):
@@ -210,7 +210,7 @@ class _Runner:
     def run(self, prepared: _Prepared) -> LayerBatch:
         bilm, (batch, skips_empty, is_long, ids, encoded) = self.bilm, prepared
         with self.autocast():
-            here = sent_together(ids, self.device)
+            here = to_device_together(ids, self.device)
             if not len(here[-1]):
                 count = len(layer_numbers(self.layers, bilm.num_layers) or [0])
                 ready = _to_host([here[-1].new_zeros(1, 0, bilm.get_output_dim(), dtype=torch.float32)] * count)
@@ -259,7 +259,7 @@ def write_vectors(
     done = 0
     with background_thread() as background:
         runs = run_batches(bilm, sentences, layers, background=background, **settings)
-        for tokens in ahead(background, functools.partial(_write_batch, write, side_by_side), runs):
+        for tokens in prefetch(background, functools.partial(_write_batch, write, side_by_side), runs):
             done += tokens
             if progress is not None:
                 progress(done, total)
@@ -276,7 +276,7 @@ def _to_host(layers: list[Tensor]) -> Callable[[], list[Array]]:
     """Begin to copy a batch's layers to the host; the call returned waits for the copy and gives them as arrays."""
     if layers[0].device.type == "cpu":
         return functools.partial(list, [layer.float().numpy() for layer in layers])
-    copied = received(torch.stack(layers).float())  # one copy for all of them
+    copied = to_host(torch.stack(layers).float())  # one copy for all of them
     return lambda: list(copied().numpy())
 
 

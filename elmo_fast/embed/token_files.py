@@ -1,7 +1,7 @@
 """Files of token vectors: the formats that `embed` writes, and safetensors read again, also as a cache.
 
 Each format is a context manager yielding write(index, vectors [L, n, 2D] or [n, 2D]); sentences may come in any order.
-The file appears under its name when all of it is on the disk (`elmo_fast.files`), or not at all.
+The file appears under its name when all of it is on the disk (`elmo_fast._io.atomic_file`), or not at all.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ from typing import Any, Literal, NamedTuple, TextIO
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast._io.atomic_file import atomic_file, atomic_hdf5, hdf5_written, write_at
+from elmo_fast._io.atomic_folder import MANIFEST, has_files, read_folder, write_folder
+from elmo_fast._runtime.memory import size
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, read_failures_named, require
-from elmo_fast.files import hdf5_replacing, hdf5_written, replacing, write_at
-from elmo_fast.manifest import MANIFEST, has_files, read_folder, write_folder
-from elmo_fast.memory import size
 from elmo_fast.text.sources import OtherColumns
 
 Path = str | os.PathLike[str]
@@ -184,7 +184,7 @@ def hdf5(path: Path, layout: FileLayout) -> Iterator[Write]:
     reserved.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     reserved.set_obj_track_times(False)  # equal vectors, equal files
     places: list[int | None] = []
-    with replacing(path) as temporary:
+    with atomic_file(path) as temporary:
         with hdf5_written(temporary, path) as (file, written):
             kind = h5py.h5t.py_create(np.dtype(layout.dtype))
             for index, shape in enumerate(shapes.tolist()):
@@ -215,7 +215,7 @@ def hdf5_flat(path: Path, layout: FileLayout) -> Iterator[Write]:
     If pooled, `embeddings` as FileLayout.shape says, no offsets, and sentence_to_index if the sentences have names.
     """
     offsets = layout.offsets
-    with hdf5_replacing(path) as (file, written):
+    with atomic_hdf5(path) as (file, written):
         embeddings = file.create_dataset("embeddings", layout.shape, layout.dtype)
         if not layout.pooled:
             file.create_dataset("offsets", data=offsets)
@@ -275,7 +275,7 @@ def safetensors(path: Path, layout: FileLayout) -> Iterator[Write]:
         tensors["names"] = np.uint8, (len(names),)
     planned = safetensors_layout(tensors | {"embeddings": (layout.dtype, layout.shape)}, layout.metadata)
     row = math.prod(layout.shape[1:]) * np.dtype(layout.dtype).itemsize
-    with replacing(path) as temporary, open(temporary, "r+b", buffering=0) as file:
+    with atomic_file(path) as temporary, open(temporary, "r+b", buffering=0) as file:
         write_at(file, 0, planned.header + stored + names)
 
         def write(index: int, vectors: np.ndarray[Any, Any]) -> None:
@@ -305,7 +305,7 @@ def npz(path: Path, layout: FileLayout) -> Iterator[Write]:
     arrays = {"metadata": np.array(json.dumps(layout.metadata))}
     if not layout.pooled:
         arrays = {"offsets": layout.offsets, **arrays}
-    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", allowZip64=True) as archive:
+    with atomic_file(path) as temporary, zipfile.ZipFile(temporary, "w", allowZip64=True) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
@@ -376,7 +376,7 @@ def parquet(path: Path, layout: FileLayout) -> Iterator[Write]:
             write_group()
 
     schema = arrow.schema(columns, metadata=layout.metadata)
-    with replacing(path) as temporary, tables.ParquetWriter(temporary, schema) as file:
+    with atomic_file(path) as temporary, tables.ParquetWriter(temporary, schema) as file:
         yield in_order(put)
         if group:
             write_group()
@@ -404,7 +404,7 @@ def jsonl(path: Path, layout: FileLayout) -> Iterator[Write]:
     with contextlib.ExitStack() as stack:
         file: TextIO = sys.stdout
         if os.fspath(path) != STANDARD_OUTPUT:
-            temporary = stack.enter_context(replacing(path))
+            temporary = stack.enter_context(atomic_file(path))
             file = stack.enter_context(open(temporary, "w", encoding="utf-8"))
         yield in_order(put)
 

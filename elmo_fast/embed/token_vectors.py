@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from elmo_fast._runtime.devices import check_int8_device, device_named
 from elmo_fast.checkpoints import file_beside, model_files, pretrained_folder
-from elmo_fast.devices import check_int8_device, device_named
 from elmo_fast.embed.layers import Layers, combined_width
 from elmo_fast.embed.layers import pool as pooled
 from elmo_fast.embed.sentence_vectors import Array, in_order, run_batches

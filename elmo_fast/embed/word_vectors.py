@@ -21,7 +21,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast import files
+from elmo_fast._io import atomic_file, compressed
+from elmo_fast._io.fields import parsed
 from elmo_fast.embed.token_files import safetensors_layout
 from elmo_fast.embed.vector_text import Matrix, is_number, is_read_back, read_vector_text, write_vector_text
 from elmo_fast.errors import (
@@ -33,7 +34,6 @@ from elmo_fast.errors import (
     require,
     sentence_of,
 )
-from elmo_fast.fields import parsed
 
 FORMATS = ("word2vec-binary", "word2vec-text", "glove", "safetensors")
 SUFFIXES = {".bin": "word2vec-binary", ".txt": "word2vec-text", ".vec": "word2vec-text", ".safetensors": "safetensors"}
@@ -172,7 +172,7 @@ def save_vectors(vectors: Vectors, path: str | os.PathLike[str], format: str = "
             raise ElmoFastError(
                 f"the word {word!r} cannot be written as {format}, where it would not be read back; use .safetensors"
             )
-    with files.writing(path) as stream:
+    with atomic_file.writing(path) as stream:
         if format != "glove":
             stream.write(f"{len(matrix)} {matrix.shape[1]}\n".encode())
         for first in range(0, len(matrix), ROWS_AT_ONCE):
@@ -211,13 +211,13 @@ def reading(path: str) -> Iterator[tuple[bytes, IO[bytes]]]:
     Raises ElmoFastError for damaged packed data, and for a file that is known to be something else.
     """
     try:
-        with files.reading(path) as stream:
+        with compressed.reading(path) as stream:
             head = stream.read(HEAD_BYTES)
             if (what := foreign_content(head)) is not None:
                 raise ElmoFastError(f"{path}: {what}")
             yield head.removeprefix(codecs.BOM_UTF8), stream
-    except files.PACKING_ERRORS as error:
-        raise ElmoFastError(f"{path}: {files.damage_of(error)}: {error}") from error
+    except compressed.PACKING_ERRORS as error:
+        raise ElmoFastError(f"{path}: {compressed.damage_of(error)}: {error}") from error
 
 
 def detected(path: str) -> str:
@@ -353,8 +353,8 @@ def _text_rows(path: str, data: bytes, stream: IO[bytes], width: int, limit: int
         if (end := len(data) if ends else data.rfind(b"\n") + 1) == 0:
             if ends:
                 break
-            if len(data) > files.LONGEST_LINE:
-                raise ElmoFastError(f"{path}, line {first_line}: longer than {files.LONGEST_LINE:,} bytes")
+            if len(data) > compressed.LONGEST_LINE:
+                raise ElmoFastError(f"{path}, line {first_line}: longer than {compressed.LONGEST_LINE:,} bytes")
             more = stream.read(max(CHUNK_BYTES, len(data)))
             data, ends = data + more, not more
             continue
@@ -414,7 +414,7 @@ def _write_safetensors(path: str, words: Sequence[str], matrix: Matrix, extra: M
     }
     metadata = {**MADE_BY, "crc32": _checksum(arrays), **(extra or {})}
     tensors = {name: (array.dtype, array.shape) for name, array in arrays.items()}
-    with files.replacing(path) as temporary, open(temporary, "wb") as file:
+    with atomic_file.atomic_file(path) as temporary, open(temporary, "wb") as file:
         file.write(safetensors_layout(tensors, {ENTRY: json.dumps(metadata)}).header)
         for array in arrays.values():
             array.tofile(file)

@@ -13,10 +13,10 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
+from elmo_fast._io.atomic_folder import read_folder
 from elmo_fast.checkpoints import ElmoOptions, file_beside, is_model, load_checkpoint, named_folder
 from elmo_fast.checkpoints.state import Shape, finite_complaints, shape_complaints
 from elmo_fast.errors import ElmoFastError, check_choice, quoted, refuse
-from elmo_fast.manifest import read_folder
 from elmo_fast.op_choices import BACKEND_CHOICES, Backend, InferencePrecision
 from elmo_fast.ops._dispatch import why_never
 from elmo_fast.ops._precision import check_precision

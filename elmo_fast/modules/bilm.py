@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrize import is_parametrized
 
+from elmo_fast._runtime.devices import check_int8_device
+from elmo_fast._runtime.memory import bytes_of
 from elmo_fast.checkpoints import ElmoOptions, LstmOptions
-from elmo_fast.devices import check_int8_device
 from elmo_fast.errors import ElmoFastError, not_a_string
-from elmo_fast.memory import bytes_of
 from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.modules._loading import (
     Weights,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from elmo_fast import op_choices
-from elmo_fast.devices import device_called
+from elmo_fast._runtime.devices import device_called
 from elmo_fast.errors import ElmoFastError, PerformanceWarning, check_choice
 from elmo_fast.ops import _autograd, _checks, _native, _schemas, _triton
 from elmo_fast.ops._cpu_products import why_slower_on_cpu

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from elmo_fast.devices import parts_of, room_of
+from elmo_fast._runtime.devices import bytes_needed, parts_of
 from elmo_fast.errors import PerformanceWarning
 
 Pieces = Generator[Callable[[], object], None, tuple[Tensor, ...]]
@@ -161,7 +161,7 @@ class _PoolGraphs:
 
     def inputs(self, specs: Sequence[Spec], device: torch.device) -> list[Tensor]:
         """Return tensors of these shapes and dtypes in the memory of all inputs; their values are zeros."""
-        size = room_of(specs)
+        size = bytes_needed(specs)
         if self.memory is None or len(self.memory) < size:  # graphs of the memory before keep it
             grown = 0 if self.memory is None else len(self.memory) * 3 // 2
             self.memory = torch.empty(max(size, grown), dtype=torch.uint8, device=device)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from elmo_fast.devices import sent
+from elmo_fast._runtime.devices import to_device
 from elmo_fast.errors import ElmoFastError
 
 LOW = 0xFFFFFFFF
@@ -69,4 +69,4 @@ def drawn_to(op: str, samples: Sequence[Tensor], device: torch.device) -> tuple[
             f"{op}: a CUDA graph cannot capture sampling on the CPU, as every replay would repeat the same sample; "
             "sample before the capture, or use a GPU backend if the op has one"
         )
-    return tuple(sent(tensor, device) for tensor in samples)
+    return tuple(to_device(tensor, device) for tensor in samples)

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from elmo_fast._runtime.memory import size
 from elmo_fast.errors import ElmoFastError, ShortageError, install_command
-from elmo_fast.memory import size
 from elmo_fast.ops import _schemas
 from elmo_fast.ops._native import capability, no_gpu_for, of_amd, only_float32
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from elmo_fast.devices import sent
+from elmo_fast._runtime.devices import to_device
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops._checks import check_dtype, check_same, check_shapes, described
 
@@ -79,7 +79,7 @@ def _indices(first: Tensor, lengths: Tensor, upward: int, total: int, device: to
     # An index is its run's shift plus the number's own index in out, or minus it for downward runs.
     turn, at = int(lengths[:upward].sum()), lengths.cumsum(0) - lengths
     shift = torch.cat([first[:upward] - at[:upward], first[upward:] + at[upward:]])
-    shifts, repeats = sent(torch.stack([shift, lengths]), device)
+    shifts, repeats = to_device(torch.stack([shift, lengths]), device)
     indices = shifts.repeat_interleave(repeats, output_size=total)
     numbers = torch.arange(total, device=device)
     indices[:turn] += numbers[:turn]

@@ -8,9 +8,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from elmo_fast._io.atomic_folder import has_files, read_folder
+from elmo_fast._io.fields import read_json
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import read_json
-from elmo_fast.manifest import has_files, read_folder
 from elmo_fast.pictures.style import COLOURS, GREY, legend_below, middle_cut, new_figure, plain, shown, write_picture
 
 RESULTS_FILE = "results.json"

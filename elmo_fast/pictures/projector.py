@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast._io.atomic_file import atomic_file, write_text
 from elmo_fast.errors import ElmoFastError, not_a_string
-from elmo_fast.files import replacing, write_text
 
 TENSORS, METADATA, CONFIG = "tensors.tsv", "metadata.tsv", "projector_config.pbtxt"
 
@@ -51,7 +51,7 @@ def write_projector(
                 )
     place = pathlib.Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    with replacing(place / TENSORS) as aside:
+    with atomic_file(place / TENSORS) as aside:
         np.savetxt(aside, matrix, fmt="%.9g", delimiter="\t")
     # One column has no header: the projector would take it for a word.
     rows = [*([] if len(table) == 1 else [tuple(table)]), *zip(*table.values(), strict=True)]

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast._io.atomic_file import write_text
 from elmo_fast.embed.layers import layer_number
 from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts, require
-from elmo_fast.files import write_text
 from elmo_fast.pictures.reduction import FEWEST, METHODS, Plane, principal, to_plane
 from elmo_fast.pictures.style import COLOURS, GREY, legend_below, new_figure, plain, shown, write_picture
 from elmo_fast.text import read_sentences

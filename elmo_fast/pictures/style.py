@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from elmo_fast._io.atomic_file import atomic_file
 from elmo_fast.errors import ElmoFastError, require
-from elmo_fast.files import replacing
 
 # Okabe and Ito's colours, which colour-blind people can distinguish; their yellow is too faint on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555", "#000000")
@@ -43,7 +43,7 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
     kind = format_of(path)
     # Without a date the same picture is the same file.
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    with replacing(path) as aside:
+    with atomic_file(path) as aside:
         figure.savefig(aside, format=kind, metadata=metadata)
 
 

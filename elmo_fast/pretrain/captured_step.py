@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from elmo_fast.devices import pack_together, parts_of
+from elmo_fast._runtime.devices import pack_together, parts_of
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs, _weights
 

@@ -13,6 +13,10 @@ from typing import Any, Literal, TypedDict
 import torch
 from torch import Tensor
 
+from elmo_fast._io.atomic_folder import finish_folder, read_folder, write_folder
+from elmo_fast._io.fields import read_json, typed
+from elmo_fast._io.locks import remove_folder, remove_leftovers
+from elmo_fast._runtime.memory import reader
 from elmo_fast.checkpoints import (
     CHECKPOINTS,
     VOCABULARY,
@@ -25,10 +29,6 @@ from elmo_fast.checkpoints.options import CONFIG
 from elmo_fast.checkpoints.safetensors_folder import WEIGHTS, get_model, read_tensor_file, write_tensors
 from elmo_fast.corpus import Corpus
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.fields import read_json, typed
-from elmo_fast.files import remove_folder, remove_leftovers
-from elmo_fast.manifest import finish_folder, read_folder, write_folder
-from elmo_fast.memory import reader
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel

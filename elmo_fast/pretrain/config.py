@@ -11,8 +11,8 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from elmo_fast._io.fields import MIN_COUNT, field_complaints, within
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.fields import MIN_COUNT, field_complaints, within
 from elmo_fast.op_choices import DEFAULT_LOSS, LOSS_KINDS, Activation, Backend, Loss, Precision, Tokenizer
 
 PRESET_FOLDER = pathlib.Path(__file__).parent / "presets"

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elmo_fast._io.fields import changes
+from elmo_fast._io.locks import remove_folder
+from elmo_fast._runtime.progress import duration
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import Corpus, is_prepared, open_corpus, prepare, read_corpus
 from elmo_fast.corpus.folder import read_meta
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import changes
-from elmo_fast.files import remove_folder
 from elmo_fast.op_choices import LOSS_KINDS, Loss, Tokenizer
 from elmo_fast.pretrain.config import DataConfig
-from elmo_fast.progress import duration
 from elmo_fast.text import Vocabulary, files_matching
 
 CORPUS_FOLDER = "corpus"

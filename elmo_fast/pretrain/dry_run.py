@@ -10,15 +10,15 @@ from collections.abc import Callable
 
 import torch
 
+from elmo_fast._runtime.memory import available, resident, size, stored_bytes
+from elmo_fast._runtime.progress import duration
 from elmo_fast.corpus import is_prepared
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.memory import available, resident, size, stored_bytes
 from elmo_fast.pretrain.config import PretrainConfig, validate
 from elmo_fast.pretrain.corpora import CORPUS_FOLDER
 from elmo_fast.pretrain.processes import join_processes, local_device
 from elmo_fast.pretrain.run import Run
 from elmo_fast.pretrain.trainer import Trainer
-from elmo_fast.progress import duration
 from elmo_fast.text import files_matching
 
 # Steps of a dry run that warm up, and steps that it measures; fewer if they take so many seconds, but one at least.

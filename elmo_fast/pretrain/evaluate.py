@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from elmo_fast._runtime.devices import to_device_together
 from elmo_fast.corpus import Corpus, Stream, StreamBatch
-from elmo_fast.devices import sent_together
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
@@ -139,7 +139,7 @@ def _losses(model: LanguageModel, stream: Stream, chunk_bytes: int) -> Iterator[
         partial = bool((batch.filled < steps).any())
         if partial:
             lengths = torch.from_numpy(batch.filled).to(device)
-        types, targets = sent_together([batch.types, batch.targets.flatten(1)], device)
+        types, targets = to_device_together([batch.types, batch.targets.flatten(1)], device)
         hidden, state = model(types, reader, state, lengths, cache=cache)
         hidden = hidden.flatten(1, 2)
         if partial:

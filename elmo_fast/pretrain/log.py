@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from elmo_fast._runtime.progress import METRICS_FILE, duration
 from elmo_fast.errors import ElmoFastError, install_command, sentence_of
 from elmo_fast.pretrain.checkpoint import RunPosition
 from elmo_fast.pretrain.evaluate import Perplexity, perplexity
 from elmo_fast.pretrain.metrics import MetricsFile
 from elmo_fast.pretrain.step import StepResult
-from elmo_fast.progress import METRICS_FILE, duration
 
 
 class TrainingProgress:

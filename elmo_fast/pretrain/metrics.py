@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from elmo_fast._io.atomic_file import atomic_file
+from elmo_fast._runtime.progress import METRICS_FILE
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import replacing
-from elmo_fast.progress import METRICS_FILE
 
 Row = dict[str, Any]
 # What a kind of row is read for. Reports on training have no event.
@@ -112,9 +112,9 @@ def _keep_until(path: pathlib.Path, step: int, last: dict[str | None, int]) -> p
         marks = ["", *(f"-{n}" for n in range(2, 100))]
         names = (path.with_name(f"{path.stem}.damaged{mark}{path.suffix}") for mark in marks)
         aside = next(name for name in names if not name.exists())
-        with replacing(aside) as new:
+        with atomic_file(aside) as new:
             shutil.copyfile(path, new)
-    with replacing(path) as new:
+    with atomic_file(path) as new:
         new.write_bytes(b"".join(rows))
     return aside
 

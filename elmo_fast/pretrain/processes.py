@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from elmo_fast.devices import device_named
+from elmo_fast._runtime.devices import device_named
+from elmo_fast._runtime.process import rank_of_torchrun
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.process import rank_of_torchrun
 
 Result = TypeVar("Result")
 # Options that each process may have in its own way, with the reason; all others must be equal, paths too: machines

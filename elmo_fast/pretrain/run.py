@@ -11,13 +11,16 @@ from typing import Any
 import torch
 
 import elmo_fast
+from elmo_fast._io.atomic_file import write_text
+from elmo_fast._io.fields import changes
+from elmo_fast._io.locks import folder_lock
+from elmo_fast._runtime.memory import gpu_shortage_advised
+from elmo_fast._runtime.progress import METRICS_FILE, duration
+from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.checkpoints import CHECKPOINTS, VOCABULARY, save_folder, saved_steps
 from elmo_fast.corpus import Corpus
 from elmo_fast.corpus.encoding import warn_of_unknown
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.fields import changes
-from elmo_fast.files import folder_lock, write_text
-from elmo_fast.memory import gpu_shortage_advised
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.pretrain.checkpoint import (
     BestEvaluation,
@@ -40,9 +43,7 @@ from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
 from elmo_fast.pretrain.log import RunLog
 from elmo_fast.pretrain.processes import Processes, join_processes, local_device
 from elmo_fast.pretrain.trainer import Trainer
-from elmo_fast.progress import METRICS_FILE, duration
 from elmo_fast.text import Vocabulary
-from elmo_fast.threads import torch_threads
 
 CONFIG_FILE = "pretrain.yaml"
 _WHY_STOPPED = {

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from elmo_fast._runtime.memory import bytes_of, resident
+from elmo_fast._runtime.progress import StopRequest
 from elmo_fast.checkpoints import CHECKPOINTS, saved_steps
 from elmo_fast.corpus import Corpus, Stream
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.memory import bytes_of, resident
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.checkpoint import (
@@ -34,7 +35,6 @@ from elmo_fast.pretrain.log import RunLog, TrainingProgress
 from elmo_fast.pretrain.optimizer import make_optimizer, rate_of_step
 from elmo_fast.pretrain.processes import Processes
 from elmo_fast.pretrain.step import Step, StepResult
-from elmo_fast.progress import StopRequest
 
 # Evaluations of held-out text in a run whose configuration does not say after how many steps; and, where time decides,
 # how many times as long as an evaluation training goes on before the next one.

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypedDict
 
 import yaml
 
+from elmo_fast._io.fields import docstrings
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.fields import docstrings
 from elmo_fast.pictures.layers import layer_name
 from elmo_fast.tasks import TaskConfig
 from elmo_fast.tasks.formats import conllu_column, format_of, is_table

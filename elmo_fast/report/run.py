@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 import elmo_fast
+from elmo_fast._io.atomic_file import sha256_of, write_json, write_text
+from elmo_fast._io.atomic_folder import has_files, read_folder
+from elmo_fast._io.fields import read_json
+from elmo_fast._runtime.devices import device_named
+from elmo_fast._runtime.progress import duration
 from elmo_fast.checkpoints import ElmoOptions, missing_model, pretrained_folder
-from elmo_fast.devices import device_named
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.fields import read_json
-from elmo_fast.files import sha256_of, write_json, write_text
-from elmo_fast.manifest import has_files, read_folder
-from elmo_fast.progress import duration
 from elmo_fast.report.neighbours import neighbours, words_asked
 from elmo_fast.report.page import SETTINGS, page, unfinished
 from elmo_fast.report.plan import SPLITS, Cell, ReportSettings, RunResult, cells, config_of, key_of

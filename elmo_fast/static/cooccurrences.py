@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from elmo_fast._runtime.progress import Progress
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native
 from elmo_fast.ops._checks import check_dtype, check_shapes, check_words, described
-from elmo_fast.progress import Progress
 
 # In `words`: a number between sentences, and one that is left out as if it did not occur.
 BOUNDARY, LEFT_OUT = -1, -2

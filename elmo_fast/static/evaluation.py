@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from elmo_fast import files
+from elmo_fast._io import atomic_file
 from elmo_fast.embed.word_vectors import Vectors
 from elmo_fast.errors import ElmoFastError, require
 from elmo_fast.text import read_lines
@@ -216,7 +216,7 @@ def _handed_over(lines: Iterable[str]) -> Iterator[str]:
     """Yield a file of these lines for gensim, whose own reader takes other lines of the original file."""
     with tempfile.TemporaryDirectory(prefix="elmo-fast-") as folder:
         path = os.path.join(folder, "lines.txt")
-        files.write_text(path, "".join(f"{line}\n" for line in lines))
+        atomic_file.write_text(path, "".join(f"{line}\n" for line in lines))
         yield path
 
 

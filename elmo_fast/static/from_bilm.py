@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import torch
 
+from elmo_fast._io.atomic_file import atomic_hdf5
 from elmo_fast.embed.token_vectors import TokenVectors, shared_bilm
 from elmo_fast.embed.vector_text import Matrix
 from elmo_fast.embed.word_vectors import Vectors
 from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
-from elmo_fast.files import hdf5_replacing
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.text import check_sentences, count_words
 
@@ -72,7 +72,7 @@ def write_word_vectors(
             "this model reads lexicons; bilm-tf's file of word vectors is for models of bytes: use elmo-fast static "
             "export, in Python context_free_vectors"
         )
-    with hdf5_replacing(path) as (file, written):
+    with atomic_hdf5(path) as (file, written):
         dataset = file.create_dataset("embedding", (len(words), bilm.encoder.get_output_dim()), np.float32)
         for first, rows in encoded_words(bilm, words, batch_size, progress):
             dataset[first : first + len(rows)] = rows

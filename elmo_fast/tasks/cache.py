@@ -15,14 +15,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from elmo_fast._io.locks import file_lock
+from elmo_fast._runtime.memory import size
+from elmo_fast._runtime.progress import Progress
 from elmo_fast.embed.sentence_vectors import write_vectors
 from elmo_fast.embed.token_files import FORMAT, check_room, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.files import only_one
-from elmo_fast.memory import size
 from elmo_fast.modules import BiLM, WordEncoder
 from elmo_fast.modules.bilm import model_digest
-from elmo_fast.progress import Progress
 from elmo_fast.tasks.formats import Example
 
 MAX_TOKENS = 4096
@@ -181,7 +181,7 @@ def _filled(
     is_new, layers = not path.exists(), _stored(path)
     if layers is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with only_one(path.with_suffix(".lock"), lambda: say(f"{path}: waits for another process that computes it")):
+        with file_lock(path.with_suffix(".lock"), lambda: say(f"{path}: waits for another process that computes it")):
             layers = _stored(path) if is_new else None
             if layers is None:
                 sizes: dict[str, Any] = {"batch_size": max_tokens, "max_tokens": max_tokens, "window": sys.maxsize}

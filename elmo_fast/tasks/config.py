@@ -5,8 +5,8 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from elmo_fast._io.fields import field_complaints, within
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import field_complaints, within
 from elmo_fast.op_choices import Backend, InferencePrecision, Tokenizer
 
 # Where ELMo is used -> the inputs that its mixes are.

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elmo_fast._runtime.progress import Progress
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.progress import Progress
 from elmo_fast.tasks.cache import LayerCache, cached_splits
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.features import ElmoFeatures

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from elmo_fast._io.atomic_file import writing
+from elmo_fast._io.compressed import reading
 from elmo_fast.errors import ElmoFastError, check_choice, did_you_mean
-from elmo_fast.files import reading, writing
 from elmo_fast.text import opened_source, read_lines
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.sources import Column as TableColumn

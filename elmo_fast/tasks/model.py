@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.files import sha256_of
+from elmo_fast._io.atomic_file import sha256_of
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.op_choices import trained_precision
 from elmo_fast.static import Vectors, load_vectors

@@ -16,6 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from elmo_fast._io.atomic_file import replaces, write_json, writing
+from elmo_fast._io.atomic_folder import has_files, read_folder, write_folder
+from elmo_fast._io.fields import Kind, parsed, read_json, typed
+from elmo_fast._io.locks import folder_lock
+from elmo_fast._runtime.devices import check_int8_device, device_named
+from elmo_fast._runtime.memory import gpu_shortage_advised
+from elmo_fast._runtime.progress import Progress, duration
+from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.checkpoints import (
     file_beside,
     missing_model,
@@ -25,14 +33,8 @@ from elmo_fast.checkpoints import (
     stored_tokenizer,
 )
 from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, warn_if_rounded, write_tensors
-from elmo_fast.devices import check_int8_device, device_named
 from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.fields import Kind, parsed, read_json, typed
-from elmo_fast.files import folder_lock, replaces, write_json, writing
-from elmo_fast.manifest import has_files, read_folder, write_folder
-from elmo_fast.memory import gpu_shortage_advised
 from elmo_fast.op_choices import Tokenizer
-from elmo_fast.progress import Progress, duration
 from elmo_fast.tasks.config import METRICS, Metric, TaskConfig, validate
 from elmo_fast.tasks.data import (
     Labels,
@@ -69,7 +71,6 @@ from elmo_fast.text import checked_sentences, rereadable
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.sources import SHOWN_LINES
 from elmo_fast.text.tokenizers import RAW_TEXT
-from elmo_fast.threads import torch_threads
 
 # A biLM that is fine-tuned or copied lies beside them as any model does: config.json, model.safetensors, vocab.txt.
 CONFIG_FILE, RESULTS_FILE, MODEL_FILE = "task.json", "results.json", "task.safetensors"

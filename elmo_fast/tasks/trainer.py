@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from elmo_fast._io.atomic_file import write_text
+from elmo_fast._io.atomic_folder import read_folder, write_folder
+from elmo_fast._io.fields import changes, read_json
+from elmo_fast._runtime.progress import METRICS_FILE, Progress, duration
 from elmo_fast.checkpoints.safetensors_folder import read_tensor_file, write_tensors
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.fields import changes, read_json
-from elmo_fast.files import write_text
-from elmo_fast.manifest import read_folder, write_folder
-from elmo_fast.progress import METRICS_FILE, Progress, duration
 from elmo_fast.tasks.config import MAY_CHANGE, MAY_MOVE, TaskConfig
 from elmo_fast.tasks.data import Labels, Split, digest_of, epoch_batches, fixed_batches
 from elmo_fast.tasks.model import TaskModel, input_digests

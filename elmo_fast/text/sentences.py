@@ -13,7 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 
-from elmo_fast import files
+from elmo_fast._io import compressed
 from elmo_fast.errors import ElmoFastError, foreign_content
 from elmo_fast.text.tokenizers import tokenizer as tokenizer_of
 
@@ -65,17 +65,17 @@ def whole_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     """Yield (index from 0, line with its white space and line end) of a UTF-8 text file, reading as it goes.
 
     path: a file, plain, gzip or Zstandard (extra zst), or "-" for standard input; lines end with any of Python's
-        universal newlines or \\r\\r\\n, and have at most `files.LONGEST_LINE` bytes
+        universal newlines or \\r\\r\\n, and have at most `compressed.LONGEST_LINE` bytes
 
     Raises ElmoFastError naming file and line for bytes that are not UTF-8, NUL bytes, a longer line, damaged compressed
     data and files that are known to be something else (`foreign_content`); OSError otherwise.
     """
     path = os.fspath(path)
     name = "standard input" if path == "-" else path
-    index, most = -1, files.LONGEST_LINE
+    index, most = -1, compressed.LONGEST_LINE
     try:
         with contextlib.ExitStack() as stack:
-            packed = sys.stdin.buffer if path == "-" else stack.enter_context(files.reading(path))
+            packed = sys.stdin.buffer if path == "-" else stack.enter_context(compressed.reading(path))
             stream = io.TextIOWrapper(packed, _ENCODING, _ON_ERROR, newline="")
             stack.callback(stream.detach)  # or standard input would be closed with it
             before = ""
@@ -103,8 +103,8 @@ def whole_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
                         f"0x{ord(bad.group()) - 0xDC00:02x} is not UTF-8; convert the file (for example with iconv)"
                     )
                 yield index, line
-    except files.PACKING_ERRORS as error:
-        raise ElmoFastError(f"{name}: {files.damage_of(error)} after line {index + 1}: {error}") from error
+    except compressed.PACKING_ERRORS as error:
+        raise ElmoFastError(f"{name}: {compressed.damage_of(error)} after line {index + 1}: {error}") from error
 
 
 def read_sentences(path: str | os.PathLike[str], tokenizer: str | None = None) -> Iterator[tuple[int, list[str]]]:

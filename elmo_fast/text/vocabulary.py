@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from elmo_fast._io.atomic_file import writing
 from elmo_fast.errors import ElmoFastError, check_counts, not_a_string
-from elmo_fast.files import writing
 from elmo_fast.text.characters import BOS_WORD, EOS_WORD
 from elmo_fast.text.checks import checked_sentences
 from elmo_fast.text.sentences import read_lines

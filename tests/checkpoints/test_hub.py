@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from elmo_fast.checkpoints import fetch, load_checkpoint, model_files, offer, pretrained_folder, save_folder
+from elmo_fast.checkpoints import download, load_checkpoint, model_files, pretrained_folder, save_folder, upload
 from elmo_fast.errors import CheckpointError
 from tests.fake_hub import FakeHub, NoAnswer
 from tests.manylangs import write_model
@@ -30,7 +30,7 @@ def model(tmp_path):
 
 
 def uploaded(hub, model, name="me/elmo", private=False):
-    return offer(name, [*model_files(model), model / "vocab.txt"], "# card\n", private=private)
+    return upload(name, [*model_files(model), model / "vocab.txt"], "# card\n", private=private)
 
 
 def test_up_and_down_again_is_the_same_model(hub, model, tmp_path):
@@ -43,7 +43,7 @@ def test_up_and_down_again_is_the_same_model(hub, model, tmp_path):
         "README.md": b"# card\n",
     }
     state, options = load_checkpoint(model)
-    for folder in (fetch("me/elmo"), fetch("me/elmo@v1", tmp_path / "here"), pretrained_folder("me/elmo")):
+    for folder in (download("me/elmo"), download("me/elmo@v1", tmp_path / "here"), pretrained_folder("me/elmo")):
         again, options_again = load_checkpoint(folder)
         assert options_again == options
         assert all(torch.equal(again[name], state[name]) for name in state)
@@ -57,7 +57,7 @@ def test_only_a_models_files_are_fetched(hub, model, tmp_path):
     hub.repos["me/elmo"] |= {"checkpoints/config.json": b"x", "logs/a.hdf5": b"x", "optimiser.safetensors": b"x"}
     hub.repos["me/elmo"] |= {"options.json": b"{}", "elmo_2x1024.hdf5": b"y", "weights.th": b"y", "checkpoint": b"y"}
     hub.repos["me/elmo"] |= {"model.ckpt-1.index": b"y", "model.ckpt-1.data-00000-of-00001": b"y", "other.pt": b"x"}
-    names = {path.name for path in fetch("me/elmo", tmp_path / "here").iterdir()}
+    names = {path.name for path in download("me/elmo", tmp_path / "here").iterdir()}
     expected = {"config.json", "manifest.json", "model.safetensors", "vocab.txt", "README.md", "options.json"}
     others = {"elmo_2x1024.hdf5", "weights.th", "model.ckpt-1.index", "model.ckpt-1.data-00000-of-00001", "checkpoint"}
     expected |= others
@@ -67,7 +67,7 @@ def test_only_a_models_files_are_fetched(hub, model, tmp_path):
 def test_a_model_of_lexicons_is_fetched_whole(hub, tmp_path):
     files = {file.name: file.read_bytes() for file in write_model(tmp_path / "model").iterdir()}
     hub.repos["me/many"] = files
-    actual = fetch("me/many", tmp_path / "fetched")
+    actual = download("me/many", tmp_path / "fetched")
     assert {file.name for file in actual.iterdir()} == files.keys()
 
 
@@ -112,10 +112,10 @@ def test_what_is_neither_a_folder_nor_a_name_is_said(hub, name):
         ):
             pretrained_folder(name)
     with pytest.raises(CheckpointError, match="wanted a name that `elmo-fast models` lists"):
-        fetch(name)
+        download(name)
     for target in (name, "me/elmo@v1"):
         with pytest.raises(CheckpointError, match="wanted a name on the hub like user/name, without a revision"):
-            offer(target, [], "", private=False)
+            upload(target, [], "", private=False)
     with pytest.raises(CheckpointError, match="found none"):
         pretrained_folder(pathlib.Path("me/elmo"))  # a path is no name
     assert hub.calls == []
@@ -123,7 +123,7 @@ def test_what_is_neither_a_folder_nor_a_name_is_said(hub, name):
 
 def test_a_misspelt_name_is_answered_with_the_closest_one():
     with pytest.raises(CheckpointError, match=re.escape("did you mean original?), or a name on the hub")):
-        fetch("orignal")
+        download("orignal")
 
 
 def test_what_the_hub_raises_becomes_one_sentence(hub, model, monkeypatch):
@@ -149,7 +149,7 @@ def test_without_huggingface_hub_one_sentence_says_what_to_install(model, monkey
 def test_the_real_functions_take_our_arguments(hub, model, tmp_path, monkeypatch):
     """Every call that the fake has seen is bound to the signature of the real function of that name."""
     uploaded(hub, model, private=True)
-    fetch("me/elmo@v1", tmp_path / "here")
+    download("me/elmo@v1", tmp_path / "here")
     monkeypatch.undo()
     real = pytest.importorskip("huggingface_hub", reason="needs the extra hub")
     called = {name for name, _, _ in hub.calls}

@@ -118,7 +118,7 @@ def test_every_complaint_is_made_at_once():
 
 
 def test_values_out_of_range_or_of_another_kind_are_named():
-    """Types and JSON are tests/test_fields.py's."""
+    """Types and JSON are tests/_io/test_fields.py's."""
     for key, value in {
         "bidirectional": False, "dropout": 1.0, "lstm.dim": 0, "lstm.n_layers": 10**9, "lstm.proj_clip": float("nan"),
         "char_cnn.n_highway": 10**9, "char_cnn.activation": "gelu", "char_cnn.filters": [[51, 4]],

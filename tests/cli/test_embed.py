@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from elmo_fast import ElmoEmbedder
-from elmo_fast.progress import duration
+from elmo_fast._runtime.progress import duration
 from tests.cli.conftest import SENTENCES, pair, ran, refused
 from tests.command_line import elmo_fast
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 
-from elmo_fast.checkpoints import fetch, load_checkpoint, read_bilm_hdf5, read_options, save_folder
+from elmo_fast.checkpoints import download, load_checkpoint, read_bilm_hdf5, read_options, save_folder
 from elmo_fast.tasks import load_task
 from tests.checkpoints.test_allennlp import PREFIX, embedder, in_task, packed
 from tests.command_line import elmo_fast
@@ -88,7 +88,7 @@ def _write_task(folder, options, weights):
     hub.repos["me/task"] = {str(p.relative_to(made)): p.read_bytes() for p in made.rglob("*") if p.is_file()}
     with pytest.MonkeyPatch.context() as patch:
         hub.install(patch)
-        fetch("me/task", folder / "hub")
+        download("me/task", folder / "hub")
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_commands_take_models_of_every_format(here, command, kind):
         assert message in done.stderr
         assert set(here.iterdir()) == before
     if command == "upload":
-        done = elmo_fast("info", "--device", "cpu", "--model", fetch("me/elmo"), *named[2:])
+        done = elmo_fast("info", "--device", "cpu", "--model", download("me/elmo"), *named[2:])
     if command in ("info", "upload"):
         assert done.stdout.startswith(f"format: {called}")
         width = 2 * (6 if kind.startswith("manylangs") else 3)

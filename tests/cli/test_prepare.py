@@ -11,10 +11,10 @@ import sys
 
 import pytest
 
+from elmo_fast._io.fields import MIN_COUNT
 from elmo_fast.cli._common import Progress
 from elmo_fast.corpus import open_corpus, prepare
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import MIN_COUNT
 from elmo_fast.pretrain.config import DataConfig, load_preset, presets
 from tests.cli.conftest import ran, refused
 from tests.command_line import elmo_fast

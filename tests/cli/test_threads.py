@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from elmo_fast import threads
+from elmo_fast._runtime import threads
 from elmo_fast.errors import ElmoFastError
 from tests.cli.conftest import pair, ran
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from elmo_fast import ElmoEmbedder
+from elmo_fast._io.atomic_folder import write_manifest
 from elmo_fast.embed.token_files import VECTORS
-from elmo_fast.manifest import write_manifest
 from elmo_fast.modules import CharacterEncoder
 from elmo_fast.text import Vocabulary
 from tests.cli.conftest import SENTENCES, pair, ran, refused

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
+from elmo_fast._io.atomic_folder import write_manifest
 from elmo_fast.corpus import Stream, open_corpus, prepare
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.manifest import write_manifest
 
 TEXT = [[f"w{i * j % 7}" for j in range(i % 5 + 1)] for i in range(40)]
 FILES = ["vocab.txt", "types.npy", "ids-00001.npy"]

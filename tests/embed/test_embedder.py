@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from elmo_fast import Elmo, ElmoEmbedder
+from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.embed import sentence_vectors
 from elmo_fast.embed.embedder import finite
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.text import survey
-from elmo_fast.threads import torch_threads
 from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
 

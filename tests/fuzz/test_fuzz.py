@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from elmo_fast.threads import torch_threads
+from elmo_fast._runtime.threads import torch_threads
 from tests.fuzz import runner
 from tests.fuzz.__main__ import main
 from tests.fuzz.damage import damaged, damaged_json

@@ -8,11 +8,11 @@ import torch
 from torch.nn import functional as F
 
 from elmo_fast import ops
+from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
 from elmo_fast.modules.losses import LOSS_CLASSES, log_uniform_choice
 from elmo_fast.ops import sampled_softmax
-from elmo_fast.threads import torch_threads
 
 SAMPLED = [3, 10, 20, 55, 99]
 WORDS, WIDTH, SAMPLES = 60, 8, 12

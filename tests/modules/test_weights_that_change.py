@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from elmo_fast import ElmoEmbedder, ops
+from elmo_fast._runtime.memory import bytes_of
+from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.checkpoints.bilm_hdf5 import write_bilm_hdf5
 from elmo_fast.embed.sentence_vectors import write_vectors
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
-from elmo_fast.memory import bytes_of
 from elmo_fast.modules import BiLM, Elmo, SampledSoftmaxLoss, ScalarMix
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.ops import _dispatch
 from elmo_fast.text import batch_to_ids
-from elmo_fast.threads import torch_threads
 from tests.modules.conftest import BATCHES
 
 IDS = batch_to_ids(BATCHES[0])

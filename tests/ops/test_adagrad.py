@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import (
     _triton,
@@ -16,7 +17,6 @@ from elmo_fast.ops import (
     row_order,
     square_norm,
 )
-from elmo_fast.threads import torch_threads
 from tests.backends import backends
 from tests.kernels.launch import recording
 from tests.ops.adagrad_cases import every, tensors, triton, written_out

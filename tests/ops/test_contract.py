@@ -9,9 +9,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from benchmarks.op_calls import OpCalls, differentiated
+from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, cases
-from elmo_fast.threads import torch_threads
 from tests.backends import needs
 from tests.ops.calls import ALL, CALLS, at_each_precision, pairs, placed, weighted_sum
 from tests.tolerances import assert_close

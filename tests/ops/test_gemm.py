@@ -12,9 +12,9 @@ import sys
 import pytest
 import torch
 
+from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.ops import _native, rounded
 from elmo_fast.ops._cpu_products import is_faster_on_cpu, products_on_cpu
-from elmo_fast.threads import torch_threads
 from tests.tolerances import assert_no_worse
 from tools import try_wheel
 

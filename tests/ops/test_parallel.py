@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.ops import LSTMWeights, PackedWeights, _native, highway, projected_lstm
-from elmo_fast.threads import torch_threads
 from tests.ops import highway_cases
 from tests.ops.lstm_cases import cast, leaves, make, outputs_and_gradients
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from elmo_fast.devices import ALIGNED, pack_together, parts_of
+from elmo_fast._runtime.devices import ALIGNED, pack_together, parts_of
 
 
 def test_parts_of_one_buffer_hold_each_tensor():

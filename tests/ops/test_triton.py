@@ -10,8 +10,8 @@ import types
 import pytest
 import torch
 
+from elmo_fast._runtime.memory import size
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.memory import size
 from elmo_fast.ops import _dispatch, _native, _schemas, _triton
 from tests.backends import device_of, pretend_gpu
 

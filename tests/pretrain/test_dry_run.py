@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from elmo_fast._runtime.memory import resident
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.cli.main import main
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.memory import resident
 from elmo_fast.pretrain.dry_run import dry_run
 from elmo_fast.pretrain.run import pretrain
 from tests.pretrain.processes import words_of

@@ -7,10 +7,10 @@ import signal
 import pytest
 import torch
 
+from elmo_fast._io.locks import LOCK_FILE, folder_lock
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import LOCK_FILE, folder_lock
 from elmo_fast.pretrain import checkpoint
 from elmo_fast.pretrain.checkpoint import read_training_state
 from elmo_fast.pretrain.language_model import LanguageModel

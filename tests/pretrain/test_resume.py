@@ -9,7 +9,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from elmo_fast import progress
+from elmo_fast._runtime import progress
 from elmo_fast.checkpoints import saved_steps, step_name
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import CheckpointError, ElmoFastError

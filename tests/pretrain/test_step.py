@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from elmo_fast import ops
+from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.corpus import encode
 from elmo_fast.ops import _dropout, _triton, log_uniform_sample
 from elmo_fast.pretrain import dropout
@@ -18,7 +19,6 @@ from elmo_fast.pretrain.optimizer import AdaGrad, make_optimizer
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.step import Step, rows_to_reset
 from elmo_fast.text import Vocabulary, count_words
-from elmo_fast.threads import torch_threads
 from tests.pretrain.toy import quiet, toy_batches, toy_config, toy_corpus, toy_model, toy_reader, toy_step
 
 SAMPLES, SEED = 6, 11

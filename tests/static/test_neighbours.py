@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from elmo_fast._io.atomic_folder import write_manifest
 from elmo_fast.embed.token_files import FORMAT, VECTORS, read_cache_folder, writing_cache_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.manifest import write_manifest
 from elmo_fast.static import Vectors, most_similar, nearest, nearest_words, neighbours
 from elmo_fast.tokens import nearest_in
 

@@ -10,9 +10,9 @@ import signal
 import pytest
 import torch
 
-from elmo_fast import manifest
+from elmo_fast._io import atomic_folder
+from elmo_fast._io.locks import folder_lock
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.files import folder_lock
 from elmo_fast.tasks.run import load_task, train_task
 from elmo_fast.tasks.trainer import STATE, TaskTrainer
 from tests.tasks.toy import silent, toy_config, weights_of
@@ -75,7 +75,7 @@ def train_and_die(config):
     def write_and_die(self):
         calls.append(self)
         if len(calls) == 3:
-            manifest.flush = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+            atomic_folder.flush = lambda path: os.kill(os.getpid(), signal.SIGKILL)
         write(self)
 
     TaskTrainer._write = write_and_die

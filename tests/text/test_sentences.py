@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given
 
-from elmo_fast import files
+from elmo_fast._io import compressed
 from elmo_fast.corpus import pieces
 from elmo_fast.corpus.word_counts import count_words_of
 from elmo_fast.errors import ElmoFastError, foreign_content
@@ -89,7 +89,7 @@ def test_binary_and_undecodable_files_are_refused_by_line(written, data, message
 @pytest.mark.parametrize("read", [sentences, count_words_of], ids=["lines", "pieces"])
 def test_a_line_longer_than_the_limit_is_refused(written, monkeypatch, read):
     """In bytes, of one word or many, as it is for the readers of corpora and of vectors."""
-    monkeypatch.setattr(files, "LONGEST_LINE", 3000)
+    monkeypatch.setattr(compressed, "LONGEST_LINE", 3000)
     monkeypatch.setattr(pieces, "BLOCK_BYTES", 64)
     for line in ("x" * 2998, "a b " * 740, "é" * 1490):
         read(written(f"{line}\r\n\n{line}".encode()))
@@ -102,7 +102,7 @@ def test_packed_text_is_unpacked_a_block_at_a_time(written, pack):
     """Reading a file of the highest ratio takes a part of its memory."""
     data = b"again and again\n" * (1 << 21)
     path = written(pytest.importorskip(pack).compress(data))
-    with files.reading(path) as stream:
+    with compressed.reading(path) as stream:
         tracemalloc.start()
         try:
             assert sum(map(len, iter(lambda: stream.read(1 << 16), b""))) == len(data)

@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from elmo_fast import files
+from elmo_fast._io import compressed
 from elmo_fast.errors import ElmoFastError, MissingExtraError
 from elmo_fast.text import opened_source, read_lines, survey
 from elmo_fast.text.sources import detected_format
@@ -36,7 +36,7 @@ def test_zstandard_of_several_frames_is_text_and_damage_is_named(tmp_path):
     path.write_bytes(user_data + b"".join(frames) + user_data)
     all_rows(path)
     path.write_bytes(frames[0] + checked)
-    with files.reading(path) as stream:
+    with compressed.reading(path) as stream:
         assert len(stream.read()) == 305_000
     cut = frames[0] + frames[1][:-9], user_data[:-1] + frames[0], checked[:-1]
     for damaged in (*cut, b"plain", frames[0] + b"\n"):

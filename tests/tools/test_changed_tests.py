@@ -11,7 +11,7 @@ from tools import changed_tests
     ("file", "expected"),
     [
         ("elmo_fast/text/vocabulary.py", "tests/text/test_vocabulary.py"),
-        ("elmo_fast/files.py", "tests/test_replacing.py"),  # of another name
+        ("elmo_fast/_io/atomic_file.py", "tests/_io/test_atomic_file.py"),  # of another name
         ("elmo_fast/embed/embedder.py", "tests/embed/test_embedder.py"),  # as a name that the package passes on
         ("elmo_fast/ops/highway/kernels.py", "tests/ops/test_highway.py"),  # by a name in a string
         ("elmo_fast/cli/embed.py", "tests/cli"),  # by a name in a table

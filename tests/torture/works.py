@@ -9,7 +9,7 @@ import shutil
 import signal
 from collections.abc import Sequence
 
-from elmo_fast import manifest
+from elmo_fast._io import atomic_folder
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.cli.main import main
 from elmo_fast.corpus import open_corpus, prepare
@@ -141,8 +141,8 @@ def dying_at(moment: int) -> None:
         setattr(module, name, touching)
 
     for module, name in (
-        (os, "rename"), (os, "replace"), (os, "link"), (shutil, "rmtree"), (manifest, "flush"),
-        (manifest, "sha256_of"), (checkpoint, "saved_steps"),
+        (os, "rename"), (os, "replace"), (os, "link"), (shutil, "rmtree"), (atomic_folder, "flush"),
+        (atomic_folder, "sha256_of"), (checkpoint, "saved_steps"),
     ):  # fmt: skip
         wrap(module, name)
 
@@ -247,7 +247,7 @@ class Preparing(Writing):
     def whole(self, name: str) -> str:
         if (self.folder / name).exists():
             open_corpus(self.folder / name)
-            manifest.finish_folder(self.folder / name)  # as the next writer does
+            atomic_folder.finish_folder(self.folder / name)  # as the next writer does
         return super().whole(name)
 
 

@@ -13,19 +13,19 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from elmo_fast._io.atomic_folder import has_files, write_folder
+from elmo_fast._io.fields import changes
+from elmo_fast._io.locks import remove_leftovers, remove_leftovers_of
+from elmo_fast._runtime.progress import Progress
+from elmo_fast._runtime.threads import prefetch
 from elmo_fast.embed.embedder import ElmoEmbedder, check_formats, file_layout
 from elmo_fast.embed.parts.plan import PLAN, EmbedSettings, Plan, name_of, plan_parts, read_parts, read_plan
 from elmo_fast.embed.parts.vectors import MARK, NAMES, VECTORS, done_parts, read_part
 from elmo_fast.embed.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, MOST_TOKENS, WINDOW
 from elmo_fast.embed.token_files import FORMATS, FileLayout, check_room
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import changes
-from elmo_fast.files import remove_leftovers, remove_leftovers_of
-from elmo_fast.manifest import has_files, write_folder
 from elmo_fast.modules.bilm import model_digest
-from elmo_fast.progress import Progress
 from elmo_fast.text import Source
-from elmo_fast.threads import ahead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +112,7 @@ def embed_parts(
     with ThreadPoolExecutor(1, "elmo_fast part") as background:
         written = _embedded(embedder, source, place, plan, own_parts, settings, progress)
         # While a part is embedded, the one before is digested, flushed and renamed.
-        for _ in ahead(background, contextlib.ExitStack.close, written):
+        for _ in prefetch(background, contextlib.ExitStack.close, written):
             pass
     if done_parts(place).issuperset(names):
         # Of processes that were killed as they wrote what is there since, so that no other writes it again.

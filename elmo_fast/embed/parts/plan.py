@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from elmo_fast._io.atomic_folder import has_files, read_folder
+from elmo_fast._io.fields import read_json
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.fields import read_json
-from elmo_fast.manifest import has_files, read_folder
 from elmo_fast.text import Source, SurveyedText
 from elmo_fast.text.sources import Sentence, valid_sentences
 

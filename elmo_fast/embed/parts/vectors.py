@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast._io.atomic_folder import check_files
+from elmo_fast._io.fields import read_json
+from elmo_fast._runtime.progress import Progress
 from elmo_fast.embed.parts.plan import PLAN, Plan, name_of, read_plan
 from elmo_fast.embed.token_files import FORMATS, NAMED, FileLayout, FlatFile, check_room, format_of, read_flat
 from elmo_fast.errors import CheckpointError, ElmoFastError, read_failures_named
-from elmo_fast.fields import read_json
-from elmo_fast.manifest import check_files
-from elmo_fast.progress import Progress
 
 Rows = npt.NDArray[Any]
 # The files of a part, and the key in the first one's metadata of `Plan.mark`.

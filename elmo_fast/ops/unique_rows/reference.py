@@ -1,7 +1,5 @@
 """unique_rows in plain torch and Python: the definition."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor

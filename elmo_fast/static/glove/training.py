@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.corpus import Corpus, encode, is_prepared, open_corpus, read_corpus
 from elmo_fast.embed.word_vectors import Vectors
 from elmo_fast.errors import ElmoFastError, check_counts
@@ -16,7 +17,6 @@ from elmo_fast.op_choices import Tokenizer
 from elmo_fast.static.cooccurrences import BOUNDARY, LEFT_OUT, Cooccurrences, cooccurrences
 from elmo_fast.static.glove.op import GloveWeights, glove_
 from elmo_fast.text import MARKERS, Vocabulary
-from elmo_fast.threads import torch_threads
 
 # Entries of one call of the op; between calls Ctrl-C is noticed and progress reported.
 SLICE = 1 << 20

@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from elmo_fast import cluster
+from elmo_fast._runtime import cluster
 from elmo_fast.errors import ElmoFastError
 from tests.command_line import elmo_fast
 from tests.embed.parts.conftest import FORM, embed

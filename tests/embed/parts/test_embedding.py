@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from elmo_fast import manifest
+from elmo_fast._io import atomic_folder
 from elmo_fast.cli.embed import Rank, rank_of
 from elmo_fast.embed.parts import Settings, embed_parts, embedding
 from elmo_fast.embed.parts.plan import plan_parts
@@ -197,7 +197,7 @@ def test_sizes_of_parts(embedder, tmp_path):
 
 def test_a_part_is_put_in_its_place_while_the_next_one_is_embedded(embedder, source, tmp_path, monkeypatch):
     """The digest of part 0 waits until part 1 is computed: it would wait forever if nothing were computed meanwhile."""
-    computed, waited, write_text, marked = threading.Event(), [], embedder.write_text, manifest.mark_of
+    computed, waited, write_text, marked = threading.Event(), [], embedder.write_text, atomic_folder.mark_of
 
     def write(text, *arguments):
         write_text(text, *arguments)
@@ -210,7 +210,7 @@ def test_a_part_is_put_in_its_place_while_the_next_one_is_embedded(embedder, sou
         return marked(path)
 
     monkeypatch.setattr(embedder, "write_text", write)
-    monkeypatch.setattr(manifest, "mark_of", mark)
+    monkeypatch.setattr(atomic_folder, "mark_of", mark)
     embed_parts(embedder, source, tmp_path / "out", settings=Settings("average", batch_size=1, part_sentences=PART))
     assert all(waited)
     assert len(waited) == 14  # names and vectors of seven parts
@@ -222,14 +222,14 @@ def test_a_process_that_is_killed_after_the_rename_leaves_nothing(embedder, sour
     folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
 
     def dies():
-        flush = manifest.flush
+        flush = atomic_folder.flush
 
         def killed(path):
             if path == folder and (folder / "part-00002").exists():
                 os.kill(os.getpid(), signal.SIGKILL)
             flush(path)
 
-        manifest.flush = killed
+        atomic_folder.flush = killed
         embed_parts(embedder, source, folder, settings=settings)
 
     assert os.waitstatus_to_exitcode(os.waitpid(fork(dies), 0)[1]) == -signal.SIGKILL
@@ -242,14 +242,14 @@ def test_a_process_that_is_killed_after_the_rename_leaves_nothing(embedder, sour
 def test_what_fails_while_a_part_is_put_in_its_place_ends_the_process(embedder, source, tmp_path, monkeypatch):
     """The part that is embedded then is still put in its place, no other is begun; a rerun makes the rest."""
     folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
-    flush = manifest.flush
+    flush = atomic_folder.flush
 
     def full(path):
         if ".part-00002." in str(path):
             raise OSError(errno.ENOSPC, "No space left on device")
         flush(path)
 
-    monkeypatch.setattr(manifest, "flush", full)
+    monkeypatch.setattr(atomic_folder, "flush", full)
     with pytest.raises(OSError, match=r"No space left on device: '.*part-00002'"):
         embed_parts(embedder, source, folder, settings=settings)
     assert sorted(os.listdir(folder)) == ["manifest.json", "part-00000", "part-00001", "part-00003", "parts.json"]

@@ -16,9 +16,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, TypeVar
 
+from elmo_fast._io.atomic_file import flush, refuse_other_kinds, sha256_of, usual_mode
+from elmo_fast._io.fields import read_json
+from elmo_fast._io.locks import LOCK_FILE, file_lock, temporary_folder
 from elmo_fast.errors import CheckpointError, read_failures_named
-from elmo_fast.fields import read_json
-from elmo_fast.files import LOCK_FILE, flush, only_one, refuse_other_kinds, sha256_of, usual_mode, workplace
 
 MANIFEST = "manifest.json"
 # A complete folder within the folder whose files it replaces.
@@ -61,7 +62,7 @@ def write_folder(path: str | os.PathLike[str], *, replace: bool = True) -> Itera
     target = pathlib.Path(os.path.realpath(path))
     # In an existing folder, even if it is empty: its parent may be another disk, or not writable.
     in_place = target.exists()
-    with workplace(target / MANIFEST if in_place else target, path) as work:
+    with temporary_folder(target / MANIFEST if in_place else target, path) as work:
         new = work / "new"
         new.mkdir()
         yield new
@@ -87,7 +88,7 @@ def write_folder(path: str | os.PathLike[str], *, replace: bool = True) -> Itera
 def finish_folder(path: pathlib.Path) -> None:
     """Complete a `write_folder` that was killed while it replaced the files of an existing folder; for writers."""
     if _pending(path) is not None:
-        with workplace(path / MANIFEST) as work:
+        with temporary_folder(path / MANIFEST) as work:
             _replace_files(None, path, work)
 
 
@@ -96,9 +97,9 @@ def _replace_files(new: pathlib.Path | None, target: pathlib.Path, work: pathlib
 
     No file system replaces several files at once, and a whole folder cannot be replaced where it holds others: a
     run's checkpoints, or what users put there. So one rename puts `new` into the folder, where readers look first
-    (`_current`); then its files get their names, as links, and it is removed.
+    (`_folder_to_read`); then its files get their names, as links, and it is removed.
     """
-    with only_one(target / f".{MANIFEST}{LOCK_FILE}", lambda: None):
+    with file_lock(target / f".{MANIFEST}{LOCK_FILE}", lambda: None):
         if (left := _pending(target)) is not None:
             _name_files(left, target, work)
         if new is not None and (replace or not (target / MANIFEST).exists()):
@@ -132,7 +133,7 @@ def _pending(folder: pathlib.Path) -> pathlib.Path | None:
     return new if new.is_dir() else None
 
 
-def _current(path: str | os.PathLike[str]) -> pathlib.Path:
+def _folder_to_read(path: str | os.PathLike[str]) -> pathlib.Path:
     """Return the folder to read: `path` or, if a save into it was killed as it replaced files, its new files.
 
     During a save the new files get their names and this folder is gone, so only `_version` may ask for it.
@@ -194,11 +195,11 @@ def read_folder(
 def _version(path: str | os.PathLike[str]) -> tuple[pathlib.Path, tuple[int, int] | None]:
     """Return the folder to read, and which file its manifest is: equal models have equal manifests."""
     while True:
-        folder, identity = _current(path), None
+        folder, identity = _folder_to_read(path), None
         with contextlib.suppress(OSError):
             about = os.stat(folder / MANIFEST)
             identity = about.st_ino, about.st_mtime_ns
-        if _current(path) == folder:  # else the manifest may have got its name before the files that it lists
+        if _folder_to_read(path) == folder:  # else the manifest may have got its name before the files that it lists
             return folder, identity
 
 
@@ -214,7 +215,7 @@ def check_files(folder: pathlib.Path, names: Collection[str] | None, advice: str
             raise CheckpointError(
                 f"{path}: does not list {name}, which is not from the same save" + (advice and f"; {advice}")
             )
-    _each(lambda name: check_mark(folder / name, marks[name], advice), marks if names is None else names)
+    _in_threads(lambda name: check_mark(folder / name, marks[name], advice), marks if names is None else names)
 
 
 def check_mark(path: pathlib.Path, expected: FileMark, advice: str) -> None:
@@ -236,12 +237,12 @@ def check_mark(path: pathlib.Path, expected: FileMark, advice: str) -> None:
 def write_manifest(folder: pathlib.Path) -> None:
     """Write the manifest of all files of a folder into it."""
     names = sorted(set(os.listdir(folder)) - {MANIFEST})
-    marks = dict(zip(names, _each(lambda name: mark_of(folder / name), names), strict=True))
+    marks = dict(zip(names, _in_threads(lambda name: mark_of(folder / name), names), strict=True))
     content = dataclasses.asdict(Manifest("elmo_fast manifest", 1, marks))
     (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def _each(action: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
+def _in_threads(action: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
     """Return action(name) of each, several at a time: a corpus has many large files."""
     with ThreadPoolExecutor(8) as threads:
         return list(threads.map(action, names))

@@ -139,7 +139,7 @@ def _use(torch_threads: int) -> None:
     torch.set_num_threads(torch_threads)
 
 
-class AtOnce(Executor):
+class SerialExecutor(Executor):
     """Each call runs when it is submitted, on the caller's thread."""
 
     def submit(self, call: Callable[..., Any], /, *arguments: Any, **named: Any) -> "Future[Any]":
@@ -151,24 +151,26 @@ class AtOnce(Executor):
 def background_thread() -> Executor:
     """Return a background thread for the caller's operators.
 
-    AtOnce if torch has one thread only.
+    SerialExecutor if torch has one thread only.
     """
     import torch
 
-    return BackgroundThreads() if torch.get_num_threads() > 1 else AtOnce()
+    return BackgroundThreads() if torch.get_num_threads() > 1 else SerialExecutor()
 
 
-def ahead(threads: Executor, call: Callable[[Item], Result], items: Iterable[Item], depth: int = 1) -> Iterator[Result]:
+def prefetch(
+    threads: Executor, call: Callable[[Item], Result], items: Iterable[Item], depth: int = 1
+) -> Iterator[Result]:
     """Apply `call` to the items in order, prefetching `depth` results.
 
     `items` are read on the caller's thread. An exception of a call is raised in place of its result.
-    `AtOnce` runs nothing ahead.
+    `SerialExecutor` runs nothing ahead.
     """
     futures: deque[Future[Result]] = deque()
     for item in items:
         futures.append(threads.submit(call, item))
         del item  # or it would stay in memory until the next one is there
-        if isinstance(threads, AtOnce) or len(futures) > depth:
+        if isinstance(threads, SerialExecutor) or len(futures) > depth:
             yield futures.popleft().result()
     while futures:
         yield futures.popleft().result()

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from elmo_fast.threads import AtOnce, BackgroundThreads, ahead, background_thread, torch_threads
+from elmo_fast._runtime.threads import BackgroundThreads, SerialExecutor, background_thread, prefetch, torch_threads
 
 
 @pytest.mark.parametrize(("threads", "depth"), [(1, 1), (1, 3), (3, 3)])
@@ -23,7 +23,7 @@ def test_results_come_in_order_and_so_many_calls_are_ahead(threads, depth):
         return -item
 
     with BackgroundThreads(threads) as background:
-        for result in ahead(background, call, items(), depth):
+        for result in prefetch(background, call, items(), depth):
             assert result == -done
             done += 1
             assert len(read) == min(20, done + depth)
@@ -40,7 +40,7 @@ def test_the_next_call_runs_while_a_result_is_used():
         return item
 
     with BackgroundThreads() as background:
-        results = ahead(background, call, range(2))
+        results = prefetch(background, call, range(2))
         assert next(results) == 0
         meet.wait()
         assert list(results) == [1]
@@ -48,13 +48,13 @@ def test_the_next_call_runs_while_a_result_is_used():
 
 def test_at_once_nothing_is_read_ahead():
     read = []
-    for result in ahead(AtOnce(), str, (read.append(item) or item for item in range(3)), depth=2):
+    for result in prefetch(SerialExecutor(), str, (read.append(item) or item for item in range(3)), depth=2):
         assert read == list(range(int(result) + 1))
     assert result == "2"
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-@pytest.mark.parametrize("make", [BackgroundThreads, AtOnce])
+@pytest.mark.parametrize("make", [BackgroundThreads, SerialExecutor])
 def test_an_error_takes_the_place_of_its_result(make, error):
     def call(item):
         if item == 2:
@@ -65,7 +65,7 @@ def test_an_error_takes_the_place_of_its_result(make, error):
 
     def consume():
         with make() as background:
-            seen.extend(ahead(background, call, (read.append(item) or item for item in range(9))))
+            seen.extend(prefetch(background, call, (read.append(item) or item for item in range(9))))
 
     with pytest.raises(error, match="two"):
         consume()
@@ -79,7 +79,7 @@ def test_an_error_of_the_items_is_raised():
         raise LookupError("gone")
 
     with pytest.raises(LookupError, match="gone"), BackgroundThreads() as background:
-        list(ahead(background, str, items()))
+        list(prefetch(background, str, items()))
 
 
 def test_an_early_end_drops_what_has_not_begun_and_waits_for_the_rest():
@@ -92,7 +92,7 @@ def test_an_early_end_drops_what_has_not_begun_and_waits_for_the_rest():
         ended.append(item)
 
     with BackgroundThreads() as background:
-        results = ahead(background, call, range(9), depth=4)
+        results = prefetch(background, call, range(9), depth=4)
         next(results)
         threading.Timer(0.05, go.set).start()
     assert begun == ended
@@ -119,6 +119,6 @@ def test_its_threads_use_the_given_number_of_torchs_and_others_keep_theirs():
 
 def test_beside_one_thread_there_is_none():
     with torch_threads(1), background_thread() as background:
-        assert isinstance(background, AtOnce)
+        assert isinstance(background, SerialExecutor)
     with torch_threads(2), background_thread() as background:
         assert isinstance(background, BackgroundThreads)

@@ -9,7 +9,8 @@ import signal
 import pytest
 import torch
 
-from elmo_fast import manifest
+from elmo_fast._io import atomic_folder
+from elmo_fast._io.atomic_folder import MANIFEST, check_files, finish_folder, has_files, read_folder, write_folder
 from elmo_fast.checkpoints import (
     load_checkpoint,
     load_folder,
@@ -19,7 +20,6 @@ from elmo_fast.checkpoints import (
     save_folder,
 )
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from elmo_fast.manifest import MANIFEST, check_files, finish_folder, has_files, read_folder, write_folder
 from tests.weights import make_weights
 
 # Calls of the system that change a folder.
@@ -173,8 +173,8 @@ def test_a_manifest_that_is_named_before_its_files_is_read_again(tmp_path, monke
     shutil.copytree(tmp_path / "other", new)
     (own / MANIFEST).unlink()
     os.link(new / MANIFEST, own / MANIFEST)
-    looks, current = iter([own]), manifest._current
-    monkeypatch.setattr(manifest, "_current", lambda path: next(looks, None) or current(path))
+    looks, current = iter([own]), atomic_folder._folder_to_read
+    monkeypatch.setattr(atomic_folder, "_folder_to_read", lambda path: next(looks, None) or current(path))
 
     def check(*arguments):
         try:
@@ -183,7 +183,7 @@ def test_a_manifest_that_is_named_before_its_files_is_read_again(tmp_path, monke
             finish_folder(own)
             raise
 
-    monkeypatch.setattr(manifest, "check_files", check)
+    monkeypatch.setattr(atomic_folder, "check_files", check)
     expected = (tmp_path / "other" / "model.safetensors").read_bytes()
     assert read_folder(own, None, lambda folder: (folder / "model.safetensors").read_bytes()) == expected
 

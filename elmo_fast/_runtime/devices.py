@@ -84,12 +84,12 @@ def check_int8_device(precision: str, device: torch.device, backend: str, remedy
         )
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return the tensor on a device, without waiting for it."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-def sent_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+def to_device_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     """Return the tensors, on the host, on a device: to a GPU by one copy of all, for which nothing waits."""
     if device.type != "cuda":
         return [tensor.to(device) for tensor in tensors]
@@ -102,13 +102,13 @@ def pack_together(tensors: Sequence[Tensor], *, pinned: bool) -> Tensor:
     import torch
 
     specs = [(tensor.shape, tensor.dtype) for tensor in tensors]
-    packed = torch.empty(room_of(specs), dtype=torch.uint8, device="cpu", pin_memory=pinned)
+    packed = torch.empty(bytes_needed(specs), dtype=torch.uint8, device="cpu", pin_memory=pinned)
     for part, tensor in zip(parts_of(packed, specs), tensors, strict=True):
         part.copy_(tensor)
     return packed
 
 
-def room_of(specs: Sequence[tuple[Sequence[int], torch.dtype]]) -> int:
+def bytes_needed(specs: Sequence[tuple[Sequence[int], torch.dtype]]) -> int:
     """Return how many bytes `parts_of` needs for tensors of these shapes and dtypes."""
     return _begins(specs)[-1]
 
@@ -127,7 +127,7 @@ def parts_of(packed: Tensor, specs: Sequence[tuple[Sequence[int], torch.dtype]])
     ]
 
 
-def received(tensor: Tensor) -> Callable[[], Tensor]:
+def to_host(tensor: Tensor) -> Callable[[], Tensor]:
     """Begin to copy a tensor to the host; the call returned waits for the copy and gives it.
 
     From a GPU it is copied to pinned memory while the next kernels run. torch keeps pinned memory that is freed, and

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from elmo_fast import ElmoEmbedder
+from elmo_fast._runtime.devices import device_named
 from elmo_fast.cli.main import main, parsers
-from elmo_fast.devices import device_named
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.processes import local_device

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_fast import ElmoEmbedder, memory
+from elmo_fast import ElmoEmbedder
+from elmo_fast._runtime import memory
+from elmo_fast._runtime.memory import available, is_shortage, reader, shortage_error, stored_bytes
 from elmo_fast.checkpoints.bilm_hdf5 import write_token_embeddings
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ShortageError
-from elmo_fast.memory import available, is_shortage, reader, shortage_error, stored_bytes
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.tasks import train_task
 from tests.pretrain.toy import toy_config
@@ -172,7 +173,7 @@ READ_UNDER_A_LIMIT = """
 import resource, sys
 from elmo_fast.checkpoints.bilm_hdf5 import read_token_embeddings
 from elmo_fast.errors import ShortageError
-from elmo_fast.memory import _kilobytes, pathlib
+from elmo_fast._runtime.memory import _kilobytes, pathlib
 
 before = resource.getrlimit(resource.RLIMIT_AS)
 used = _kilobytes(pathlib.Path("/proc/self/status"))["VmSize"]

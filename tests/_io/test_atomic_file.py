@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from elmo_fast._io.atomic_file import atomic_file, atomic_hdf5, write_at
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.files import hdf5_replacing, replacing, write_at
 from tests.nfs import remove_as_nfs
 
 
 def test_the_file_appears_at_the_end_only(tmp_path):
     target = tmp_path / "out"
-    with replacing(target) as temporary:
+    with atomic_file(target) as temporary:
         temporary.write_text("new")
         assert not target.exists()
         assert temporary.parent.parent == tmp_path
@@ -30,7 +30,7 @@ def test_nothing_else_stays_on_nfs_nor_of_a_dead_process(tmp_path, monkeypatch):
     dead = tmp_path / ".out.dead_one.partial"
     dead.mkdir()
     (dead / ".lock").touch()
-    with replacing(tmp_path / "out"):
+    with atomic_file(tmp_path / "out"):
         assert not dead.exists()
     assert os.listdir(tmp_path) == ["out"]
 
@@ -41,7 +41,7 @@ def test_an_error_leaves_what_was_there(tmp_path, error):
     target.write_text("old")
 
     def interrupted():
-        with replacing(target) as temporary:
+        with atomic_file(target) as temporary:
             temporary.write_text("half")
             raise error
 
@@ -55,7 +55,7 @@ def test_a_link_keeps_pointing_and_modes_stay(tmp_path):
     (tmp_path / "real").write_text("old")
     (tmp_path / "real").chmod(0o640)
     (tmp_path / "link").symlink_to("real")
-    with replacing(tmp_path / "link") as temporary:
+    with atomic_file(tmp_path / "link") as temporary:
         temporary.write_text("new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "new"
@@ -65,7 +65,7 @@ def test_a_link_keeps_pointing_and_modes_stay(tmp_path):
 def test_a_new_file_has_the_usual_mode(tmp_path):
     before = os.umask(0o027)
     try:
-        with replacing(tmp_path / "out"):
+        with atomic_file(tmp_path / "out"):
             pass
     finally:
         os.umask(before)
@@ -75,7 +75,7 @@ def test_a_new_file_has_the_usual_mode(tmp_path):
 def test_a_writer_that_puts_another_file_there_does_not_choose_its_mode(tmp_path):
     """safetensors does so, with 0600."""
     save_file({"a": np.zeros(3)}, tmp_path / "plain")
-    with replacing(tmp_path / "out") as temporary:
+    with atomic_file(tmp_path / "out") as temporary:
         save_file({"a": np.zeros(3)}, temporary)
     (tmp_path / "usual").touch()
     assert (tmp_path / "out").stat().st_mode == (tmp_path / "usual").stat().st_mode
@@ -84,11 +84,11 @@ def test_a_writer_that_puts_another_file_there_does_not_choose_its_mode(tmp_path
 
 KILLED = """
 import os, signal, sys
-from elmo_fast.files import replacing
+from elmo_fast._io.atomic_file import atomic_file
 from safetensors.numpy import save_file
 import numpy
 
-with replacing(sys.argv[1]) as temporary:
+with atomic_file(sys.argv[1]) as temporary:
     save_file({"a": numpy.zeros(1000)}, temporary)
     print("writes", flush=True)
     sys.stdin.readline()
@@ -104,7 +104,7 @@ def test_a_write_removes_files_of_killed_processes_but_not_of_live_ones(tmp_path
         killed.kill()
         killed.wait()
         assert len(list(tmp_path.glob(".out.*.partial"))) == 2
-        with replacing(tmp_path / "out") as temporary:
+        with atomic_file(tmp_path / "out") as temporary:
             temporary.write_text("new")
         (left,) = tmp_path.glob(".out.*.partial")
         assert (left / "out").stat().st_size > 8000
@@ -116,21 +116,21 @@ def test_a_write_removes_files_of_killed_processes_but_not_of_live_ones(tmp_path
 
 
 def test_devices_and_folders_are_refused(tmp_path):
-    with pytest.raises(ElmoFastError, match="a device or pipe"), replacing("/dev/full"):
+    with pytest.raises(ElmoFastError, match="a device or pipe"), atomic_file("/dev/full"):
         pass
-    with pytest.raises(ElmoFastError, match="a folder"), replacing(tmp_path):
+    with pytest.raises(ElmoFastError, match="a folder"), atomic_file(tmp_path):
         pass
     assert os.listdir(tmp_path) == []
 
 
 def test_a_missing_folder_is_named_by_the_target(tmp_path):
-    with pytest.raises(FileNotFoundError, match="absent/out"), replacing(tmp_path / "absent" / "out"):
+    with pytest.raises(FileNotFoundError, match="absent/out"), atomic_file(tmp_path / "absent" / "out"):
         pass
 
 
 def test_hdf5_is_written_and_read_back(tmp_path):
     values = np.arange(60_000, dtype=np.float32).reshape(3, -1)
-    with hdf5_replacing(tmp_path / "out.hdf5") as (file, written):
+    with atomic_hdf5(tmp_path / "out.hdf5") as (file, written):
         for i in range(5):
             file.create_dataset(str(i), data=values + i)
         file.attrs["name"] = "é"
@@ -154,11 +154,11 @@ def test_all_is_written_where_the_system_writes_a_part(tmp_path, monkeypatch):
 FULL_DISK = """
 import resource, sys
 import numpy as np
-from elmo_fast.files import hdf5_replacing
+from elmo_fast._io.atomic_file import atomic_hdf5
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:
-    with hdf5_replacing(sys.argv[1]) as (file, written):
+    with atomic_hdf5(sys.argv[1]) as (file, written):
         for i in range(200):
             file.create_dataset(str(i), data=np.ones((3, 27, 64), np.float32))
             if sys.argv[2] == "check":

@@ -1,0 +1,1 @@
+"""What runs the work: threads, devices, processes, memory, progress."""
