@@ -16,7 +16,7 @@ from elmo_fast.tasks import Example, TaskConfig, write_examples
 from elmo_fast.tasks.data import read_data, training_splits
 from elmo_fast.tasks.model import new_model
 from elmo_fast.tasks.trainer import TaskTrainer
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 TAGS = 17  # of Universal Dependencies
 WIDTHS = {"width 256": 128, "width 1024": 512}  # 2D of the layers -> D

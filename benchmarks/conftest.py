@@ -17,7 +17,7 @@ import torch
 
 from benchmarks import inputs, machine
 from elmo_fast.errors import PerformanceWarning
-from tests.extension import refuse_old_extension
+from tests.support.extension import refuse_old_extension
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -15,7 +15,7 @@ from benchmarks.machine import ROOT
 from elmo_fast import batch_to_ids
 from elmo_fast.corpus import StreamBatch
 from elmo_fast.pretrain.config import ORIGINAL_FILTERS
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 SHARED = pathlib.Path(os.environ.get("ELMO_FAST_SHARED", ROOT.parent / "shared"))
 DEFAULT = SHARED / "data" / "classics" / "heldout.txt"

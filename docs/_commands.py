@@ -5,8 +5,8 @@ import os
 import pathlib
 import re
 
-from elmo_fast.cli.main import parsers
 from elmo_fast._io.atomic_file import atomic_file
+from elmo_fast.cli.main import parsers
 
 FOLDER = "commands"
 

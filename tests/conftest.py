@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.extension import refuse_old_extension
+from tests.support.extension import refuse_old_extension
 
 # A shell that starts the tests in the background has SIGINT ignored, by them and by the processes that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if "STANDIN" in os.environ:  # where a GPU would multiply bfloat16
         config.addinivalue_line("filterwarnings", "ignore:.*because Triton's interpreter multiplies the bit patterns")
     if os.environ.get("TRITON_INTERPRET") == "1" and "STANDIN" not in os.environ:  # which does it itself
-        from tests.interpreter import spare_repeated_patches
+        from tests.support.interpreter import spare_repeated_patches
 
         with contextlib.suppress(ImportError):
             spare_repeated_patches(importlib.import_module("triton.runtime.interpreter"))
@@ -139,7 +139,7 @@ def shared():
 @pytest.fixture(scope="session")
 def commands(tmp_path_factory):
     """The socket of a process that runs `elmo-fast` for what pages show."""
-    from tests import fork_server, snippets
+    from tests.support import fork_server, snippets
 
     with fork_server.serving(tmp_path_factory.mktemp("commands") / "socket", snippets.environment()) as path:
         yield path

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import backends
+from tests.support import backends
 
 
 @pytest.mark.skipif(not backends.HAS_CUDA, reason="there is no GPU here")

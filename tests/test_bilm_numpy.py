@@ -4,9 +4,9 @@ import pathlib
 
 import numpy as np
 
-from tests.bilm_numpy import BilmNumpy
 from tests.golden.make import BATCHES
-from tests.weights import make_weights
+from tests.support.bilm_numpy import BilmNumpy
+from tests.support.weights import make_weights
 
 
 def test_reproduces_allennlps_vectors_with_carried_state():

@@ -35,8 +35,8 @@ from elmo_fast.tasks.features import CharacterFeatures, StaticFeatures
 from elmo_fast.tasks.heads import Classifier, Tagger
 from elmo_fast.tokens import TextTokens, nearest_sentences
 from tests.pretrain import toy as language
+from tests.support.weights import make_weights
 from tests.tasks import toy as task
-from tests.weights import make_weights
 
 OTHER = torch.device("cuda" if torch.cuda.is_available() else "meta")
 SENTENCES = [["the", "cat", "sat"], ["naïve"], ["the", "dog"]]

@@ -14,7 +14,7 @@ import zlib
 import pytest
 
 from benchmarks.table import MARKED
-from tests.snippets import ROOT, check, make_folder, snippets
+from tests.support.snippets import ROOT, check, make_folder, snippets
 
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"

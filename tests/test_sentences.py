@@ -15,7 +15,7 @@ from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.run import SavedTask
 from elmo_fast.text import count_words
 from elmo_fast.tokens import TextTokens
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 pandas = pytest.importorskip("pandas", reason="needs pandas, which is not installed")
 VOCABULARY = Vocabulary(["<S>", "</S>", "<UNK>", "so", "do", "I"])

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from elmo_fast.ops import _sources
-from tests.extension import refuse_old_extension
+from tests.support.extension import refuse_old_extension
 
 SETUP = pathlib.Path(__file__).parents[1] / "setup.py"
 SLOW_TOOL = """

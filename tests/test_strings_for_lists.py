@@ -11,7 +11,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pictures import words_picture, write_projector
 from elmo_fast.static import Vectors, context_free_vectors
 from elmo_fast.text import CharacterTable, words_to_ids
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 LETTERS = np.eye(4, dtype=np.float32)
 VOCABULARY = Vocabulary(["<S>", "</S>", "<UNK>", "k", "i", "n", "g"])

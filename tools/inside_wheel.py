@@ -56,7 +56,7 @@ def check_readme(checkout: pathlib.Path) -> None:
     """Raise AssertionError if a block prints something else than the page says."""
     assert "site-packages" in elmo_fast.__file__, f"{elmo_fast.__file__} is not the wheel's"
     sys.path.append(str(checkout))
-    from tests import snippets, weights
+    from tests.support import snippets, weights
 
     folder = pathlib.Path.cwd()
     snippets.environment = lambda: dict(os.environ)  # no checkout, as tests have it

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from elmo_fast._io.atomic_file import atomic_file, atomic_hdf5, write_at
 from elmo_fast.errors import ElmoFastError
-from tests.nfs import remove_as_nfs
+from tests.support.nfs import remove_as_nfs
 
 
 def test_the_file_appears_at_the_end_only(tmp_path):

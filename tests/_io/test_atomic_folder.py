@@ -20,7 +20,7 @@ from elmo_fast.checkpoints import (
     save_folder,
 )
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 # Calls of the system that change a folder.
 CHANGING = ("rename", "replace", "link", "mkdir", "rmdir", "unlink")

@@ -14,8 +14,8 @@ from elmo_fast import Elmo, ElmoEmbedder
 from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_bilm_hdf5, read_options
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from tests.snippets import ORIGINAL_FILTERS
-from tests.weights import make_weights
+from tests.support.snippets import ORIGINAL_FILTERS
+from tests.support.weights import make_weights
 
 KEY = "model.text_field_embedder.token_embedders.elmo"
 PREFIX = "text_field_embedder.token_embedder_elmo._elmo."

@@ -16,7 +16,7 @@ import torch
 from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import file_beside, load_checkpoint, model_files
 from elmo_fast.errors import CheckpointError
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 
 @pytest.fixture(autouse=True)

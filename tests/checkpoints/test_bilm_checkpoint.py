@@ -10,9 +10,9 @@ from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import load_checkpoint, model_files, read_adagrad_sums, read_bilm_hdf5, read_options
 from elmo_fast.checkpoints.tensor_bundle import read_index, read_variable
 from elmo_fast.errors import CheckpointError
-from tests import tensor_bundle
-from tests.tensor_bundle import arrays_of, field, training_graph, write_bundle, write_checkpoint
-from tests.weights import make_weights
+from tests.support import tensor_bundle
+from tests.support.tensor_bundle import arrays_of, field, training_graph, write_bundle, write_checkpoint
+from tests.support.weights import make_weights
 
 # A table of two entries, written out: the header (one shard) and the variable "b" of float32, [2].
 BY_HAND = bytes.fromhex(

@@ -21,7 +21,7 @@ from elmo_fast.checkpoints import (
     write_token_embeddings,
 )
 from elmo_fast.errors import CheckpointError
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 
 def read(files):

@@ -10,9 +10,9 @@ import torch
 
 from elmo_fast.checkpoints import download, load_checkpoint, model_files, pretrained_folder, save_folder, upload
 from elmo_fast.errors import CheckpointError
-from tests.fake_hub import FakeHub, NoAnswer
-from tests.manylangs import write_model
-from tests.weights import make_weights
+from tests.support.fake_hub import FakeHub, NoAnswer
+from tests.support.manylangs import write_model
+from tests.support.weights import make_weights
 
 
 @pytest.fixture

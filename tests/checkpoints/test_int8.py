@@ -10,7 +10,7 @@ from elmo_fast.checkpoints import from_int8, load_checkpoint, load_folder, save_
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.ops._precision import quantized
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 IDS = batch_to_ids([["The", "cat", "sat"], ["Again"]])
 

@@ -10,7 +10,7 @@ import torch
 from elmo_fast.checkpoints import load_checkpoint, model_files, read_config, save_folder, write_bilm_hdf5
 from elmo_fast.checkpoints.manylangs import PUBLISHED, PUBLISHED_NAMES, _configuration
 from elmo_fast.errors import CheckpointError
-from tests.manylangs import LETTERS, WORDS, write_model
+from tests.support.manylangs import LETTERS, WORDS, write_model
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from elmo_fast import Elmo, ElmoEmbedder
 from elmo_fast.checkpoints import PUBLISHED, cached_folder, model_files, named_models, published_folder
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 SMALL = PUBLISHED["small"]
 

@@ -17,7 +17,7 @@ from elmo_fast.checkpoints import (
     write_options,
 )
 from elmo_fast.errors import CheckpointError
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 
 def equal(a, b):

@@ -9,7 +9,7 @@ import torch
 
 from elmo_fast.checkpoints import load_folder, read_bilm_hdf5, read_config, read_options, save_folder
 from elmo_fast.errors import CheckpointError
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tests.command_line import elmo_fast
-from tests.weights import make_weights
+from tests.support.command_line import elmo_fast
+from tests.support.weights import make_weights
 
 SENTENCES = ["The cat sat .", "A dog ran up the hill and back .", "<S> odd", "Résumé •", "The cat sat .", "x" * 60]
 

@@ -14,7 +14,7 @@ import pytest
 from elmo_fast.cli.main import main
 from elmo_fast.text import survey
 from tests.cli.conftest import pair, refused
-from tests.command_line import elmo_fast
+from tests.support.command_line import elmo_fast
 
 
 @pytest.fixture

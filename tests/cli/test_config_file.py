@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from elmo_fast.cli import main as entry
-from tests.command_line import elmo_fast
+from tests.support.command_line import elmo_fast
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from elmo_fast.checkpoints import load_checkpoint
 from elmo_fast.cli import models
 from elmo_fast.text import Vocabulary
 from tests.cli.conftest import pair, ran, refused
-from tests.command_line import elmo_fast
-from tests.manylangs import write_model
-from tests.weights import make_weights
+from tests.support.command_line import elmo_fast
+from tests.support.manylangs import write_model
+from tests.support.weights import make_weights
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "."]
 

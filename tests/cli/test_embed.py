@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from elmo_fast import ElmoEmbedder
 from elmo_fast._runtime.progress import duration
 from tests.cli.conftest import SENTENCES, pair, ran, refused
-from tests.command_line import elmo_fast
+from tests.support.command_line import elmo_fast
 
 TOKENS = [sentence.split() for sentence in SENTENCES]
 KINDS = {"--all": lambda v: v, "--top": lambda v: v[-1], "--average": lambda v: np.average(v, axis=0)}

@@ -16,8 +16,8 @@ from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.text import Vocabulary
 from tests.cli.conftest import ran, refused
-from tests.command_line import elmo_fast
-from tests.weights import make_weights
+from tests.support.command_line import elmo_fast
+from tests.support.weights import make_weights
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", ".", "bird"]
 FILES = {"a.txt": "\nthe cat sat .\n   \nbirds\n", "b.txt": "the mat on the\tcat .\n\n"}

@@ -10,11 +10,11 @@ import torch
 from elmo_fast.checkpoints import download, load_checkpoint, read_bilm_hdf5, read_options, save_folder
 from elmo_fast.tasks import load_task
 from tests.checkpoints.test_allennlp import PREFIX, embedder, in_task, packed
-from tests.command_line import elmo_fast
-from tests.fake_hub import FakeHub
-from tests.manylangs import write_model
-from tests.tensor_bundle import arrays_of, write_checkpoint
-from tests.weights import make_weights
+from tests.support.command_line import elmo_fast
+from tests.support.fake_hub import FakeHub
+from tests.support.manylangs import write_model
+from tests.support.tensor_bundle import arrays_of, write_checkpoint
+from tests.support.weights import make_weights
 
 WORDS = ["<S>", "</S>", "<UNK>", "a", "b"]
 TINY = {"cell": 4, "proj": 3, "filters": ((1, 2), (2, 2)), "n_highway": 1, "char_dim": 2}

@@ -12,11 +12,11 @@ from elmo_fast import ElmoEmbedder
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
 from tests.cli.conftest import pair, ran, refused
-from tests.command_line import elmo_fast
-from tests.fake_hub import FakeHub
 from tests.pretrain.toy import toy_config
-from tests.snippets import BLOCK
-from tests.weights import make_weights
+from tests.support.command_line import elmo_fast
+from tests.support.fake_hub import FakeHub
+from tests.support.snippets import BLOCK
+from tests.support.weights import make_weights
 
 pytestmark = pytest.mark.filterwarnings("default:no --licence")
 PARTS = ["README.md", "config.json", "manifest.json", "model.safetensors", "vocab.txt"]

@@ -5,8 +5,8 @@ import pytest
 from elmo_fast.cli import info
 from elmo_fast.ops import PRECISIONS, _dispatch, _native, _sources, op_names
 from tests.cli.conftest import pair, ran, refused
-from tests.command_line import elmo_fast
-from tests.manylangs import write_model
+from tests.support.command_line import elmo_fast
+from tests.support.manylangs import write_model
 
 needs_extension = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 

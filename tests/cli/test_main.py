@@ -14,7 +14,7 @@ from elmo_fast.cli import main as entry
 from elmo_fast.cli._parser import Command, option
 from elmo_fast.errors import ElmoFastError
 from tests.cli.conftest import refused
-from tests.command_line import elmo_fast
+from tests.support.command_line import elmo_fast
 
 
 def run(*words, **options):

@@ -9,8 +9,8 @@ import pytest
 from elmo_fast import ElmoEmbedder
 from elmo_fast.checkpoints import load_checkpoint, save_folder
 from tests.cli.conftest import ran, refused
-from tests.command_line import elmo_fast
-from tests.weights import make_weights
+from tests.support.command_line import elmo_fast
+from tests.support.weights import make_weights
 
 # Commands that find a model in their own way, and `embed` for those that share one.
 COMMANDS = {

@@ -13,7 +13,7 @@ import pytest
 from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
 from tests.cli.conftest import ran, refused
-from tests.command_line import elmo_fast
+from tests.support.command_line import elmo_fast
 
 # What each would write over; {m} is a folder with a model, IN a file that is read, OUT the output.
 CASES = {

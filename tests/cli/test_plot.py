@@ -9,7 +9,7 @@ import pytest
 from elmo_fast import ElmoEmbedder
 from elmo_fast.static import Vectors, save_vectors
 from tests.cli.conftest import pair, ran, refused
-from tests.command_line import elmo_fast
+from tests.support.command_line import elmo_fast
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from elmo_fast.corpus import open_corpus, prepare
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import DataConfig, load_preset, presets
 from tests.cli.conftest import ran, refused
-from tests.command_line import elmo_fast
 from tests.corpus.test_processes import alive, until
+from tests.support.command_line import elmo_fast
 
 
 @pytest.fixture

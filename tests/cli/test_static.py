@@ -9,7 +9,7 @@ import pytest
 from elmo_fast import ElmoEmbedder
 from elmo_fast.static import Vectors, evaluate_analogies, evaluate_similarity, load_vectors, save_vectors
 from tests.cli.conftest import SENTENCES, pair, ran, refused
-from tests.command_line import elmo_fast
+from tests.support.command_line import elmo_fast
 
 needs_gensim = pytest.mark.skipif(importlib.util.find_spec("gensim") is None, reason="gensim is not installed")
 

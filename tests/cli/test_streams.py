@@ -6,7 +6,7 @@ import types
 import pytest
 
 from tests.cli.conftest import ran, refused
-from tests.command_line import elmo_fast
+from tests.support.command_line import elmo_fast
 
 TEXT = "a a b\n"
 

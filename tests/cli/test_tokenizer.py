@@ -12,7 +12,7 @@ from elmo_fast.checkpoints import stored_tokenizer
 from elmo_fast.corpus import open_corpus
 from tests.cli.conftest import pair
 from tests.cli.conftest import ran as run
-from tests.command_line import elmo_fast
+from tests.support.command_line import elmo_fast
 
 TEXT = "".join(f"12:00:{i:02} worker-{i} took {7 * i}ms in /srv/data/{i}.bin\n" for i in range(60))
 TOKENS = ["<TIME>", "worker", "-", "<NUM>", "took", "<NUM>", "ms", "in", "<PATH>"]

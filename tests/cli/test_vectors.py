@@ -13,9 +13,9 @@ from elmo_fast.embed.token_files import VECTORS
 from elmo_fast.modules import CharacterEncoder
 from elmo_fast.text import Vocabulary
 from tests.cli.conftest import SENTENCES, pair, ran, refused
-from tests.command_line import elmo_fast
+from tests.support.command_line import elmo_fast
+from tests.support.weights import make_weights
 from tests.text.test_sources import write_table
-from tests.weights import make_weights
 
 
 @pytest.fixture

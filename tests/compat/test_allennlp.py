@@ -22,7 +22,7 @@ from elmo_fast.compat.allennlp import (
     get_lengths_from_binary_sequence_mask,
     sort_batch_by_length,
 )
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 # Name -> the arguments of AllenNLP 0.9 to 2.10 and their defaults, in order.
 _CLIPS = "recurrent_dropout_probability=0.0, memory_cell_clip_value=None, state_projection_clip_value=None"

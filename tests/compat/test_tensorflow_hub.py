@@ -6,8 +6,8 @@ import torch
 
 from elmo_fast.compat.tensorflow_hub import Module
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from tests.bilm_numpy import BilmNumpy
-from tests.weights import make_weights
+from tests.support.bilm_numpy import BilmNumpy
+from tests.support.weights import make_weights
 
 SENTENCES = ["the cat is on the mat", " dogs  are", ""]
 

@@ -17,8 +17,8 @@ from elmo_fast.embed.embedder import finite
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.text import survey
-from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
+from tests.support.bilm_numpy import BilmNumpy
 
 LINES = ["Michael went to the store to buy some eggs .", "Joel rolled down the street .", "test / this", "a b"]
 

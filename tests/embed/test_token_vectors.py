@@ -10,9 +10,9 @@ from elmo_fast import BiLM
 from elmo_fast.embed import sentence_vectors
 from elmo_fast.embed.token_vectors import TokenVectors, shared_bilm
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
-from tests.weights import make_weights
+from tests.support.bilm_numpy import BilmNumpy
+from tests.support.weights import make_weights
 
 SENTENCES = [sentence for batch in BATCHES for sentence in batch] + [["", "\u00a0 "]]
 

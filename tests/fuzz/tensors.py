@@ -12,7 +12,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import INFERENCE_PRECISIONS, PRECISIONS
 from elmo_fast.ops import _dispatch, _native
 from tests.fuzz.judge import Wrong, sentence
-from tests.tolerances import RATIO, SMALL
+from tests.support.tolerances import RATIO, SMALL
 
 # An output that nothing wrote is NaN, and is seen.
 torch.use_deterministic_algorithms(True)

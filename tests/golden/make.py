@@ -18,8 +18,8 @@ import numpy as np
 import torch
 import torch.utils.data  # before the stand-ins, which it would use
 
-from tests.manylangs import SENTENCES, write_model
-from tests.weights import make_weights
+from tests.support.manylangs import SENTENCES, write_model
+from tests.support.weights import make_weights
 
 FOLDER = pathlib.Path(__file__).parent
 # Two batches, between which the state is carried; the second has fewer and shorter sentences.

@@ -8,7 +8,7 @@ import torch
 
 from elmo_fast import BiLM, Elmo, ElmoEmbedder, batch_to_ids
 from tests.golden.make import BATCHES
-from tests.manylangs import SENTENCES
+from tests.support.manylangs import SENTENCES
 
 FOLDER = pathlib.Path(__file__).parent
 CLOSE = {"rtol": 5e-6, "atol": 5e-6}

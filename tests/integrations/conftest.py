@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from elmo_fast.text import Vocabulary
-from tests.bilm_numpy import BilmNumpy
-from tests.weights import make_weights
+from tests.support.bilm_numpy import BilmNumpy
+from tests.support.weights import make_weights
 
 
 @pytest.fixture(scope="session")

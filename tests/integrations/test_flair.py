@@ -12,7 +12,7 @@ from flair.embeddings.base import load_embeddings
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.integrations.flair import ElmoEmbeddings
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 WORDS = ["I", "like", "Berlin", "."]

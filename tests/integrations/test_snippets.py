@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.snippets import ROOT, snippets
+from tests.support.snippets import ROOT, snippets
 
 TEXTS = ["I like Berlin", "So do I .", "Wind"]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from elmo_fast import ops
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 # Batches of changing size: a word longer than the slots, a multi-byte one, repeated words, an empty sentence.
 BATCHES = [
@@ -16,7 +16,7 @@ BATCHES = [
 
 @pytest.fixture
 def files(tmp_path):
-    """Makes a random model: files(**sizes) -> (options_file, weight_file), as tests.weights.make_weights."""
+    """Makes a random model: files(**sizes) -> (options_file, weight_file), as tests.support.weights.make_weights."""
     numbers = iter(range(100))
 
     def make(**sizes):

@@ -12,7 +12,7 @@ from elmo_fast.op_choices import ACTIVATIONS, BACKEND_CHOICES, INFERENCE_PRECISI
 from elmo_fast.ops import _dispatch, _native, _triton
 from elmo_fast.pretrain.config import ModelConfig, RunConfig
 from elmo_fast.tasks.config import TaskConfig
-from tests.backends import on_device_of
+from tests.support.backends import on_device_of
 
 
 def lstm(backend):

@@ -17,8 +17,8 @@ from elmo_fast.errors import CheckpointError
 from elmo_fast.modules import BiLM, Elmo
 from elmo_fast.modules import bilm as bilm_module
 from elmo_fast.text import batch_to_ids
-from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
+from tests.support.bilm_numpy import BilmNumpy
 
 PACKAGE = f"{pathlib.Path(elmo_fast.__file__).parent}/"  # a clone may hold torch too, in its own .venv
 

@@ -11,8 +11,8 @@ from elmo_fast.checkpoints import ElmoOptions, read_options
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import CharacterEncoder
 from elmo_fast.text import batch_to_ids
-from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
+from tests.support.bilm_numpy import BilmNumpy
 
 
 def test_slots_other_than_50(files):

@@ -11,9 +11,9 @@ from elmo_fast.checkpoints import read_options
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.modules import BiLM, ScalarMix, remove_sentence_boundaries
 from elmo_fast.text import Vocabulary, batch_to_ids
-from tests.bilm_numpy import BilmNumpy
 from tests.modules.conftest import BATCHES
-from tests.weights import make_weights
+from tests.support.bilm_numpy import BilmNumpy
+from tests.support.weights import make_weights
 
 SENTENCES = [["The", "sentence", "."], ["ELMo", "helps", "disambiguate", "ELMo", "from", "Elmo", "."]]
 

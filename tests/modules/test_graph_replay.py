@@ -14,7 +14,7 @@ from elmo_fast.modules import BiLM
 from elmo_fast.modules._graph_replay import GraphReplay, padded_rows, padded_words
 from elmo_fast.ops import _weights
 from tests.ops.graph_cases import DEVICE, needs_graphs
-from tests.tolerances import assert_no_worse
+from tests.support.tolerances import assert_no_worse
 
 BATCHES = (
     [["The", "cat", "sat"], ["naïve"]],

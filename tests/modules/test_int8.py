@@ -15,8 +15,8 @@ from elmo_fast.modules import BiLM, SampledSoftmaxLoss
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.tasks import load_task, train_task
 from tests.modules.conftest import BATCHES
+from tests.support.weights import make_weights
 from tests.tasks.toy import silent, toy_config
-from tests.weights import make_weights
 
 IDS = batch_to_ids(BATCHES[0])
 

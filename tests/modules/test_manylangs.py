@@ -14,8 +14,8 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, CharacterEncoder, Elmo
 from elmo_fast.ops._tolerances import SMALL
 from elmo_fast.static import write_word_vectors
-from tests.manylangs import SENTENCES, formula, write_model
-from tests.tolerances import assert_close
+from tests.support.manylangs import SENTENCES, formula, write_model
+from tests.support.tolerances import assert_close
 
 KINDS = {
     "as published": {},

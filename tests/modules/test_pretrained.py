@@ -9,8 +9,8 @@ import torch
 from elmo_fast import BiLM, Elmo, ElmoEmbedder, batch_to_ids
 from elmo_fast.checkpoints import load_checkpoint, read_config, save_folder
 from elmo_fast.errors import CheckpointError, ElmoFastError
-from tests.fake_hub import FakeHub
-from tests.weights import make_weights
+from tests.support.fake_hub import FakeHub
+from tests.support.weights import make_weights
 
 PROJECTION_BIAS = "_token_embedder._projection.bias"
 SENTENCES = [["a", "cat", "sat"], ["so", "what", "?", "!"]]

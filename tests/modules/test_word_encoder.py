@@ -11,7 +11,7 @@ from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, Elmo, WordEncoder
 from elmo_fast.text import Vocabulary
-from tests.bilm_numpy import BilmNumpy
+from tests.support.bilm_numpy import BilmNumpy
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "."]
 BATCH = [["the", "cat", "sat", "."], ["the", "zebra"], ["."]]

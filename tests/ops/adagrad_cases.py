@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.backends import backends
+from tests.support.backends import backends
 
 every = pytest.mark.parametrize("backend", backends("adagrad", reference=True))
 

@@ -21,7 +21,7 @@ from elmo_fast.ops import (
     sampled_softmax,
     scalar_mix,
 )
-from tests.backends import backends, device_of, needs
+from tests.support.backends import backends, device_of, needs
 
 TREE = huffman_tree(torch.arange(9))
 TARGETS, SAMPLES = torch.tensor([0, 3, 7, 3]), torch.tensor([3, 1, 7, 2])

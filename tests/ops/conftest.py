@@ -3,7 +3,7 @@
 import pytest
 
 from elmo_fast.ops import _native
-from tests.backends import on_device_of
+from tests.support.backends import on_device_of
 
 # Instruction sets of the CPU's products that this CPU has, oldest first; the last is in use everywhere else.
 ISAS = _native.C.isas() if _native.C is not None else ["none"]

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.tolerances import assert_close
+from tests.support.tolerances import assert_close
 
 
 def exact(backend):

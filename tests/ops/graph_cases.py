@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elmo_fast.ops import _graphs, _triton
-from tests.backends import HAS_CUDA
+from tests.support.backends import HAS_CUDA
 
 DEVICE = torch.device("cuda:0" if HAS_CUDA else "cpu")
 WHY_NOT = _triton.WHY_NOT or "no GPU; test_graphs_on_standin.py runs it on a stand-in"

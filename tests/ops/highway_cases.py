@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from elmo_fast.ops import highway
-from tests.backends import backends
 from tests.ops.exact import fixed
+from tests.support.backends import backends
 
 BACKENDS = backends("highway")
 ALL = backends("highway", reference=True)

@@ -3,8 +3,8 @@
 import torch
 
 from elmo_fast.ops import LSTMWeights, projected_lstm
-from tests.backends import needs
-from tests.tolerances import assert_no_worse
+from tests.support.backends import needs
+from tests.support.tolerances import assert_no_worse
 
 
 def make(

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native, coalesced
-from tests.backends import backends, device_of, needs
 from tests.ops.exact import assert_exactly, exact
-from tests.tolerances import assert_close, assert_no_worse
+from tests.support.backends import backends, device_of, needs
+from tests.support.tolerances import assert_close, assert_no_worse
 
 LEAVES = "hidden", "weight", "bias"
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))

@@ -17,10 +17,10 @@ from elmo_fast.ops import (
     row_order,
     square_norm,
 )
-from tests.backends import backends
 from tests.kernels.launch import recording
 from tests.ops.adagrad_cases import every, tensors, triton, written_out
-from tests.tolerances import assert_close, assert_no_worse
+from tests.support.backends import backends
+from tests.support.tolerances import assert_close, assert_no_worse
 
 
 def copies(tensors, dtype=torch.float32):

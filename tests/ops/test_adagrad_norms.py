@@ -12,9 +12,9 @@ from elmo_fast.ops import (
     row_order,
     square_norm,
 )
-from tests.backends import backends
 from tests.ops.adagrad_cases import NO_NUMBER, WIDTHS, every, fewer, merged, repeated, tensors, triton
-from tests.tolerances import assert_close, assert_no_worse
+from tests.support.backends import backends
+from tests.support.tolerances import assert_close, assert_no_worse
 
 
 @every

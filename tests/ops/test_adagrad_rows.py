@@ -16,7 +16,7 @@ from elmo_fast.ops import (
 )
 from elmo_fast.ops.adagrad import RowOrder
 from tests.ops.adagrad_cases import WIDTHS, every, fewer, merged, repeated, triton, written_out
-from tests.tolerances import assert_close, assert_no_worse
+from tests.support.tolerances import assert_close, assert_no_worse
 
 
 def check_rows(backend, ids, width, words, scale, order=False):

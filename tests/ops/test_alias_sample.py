@@ -6,7 +6,7 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import AliasTable, _sampling, alias_sample, alias_table
-from tests.tolerances import assert_close
+from tests.support.tolerances import assert_close
 
 
 def zipf(words):

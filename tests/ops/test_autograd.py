@@ -8,7 +8,7 @@ from torch.autograd import forward_ad
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops.cases import CASES, Draw
-from tests.backends import backends, device_of
+from tests.support.backends import backends, device_of
 
 DIFFERENTIABLE = {
     "char_cnn", "full_softmax", "hierarchical_softmax", "highway", "negative_sampling", "projected_lstm",

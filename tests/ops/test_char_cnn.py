@@ -10,9 +10,9 @@ from torch import Tensor
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, _native, _triton, char_cnn
-from tests.backends import GPU, HAS_CUDA, backends, device_of, needs, needs_rows_alone
 from tests.ops.exact import fixed
-from tests.tolerances import assert_no_worse
+from tests.support.backends import GPU, HAS_CUDA, backends, device_of, needs, needs_rows_alone
+from tests.support.tolerances import assert_no_worse
 
 BACKENDS = backends("char_cnn", reference=True)
 KERNELS = backends("char_cnn")

@@ -10,7 +10,7 @@ import torch
 from elmo_fast.cli import check
 from elmo_fast.cli.main import main
 from elmo_fast.ops import _dispatch, _triton, cases
-from tests.backends import GPU, needs
+from tests.support.backends import GPU, needs
 
 CPU = torch.device("cpu")
 WITH_PRECISION = [

@@ -12,9 +12,9 @@ from benchmarks.op_calls import OpCalls, differentiated
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, cases
-from tests.backends import needs
 from tests.ops.calls import ALL, CALLS, at_each_precision, pairs, placed, weighted_sum
-from tests.tolerances import assert_close
+from tests.support.backends import needs
+from tests.support.tolerances import assert_close
 
 CPU = torch.device("cpu")
 ROOT = pathlib.Path(__file__).parents[2]

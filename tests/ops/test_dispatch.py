@@ -13,7 +13,7 @@ from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
 from elmo_fast.ops import _cpu_products, _dispatch, _native, _schemas, _triton
-from tests.backends import pretend_gpu
+from tests.support.backends import pretend_gpu
 
 FOLDER = pathlib.Path(ops.__file__).parent
 OPS = [schema.partition("(")[0] for schema in _schemas.SCHEMAS]

@@ -17,8 +17,8 @@ from elmo_fast.ops import (
     sampled_softmax,
     scalar_mix,
 )
-from tests.backends import backends, needs
-from tests.tolerances import assert_close
+from tests.support.backends import backends, needs
+from tests.support.tolerances import assert_close
 
 native = pytest.param("native", marks=pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT)))
 both = pytest.mark.parametrize("backend", [native, "reference"])

@@ -7,7 +7,7 @@ from torch.nn import functional
 from elmo_fast.ops import _dispatch, full_softmax, sampled_softmax
 from elmo_fast.ops.full_softmax import reference
 from tests.ops.output_layer import OutputLayer, doubles, every, kernels, needs_native
-from tests.tolerances import assert_close, assert_no_worse
+from tests.support.tolerances import assert_close, assert_no_worse
 
 
 def problem(count=7, width=6, words=40, dtype=torch.float64):

@@ -15,7 +15,7 @@ import torch
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.ops import _native, rounded
 from elmo_fast.ops._cpu_products import is_faster_on_cpu, products_on_cpu
-from tests.tolerances import assert_no_worse
+from tests.support.tolerances import assert_no_worse
 from tools import try_wheel
 
 pytestmark = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))

@@ -12,8 +12,8 @@ import torch
 
 from elmo_fast.errors import ElmoFastError, PerformanceWarning
 from elmo_fast.ops import _graphs, _triton
-from tests.backends import HAS_CUDA, device_of
 from tests.ops.graph_cases import DEVICE, drop_all, needs_graphs, with_memory
+from tests.support.backends import HAS_CUDA, device_of
 
 ONE = [((1,), torch.float32)]
 REFUSED = r"launch by launch: CUDA error: operation not permitted when stream is capturing"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.backends import HAS_CUDA
+from tests.support.backends import HAS_CUDA
 
 pytestmark = [pytest.mark.skipif(HAS_CUDA, reason="these tests run by themselves"), pytest.mark.slow]
 FILES = [

@@ -8,7 +8,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.ops import HuffmanTree, _dispatch, _triton, hierarchical_softmax, huffman_tree
-from tests.backends import device_of, needs
 from tests.ops.output_layer import (
     LEAVES,
     OutputLayer,
@@ -19,7 +18,8 @@ from tests.ops.output_layer import (
     losses_and_gradients,
     needs_native,
 )
-from tests.tolerances import assert_close
+from tests.support.backends import device_of, needs
+from tests.support.tolerances import assert_close
 
 
 def tree_of(counts):

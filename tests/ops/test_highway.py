@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import PRECISIONS, _triton, highway
-from tests.backends import backends, needs
 from tests.ops.highway_cases import ALL, BACKENDS, Case, case, gradients
-from tests.tolerances import assert_no_worse
+from tests.support.backends import backends, needs
+from tests.support.tolerances import assert_no_worse
 
 triton = pytest.mark.parametrize("backend", backends("highway", only="triton"))
 

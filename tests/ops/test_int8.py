@@ -8,7 +8,7 @@ from elmo_fast.ops import _native, explain, full_softmax, highway, projected_lst
 from elmo_fast.ops._precision import linear, operand, quantized
 from tests.ops.highway_cases import case as highway_case
 from tests.ops.lstm_cases import cast, make
-from tests.tolerances import assert_no_worse
+from tests.support.tolerances import assert_no_worse
 
 native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 SHAPES = [

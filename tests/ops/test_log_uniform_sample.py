@@ -19,7 +19,7 @@ from elmo_fast.ops import (
     log_uniform_sample,
 )
 from elmo_fast.ops.log_uniform_sample import _chosen
-from tests.backends import HAS_CUDA, backends, device_of
+from tests.support.backends import HAS_CUDA, backends, device_of
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
 needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="there is no GPU here")

@@ -26,9 +26,9 @@ from elmo_fast.ops import (
     sampled_softmax,
 )
 from elmo_fast.static.glove import GloveWeights, glove_
-from tests.backends import backends, device_of
 from tests.ops.calls import CALLS, MASK
-from tests.tolerances import SMALL
+from tests.support.backends import backends, device_of
+from tests.support.tolerances import SMALL
 
 needs_native = pytest.mark.skipif(_native.WHY_NOT is not None, reason=str(_native.WHY_NOT))
 both = pytest.mark.parametrize("backend", [pytest.param("native", marks=needs_native), "reference"])

@@ -8,9 +8,9 @@ import torch
 
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import LSTMWeights, _native, projected_lstm
-from tests.backends import HAS_CUDA, backends
 from tests.ops.lstm_cases import cast, check, make
-from tests.tolerances import assert_no_worse
+from tests.support.backends import HAS_CUDA, backends
+from tests.support.tolerances import assert_no_worse
 
 native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))
 KERNELS = backends("projected_lstm")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import LSTMWeights, _dispatch, _triton, _weights, projected_lstm
 from tests.ops.lstm_cases import cast, check, leaves, make
-from tests.tolerances import assert_no_worse
+from tests.support.tolerances import assert_no_worse
 
 TRITON = ["triton"]
 if _triton.WHY_NOT is None:

@@ -27,7 +27,7 @@ from tests.ops.output_layer import (
     losses_and_gradients,
     needs_native,
 )
-from tests.tolerances import assert_close
+from tests.support.tolerances import assert_close
 
 
 def draw(samples, words, seed):

@@ -6,8 +6,8 @@ import torch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import scalar_mix
 from elmo_fast.ops.scalar_mix import reference
-from tests.backends import backends, needs
-from tests.tolerances import assert_close, assert_no_worse
+from tests.support.backends import backends, needs
+from tests.support.tolerances import assert_close, assert_no_worse
 
 kernels = pytest.mark.parametrize("backend", backends("scalar_mix"))
 every = pytest.mark.parametrize("backend", backends("scalar_mix", reference=True))

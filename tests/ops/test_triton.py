@@ -13,7 +13,7 @@ import torch
 from elmo_fast._runtime.memory import size
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _dispatch, _native, _schemas, _triton
-from tests.backends import device_of, pretend_gpu
+from tests.support.backends import device_of, pretend_gpu
 
 pytestmark = pytest.mark.skipif(_triton.WHY_NOT is not None, reason=str(_triton.WHY_NOT))
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import RowOrder, _triton, gather_rows, ordered_unique_rows, padded_unique_rows, unique_rows
 from elmo_fast.ops._table_rows import table_rows
-from tests.backends import backends, device_of
-from tests.tolerances import assert_no_worse
+from tests.support.backends import backends, device_of
+from tests.support.tolerances import assert_no_worse
 
 BACKENDS = backends("unique_rows", reference=True)
 TRITON = [p for p in BACKENDS if p.values == ("triton",)]

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from elmo_fast import ElmoEmbedder
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ import sys
 import yaml
 
 from elmo_fast.cli.main import main
-from tests.backends import HAS_CUDA
 from tests.pretrain.toy import toy_config
+from tests.support.backends import HAS_CUDA
 from tests.torture.children import all_finish, fork_group
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -53,7 +53,7 @@ def words_of(folder, name, **changes):
 def pretrain(folder, name, count, **changes):
     """Trains the toy in `count` processes, forked and joined as torchrun joins them; what they print."""
     words, log = words_of(folder, name, **changes), folder / f"{name}.log"
-    if HAS_CUDA:  # where a fork cannot train: tests/backends.py
+    if HAS_CUDA:  # where a fork cannot train: tests/support/backends.py
         status, output = torchrun(count, "-m", "elmo_fast", *words)
         assert status == 0, output
         return output

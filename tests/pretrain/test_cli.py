@@ -6,8 +6,8 @@ import math
 import pytest
 import yaml
 
-from tests.command_line import elmo_fast
 from tests.pretrain.toy import SENTENCES, toy_config
+from tests.support.command_line import elmo_fast
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.text import Vocabulary
-from tests.bilm_numpy import BOS, BOW, EOS, EOW, BilmNumpy
 from tests.ops.graph_cases import DEVICE, needs_graphs, with_memory
 from tests.pretrain.toy import SENTENCES, toy_config, toy_corpus, toy_model
-from tests.weights import make_weights
+from tests.support.bilm_numpy import BOS, BOW, EOS, EOW, BilmNumpy
+from tests.support.weights import make_weights
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", ".", "bird"]
 TEXT = [sentence.split() for sentence in SENTENCES]

@@ -7,7 +7,7 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain import exchange
 from elmo_fast.pretrain.exchange import Exchange, Table
 from elmo_fast.pretrain.processes import Processes, join_processes
-from tests.backends import trains_in_a_fork
+from tests.support.backends import trains_in_a_fork
 from tests.torture.children import all_finish, fork_group
 
 

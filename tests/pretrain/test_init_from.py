@@ -23,11 +23,11 @@ from elmo_fast.pretrain.init_from import adapt_vocabulary, load_origin, move_row
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.text import Vocabulary
-from tests.command_line import elmo_fast
-from tests.manylangs import write_model
 from tests.pretrain.toy import quiet, toy_config
-from tests.tensor_bundle import arrays_of, write_checkpoint
-from tests.weights import make_weights
+from tests.support.command_line import elmo_fast
+from tests.support.manylangs import write_model
+from tests.support.tensor_bundle import arrays_of, write_checkpoint
+from tests.support.weights import make_weights
 
 OLD = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "."]
 NEW = ["heart", "<UNK>", "the", "</S>", "lung", ".", "<S>", "sat"]  # the markers have other ids too

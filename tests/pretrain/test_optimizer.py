@@ -16,8 +16,8 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import row_order
 from elmo_fast.pretrain import optimizer as module
 from elmo_fast.pretrain.optimizer import AdaGrad, clip_and_step, make_optimizer, rate_of_step
-from tests.backends import backends, on_device_of
 from tests.pretrain.toy import toy_config
+from tests.support.backends import backends, on_device_of
 
 DEVICE_WAYS = backends("adagrad", reference=True)
 every = pytest.mark.parametrize("backend", ["auto", *DEVICE_WAYS])

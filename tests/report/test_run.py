@@ -14,7 +14,7 @@ from elmo_fast.report.plan import SPLITS, ReportSettings
 from elmo_fast.report.run import write_report
 from elmo_fast.tasks import read_examples
 from elmo_fast.tokens import TextTokens
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 NOUNS, VERBS = ("dog", "play", "cat", "work"), ("sees", "play", "eats", "work")
 

@@ -133,7 +133,9 @@ def _change_interpreter(module):
     from elmo_fast_standin import interpreter
 
     interpreter.change(module)
-    path = pathlib.Path(__file__).parents[1] / "interpreter.py"  # other folders named tests may be on the path
+    path = (
+        pathlib.Path(__file__).parents[1] / "support" / "interpreter.py"
+    )  # other folders named tests may be on the path
     spec = importlib.util.spec_from_file_location("elmo_fast_interpreter", path)
     faster = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(faster)

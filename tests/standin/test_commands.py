@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.command_line import elmo_fast
+from tests.support.command_line import elmo_fast
+from tests.support.weights import make_weights
 from tests.tasks.toy import write_columns
-from tests.weights import make_weights
 
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU, or `python -m tests.standin python -m pytest ...`", allow_module_level=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from elmo_fast import Elmo, ElmoEmbedder
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU, or `python -m tests.standin python -m pytest ...`", allow_module_level=True)

@@ -14,9 +14,9 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from tests.command_line import elmo_fast
 from tests.pretrain.processes import ROOT, losses, torchrun
 from tests.pretrain.toy import SENTENCES, same, toy_config
+from tests.support.command_line import elmo_fast
 
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU, or `python -m tests.standin python -m pytest ...`", allow_module_level=True)

@@ -6,7 +6,7 @@ import pytest
 from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.static import averaged_vectors, context_free_vectors
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 SENTENCES = ["The cat sat .", "A dog sat on The cat .", "", "The dog , The cat", "Résumé ."]
 

@@ -6,8 +6,8 @@ import torch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _native
 from elmo_fast.static.glove import GloveWeights, glove_
-from tests.backends import backends
-from tests.tolerances import assert_close, assert_no_worse
+from tests.support.backends import backends
+from tests.support.tolerances import assert_close, assert_no_worse
 
 BACKENDS = backends("glove", reference=True)
 native = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_NOT))

@@ -3,7 +3,7 @@
 import pytest
 
 from elmo_fast.tasks import load_bilm
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 
 @pytest.fixture(scope="module")

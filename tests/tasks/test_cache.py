@@ -14,8 +14,8 @@ from elmo_fast.embed.token_files import VECTORS
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks import Example, cached_layers, load_bilm, model_digest
 from elmo_fast.tasks.cache import cached_splits
-from tests.manylangs import write_model
-from tests.tolerances import assert_close
+from tests.support.manylangs import write_model
+from tests.support.tolerances import assert_close
 
 TEXT = ["the quick brown fox", "one", "it was the age of foolishness , it was", "the quick brown fox", "Größe zählt"]
 EXAMPLES = [Example(line.split(), []) for line in TEXT]

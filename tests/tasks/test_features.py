@@ -12,7 +12,7 @@ from elmo_fast.static import Vectors
 from elmo_fast.tasks import CharacterFeatures, ElmoFeatures, Example, StaticFeatures, cached_layers, load_bilm
 from elmo_fast.tasks.features import dropout
 from elmo_fast.text import batch_to_ids, words_to_ids
-from tests.tolerances import assert_close
+from tests.support.tolerances import assert_close
 
 SENTENCES = [["the", "Fox", "ran"], ["zygote"], ["the", "fox"]]
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks.data import UNSEEN
 from elmo_fast.tasks.heads import BiLSTM, Classifier, Tagger, pool
-from tests.tolerances import assert_close
+from tests.support.tolerances import assert_close
 
 LENGTHS = torch.tensor([5, 1, 3])
 

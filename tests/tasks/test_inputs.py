@@ -18,9 +18,9 @@ from elmo_fast.modules import BiLM, Elmo
 from elmo_fast.tasks import load_task, read_examples
 from elmo_fast.tasks.run import evaluate_task, predict_task, train_task
 from elmo_fast.text.tokenizers import RAW_TEXT_ADVICE
-from tests.fake_hub import FakeHub
+from tests.support.fake_hub import FakeHub
+from tests.support.weights import make_weights
 from tests.tasks.toy import silent, toy_config
-from tests.weights import make_weights
 
 
 def test_another_bilm_of_the_same_shape_is_refused(tmp_path):

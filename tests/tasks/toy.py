@@ -5,7 +5,7 @@ import random
 
 from elmo_fast.checkpoints.safetensors_folder import read_tensor_file
 from elmo_fast.tasks.config import TaskConfig
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 NOUNS, VERBS, NAMES = ["cat", "dog", "hill", "bird"], ["sees", "likes", "runs"], ["Ann", "Bob", "Eve"]
 

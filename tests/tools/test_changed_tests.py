@@ -27,7 +27,7 @@ from tools import changed_tests
         ("tests/kernels/scalar_mix.json", "tests/kernels"),
         ("tests/ops/conftest.py", "tests/ops"),
         ("tests/conftest.py", "tests"),
-        ("tests/interpreter.py", "tests"),  # which that one imports
+        ("tests/support/interpreter.py", "tests"),  # which that one imports
         ("docs/design.md", "tests/test_docs.py"),
     ],
 )

@@ -12,8 +12,8 @@ import time
 import pytest
 
 from benchmarks import table
-from tests.backends import trains_in_a_fork
 from tests.pretrain.processes import ROOT
+from tests.support.backends import trains_in_a_fork
 from tests.torture.attack import attack
 from tests.torture.children import all_finish, fork, fork_group
 from tests.torture.works import UNDISTURBED, Embedding, Ending, Saving

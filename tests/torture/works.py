@@ -18,9 +18,9 @@ from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.tasks import train_task
 from tests.pretrain.toy import toy_config
+from tests.support.weights import make_weights
 from tests.tasks import toy as tagging
 from tests.torture.children import all_finish, fork_group
-from tests.weights import make_weights
 
 UNDISTURBED = "undisturbed"
 

@@ -8,8 +8,8 @@ import pytest
 
 from elmo_fast import ElmoEmbedder
 from elmo_fast.text.sources import TextFile
-from tests.command_line import elmo_fast
-from tests.weights import make_weights
+from tests.support.command_line import elmo_fast
+from tests.support.weights import make_weights
 
 FORM = ("--average", "--batch-size", "1", "--threads", "1")
 PART = 16  # sentences: 16 batches of one

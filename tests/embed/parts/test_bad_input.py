@@ -9,8 +9,8 @@ from elmo_fast.embed.parts import ElmoVectors, Settings, embed_parts, plan
 from elmo_fast.embed.parts.plan import digest
 from elmo_fast.errors import CheckpointError
 from elmo_fast.text.sources import Lines
-from tests.command_line import elmo_fast
 from tests.embed.parts.conftest import embed
+from tests.support.command_line import elmo_fast
 
 
 def error_of(done):

@@ -10,8 +10,8 @@ import pytest
 
 from elmo_fast._runtime import cluster
 from elmo_fast.errors import ElmoFastError
-from tests.command_line import elmo_fast
 from tests.embed.parts.conftest import FORM, embed
+from tests.support.command_line import elmo_fast
 
 
 def refuse(task):

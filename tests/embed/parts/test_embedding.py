@@ -17,9 +17,9 @@ from elmo_fast.embed.parts import Settings, embed_parts, embedding
 from elmo_fast.embed.parts.plan import plan_parts
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.text.sources import Lines
-from tests.command_line import elmo_fast
 from tests.embed.parts.conftest import PART, embed, made_parts
-from tests.nfs import remove_as_nfs
+from tests.support.command_line import elmo_fast
+from tests.support.nfs import remove_as_nfs
 from tests.torture.children import fork
 
 PARTS = [f"part-{number:05d}" for number in range(7)]

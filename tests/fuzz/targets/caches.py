@@ -16,7 +16,7 @@ from elmo_fast.tasks import Example, cached_layers, load_bilm
 from tests.fuzz import folders
 from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong, may_refuse
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 TEXT = ["the quick brown fox", "one", "it was the age of foolishness , it was"]
 EXAMPLES = [Example(line.split(), []) for line in TEXT]

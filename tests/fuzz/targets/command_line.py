@@ -11,7 +11,7 @@ from tests.fuzz import folders
 from tests.fuzz.damage import LARGE, ODD_TEXT, damaged
 from tests.fuzz.damage import value as any_value
 from tests.fuzz.judge import Wrong, sentence
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 # Commands that would train, measure or reach out for minutes get options that they reject, or --help.
 QUICK = ("vocab", "prepare", "eval", "embed", "neighbours", "convert", "cache-vocab", "info")

@@ -8,8 +8,8 @@ from elmo_fast.checkpoints.archives import unpacked
 from tests.fuzz import folders
 from tests.fuzz.damage import damaged
 from tests.fuzz.judge import Wrong, may_refuse
-from tests.tensor_bundle import arrays_of, write_checkpoint
-from tests.weights import make_weights
+from tests.support.tensor_bundle import arrays_of, write_checkpoint
+from tests.support.weights import make_weights
 
 
 @folders.valid

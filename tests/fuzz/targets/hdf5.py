@@ -9,7 +9,7 @@ from elmo_fast.checkpoints import load_checkpoint, read_token_embeddings
 from tests.fuzz import folders
 from tests.fuzz.damage import damaged
 from tests.fuzz.judge import Wrong, may_refuse
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 
 @folders.valid

@@ -11,7 +11,7 @@ from tests.fuzz import folders
 from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong, may_refuse
 from tests.fuzz.targets.state_dict import change
-from tests.manylangs import SENTENCES, write_model
+from tests.support.manylangs import SENTENCES, write_model
 
 _SLOTS = 1000  # more of them are allowed, and no fault
 

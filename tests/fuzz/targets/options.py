@@ -8,7 +8,7 @@ from elmo_fast.text import Vocabulary
 from tests.fuzz import folders
 from tests.fuzz.damage import damaged, damaged_json
 from tests.fuzz.judge import Wrong, may_refuse
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 WORDS = "<S>\n</S>\n<UNK>\nthe\ncat\n!!!MAXTERMID\nRésumé\nthe\n".encode()
 

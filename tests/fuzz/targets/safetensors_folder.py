@@ -7,7 +7,7 @@ import torch
 from elmo_fast.checkpoints import load_checkpoint, load_folder, save_folder
 from tests.fuzz import folders
 from tests.fuzz.judge import Wrong, may_refuse
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 
 @folders.valid

@@ -8,7 +8,7 @@ from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_opt
 from tests.fuzz import folders
 from tests.fuzz.damage import damaged, value
 from tests.fuzz.judge import Wrong, may_refuse
-from tests.weights import make_weights
+from tests.support.weights import make_weights
 
 
 @folders.valid

@@ -10,10 +10,10 @@ import sys
 from contextlib import redirect_stdout
 from typing import NamedTuple
 
-from tests import fork_server
-from tests.weights import make_weights
+from tests.support import fork_server
+from tests.support.weights import make_weights
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BLOCK = re.compile(
     r"(<!-- not run: [^\n]*-->\n)?^```(\w*)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL
 )
