@@ -3,7 +3,7 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from elmo_fast.checkpoints import pretrained_folder
 from elmo_fast.embed.layers import layer_number
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.modules import BiLM, ScalarMix
-from elmo_fast.modules._loading import check_settings, skip_init, weights_ready
+from elmo_fast.modules._loading import check_settings, loses_values, skip_init, weights_ready
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.scalar_mix import mixes
 from elmo_fast.op_choices import Backend, InferencePrecision, Precision
@@ -147,7 +147,7 @@ class StaticFeatures(nn.Module):
         replaced: indices of words that are replaced by the unknown word half of the time in training, so that a table
             of the training text's own words learns a vector for unknown words.
 
-    Raises: ElmoFastError: no words.
+    Raises: ElmoFastError: no words, numbers that are not finite.
 
     Source: of `replaced`: Lample et al. 2016, section 4.3 (words that occur once, with probability 0.5).
     """
@@ -165,6 +165,9 @@ class StaticFeatures(nn.Module):
         matrix = vectors.matrix
         if not len(matrix):
             raise ElmoFastError("vectors must have at least one word; got none")
+        if not (finite := np.isfinite(matrix).all(axis=1)).all():
+            word = vectors.words[int(finite.argmin())]
+            raise ElmoFastError(f"vectors must be finite numbers; those of {word!r} are not")
         rows = torch.zeros(_FIRST + len(matrix), matrix.shape[1], device="cpu")
         np.copyto(rows.numpy()[_FIRST:], matrix)
         rows = rows.to(torch.get_default_device())
@@ -177,6 +180,7 @@ class StaticFeatures(nn.Module):
             self.table = nn.Parameter(rows)
         else:
             self.register_buffer("table", rows, persistent=False)
+        self._lost = rows.is_meta and not trainable
 
     @classmethod
     def random(cls, sentences: Iterable[Sequence[str]], width: int) -> "StaticFeatures":
@@ -194,12 +198,25 @@ class StaticFeatures(nn.Module):
         once = [number for number, word in enumerate(words) if counts[word] == 1]
         return cls(Vectors(words, matrix), trainable=True, replaced=once)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "StaticFeatures":
+        super()._apply(fn, recurse)
+        self._lost = self._lost or (not self.trainable and loses_values(fn))
+        return self
+
     def get_output_dim(self) -> int:
         """D."""
         return self.table.shape[1]
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> Tensor:
-        """Return the vectors of a batch of tokenised sentences, [B, T, D], 0 at padding."""
+        """Return the vectors of a batch of tokenised sentences, [B, T, D], 0 at padding.
+
+        Raises: ElmoFastError: a frozen table, lost on the way through the device "meta" or in to_empty.
+        """
+        if self._lost:
+            raise ElmoFastError(
+                'the table of static vectors is in no state_dict, and to("meta") or to_empty dropped its values; '
+                "make the features again from the vectors' file"
+            )
         longest = max(map(len, sentences), default=0)
         get = self._numbers.get
         rows = [[get(word) or get(word.lower(), _UNKNOWN) for word in words] for words in sentences]

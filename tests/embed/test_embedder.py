@@ -50,7 +50,7 @@ def test_empty_sentences(files):
 @pytest.mark.parametrize("file_format", ["hdf5", "safetensors"])
 def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monkeypatch, file_format, count):
     """The vectors of one batch at a time are in memory; on two threads also those that are being written."""
-    references, alive, sent, batch = [], [], sentence_vectors.sent_together, sentence_vectors.LayerBatch
+    references, alive, sent, batch = [], [], sentence_vectors.to_device_together, sentence_vectors.LayerBatch
 
     def beginning(*arguments):
         alive.append(sum(reference() is not None for reference in references))
@@ -60,7 +60,7 @@ def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monk
         references.append(weakref.ref(layers))  # which alone holds them, or what they are made of
         return batch(indices, sentences, layers, skips_empty)
 
-    monkeypatch.setattr(sentence_vectors, "sent_together", beginning)
+    monkeypatch.setattr(sentence_vectors, "to_device_together", beginning)
     monkeypatch.setattr(sentence_vectors, "LayerBatch", ran)
     (tmp_path / "in.txt").write_text("\n".join(3 * LINES) + "\n")
     with torch_threads(count):
@@ -73,13 +73,13 @@ def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monk
 @pytest.mark.parametrize("file_format", ["hdf5", "hdf5-flat", "safetensors", "npz"])
 def test_a_file_is_the_same_on_any_number_of_threads(files, tmp_path, monkeypatch, file_format, stateful):
     """Byte by byte: on one thread, on two that overlap and, without carried state, in two groups of two."""
-    pair, ran, sent = files(), [], sentence_vectors.sent_together
+    pair, ran, sent = files(), [], sentence_vectors.to_device_together
 
     def beginning(*arguments):
         ran.append(threading.current_thread().name)
         return sent(*arguments)
 
-    monkeypatch.setattr(sentence_vectors, "sent_together", beginning)
+    monkeypatch.setattr(sentence_vectors, "to_device_together", beginning)
     (tmp_path / "in.txt").write_text("".join(f"{line} {number}\n" for number in range(40) for line in LINES))
     actual = {}
     for count in (1, 2, 4):
@@ -170,7 +170,7 @@ def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch,
     ran = []
     # Nothing runs.
     monkeypatch.setattr(
-        sentence_vectors, "sent_together", lambda ids, device: ran.append(len(ids[-1])) or [ids[-1][:0]]
+        sentence_vectors, "to_device_together", lambda ids, device: ran.append(len(ids[-1])) or [ids[-1][:0]]
     )
     bilm = BiLM(*files()).to(device)
     list(sentence_vectors.run_batches(bilm, [["a", "b", "c", "d"]] * 200, **settings))
@@ -183,7 +183,7 @@ def test_without_carried_state_a_batch_is_bounded_by_its_tokens(files, monkeypat
     ran = []
     # Nothing runs.
     monkeypatch.setattr(
-        sentence_vectors, "sent_together", lambda ids, device: ran.append(len(ids[-1])) or [ids[-1][:0]]
+        sentence_vectors, "to_device_together", lambda ids, device: ran.append(len(ids[-1])) or [ids[-1][:0]]
     )
     list(sentence_vectors.run_batches(BiLM(*files()), [["a"] * 10_000] * 3, stateful=stateful))
     assert ran == counts

@@ -153,7 +153,7 @@ def test_lines_are_counted_over_chunks(tmp_path, monkeypatch):
 
 def test_a_line_longer_than_any_text_may_have_is_refused(tmp_path, monkeypatch):
     """Before it is in memory as a whole."""
-    for name, size in (("CHUNK_BYTES", 10), ("HEAD_BYTES", 20), ("files.LONGEST_LINE", 100)):
+    for name, size in (("CHUNK_BYTES", 10), ("HEAD_BYTES", 20), ("compressed.LONGEST_LINE", 100)):
         monkeypatch.setattr(f"elmo_fast.embed.word_vectors.{name}", size)
     (tmp_path / "a").write_bytes(b"the 1 2\nof 3 4\n" + b"to 5 6" + b" " * 1000)
     with pytest.raises(ElmoFastError, match="a, line 3: longer than 100 bytes"):
