@@ -14,6 +14,7 @@ from torch import Tensor
 
 from elmo_fast._runtime.progress import Progress
 from elmo_fast.errors import ElmoFastError
+
 from elmo_fast.tasks.cache import LayerCache, cached_splits
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.features import ElmoFeatures
@@ -25,9 +26,10 @@ from elmo_fast.tasks.formats import (
     conllu_column,
     format_of,
     is_number,
+    line_of,
     read_examples,
 )
-from elmo_fast.tasks.scores import are_spans
+from elmo_fast.tasks.scores import are_spans, counted_as, looks_like_spans, odd_tags
 from elmo_fast.text.tokenizers import RAW_TEXT_ADVICE, first_raw_line
 
 UNSEEN = -100
@@ -90,8 +92,8 @@ class TaskData:
     """What training reads.
 
     files: split ("train", "dev", "test") -> all its sentences; kept: which of train are used; labels: of those; spans:
-    whether spans are scored; notes: with which labels scores mean less than they seem to, such as those of dev and test
-    that are not in train.
+    whether spans are scored; notes: on labels of dev and test that are not among them; warnings: on labels with which
+    scores mean less than they seem to.
     """
 
     files: dict[str, list[Example]]
@@ -99,6 +101,7 @@ class TaskData:
     labels: Labels
     spans: bool
     notes: list[str]
+    warnings: list[str]
 
     @property
     def train(self) -> list[Example]:
@@ -115,16 +118,14 @@ def read_data(config: TaskConfig) -> TaskData:
     files = {split: read_labelled(path, config) for split, path in paths.items() if path is not None}
     subset = shared_subset(len(files["train"]), config.train_share, config.seed)
     labels = Labels.of(files["train"][index] for index in subset)
+    notes = [labels.unseen(files[split], split) for split in files if split != "train"]
     spans = scores_spans(config, Counter(label for example in files["train"] for label in example.labels))
-    notes = [note for split in files if split != "train" and (note := labels.unseen(files[split], split))]
-    for split, examples in files.items():
-        notes += doubts_about(examples, str(paths[split]), config)
-    if config.tokenizer is None and format_of(config.train_path, config.format) not in PER_WORD:
-        texts = [" ".join(example.words) for example in files["train"]]
-        number = first_raw_line(texts, [len(example.words) for example in files["train"]])
-        if number is not None:  # the warning of `elmo-fast embed`
-            notes.append(f"{config.train_path}, sentence {number + 1} {RAW_TEXT_ADVICE}")
-    return TaskData(files, subset, labels, spans, notes)
+    doubts = [
+        sentence
+        for split, examples in files.items()
+        for sentence in doubts_about(examples, str(paths[split]), config, spans=spans)
+    ]
+    return TaskData(files, subset, labels, spans, [note for note in notes if note], doubts)
 
 
 def scores_spans(config: TaskConfig, tags: Mapping[str, int]) -> bool:
@@ -136,20 +137,29 @@ def doubts_about(
     examples: Sequence[Example],
     path: str,
     config: TaskConfig,
+    *,
+    spans: bool,
     format: str | None = None,
     column: str | int | None = None,
 ) -> Iterator[str]:
     """Yield sentences on labels of a file with which its score means less than it seems to.
 
-    path, format, column: as in read_labelled.
+    path, format, column: as in read_labelled; spans: whether spans are scored.
     """
     counts = Counter(label for example in examples for label in example.labels)
-    total = counts.total()
+    odd, total = odd_tags(counts), counts.total()
     format, column = format_of(path, format or config.format), config.column if column is None else column
-    if format == "conllu" and UNSPECIFIED in counts and conllu_column(path, column) not in MAY_BE_EMPTY:
+    if config.task == "tag" and odd and (spans or (looks_like_spans(counts) and config.metric == "auto")):
+        line, tag = line_of(path, format, column, odd)
         yield (
-            f"{path}: {counts[UNSPECIFIED]} of {total} labels are unspecified ({UNSPECIFIED}): they are learned and "
-            "scored like any other; leave out these sentences, or fill the column"
+            f"{path}, line {line}: {tag!r} is not a span tag (O, B-X, I-X, M-X, E-X, ...), as {_share(counts, odd)}: "
+            f"{counted_as(spans=spans)}; correct the file, or give --metric {'labels' if spans else 'spans'}"
+        )
+    elif format == "conllu" and UNSPECIFIED in counts and conllu_column(path, column) not in MAY_BE_EMPTY:
+        line, _ = line_of(path, format, column, [UNSPECIFIED])
+        yield (
+            f"{path}, line {line}: the label is unspecified ({UNSPECIFIED}), as {_share(counts, [UNSPECIFIED])}: it is "
+            "learned and scored like any other; leave out these sentences, or fill the column"
         )
     if config.task == "classify" and 2 * len(counts) > total >= 20:
         yield (
@@ -157,8 +167,14 @@ def doubts_about(
             f"learned (the first: {next(iter(counts))!r}); is it a score, an id or the text? Name the column of the "
             "classes with --label_column (--column in a .tsv file)"
         )
-    if len(counts) == 1 < total:
+    if spans and not counts.keys() - {"O", *odd}:
+        yield f"{path}: contains no span, so F1 is 0 whatever is predicted; is --column another?"
+    elif len(counts) == 1 < total:
         yield f"{path}: all {total} labels are {next(iter(counts))!r}, so a constant scores 100 %; is --column another?"
+
+
+def _share(counts: Counter[str], labels: Iterable[str]) -> str:
+    return f"{sum(counts[label] for label in labels)} of {counts.total()} labels"
 
 
 def read_labelled(
@@ -191,6 +207,16 @@ def read_labelled(
             "label to learn or to compare; give another --column"
         )
     return examples
+
+
+def raw_text_note(examples: Sequence[Example], path: str, config: TaskConfig) -> str | None:
+    """Return the warning that `elmo-fast embed` has for raw text too, of a file whose sentences no tokenizer split."""
+    if config.tokenizer is not None or format_of(path, config.format) in PER_WORD:
+        return None
+    number = first_raw_line(
+        [" ".join(example.words) for example in examples], [len(example.words) for example in examples]
+    )
+    return None if number is None else f"{path}, sentence {number + 1} {RAW_TEXT_ADVICE}"
 
 
 class TaskBatch(NamedTuple):

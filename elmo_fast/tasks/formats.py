@@ -33,7 +33,7 @@ _SUFFIXES = {
 }
 _LINE_ENDS = re.compile("(\r\r\n|\r\n|\r|\n)")  # as read_lines splits
 _BLANKS = re.compile(r"[ \t]+")
-_NO_WORD = re.compile(r"\d+[-.]\d+")  # the number of a multiword token or of an empty node
+_RANGE_ID, _EMPTY_ID = re.compile(r"\d+-\d+"), re.compile(r"\d+\.\d+")
 _DOCUMENT = "-DOCSTART-"
 
 Column = str | int | None
@@ -245,18 +245,26 @@ def conllu_column(path: str, column: Column) -> str:
 
 
 def _conllu(path: str, lines: Lines, column: Column) -> Iterator[Row]:
-    at = CONLLU_COLUMNS.index(conllu_column(path, column))
+    at, number = CONLLU_COLUMNS.index(conllu_column(path, column)), 1
     for index, line in lines:
         if not line:
             yield None
+            number = 1
         if not line or line.startswith("#"):
             continue
         fields = line.split("\t")
         if len(fields) != len(CONLLU_COLUMNS):
             raise _misfit(path, index, f"wanted {len(CONLLU_COLUMNS)} columns split by tabs", fields)
-        if _NO_WORD.fullmatch(fields[0]):
+        if _RANGE_ID.fullmatch(fields[0]) or _EMPTY_ID.fullmatch(fields[0]):
             continue
+        # Compared as text: Python refuses to make a number of thousands of digits.
+        if fields[0].lstrip("0") != str(number):
+            raise ElmoFastError(
+                f"{path}, line {index + 1}: wanted the word number {number} (or a range 1-2, or an empty node 1.1); "
+                f"got {fields[0]!r:.40}; is a blank line missing?"
+            )
         yield index, _filled(path, index, "the form", fields[1]), _filled(path, index, "the label", fields[at])
+        number += 1
 
 
 def _columns(path: str, lines: Lines, column: Column) -> Iterator[Row]:

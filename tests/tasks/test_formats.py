@@ -189,6 +189,8 @@ def test_examples_without_words_are_written_as_empty_rows(tmp_path):
 
 BROKEN_CONLLU = {
     r"line 5: wanted 10 columns split by tabs; got 9: 3 \| _": CONLLU.replace("\tgo\t", "\t"),
+    "line 5: wanted the word number 3 .*got '4'; is a blank line missing": CONLLU.replace("3\tgo", "4\tgo"),
+    "line 8: wanted the word number 4 .*got '1'; is a blank line missing": CONLLU.replace("\n\n", "\n"),
     "line 5: the label is empty": CONLLU.replace("\tVERB\t", "\t\t"),
 }
 
@@ -221,6 +223,15 @@ def test_what_does_not_fit_names_file_and_line(tmp_path, name, text, column, wor
     with pytest.raises(ElmoFastError, match=rf"{name}.*{words}") as error:
         read_examples(write(tmp_path, name, text), column=column)
     assert len(str(error.value)) < 400
+
+
+def test_a_word_number_of_thousands_of_digits_is_refused_in_short(tmp_path):
+    """Python makes no number of it; leading zeros are none of its business."""
+    line = "\tThe\tthe\tDET" + 6 * "\t_" + "\n"
+    with pytest.raises(ElmoFastError, match=r"a\.conllu, line 2: wanted the word number 2 .*; got '1{39};") as error:
+        read_examples(write(tmp_path, "a.conllu", "1" + line + "1" * 5000 + line))
+    assert len(str(error.value)) < 400
+    assert len(read_examples(write(tmp_path, "a.conllu", "01" + line + "002" + line))[0].words) == 2
 
 
 def test_formats_by_suffix_gzip_and_by_name(tmp_path):
