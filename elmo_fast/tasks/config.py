@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -139,12 +140,35 @@ class TaskConfig:
         return dataclasses.asdict(self)
 
 
+# Field -> the field that takes away its effect, at which values (in words too), and what to do. One that is left at its
+# default, or asks for nothing (0 or false), is no mistake.
+_NO_EFFECT: dict[str, tuple[str, Callable[[Any], bool], str, str]] = {
+    "pooling": ("task", lambda task: task == "tag", "--task tag", "give --task classify"),
+    "train_vectors": ("vectors", lambda path: path is None, "no --vectors", "give --vectors FILE"),
+    "word_dim": ("vectors", lambda path: path is not None, "--vectors", "leave --vectors out"),
+    "mix_l2": ("layer", lambda layer: layer != "mix", "one --layer", "give --layer mix"),
+    "elmo_learning_rate": ("fine_tune", lambda tuned: not tuned, "a frozen biLM", "give --fine_tune true"),
+    "copy_model": ("elmo", lambda elmo: elmo == "none", "--elmo none", "give --elmo input, output or both"),
+    "cache_dir": ("fine_tune", lambda tuned: tuned, "--fine_tune true", "leave --fine_tune out"),
+}
+
+
+def _without_effect(config: TaskConfig) -> list[str]:
+    """Return a sentence for each field that was set and does nothing beside the others."""
+    sentences = []
+    for name, (other, takes_away, words, remedy) in _NO_EFFECT.items():
+        value = getattr(config, name)
+        if value and value != getattr(TaskConfig, name) and takes_away(getattr(config, other)):
+            sentences.append(f"--{name} does nothing with {words}: {remedy}, or leave --{name} out")
+    return sentences
+
+
 def validate(config: TaskConfig) -> None:
     """Raise ElmoFastError with every complaint about the fields; check that files exist, and does not open them."""
     # It imports torch, which the options of a command need not.
     from elmo_fast.checkpoints import missing_model
 
-    complaints, layer = field_complaints(config), config.layer
+    complaints, layer = field_complaints(config) + _without_effect(config), config.layer
     if layer not in ("mix", "top") and (isinstance(layer, bool) or not isinstance(layer, int)):
         complaints.append(f'layer must be "mix", "top" or the number of a layer, 0 being the lowest; got {layer!r}')
     if config.elmo != "none" and config.model is None:

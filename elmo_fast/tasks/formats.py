@@ -8,7 +8,9 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from elmo_fast._io.atomic_file import writing
@@ -111,6 +113,8 @@ def read_examples(
 
     Raises:
         ElmoFastError: an invalid line, with its number; a missing column; no sentence.
+
+    Warns: a first line that looks like a header, quoting that is not read.
     """
     name = os.fspath(path)
     format, lines = format_of(path, format), read_lines(path)
@@ -327,6 +331,8 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, labelle
         raise ElmoFastError(
             f"{path}: column of a tsv file must be 0 (label<TAB>sentence) or 1 (the reverse); got {column!r:.40}"
         )
+    texts: tuple[Counter[str], Counter[str]] = Counter(), Counter()  # how often each value of a column occurs
+    first, header, quoted = None, False, []
     for index, line in lines:
         if not line:
             if not labelled:
@@ -337,10 +343,45 @@ def _tsv(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, labelle
             raise _misfit(path, index, "wanted two columns, label<TAB>sentence (or the reverse, column 1)", fields)
         names = [field.strip().lower() for field in fields]
         if index == 0 and "label" in names and names[1 - names.index("label")] in ("sentence", "text"):
-            at = names.index("label")
+            at, header = names.index("label"), True
             continue
-        words = tokenize(_filled(path, index, "the sentence", fields[1 - at].strip()))
-        yield Example(words, [_filled(path, index, "the label", fields[at].strip())])
+        for each, field in zip(texts, fields, strict=True):
+            each[field.strip()] += 1
+        label, text = fields[at].strip(), fields[1 - at].strip()
+        first = fields if index == 0 else first
+        if text[:1] == text[-1:] == '"' and '""' in text[1:-1]:
+            quoted.append(index + 1)
+        words = tokenize(_filled(path, index, "the sentence", text))
+        yield Example(words, [_filled(path, index, "the label", label)])
+    if first is not None and _looks_like_header(first, at, texts[at]):
+        warnings.warn(
+            f"{path}, line 1: {' | '.join(first):.60} looks like a header, and is read as a sentence: if it is one, "
+            "call its columns label and sentence, or name them with column=NAME label_column=NAME, or remove the line",
+            stacklevel=4,
+        )
+    if quoted:
+        warnings.warn(
+            f'{path}, line {quoted[0]}: the sentence is quoted as in CSV ("..""..""..."), as {len(quoted)} of '
+            f"{texts[0].total()} are, and the quotes are read as words: write a header and name its columns with "
+            "column=NAME label_column=NAME, which reads quoting",
+            stacklevel=4,
+        )
+    labels, sentences = len(texts[at]), len(texts[1 - at])
+    if labels > sentences:
+        order = "sentence<TAB>label" if at == 0 else "label<TAB>sentence"
+        fix = "exchange the names in its first line" if header else f"give --column {1 - at} (column={1 - at})"
+        warnings.warn(
+            f"{path}: column {at} has {labels} different labels and column {1 - at} {sentences} different sentences: "
+            f"if its lines are {order}, {fix}",
+            stacklevel=4,
+        )
+
+
+def _looks_like_header(fields: list[str], at: int, labels: Mapping[str, int]) -> bool:
+    """Return whether a first line names columns: it says label, or its label alone occurs once, by a short text."""
+    label, text = fields[at].strip(), fields[1 - at].split()
+    alone = len(labels) > 1 and all((count == 1) == (each == label) for each, count in labels.items())
+    return "label" in [field.strip().lower() for field in fields] or (alone and len(text) <= 2)
 
 
 def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, labelled: bool) -> Iterator[Example]:
@@ -352,6 +393,12 @@ def _text(path: str, lines: Lines, column: Column, tokenize: Tokenize, *, labell
 
 
 _ROWS = {"conllu": _conllu, "columns": _columns}
+
+
+def line_of(path: str, format: str, column: Column, labels: Collection[str]) -> tuple[int, str]:
+    """Return the first line, from 1, of a file with a word per line that has one of the labels, and which one."""
+    rows = _ROWS[format_of(path, format)](path, read_lines(path), column)
+    return next((row[0] + 1, row[2]) for row in rows if row is not None and row[2] in labels)
 
 
 def _number(path: str, column: Column, default: int, format: str) -> int:

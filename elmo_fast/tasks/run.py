@@ -40,6 +40,7 @@ from elmo_fast.tasks.data import (
     Labels,
     Split,
     doubts_about,
+    raw_text_note,
     read_data,
     read_labelled,
     scores_spans,
@@ -378,6 +379,10 @@ def train_task(
     check_settings(config)
     folder = pathlib.Path(config.save_dir)
     data = read_data(config)
+    for sentence in data.warnings:
+        warnings.warn(sentence, stacklevel=2)
+    if (hint := raw_text_note(data.files["train"], config.train_path, config)) is not None:
+        warnings.warn(hint, stacklevel=2)
     with folder_lock(folder), torch_threads(config.threads), gpu_shortage_advised(**config.flat()):
         report(f"features: {config.features()}")
         for note in data.notes:
@@ -414,7 +419,7 @@ def train_task(
             words=splits["train"].words,
             sentences=len(data.train),
             parameters=parameters,
-            notes=data.notes,
+            notes=[*data.notes, *data.warnings],
         )
         save_task(folder, model, data.labels, result)
         needed = [config.model if config.elmo != "none" and not _holds_bilm(config) else None, config.vectors]
@@ -458,7 +463,7 @@ def evaluate_task(
     spans = scores_spans(asked, Counter(task.labels.names))
     notes = [
         task.labels.unseen(examples, os.fspath(path)),
-        *doubts_about(examples, os.fspath(path), asked, format, column),
+        *doubts_about(examples, os.fspath(path), asked, spans=spans, format=format, column=column),
     ]
     for note in filter(None, notes):
         warnings.warn(note, stacklevel=2)

@@ -88,8 +88,8 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
     counts = Counter(tag for side in (gold, predicted) for sentence in side for tag in sentence)
     if isinstance(spans, str):
         spans = are_spans(counts)
-        if (odd := odd_tags(counts)) and any(_LOOKS_LIKE_SPAN.fullmatch(tag) for tag in counts):
-            how = "they count as O in the F1 of spans" if spans else "so labels are scored by accuracy, not spans by F1"
+        if (odd := odd_tags(counts)) and looks_like_spans(counts):
+            how = counted_as(spans=spans)
             warnings.warn(f"tags {', '.join(map(repr, odd[:5]))} are not span tags; {how}: set spans", stacklevel=2)
     if spans and not counts.keys() - set(odd_tags(counts)):
         raise ElmoFastError(
@@ -160,6 +160,16 @@ def are_spans(counts: Mapping[str, int]) -> bool:
 def odd_tags(tags: Iterable[str]) -> list[str]:
     """Return the tags that are neither O nor one of a span."""
     return [tag for tag in tags if not _SPAN_TAG.fullmatch(tag)]
+
+
+def looks_like_spans(tags: Iterable[str]) -> bool:
+    """Whether some tag looks like one of a span."""
+    return any(_LOOKS_LIKE_SPAN.fullmatch(tag) for tag in tags)
+
+
+def counted_as(*, spans: bool) -> str:
+    """Say what is scored where some tags are of spans and others are not."""
+    return "they count as O in the F1 of spans" if spans else "so labels are scored by accuracy, not spans by F1"
 
 
 def _rates(true: int, guessed: int, right: int) -> dict[str, float]:

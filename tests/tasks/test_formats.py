@@ -95,9 +95,40 @@ def test_tsv_both_ways_and_with_a_header(tmp_path):
     assert read_examples(write(tmp_path, "a.tsv", "Label\tText\npos\tso good !\nneg\tbad\n")) == expected
 
 
-def test_quoted_sentences_are_read_by_names(tmp_path):
-    """As pandas writes them; without names, quotes belong to the sentence."""
-    path = write(tmp_path, "a.tsv", 'source\tmessage\ngood\t"the ""best"" film"\nbad\t"no"\n')
+def test_sentences_before_labels_read_the_wrong_way_round_are_noticed(tmp_path):
+    """More labels than sentences: the warning names the order and the option."""
+    lines = [f"a text of number {i}\t{'good' if i % 3 else 'bad'}\n" for i in range(9)]
+    path = write(tmp_path, "a.tsv", "".join(lines))
+    with pytest.warns(UserWarning, match=r"column 0 has 9 different labels .* are sentence<TAB>label, give --column 1"):
+        read_examples(path)
+    assert {label for _, labels in read_examples(path, column=1) for label in labels} == {"good", "bad"}
+
+
+def test_a_header_of_other_names_is_noticed(tmp_path):
+    for text, column in (
+        ("label\treview\ngood\ta film\n", None),
+        ("source\tmessage\n" + 2 * "good\ta film\nbad\tno film\n", None),
+        ("message text\tsource\n" + 2 * "a film\tgood\nno film\tbad\n", 1),
+    ):
+        path = write(tmp_path, "a.tsv", text)
+        with pytest.warns(UserWarning, match=r"a\.tsv, line 1: .* looks like a header, and is read as a sentence: if"):
+            assert len(read_examples(path, column=column)) == text.count("\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["odd\ta film that is long\n" + 2 * "good\ta\n", "good\ta film\n" + 2 * "bad\tno\ngood\ta\n", "a\tb\n"]
+)
+def test_a_first_line_like_the_others_is_no_header(tmp_path, text):
+    """A long text is none, nor is a label that occurs again; warnings are errors here."""
+    assert len(read_examples(write(tmp_path, "a.tsv", text))) == text.count("\n")
+
+
+def test_quoted_sentences_are_noticed_and_read_by_names(tmp_path):
+    """As pandas writes them; quotes that belong to the sentence are left alone."""
+    rows = 'good\t"the ""best"" film"\nbad\t"no"\n'
+    with pytest.warns(UserWarning, match=r"a\.tsv, line 1: the sentence is quoted as in CSV .* as 1 of 2 are"):
+        read_examples(write(tmp_path, "a.tsv", rows))
+    path = write(tmp_path, "a.tsv", f"source\tmessage\n{rows}")
     named = read_examples(path, column="message", label_column="source")
     assert named == [Example(["the", '"best"', "film"], ["good"]), Example(["no"], ["bad"])]
     assert read_examples(write(tmp_path, "b.tsv", 'good\t"so" and "so"\n'))[0].words == ['"so"', "and", '"so"']

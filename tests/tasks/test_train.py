@@ -163,13 +163,22 @@ def test_unseen_tags_are_said_and_counted_wrong(tmp_path):
     assert result.test.accuracy == 0
 
 
-def test_the_metric_can_be_chosen(tmp_path):
-    """F1 of spans by the tags, or the accuracy: in training, and in evaluation, which repeats training's."""
+@pytest.mark.filterwarnings("ignore:.* labels do not occur in the training data")
+def test_an_odd_tag_is_named_and_the_metric_can_be_fixed(tmp_path):
+    """In training and in evaluation the F1 of spans stays; --metric labels is the accuracy, without a warning."""
     config = toy_config(tmp_path, spans=True, epochs=1)
-    result = train_task(config, silent)
+    for split in ("dev", "test"):
+        path = tmp_path / f"{split}.bio"
+        path.write_text(path.read_text().replace("\tO\n", "\to\n", 1))
+    said = r"/{}\.bio, line \d+: 'o' is not a span tag .* 1 of \d+ labels: they count as O .*--metric labels"
+    with pytest.warns(UserWarning, match=said.format("dev")), pytest.warns(UserWarning, match=said.format("test")):
+        result = train_task(config, silent)
     assert result.dev.spans
-    assert evaluate_task(config.save_dir, config.test_path) == result.test
-    assert not evaluate_task(config.save_dir, config.test_path, metric="labels").spans
+    assert any("'o' is not a span tag" in note for note in result.notes)
+    with pytest.warns(UserWarning, match=said.format("test")):
+        assert evaluate_task(config.save_dir, config.test_path) == result.test
+    labels = evaluate_task(config.save_dir, config.test_path, metric="labels")
+    assert not labels.spans
     by_labels = dataclasses.replace(config, metric="labels", save_dir=str(tmp_path / "labels"))
     assert not train_task(by_labels, silent).dev.spans
     assert not evaluate_task(by_labels.save_dir, config.test_path).spans
@@ -200,7 +209,7 @@ def test_a_label_per_row_is_noticed(tmp_path):
     ("xpos", "message"),
     [
         ("__", r"column xpos is empty \(_\) in every line"),
-        ("N_", r"train\.conllu: 1 of 2 labels are unspecified \(_\)"),
+        ("N_", r"train\.conllu, line 2: the label is unspecified \(_\), as 1 of 2 labels"),
         ("NN", r"all 2 labels are 'N', so a constant scores 100 %; is --column another\?"),
     ],
 )

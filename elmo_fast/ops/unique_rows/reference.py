@@ -1,5 +1,7 @@
 """unique_rows in plain torch and Python: the definition."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
