@@ -14,7 +14,6 @@ from torch import Tensor
 
 from elmo_fast._runtime.progress import Progress
 from elmo_fast.errors import ElmoFastError
-
 from elmo_fast.tasks.cache import LayerCache, cached_splits
 from elmo_fast.tasks.config import TaskConfig
 from elmo_fast.tasks.features import ElmoFeatures
