@@ -1,6 +1,7 @@
 """Reads and writes bilm-tf's (and AllenNLP's) HDF5 weights; every shape is checked against the options first."""
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -21,6 +22,8 @@ PathLike = str | os.PathLike[str]
 _ROOTS = ("CNN", "RNN_")
 # The groups of a biLM's datasets, and their maximum depth (RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0).
 _BILM = (*_ROOTS, "char_embed", "embedding", "softmax")
+# The attribute of a softmax's own file: the digest of the weights that it was written with.
+_DIGEST = "weights_sha256"
 _DEEPEST = 5
 # First bytes of files that are given as weights by mistake: what they are, and what to do.
 _INSTEAD = {
@@ -50,6 +53,8 @@ def read_bilm_hdf5(
         if not tensors:
             refuse(path, [f"{part}: wanted in this file, found no such tensor"])
         arrays |= tensors
+    if softmax_file is not None:
+        _check_belongs(softmax_file, weight_file, arrays)
     return unpacked(arrays, options, weight_file)
 
 
@@ -66,8 +71,29 @@ def write_bilm_hdf5(
         refuse(weight_file, [f"{sorted(mixes)[0]}: the format cannot store scalar mixes; write bilm_part(state)"])
     arrays = packed(state, options)
     if softmax_file is not None and SOFTMAX_WEIGHT in state:
-        _write(softmax_file, {name: arrays.pop(name) for name in list(arrays) if root(name) == "softmax"})
+        softmax = {name: arrays.pop(name) for name in list(arrays) if root(name) == "softmax"}
+        _write(softmax_file, softmax, {_DIGEST: _digest(arrays)})
     _write(weight_file, arrays)
+
+
+def _digest(arrays: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of the tensors of characters and LSTM, which are always in the file of the weights."""
+    digest = hashlib.sha256()
+    for name in sorted(name for name in arrays if name.startswith(_ROOTS)):
+        digest.update(name.encode())
+        digest.update(bytes_of(arrays[name].detach().cpu().contiguous()))
+    return digest.hexdigest()
+
+
+def _check_belongs(softmax_file: PathLike, weight_file: PathLike, arrays: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError if the softmax was written with other weights; files of bilm-tf do not say."""
+    with _opened(softmax_file) as file:
+        expected = file.attrs.get(_DIGEST)
+    if expected is not None and str(expected) != _digest(arrays):
+        raise CheckpointError(
+            f"{softmax_file}: wanted the softmax of {weight_file}, found one that was written with other weights; give "
+            "both files of one conversion"
+        )
 
 
 def _refuse_peculiar(path: PathLike, options: ElmoOptions) -> None:
@@ -154,8 +180,9 @@ def _tensor(path: PathLike, name: str, data: Any) -> Tensor:
     return torch.from_numpy(data.astype(np.float32)[()])
 
 
-def _write(path: PathLike, arrays: Mapping[str, Tensor]) -> None:
+def _write(path: PathLike, arrays: Mapping[str, Tensor], attributes: Mapping[str, str] | None = None) -> None:
     with write_failures_named(path), atomic_hdf5(path) as (file, written):
+        file.attrs.update(attributes or {})
         for name, array in arrays.items():
             values = array.detach().cpu().contiguous()
             dtype = str(values.dtype).removeprefix("torch.")

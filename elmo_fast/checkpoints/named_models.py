@@ -5,6 +5,7 @@ import functools
 import http.client
 import os
 import re
+import socket
 import sys
 import tempfile
 import urllib.error
@@ -26,6 +27,7 @@ CARD = "README.md"
 # A folder for each model that comes with the package.
 _BUNDLED = Path(__file__).parents[1] / "models"
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@(\S+))?")
+_TIMEOUT = 60  # seconds that a server may take to send the next bytes
 _ON_HUB = "a name on the hub (user/name, user/name@revision)"
 _MANYLANGS = [TOKEN_EMBEDDER, ENCODER, CHARACTERS, WORDS, "cnn*.json"]
 # File names of models, of this package, AllenNLP, bilm-tf and ELMoForManyLangs.
@@ -171,6 +173,8 @@ def _download(name: str, url: str, file: Path) -> None:
     """Download one file, whose completeness its reader checks."""
     import torch
 
+    waits = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(waits or _TIMEOUT)  # torch names none, and a silent server would be waited for for ever
     try:
         torch.hub.download_url_to_file(url, str(file), progress=sys.stderr.isatty())
     except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ValueError) as error:
@@ -180,6 +184,8 @@ def _download(name: str, url: str, file: Path) -> None:
         raise CheckpointError(
             f"{name}: {url} cannot be downloaded ({reason}); if you have the files, give their folder"
         ) from error
+    finally:
+        socket.setdefaulttimeout(waits)
 
 
 def download(name: str, folder: PathLike | None = None) -> Path:

@@ -1,12 +1,14 @@
 """Encoded text: one number per distinct word, used both for the characters to read and the word to predict."""
 
 import hashlib
+import os
 import pathlib
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,20 @@ MUCH_UNKNOWN = 0.2
 MOST_TYPES = 2**31 - 2
 
 
+class FileStamp(NamedTuple):
+    """Identifies the file that was opened."""
+
+    inode: int
+    bytes: int
+    modified: int
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> "FileStamp":
+        """Return the current state of the file."""
+        status = os.stat(path)
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns)
+
+
 @dataclass(frozen=True, eq=False)
 class Corpus:
     """Sentences as numbers: 0 a boundary, `type + 1` a word; a type is a distinct word, the vocabulary's come first.
@@ -32,8 +48,8 @@ class Corpus:
     types: all distinct words; vocabulary: the predicted ones, types 0 .. V-1; shards: the sentences, a boundary before
     each and one at the end of each shard, uint32; starts: the position of each sentence's boundary in its shard,
     uint64; counts: how often each type occurs, uint64; fingerprint: equal for equal vocabulary, types and sentences,
-    however they are stored; files: those that are read while the corpus is in use; tokenizer: what split the text, None
-    for white space.
+    however they are stored; files: the files read while the corpus is in use, in their state when opened;
+    tokenizer: what split the text, None for white space.
     """
 
     types: TypeTable
@@ -42,8 +58,20 @@ class Corpus:
     starts: Sequence[npt.NDArray[np.uint64]]
     counts: npt.NDArray[np.uint64]
     fingerprint: str
-    files: Sequence[pathlib.Path] = ()
+    files: Mapping[pathlib.Path, FileStamp] = field(default_factory=dict)
     tokenizer: Tokenizer | None = None
+
+    def check_unchanged(self) -> None:
+        """Raise ElmoFastError if a file in use is no longer the one that was opened.
+
+        Reading past the end of a file that was truncated would kill the process.
+        """
+        for path, state in self.files.items():
+            if not path.exists() or FileStamp.of(path) != state:
+                raise ElmoFastError(
+                    f"{path} was replaced, changed or removed while in use; do not modify a prepared corpus while "
+                    "it is read, and start again"
+                )
 
     @property
     def hints(self) -> list[str]:

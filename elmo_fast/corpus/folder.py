@@ -15,7 +15,7 @@ import numpy.typing as npt
 from elmo_fast._io.atomic_folder import MANIFEST, check_files, read_folder, write_folder
 from elmo_fast._io.fields import MIN_COUNT, changes, read_json
 from elmo_fast._io.locks import folder_lock, temporary_folder
-from elmo_fast.corpus.encoding import Corpus, TypeTable, fingerprint_begun, ranked
+from elmo_fast.corpus.encoding import Corpus, FileStamp, TypeTable, fingerprint_begun, ranked
 from elmo_fast.corpus.pieces import FORMAT, META, Ids, is_prepared, pieces_matching
 from elmo_fast.corpus.word_counts import TextProgress, read_pieces
 from elmo_fast.errors import ElmoFastError
@@ -195,7 +195,7 @@ def as_written(place: pathlib.Path, meta: dict[str, Any]) -> Corpus:
         [array(place, starts, mapped=True) for _, starts in names],
         array(place, COUNTS),
         meta["fingerprint"],
-        [place / name for pair in names for name in pair],
+        {place / name: FileStamp.of(place / name) for pair in names for name in pair},
         meta["made from"].get("tokenizer"),
     )
 

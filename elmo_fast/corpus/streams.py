@@ -240,6 +240,7 @@ class Stream:
         return first, min(first + self._slab_steps, self.steps_per_epoch)
 
     def _read(self, epoch: int, slab: int) -> list[Windows]:
+        self.corpus.check_unchanged()
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = None  # do not keep two orders in memory
             self._epoch = epoch, Epoch(self.corpus, self.seed, epoch)

@@ -392,3 +392,17 @@ def test_a_folder_that_takes_no_file_is_named(tmp_path):
         locked = tmp_path / "weights.hdf5"  # this user may write anywhere: a file in the folder's place
     with pytest.raises(CheckpointError, match=r"x\.hdf5: cannot be written"):
         write_bilm_hdf5(locked / "x.hdf5", state, options)
+
+
+def test_a_softmax_of_other_weights_is_refused(tmp_path):
+    """Of equal size, which nothing else would show; a file that does not say whose it is loads."""
+    for seed in (0, 1):
+        state, options = read(make_weights(tmp_path / f"source{seed}", softmax=9, seed=seed))
+        write_bilm_hdf5(tmp_path / f"{seed}.hdf5", state, options, softmax_file=tmp_path / f"softmax{seed}.hdf5")
+    weights, softmax = tmp_path / "0.hdf5", tmp_path / "softmax1.hdf5"
+    assert read_bilm_hdf5(tmp_path / "1.hdf5", options, softmax_file=softmax).keys() == state.keys()
+    with pytest.raises(CheckpointError, match=r"softmax1\.hdf5: wanted the softmax of .*0\.hdf5, found one"):
+        read_bilm_hdf5(weights, options, softmax_file=softmax)
+    with h5py.File(softmax, "a") as file:
+        del file.attrs["weights_sha256"]
+    assert read_bilm_hdf5(weights, options, softmax_file=softmax).keys() == state.keys()

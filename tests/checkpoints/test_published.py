@@ -103,6 +103,12 @@ def disk_is_full(served, monkeypatch):
     monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
 
 
+def is_silent(served, monkeypatch):
+    """A server that takes the request and never answers."""
+    monkeypatch.setattr(Server, "handle", lambda self: threading.Event().wait(2))
+    monkeypatch.setattr(named_models, "_TIMEOUT", 0.2)
+
+
 def answers(data: bytes):
     """Happens: the server sends these bytes in place of HTTP's."""
 
@@ -128,6 +134,7 @@ def answers(data: bytes):
             absent,
             r"small: http://\S+_options.json cannot be downloaded \(HTTP Error 404: File not found\); if you have the",
         ),
+        (is_silent, r"small: http://\S+ cannot be downloaded \(.*timed out.*\); if you have the files"),
         (unreachable, r"small: http://\S+ cannot be downloaded \(.*refused.*\); if you have the files, give their"),
         (
             another_models,

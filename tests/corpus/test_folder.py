@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from elmo_fast._io.atomic_folder import write_manifest
-from elmo_fast.corpus import Stream, open_corpus, prepare
+from elmo_fast.corpus import Stream, open_corpus, prepare, streams
 from elmo_fast.errors import ElmoFastError
 
 TEXT = [[f"w{i * j % 7}" for j in range(i % 5 + 1)] for i in range(40)]
@@ -70,6 +70,31 @@ def test_what_is_not_a_prepared_folder(tmp_path):
     for path in (tmp_path, tmp_path / "file", tmp_path / "absent"):
         with pytest.raises(ElmoFastError, match="is not a prepared corpus"):
             open_corpus(path)
+
+
+def cut(path):
+    os.truncate(path, os.path.getsize(path) - 4)
+
+
+def swap(path):
+    shutil.copy(path, f"{path}.new")
+    os.replace(f"{path}.new", path)
+
+
+def rewrite(path):
+    os.utime(path, ns=(1, 1))
+
+
+@pytest.mark.parametrize("change", [cut, swap, rewrite, os.remove])
+@pytest.mark.parametrize("name", ["ids-00001.npy", "starts-00000.npy"])
+def test_a_file_that_changes_while_it_is_read_from_is_named(folder, monkeypatch, name, change):
+    """To read on past a cut would end the process with SIGBUS: the next slab is refused instead."""
+    monkeypatch.setattr(streams, "SLAB", 20)
+    stream = Stream(open_corpus(folder), 2, 3, seed=0)
+    stream.batch(0, 0)
+    change(folder / name)
+    with pytest.raises(ElmoFastError, match=rf"{name} was replaced, changed or removed while in use"):
+        stream.batch(0, stream.steps_per_epoch - 1)
 
 
 def test_files_that_are_not_read_from_may_go(folder):
