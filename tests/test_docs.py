@@ -150,10 +150,11 @@ def test_every_command_has_a_page_with_an_entry_for_each_of_its_options(built):
 
 
 def test_the_picture_of_the_architecture_is_that_of_the_code(monkeypatch):
-    """Every package is in the picture, above those that it imports."""
+    """Every package but those under all of them is in the picture, above those that it imports."""
     monkeypatch.syspath_prepend(DOCS)
     architecture = importlib.import_module("_architecture")
-    assert architecture.CAPTIONS.keys() >= {path.parent.name for path in (ROOT / "elmo_fast").glob("*/__init__.py")}
+    packages = {path.parent.name for path in (ROOT / "elmo_fast").glob("*/__init__.py")}
+    assert packages - architecture.CAPTIONS.keys() == {"_io", "_runtime"}
     assert architecture.PICTURE.read_text(encoding="utf-8") == architecture.picture(), (
         "run `python docs/_architecture.py`"
     )

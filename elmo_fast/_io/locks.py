@@ -155,6 +155,7 @@ def folder_lock(
     Raises ElmoFastError naming the process that holds the folder; warns if the file system has no locks.
     """
     path = folder.with_name(f".{folder.name[:100]}{LOCK_FILE}") if next_to else folder / LOCK_FILE
+    is_new = not next_to and not folder.exists()
     if not next_to:
         folder.mkdir(parents=True, exist_ok=True)
     elif not folder.parent.is_dir():  # filelock would make it
@@ -173,9 +174,16 @@ def folder_lock(
         ) from None
     except OSError as error:
         raise type(error)(error.errno, error.strerror, os.fspath(folder)) from error
+    failed = True
     try:
         yield
+        failed = False
     finally:
-        if next_to:
+        # A run that failed before it wrote anything leaves no folder.
+        unused = is_new and failed and os.listdir(folder) == [path.name]
+        if unused or next_to:
             path.unlink(missing_ok=True)
         lock.release()
+        if unused:
+            with contextlib.suppress(OSError):  # another process has begun there
+                folder.rmdir()

@@ -8,6 +8,7 @@ Where gradients are needed an op runs in an autograd.Function: applied in Python
 torch's dispatcher where an op itself is called: from torch.ops, and by torch.compile, which takes an op as it is.
 """
 
+import contextlib
 import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -260,9 +261,11 @@ class Formula:
         for (name, (i, optional)), shape in zip(self.gradients.items(), ctx.shapes, strict=True):
             named[name] = present[0].new_zeros(shape) if grads[i] is None and not optional else grads[i]
         arguments = self.backward_arguments(**named)
-        outputs = self.backward_op(*arguments)
+        once = torch.is_grad_enabled()  # create_graph, or torch.func
+        with torch.no_grad() if once else contextlib.nullcontext():
+            outputs = self.backward_op(*arguments)
         outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        if torch.is_grad_enabled():  # create_graph, or torch.func
+        if once:
             flat, lengths = _flat(outputs, self.result_lists), _lengths(outputs, self.result_lists)
             flat = _Once.apply(self.backward_op, len(flat), *flat, *present, *ctx.saved_tensors)
             outputs = _nested(flat, lengths)

@@ -74,7 +74,7 @@ def test_eval_of_the_converted_model_is_equal_by_folder_or_by_files(pretrained, 
 
 def test_a_damaged_softmax_file_is_named_and_nothing_is_written(converted, tmp_path):
     os.truncate(converted / "softmax.hdf5", 500)
-    done = elmo_fast("convert", "--model", converted, "--to", "safetensors", "--outdir", tmp_path / "out")
+    done = elmo_fast("convert", "--model", converted, "--to", "safetensors", "--out_dir", tmp_path / "out")
     refused(done, "softmax.hdf5: not an HDF5 file of weights, or damaged")
     assert not (tmp_path / "out").exists()
 

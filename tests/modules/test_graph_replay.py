@@ -171,23 +171,13 @@ def normalized(model):
     torch.nn.utils.parametrizations.weight_norm(model._token_embedder._projection)
 
 
-def shared(model):
-    """A second Parameter on the memory of a weight, which writes without its counter."""
-    weight = model._token_embedder._projection.weight
-    model.other = [torch.nn.Parameter(weight.data)]
-    with torch.no_grad():
-        model.other[0].mul_(0.5)
-
-
 def clipped(model):
     for layer in (*model._elmo_lstm.forward_layers, *model._elmo_lstm.backward_layers):
         layer.state_projection_clip_value = 0.01
 
 
 @needs_graphs
-@pytest.mark.parametrize(
-    "change", [wrapped, shared, clipped, lambda model: setattr(model.lstm, "precision", "float16")]
-)
+@pytest.mark.parametrize("change", [wrapped, clipped, lambda model: setattr(model.lstm, "precision", "float16")])
 def test_graphs_of_other_tensors_or_settings_are_not_replayed(files, seen, change):
     model, ids = bilm(files, stateful=False), ids_of(BATCHES[0])
     with torch.no_grad():

@@ -50,10 +50,13 @@ def test_print_config_shows_the_preset_with_the_flags_over_it():
         (["pretrain", "--config", "huge"], "presets: tiny, mini, small, medium, original"),
         (["pretrain", "--dimm", "3"], "--dimm"),
         (["pretrain", "--dim", "many"], "many"),
-        (["pretrain", "--loss", "softmax"], "got 'softmax'; did you mean full_softmax?"),
+        (
+            ["pretrain", "--loss", "softmax"],
+            "argument --loss: invalid choice: 'softmax' (choose from",
+        ),
         (
             ["pretrain", "--tokenizer", "log"],
-            "--tokenizer must be one of whitespace, basic, spacy, logs; got 'log'; did",
+            "argument --tokenizer: invalid choice: 'log' (choose from 'whitespace', 'basic', 'spacy', 'logs')",
         ),
         (
             ["pretrain", "--config", "tiny", "--dropout", "2"],

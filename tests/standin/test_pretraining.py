@@ -131,7 +131,7 @@ def test_memory_that_ends_in_a_step_ends_the_run_in_one_line(folder):
     done = subprocess.run([*map(str, command)], cwd=ROOT, env=environment, capture_output=True, text=True)
     *lines, last = done.stderr.splitlines()
     assert done.returncode == 2
-    assert lines[-1].startswith("plan ")
+    assert lines[-1].startswith("train ")
     assert last.startswith("elmo-fast pretrain: error: memory of a GPU ran out; lower --batch_size")
     assert "CUDA out of memory" in last
 

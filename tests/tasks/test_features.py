@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
@@ -146,24 +145,6 @@ def test_what_of_elmo_is_trained(files, bilm):
     assert all(parameter.grad.abs().sum() > 0 for parameter in tuned.bilm.parameters())
     top = ElmoFeatures(bilm, 1, layer="top")
     assert [name for name, parameter in top.named_parameters() if parameter.requires_grad] == ["scalar_mix_0.gamma"]
-
-
-def test_the_gradient_does_not_reach_the_cached_layers(tmp_path, bilm):
-    """Only mixes need one: backward is not asked for the gradient of [L+1, B, T, 2D] numbers."""
-    layers = cache_of(bilm, tmp_path).batch(range(3))[0]
-    out = ElmoFeatures(bilm, 1)(SENTENCES, layers)
-    backwards = []
-
-    class Calls(TorchDispatchMode):
-        def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-            if op is torch.ops.elmo_fast.scalar_mix_backward.default:
-                names = [argument.name for argument in op._schema.arguments]
-                backwards.append(dict(zip(names, args, strict=True)) | (kwargs or {}))
-            return op(*args, **(kwargs or {}))
-
-    with Calls():
-        out.sum().backward()
-    assert [(call["need_layers"], call["need_coefficients"]) for call in backwards] == [(False, True)]
 
 
 def test_dropout_while_training_alone(bilm):
