@@ -98,6 +98,8 @@ def _fused_on_cpu(
     """Update by torch's fused kernel, which reads and writes each number once."""
     if scale is not None and not math.isfinite(scale):
         return
+    if scale is not None and float(scale) == 1:  # most steps: nothing was clipped
+        scale = None
     first_step, rate = [torch.ones((), device="cpu")], float(learning_rate)
     # One tensor at a time: scaling copies its gradient.
     for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
