@@ -88,6 +88,9 @@ def adagrad_(
     _weights.mark_rounded(written)
 
 
+_CACHED = 1 << 17  # numbers
+
+
 def _fused_on_cpu(
     parameters: Sequence[Tensor],
     accumulators: Sequence[Tensor],
@@ -101,16 +104,17 @@ def _fused_on_cpu(
     if scale is not None and float(scale) == 1:  # most steps: nothing was clipped
         scale = None
     first_step, rate = [torch.ones((), device="cpu")], float(learning_rate)
-    # One tensor at a time: scaling copies its gradient.
     for weight, accumulator, gradient in zip(parameters, accumulators, gradients, strict=True):
         if not (weight.is_contiguous() and accumulator.is_contiguous()):  # the kernel goes through memory
             reference.adagrad_([weight], [accumulator], [gradient], learning_rate, scale)
             continue
-        slope = (gradient if scale is None else gradient * scale).contiguous()
-        torch._fused_adagrad_(
-            [weight], [slope], [accumulator], first_step,
-            lr=rate, lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
-        )  # fmt: skip
+        # Scaled numbers stay in the cache.
+        parts = (each.view(-1).split(_CACHED) for each in (weight, accumulator, gradient.contiguous()))
+        for part, sums, slope in zip(*parts, strict=True):
+            torch._fused_adagrad_(
+                [part], [slope if scale is None else slope * scale], [sums], first_step,
+                lr=rate, lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
+            )  # fmt: skip
         torch.autograd.graph.increment_version([t for t in (weight, accumulator) if not t.is_inference()])
 
 
