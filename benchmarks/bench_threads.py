@@ -60,7 +60,7 @@ def busy_processes(busy):
 def bench_layers(timed, batch, precision, busy, side, busy_processes):
     warnings.simplefilter("ignore", PerformanceWarning)  # slower than float32 is a result here
     weights, threads = layers(timed.quick), int(side[0])
-    x = torch.randn(batch, 20, weights[0][0].weight_ih.shape[1])
+    x = torch.randn(batch, 20, weights[0][0][0].weight_ih.shape[1])
     variant = f"batch of {batch}, {precision}{f', beside {busy} busy processes' if busy else ''}"
     call = functools.partial(run_layers, x, weights, precision, threads)
     timed(variant, call, threads=threads, against="1 thread")
