@@ -12,7 +12,9 @@ from elmo_fast.tasks import UNSEEN, Example, Labels, TaskConfig, tag_scores
 from elmo_fast.tasks.data import (
     epoch_batches,
     fixed_batches,
+    raw_text_note,
     read_data,
+    read_labelled,
     shared_subset,
 )
 from elmo_fast.text.tokenizers import RAW_TEXT_ADVICE
@@ -46,9 +48,11 @@ def test_raw_text_is_noticed_and_the_other_task_is_named(tmp_path):
     path.write_text("good\tI liked it.\nbad\tI slept!\n")
     about = {"train_path": str(path), "dev_path": str(path), "save_dir": "out"}
     classify = TaskConfig(**about, task="classify")
-    assert read_data(classify).notes == [f"{path}, sentence 1 {RAW_TEXT_ADVICE}"]
+    (example,) = read_labelled(str(path), classify)[:1]
+    sentence = raw_text_note([example], str(path), classify)
+    assert sentence == f"{path}, sentence 1 {RAW_TEXT_ADVICE}"
     for tokenizer in ("basic", "whitespace"):
-        assert read_data(dataclasses.replace(classify, tokenizer=tokenizer)).notes == []
+        assert raw_text_note([example], str(path), dataclasses.replace(classify, tokenizer=tokenizer)) is None
     with pytest.raises(ElmoFastError, match="tsv has one per sentence; to train a classifier, add --task classify"):
         read_data(TaskConfig(**about))
     with pytest.raises(ElmoFastError, match="needs a label per sentence, and the format text has none: give --format"):
