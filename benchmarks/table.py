@@ -28,6 +28,7 @@ MARKED = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTAL
 LONG_NOTE = 180  # characters
 INSTRUCTION_SETS = ("amx", "avx512_bf16", "avx512", "avx2", "neon", "none")
 BATCHES = "batches of 32"  # of the case `embed`, in README.md
+EQUAL = "32 x 20 words"  # of the case `onnx`, in README.md
 STEP = "one step, 8 x 20"  # of the case `train_step`
 Content = dict[str, Any]
 
@@ -208,6 +209,16 @@ SUMMARY = (
         ),
     ),
     (
+        "Vectors of sentences of 20 words, original model",
+        "onnx",
+        (
+            ("`float32`", EQUAL, "elmo_fast, float32"),
+            ("`int8`", EQUAL, "elmo_fast, int8"),
+            ("`int8` of ONNX Runtime", EQUAL, "ONNX Runtime, int8"),
+            ("`int8`, one sentence at a time", "1 x 20 words", "elmo_fast, int8"),
+        ),
+    ),
+    (
         "A training step, original model",
         "train_step",
         (("`float32`", STEP, "elmo_fast, float32"), ("`bfloat16`", STEP, "elmo_fast, bfloat16")),
@@ -285,30 +296,34 @@ def precision(contents: list[Content]) -> str:
     return "\n".join([*markdown("lrrr", *rows), "", f"Model: {notes['model']}. {provenance(contents[0])}."])
 
 
-COLORS = {"AllenNLP": "#9aa0a6", "float32": "#4c78a8", "bfloat16": "#f58518", "int8": "#54a24b"}
+COLORS = {"float32": "#4c78a8", "bfloat16": "#f58518", "int8": "#54a24b"}  # of ours; a rival's is grey
 
 
 def chart(folder: pathlib.Path = RESULTS) -> str:
-    """Return README.md's chart as SVG: tokens per second of the case `embed`, a group of bars for each machine."""
-    left, bar, top, width = 64, 18, 34, 760
-    contents = load("embed", folder)
-    rows = [(content, [each for each in content["rows"] if each["variant"] == BATCHES]) for content in contents]
-    most = max((row["median"] for _, each in rows for row in each), default=1)
+    """Return README.md's chart as SVG: tokens per second of `embed` and `onnx`, a group of bars for each machine."""
+    left, bar, top, width = 132, 18, 34, 760
+    charted = (("embed", BATCHES, ""), ("onnx", EQUAL, ", sentences of 20 words"))
+    rows = [
+        (content, more, [each for each in content["rows"] if each["variant"] == variant])
+        for case, variant, more in charted
+        for content in load(case, folder)
+    ]
+    most = max((row["median"] for _, _, each in rows for row in each), default=1)
     lines, y = list[str](), top
-    for content, each in rows:
+    for content, more, each in rows:
         name = processor(content)
         if " family " not in name:  # measured before results had it: else this would read as every CPU of that name
             name = name.replace(" (", ", model not recorded (", 1)
-        lines.append(f'<text x="8" y="{y + 12}" font-weight="bold">{name}</text>')
+        lines.append(f'<text x="8" y="{y + 12}" font-weight="bold">{name}{more}</text>')
         y += bar
         for row in each:
             name = row["side"].removeprefix("elmo_fast, ")
             length = round(row["median"] / most * (width - left - 190))
-            ratio = f" ({number(row['ratio'])}x)" if row.get("ratio") else ""
+            color = COLORS.get(name, "#9aa0a6")
             lines += [
-                f'<rect x="{left + 16}" y="{y}" width="{length}" height="{bar - 4}" fill="{COLORS[name]}"/>',
+                f'<rect x="{left + 16}" y="{y}" width="{length}" height="{bar - 4}" fill="{color}"/>',
                 f'<text x="{left + 10}" y="{y + 11}" text-anchor="end">{name}</text>',
-                f'<text x="{left + 22 + length}" y="{y + 11}">{number(row["median"])}{ratio}</text>',
+                f'<text x="{left + 22 + length}" y="{y + 11}">{speed_and_gain(row)}</text>',
             ]
             y += bar
         y += bar // 2

@@ -16,7 +16,7 @@ from _pytest.mark.expression import Expression
 from benchmarks import bench_gpu, conftest, gpu, machine, table
 from benchmarks.elmo_worker import Worker
 
-LONG = ("pretrain", "static_quality", "scaling", "embed_file", "embed_parts")
+LONG = ("onnx", "pretrain", "static_quality", "scaling", "embed_file", "embed_parts")
 # Whole commands, of which one side, next to another process, does all that the others do.
 FEWER_SIDES = "not (pretrain_beside and (ACTIVE or False))"
 
