@@ -9,12 +9,20 @@ from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids, remove
 from elmo_fast.modules.character_encoder import CharacterEncoder, LexiconEncoder
 from elmo_fast.modules.elmo import Elmo, ElmoTokenEmbedder
 from elmo_fast.modules.elmo_lstm import ElmoLstm, JoinedLstm
-from elmo_fast.modules.losses import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
+from elmo_fast.modules.losses import (
+    FullSoftmaxLoss,
+    HierarchicalSoftmaxLoss,
+    NegativeSamplingLoss,
+    SampledSoftmaxLoss,
+    clip_grad_norm_,
+)
+from elmo_fast.modules.lstm import LSTM
 from elmo_fast.modules.projected_lstm import ProjectedLSTM
 from elmo_fast.modules.scalar_mix import ScalarMix
 from elmo_fast.modules.word_encoder import WordEncoder
 
 __all__ = [
+    "LSTM",
     "BiLM",
     "CharacterEncoder",
     "Elmo",
@@ -30,6 +38,7 @@ __all__ = [
     "ScalarMix",
     "WordEncoder",
     "add_sentence_boundary_token_ids",
+    "clip_grad_norm_",
     "remove_sentence_boundaries",
 ]
 # ElmoEmbedder lives in elmo_fast.embed, which imports this package; it is also found here, where it was.

@@ -1,8 +1,8 @@
 """Losses of an output layer over a vocabulary: sampled, negative sampling, hierarchical and full softmax."""
 
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -22,6 +22,17 @@ NOISE_POWER = 0.75
 _SAMPLES = 8192
 
 
+class LossOptions(TypedDict, total=False):
+    """Keywords of every loss; VocabularyLoss says what they mean."""
+
+    reduction: str
+    ignore_index: int
+    precision: Precision
+    backend: Backend
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+
+
 class VocabularyLoss(nn.Module):
     """A loss over V words; its table is drawn from N(0, 1/D), its bias starts at `initial_bias`.
 
@@ -29,7 +40,10 @@ class VocabularyLoss(nn.Module):
         num_words: V.
         embedding_dim: D.
         sparse: softmax_w and softmax_b become Embeddings whose gradients are sparse rows, coalesced on the CPU.
+        reduction: "sum" | "mean" | "none": what a call returns of its targets' losses.
+        ignore_index: a target of this number has no loss and no gradient, and does not count in a mean.
         precision, backend: as the ops'.
+        device, dtype: of the table, float32 or float64; None: torch's defaults.
 
     Attributes:
         softmax_w: [rows, D], softmax_b: [rows], where a table has `kind.rows(V)` rows.
@@ -49,14 +63,27 @@ class VocabularyLoss(nn.Module):
     num_samples: int
 
     def __init__(
-        self, num_words: int, embedding_dim: int, sparse: bool, precision: Precision, backend: Backend
+        self,
+        num_words: int,
+        embedding_dim: int,
+        sparse: bool = False,
+        *,
+        reduction: str = "sum",
+        ignore_index: int = -100,
+        precision: Precision = "float32",
+        backend: Backend = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_choice("reduction", reduction, ("sum", "mean", "none"))
         check_settings(precision, backend, *self.ops_used, int8=False)
         self.sparse, self.precision, self.backend = sparse, precision, backend
+        self.reduction, self.ignore_index = reduction, ignore_index
         self._made: tuple[Tensor, object, Any] | None = None
-        rows, here = self.kind.rows(num_words), torch.get_default_device()
-        table, bias = torch.randn(rows, embedding_dim, device=here) / embedding_dim**0.5, torch.zeros(rows, device=here)
+        rows, here = self.kind.rows(num_words), device or torch.get_default_device()
+        table = torch.randn(rows, embedding_dim, device=here, dtype=dtype) / embedding_dim**0.5
+        bias = torch.zeros(rows, device=here, dtype=dtype)
         if sparse:
             self.softmax_w = nn.Embedding.from_pretrained(table, freeze=False, sparse=True)
             self.softmax_b = nn.Embedding.from_pretrained(bias[:, None], freeze=False, sparse=True)
@@ -113,20 +140,36 @@ class VocabularyLoss(nn.Module):
         return positions + (self.num_samples if self.kind.samples else 0)
 
     def forward(self, embeddings: Tensor, targets: Tensor, target_token_embedding: Tensor | None = None) -> Tensor:
-        """Return the sum over the batch of the losses, in nats.
+        """Return the losses of the targets, in nats: their sum [], mean [] or each [...], as `reduction` says.
 
         Args:
-            embeddings: [N, D].
-            targets: the words wanted, [N], whole numbers from 0 to V-1.
+            embeddings: [..., D].
+            targets: the words wanted, [...], whole numbers from 0 to V-1, or ignore_index.
             target_token_embedding: not used (AllenNLP's name for tied embeddings, which it never had).
         """
-        if embeddings.shape[0] == 0:
-            return embeddings.new_zeros(())
-        targets = targets.long()
-        if self.kind.samples and not self.training:
-            return self._evaluate(embeddings, targets)
-        samples = self._draw_now(embeddings.device) if self.kind.samples else None
-        return _total(self.training_losses(embeddings, targets, samples))
+        if targets.shape != embeddings.shape[:-1]:
+            raise ElmoFastError(
+                f"{type(self).__name__}: targets must have the shape of embeddings without the last dimension; got "
+                f"{list(targets.shape)} and {list(embeddings.shape)}"
+            )
+        hidden, wanted = embeddings.reshape(-1, embeddings.shape[-1]), targets.reshape(-1).long()
+        ignored = wanted == self.ignore_index
+        return self._reduced(hidden, wanted.masked_fill(ignored, 0), ignored).reshape(
+            targets.shape if self.reduction == "none" else ()
+        )
+
+    def _reduced(self, hidden: Tensor, wanted: Tensor, ignored: Tensor) -> Tensor:
+        """Compute what `forward` returns of rows [N, D], words [N] and whether each is ignored, [N]."""
+        if not hidden.shape[0]:
+            losses = hidden.new_zeros(0)
+        elif self.kind.samples and not self.training:
+            losses = self.exact_losses(hidden, wanted)
+        else:
+            losses = self.training_losses(hidden, wanted, self._draw_now(hidden.device) if self.kind.samples else None)
+        losses = losses.masked_fill(ignored, 0)
+        if self.reduction == "none":
+            return losses
+        return _total(losses) / (~ignored).sum() if self.reduction == "mean" else _total(losses)
 
     def draw(self, seed: int, offset: int | Tensor, device: torch.device) -> Any:
         """Return the words that one direction samples for one step: a function of seed and offset.
@@ -167,9 +210,6 @@ class VocabularyLoss(nn.Module):
         return ops.full_softmax(
             hidden, targets, self.table()[0], bias, chunk_bytes=chunk_bytes, **self._settings("full_softmax")
         )
-
-    def _evaluate(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        return _total(self.exact_losses(hidden, targets))
 
     def _draw_now(self, device: torch.device) -> Any:
         """As `draw`, seeded by torch's generator."""
@@ -224,7 +264,7 @@ class SampledSoftmaxLoss(VocabularyLoss):
         num_samples: S, words drawn per call; at most V.
         unk_id, use_character_inputs, use_fast_sampler: AllenNLP's, without an effect.
         semantics: whose expected counts correct the logits: "tensorflow" (bilm-tf), "allennlp" (2.x) or "allennlp-0.9".
-        sparse, precision, backend: as in VocabularyLoss.
+        sparse, options: as in VocabularyLoss.
 
     Attributes:
         softmax_w: [V, D], softmax_b: [V].
@@ -251,13 +291,12 @@ class SampledSoftmaxLoss(VocabularyLoss):
         use_fast_sampler: bool = False,
         *,
         semantics: str = "allennlp",
-        precision: Precision = "float32",
-        backend: Backend = "auto",
+        **options: Unpack[LossOptions],
     ) -> None:
         if not 0 < num_samples <= num_words:
             raise ElmoFastError(f"num_samples must be from 1 to num_words={num_words}; got {num_samples}")
         check_choice("semantics", semantics, sorted(CORRECTIONS))
-        super().__init__(num_words, embedding_dim, sparse, precision, backend)
+        super().__init__(num_words, embedding_dim, sparse, **options)
         self.semantics, self.num_words, self.num_samples = semantics, num_words, num_samples
         self.choice_func: Callable[[int, int], tuple[Any, Any]] = log_uniform_choice
 
@@ -293,12 +332,13 @@ class SampledSoftmaxLoss(VocabularyLoss):
         options = {"correction": self.semantics, "sparse": self.sparse, **self._settings("sampled_softmax")}
         return ops.sampled_softmax(hidden, targets, *self.table(), *samples, **options)
 
-    def _evaluate(self, hidden: Tensor, targets: Tensor) -> Tensor:
+    def _reduced(self, hidden: Tensor, wanted: Tensor, ignored: Tensor) -> Tensor:
         w, b = self.table()
         small = hidden.shape[0] * w.shape[0] * hidden.element_size() <= CHUNK_BYTES
-        if small and self.precision == "float32":  # the same sums in the same order as AllenNLP's, to the last bit
-            return F.nll_loss(F.log_softmax(hidden @ w.t() + b, dim=-1), targets, reduction="sum")
-        return super()._evaluate(hidden, targets)
+        if small and not self.training and self.precision == "float32":  # AllenNLP's sums and order, to the last bit
+            scores, words = F.log_softmax(hidden @ w.t() + b, dim=-1), wanted.masked_fill(ignored, -100)
+            return F.nll_loss(scores, words, reduction=self.reduction)
+        return super()._reduced(hidden, wanted, ignored)
 
 
 class NegativeSamplingLoss(VocabularyLoss):
@@ -315,7 +355,7 @@ class NegativeSamplingLoss(VocabularyLoss):
         embedding_dim: D.
         num_samples: S, words drawn per call with replacement, shared by all rows.
         counts: how often each word occurs, [V]; 0 counts as 1, so that every word has a chance.
-        sparse, precision, backend: as in VocabularyLoss.
+        sparse, options: as in VocabularyLoss.
         negatives: K, as how many words of noise the S count against a target; None: S.
         power: of the counts.
 
@@ -348,16 +388,15 @@ class NegativeSamplingLoss(VocabularyLoss):
         *,
         negatives: float | None = None,
         power: float = NOISE_POWER,
-        precision: Precision = "float32",
-        backend: Backend = "auto",
+        **options: Unpack[LossOptions],
     ) -> None:
         copied = _copy_counts(counts, num_words).clamp(min=1)
         check_counts(num_samples=num_samples)
         if negatives is not None and not 0 < negatives < math.inf:
             raise ElmoFastError(f"negatives must be above 0 and finite, or None; got {negatives}")
-        super().__init__(num_words, embedding_dim, sparse, precision, backend)
+        super().__init__(num_words, embedding_dim, sparse, **options)
         self.num_samples, self.negatives, self.power = num_samples, negatives, power
-        self.register_buffer("counts", copied)
+        self.register_buffer("counts", copied.to(options.get("device") or "cpu"))
         with torch.no_grad():
             self.table()[1].fill_(self.initial_bias)
 
@@ -405,7 +444,7 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
         num_words: V, at least 2.
         embedding_dim: D.
         counts: how often each word occurs, [V], 0 or more: frequent words have short paths.
-        sparse, precision, backend: as in VocabularyLoss.
+        sparse, options: as in VocabularyLoss.
 
     Attributes:
         softmax_w: [V - 1, D], softmax_b: [V - 1], a row for each inner node; counts: [V] int64, in the state_dict.
@@ -427,15 +466,13 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
         embedding_dim: int,
         counts: Tensor,
         sparse: bool = False,
-        *,
-        precision: Precision = "float32",
-        backend: Backend = "auto",
+        **options: Unpack[LossOptions],
     ) -> None:
         if num_words < 2:
             raise ElmoFastError(f"num_words must be 2 or more, as a tree of one word has no node; got {num_words}")
         copied = _copy_counts(counts, num_words)
-        super().__init__(num_words, embedding_dim, sparse, precision, backend)
-        self.register_buffer("counts", copied)
+        super().__init__(num_words, embedding_dim, sparse, **options)
+        self.register_buffer("counts", copied.to(options.get("device") or "cpu"))
 
     @classmethod
     def _arguments(cls, samples: int, words: int, counts: Tensor | None, negatives: float | None) -> dict[str, Any]:
@@ -475,7 +512,7 @@ class FullSoftmaxLoss(VocabularyLoss):
     Args:
         num_words: V.
         embedding_dim: D.
-        precision, backend: as in VocabularyLoss.
+        options: as in VocabularyLoss.
 
     Attributes:
         softmax_w: [V, D], softmax_b: [V].
@@ -486,10 +523,8 @@ class FullSoftmaxLoss(VocabularyLoss):
     kind = LOSS_KINDS["full_softmax"]
     ops_used = ("full_softmax",)
 
-    def __init__(
-        self, num_words: int, embedding_dim: int, *, precision: Precision = "float32", backend: Backend = "auto"
-    ) -> None:
-        super().__init__(num_words, embedding_dim, False, precision, backend)
+    def __init__(self, num_words: int, embedding_dim: int, **options: Unpack[LossOptions]) -> None:
+        super().__init__(num_words, embedding_dim, **options)
 
     def training_losses(self, hidden: Tensor, targets: Tensor, samples: Any = None) -> Tensor:
         """As exact_losses."""
@@ -500,3 +535,32 @@ LOSS_CLASSES: dict[str, type[VocabularyLoss]] = {
     loss.kind.name: loss
     for loss in (SampledSoftmaxLoss, NegativeSamplingLoss, HierarchicalSoftmaxLoss, FullSoftmaxLoss)
 }
+
+
+@torch.no_grad()
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+) -> Tensor:
+    """torch.nn.utils.clip_grad_norm_, for gradients of which some are sparse rows: torch's cannot clip those.
+
+        g <- g · min(1, max_norm / (|g| + 1e-6)), |g| of all gradients together, rows of one word added up first
+
+    Args:
+        parameters: those whose `grad` is clipped; sparse ones are coalesced.
+        max_norm: the most that the norm may be.
+        norm_type: p of the norm; infinity: the largest number.
+        error_if_nonfinite: RuntimeError if the norm is NaN or infinite.
+
+    Returns: the norm before the clip, [].
+    """
+    gradients = []
+    for parameter in [parameters] if isinstance(parameters, Tensor) else parameters:
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.coalesce()
+        if parameter.grad is not None:
+            gradients.append(parameter.grad._values() if parameter.grad.is_sparse else parameter.grad)
+    norm = nn.utils.get_total_norm(gradients, norm_type, error_if_nonfinite)
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(factor.to(gradient.device))
+    return norm

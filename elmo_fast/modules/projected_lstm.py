@@ -1,6 +1,7 @@
 """One layer, one direction of the projected LSTM, as a module with its parameters."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +21,8 @@ class ProjectedLSTM(nn.Module):
 
     Args:
         input_size: I.
-        hidden_size: D, width of the projection.
-        cell_size: H.
+        hidden_size: D, width of the projection (torch.nn.LSTM's proj_size).
+        cell_size: H (torch.nn.LSTM's hidden_size).
         go_forward: runs from the first position to the last; False: from the last to the first.
         recurrent_dropout_probability: dropout on the hidden state in training, with one mask per sequence for all
             steps.
@@ -72,6 +73,37 @@ class ProjectedLSTM(nn.Module):
         self.state_projection = skip_init(nn.Linear, cell_size, hidden_size, bias=False) if project else None
         if initialise:
             self.reset_parameters()
+
+    @classmethod
+    @torch.no_grad()
+    def from_torch(cls, module: nn.LSTM, layer: int = 0, *, reverse: bool = False, **settings: Any) -> "ProjectedLSTM":
+        """Return a copy of one layer and direction of torch.nn.LSTM: its hidden_size is our cell_size.
+
+        Args:
+            module: batch_first or not; the call here is always batch first.
+            layer: from 0, the lowest.
+            reverse: the direction that reads from the end, of a bidirectional module.
+            settings: clips, dropout, precision, backend, as the constructor's.
+
+        Raises: ElmoFastError: `module` has no such layer or direction.
+        """
+        end = f"_l{layer}{'_reverse' * reverse}"
+        weight_ih = getattr(module, f"weight_ih{end}", None)
+        if weight_ih is None:
+            raise ElmoFastError(
+                f"ProjectedLSTM.from_torch: layer and reverse must name a layer of module, which has "
+                f"{module.num_layers}, bidirectional={module.bidirectional}; got {layer=}, {reverse=}"
+            )
+        width, project = module.proj_size or module.hidden_size, module.proj_size > 0
+        own = cls(weight_ih.shape[1], width, module.hidden_size, not reverse, project=project, **settings).to(weight_ih)
+        own.input_linearity.weight.copy_(weight_ih)
+        own.state_linearity.weight.copy_(getattr(module, f"weight_hh{end}"))
+        own.state_linearity.bias.zero_()
+        if module.bias:
+            own.state_linearity.bias.copy_(getattr(module, f"bias_ih{end}") + getattr(module, f"bias_hh{end}"))
+        if own.state_projection is not None:
+            own.state_projection.weight.copy_(getattr(module, f"weight_hr{end}"))
+        return own
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

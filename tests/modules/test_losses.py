@@ -10,7 +10,13 @@ from torch.nn import functional as F
 from elmo_fast import ops
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import FullSoftmaxLoss, HierarchicalSoftmaxLoss, NegativeSamplingLoss, SampledSoftmaxLoss
+from elmo_fast.modules import (
+    FullSoftmaxLoss,
+    HierarchicalSoftmaxLoss,
+    NegativeSamplingLoss,
+    SampledSoftmaxLoss,
+    clip_grad_norm_,
+)
 from elmo_fast.modules.losses import LOSS_CLASSES, log_uniform_choice
 from elmo_fast.ops import sampled_softmax
 
@@ -185,3 +191,67 @@ def test_losses_that_do_not_sample_compile_to_one_graph():
     for loss in (HierarchicalSoftmaxLoss(30, 8, counts=torch.arange(30, 0, -1)), FullSoftmaxLoss(30, 8)):
         expected = loss(hidden, targets)
         assert torch.equal(torch.compile(loss, fullgraph=True, backend="aot_eager")(hidden, targets), expected)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kind", LOSS_CLASSES.values())
+def test_reductions_ignored_targets_and_leading_dimensions(kind, training):
+    """As torch's cross_entropy has them: an ignored target has no loss, no gradient, and no part in a mean."""
+    hidden, targets = torch.randn(2, 15, WIDTH, requires_grad=True), torch.randint(0, WORDS - 1, (2, 15))
+    targets[0, :4] = -100
+    kept, results = targets != -100, {}
+    loss = made(kind).train(training)
+    for loss.reduction in ("none", "sum", "mean"):
+        torch.manual_seed(1)
+        results[loss.reduction] = loss(hidden, targets)
+    torch.manual_seed(1)
+    alone = loss(hidden[kept], targets[kept])
+    assert results["none"].shape == (2, 15)
+    assert not results["none"][~kept].any()
+    torch.testing.assert_close(results["none"].sum(), results["sum"])
+    torch.testing.assert_close(results["sum"] / kept.sum(), results["mean"])
+    torch.testing.assert_close(alone, results["mean"])
+    gradient = torch.autograd.grad(results["mean"], hidden)[0]
+    assert not gradient[~kept].any()
+    assert gradient[kept].any(dim=1).all()
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_full_softmax_is_torchs_cross_entropy(reduction):
+    loss, (hidden, targets) = made(FullSoftmaxLoss, reduction=reduction, ignore_index=5, dtype=torch.float64), inputs()
+    targets[:3], hidden = 5, hidden.double()
+    logits = hidden @ loss.softmax_w.t() + loss.softmax_b
+    expected = F.cross_entropy(logits, targets, reduction=reduction, ignore_index=5)
+    torch.testing.assert_close(loss(hidden, targets), expected)
+
+
+@pytest.mark.parametrize("kind", LOSS_CLASSES.values())
+def test_tables_begin_where_they_are_wanted(kind):
+    loss = made(kind, device="meta", dtype=torch.float64)
+    assert {(each.device.type, each.dtype) for each in loss.parameters()} == {("meta", torch.float64)}
+    assert all(each.is_meta for each in loss.buffers())
+
+
+def test_targets_of_another_shape_and_unknown_reductions_are_named():
+    loss = made(FullSoftmaxLoss)
+    with pytest.raises(ElmoFastError, match=r"targets must have the shape .* got \[30, 1\] and \[30, 8\]"):
+        loss(torch.randn(30, WIDTH), torch.zeros(30, 1, dtype=torch.int64))
+    with pytest.raises(ElmoFastError, match="reduction"):
+        made(FullSoftmaxLoss, reduction="avg")
+
+
+@pytest.mark.parametrize("norm_type", [2.0, math.inf])
+@pytest.mark.parametrize("max_norm", [0.01, 1e6])
+def test_the_norm_of_sparse_gradients_is_clipped(max_norm, norm_type):
+    """To what torch makes of the same gradients where they are dense."""
+    norms, gradients = [], []
+    for sparse, clip in ((True, clip_grad_norm_), (False, torch.nn.utils.clip_grad_norm_)):
+        torch.manual_seed(0)
+        loss = made(SampledSoftmaxLoss, sparse=sparse)
+        hidden = torch.randn(30, WIDTH, requires_grad=True)
+        loss(hidden, torch.randint(0, 5, (30,))).backward()
+        norms.append(clip([hidden, *loss.parameters()], max_norm, norm_type))
+        gradients.append([hidden.grad, *(each.grad.to_dense().flatten() for each in loss.parameters())])
+    torch.testing.assert_close(norms[0], norms[1])
+    for actual, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, expected)

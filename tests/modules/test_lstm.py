@@ -1,0 +1,197 @@
+"""elmo_fast.LSTM has torch.nn.LSTM's constructor, calls, numbers, gradients, errors and state_dict."""
+
+import copy
+import io
+import itertools
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_sequence
+
+from elmo_fast import LSTM, ProjectedLSTM
+from elmo_fast.errors import ElmoFastError, PerformanceWarning
+from elmo_fast.ops import explain
+from tests.support.tolerances import assert_no_worse
+
+OPTIONS = [
+    {"num_layers": layers, "bias": bias, "batch_first": first, "bidirectional": both, "proj_size": proj}
+    for layers, bias, first, both, proj in itertools.product(
+        (1, 3), (True, False), (True, False), (True, False), (0, 4)
+    )
+]
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+
+
+def pair(dtype=torch.float32, device="cpu", **options):
+    """torch's LSTM and ours, with equal parameters that each has for itself."""
+    torch.manual_seed(0)
+    theirs = nn.LSTM(3, 5, **options).to(device, dtype)
+    ours = LSTM(3, 5, **options).to(device, dtype)
+    ours.load_state_dict(theirs.state_dict())
+    return theirs, ours
+
+
+def state_of(lstm, *batch):
+    rows = lstm.num_layers * (1 + lstm.bidirectional)
+    sizes = lstm.proj_size or lstm.hidden_size, lstm.hidden_size
+    like = lstm.weight_hh_l0
+    return tuple(torch.randn(rows, *batch, size).to(like).requires_grad_() for size in sizes)
+
+
+def results(lstm, given, state):
+    """Everything that a call and its backward pass give."""
+    lstm.zero_grad()
+    inputs = [given.data if isinstance(given, tuple) else given, *(state or ())]
+    y, (h, c) = lstm(given, state)
+    data = y.data if isinstance(y, tuple) else y
+    loss = sum((each * torch.arange(each.numel()).view(each.shape).to(each).sin()).sum() for each in (data, h, c))
+    grads = torch.autograd.grad(loss, [*inputs, *lstm.parameters()])
+    return [data, h, c, *grads]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_numbers_and_gradients_are_torchs(options, device):
+    """A batch, one sequence, and packed sequences in any order; with and without a state to start from."""
+    theirs, ours = pair(torch.float64, device, **options)
+    batch = torch.randn(6, 2, 3) if not options["batch_first"] else torch.randn(2, 6, 3)
+    packed = pack_sequence([torch.randn(n, 3) for n in (2, 6, 3)], enforce_sorted=False)
+    for given, size in ((batch, [2]), (torch.randn(6, 3), []), (packed, [3])):
+        given = given.to(device, torch.float64)
+        (given.data if isinstance(given, tuple) else given).requires_grad_()
+        for state in (None, state_of(ours, *size)):
+            for actual, expected in zip(results(ours, given, state), results(theirs, given, state), strict=True):
+                torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-12)
+    assert ours(packed.to(device, torch.float64))[0].unsorted_indices.tolist() == packed.unsorted_indices.tolist()
+
+
+def test_float32_is_as_close_to_the_truth_as_torch():
+    theirs, ours = pair(num_layers=2, bidirectional=True, proj_size=4)
+    truth, x = copy.deepcopy(theirs).double(), torch.randn(30, 8, 3)
+    with torch.no_grad():
+        assert_no_worse("outputs", ours(x)[0], theirs(x)[0], truth(x.double())[0], "float32")
+
+
+@pytest.mark.parametrize(
+    ("given", "state"),
+    [
+        ((5, 2, 4), None),
+        ((2, 2, 5, 3), None),
+        ((0, 2, 3), None),
+        ((5, 2, 3), ((2, 3, 5), (2, 3, 5))),
+        ((5, 2, 3), ((2, 2, 4), (2, 2, 5))),
+        ((5, 2, 3), ((2, 2, 5), (2, 2, 6))),
+        ((5, 2, 3), ((2, 5), (2, 5))),
+        ((5, 3), ((2, 1, 5), (2, 1, 5))),
+    ],
+)
+def test_errors_are_torchs(given, state):
+    theirs, ours = pair(num_layers=2)
+    state = state and tuple(map(torch.zeros, state))
+    with pytest.raises((RuntimeError, ValueError)) as expected:
+        theirs(torch.zeros(given), state)
+    with pytest.raises(expected.type) as raised:
+        ours(torch.zeros(given), state)
+    assert str(raised.value) == str(expected.value)
+
+
+def test_an_empty_batch_gives_an_empty_result():
+    theirs, ours = pair()
+    assert ours(torch.zeros(5, 0, 3))[0].shape == theirs(torch.zeros(5, 0, 3))[0].shape == (5, 0, 5)
+
+
+def test_dropout_acts_between_layers_in_training_alone():
+    theirs, ours = pair(num_layers=2, dropout=0.999999)
+    x = torch.randn(4, 2, 3)
+    bias = copy.deepcopy(theirs).train()
+    with torch.no_grad():
+        torch.testing.assert_close(ours.train()(x)[0], bias(x)[0])  # nothing passes: biases and states are left
+        torch.testing.assert_close(ours.eval()(x)[0], theirs.eval()(x)[0])
+
+
+def test_dropout_draws_anew_for_each_step():
+    _, ours = pair(num_layers=2, dropout=0.5)
+    x = torch.randn(1, 1, 3).expand(40, 64, 3)
+    first = ours(x)[0]
+    assert not torch.equal(first, ours(x)[0])
+
+
+def test_parameters_are_those_of_torchs_module():
+    """An optimizer that was made before goes on training the new module."""
+    theirs = nn.LSTM(3, 5, 2, bidirectional=True, proj_size=4, dropout=0.25, batch_first=True).eval()
+    ours = LSTM.from_torch(theirs, precision="bfloat16")
+    assert all(a is b for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+    assert (ours.dropout, ours.batch_first, ours.training, ours.precision) == (0.25, True, False, "bfloat16")
+    assert isinstance(ours, nn.LSTM)
+    assert repr(ours) == repr(theirs)[:-1] + ", precision='bfloat16')"
+    nn.utils.parametrize.register_parametrization(theirs, "weight_hh_l0", nn.Identity())
+    with pytest.raises(ElmoFastError, match="remove its parametrizations"):
+        LSTM.from_torch(theirs)
+
+
+def test_a_parametrization_of_a_weight_is_seen():
+    theirs, ours = pair()
+    for lstm in (theirs, ours):
+        nn.utils.parametrizations.weight_norm(lstm, "weight_hh_l0")
+        with torch.no_grad():
+            lstm.parametrizations.weight_hh_l0.original0.mul_(0.5)
+    x = torch.randn(4, 2, 3)
+    torch.testing.assert_close(ours(x)[0], theirs(x)[0])
+
+
+def test_changed_weights_are_seen_by_copies_too():
+    _, ours = pair()
+    x, file = torch.randn(4, 2, 3), io.BytesIO()
+    with torch.no_grad():
+        ours(x)
+        torch.save(ours, file)
+        file.seek(0)
+        for lstm in (ours, copy.deepcopy(ours), torch.load(file, weights_only=False)):
+            lstm.requires_grad_(False)
+            lstm(x)
+            lstm.weight_hh_l0.mul_(0.5)
+            torch.testing.assert_close(lstm(x)[0], nn.LSTM.forward(lstm, x)[0])
+
+
+def test_what_the_kernels_cannot_do_warns_and_is_torchs():
+    """16-bit parameters; the warning says why."""
+    theirs, ours = pair(torch.bfloat16)
+    x = torch.randn(4, 2, 3).bfloat16()
+    with pytest.warns(PerformanceWarning, match=r"LSTM: using the slower backend 'torch.nn.LSTM', because .*bfloat16"):
+        actual = ours(x)[0]
+    assert torch.equal(actual, theirs(x)[0])
+
+
+def test_autocast_rounds_the_products():
+    _, ours = pair()
+    x = torch.randn(4, 2, 3)
+    with torch.autocast("cpu", torch.bfloat16), warnings.catch_warnings():
+        warnings.simplefilter("ignore", PerformanceWarning)  # of a CPU on which bfloat16 is slow
+        actual = ours(x)[0]
+    ours.precision = "bfloat16"
+    assert torch.equal(actual, ours(x)[0])
+    assert actual.dtype == torch.float32
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("proj", [0, 4])
+def test_a_projected_lstm_of_torchs_module(proj, reverse):
+    """One layer and direction of it; the two biases of torch are one."""
+    theirs = nn.LSTM(3, 5, 2, batch_first=True, bidirectional=True, proj_size=proj)
+    ours, x = ProjectedLSTM.from_torch(theirs, 0, reverse=reverse), torch.randn(2, 6, 3)
+    one = nn.LSTM(3, 5, batch_first=True, bidirectional=True, proj_size=proj)
+    one.load_state_dict({name: each for name, each in theirs.state_dict().items() if "_l0" in name})
+    width = proj or 5
+    expected = one(x)[0][..., width:] if reverse else one(x)[0][..., :width]
+    torch.testing.assert_close(ours(x)[0], expected)
+    assert (ours.hidden_size, ours.cell_size) == (width, 5)
+
+
+def test_the_kernels_serve_here():
+    """Else everything above would compare torch with itself."""
+    assert explain("projected_lstm", "cpu").backend == "native"
+    _, ours = pair()
+    assert ours._why_not(torch.zeros(1)) is None
