@@ -18,6 +18,7 @@ from elmo_fast.pretrain.dry_run import dry_run
 from elmo_fast.pretrain.run import pretrain
 from tests.pretrain.processes import words_of
 from tests.pretrain.toy import quiet, toy_config
+from tests.support.backends import trains_in_a_fork
 from tests.torture.children import all_finish, fork_group
 
 
@@ -69,6 +70,7 @@ def test_a_dry_run_of_long_text_asks_to_prepare_it(tmp_path, monkeypatch):
         dry_run(toy_config(tmp_path), report=quiet)
 
 
+@trains_in_a_fork
 def test_several_processes_measure_together(tmp_path, temporary):
     words, log = words_of(tmp_path, "out"), tmp_path / "log"
 
@@ -103,6 +105,7 @@ def test_the_disk_announced_is_the_disk_used(tmp_path, monkeypatch, optimiser):
     assert asked == [tmp_path, run.folder]
 
 
+@trains_in_a_fork
 def test_the_memory_announced_is_the_peak_of_a_run(tmp_path):
     """To a tenth, each in a process of its own, with an evaluation."""
     rng = random.Random(0)
