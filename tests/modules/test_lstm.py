@@ -44,13 +44,15 @@ def state_of(lstm, *batch):
     return tuple(torch.randn(rows, *batch, size).to(like).requires_grad_() for size in sizes)
 
 
-def results(lstm, given, state):
+def results(lstm, given, state, dtype, device):
     """Everything that a call and its backward pass give."""
-    lstm.zero_grad()
+    given, state = given.to(device, dtype), state and [each.detach().to(device, dtype) for each in state]
     inputs = [given.data if isinstance(given, tuple) else given, *(state or ())]
-    y, (h, c) = lstm(given, state)
+    for each in inputs:
+        each.requires_grad_()
+    y, (h, c) = lstm(given, state and tuple(state))
     data = y.data if isinstance(y, tuple) else y
-    loss = sum((each * torch.arange(each.numel()).view(each.shape).to(each).sin()).sum() for each in (data, h, c))
+    loss = sum((each * torch.arange(each.numel()).view(each.shape).sin().to(each)).sum() for each in (data, h, c))
     grads = torch.autograd.grad(loss, [*inputs, *lstm.parameters()])
     return [data, h, c, *grads]
 
@@ -60,16 +62,16 @@ def results(lstm, given, state):
 def test_numbers_and_gradients_are_torchs(options, device):
     """A batch, one sequence, and packed sequences in any order; with and without a state to start from."""
     dtype, close = (torch.float64, (1e-9, 1e-12)) if device == "cpu" else (torch.float32, (1e-4, 1e-5))
-    theirs, ours = pair(dtype, device, **options)
+    theirs, ours = pair(dtype, **options)
+    ours.to(device)
     batch = torch.randn(6, 2, 3) if not options["batch_first"] else torch.randn(2, 6, 3)
-    packed = pack_sequence([torch.randn(n, 3) for n in (2, 6, 3)], enforce_sorted=False).to(device, dtype)
+    packed = pack_sequence([torch.randn(n, 3) for n in (2, 6, 3)], enforce_sorted=False)
     for given, size in ((batch, [2]), (torch.randn(6, 3), []), (packed, [3])):
-        given = given.to(device, dtype)
-        (given.data if isinstance(given, tuple) else given).requires_grad_()
-        for state in (None, state_of(ours, *size)):
-            for actual, expected in zip(results(ours, given, state), results(theirs, given, state), strict=True):
-                torch.testing.assert_close(actual, expected, rtol=close[0], atol=close[1])
-    assert ours(packed)[0].unsorted_indices.tolist() == packed.unsorted_indices.tolist()
+        for state in (None, state_of(theirs, *size)):
+            expected, actual = results(theirs, given, state, dtype, "cpu"), results(ours, given, state, dtype, device)
+            for one, other in zip(actual, expected, strict=True):
+                torch.testing.assert_close(one.cpu(), other, rtol=close[0], atol=close[1])
+    assert ours(packed.to(device, dtype))[0].unsorted_indices.tolist() == packed.unsorted_indices.tolist()
 
 
 def test_float32_is_as_close_to_the_truth_as_torch():
