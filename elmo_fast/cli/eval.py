@@ -19,8 +19,8 @@ ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(kw_only=True)
-class _EvalOptions(Model):
-    """Options of `eval`: those of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
+class Predicting(Model):
+    """A model with its softmax, which says how likely words are."""
 
     softmax_file: str | None = None
     tokenizer: Tokenizer | None = None
@@ -28,6 +28,12 @@ class _EvalOptions(Model):
     """same as --model"""
     vocab_file: str | None = None
     """vocabulary of the model (default: its vocab.txt)"""
+
+
+@dataclass(kw_only=True)
+class _EvalOptions(Predicting):
+    """Options of `eval`: those of bilm-tf's bin/run_test.py, and the usual ones that name a model."""
+
     test_prefix: str = ""
     """text to evaluate on: a file, a glob in quotes, a folder that `elmo-fast prepare` wrote, or - for the standard
     input"""
@@ -50,7 +56,13 @@ def run_eval(options: _EvalOptions) -> None:
     from elmo_fast.pretrain.evaluate import evaluate
     from elmo_fast.text import rereadable
 
-    model, vocabulary, device = _loaded(options)
+    if not options.test_prefix:
+        raise ElmoFastError("--test_prefix must name the text to evaluate, as in 'corpus/heldout-*'; got nothing")
+    for name in ("batch_size", "unroll_steps", "worst"):
+        if (value := getattr(options, name)) is not None and not 1 <= value <= MOST:
+            raise ElmoFastError(f"--{name} must be {'1 or more' if value < 1 else f'at most {MOST}'}; got {value}")
+    model, device = load_language_model(options)
+    vocabulary = model.vocabulary
     source = options.test_prefix
     with rereadable(source) if source == "-" else contextlib.nullcontext(source) as text:
         corpus = _read(text, vocabulary, options.tokenizer or model.options.tokenizer)
@@ -85,21 +97,16 @@ def run_eval(options: _EvalOptions) -> None:
         write_json(options.output, figures, indent=2)
 
 
-def _loaded(options: _EvalOptions) -> tuple[Any, Any, Any]:
-    """Check the options; return the language model, its vocabulary and its device."""
+def load_language_model(options: Predicting) -> tuple[Any, Any]:
+    """Check the options; return the language model, which knows its vocabulary, and its device."""
     from elmo_fast.checkpoints import VOCABULARY, file_beside
     from elmo_fast.pretrain.checkpoint import find_vocabulary_file
     from elmo_fast.pretrain.language_model import LanguageModel
     from elmo_fast.text import Vocabulary
 
-    if not options.test_prefix:
-        raise ElmoFastError("--test_prefix must name the text to evaluate, as in 'corpus/heldout-*'; got nothing")
     if options.model is not None and options.save_dir is not None:
         raise ElmoFastError("--model and --save_dir name the same thing; give one of them")
     options.model, options.save_dir = options.model or options.save_dir, None
-    for name in ("batch_size", "unroll_steps", "worst"):
-        if (value := getattr(options, name)) is not None and not 1 <= value <= MOST:
-            raise ElmoFastError(f"--{name} must be {'1 or more' if value < 1 else f'at most {MOST}'}; got {value}")
     _common.resolve_model(options)
     device = _common.set_up(options, trained=True)
     state, architecture = _common.load_state(options)
@@ -115,7 +122,8 @@ def _loaded(options: _EvalOptions) -> tuple[Any, Any, Any]:
         and Vocabulary.read(own).words != vocabulary.words
     ):
         raise ElmoFastError(f"--vocab_file {named} is not the vocabulary of the model, {own}; leave --vocab_file out")
-    return model, vocabulary, device
+    model.vocabulary = vocabulary
+    return model, device
 
 
 def _read(text: str, vocabulary: Any, tokenizer: Any) -> Any:

@@ -198,6 +198,11 @@ class VocabularyLoss(nn.Module):
         """-ln p of each target, [N], under probabilities that sum to 1 over the vocabulary; logits in chunks."""
         return self._full_losses(hidden, targets, self.table()[1], chunk_bytes)
 
+    def log_probabilities(self, hidden: Tensor) -> Tensor:
+        """Return ln p of every word after each row of hidden [N, D], [N, V]: they sum to 1 over the vocabulary."""
+        table, bias = self.table()
+        return F.linear(hidden, table, bias).log_softmax(1)
+
     def table(self) -> tuple[Tensor, Tensor]:
         """Return the table [rows, D] and its bias [rows]."""
         w, b = self.softmax_w, self.softmax_b
@@ -432,6 +437,11 @@ class NegativeSamplingLoss(VocabularyLoss):
         """-ln p of each target, [N]: of the softmax over the vocabulary of the scores, ln P added to them."""
         return self._full_losses(hidden, targets, self.table()[1] + self.log_noise(), chunk_bytes)
 
+    def log_probabilities(self, hidden: Tensor) -> Tensor:
+        """As VocabularyLoss.log_probabilities, of the softmax that exact_losses has."""
+        table, bias = self.table()
+        return F.linear(hidden, table, bias + self.log_noise()).log_softmax(1)
+
 
 class HierarchicalSoftmaxLoss(VocabularyLoss):
     """Cross entropy of the next word along its path through Huffman's tree, in training and otherwise.
@@ -502,6 +512,11 @@ class HierarchicalSoftmaxLoss(VocabularyLoss):
         at_once = max(1, chunk_bytes // (self.tree.longest * hidden.shape[1] * hidden.element_size()))
         chunks = zip(hidden.split(at_once), targets.split(at_once), strict=True)
         return torch.cat([self.training_losses(some, words) for some, words in chunks])
+
+    def log_probabilities(self, hidden: Tensor) -> Tensor:
+        """As VocabularyLoss.log_probabilities: along the path of every word."""
+        words = torch.arange(len(self.counts), device=hidden.device)
+        return torch.stack([-self.exact_losses(row.expand(len(words), -1), words) for row in hidden])
 
 
 class FullSoftmaxLoss(VocabularyLoss):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from elmo_fast.checkpoints import (
     CharCnnOptions,
     ElmoOptions,
     LstmOptions,
+    file_beside,
     load_checkpoint,
     pretrained_folder,
     save_folder,
@@ -26,6 +27,7 @@ from elmo_fast.modules.elmo_lstm import Drop, LayerStates
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.op_choices import DEFAULT_LOSS, LOSS_KINDS, Backend, InferencePrecision, trained_precision
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
+from elmo_fast.pretrain.fill import Filled, Score, fill, sample, score
 from elmo_fast.text import Vocabulary
 
 # The loss's tensors, and their names in the model's state_dict and in the optimizer's file.
@@ -43,7 +45,7 @@ class LanguageModel(nn.Module):
     to what operands of matrix products are rounded ("int8": those of the biLM, to evaluate it; the loss takes float32);
     backend: as the ops' argument; train_input: whether the encoder is trained.
 
-    loss: the loss, which owns the table.
+    loss: the loss, which owns the table; vocabulary: the V words, where the model was loaded with its vocab.txt.
 
     Source: Peters et al. 2018, section 3.1; bilm-tf, bilm/training.py.
     """
@@ -66,6 +68,7 @@ class LanguageModel(nn.Module):
                 f"options must be of a model that reads bytes or word ids; got another: {options.peculiar}"
             )
         self.options, self.precision, self.backend = options, precision, backend
+        self.vocabulary: Vocabulary | None = None
         bilm = BiLM(options, requires_grad=True, precision=precision, backend=backend)  # sampled before the loss
         self.loss = LOSS_CLASSES[options.trained_by].from_options(
             options, counts=counts, negatives=negatives, precision=trained_precision(precision), backend=backend
@@ -132,8 +135,12 @@ class LanguageModel(nn.Module):
 
         Raises ElmoFastError when it is not there, damaged or has no softmax.
         """
-        state, options = load_checkpoint(pretrained_folder(model))
-        return cls.from_checkpoint(options, state, precision=precision, backend=backend)
+        folder = pretrained_folder(model)
+        state, options = load_checkpoint(folder)
+        loaded = cls.from_checkpoint(options, state, precision=precision, backend=backend)
+        words = file_beside(folder)
+        loaded.vocabulary = None if words is None else Vocabulary.read(words)
+        return loaded
 
     def save_pretrained(self, folder: str | os.PathLike[str], vocabulary: Vocabulary | None = None) -> None:
         """Write config.json and model.safetensors, which every command read, and vocab.txt where one is given.
@@ -152,6 +159,38 @@ class LanguageModel(nn.Module):
     def check_vocabulary(self, vocabulary: Vocabulary, name: str = "vocabulary") -> None:
         """Raise ElmoFastError unless the vocabulary is the softmax's; name: of the argument, for the message."""
         vocabulary.check(self.vocabulary_size, self.options.vocabulary_sha256, name)
+
+    def fill(self, tokens: Sequence[str], *, topn: int = 5) -> list[list[Filled]]:
+        """Return the likeliest words for each gap, "___", of a sentence, the likeliest first.
+
+            p(w) ∝ p_forward(w | tokens before) · p_backward(w | tokens after)
+
+        At the end of the sentence p_forward alone: the next word. Gaps do not know of each other.
+        Raises ElmoFastError where there is no gap, or the model has no vocabulary.
+        """
+        return fill(self, self._words(), tokens, topn=topn)
+
+    def score(self, tokens: Sequence[str]) -> list[Score]:
+        """Return ln p of each token of a sentence in both directions, and of its ends; unknown ones are <UNK>.
+
+        Raises ElmoFastError where the model has no vocabulary.
+        """
+        return score(self, self._words(), tokens)
+
+    def sample(self, tokens: Sequence[str] = (), *, generator: torch.Generator | None = None) -> list[str]:
+        """Return a sentence that begins with `tokens` and that the forward direction goes on with, to its end.
+
+        generator: of random numbers, on the CPU; None: torch's. Raises ElmoFastError where the model has no vocabulary.
+        """
+        return sample(self, self._words(), tokens, generator=generator)
+
+    def _words(self) -> Vocabulary:
+        if self.vocabulary is None:
+            raise ElmoFastError(
+                "the words of this model's softmax are unknown: keep vocab.txt beside its files, or set "
+                "model.vocabulary = Vocabulary.read(FILE)"
+            )
+        return self.vocabulary
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copy a checkpoint's state into the parameters, all of them."""
