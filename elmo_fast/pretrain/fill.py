@@ -4,13 +4,15 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.corpus import Corpus
+from elmo_fast.errors import ElmoFastError, check_counts, printable
 from elmo_fast.modules import WordEncoder
 from elmo_fast.text import Vocabulary, checked_sentences
-from elmo_fast.text.vocabulary import UNK_WORD
+from elmo_fast.text.vocabulary import MARKERS, UNK_WORD
 
 if TYPE_CHECKING:
     from elmo_fast.pretrain.language_model import LanguageModel
@@ -110,6 +112,27 @@ def sample(
                 break
             words.append(vocabulary.words[word])
     return words
+
+
+def gap_lines(model: "LanguageModel", corpus: Corpus, count: int = 3) -> list[str]:
+    """Return a line for each of some sentences of a text, always the same: its longest word taken out, and put back.
+
+    Of sentences of 4 to 20 words; the word is one of the vocabulary. Other arguments as `fill`'s.
+    """
+    vocabulary = corpus.vocabulary
+    begins, positions = corpus.places(np.arange(corpus.sentences))
+    chosen = np.flatnonzero((positions > 4) & (positions <= 21))
+    lines = list[str]()
+    for index in np.random.default_rng(0).permutation(chosen)[: 10 * count].tolist():
+        words = corpus.words(begins[index], positions[index])
+        known = [place for place, word in enumerate(words) if word in vocabulary and word not in MARKERS]
+        if known and len(lines) < count:
+            place = max(known, key=lambda place: len(words[place]))
+            gapped = [*words[:place], GAP, *words[place + 1 :]]
+            (filled,) = fill(model, vocabulary, gapped, topn=3)
+            answers = ", ".join(f"{each.word} {each.probability:.1%}" for each in filled)
+            lines.append(printable(f"gap    {' '.join(gapped)}: {answers} (wanted: {words[place]})"))
+    return lines
 
 
 @contextlib.contextmanager

@@ -30,6 +30,7 @@ from elmo_fast.pretrain.checkpoint import (
 )
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.evaluate import Perplexity, evaluate
+from elmo_fast.pretrain.fill import gap_lines
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader
 from elmo_fast.pretrain.log import RunLog, TrainingProgress
 from elmo_fast.pretrain.optimizer import make_optimizer, rate_of_step
@@ -323,6 +324,9 @@ class Trainer:
             elif self.config.run.keep_best and not self.try_to_save(best=True):
                 self.best = dataclasses.replace(before, worse=0, text=text, **this)
         self.record.heldout(self.perplexity, self.progress.step, self.progress.words)
+        if self.processes.rank == 0:
+            for line in gap_lines(self.model, self.heldout):
+                self.record.say(line)
 
     def _evaluation_lines(self) -> Callable[[int], None]:
         """Return what counts the words of an evaluation's steps in this process, and reports them at times."""

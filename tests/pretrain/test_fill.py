@@ -10,7 +10,7 @@ from elmo_fast.pretrain.corpora import target_counts
 from elmo_fast.pretrain.evaluate import evaluate
 from elmo_fast.pretrain.language_model import LanguageModel, make_language_model
 from elmo_fast.pretrain.run import pretrain
-from tests.pretrain.toy import quiet, toy_config, toy_corpus
+from tests.pretrain.toy import SENTENCES, quiet, toy_config, toy_corpus
 
 WORDS = ["the", "cat", "sat", "on", "the", "rug", "."]
 
@@ -88,3 +88,16 @@ def test_a_run_can_be_asked(tmp_path):
     model.vocabulary = None
     with pytest.raises(ElmoFastError, match=r"keep vocab.txt beside"):
         model.score(["the"])
+
+
+def test_each_evaluation_shows_what_the_model_puts_into_three_gaps(tmp_path):
+    """Of the same sentences each time, the longest word taken out."""
+    config, lines = toy_config(tmp_path, heldout_prefix=str(tmp_path / "train-*"), heldout_interval=2), []
+    pretrain(config, report=lines.append)
+    gaps = [line.removeprefix("gap    ") for line in lines if line.startswith("gap ")]
+    assert len(gaps) == 6
+    assert [line.split(":")[0] for line in gaps[:3]] == [line.split(":")[0] for line in gaps[3:]]
+    sentences = {sentence.replace(max(sentence.split(), key=len), "___", 1) for sentence in SENTENCES}
+    for line in gaps:
+        assert line.split(":")[0] in sentences
+        assert line.count("%") == 3
