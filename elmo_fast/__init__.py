@@ -23,6 +23,8 @@ _MODULES = {
         "ElmoTokenEmbedder",
         "BiLM",
         "CharacterEncoder",
+        "CharCNN",
+        "Highway",
         "LSTM",
         "ProjectedLSTM",
         "ScalarMix",

@@ -6,6 +6,7 @@ Parameters have AllenNLP's names, so state_dicts are exchangeable with AllenNLP.
 from elmo_fast._lazy import lazy
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids, remove_sentence_boundaries
+from elmo_fast.modules.char_cnn import CharCNN, Highway
 from elmo_fast.modules.character_encoder import CharacterEncoder, LexiconEncoder
 from elmo_fast.modules.elmo import Elmo, ElmoTokenEmbedder
 from elmo_fast.modules.elmo_lstm import ElmoLstm, JoinedLstm
@@ -24,12 +25,14 @@ from elmo_fast.modules.word_encoder import WordEncoder
 __all__ = [
     "LSTM",
     "BiLM",
+    "CharCNN",
     "CharacterEncoder",
     "Elmo",
     "ElmoLstm",
     "ElmoTokenEmbedder",
     "FullSoftmaxLoss",
     "HierarchicalSoftmaxLoss",
+    "Highway",
     "JoinedLstm",
     "LexiconEncoder",
     "NegativeSamplingLoss",

@@ -24,6 +24,7 @@ from elmo_fast.modules._loading import (
     weights_ready,
 )
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
+from elmo_fast.modules.char_cnn import Highway, reset_convolution
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import IDS, check_tensor, described
 from elmo_fast.text import ByteSpelling, LexiconSpelling, Spelling
@@ -96,20 +97,6 @@ class WordCache:
             self._vectors[slots] = fresh
 
 
-class Highways(nn.Module):
-    """The parameters of the highway layers: one Linear(W, 2W) each, the transform's rows before the gate's."""
-
-    def __init__(self, width: int, layers: int) -> None:
-        super().__init__()
-        self._layers = nn.ModuleList(skip_init(nn.Linear, width, 2 * width) for _ in range(layers))
-
-    @property
-    def layers(self) -> list[nn.Linear]:
-        """The layers, the lowest first."""
-        never_called(Highways, self)
-        return weights_ready(*self._layers)
-
-
 class CharacterEncoder(nn.Module):
     """Context-free word vectors from character ids: convolutions, maximum, highways, projection; BOS and EOS added.
 
@@ -174,7 +161,7 @@ class CharacterEncoder(nn.Module):
             self._char_embedding_weights = nn.Parameter(torch.zeros(options.n_character_rows, cnn.embedding_dim))
             for i, (width, number) in enumerate(cnn.filters):
                 self.add_module(f"char_conv_{i}", skip_init(nn.Conv1d, cnn.embedding_dim, number, width))
-            self._highways = Highways(cnn.n_filters, cnn.n_highway)
+            self._highways = Highway(cnn.n_filters, cnn.n_highway, initialise=False)
         projects = options.n_features != self.output_dim if state is None else "_projection.weight" in state
         self._projection = skip_init(nn.Linear, options.n_features, self.output_dim) if projects else None
         table = None
@@ -203,17 +190,11 @@ class CharacterEncoder(nn.Module):
             self._char_embedding_weights.uniform_(-1, 1)
             self._char_embedding_weights[0] = 0
             for convolution in self._convolutions:
-                if self._characters.activation == "relu":
-                    convolution.weight.uniform_(-0.05, 0.05)
-                else:
-                    convolution.weight.normal_(0, math.sqrt(1 / convolution.weight[0].numel()))
-                nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
-            highways = self._highways.layers
-            for layer in highways + ([] if self._projection is None else weights_ready(self._projection)):
+                reset_convolution(convolution, self._characters.activation)
+            self._highways.reset_parameters()
+            for layer in [] if self._projection is None else weights_ready(self._projection):
                 layer.weight.normal_(0, math.sqrt(1 / layer.in_features))
                 layer.bias.zero_()
-            for layer in highways:
-                layer.bias[layer.in_features :] = 2
         elif self._projection is not None:
             self._projection.reset_parameters()
         if self._word_vectors is not None:
@@ -364,8 +345,9 @@ class CharacterEncoder(nn.Module):
                 packed=self._packed_filters,
                 backend=ops.backend_for("char_cnn", self.backend),
             )
-            projection = None if self._reads_lexicons else self._projection
-            parts.append(self._combined(features, self._highways.layers, projection, count, self._packed_layers))
+            (highway,) = never_called(Highway, self._highways)
+            projection, highways = None if self._reads_lexicons else self._projection, highway.layers
+            parts.append(self._combined(features, highways, projection, count, self._packed_layers))
             if not self._reads_lexicons:
                 return parts[0]
         return self._combined(torch.cat(parts, dim=1), [], self._projection, count, self._packed_projection)

@@ -563,7 +563,7 @@ def clip_grad_norm_(
     Args:
         parameters: those whose `grad` is clipped; sparse ones are coalesced.
         max_norm: the most that the norm may be.
-        norm_type: p of the norm; infinity: the largest number.
+        norm_type: p of the norm, which may be infinite.
         error_if_nonfinite: RuntimeError if the norm is NaN or infinite.
 
     Returns: the norm before the clip, [].

@@ -23,7 +23,7 @@ class LSTM(nn.LSTM):
         i, f, g, o = W_ih x_t + b_ih + W_hh h + b_hh;  c = σ(f) c + σ(i) tanh(g);  h = W_hr (σ(o) tanh(c))
 
     Where no kernel serves (16-bit parameters, a device that is neither a CPU nor a CUDA GPU), torch's own runs, after a
-    PerformanceWarning. Differences: dropout between layers draws other masks from the same seed, results under
+    PerformanceWarning. Unlike torch's, dropout between layers draws other masks from the same seed, results under
     torch.autocast are float32, and there are no second derivatives. torch.compile leaves any torch.nn.LSTM out of its
     graphs, and this one too, unless torch._dynamo.config.allow_rnn is True.
 

@@ -2,20 +2,19 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.corpus import Corpus
 from elmo_fast.errors import ElmoFastError, check_counts, printable
-from elmo_fast.modules import WordEncoder
+from elmo_fast.modules import BiLM, WordEncoder
+from elmo_fast.modules.losses import VocabularyLoss
 from elmo_fast.text import Vocabulary, checked_sentences
 from elmo_fast.text.vocabulary import MARKERS, UNK_WORD
-
-if TYPE_CHECKING:
-    from elmo_fast.pretrain.language_model import LanguageModel
 
 GAP = "___"
 """a token that stands for a word to be found"""
@@ -43,121 +42,119 @@ class Score(NamedTuple):
     """ln of its probability before the tokens after it; nats"""
 
 
-def fill(model: "LanguageModel", vocabulary: Vocabulary, tokens: Sequence[str], *, topn: int = 5) -> list[list[Filled]]:
-    """Return the likeliest words for each gap of a sentence, the likeliest first.
+class SentencePredictions(nn.Module):
+    """What a language model says of sentences, tokenized; dropout is off meanwhile.
 
-        p(w) ∝ p_forward(w | tokens before) · p_backward(w | tokens after)
-
-    At the end of the sentence p_forward alone: the next word. A gap is unknown to the other gaps.
-
-    Args:
-        model: in whatever mode; dropout is off.
-        vocabulary: of the model.
-        tokens: of one sentence; "___" are the gaps.
-        topn: how many words.
-
-    Raises: ElmoFastError: no gap; another vocabulary.
+    options, bilm, loss: of the model; vocabulary: the words of its softmax, None where they are unknown: then each method raises
+    ElmoFastError.
     """
-    check_counts(topn=topn)
-    gaps = [place for place, token in enumerate(tokens) if token == GAP]
-    if not gaps:
-        raise ElmoFastError(f'tokens must have a gap, "{GAP}", as in ["The", "{GAP}", "of", "the", "river"]; got none')
-    with _reading(model, vocabulary) as read:
-        before, after = read([UNK_WORD if token == GAP else token for token in tokens])
-        scores = model.loss.log_probabilities(before[gaps])
-        inner = [row for row, place in enumerate(gaps) if place < len(tokens) - 1]
-        if inner:
-            scores[inner] += model.loss.log_probabilities(after[[gaps[row] + 1 for row in inner]])
-        scores[:, [vocabulary.bos, vocabulary.eos, vocabulary.unk]] = -torch.inf
-        best = scores.softmax(1).topk(min(topn, scores.shape[1] - 3), dim=1)
-    rows = zip(best.values.tolist(), best.indices.tolist(), strict=True)
-    return [[Filled(vocabulary.words[i], p) for p, i in zip(*row, strict=True)] for row in rows]
+
+    options: ElmoOptions
+    bilm: BiLM
+    loss: VocabularyLoss
+    vocabulary: Vocabulary | None = None
+
+    def fill(self, tokens: Sequence[str], *, topn: int = 5) -> list[list[Filled]]:
+        """Return the likeliest words for each gap, "___", of a sentence, the likeliest first.
+
+            p(w) ∝ p_forward(w | tokens before) · p_backward(w | tokens after)
+
+        At the end of the sentence p_forward alone: the next word. To one gap, the others are <UNK>.
+
+        topn: how many words for a gap. Raises ElmoFastError where there is no gap.
+        """
+        check_counts(topn=topn)
+        gaps = [place for place, token in enumerate(tokens) if token == GAP]
+        if not gaps:
+            raise ElmoFastError(f'tokens must have a gap, "{GAP}", as in ["The", "{GAP}", "of", "the", "river"]')
+        with self._reading() as (vocabulary, read):
+            before, after = read([UNK_WORD if token == GAP else token for token in tokens])
+            scores = self.loss.log_probabilities(before[gaps])
+            inner = [row for row, place in enumerate(gaps) if place < len(tokens) - 1]
+            if inner:
+                scores[inner] += self.loss.log_probabilities(after[[gaps[row] + 1 for row in inner]])
+            scores[:, [vocabulary.bos, vocabulary.eos, vocabulary.unk]] = -torch.inf
+            best = scores.softmax(1).topk(min(topn, scores.shape[1] - len(MARKERS)), dim=1)
+        rows = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        return [[Filled(vocabulary.words[i], p) for p, i in zip(*row, strict=True)] for row in rows]
+
+    def score(self, tokens: Sequence[str]) -> list[Score]:
+        """Return ln p of each token of a sentence in both directions, and of its ends.
+
+        A token outside the vocabulary is as likely as <UNK>.
+        """
+        with self._reading() as (vocabulary, read):
+            before, after = read(tokens)
+            ids = vocabulary.ids(tokens).tolist()
+            forward, backward = (
+                (-self.loss.exact_losses(hidden, torch.tensor(wanted, device=hidden.device))).tolist()
+                for hidden, wanted in ((before, [*ids, vocabulary.eos]), (after, [vocabulary.bos, *ids]))
+            )
+        names = [*tokens, vocabulary.words[vocabulary.eos]]
+        return [Score(*row) for row in zip(names, forward, [*backward[1:], backward[0]], strict=True)]
+
+    def sample(self, tokens: Sequence[str] = (), *, generator: torch.Generator | None = None) -> list[str]:
+        """Return a sentence that begins with `tokens` and that the forward direction goes on with, to its end.
+
+        generator: of random numbers, on the CPU; None: torch's. <UNK> is never drawn.
+        """
+        words = list(tokens)
+        with self._reading() as (vocabulary, read):
+            while len(words) < LONGEST:
+                before, _ = read([*words, UNK_WORD])
+                scores = self.loss.log_probabilities(before[len(words)][None])[0].double().cpu()
+                scores[[vocabulary.bos, vocabulary.unk]] = -torch.inf
+                word = int(torch.multinomial(scores.softmax(0), 1, generator=generator))
+                if word == vocabulary.eos:
+                    break
+                words.append(vocabulary.words[word])
+        return words
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[tuple[Vocabulary, Callable[[Sequence[str]], tuple[Tensor, Tensor]]]]:
+        """Yield the vocabulary, and the function from T tokens to what predicts them, two tensors [T + 1, D].
+
+        Row t of the first predicts token t after those before it, its last row the end; row t + 1 of the second
+        predicts token t before those after it, its first row the beginning.
+        """
+        if self.vocabulary is None:
+            raise ElmoFastError(
+                "the words of this model's softmax are unknown: keep vocab.txt beside its files, or set "
+                "model.vocabulary = Vocabulary.read(FILE)"
+            )
+        self.vocabulary.check(self.options.n_tokens_vocab or 0, self.options.vocabulary_sha256)
+        encoder, training = self.bilm.encoder, self.training
+        if isinstance(encoder, WordEncoder):
+            encoder.vocabulary = self.vocabulary
+
+        def read(tokens: Sequence[str]) -> tuple[Tensor, Tensor]:
+            ids = self.bilm.batch_to_ids(list(checked_sentences([tokens], "tokens")))
+            top = self.bilm(ids.to(next(self.parameters()).device), stateful=False)["activations"][-1][0]
+            forward, backward = top.chunk(2, dim=1)
+            return forward[:-1], backward[1:]
+
+        self.eval()
+        try:
+            with torch.no_grad():
+                yield self.vocabulary, read
+        finally:
+            self.train(training)
 
 
-def score(model: "LanguageModel", vocabulary: Vocabulary, tokens: Sequence[str]) -> list[Score]:
-    """Return how likely each token of a sentence is in both directions, and its two ends; arguments as `fill`'s.
-
-    A token outside the vocabulary is as likely as <UNK>.
-    """
-    with _reading(model, vocabulary) as read:
-        before, after = read(tokens)
-        ids = vocabulary.ids(tokens).tolist()
-        forward, backward = (
-            (-model.loss.exact_losses(hidden, torch.tensor(wanted, device=hidden.device))).tolist()
-            for hidden, wanted in ((before, [*ids, vocabulary.eos]), (after, [vocabulary.bos, *ids]))
-        )
-    names = [*tokens, vocabulary.words[vocabulary.eos]]
-    return [Score(*row) for row in zip(names, forward, [*backward[1:], backward[0]], strict=True)]
-
-
-def sample(
-    model: "LanguageModel",
-    vocabulary: Vocabulary,
-    tokens: Sequence[str] = (),
-    *,
-    generator: torch.Generator | None = None,
-) -> list[str]:
-    """Return a sentence that begins with `tokens` and that the forward model goes on with, word by word, to its end.
-
-    generator: of random numbers, on the CPU; None: torch's. <UNK> is never drawn. Other arguments as `fill`'s.
-    """
-    words = list(tokens)
-    with _reading(model, vocabulary) as read:
-        while len(words) < LONGEST:
-            before, _ = read([*words, UNK_WORD])
-            scores = model.loss.log_probabilities(before[len(words)][None])[0].double().cpu()
-            scores[[vocabulary.bos, vocabulary.unk]] = -torch.inf
-            word = int(torch.multinomial(scores.softmax(0), 1, generator=generator))
-            if word == vocabulary.eos:
-                break
-            words.append(vocabulary.words[word])
-    return words
-
-
-def gap_lines(model: "LanguageModel", corpus: Corpus, count: int = 3) -> list[str]:
+def gap_lines(model: SentencePredictions, corpus: Corpus, count: int = 3) -> list[str]:
     """Return a line for each of some sentences of a text, always the same: its longest word taken out, and put back.
 
-    Of sentences of 4 to 20 words; the word is one of the vocabulary. Other arguments as `fill`'s.
+    Of sentences of 4 to 20 words; the word is one of the vocabulary.
     """
-    vocabulary = corpus.vocabulary
     begins, positions = corpus.places(np.arange(corpus.sentences))
     chosen = np.flatnonzero((positions > 4) & (positions <= 21))
-    lines = list[str]()
+    lines, model.vocabulary = list[str](), corpus.vocabulary
     for index in np.random.default_rng(0).permutation(chosen)[: 10 * count].tolist():
         words = corpus.words(begins[index], positions[index])
-        known = [place for place, word in enumerate(words) if word in vocabulary and word not in MARKERS]
+        known = [place for place, word in enumerate(words) if word in corpus.vocabulary and word not in MARKERS]
         if known and len(lines) < count:
             place = max(known, key=lambda place: len(words[place]))
             gapped = [*words[:place], GAP, *words[place + 1 :]]
-            (filled,) = fill(model, vocabulary, gapped, topn=3)
-            answers = ", ".join(f"{each.word} {each.probability:.1%}" for each in filled)
+            answers = ", ".join(f"{each.word} {each.probability:.1%}" for each in model.fill(gapped, topn=3)[0])
             lines.append(printable(f"gap    {' '.join(gapped)}: {answers} (wanted: {words[place]})"))
     return lines
-
-
-@contextlib.contextmanager
-def _reading(
-    model: "LanguageModel", vocabulary: Vocabulary
-) -> Iterator[Callable[[Sequence[str]], tuple[Tensor, Tensor]]]:
-    """Yield the function from T tokens to what predicts them, two tensors [T + 1, D], while dropout is off.
-
-    Row t of the first predicts token t after those before it, its last row the end; row t + 1 of the second predicts
-    token t before those after it, its first row the beginning.
-    """
-    model.check_vocabulary(vocabulary)
-    encoder, training = model.bilm.encoder, model.training
-    if isinstance(encoder, WordEncoder):
-        encoder.vocabulary = vocabulary
-
-    def read(tokens: Sequence[str]) -> tuple[Tensor, Tensor]:
-        ids = model.bilm.batch_to_ids(list(checked_sentences([tokens], "tokens")))
-        top = model.bilm(ids.to(next(model.parameters()).device), stateful=False)["activations"][-1][0]
-        forward, backward = top.chunk(2, dim=1)
-        return forward[:-1], backward[1:]
-
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield read
-    finally:
-        model.train(training)

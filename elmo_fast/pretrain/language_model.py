@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -27,14 +27,14 @@ from elmo_fast.modules.elmo_lstm import Drop, LayerStates
 from elmo_fast.modules.losses import LOSS_CLASSES
 from elmo_fast.op_choices import DEFAULT_LOSS, LOSS_KINDS, Backend, InferencePrecision, trained_precision
 from elmo_fast.pretrain.config import ModelConfig, PretrainConfig
-from elmo_fast.pretrain.fill import Filled, Score, fill, sample, score
+from elmo_fast.pretrain.fill import SentencePredictions
 from elmo_fast.text import Vocabulary
 
 # The loss's tensors, and their names in the model's state_dict and in the optimizer's file.
 _LOSS_NAMES = {"loss.softmax_w": "softmax_weight", "loss.softmax_b": "softmax_bias", "loss.counts": "counts"}
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(SentencePredictions):
     """A bidirectional language model: a BiLM, and a softmax over V words that both directions share.
 
     Weights are sampled as bilm-tf samples them (the softmax from N(0, 1/D), its bias 0), by torch's global generator.
@@ -68,7 +68,6 @@ class LanguageModel(nn.Module):
                 f"options must be of a model that reads bytes or word ids; got another: {options.peculiar}"
             )
         self.options, self.precision, self.backend = options, precision, backend
-        self.vocabulary: Vocabulary | None = None
         bilm = BiLM(options, requires_grad=True, precision=precision, backend=backend)  # sampled before the loss
         self.loss = LOSS_CLASSES[options.trained_by].from_options(
             options, counts=counts, negatives=negatives, precision=trained_precision(precision), backend=backend
@@ -159,38 +158,6 @@ class LanguageModel(nn.Module):
     def check_vocabulary(self, vocabulary: Vocabulary, name: str = "vocabulary") -> None:
         """Raise ElmoFastError unless the vocabulary is the softmax's; name: of the argument, for the message."""
         vocabulary.check(self.vocabulary_size, self.options.vocabulary_sha256, name)
-
-    def fill(self, tokens: Sequence[str], *, topn: int = 5) -> list[list[Filled]]:
-        """Return the likeliest words for each gap, "___", of a sentence, the likeliest first.
-
-            p(w) ∝ p_forward(w | tokens before) · p_backward(w | tokens after)
-
-        At the end of the sentence p_forward alone: the next word. Gaps do not know of each other.
-        Raises ElmoFastError where there is no gap, or the model has no vocabulary.
-        """
-        return fill(self, self._words(), tokens, topn=topn)
-
-    def score(self, tokens: Sequence[str]) -> list[Score]:
-        """Return ln p of each token of a sentence in both directions, and of its ends; unknown ones are <UNK>.
-
-        Raises ElmoFastError where the model has no vocabulary.
-        """
-        return score(self, self._words(), tokens)
-
-    def sample(self, tokens: Sequence[str] = (), *, generator: torch.Generator | None = None) -> list[str]:
-        """Return a sentence that begins with `tokens` and that the forward direction goes on with, to its end.
-
-        generator: of random numbers, on the CPU; None: torch's. Raises ElmoFastError where the model has no vocabulary.
-        """
-        return sample(self, self._words(), tokens, generator=generator)
-
-    def _words(self) -> Vocabulary:
-        if self.vocabulary is None:
-            raise ElmoFastError(
-                "the words of this model's softmax are unknown: keep vocab.txt beside its files, or set "
-                "model.vocabulary = Vocabulary.read(FILE)"
-            )
-        return self.vocabulary
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copy a checkpoint's state into the parameters, all of them."""

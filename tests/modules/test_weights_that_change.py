@@ -143,7 +143,7 @@ def test_a_weight_that_is_computed_is_computed_at_every_pass(files, name, comput
     ("name", "message"),
     [
         *[(name, "a hook of the inner (Linear|Conv1d) would never run") for name in LAYERS],
-        ("_token_embedder._highways", "a hook of the inner Highways would never run"),
+        ("_token_embedder._highways", "a hook of the inner Highway would never run"),
         ("_elmo_lstm.forward_layer_1", "a hook of the inner ProjectedLSTM would never run"),
     ],
 )
