@@ -24,6 +24,7 @@ from elmo_fast.errors import ElmoFastError, check_choice, quoted, require
 from elmo_fast.modules._loading import complete_call
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
+from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
 from elmo_fast.text import SurveyedText, check_sentences, check_words, checked_sentences, survey
 from elmo_fast.text import tokenizer as tokenizer_of
@@ -111,6 +112,25 @@ class ElmoEmbedder:
         _check_device(cuda_device, settings)
         return cls(pretrained_folder(model), None, cuda_device, stateful=stateful, **settings)
 
+    def get_output_dim(self) -> int:
+        """Width of a layer's vectors, 2D."""
+        return self.elmo_bilm.get_output_dim()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.elmo_bilm.parameters()).device
+
+    def to(self, device: torch.device | str) -> "ElmoEmbedder":
+        """Move the model to a device, in place, and return the embedder. Raises: ElmoFastError for int8 on a GPU."""
+        self.elmo_bilm.to(device)
+        self.cuda_device = (self.device.index or 0) if self.device.type == "cuda" else -1
+        return self
+
+    def save_pretrained(self, folder: str | os.PathLike[str], *, precision: str = "float32") -> None:
+        """Write a folder that from_pretrained reads; precision: of the stored numbers, as in Elmo.save_pretrained."""
+        save_bilm(folder, self.elmo_bilm, precision=precision)
+
     def reset_states(self) -> None:
         """Forget the carried state: the next batch starts from zeros."""
         self.elmo_bilm.reset_states()
@@ -119,7 +139,7 @@ class ElmoEmbedder:
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
         """Return the vectors of B tokenized sentences: (activations [B, L+1, T, 2D], mask [B, T] bool)."""
         ids = self.elmo_bilm.batch_to_ids(batch)
-        output = self.elmo_bilm(ids.cuda(self.cuda_device) if self.cuda_device >= 0 else ids)
+        output = self.elmo_bilm(ids.to(self.device))
         pairs = [remove_sentence_boundaries(layer, output["mask"]) for layer in output["activations"]]
         return torch.stack([layer for layer, _ in pairs], dim=1), pairs[0][1]
 
@@ -160,7 +180,9 @@ class ElmoEmbedder:
         tokenizer: Tokenizer | None = None,
         show_progress_bar: bool = False,
         normalize_embeddings: bool = False,
+        convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
+        device: torch.device | str | None = None,
     ) -> Any:
         """Return one vector per sentence, [N, W], or [W] for a single string; the same sentence has the same vector.
 
@@ -177,7 +199,9 @@ class ElmoEmbedder:
             tokenizer: "whitespace", "basic", "spacy" or "logs"; None: the model's, or "basic" if it stores none.
             show_progress_bar: whether to show how many sentences are done, on the standard error.
             normalize_embeddings: whether to divide each vector by its length, so that products are cosines.
-            convert_to_tensor: sentence-transformers' name for output="torch".
+            convert_to_numpy, convert_to_tensor: sentence-transformers' names for output="numpy" and "torch"; as there,
+                the second one wins, and with neither a list of tensors is returned.
+            device: moves the model there first; None: it stays.
 
         A sentence without words gives zeros. Carried state is neither used nor changed. Raises: ElmoFastError.
         """
@@ -187,6 +211,8 @@ class ElmoEmbedder:
             if output == "pandas":
                 raise ElmoFastError('convert_to_tensor is output="torch"; got output="pandas" too: give one of them')
             output = "torch"
+        if device is not None:
+            self.to(device)
         table = require("pandas", "pandas", 'output="pandas"') if output == "pandas" else None
         split = tokenizer_of(tokenizer or self.elmo_bilm.options.tokenizer or RAW_TEXT)
         single = isinstance(sentences, str)
@@ -215,7 +241,10 @@ class ElmoEmbedder:
             )
             return table.DataFrame(vectors, index, column_names(vectors.shape[1]))
         rows = vectors[0] if single else vectors
-        return torch.from_numpy(rows) if output == "torch" else rows
+        if output == "numpy" and convert_to_numpy:
+            return rows
+        tensor = torch.from_numpy(rows)
+        return tensor if output == "torch" or single else [*tensor]
 
     @staticmethod
     def similarity(a: Any, b: Any) -> Any:

@@ -45,8 +45,8 @@ class Score(NamedTuple):
 class SentencePredictions(nn.Module):
     """What a language model says of sentences, tokenized; dropout is off meanwhile.
 
-    options, bilm, loss: of the model; vocabulary: the words of its softmax, None where they are unknown: then each method
-    raises ElmoFastError.
+    options, bilm, loss: of the model; vocabulary: the words of its softmax. Where it is None, because vocab.txt was not
+    beside the model's files, each method raises ElmoFastError.
     """
 
     options: ElmoOptions

@@ -262,6 +262,20 @@ def test_encode_by_the_names_of_sentence_transformers(files, capsys):
     unit = tensor.numpy()
     np.testing.assert_allclose(np.linalg.norm(unit, axis=1), [1, 0, 1], atol=1e-6)
     np.testing.assert_allclose(unit * np.linalg.norm(vectors, axis=1, keepdims=True), vectors, atol=1e-6)
+    rows = embedder.encode(texts, convert_to_numpy=False, device="cpu")
+    assert isinstance(rows, list)
+    assert torch.equal(torch.stack(rows), torch.from_numpy(vectors))
+
+
+def test_an_embedder_is_moved_and_saved_as_a_module_is(files, tmp_path):
+    """What is saved gives the same vectors; a device that holds no values shows that the model was moved."""
+    embedder = ElmoEmbedder(*files(proj=6), stateful=False)
+    assert embedder.get_output_dim() == embedder.embed_sentence(["a"]).shape[2] == 12
+    embedder.save_pretrained(tmp_path / "saved")
+    again = ElmoEmbedder.from_pretrained(tmp_path / "saved")
+    np.testing.assert_array_equal(again.embed_sentence(["a", "b"]), embedder.embed_sentence(["a", "b"]))
+    assert (again.to("cpu").device.type, again.cuda_device) == ("cpu", -1)
+    assert again.to("meta").device.type == "meta"
 
 
 def test_similarity_is_the_cosine_of_each_pair(files):
