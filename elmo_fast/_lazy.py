@@ -1,9 +1,7 @@
 """Names of a package that are loaded on first use, so that importing the package costs almost nothing."""
 
+import contextlib
 import importlib
-import pathlib
-import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,12 +30,9 @@ def lazy(
 
 def document_fields(kind: Any) -> None:
     """Give each field of a NamedTuple the string below it in the source, for help(); leave anything else alone."""
-    if not hasattr(kind, "_fields"):
-        return
-    try:
-        source = pathlib.Path(str(sys.modules[kind.__module__].__file__)).read_text(encoding="utf-8")
-    except OSError:  # installed without its sources: help() then shows "Alias for field number 0"
-        return
-    body = source.partition(f"class {kind.__name__}(NamedTuple):")[2].partition("\n\n\n")[0]
-    for name, sentence in re.findall(r'^    (\w+): .*\n    """([^"]+)"""', body, re.MULTILINE):
-        getattr(kind, name).__doc__ = sentence
+    if hasattr(kind, "_fields"):
+        from elmo_fast._io.fields import docstrings
+
+        with contextlib.suppress(OSError):  # installed without its sources
+            for name, sentence in docstrings(kind).items():
+                getattr(kind, name).__doc__ = sentence

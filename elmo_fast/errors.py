@@ -5,7 +5,6 @@ import difflib
 import importlib
 import os
 import pathlib
-import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NoReturn
@@ -79,35 +78,6 @@ def refuse(source: object, complaints: Sequence[str]) -> NoReturn:
     """Raise the CheckpointError "source: complaint; complaint; ... and n more"."""
     rest = f"; and {len(complaints) - _SHOWN} more" if len(complaints) > _SHOWN else ""
     raise CheckpointError(f"{source}: {'; '.join(complaints[:_SHOWN])}{rest}")
-
-
-# First bytes of files that are given in place of text, with which no text begins: what they are, and what to do.
-_FOREIGN = (
-    (rb"BZh[1-9]1AY&SY", "a bzip2 file", "unpack it with bunzip2, or pack it with gzip"),
-    (rb"\xfd7zXZ\0", "an xz file", "unpack it with unxz, or pack it with gzip"),
-    (rb"PK[\x03\x05][\x04\x06]", "a zip archive", "unpack it with unzip, and give a file in it"),
-    (rb"7z\xbc\xaf", "a 7z archive", "unpack it, and give a file in it"),
-    (rb"\x1f\x8b", "a gzip file", "unpack it with gunzip"),
-    (rb"\x28\xb5\x2f\xfd", "a Zstandard file", "unpack it with unzstd"),
-    (rb"\xff\xfe\0\0|\0\0\xfe\xff", "text in UTF-32", "convert it: iconv -f UTF-32 -t UTF-8 FILE > NEW"),
-    (rb"\xff\xfe|\xfe\xff", "text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"),
-    (rb"([^\0]\0){2}", "text in UTF-16", "convert it: iconv -f UTF-16LE -t UTF-8 FILE > NEW"),
-    (rb"(\0[^\0]){2}", "text in UTF-16", "convert it: iconv -f UTF-16BE -t UTF-8 FILE > NEW"),
-    (
-        rb"\xba\x16\x4f\x2f",
-        "a model of fastText",
-        "give its .vec file or, with gensim, write one: load_facebook_vectors(FILE).save_word2vec_format(NEW)",
-    ),
-    (rb"\x80[\x02-\x05]", "a Python pickle", "write vectors of gensim with save_word2vec_format"),
-    (rb"\x89HDF\r\n", "an HDF5 file", "give text in UTF-8"),
-    (rb"PAR1[\0-\x08\x0e-\x1f]", "a Parquet file", "give text in UTF-8"),
-)
-
-
-def foreign_content(head: bytes) -> str | None:
-    """Return what a file is instead of text, and what to do, by its first bytes; None if they say neither."""
-    found = ((what, advice) for pattern, what, advice in _FOREIGN if re.match(pattern, head, re.DOTALL))
-    return next((f"this is {what}; {advice}" for what, advice in found), None)
 
 
 def shortened(text: str) -> str:

@@ -21,7 +21,7 @@ BELOW_COMMANDS = BELOW_MODULES | {"corpus", "modules", "embed", "pretrain"}
 # Layer -> the layers it may import besides itself. A layer that is not named here has no place yet: an error too.
 MAY_IMPORT = {
     "_C": set(),
-    "_lazy": set(),
+    "_lazy": {"_io"},
     "errors": set(),
     "_runtime": {"errors"},
     "_io": {"errors", "_runtime"},

@@ -1,9 +1,9 @@
-"""Build and try what a release publishes, in dist/: an sdist and, from it, the wheel of each CPython that is here.
+"""Build and try what a release publishes, in dist/: an sdist and, from it, the wheel of each CPython that is named.
 
 python -m tools.release [--python python3.12 ...] [--torch 2.11.0] [--sdist]
 
-Without --python: every CPython from 3.11 on that torch serves; those that are not installed are named. Each wheel is
-built from the sdist alone and without an index, then tried by tools/try_wheel.py with that torch. --sdist: no wheels.
+Without --python: of this one. Each wheel is built from the sdist alone and without an index, then tried by
+tools/try_wheel.py with that torch. --sdist: no wheels.
 """
 
 import argparse
@@ -11,73 +11,24 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterator
 
 from tools.try_wheel import ROOT, run
 
 DIST = ROOT / "dist"
 ENVIRONMENTS = ROOT / "build" / "release"  # one for each Python, with torch and what the build needs
-OLDEST = (3, 11, 4)  # pyproject.toml's requires-python
 TORCH_LIBRARIES = ("libtorch_cpu.so", "libc10.so")  # which come with torch
 PIP_INSTALL = ("-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt")
-# The version, and whether this is a CPython, not free-threaded (whose wheels are others), with its headers.
-ABOUT = (
-    "import os, sys, sysconfig; print(*sys.version_info[:3], sys.implementation.name == 'cpython' and not "
-    "sysconfig.get_config_var('Py_GIL_DISABLED') and os.path.isfile(sysconfig.get_path('include') + '/Python.h'))"
-)
 
 
 def version() -> str:
     """The version in the package's sources."""
     text = (ROOT / "elmo_fast" / "__init__.py").read_text(encoding="utf-8")
     return re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)[0]
-
-
-def served() -> Iterator[str]:
-    """Versions of CPython from 3.11 on, "3.11", for which the index has a torch."""
-    minor = OLDEST[1]
-    while True:
-        with tempfile.TemporaryDirectory() as target:  # without one, pip takes no --python-version
-            words = (
-                "--dry-run",
-                "--no-deps",
-                "--only-binary=:all:",
-                "--python-version",
-                f"3.{minor}",
-                "--target",
-                target,
-            )
-            done = subprocess.run(
-                [sys.executable, "-m", "pip", "install", "-q", *words, "torch>=2.11"], capture_output=True
-            )
-        if done.returncode:
-            return
-        yield f"3.{minor}"
-        minor += 1
-
-
-def interpreters(name: str) -> Iterator[str]:
-    """Programs that may be the Python of that version: this one, those of PATH, pyenv's."""
-    root = pathlib.Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
-    yield sys.executable
-    for folder in os.get_exec_path():
-        yield f"{folder}/python{name}"
-    yield from map(str, root.glob(f"versions/{name}.*/bin/python"))
-
-
-def suits(python: str, name: str) -> bool:
-    """Whether the program is a CPython of that version, new enough, with the headers that a build needs."""
-    if shutil.which(python) is None:
-        return False
-    done = subprocess.run([python, "-c", ABOUT], capture_output=True, text=True)
-    *numbers, usable = done.stdout.split() if done.returncode == 0 else ("0", "False")
-    return usable == "True" and tuple(map(int, numbers)) >= OLDEST and ".".join(numbers[:2]) == name
 
 
 def build_sdist() -> pathlib.Path:
@@ -141,18 +92,11 @@ def check_notices(path: pathlib.Path) -> None:
 def main() -> int:
     """Build everything, check it, and try the wheels."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", nargs="+", help="which Pythons get a wheel")
+    parser.add_argument("--python", nargs="+", default=[sys.executable], help="which Pythons get a wheel")
     parser.add_argument("--torch", default="2.11.0", help="the version of torch with which the wheels are tried")
     parser.add_argument("--sdist", action="store_true", help="build no wheel")
     options = parser.parse_args()
-    pythons = list(options.python or [])
-    if not options.sdist and not pythons:
-        for name in served():
-            python = next((each for each in interpreters(name) if suits(each, name)), None)
-            if python is None:
-                print(f"no wheel for Python {name}, which torch serves: it is not installed here, with its headers")
-            else:
-                pythons.append(python)
+    pythons = [] if options.sdist else options.python
     DIST.mkdir(exist_ok=True)
     sdist = build_sdist()
     built = [sdist]

@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from elmo_fast.errors import CheckpointError, foreign_content, read_failures_named, refuse, shortened
+from elmo_fast.errors import CheckpointError, read_failures_named, refuse, shortened
 
 Kind = TypeVar("Kind")
 TYPE_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string", types.NoneType: "null"}
@@ -121,8 +121,7 @@ def parsed(text: str | bytes, kind: type[Kind], source: str) -> Kind:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        known = foreign_content(text[:64]) if isinstance(text, bytes) else None
-        raise CheckpointError(f"{source}: {known or f'not JSON text, or damaged ({error})'}") from error
+        raise CheckpointError(f"{source}: not JSON text, or damaged ({error})") from error
     return typed(value, kind, source)
 
 

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from .._io.fields import flattened, read_json
-from .._runtime.memory import reader
 from ..errors import CheckpointError, read_failures_named, refuse
 from .options import CONFIG, CharCnnOptions, ElmoOptions, LstmOptions, read_options
 from .state import State, check_state, float32
@@ -69,14 +68,13 @@ def _name(source: object) -> str:
     return "state dictionary" if isinstance(source, Mapping) else str(source)
 
 
-@reader
 def load_torch_file(path: str | os.PathLike[str]) -> Any:
     """Return the value in a file of torch.save, limited to tensors and plain containers."""
     try:
         with read_failures_named(path), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's notes on old storages; the content is checked by the callers
             return torch.load(path, map_location="cpu", weights_only=True)
-    except CheckpointError:
+    except (CheckpointError, MemoryError):
         raise
     except Exception as error:  # a damaged pickle can raise anything
         text = " ".join(str(error).split()) or type(error).__name__

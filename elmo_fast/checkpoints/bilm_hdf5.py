@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .._io.atomic_file import atomic_hdf5
-from .._runtime.memory import bytes_of, reader
+from .._runtime.memory import bytes_of
 from ..errors import CheckpointError, read_failures_named, refuse, write_failures_named
 from .bilm_layout import bilm_shapes, packed, root, unpacked, with_zero_row, without_zero_row
 from .options import ElmoOptions
@@ -101,7 +101,6 @@ def _refuse_peculiar(path: PathLike, options: ElmoOptions) -> None:
         refuse(path, [f"bilm-tf's format cannot store this model: {options.peculiar}"])
 
 
-@reader
 def read_token_embeddings(embedding_file: PathLike) -> Tensor:
     """Return the dataset `embedding` [V, D] of a cached vocabulary, behind a row of zeros (padding).
 
@@ -130,7 +129,7 @@ def _opened(path: PathLike) -> Iterator[Any]:
             yield file
     except CheckpointError:
         raise
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError, UnicodeError, MemoryError) as error:
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, UnicodeError) as error:
         known = (what for begin, what in _INSTEAD.items() if head.startswith(begin))
         reason = next(known, " ".join(str(error).split()))
         raise CheckpointError(f"{path}: not an HDF5 file of weights, or damaged ({reason})") from error
@@ -157,7 +156,6 @@ def _datasets(group: Any, above: str = "") -> dict[str, Any]:
     return datasets
 
 
-@reader
 def _read(path: PathLike, options: ElmoOptions, belongs: Callable[[str], bool]) -> dict[str, Tensor]:
     """Return the tensors of one file whose name `belongs` there, checked by name and shape before any is read."""
     with _opened(path) as file:

@@ -12,8 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from .._io.fields import read_json
-from .._runtime.memory import reader
-from ..errors import CheckpointError, foreign_content, read_failures_named, refuse, shortened
+from ..errors import CheckpointError, read_failures_named, refuse, shortened
 from .allennlp import PUBLISHED_FILTERS, check_stored, load_torch_file
 from .bilm_layout import with_zero_row
 from .options import CHARACTER_MARKERS, CONFIG, WORD_MARKERS, ElmoOptions
@@ -61,7 +60,6 @@ _RENAMED = {
 _BEGINNINGS = {"char_conv_": "convolutions.", "_highways.": "highways.", "_projection.": "projection."}
 
 
-@reader
 def read_lexicon(path: Path, markers: Collection[str]) -> list[str]:
     """Return the entries in the order of their ids; `markers` must be among them.
 
@@ -72,8 +70,8 @@ def read_lexicon(path: Path, markers: Collection[str]) -> list[str]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        what = foreign_content(content[:64]) or f"line {content[: error.start].count(10) + 1} is not UTF-8"
-        raise CheckpointError(f"{path}: {what}") from error
+        line = content[: error.start].count(10) + 1
+        raise CheckpointError(f"{path}: line {line} is not UTF-8; convert the file") from error
     pairs = [_parsed(path, number, line) for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)]
     entries = {id: entry for entry, id in pairs}
     for what, counts in (("entry", Counter(entry for entry, _ in pairs)), ("id", Counter(id for _, id in pairs))):
@@ -169,7 +167,6 @@ def manylangs_files(folder: Path) -> list[Path]:
     return [*needed, *(file for file in optional if os.path.isfile(file))]
 
 
-@reader
 def read_manylangs(folder: Path) -> tuple[State, ElmoOptions]:
     """Return the state and the options of the model in a folder; its lexicons are part of the options.
 

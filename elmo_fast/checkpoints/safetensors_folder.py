@@ -11,7 +11,6 @@ from torch import Tensor
 
 from .._io.atomic_folder import read_folder, write_folder
 from .._io.fields import read_json
-from .._runtime.memory import reader
 from ..errors import CheckpointError, check_choice, read_failures_named, write_failures_named
 from .options import CONFIG, OWN_FORMAT, ElmoOptions
 from .state import State, check_state, from_int8, to_int8
@@ -98,7 +97,6 @@ def warn_if_rounded(folder: Path) -> None:
         )
 
 
-@reader
 def load_folder(path: str | os.PathLike[str]) -> tuple[State, ElmoOptions]:
     """Return the state and the options in a folder that save_folder wrote.
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._runtime.memory import reader
 from ..errors import CheckpointError, read_failures_named, refuse
 
 INDEX = ".index"
@@ -50,7 +49,6 @@ class Bundle(NamedTuple):
         return self.path.with_name(name)
 
 
-@reader
 def read_index(path: str | os.PathLike[str]) -> Bundle:
     """Return the variables in `NAME.index`, beside which all its shards lie.
 

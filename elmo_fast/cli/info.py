@@ -1,4 +1,4 @@
-"""`elmo-fast info`: versions, what the CPU can do, and for every op which backend runs here and why not the others."""
+"""`elmo-fast info`: versions, the CPU, and for every op which backend runs here and why not the others."""
 
 import importlib.metadata
 import pathlib
@@ -12,9 +12,6 @@ from elmo_fast.cli import _common, check
 from elmo_fast.cli._parser import Computing, ModelNames
 
 CPUINFO = pathlib.Path("/proc/cpuinfo")  # Linux only; torch's name of the CPU is printed everywhere
-# The features in it that the kernels use, on x86-64 and on Arm.
-X86_FLAGS = ("avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
-ARM_FLAGS = ("asimd", "bf16", "i8mm")
 LIBRARIES = ("torch", "triton", "numpy", "safetensors", "h5py", "tqdm", "jsonargparse")
 
 
@@ -42,12 +39,11 @@ def run_info(options: _InfoOptions) -> None:
 
 
 def machine() -> list[str]:
-    """Return the versions, the CPU with the features that the kernels use, the GPUs, and what the extension has."""
+    """Return the versions, the CPU, the GPUs, and what the extension has."""
     import torch
 
     from elmo_fast.errors import reinstall_command
     from elmo_fast.ops import _native, _sources
-    from elmo_fast.ops._cpu_products import on_arm
 
     versions = []
     for name in LIBRARIES:
@@ -56,11 +52,7 @@ def machine() -> list[str]:
         except importlib.metadata.PackageNotFoundError:
             versions.append(f"{name} absent")
     text = CPUINFO.read_text(encoding="utf-8", errors="replace") if CPUINFO.is_file() else ""
-    about = dict(re.findall(r"^(model name|flags|Features)\s*: (.*)$", text, re.MULTILINE))
-    flags = about.get("Features" if on_arm() else "flags", "").split()
-    present, missing = list[str](), list[str]()
-    for flag in ARM_FLAGS if on_arm() else X86_FLAGS:
-        (present if flag in flags else missing).append(flag)
+    model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
     cpu = f"torch: {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
     gpus = [f"GPU {i}: {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
     extension = [f"C++ extension: no: {_native.WHY_NOT}"]
@@ -71,9 +63,7 @@ def machine() -> list[str]:
     return [
         f"elmo-fast {__version__} | Python {platform.python_version()} | {platform.platform()}",
         " | ".join(versions),
-        f"CPU: {about.get('model name', platform.machine())} | {cpu}",
-        f"     has {' '.join(present) or 'none that the kernels use'}"
-        + (f" | lacks {' '.join(missing)}" if missing else ""),
+        f"CPU: {model[1] if model else platform.machine()} | {cpu}",
         *(gpus or ["GPU: torch sees none"]),
         *extension,
     ]

@@ -14,7 +14,7 @@ from typing import Any
 import jsonargparse
 
 from elmo_fast import __version__
-from elmo_fast._runtime.memory import gpu_shortage, is_shortage, shortage_error
+from elmo_fast._runtime.memory import is_shortage, shortage_error
 from elmo_fast._runtime.threads import let_waiting_threads_sleep
 from elmo_fast.cli._parser import Command, Parser
 from elmo_fast.errors import ElmoFastError, did_you_mean, printable, sentence_of
@@ -202,7 +202,7 @@ def run_command(name: str, words: Sequence[str]) -> int:
             parser.check_outputs(values)
             return run(options) or 0
         except Exception as error:
-            if gpu_shortage(error) is not None or (is_shortage(error) and not isinstance(error, ElmoFastError)):
+            if is_shortage(error) and not isinstance(error, ElmoFastError):
                 raise shortage_error(error, values) from error
             if not values or isinstance(error, BrokenPipeError) or not isinstance(error, ElmoFastError | OSError):
                 raise

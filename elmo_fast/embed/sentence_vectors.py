@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from elmo_fast._runtime.devices import to_device_together, to_host
-from elmo_fast._runtime.memory import gpu_shortage_advised
 from elmo_fast._runtime.progress import Progress
 from elmo_fast._runtime.threads import BackgroundThreads, SerialExecutor, background_thread, prefetch
 from elmo_fast.embed.layers import Layers, chosen_layers, layer_numbers
@@ -155,8 +154,7 @@ def run_batches(
         with BackgroundThreads(groups, torch.get_num_threads() // groups) as threads:
             yield from prefetch(threads, lambda batch: runner.run(runner.prepare(batch)), parts, depth=groups)
     else:
-        with gpu_shortage_advised(batch_size=batch_size, max_tokens=max_tokens, precision=bilm.precision):
-            yield from map(runner.run, prefetch(background or SerialExecutor(), runner.prepare, parts))
+        yield from map(runner.run, prefetch(background or SerialExecutor(), runner.prepare, parts))
 
 
 class _Prepared(NamedTuple):

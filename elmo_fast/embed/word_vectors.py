@@ -29,7 +29,6 @@ from elmo_fast.errors import (
     CheckpointError,
     ElmoFastError,
     check_choice,
-    foreign_content,
     not_a_string,
     require,
     sentence_of,
@@ -208,14 +207,11 @@ def _first_infinite(matrix: Matrix) -> int | None:
 def reading(path: str) -> Iterator[tuple[bytes, IO[bytes]]]:
     """Yield the first bytes of a file, unpacked, without a byte order mark, and the stream of those after them.
 
-    Raises ElmoFastError for damaged packed data, and for a file that is known to be something else.
+    Raises ElmoFastError for damaged packed data.
     """
     try:
         with compressed.reading(path) as stream:
-            head = stream.read(HEAD_BYTES)
-            if (what := foreign_content(head)) is not None:
-                raise ElmoFastError(f"{path}: {what}")
-            yield head.removeprefix(codecs.BOM_UTF8), stream
+            yield stream.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8), stream
     except compressed.PACKING_ERRORS as error:
         raise ElmoFastError(f"{path}: {compressed.damage_of(error)}: {error}") from error
 
@@ -229,7 +225,10 @@ def detected(path: str) -> str:
             return "word2vec-text" if header[1] == b"0" or _width(head[header.end() :]) else "word2vec-binary"
         if _width(head):
             return "glove"
-    raise ElmoFastError(f"{path}: contains no word vectors of a known format (word2vec, GloVe, safetensors)")
+    raise ElmoFastError(
+        f"{path}: contains no word vectors of a known format: word2vec (gensim's save_word2vec_format), "
+        "GloVe, fastText's .vec or safetensors"
+    )
 
 
 def _width(head: bytes) -> int:

@@ -16,7 +16,6 @@ from torch import Tensor
 from elmo_fast._io.atomic_folder import finish_folder, read_folder, write_folder
 from elmo_fast._io.fields import read_json, typed
 from elmo_fast._io.locks import remove_folder, remove_leftovers
-from elmo_fast._runtime.memory import reader
 from elmo_fast.checkpoints import (
     CHECKPOINTS,
     VOCABULARY,
@@ -183,7 +182,6 @@ def remove_older(run: pathlib.Path, keep: int, step: int) -> None:
         remove_folder(path)
 
 
-@reader
 def read_training_state(folder: pathlib.Path) -> TrainingState:
     """Read the checkpoint in `folder`; CheckpointError names the file that is missing, damaged or of another kind."""
 

@@ -109,7 +109,7 @@ def _memory(trainer: Trainer) -> str:
     unknown = "not known on this system"
     return (
         f"memory {unknown if peak is None else size(peak)} per process at the peak of these steps; "
-        f"{unknown if left is None else size(left)} more are free"
+        f"{unknown if left is None else size(left)} more are free on this machine"
     )
 
 

@@ -14,7 +14,6 @@ import elmo_fast
 from elmo_fast._io.atomic_file import write_text
 from elmo_fast._io.fields import changes
 from elmo_fast._io.locks import folder_lock
-from elmo_fast._runtime.memory import gpu_shortage_advised
 from elmo_fast._runtime.progress import METRICS_FILE, duration
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.checkpoints import CHECKPOINTS, VOCABULARY, save_folder, saved_steps
@@ -338,7 +337,7 @@ def _settings(config: PretrainConfig, device: torch.device) -> Iterator[None]:
     if config.run.precision == "float16" and device.type == "cuda":
         raise ElmoFastError(f"precision float16 holds no gradients on a GPU; got device {device}: give bfloat16")
     try:
-        with torch_threads(config.run.threads), gpu_shortage_advised(**config.flat()):
+        with torch_threads(config.run.threads):
             yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before

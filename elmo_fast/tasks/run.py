@@ -21,7 +21,6 @@ from elmo_fast._io.atomic_folder import has_files, read_folder, write_folder
 from elmo_fast._io.fields import Kind, parsed, read_json, typed
 from elmo_fast._io.locks import folder_lock
 from elmo_fast._runtime.devices import check_int8_device, device_named
-from elmo_fast._runtime.memory import gpu_shortage_advised
 from elmo_fast._runtime.progress import Progress, duration
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.checkpoints import (
@@ -197,7 +196,7 @@ class SavedTask:
         """Return the prediction for each sentence, a list of words; arguments as in `predict`."""
         examples = [Example(list(words), []) for words in sentences if len(words)]
         split, size = Split(examples, None, per_word=self.config.task == "tag"), batch_size or self.config.batch_size
-        with torch_threads(self.config.threads), gpu_shortage_advised(batch_size=size):
+        with torch_threads(self.config.threads):
             found = iter(predict(self.model, split, self.labels, size, progress, probabilities=probabilities))
         return [next(found) if len(words) else Prediction([]) for words in sentences]
 
@@ -383,7 +382,7 @@ def train_task(
         warnings.warn(sentence, stacklevel=2)
     if (hint := raw_text_note(data.files["train"], config.train_path, config)) is not None:
         warnings.warn(hint, stacklevel=2)
-    with folder_lock(folder), torch_threads(config.threads), gpu_shortage_advised(**config.flat()):
+    with folder_lock(folder), torch_threads(config.threads):
         report(f"features: {config.features()}")
         for note in data.notes:
             warnings.warn(note, stacklevel=2)

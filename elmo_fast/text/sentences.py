@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 
 from elmo_fast._io import compressed
-from elmo_fast.errors import ElmoFastError, foreign_content
+from elmo_fast.errors import ElmoFastError
 from elmo_fast.text.tokenizers import tokenizer as tokenizer_of
 
 # Bytes that are not UTF-8 become lone surrogates and are then reported with their line. Not "utf-8-sig": it drops the
@@ -67,8 +67,8 @@ def whole_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     path: a file, plain, gzip or Zstandard (extra zst), or "-" for standard input; lines end with any of Python's
         universal newlines or \\r\\r\\n, and have at most `compressed.LONGEST_LINE` bytes
 
-    Raises ElmoFastError naming file and line for bytes that are not UTF-8, NUL bytes, a longer line, damaged compressed
-    data and files that are known to be something else (`foreign_content`); OSError otherwise.
+    Raises ElmoFastError naming file and line for bytes that are not UTF-8, NUL bytes, a longer line and damaged
+    compressed data; OSError otherwise.
     """
     path = os.fspath(path)
     name = "standard input" if path == "-" else path
@@ -85,8 +85,6 @@ def whole_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
                     continue
                 before, index = line, index + 1
                 if index == 0:
-                    if (what := foreign_content(line[:64].encode(_ENCODING, _ON_ERROR))) is not None:
-                        raise ElmoFastError(f"{name}: {what}")
                     line = line.removeprefix(_MARK)
                 # A character has four bytes at most.
                 if 4 * len(line) > most < len(line.encode(_ENCODING, _ON_ERROR)):
@@ -100,7 +98,8 @@ def whole_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
                 if not line.isascii() and (bad := _UNDECODED.search(line)):
                     raise ElmoFastError(
                         f"{name}, line {index + 1}, character {bad.start() + 1}: the byte "
-                        f"0x{ord(bad.group()) - 0xDC00:02x} is not UTF-8; convert the file (for example with iconv)"
+                        f"0x{ord(bad.group()) - 0xDC00:02x} is not UTF-8; convert the file "
+                        "(for example with iconv), or unpack it"
                     )
                 yield index, line
     except compressed.PACKING_ERRORS as error:

@@ -102,9 +102,6 @@ def test_what_is_not_json_is_named(tmp_path, text):
     (tmp_path / "a.json").write_bytes(text)
     (tmp_path / "b.json").write_text("{}", "utf-16")
     assert read_json(tmp_path / "b.json", dict[str, int]) == {}  # as JSON allows
-    (tmp_path / "b.json").write_bytes(b"BZh91AY&SY")
-    with pytest.raises(CheckpointError, match=r"b\.json: this is a bzip2 file; unpack it"):
-        read_json(tmp_path / "b.json", Outer)
     with pytest.raises(CheckpointError, match=r"a\.json: not JSON text, or damaged \("):
         read_json(tmp_path / "a.json", Outer)
 

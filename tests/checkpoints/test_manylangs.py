@@ -93,10 +93,6 @@ DAMAGE = {
         lambda f: lexicon(f, "word.dic", "abc\t1", "abc"),
         r"word\.dic: line \d+: wanted an entry, a tab and its id",
     ),
-    "UTF-16": (
-        lambda f: (f / "char.dic").write_text("a\t0\n", "utf-16"),
-        r"char\.dic: this is text in UTF-16; convert",
-    ),
     "not UTF-8": (lambda f: (f / "char.dic").write_bytes(b"a\t0\n\xff\t1\n"), r"char\.dic: line 2 is not UTF-8"),
     "no weights": (lambda f: (f / "encoder.pkl").unlink(), r"encoder\.pkl: missing; an ELMoForManyLangs model has"),
     "another shape": (

@@ -2,7 +2,6 @@
 
 import pytest
 
-from elmo_fast.cli import info
 from elmo_fast.ops import PRECISIONS, _dispatch, _native, _sources, op_names
 from tests.cli.conftest import pair, ran, refused
 from tests.support.command_line import elmo_fast
@@ -14,13 +13,6 @@ needs_extension = pytest.mark.skipif(_native.C is None, reason=str(_native.WHY_N
 def test_info_tells_every_op_and_precision():
     output = ran("info").stdout
     assert [name for name in [*op_names(), *PRECISIONS, "torch ", "CPU: "] if name not in output] == []
-
-
-def test_info_tells_an_arm_cpu_what_it_has(monkeypatch, tmp_path):
-    (tmp_path / "cpuinfo").write_text("processor\t: 0\nFeatures\t: fp asimd bf16\nCPU part\t: 0xd49\n")
-    monkeypatch.setattr(info, "CPUINFO", tmp_path / "cpuinfo")
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    assert info.machine()[3] == "     has asimd bf16 | lacks i8mm"
 
 
 def test_info_tells_what_a_model_is(toy, tmp_path):

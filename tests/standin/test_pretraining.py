@@ -132,8 +132,8 @@ def test_memory_that_ends_in_a_step_ends_the_run_in_one_line(folder):
     *lines, last = done.stderr.splitlines()
     assert done.returncode == 2
     assert lines[-1].startswith("train ")
-    assert last.startswith("elmo-fast pretrain: error: memory of a GPU ran out; lower --batch_size")
-    assert "CUDA out of memory" in last
+    assert last.startswith("elmo-fast pretrain: error: memory ran out: CUDA out of memory")
+    assert "; lower --batch_size" in last
 
 
 def test_eval(folder):
