@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from benchmarks.machine import ROOT
-from elmo_fast.corpus import StreamBatch
+from elmo_fast.corpus.streams import StreamBatch
 from elmo_fast.pretrain.config import ModelConfig
 from elmo_fast.pretrain.language_model import LanguageModel, options_of
 from elmo_fast.pretrain.optimizer import AdaGrad

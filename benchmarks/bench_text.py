@@ -5,7 +5,8 @@ import functools
 import pytest
 
 from elmo_fast import batch_to_ids
-from elmo_fast.corpus import Stream, count_words_of, open_corpus, prepare, read_corpus
+from elmo_fast.corpus import count_words_of, open_corpus, prepare, read_corpus
+from elmo_fast.corpus.streams import Stream
 from elmo_fast.text import Vocabulary
 
 LINES, STEPS = 200_000, 20

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from benchmarks.machine import ROOT
 from elmo_fast import batch_to_ids
-from elmo_fast.corpus import StreamBatch
+from elmo_fast.corpus.streams import StreamBatch
 from elmo_fast.pretrain.config import ORIGINAL_FILTERS
 from tests.support.weights import make_weights
 

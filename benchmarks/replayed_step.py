@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from elmo_fast import ops
-from elmo_fast.corpus import DistinctWords, StreamBatch, streams
+from elmo_fast.corpus import streams
+from elmo_fast.corpus.streams import DistinctWords, StreamBatch
 from elmo_fast.ops import _dropout, _graphs, _table_rows
 from elmo_fast.ops._checks import check_values
 from elmo_fast.pretrain import dropout, exchange

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import signal
 import stat
 from collections.abc import Iterator
@@ -166,6 +167,12 @@ def replaces(output: str | os.PathLike[str], path: str | os.PathLike[str]) -> bo
     if os.path.isdir(output) and not os.path.isdir(read) and path != "-":
         return pathlib.Path(output).resolve() in pathlib.Path(path).resolve().parents
     return os.path.samefile(output, read)
+
+
+def free_bytes(path: str | os.PathLike[str]) -> int:
+    """Return the bytes free on the disk where `path` is or is to be written."""
+    place = pathlib.Path(os.path.realpath(path))
+    return shutil.disk_usage(next(each for each in (place, *place.parents) if each.exists())).free
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:

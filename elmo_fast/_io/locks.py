@@ -144,33 +144,24 @@ def file_lock(path: pathlib.Path, waiting: Callable[[], None]) -> Iterator[None]
 
 
 @contextlib.contextmanager
-def folder_lock(
-    folder: pathlib.Path, argument: str = "save_dir", does: str = "trains", *, next_to: bool = False
-) -> Iterator[None]:
+def folder_lock(folder: pathlib.Path) -> Iterator[None]:
     """In the block the folder belongs to this process; others get an error. The system unlocks it if the process ends.
-
-    argument: the user's name for the folder; does: what runs there, for the error message; next_to: lock a file next to
-    the folder, removed at the end, because the folder itself is created or replaced.
 
     Raises ElmoFastError naming the process that holds the folder; warns if the file system has no locks.
     """
-    path = folder.with_name(f".{folder.name[:100]}{LOCK_FILE}") if next_to else folder / LOCK_FILE
-    is_new = not next_to and not folder.exists()
-    if not next_to:
-        folder.mkdir(parents=True, exist_ok=True)
-    elif not folder.parent.is_dir():  # filelock would make it
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(folder))
+    path, is_new = folder / LOCK_FILE, not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
     lock = _lock(path)
     try:
         if _locked(lock, wait=False):
             path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
         else:
-            warning = f"{folder}: this file system has no locks; make sure that no second process {does} there"
+            warning = f"{folder}: this file system has no locks; make sure that no second process trains there"
             warnings.warn(warning, stacklevel=3)
     except TimeoutError:
         holder = path.read_text(encoding="utf-8", errors="replace")[:200].strip() or "another process"
         raise ElmoFastError(
-            f"{argument} {folder}: {holder} {does} there now; wait until it ends, or give another {argument}"
+            f"save_dir {folder}: {holder} trains there now; wait until it ends, or give another save_dir"
         ) from None
     except OSError as error:
         raise type(error)(error.errno, error.strerror, os.fspath(folder)) from error
@@ -181,7 +172,7 @@ def folder_lock(
     finally:
         # A run that failed before it wrote anything leaves no folder.
         unused = is_new and failed and os.listdir(folder) == [path.name]
-        if unused or next_to:
+        if unused:
             path.unlink(missing_ok=True)
         lock.release()
         if unused:

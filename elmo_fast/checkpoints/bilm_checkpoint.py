@@ -72,7 +72,10 @@ def _state(index: str | os.PathLike[str], options: ElmoOptions, slot: str) -> St
     bundle = read_index(index)
     names = {}  # bilm_layout's -> the variable's
     for name in bundle.entries:
-        dataset = _our_name(name.removesuffix(slot).removeprefix("lm/"))
+        dataset = name.removesuffix(slot).removeprefix("lm/")
+        if (cell := _CELL.fullmatch(dataset)) is not None:
+            layer, part = cell[2] or 0, _PARTS.get(cell[3], cell[3])
+            dataset = f"RNN_{cell[1]}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/{part}"
         of_another = name.rpartition("/")[0] in bundle.entries
         if name.startswith("lm/") and dataset.startswith(_ROOTS) and name.endswith(slot) and of_another == bool(slot):
             names[dataset] = name
@@ -83,10 +86,3 @@ def _state(index: str | os.PathLike[str], options: ElmoOptions, slot: str) -> St
     check_shapes(index, expected, stored, [name for name in stored if name not in expected])
     arrays = {name: float32(torch.from_numpy(read_variable(bundle, names[name]))) for name in expected}
     return unpacked(arrays, options, index, sums=bool(slot))
-
-
-def _our_name(name: str) -> str:
-    cell = _CELL.fullmatch(name)
-    if cell is None:
-        return name
-    return f"RNN_{cell[1]}/RNN/MultiRNNCell/Cell{cell[2] or 0}/LSTMCell/{_PARTS.get(cell[3], cell[3])}"

@@ -33,27 +33,18 @@ _INSTEAD = {
 }
 
 
-def read_bilm_hdf5(
-    weight_file: PathLike,
-    options: ElmoOptions,
-    *,
-    embedding_file: PathLike | None = None,
-    softmax_file: PathLike | None = None,
-) -> State:
-    """Return the state in `weight_file`; `embedding` and `softmax/*` may also be in separate files.
+def read_bilm_hdf5(weight_file: PathLike, options: ElmoOptions, *, softmax_file: PathLike | None = None) -> State:
+    """Return the state in `weight_file`; `softmax/*` may also be in a separate file.
 
     Raises: CheckpointError naming the file and every wrong tensor, wanted and found; nothing is loaded partially.
     """
-    _refuse_peculiar(weight_file, options)
-    apart = {"embedding": embedding_file, "softmax": softmax_file}
-    files = {part: path for part, path in apart.items() if path is not None}
-    arrays = _read(weight_file, options, lambda name: root(name) not in files)
-    for part, path in files.items():
-        tensors = _read(path, options, lambda name, part=part: root(name) == part)  # type: ignore[misc]
-        if not tensors:
-            refuse(path, [f"{part}: wanted in this file, found no such tensor"])
-        arrays |= tensors
+    _check_storable(weight_file, options)
+    arrays = _read(weight_file, options, lambda name: softmax_file is None or root(name) != "softmax")
     if softmax_file is not None:
+        softmax = _read(softmax_file, options, lambda name: root(name) == "softmax")
+        if not softmax:
+            refuse(softmax_file, ["softmax: wanted in this file, found no such tensor"])
+        arrays |= softmax
         _check_belongs(softmax_file, weight_file, arrays)
     return unpacked(arrays, options, weight_file)
 
@@ -65,7 +56,7 @@ def write_bilm_hdf5(
 
     Raises: CheckpointError if the state does not match the options, or contains what the format cannot store.
     """
-    _refuse_peculiar(weight_file, options)
+    _check_storable(weight_file, options)
     check_state(state, options)
     if len(mixes := state.keys() - bilm_part(state).keys()):
         refuse(weight_file, [f"{sorted(mixes)[0]}: the format cannot store scalar mixes; write bilm_part(state)"])
@@ -96,9 +87,9 @@ def _check_belongs(softmax_file: PathLike, weight_file: PathLike, arrays: Mappin
         )
 
 
-def _refuse_peculiar(path: PathLike, options: ElmoOptions) -> None:
-    if options.peculiar is not None:
-        refuse(path, [f"bilm-tf's format cannot store this model: {options.peculiar}"])
+def _check_storable(path: PathLike, options: ElmoOptions) -> None:
+    if options.why_not_trainable is not None:
+        refuse(path, [f"bilm-tf's format cannot store this model: {options.why_not_trainable}"])
 
 
 def read_token_embeddings(embedding_file: PathLike) -> Tensor:

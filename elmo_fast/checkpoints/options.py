@@ -190,7 +190,7 @@ class ElmoOptions:
         return filters + (0 if self.lexicon is None else self.lexicon.word_dim)
 
     @property
-    def peculiar(self) -> str | None:
+    def why_not_trainable(self) -> str | None:
         """Return why the model cannot be exported to bilm-tf or trained, or None."""
         if self.lexicon is not None:
             return "its characters and words are those of a lexicon, not bytes"

@@ -20,7 +20,7 @@ from elmo_fast.cli._parser import Command, Model, ModelNames, Reading
 from elmo_fast.errors import ElmoFastError, printable
 
 
-def named(options: Any, *names: str) -> dict[str, Any]:
+def arguments(options: Any, *names: str) -> dict[str, Any]:
     """Return these options by name, for a function that calls its arguments the same."""
     return {name: getattr(options, name) for name in names}
 
@@ -154,7 +154,7 @@ def tokenizer_of(options: Any) -> str | None:
 
 def reading(options: Reading, tokenizer: str | None) -> dict[str, Any]:
     """Return the arguments of `opened_source` after the path, from the options and what splits the text."""
-    return {**named(options, "format_in", "column", "split"), "tokenizer": tokenizer}
+    return {**arguments(options, "format_in", "column", "split"), "tokenizer": tokenizer}
 
 
 def load_embedder(options: Model, *, stateful: bool = False) -> Any:

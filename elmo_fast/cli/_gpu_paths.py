@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmo_fast.corpus import Stream, encode
+from elmo_fast.corpus import encode
+from elmo_fast.corpus.streams import Stream
 from elmo_fast.modules import BiLM
 from elmo_fast.ops import cases
 from elmo_fast.ops._dropout import dropout_factors, plain_factors

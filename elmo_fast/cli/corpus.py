@@ -98,7 +98,7 @@ def run_prepare(options: _PrepareOptions) -> None:
             vocabulary=vocabulary,
             progress=progress.read,
             report=progress.say,
-            **_common.named(options, *names),
+            **_common.arguments(options, *names),
         )
     if vocabulary is not None:
         warn_of_unknown(corpus)

@@ -19,7 +19,7 @@ from elmo_fast.cli._parser import WHAT_IS_READ, Command, Model, Parser, Reading,
 from elmo_fast.embed.token_files import NAMED, STANDARD_OUTPUT, Format, format_of
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.op_choices import Pool
-from elmo_fast.text import Source, opened_source, survey
+from elmo_fast.text import Source, opened_source, scan
 from elmo_fast.text.sources import Column
 from elmo_fast.text.tokenizers import LINES_LOOKED_AT, RAW_TEXT_ADVICE, first_raw_line
 
@@ -124,7 +124,7 @@ def _embed_alone(options: _EmbedOptions, source: Source, tokenizer: str | None) 
     hdf5 = options.format == "hdf5"
     keys = options.use_sentence_keys or (hdf5 and source.keyed)
     keeps = options.format in NAMED and not options.forget_sentences
-    text = survey(source, keep_lines=keeps, as_keys=keys)
+    text = scan(source, keep_lines=keeps, as_keys=keys)
     if tokenizer is None and not source.keyed:
         line = first_raw_line(text.lines or [], text.lengths[:LINES_LOOKED_AT].tolist())
         if line is not None:
@@ -184,10 +184,10 @@ def _embed_on_cluster(options: _EmbedOptions, address: str) -> None:
         raise ElmoFastError("--ray divides the work itself; leave out --shard")
     threads, gpu = options.threads or 1, options.device.startswith("cuda")
     with cluster.connected(address, "embed --ray") as ray:
-        count = cluster.places(ray, threads, gpu)
+        count = cluster.parallel_tasks(ray, threads, gpu)
         common = dataclasses.replace(options, ray=None, threads=threads, quiet=True)
         tasks = [dataclasses.replace(common, shard=f"{number}/{count}") for number in range(count)]
-        for number, _ in enumerate(cluster.in_turn(ray, run_embed, tasks, threads, gpu), 1):
+        for number, _ in enumerate(cluster.results_in_order(ray, run_embed, tasks, threads, gpu), 1):
             _common.logger().info("%s: %d of %d tasks have written their parts", options.output_file, number, count)
 
 
@@ -197,7 +197,7 @@ def _settings(options: _EmbedOptions) -> dict[str, Any]:
         "output_format": options.layers,
         "file_format": options.format,
         "dtype": DTYPES[options.dtype],
-        **_common.named(options, "batch_size", "max_tokens", "forget_sentences", "use_sentence_keys"),
+        **_common.arguments(options, "batch_size", "max_tokens", "forget_sentences", "use_sentence_keys"),
     }
 
 

@@ -73,7 +73,7 @@ def run_eval(options: _EvalOptions) -> None:
                 device=device,
                 per_sentence=options.per_sentence is not None or options.worst is not None,
                 progress=progress.add,
-                **_common.named(options, "batch_size", "unroll_steps"),
+                **_common.arguments(options, "batch_size", "unroll_steps"),
             )
         unknown = corpus.unknown / corpus.tokens
         print(f"perplexity {perplexity}; {unknown:.1%} of the words are outside the vocabulary")

@@ -155,9 +155,9 @@ def run_convert(options: _ConvertOptions) -> None:
     _common.set_up(options)
     state, about = _common.load_state(options)
     folder = pathlib.Path(options.out_dir)
-    if options.to == "hdf5" and about.peculiar is not None:
+    if options.to == "hdf5" and about.why_not_trainable is not None:
         raise ElmoFastError(
-            f"--to hdf5: bilm-tf's format cannot store this model: {about.peculiar}; give --to safetensors"
+            f"--to hdf5: bilm-tf's format cannot store this model: {about.why_not_trainable}; give --to safetensors"
         )
     for name in WRITTEN[options.to]:
         if has_files(folder, name):

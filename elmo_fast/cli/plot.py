@@ -177,7 +177,7 @@ def run_words(options: _WordsOptions) -> None:
 
     format_of(options.output)
     words, matrix, _ = read_vectors(options)
-    keywords = _common.named(options, "method", "seed", "most_labels", "title")
+    keywords = _common.arguments(options, "method", "seed", "most_labels", "title")
     result = words_picture(words, matrix, options.output, **keywords)
     if result.omitted:
         omitted = ", ".join(result.omitted[:MOST_LISTED]) + (" ..." if len(result.omitted) > MOST_LISTED else "")
@@ -223,13 +223,13 @@ def run_senses(options: _SensesOptions) -> None:
     if options.clusters != "auto" and not options.clusters.isdecimal():
         raise ElmoFastError(f'--clusters must be "auto" or a number; got {options.clusters!r}')
     _common.resolve_model(options)
-    chosen = _common.named(options, "most", "match_case")
+    chosen = _common.arguments(options, "most", "match_case")
     occurrences, total, vectors, number = in_sentences(options, options.word, **chosen)
     model = os.path.basename(os.path.normpath(options.weights))
     text = "standard input" if options.text == "-" else os.path.basename(options.text)
     about = f"{text}, layer {number} of {model}"
     clusters = options.clusters if options.clusters == "auto" else int(options.clusters)
-    senses = senses_of(occurrences, vectors, clusters, **_common.named(options, "clustering", "method", "seed"))
+    senses = senses_of(occurrences, vectors, clusters, **_common.arguments(options, "clustering", "method", "seed"))
     if total > len(occurrences):
         about = f"{len(occurrences)} of {total} occurrences in {about}"
     for cluster, (size, typical) in enumerate(zip(senses.sizes, senses.typical, strict=True), start=1):

@@ -119,8 +119,8 @@ def run_train(options: _TrainOptions) -> None:
     for name in others.keys() - defaults.keys():
         if getattr(options, name) not in (None, others[name]):
             raise ElmoFastError(f"--{name} does nothing with --algo {options.algo}; leave it out")
-    typed = {name: value for name, value in _common.named(options, *defaults).items() if value is not None}
-    settings: dict[str, Any] = {**defaults, **typed, **_common.named(options, "dimension", "min_count", "seed")}
+    typed = {name: value for name, value in _common.arguments(options, *defaults).items() if value is not None}
+    settings: dict[str, Any] = {**defaults, **typed, **_common.arguments(options, "dimension", "min_count", "seed")}
     settings["tokenizer"] = options.tokenizer
     passes: list[dict[str, Any]] = []
 
@@ -149,7 +149,7 @@ def run_train(options: _TrainOptions) -> None:
         vectors = train_word2vec(options.train_prefix, algorithm=options.algo, **settings, report=report)
     write_vectors(options, vectors)
     if options.results is not None:
-        about = _common.named(options, "algo", "train_prefix", "output")
+        about = _common.arguments(options, "algo", "train_prefix", "output")
         content = {**about, "words": len(vectors), "settings": settings, "passes": passes}
         write_json(options.results, content, indent=2)
 
@@ -190,7 +190,7 @@ def run_eval(options: _EvalOptions) -> None:
     if pairs:
         results["similarity"] = similarity(options, vectors, pairs)
     if analogies is not None:
-        keywords = _common.named(options, "restrict_vocab", "case_insensitive", "unknown_as_wrong")
+        keywords = _common.arguments(options, "restrict_vocab", "case_insensitive", "unknown_as_wrong")
         scores = evaluate_analogies(vectors, analogies, **keywords)
         print(scores.table())
         results["analogies"] = scores.as_dict()
@@ -206,7 +206,7 @@ def similarity(options: _EvalOptions, vectors: Any, pairs: list[str]) -> dict[st
     print(f"{'similarity':<{width}}   pearson  spearman  coverage  compared / pairs")
     results = {}
     for path in pairs:
-        keywords = _common.named(options, "restrict_vocab", "case_insensitive")
+        keywords = _common.arguments(options, "restrict_vocab", "case_insensitive")
         scores = evaluate_similarity(vectors, path, unknown_as_zero=options.unknown_as_wrong, **keywords)
         name = os.path.basename(path)
         both = [f"{'none' if value != value else f'{value:.4f}':>8}" for value in scores[:2]]
@@ -328,6 +328,6 @@ def run_export(options: _ExportOptions) -> None:
             total = sum(map(len, Sentences()))
             bilm, layer = _common.load_embedder(options).elmo_bilm, _common.layer_of(options.layer)
             with _common.Progress(options, total) as progress:
-                keywords = _common.named(options, "min_count", "max_words", "batch_size", "max_tokens")
+                keywords = _common.arguments(options, "min_count", "max_words", "batch_size", "max_tokens")
                 vectors = averaged_vectors(bilm, Sentences(), layer, progress=progress.add, **keywords)
     write_vectors(options, vectors)

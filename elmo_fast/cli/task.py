@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from elmo_fast._io.atomic_file import write_json
 from elmo_fast._io.fields import docstrings
-from elmo_fast.cli._common import Progress, logger, named, printed_text, set_up
+from elmo_fast.cli._common import Progress, arguments, logger, printed_text, set_up
 from elmo_fast.cli._parser import Command, Computing, Parser, flag, option
 from elmo_fast.op_choices import Tokenizer
 
@@ -72,7 +72,7 @@ def reading(options: _TaskOptions) -> Iterator[dict[str, Any]]:
     device = set_up(options, trained=True, precision=precision_of(options.save_dir))
     with Progress(options, unit="sentences", leave=False) as bar:
         names = ("save_dir", "path", "format", "batch_size", "model", "vectors")
-        yield {**named(options, *names), "device": device, "progress": bar.reach}
+        yield {**arguments(options, *names), "device": device, "progress": bar.reach}
 
 
 @dataclass(kw_only=True)
@@ -100,7 +100,7 @@ def run_eval(options: _EvalOptions) -> None:
     from elmo_fast.tasks import evaluate_task
 
     with reading(options) as keywords:
-        scores = evaluate_task(**keywords, **named(options, "column", "label_column", "metric"))
+        scores = evaluate_task(**keywords, **arguments(options, "column", "label_column", "metric"))
     if options.output is not None:
         write_json(options.output, scores.as_dict(), indent=2)
     print(scores.table())
@@ -132,7 +132,7 @@ def run_predict(options: _PredictOptions) -> None:
     from elmo_fast.tasks import predict_task
 
     with reading(options) as keywords, printed_text(options.output) as out:
-        keywords |= named(options, "column", "tokenizer", "probabilities")
+        keywords |= arguments(options, "column", "tokenizer", "probabilities")
         count = predict_task(out=out, **keywords)
     where = "the standard output" if options.output == "-" else options.output
     logger().info(f"labelled {count:,} {'sentence' if count == 1 else 'sentences'} in {where}")

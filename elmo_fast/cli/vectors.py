@@ -74,7 +74,7 @@ def _print_sentences(options: _NeighboursOptions) -> None:
                 pool=options.pool or "mean",
                 tokenizer=tokenizer,
                 progress=progress.reach,
-                **_common.named(options, "topn", "batch_size", "max_tokens"),
+                **_common.arguments(options, "topn", "batch_size", "max_tokens"),
             )
     lines = [options.query, *(sentence.text for near in results.values() for sentence in near)]
     if stored is None and first_raw_line(lines, [len(line.split()) for line in lines]) is not None:
@@ -98,7 +98,7 @@ def _print_tokens(options: _NeighboursOptions, index: int) -> None:
         bilm = _common.load_embedder(options).elmo_bilm
         with _common.Progress(options) as progress:
             layers = _common.layer_of(options.layer or "top")
-            keywords = _common.named(options, "topn", "cache", "batch_size", "max_tokens")
+            keywords = _common.arguments(options, "topn", "cache", "batch_size", "max_tokens")
             results = nearest_tokens(bilm, corpus, query, index, layers=layers, progress=progress.reach, **keywords)
     for name, near in results.items():
         print(f"{in_context(query, index, CONTEXT, ellipsis='...')}   layer {name}")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from elmo_fast._io.atomic_folder import MANIFEST, check_files, read_folder, write_folder
 from elmo_fast._io.fields import MIN_COUNT, changes, read_json
-from elmo_fast._io.locks import folder_lock, temporary_folder
+from elmo_fast._io.locks import temporary_folder
 from elmo_fast.corpus.encoding import Corpus, FileStamp, TypeTable, fingerprint_begun, ranked
 from elmo_fast.corpus.pieces import FORMAT, META, Ids, is_prepared, pieces_matching
 from elmo_fast.corpus.word_counts import TextProgress, read_pieces
@@ -33,11 +33,6 @@ Path = str | os.PathLike[str]
 def shard_files(shard: int) -> tuple[str, str]:
     """Return the file names of a shard's numbers and of its sentence starts."""
     return f"ids-{shard:05d}.npy", f"starts-{shard:05d}.npy"
-
-
-def dtype_of(name: str) -> np.dtype[Any]:
-    """Return the dtype of the array in the file of this name."""
-    return np.dtype(DTYPES[name.removesuffix(".npy").partition("-")[0]])
 
 
 def read_meta(folder: pathlib.Path) -> dict[str, Any]:
@@ -78,7 +73,8 @@ class ArrayFile:
     """
 
     def __init__(self, path: pathlib.Path) -> None:
-        self._file, self._dtype, self.length = open(path, "wb"), dtype_of(path.name).newbyteorder("<"), 0  # noqa: SIM115
+        dtype = np.dtype(DTYPES[path.stem.partition("-")[0]])
+        self._file, self._dtype, self.length = open(path, "wb"), dtype.newbyteorder("<"), 0  # noqa: SIM115
 
     def __enter__(self) -> "ArrayFile":
         self._write_header()
@@ -228,8 +224,8 @@ def prepare(
     a folder that already contains this corpus is kept; progress: called with bytes done, total bytes, words;
     report: called with lines on a vocabulary that is built, before anything is written.
 
-    Raises ElmoFastError if the text has no words or cannot be read, the vocabulary contains a word twice, `folder`
-    contains something else, or another process prepares it; OSError if it cannot be written.
+    Raises ElmoFastError if the text has no words or cannot be read, the vocabulary contains a word twice, or `folder`
+    contains something else; OSError if it cannot be written.
     """
     target = pathlib.Path(os.path.realpath(folder))
     _check(vocabulary, min_count, max_vocab_size, shard_tokens)
@@ -245,7 +241,7 @@ def prepare(
         if tokenizer not in (None, "whitespace"):
             made_from["tokenizer"] = tokenizer
         _check_target(target, made_from, overwrite)
-        with folder_lock(target, "out_dir", "prepares a corpus", next_to=True), temporary_folder(target) as work:
+        with temporary_folder(target) as work:
             words, counts, stems = read_pieces(
                 pattern, pieces, processes, progress, work=work, tokenizer=tokenizer, ray=ray
             )
@@ -259,11 +255,9 @@ def prepare(
                 meta = _write(new, words, counts, vocabulary, stems, shard_tokens, made_from)
                 names = os.listdir(new)
                 was_there = is_prepared(target)
+        if read_meta(target)["fingerprint"] != meta["fingerprint"]:  # perhaps of another process, meanwhile
+            raise ElmoFastError(f"{target} exists already, with the corpus of another text; --overwrite replaces it")
         if was_there and not overwrite:
-            if read_meta(target)["fingerprint"] != meta["fingerprint"]:
-                raise ElmoFastError(
-                    f"{target} exists already, with the corpus of another text; --overwrite replaces it"
-                )
             return open_corpus(target)
         digits = "[0-9]" * 5
         for pattern in (f"ids-{digits}.npy", f"starts-{digits}.npy"):

@@ -26,7 +26,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-def in_turn(
+def results_in_order(
     function: Callable[[In], Out], tasks: Sequence[In], processes: int | None, most: int
 ) -> Generator[Out, None, None]:
     """Yield function(task) in the order of the tasks; an exception in a task is raised here and ends the processes.
@@ -119,9 +119,11 @@ def read_pieces(
     done = words = 0
     with contextlib.ExitStack() as stack:
         if ray is None:
-            results = in_turn(count, tasks, processes, total // BYTES_PER_PROCESS + 1)
+            results = results_in_order(count, tasks, processes, total // BYTES_PER_PROCESS + 1)
         else:
-            results = cluster.in_turn(stack.enter_context(cluster.connected(ray, "prepare --ray")), count, tasks)
+            results = cluster.results_in_order(
+                stack.enter_context(cluster.connected(ray, "prepare --ray")), count, tasks
+            )
         # Always closed here: no process may write into the folder while it is removed.
         stack.enter_context(contextlib.closing(results))
         for index, (piece, (new_words, new_counts)) in enumerate(zip(pieces, results, strict=True)):

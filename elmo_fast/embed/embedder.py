@@ -26,7 +26,7 @@ from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import remove_sentence_boundaries
 from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
-from elmo_fast.text import SurveyedText, check_sentences, check_words, checked_sentences, survey
+from elmo_fast.text import ScannedText, check_sentences, check_words, checked_sentences, scan
 from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.tokenizers import RAW_TEXT
 
@@ -268,7 +268,7 @@ class ElmoEmbedder:
 
     def embed_file(
         self,
-        input_file: TextIO | str | os.PathLike[str] | SurveyedText,
+        input_file: TextIO | str | os.PathLike[str] | ScannedText,
         output_file_path: str | os.PathLike[str],
         output_format: str = "all",
         batch_size: int | None = None,
@@ -285,7 +285,7 @@ class ElmoEmbedder:
 
         Args:
             input_file: a path (.gz and .zst are decompressed), read twice; an open text stream, whose lines stay in
-                memory and which is closed; or a SurveyedText, of any `elmo_fast.text.Source`. One sentence per line,
+                memory and which is closed; or a ScannedText, of any `elmo_fast.text.Source`. One sentence per line,
                 split by the model's tokenizer (if it stores none, at white space: a file holds tokens, other than the
                 strings of `encode`); a blank line is skipped, and its vectors are an empty array.
             output_file_path: the file to write; "-" prints JSON lines on the standard output, as they are computed.
@@ -313,7 +313,7 @@ class ElmoEmbedder:
         Raises: ElmoFastError: an unknown format, or another than the output's name says; one file for both, a text
             without sentences, a sentence that cannot name a dataset, a full disk, vectors that are not finite; OSError.
         """
-        name = None if isinstance(input_file, SurveyedText) else getattr(input_file, "name", input_file)
+        name = None if isinstance(input_file, ScannedText) else getattr(input_file, "name", input_file)
         if isinstance(name, str | os.PathLike) and replaces(output_file_path, name):
             raise ElmoFastError(f"output_file_path must differ from input_file; got {name!r} for both")
         file_format = format_of(output_file_path, file_format)
@@ -321,16 +321,14 @@ class ElmoEmbedder:
         if pool is not None:
             check_choice("pool", pool, POOLS)
         named = use_sentence_keys or (file_format in NAMED and not forget_sentences)
-        if isinstance(input_file, SurveyedText):
+        if isinstance(input_file, ScannedText):
             text = input_file
         else:
             tokenizer = self.elmo_bilm.options.tokenizer
-            text = survey(input_file, keep_lines=named, as_keys=use_sentence_keys, tokenizer=tokenizer)
+            text = scan(input_file, keep_lines=named, as_keys=use_sentence_keys, tokenizer=tokenizer)
         if (use_sentence_keys and not text.as_keys) or (named and text.lines is None):
             option = "as_keys" if use_sentence_keys else "keep_lines"
-            raise ElmoFastError(
-                f"{text.name} must be surveyed with {option}=True, as the file is to hold its sentences"
-            )
+            raise ElmoFastError(f"{text.name} must be scanned with {option}=True, as the file is to hold its sentences")
         layout = file_layout(self, text.lengths, output_format, dtype)._replace(
             names=text.lines if named else None,
             keyed=use_sentence_keys,
@@ -347,7 +345,7 @@ class ElmoEmbedder:
 
     def write_text(
         self,
-        text: SurveyedText,
+        text: ScannedText,
         write: Write,
         dtype: Any,
         output_format: str = "all",
@@ -372,7 +370,7 @@ class ElmoEmbedder:
 
         def write_sentence(index: int, vectors: Array) -> None:
             number = int(numbers[index])
-            write(number, finite(vectors if pool is None else pooled(vectors, pool), dtype, text, number))
+            write(number, cast_finite(vectors if pool is None else pooled(vectors, pool), dtype, text, number))
 
         write_vectors(
             bilm, sentences, write_sentence, output_format, side_by_side=output_format != "all",
@@ -432,7 +430,7 @@ def file_layout(
     return FileLayout(lengths, layers, bilm.get_output_dim(), np.dtype(dtype), metadata)
 
 
-def finite(vectors: np.ndarray[Any, Any], dtype: Any, text: SurveyedText, number: int) -> np.ndarray[Any, Any]:
+def cast_finite(vectors: np.ndarray[Any, Any], dtype: Any, text: ScannedText, number: int) -> np.ndarray[Any, Any]:
     """Return the vectors of a text's sentence in the dtype of the file; ElmoFastError if one is not finite in it."""
     with np.errstate(over="ignore"):
         rounded = vectors.astype(dtype, copy=False)

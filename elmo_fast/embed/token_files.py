@@ -10,7 +10,6 @@ import json
 import math
 import os
 import pathlib
-import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from elmo_fast._io.atomic_file import atomic_file, atomic_hdf5, hdf5_written, write_at
+from elmo_fast._io.atomic_file import atomic_file, atomic_hdf5, free_bytes, hdf5_written, write_at
 from elmo_fast._io.atomic_folder import MANIFEST, has_files, read_folder, write_folder
 from elmo_fast._runtime.memory import size
 from elmo_fast.errors import CheckpointError, ElmoFastError, check_choice, read_failures_named, require
@@ -136,12 +135,6 @@ def format_of(path: Path, file_format: str | None = None, default: str = "hdf5")
             f"{name}: the name says the format {named}, but {file_format} was chosen; give one that fits the other"
         )
     return file_format
-
-
-def free_bytes(path: str | os.PathLike[str]) -> int:
-    """Return the bytes free on the disk where `path` is to be written."""
-    folder = pathlib.Path(os.path.realpath(path)).parent
-    return shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free
 
 
 def check_room(path: str | os.PathLike[str], needed: int, advice: str = "") -> None:
@@ -442,14 +435,9 @@ def read_flat(path: pathlib.Path) -> FlatFile:
             offsets, metadata, rows = file.get_tensor("offsets"), file.metadata() or {}, file.get_slice("embeddings")
             shape, dtype = tuple(rows.get_shape()), {"F32": "<f4", "F16": "<f2"}.get(rows.get_dtype())
     except SafetensorError as error:
-        import h5py
-
-        if h5py.is_hdf5(path):
-            raise ElmoFastError(
-                f"{path}: an HDF5 file, which h5py opens; ElmoVectors opens a folder of parts, or a file that "
-                "`elmo-fast embed` or `merge` wrote with --format safetensors"
-            ) from error
-        raise CheckpointError(f"{path}: damaged, or no safetensors file: {error}") from error
+        raise CheckpointError(
+            f"{path}: damaged, or no file that `elmo-fast embed` wrote with --format safetensors: {error}"
+        ) from error
     if dtype is None or len(shape) != 3 or offsets[-1:].tolist() != [shape[0]]:
         raise CheckpointError(f"{path}: damaged: its header is not what was written")
     if not (numbers := math.prod(shape)):

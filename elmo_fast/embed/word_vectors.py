@@ -245,11 +245,11 @@ def _numbers_after_word(line: bytes) -> int:
 
     NaN, infinity and decimal commas count too: their lines are refused when they are read, not taken for binary.
     """
-    return len(list(itertools.takewhile(_is_any_number, reversed(line.split()[1:]))))
 
+    def is_any_number(field: bytes) -> bool:
+        return is_number(field.replace(b",", b".", 1)) or field.lower().lstrip(b"+-") in (b"nan", b"inf", b"infinity")
 
-def _is_any_number(field: bytes) -> bool:
-    return is_number(field.replace(b",", b".", 1)) or field.lower().lstrip(b"+-") in (b"nan", b"inf", b"infinity")
+    return len(list(itertools.takewhile(is_any_number, reversed(line.split()[1:]))))
 
 
 def read(path: str, format: str, limit: int | None) -> Content:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 
+from elmo_fast._io.atomic_file import free_bytes
 from elmo_fast._runtime.memory import available, resident, size, stored_bytes
 from elmo_fast._runtime.progress import duration
 from elmo_fast.corpus import is_prepared
@@ -122,7 +123,7 @@ def _disk(trainer: Trainer, save_dir: pathlib.Path) -> str:
     text = stored_bytes(trainer.record.folder / CORPUS_FOLDER)
     # While the newest is written, none has been removed; the model lies in the folder itself, too.
     needed = (run.keep_checkpoints + 1 + run.keep_best) * checkpoint + weights + text
-    free = shutil.disk_usage(next(each for each in (save_dir, *save_dir.absolute().parents) if each.exists())).free
+    free = free_bytes(save_dir)
     return (
         f"disk   about {size(needed)} in save_dir: checkpoints of {size(checkpoint)} each"
         + (f", the prepared text {size(text)}" if text else "")

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from elmo_fast._runtime.devices import to_device_together
-from elmo_fast.corpus import Corpus, Stream, StreamBatch
+from elmo_fast.corpus import Corpus
+from elmo_fast.corpus.streams import Stream, StreamBatch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.ops import _graphs
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader

@@ -19,7 +19,8 @@ from elmo_fast.checkpoints import (
     save_folder,
 )
 from elmo_fast.checkpoints.state import SOFTMAX_BIAS, SOFTMAX_COUNTS, SOFTMAX_WEIGHT
-from elmo_fast.corpus import Corpus, DistinctWords
+from elmo_fast.corpus import Corpus
+from elmo_fast.corpus.streams import DistinctWords
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.modules.character_encoder import WordCache
@@ -63,9 +64,9 @@ class LanguageModel(SentencePredictions):
         super().__init__()
         if options.n_tokens_vocab is None:
             raise ElmoFastError("options must name n_tokens_vocab, the number of words to predict; got none")
-        if options.peculiar is not None:
+        if options.why_not_trainable is not None:
             raise ElmoFastError(
-                f"options must be of a model that reads bytes or word ids; got another: {options.peculiar}"
+                f"options must be of a model that reads bytes or word ids; got another: {options.why_not_trainable}"
             )
         self.options, self.precision, self.backend = options, precision, backend
         bilm = BiLM(options, requires_grad=True, precision=precision, backend=backend)  # sampled before the loss
@@ -250,8 +251,8 @@ def architecture_of(options: ElmoOptions, default: ModelConfig, source: object) 
 
     Raises ElmoFastError for a model that cannot be trained here.
     """
-    if options.peculiar is not None:
-        raise ElmoFastError(f"{source}: this model cannot be pretrained further: {options.peculiar}")
+    if options.why_not_trainable is not None:
+        raise ElmoFastError(f"{source}: this model cannot be pretrained further: {options.why_not_trainable}")
     lstm = {"dropout": options.dropout or 0.0, **{name: getattr(options.lstm, name) for name in _LSTM}}
     if options.char_cnn is None:
         return dataclasses.replace(default, input="words", **lstm)

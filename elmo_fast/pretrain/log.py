@@ -49,29 +49,19 @@ class TrainingProgress:
         self._started = self._reported = self._said = time.monotonic()
 
     @property
-    def sitting(self) -> float:
+    def session_seconds(self) -> float:
         """Seconds of training in this process."""
         return time.monotonic() - self._started
 
     @property
     def seconds(self) -> float:
         """Seconds of training in all processes of the run."""
-        return self._before + self.sitting
-
-    @property
-    def since_report(self) -> float:
-        """Seconds since the last report, or since the start, without pauses."""
-        return time.monotonic() - self._reported
+        return self._before + self.session_seconds
 
     @property
     def since_line(self) -> float:
         """Seconds since the last report or line, or since the start, without pauses."""
         return time.monotonic() - self._said
-
-    @property
-    def has_news(self) -> bool:
-        """Whether a step was taken since the last report."""
-        return bool(self._results)
 
     def add(self, result: StepResult, words: int, waited: float = 0.0) -> None:
         """Count one step. words: read in it; waited: seconds that it waited for its data."""
@@ -103,19 +93,14 @@ class TrainingProgress:
             self._reported += pause
             self._said += pause
 
-    def seconds_left(self) -> float:
-        """To the last step, at the mean speed of this process, or to the end of the time, whichever comes first."""
-        left = (self.total_steps - self.step) * self.sitting / max(self.step - self._first_step, 1)
-        return left if self.max_seconds is None else max(0.0, min(left, self.max_seconds - self.sitting))
-
-    def report(self, *, come_again: bool = False) -> dict[str, Any]:
+    def report(self, *, partial: bool = False) -> dict[str, Any]:
         """Return the averages over the steps since the last report, as a row of metrics.jsonl.
 
-        come_again: the next report averages over these steps too.
+        partial: the next report averages over these steps too.
         """
         steps = len(self._results)
         forward, backward, norm = (sum(column) / steps for column in zip(*self.unreported, strict=True))
-        span = max(self.since_report, 1e-9)
+        span = max(time.monotonic() - self._reported, 1e-9)  # without pauses
         loss = (forward + backward) / 2
         row = {
             "step": self.step,
@@ -130,14 +115,18 @@ class TrainingProgress:
             "data_wait": self._waited / span,
         }
         self._said = time.monotonic()
-        if not come_again:
+        if not partial:
             self._results, self._reported = [], self._said
             self._words, self._waited = 0, 0.0
         return row
 
     def line(self, row: dict[str, Any]) -> str:
         """One report as a line of text."""
-        share = max(self.step / self.total_steps, self.sitting / self.max_seconds if self.max_seconds else 0.0)
+        seconds, limit = self.session_seconds, self.max_seconds
+        share = max(self.step / self.total_steps, seconds / limit if limit else 0.0)
+        # To the last step, at the mean speed of this process, or to the end of the time, whichever comes first.
+        left = (self.total_steps - self.step) * seconds / max(self.step - self._first_step, 1)
+        left = left if limit is None else max(0.0, min(left, limit - seconds))
         memory, perplexity = row.get("memory_bytes"), ""
         if self.perplexity_name is not None:
             kind = "sampled train" if self.perplexity_name == "sampled_perplexity" else "train"
@@ -147,7 +136,7 @@ class TrainingProgress:
             f"gradient norm {row['gradient_norm']:6.2f} | "
             f"{row['words_per_second']:8,.0f} tokens/s | "
             + (f"memory {memory / 2**30:.2f} GiB | " if memory else "")
-            + f"data {row['data_wait']:.1%} | {duration(self.seconds_left())} left"
+            + f"data {row['data_wait']:.1%} | {duration(left)} left"
         )
 
 

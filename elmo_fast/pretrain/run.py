@@ -182,7 +182,7 @@ class Run:
         elif resumed is None and config.data.vectors_file is not None:
             load_word_vectors(model, vocabulary, config.data.vectors_file, seed=config.run.seed, report=self.say)
 
-        processes.run_on_leader(lambda: write_settings(self.folder, config, vocabulary))
+        processes.run_on_leader(lambda: _write_settings(self.folder, config, vocabulary))
         at: dict[str, Any] = {"step": 0 if self.started_before else None}
         if resumed is not None:
             position = resumed.position
@@ -317,7 +317,7 @@ def complete_config(
     return PretrainConfig(model, data, dataclasses.replace(optimizer, loss=loss), given.run)
 
 
-def write_settings(folder: pathlib.Path, config: PretrainConfig, vocabulary: Vocabulary) -> None:
+def _write_settings(folder: pathlib.Path, config: PretrainConfig, vocabulary: Vocabulary) -> None:
     """Write pretrain.yaml and vocab.txt into a run's folder."""
     import yaml
 

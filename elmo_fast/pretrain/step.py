@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmo_fast.corpus import DistinctWords, StreamBatch
+from elmo_fast.corpus.streams import DistinctWords, StreamBatch
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import WordEncoder
 from elmo_fast.modules.elmo_lstm import LayerStates
@@ -210,12 +210,16 @@ class Step:
         """
         self.optimizer.zero_grad(set_to_none=True)
         if state is not None and inputs.fresh is not None:
-            state = reset_rows(state, inputs.fresh)
+            h, c = (each.masked_fill(inputs.fresh[:, None], 0) for each in state)
+            state = h, c
         parts, exchange = self.micro_batches, Exchange(self.processes, self._flat)
         self._choose_sparse(inputs.types[0].numel() // parts)
         beside = _graphs.Branch(inputs.types.device, "samples")  # only the loss needs them
         with beside.launches():
-            inputs = inputs._replace(samples=self._samples(inputs))
+            if not inputs.samples:
+                offsets = inputs.offsets.split(1)
+                samples = [self.model.loss.draw(self.seed, offset, inputs.types.device) for offset in offsets]
+                inputs = inputs._replace(samples=samples)
         dropout, sums, states = self._dropout(inputs), [], []
         for number in range(parts):
             part, rows = inputs.part(number, parts)
@@ -245,12 +249,6 @@ class Step:
         gradients = [(parameter, parameter.grad) for parameter in self.parameters if parameter.grad is not None]
         yield lambda: self._update(gradients)
         return means, h, c
-
-    def _samples(self, inputs: StepInputs) -> list[Any]:
-        if inputs.samples:
-            return inputs.samples
-        offsets, device = inputs.offsets, inputs.types.device
-        return [self.model.loss.draw(self.seed, offset, device) for offset in offsets.split(1)]
 
     def _dropout(self, inputs: StepInputs) -> RowDropout | None:
         options, (_, rows, steps) = self.model.options, inputs.types.shape
@@ -361,10 +359,4 @@ def zero_state(model: LanguageModel, rows: int) -> LayerStates:
     """Return the state before a text, of as many rows."""
     lstm, new = model.options.lstm, next(model.parameters()).new_zeros
     h, c = (new(lstm.n_layers, 2, rows, width) for width in (lstm.projection_dim, lstm.dim))
-    return h, c
-
-
-def reset_rows(state: LayerStates, fresh: Tensor) -> LayerStates:
-    """Return the state (h [L, 2, B, D], c [L, 2, B, H]), zero in the rows that `fresh` [B] bool marks."""
-    h, c = (each.masked_fill(fresh[:, None], 0) for each in state)
     return h, c

@@ -14,7 +14,8 @@ import torch
 from elmo_fast._runtime.memory import bytes_of, resident
 from elmo_fast._runtime.progress import StopRequest
 from elmo_fast.checkpoints import CHECKPOINTS, saved_steps
-from elmo_fast.corpus import Corpus, Stream
+from elmo_fast.corpus import Corpus
+from elmo_fast.corpus.streams import Stream
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.elmo_lstm import LayerStates
 from elmo_fast.ops import _graphs
@@ -341,15 +342,15 @@ class Trainer:
 
         return add
 
-    def report(self, *, come_again: bool = False, row: bool = True) -> None:
+    def report(self, *, partial: bool = False, row: bool = True) -> None:
         """Report the steps since the last report, if there were any; row: also in metrics.jsonl.
 
-        come_again: of a run that stops between two reports, and may resume: the checkpoint still counts these steps as
+        partial: of a run that stops between two reports, and may resume: the checkpoint still counts these steps as
         unreported, so that the resumed run replaces the row by that of an undisturbed run.
         """
-        if self.progress.has_news:
+        if self.progress.unreported:
             self.check_unreported()
-            numbers = self.progress.report(come_again=come_again)
+            numbers = self.progress.report(partial=partial)
             numbers["learning_rate"] = self.rate(max(self.progress.step - 1, 0))
             # The most a GPU has held, or the memory of this process; None where it is not known.
             on_gpu = self.device.type == "cuda"
@@ -375,7 +376,7 @@ class Trainer:
                 if progress.step % run.log_interval == 0:
                     self.report()
                 elif progress.since_line > LONGEST_SILENCE:
-                    self.report(come_again=True, row=False)
+                    self.report(partial=True, row=False)
                 if progress.step >= progress.total_steps:
                     continue
                 with progress.paused():
@@ -383,7 +384,7 @@ class Trainer:
                         self.evaluate()
                     if progress.step % run.checkpoint_interval == 0 and self.try_to_save():
                         saved = progress.step
-            self.report(come_again=stop in ("interrupt", "time"))
+            self.report(partial=stop in ("interrupt", "time"))
             if saved != progress.step:
                 self.save()  # the evaluation may take long
             if stop != "interrupt" and not self.is_evaluated:
@@ -400,7 +401,7 @@ class Trainer:
             return "steps"
         if patience is not None and self.best.worse >= patience:
             return "patience"
-        over = progress.max_seconds is not None and progress.sitting >= progress.max_seconds
+        over = progress.max_seconds is not None and progress.session_seconds >= progress.max_seconds
         reason = self.processes.max_(request.signal or _TIME_IS_UP * over)
         if reason > _TIME_IS_UP:
             request.signal = reason

@@ -15,7 +15,7 @@ from elmo_fast.static.neighbours import nearest, nearest_words
 from elmo_fast.tasks import Example
 from elmo_fast.tokens import TextTokens, in_context
 
-WORDS, ASKED, TOKENS, CLOSEST, CONTEXT = 5, 20, 20, 10, 5
+WORDS, CONTEXT = 5, 5
 SHOWN = 4
 # An ambiguous word's second tag occurs that often; its examples are sentences of that many words.
 RARE, SHORTEST, LONGEST = 5, 5, 30
@@ -84,7 +84,7 @@ def words_asked(examples: Sequence[Example], settings: ReportSettings) -> list[s
 def neighbours(
     words: Sequence[str], examples: Sequence[Example], model: str, settings: ReportSettings, device: torch.device
 ) -> str:
-    """Return the section's Markdown: a table of neighbours, and how often the nearest tokens have the query's tag.
+    """Return the section's Markdown: a table of neighbours.
 
     words: from `words_asked`
     """
@@ -113,36 +113,8 @@ def neighbours(
             different = list(dict.fromkeys(map(shown, near)))  # a text may contain a sentence twice
             asked.append([f"biLM: {shown(token)}", "<br>".join(different[:SHOWN])])
         rows += [["" if number else word, *row] for number, row in enumerate(asked)]
-    return table(["word", "asked", "nearest"], rows) + "\n\n" + same_tag(uses, examples, text, static)
+    return table(["word", "asked", "nearest"], rows)
 
 
 def _words_near(word: str, static: Vectors, topn: int) -> list[str]:
     return [] if word not in static.index else [other for other, _ in nearest_words(static, [word], topn)[0]]
-
-
-def same_tag(uses: Uses, examples: Sequence[Example], text: TextTokens, static: Vectors | None) -> str:
-    """Compose a sentence and a table: for tokens of ambiguous words, how many of the nearest have the same tag."""
-    words = ambiguous(uses, ASKED)
-    asked = [(word, tag, token) for word in words for tag, tokens in uses[word].items() for token in tokens[:TOKENS]]
-    if not asked:
-        return ""
-    near = nearest_elsewhere(text, [token for *_, token in asked], CLOSEST)
-    same = [
-        examples[sentence].labels[place] == tag
-        for (_, tag, _), others in zip(asked, near, strict=True)
-        for sentence, place in others
-    ]
-    rows = [["biLM, top layer", f"{sum(same) / len(same):.1%}"]]
-    if static is not None:
-        tagged = {
-            word: [other for other in _words_near(word, static, 5 * CLOSEST) if other in uses][:CLOSEST]
-            for word in words
-        }
-        same = [next(iter(uses[other])) == tag for word, tag, _ in asked for other in tagged[word]]
-        share = f"{sum(same) / len(same):.1%}" if same else "none"
-        rows.append(["static vectors, the neighbour's most common tag", share])
-    intro = (
-        f"For {len(asked)} tokens of the {len(words)} most ambiguous words (at most {TOKENS} of each word and tag): "
-        f"how many of the {CLOSEST} nearest tokens in other sentences have the same tag."
-    )
-    return f"{intro}\n\n" + table(["neighbours by", "with the same tag"], rows)

@@ -70,7 +70,7 @@ def targets_of(cells: Cells) -> list[Target]:
     return list(dict.fromkeys(cell.target for cell in cells))
 
 
-def named(target: Target) -> str:
+def column_name(target: Target) -> str:
     """Return a column's name in headings."""
     return target or "labels"
 
@@ -85,7 +85,7 @@ def metric(cells: Cells) -> str:
     }
     if len(set(names.values())) == 1:
         return next(iter(names.values()))
-    return ", ".join(f"{name} ({named(target)})" for target, name in names.items())
+    return ", ".join(f"{name} ({column_name(target)})" for target, name in names.items())
 
 
 def unfinished(cells: Cells) -> str:
@@ -110,7 +110,7 @@ def dev_curves(cells: Cells, path: pathlib.Path) -> str:
                 axes.plot(run["best_epoch"], values[run["best_epoch"] - 1], color=colour, marker="o")
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel("epoch (a circle at the best)")
-        return named(target)
+        return column_name(target)
 
     return _panels(cells, (5.2, 4), path, draw, "dev")
 
@@ -129,7 +129,7 @@ def share_curves(cells: Cells, path: pathlib.Path) -> str:
         axes.set_xticks(x, [f"{value:g} %" for value in x])
         axes.minorticks_off()
         axes.set_xlabel("share of the training sentences")
-        return named(target)
+        return column_name(target)
 
     return _panels(cells, (5.2, 4), path, draw)
 
@@ -152,7 +152,7 @@ def layer_scores(cells: Cells, path: pathlib.Path) -> str:
             looks = {"ha": "center", "va": "center", "color": "white", "fontsize": 10}
             axes.text(place, (bottom + lowest) / 2, f"{mean:.1f}", **looks)
         axes.set_xticks(places, list(layer_spreads))
-        return f"{named(target)} (axis does not start at 0)"
+        return f"{column_name(target)} (axis does not start at 0)"
 
     return _panels(cells, (4.4, 3.6), path, draw)
 
@@ -180,7 +180,7 @@ def _panels(
 def weight_map(cells: Cells, path: pathlib.Path) -> str:
     """Draw the learned weight of each layer, mean over seeds, for every place and column: figure 2 of the paper."""
     groups = {
-        f"{named(cell.target)}, {cell.label}" + (f": {mix}" if len(cell.runs[0]["mix_weights"]) > 1 else ""): [
+        f"{column_name(cell.target)}, {cell.label}" + (f": {mix}" if len(cell.runs[0]["mix_weights"]) > 1 else ""): [
             statistics.fmean(values) for values in zip(*(run["mix_weights"][mix] for run in cell.runs), strict=True)
         ]
         for cell in cells
@@ -210,7 +210,7 @@ def help_table(cells: Cells) -> str:
         gain = elmo.mean - base.mean
         fewer = gain / (1 - base.mean) if base.mean < 1 else 0.0
         verdict = "yes" if comparison(elmo, base) > 0 else "no"
-        rows.append([named(target), str(base), str(elmo), f"{100 * gain:+.2f}", f"{fewer:.1%}", verdict])
+        rows.append([column_name(target), str(base), str(elmo), f"{100 * gain:+.2f}", f"{fewer:.1%}", verdict])
     return table(["labels", "baseline", "+ ELMo", "difference", "fewer errors", "every seed above every seed"], rows)
 
 
@@ -223,7 +223,7 @@ def rows_by_target(cells: Cells, experiment: str, first: str) -> str:
     for label in columns[0]:
         row = [str(column[label]) for column in columns]
         rows.append([label, *(f"**{s}**" if label == top else s for s, top in zip(row, best, strict=True))])
-    return table([first, *map(named, targets)], rows)
+    return table([first, *map(column_name, targets)], rows)
 
 
 def share_table(cells: Cells, target: Target) -> str:
@@ -266,7 +266,7 @@ def claims(cells: Cells) -> str:
         both = (better[0], worse[0])
         judged = [cell for cell in cells if cell[:2] == (experiment, target) and cell.label.startswith(both)]
         verdict = "; ".join(filter(None, [VERDICTS[comparison(better[1], worse[1])], unfinished(judged)]))
-        rows.append([claim, named(target), verdict, f"{better[0]} {better[1]}; {worse[0]} {worse[1]}"])
+        rows.append([claim, column_name(target), verdict, f"{better[0]} {better[1]}; {worse[0]} {worse[1]}"])
 
     for target in targets_of(cells):
         for experiment, findings in FINDINGS.items():
@@ -286,7 +286,7 @@ def claims(cells: Cells) -> str:
         if needed < most:
             verdict, evidence = "yes", f"+ ELMo {elmo[needed]} with {needed:.1%}; baseline {base[most]} with {most:.1%}"
         claim = "with ELMo less data gives the score that the baseline needs all for (section 5.4)"
-        rows.append([claim, named(target), f"{verdict}, by the means", evidence])
+        rows.append([claim, column_name(target), f"{verdict}, by the means", evidence])
     return table(["in the paper", "labels", "here", "scores"], rows)
 
 
@@ -329,7 +329,7 @@ def _section(experiment: str, cells: Cells, folder: pathlib.Path) -> list[str]:
         return [help_table(cells), f"![Development score by epoch]({dev_curves(cells, folder / 'epochs.png')})"]
     if experiment == "share":
         image = share_curves(cells, folder / "share.png")
-        titled = [f"{named(target)}:\n\n{share_table(cells, target)}" for target in targets_of(cells)]
+        titled = [f"{column_name(target)}:\n\n{share_table(cells, target)}" for target in targets_of(cells)]
         return [f"![Score against share of training data]({image})", *titled]
     rows = rows_by_target(cells, experiment, "layer" if experiment == "layers" else "setting")
     if experiment == "layers":

@@ -27,7 +27,7 @@ from elmo_fast.report.neighbours import neighbours, words_asked
 from elmo_fast.report.page import SETTINGS, page, unfinished
 from elmo_fast.report.plan import SPLITS, Cell, ReportSettings, RunResult, cells, config_of, key_of
 from elmo_fast.tasks import Example, TaskConfig, load_bilm, model_digest, read_examples
-from elmo_fast.tasks.cache import announced
+from elmo_fast.tasks.cache import planned_caches
 
 RESULTS, CACHE = "results.json", "cache"
 
@@ -137,7 +137,7 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     whole = {split: (examples, None) for split, examples in splits.items()}
     plan = cells(settings, bilm.options.lstm.n_layers + 1)
-    done = run_all(plan, runs_of, digests, device, report, lambda cache: announced(bilm, whole, cache, report))
+    done = run_all(plan, runs_of, digests, device, report, lambda cache: planned_caches(bilm, whole, cache, report))
     near = ""
     if asks:
         report("computing neighbours")

@@ -124,11 +124,11 @@ def cached_splits(
     report: Callable[[str], None] | None = None,
 ) -> dict[str, LayerCache]:
     """Return the layers of several splits, as cached_layers does, by name: name -> (examples, only)."""
-    plans = announced(model, splits, folder, report)
+    plans = planned_caches(model, splits, folder, report)
     return {name: _filled(model, plan, max_tokens, progress, report) for name, plan in plans.items()}
 
 
-def announced(
+def planned_caches(
     model: BiLM,
     splits: Mapping[str, tuple[Sequence[Example], Sequence[int] | None]],
     folder: str | os.PathLike[str],

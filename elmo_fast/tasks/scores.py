@@ -97,8 +97,10 @@ def tag_scores(gold: Sentences, predicted: Sentences, spans: bool | str = "auto"
         )
     true, guessed, right = Counter[str](), Counter[str](), Counter[str]()  # of each class; right: both at one position
     for sides in zip(gold, predicted, strict=True):
-        # A label is a span of its own.
-        a, b = (set(_spans_of_all(tags) if spans else [(tag, i, i) for i, tag in enumerate(tags)]) for tags in sides)
+        if spans:  # a tag that is none of a span counts as O
+            a, b = (set(spans_of([tag if _SPAN_TAG.fullmatch(tag) else "O" for tag in tags])) for tags in sides)
+        else:  # a label is a span of its own
+            a, b = ({(tag, i, i) for i, tag in enumerate(tags)} for tags in sides)
         for counter, some in ((true, a), (guessed, b), (right, a & b)):
             counter.update(span[0] for span in some)
     classes = {name: _rates(true[name], guessed[name], right[name]) for name in sorted({*true, *guessed})}
@@ -144,11 +146,6 @@ def _parts(tag: str) -> tuple[str, str]:
     if match is None:
         raise ElmoFastError(f"tags of spans must be O, B-X or I-X (or M-X, E-X, S-X, L-X, U-X); got {tag!r}")
     return (match[1], match[2]) if match[1] else ("O", "")
-
-
-def _spans_of_all(tags: Sequence[str]) -> list[Span]:
-    """Return the spans of tags of which any may be none of a span: it counts as O."""
-    return spans_of([tag if _SPAN_TAG.fullmatch(tag) else "O" for tag in tags])
 
 
 def are_spans(counts: Mapping[str, int]) -> bool:

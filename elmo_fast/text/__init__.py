@@ -18,7 +18,7 @@ from elmo_fast.text.characters import (
 )
 from elmo_fast.text.checks import check_sentences, check_words, checked_sentences
 from elmo_fast.text.sentences import files_matching, read_lines, read_sentences, rereadable
-from elmo_fast.text.sources import Source, SurveyedText, opened_source, survey
+from elmo_fast.text.sources import ScannedText, Source, opened_source, scan
 from elmo_fast.text.tokenizers import split_sentences, tokenizer
 from elmo_fast.text.vocabulary import MARKERS, Vocabulary, count_words, read_words, unknown_hints
 
@@ -35,9 +35,9 @@ __all__ = [
     "ByteSpelling",
     "CharacterTable",
     "LexiconSpelling",
+    "ScannedText",
     "Source",
     "Spelling",
-    "SurveyedText",
     "Vocabulary",
     "batch_to_ids",
     "check_sentences",
@@ -50,8 +50,8 @@ __all__ = [
     "read_sentences",
     "read_words",
     "rereadable",
+    "scan",
     "split_sentences",
-    "survey",
     "tokenizer",
     "unknown_hints",
     "words_to_ids",

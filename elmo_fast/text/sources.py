@@ -11,7 +11,6 @@ import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
@@ -305,28 +304,15 @@ class Records(Column):
         self.path = path
 
     def other_columns(self) -> OtherColumns | None:
-        """Return the other columns; values have Arrow's types, and what a record lacks is null."""
+        """Return the other columns, in memory; values have Arrow's types, and what a record lacks is null."""
         arrow = require("pyarrow", "parquet", f"the other columns of {self.name}")
-
-        def chunks() -> Iterator[list[dict[str, Any]]]:
-            records = self.records()
-            return iter(lambda: list(islice(records, ROWS)), [])
-
-        schema = arrow.schema([])
+        records = list(self.records())
+        names = dict.fromkeys(name for record in records for name in record if name != self.column)
         try:
-            for chunk in chunks():
-                names = dict.fromkeys(name for record in chunk for name in record if name != self.column)
-                kinds = {name: arrow.array([record.get(name) for record in chunk]).type for name in names}
-                schema = arrow.unify_schemas([schema, arrow.schema(kinds)], promote_options="permissive")
+            table = arrow.table({name: [record.get(name) for record in records] for name in names})
         except (arrow.ArrowException, OverflowError) as error:
             raise ElmoFastError(f"{self.name}: a column holds values of several types: {error}") from error
-
-        def tables() -> Iterator[Any]:
-            for chunk in chunks():
-                columns = [arrow.array([record.get(each.name) for record in chunk], each.type) for each in schema]
-                yield arrow.Table.from_arrays(columns, schema=schema)
-
-        return OtherColumns(schema, tables()) if len(schema) else None
+        return OtherColumns(table.schema, iter([table])) if names else None
 
 
 class CsvFile(Records):
@@ -458,7 +444,7 @@ SHOWN_LINES = 5
 
 
 @dataclass(frozen=True, eq=False)
-class SurveyedText:
+class ScannedText:
     """Sentences that can be read again.
 
     lengths: tokens of each, [N] int64; lines: their names, if they were kept: a text's lines, the keys of a format that
@@ -491,13 +477,13 @@ class SurveyedText:
             raise ElmoFastError(f"{self.name} changed while being read: it had {len(self)} {unit}s and now has {count}")
 
 
-def survey(
+def scan(
     source: str | os.PathLike[str] | TextIO | Source,
     *,
     keep_lines: bool = False,
     as_keys: bool = False,
     tokenizer: str | None = None,
-) -> SurveyedText:
+) -> ScannedText:
     """Read a text for the first time, and count its blank lines, which are sentences of length 0.
 
     Args:
@@ -520,7 +506,7 @@ def survey(
         lengths.append(len(sentence.tokens))
         if kept_lines is not None:
             kept_lines.append(sentence.name)
-    return SurveyedText(np.array(lengths, np.int64), kept_lines, as_keys, source)
+    return ScannedText(np.array(lengths, np.int64), kept_lines, as_keys, source)
 
 
 def valid_sentences(source: Source, as_keys: bool) -> Iterator[Sentence]:

@@ -66,9 +66,12 @@ def tokenizer(name: str | None) -> Tokenize:
     if name == "spacy":
         rules = require("spacy", "spacy", "the tokenizer spacy").blank("en").tokenizer
         return _by_word(lambda word: [token.text for token in rules(word)])
-    pattern = re.compile(_basic() if name == "basic" else _logs(), re.IGNORECASE)
-    apart = _CHINESE if name == "basic" else re.compile("(?!)")
-    return _by_word(lambda word: [_token(match) for match in pattern.finditer(apart.sub(r" \g<0> ", word))])
+    if name == "basic":
+        pattern = re.compile(_basic(), re.IGNORECASE)
+        return _by_word(lambda word: [match.group() for match in pattern.finditer(_CHINESE.sub(r" \g<0> ", word))])
+    replaced = "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in PLACEHOLDERS.items())
+    words = re.compile(rf"</?\w+>|{replaced}|(?:(?!\d){_letter()})+|\S", re.IGNORECASE)
+    return _by_word(lambda w: [f"<{m.lastgroup}>" if m.lastgroup else m.group() for m in words.finditer(w)])
 
 
 def split_sentences(text: str) -> list[str]:
@@ -95,10 +98,6 @@ def _by_word(split: Tokenize) -> Tokenize:
     return lambda text: [token for word in text.split() for token in cached(word)]
 
 
-def _token(match: re.Match[str]) -> str:
-    return match.group() if match.lastgroup is None else f"<{match.lastgroup}>"
-
-
 @cache
 def _letter() -> str:
     r"""Return the characters of words as a class: \w and the combining marks, which \w lacks."""
@@ -119,11 +118,6 @@ def _basic() -> str:
             r"\.{2,}|-{2,}|\S",
         )
     )
-
-
-def _logs() -> str:
-    replaced = "|".join(f"(?P<{name}>{pattern})" for name, pattern in PLACEHOLDERS.items())
-    return rf"</?\w+>|{replaced}|(?:(?!\d){_letter()})+|\S"
 
 
 def first_raw_line(lines: Sequence[str], lengths: Sequence[int]) -> int | None:

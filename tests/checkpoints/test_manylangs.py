@@ -171,4 +171,4 @@ def test_formats_of_bytes_refuse_it(written, tmp_path):
         write_bilm_hdf5(tmp_path / "weights.hdf5", *load_checkpoint(written))
     assert not list(tmp_path.iterdir())
     joined = load_checkpoint(write_model(tmp_path / "model", encoder="lstm"))[1]
-    assert "joins both directions" in type(joined)(joined.lstm, n_tokens_vocab=3).peculiar
+    assert "joins both directions" in type(joined)(joined.lstm, n_tokens_vocab=3).why_not_trainable

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from elmo_fast.cli.main import main
-from elmo_fast.text import survey
+from elmo_fast.text import scan
 from tests.cli.conftest import pair, refused
 from tests.support.command_line import elmo_fast
 
@@ -116,7 +117,7 @@ def test_options_that_do_not_fit_together_are_refused(toy, tmp_path, monkeypatch
 
 def test_too_little_room_is_said_before_anything_is_embedded(text, toy, tmp_path, monkeypatch):
     messages = ["the vectors take 1.", "KiB and 100 bytes are free; one layer (average or top) and float16 take less"]
-    monkeypatch.setattr("elmo_fast.embed.token_files.free_bytes", lambda path: 100)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1 << 40, 0, 100))
     refused(elmo_fast("embed", text, tmp_path / "out", "--top", "--device", "cpu", *pair(toy)), *messages)
     assert os.listdir(tmp_path) == ["in.txt"]
 
@@ -210,7 +211,7 @@ def test_a_file_that_changes_meanwhile_is_noticed(tmp_path):
 
     path = tmp_path / "in.txt"
     path.write_text("a b\nc\n")
-    text = survey(path)
+    text = scan(path)
     for changed in ("a b\nc d\n", "a b\nc\nd\n", "a b\n"):
         path.write_text(changed)
         with pytest.raises(ElmoFastError, match="changed while being read"):

@@ -18,7 +18,6 @@ from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import DataConfig, load_preset, presets
 from tests.cli.conftest import ran, refused
 from tests.corpus.test_processes import alive, until
-from tests.support.command_line import elmo_fast
 
 
 @pytest.fixture
@@ -140,20 +139,6 @@ def test_a_signal_in_the_middle_leaves_the_old_folder_and_no_process(tmp_path, n
     (tmp_path / "in.txt").write_text("a a b a\n")
     ran("prepare", *words)
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "out"]
-
-
-def test_a_second_prepare_into_one_folder_is_refused_and_the_first_goes_on(tmp_path):
-    (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 3_000_000)
-    process, _ = start_run(tmp_path)
-    (tmp_path / "small.txt").write_text("a b\n")
-    done = elmo_fast("prepare", "--train-prefix", tmp_path / "small.txt", "--out-dir", tmp_path / "out", "-q")
-    there = f"out_dir {tmp_path / 'out'}: process {process.pid} on "
-    refused(done, there, "prepares a corpus there now; wait until it ends, or give another out_dir")
-    assert process.poll() is None
-    _, error = process.communicate(timeout=120)
-    assert process.returncode == 0, error
-    assert open_corpus(tmp_path / "out").tokens == 24_000_000
-    assert sorted(os.listdir(tmp_path)) == ["in.txt", "out", "small.txt"]
 
 
 def test_memory_does_not_grow_with_the_text(tmp_path):

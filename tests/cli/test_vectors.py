@@ -1,6 +1,7 @@
 """neighbours, with the cache that is written once and never trusted damaged, and cache-vocab."""
 
 import os
+import shutil
 import warnings
 
 import h5py
@@ -88,7 +89,7 @@ def test_a_cache_of_something_else_is_refused_and_kept(ask, tmp_path):
 
 
 def test_no_room_is_told_before_anything_is_embedded(ask, tmp_path, monkeypatch, embedded):
-    monkeypatch.setattr("elmo_fast.embed.token_files.free_bytes", lambda path: 10)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1 << 40, 0, 10))
     assert " and 10 bytes are free" in ask("--cache", str(tmp_path / "tokens"), status=2)
     assert embedded[0] == 1
     assert not (tmp_path / "tokens").exists()

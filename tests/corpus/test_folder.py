@@ -7,7 +7,8 @@ import shutil
 import pytest
 
 from elmo_fast._io.atomic_folder import write_manifest
-from elmo_fast.corpus import Stream, open_corpus, prepare, streams
+from elmo_fast.corpus import open_corpus, prepare, streams
+from elmo_fast.corpus.streams import Stream
 from elmo_fast.errors import ElmoFastError
 
 TEXT = [[f"w{i * j % 7}" for j in range(i % 5 + 1)] for i in range(40)]

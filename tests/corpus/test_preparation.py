@@ -10,20 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmo_fast.corpus import (
-    Stream,
-    count_words_of,
-    encode,
-    is_prepared,
-    open_corpus,
-    pieces,
-    read_corpus,
-    word_counts,
-)
+from elmo_fast.corpus import count_words_of, encode, is_prepared, open_corpus, pieces, read_corpus, word_counts
 from elmo_fast.corpus import (
     prepare as prepare_text,
 )
 from elmo_fast.corpus.folder import Shards, renumbered
+from elmo_fast.corpus.streams import Stream
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.text import Vocabulary, count_words
 from tests.corpus.test_streams import all_batches, equal

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from elmo_fast.corpus.word_counts import in_turn
+from elmo_fast.corpus.word_counts import results_in_order
 from elmo_fast.errors import ElmoFastError
 from tests.corpus import tasks
 
@@ -35,7 +35,7 @@ def until(condition, seconds=60):
 
 
 def test_results_come_in_the_order_of_the_tasks():
-    assert list(in_turn(tasks.doubled, [0, 1, 2], 2, 9)) == [0, 2, 4]
+    assert list(results_in_order(tasks.doubled, [0, 1, 2], 2, 9)) == [0, 2, 4]
 
 
 @pytest.mark.parametrize(("module", "torch"), [("folder", 0), ("streams", 1)])
@@ -47,14 +47,14 @@ def test_text_is_read_and_written_without_torch_and_streams_need_it(module, torc
 
 def test_they_run_elsewhere_and_without_torch():
     assert "torch" in sys.modules
-    actual = list(in_turn(tasks.loaded, ["torch"] * 4, 2, 9))
+    actual = list(results_in_order(tasks.loaded, ["torch"] * 4, 2, 9))
     assert not any(there for there, _ in actual)
     assert os.getpid() not in {process for _, process in actual}
 
 
 @pytest.mark.parametrize(("numbers", "processes", "most"), [([2], 9, 9), ([1, 2], 1, 9), ([1, 2], 9, 1), ([], 9, 9)])
 def test_one_is_this_process(numbers, processes, most):
-    assert list(in_turn(lambda number: (number, os.getpid()), numbers, processes, most)) == [
+    assert list(results_in_order(lambda number: (number, os.getpid()), numbers, processes, most)) == [
         (number, os.getpid()) for number in numbers
     ]
 
@@ -63,26 +63,26 @@ def test_one_is_this_process(numbers, processes, most):
 def test_what_a_task_raises_is_raised(processes):
     actual = []
     with pytest.raises(ElmoFastError, match=r"^two is too much$"):
-        actual.extend(in_turn(tasks.failing, [0, 1, 2, 3], processes, 9))
+        actual.extend(results_in_order(tasks.failing, [0, 1, 2, 3], processes, 9))
 
 
 def test_a_killed_process_is_one_sentence():
     with pytest.raises(ElmoFastError, match="one of 2 processes was killed, perhaps because memory ran out; use fewer"):
-        list(in_turn(tasks.killed, [0, 1, 2, 3], 2, 9))
+        list(results_in_order(tasks.killed, [0, 1, 2, 3], 2, 9))
 
 
 def test_no_process_is_none():
     with pytest.raises(ElmoFastError, match="processes must be 1 or more; got 0"):
-        list(in_turn(tasks.doubled, [1], 0, 9))
+        list(results_in_order(tasks.doubled, [1], 0, 9))
 
 
 PARENT = """
 import sys
-from elmo_fast.corpus.word_counts import in_turn
+from elmo_fast.corpus.word_counts import results_in_order
 from tests.corpus.tasks import endless
 
 if __name__ == "__main__":
-    list(in_turn(endless, [sys.argv[1]] * 2, 2, 9))
+    list(results_in_order(endless, [sys.argv[1]] * 2, 2, 9))
 """
 
 

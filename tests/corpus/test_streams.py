@@ -11,8 +11,8 @@ import pytest
 import torch
 from hypothesis import given
 
-from elmo_fast.corpus import Stream, encode, streams
-from elmo_fast.corpus.streams import Epoch
+from elmo_fast.corpus import encode, streams
+from elmo_fast.corpus.streams import Epoch, Stream
 from elmo_fast.errors import ElmoFastError
 from tests.corpus import bilm_tf_stream
 from tests.corpus.texts import TEXTS, VOCABULARY, known, pairs, resharded, spoken

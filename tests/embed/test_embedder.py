@@ -16,7 +16,7 @@ from elmo_fast.embed import sentence_vectors
 from elmo_fast.embed.embedder import finite
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, CharacterEncoder
-from elmo_fast.text import survey
+from elmo_fast.text import scan
 from tests.modules.conftest import BATCHES
 from tests.support.bilm_numpy import BilmNumpy
 
@@ -114,7 +114,7 @@ def test_a_failure_in_the_middle_names_its_line_and_leaves_nothing(files, tmp_pa
         return ids(encoder, batch)
 
     write(99)
-    text = survey(source, keep_lines=True)
+    text = scan(source, keep_lines=True)
     for change, message in (
         (lambda patch: patch.setattr("elmo_fast.embed.embedder.finite", spoilt), "line 51 of .*in.txt gave vectors"),
         (lambda patch: patch.setattr(CharacterEncoder, "distinct", refusing), "no ids for word 51"),
@@ -326,9 +326,9 @@ def test_a_repeated_index_is_said_where_a_table_is_returned(files):
 EMBED, ENCODE = "I like Berlin\nSo do I .\n", ["I like Berlin"]
 
 
-def surveyed(out, **settings):
+def scanned(out, **settings):
     out.with_name("in.txt").write_text(EMBED)
-    return survey(out.with_name("in.txt"), **settings)
+    return scan(out.with_name("in.txt"), **settings)
 
 
 @pytest.mark.parametrize(
@@ -347,12 +347,12 @@ def surveyed(out, **settings):
             "file_format must be one of hdf5, hdf5-flat, safetensors, npz, parquet, jsonl; got 'txt'",
         ),
         (
-            lambda e, out: e.embed_file(surveyed(out, keep_lines=False), out),
-            "in.txt must be surveyed with keep_lines=True",
+            lambda e, out: e.embed_file(scanned(out, keep_lines=False), out),
+            "in.txt must be scanned with keep_lines=True",
         ),
         (
-            lambda e, out: e.embed_file(surveyed(out, keep_lines=True), out, use_sentence_keys=True),
-            "in.txt must be surveyed with as_keys=True",
+            lambda e, out: e.embed_file(scanned(out, keep_lines=True), out, use_sentence_keys=True),
+            "in.txt must be scanned with as_keys=True",
         ),
         (lambda e, out: e.encode(ENCODE, pool="sum"), "pool must be one of mean, max, first_last; got 'sum'"),
         (lambda e, out: e.encode(ENCODE, output="list"), "output must be one of numpy, torch, pandas; got 'list'"),

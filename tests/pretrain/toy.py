@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from elmo_fast.corpus import Corpus, Stream, StreamBatch, encode
+from elmo_fast.corpus import Corpus, encode
+from elmo_fast.corpus.streams import Stream, StreamBatch
 from elmo_fast.pretrain.config import PretrainConfig
 from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader, make_language_model
 from elmo_fast.pretrain.optimizer import AdaGrad

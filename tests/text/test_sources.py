@@ -10,7 +10,7 @@ import pytest
 
 from elmo_fast._io import compressed
 from elmo_fast.errors import ElmoFastError, MissingExtraError
-from elmo_fast.text import opened_source, read_lines, survey
+from elmo_fast.text import opened_source, read_lines, scan
 from elmo_fast.text.sources import detected_format
 
 LINES = [f"word{n} is word {n} ." for n in range(3000)]
@@ -125,7 +125,7 @@ def test_a_missing_value_is_an_empty_sentence_as_an_empty_field_of_csv(tmp_path,
     write_table(tmp_path / f"in.{kind}", {"id": [1, 2, 3], "text": ["a b", missing, "c"]})
     warning = rf"in\.{kind}: 1 blank row \(row 2\): the output has an empty array \(with pool: zeros\) for it$"
     with opened_source(tmp_path / f"in.{kind}") as source, pytest.warns(UserWarning, match=warning):
-        text = survey(source, keep_lines=True)
+        text = scan(source, keep_lines=True)
     assert (text.lengths.tolist(), text.lines) == ([2, 0, 1], ["a b", "", "c"])
 
 
@@ -232,14 +232,14 @@ def test_fasta_bytes_and_keys_that_cannot_be(tmp_path):
         opened_source(tmp_path / "in.fasta", "fasta") as source,
         pytest.raises(ElmoFastError, match=r"line 2, .* 0xff"),
     ):
-        survey(source)
+        scan(source)
     for text, message in (
         (">P1\nM\n>P1 again\nK\n", "records 1 and 2 have the same name, but names must differ; rename it"),
         (">a/b\nM\n", r"record 1: 'a/b' cannot be the name of a dataset .*; rename it, or choose another format"),
     ):
         (tmp_path / "in.fasta").write_text(text)
         with opened_source(tmp_path / "in.fasta", "fasta") as source, pytest.raises(ElmoFastError, match=message):
-            survey(source, as_keys=True)
+            scan(source, as_keys=True)
 
 
 @pytest.mark.parametrize(
@@ -268,9 +268,9 @@ def test_a_name_that_says_no_text_gives_a_warning_unless_text_is_asked_for(tmp_p
     (tmp_path / name).write_text(">P1\nMK\n")
     warning = pytest.warns(UserWarning, match=f"{name} is read as text, a sentence per line; {advice}")
     with warning, opened_source(tmp_path / name) as source:
-        assert survey(source).lengths.tolist() == [1, 1]
+        assert scan(source).lengths.tolist() == [1, 1]
     with opened_source(tmp_path / name, "text") as source:
-        assert survey(source).lengths.tolist() == [1, 1]
+        assert scan(source).lengths.tolist() == [1, 1]
 
 
 def test_an_unknown_format_is_refused(tmp_path):

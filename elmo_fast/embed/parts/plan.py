@@ -14,7 +14,7 @@ import numpy as np
 from elmo_fast._io.atomic_folder import has_files, read_folder
 from elmo_fast._io.fields import read_json
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.text import Source, SurveyedText
+from elmo_fast.text import ScannedText, Source
 from elmo_fast.text.sources import Sentence, valid_sentences
 
 PLAN = "parts.json"
@@ -117,7 +117,7 @@ def plan_parts(
     window: sentences of which each part has a multiple; processes: number that share the parts; part_sentences: None
     chooses; as_keys: whether the names of the sentences must be names of datasets.
 
-    Raises ElmoFastError as `survey` does, or if part_sentences is no multiple of the window.
+    Raises ElmoFastError as `scan` does, or if part_sentences is no multiple of the window.
     """
     if part_sentences is not None and (part_sentences < 1 or part_sentences % window):
         raise ElmoFastError(
@@ -164,7 +164,7 @@ class _PartOfText(Source):
         return self._whole.place(self._first + index)
 
 
-def read_parts(source: Source, plan: Plan, window: int, numbers: Sequence[int]) -> Iterator[SurveyedText]:
+def read_parts(source: Source, plan: Plan, window: int, numbers: Sequence[int]) -> Iterator[ScannedText]:
     """Yield the parts of these numbers, which rise, each as a text of its own in memory.
 
     Raises ElmoFastError if the text differs from the plan's.
@@ -186,4 +186,4 @@ def read_parts(source: Source, plan: Plan, window: int, numbers: Sequence[int]) 
         if part.end == plan.sentences and next(sentences, None) is not None:
             raise ElmoFastError(f"{source.name}: there are more {plan.unit}s than the {plan.sentences} {other}")
         lengths = np.array([len(sentence.tokens) for sentence in own], np.int64)
-        yield SurveyedText(lengths, [each.name for each in own], False, _PartOfText(source, part.first, own))
+        yield ScannedText(lengths, [each.name for each in own], False, _PartOfText(source, part.first, own))

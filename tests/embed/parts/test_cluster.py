@@ -59,7 +59,7 @@ def test_a_lost_machine_changes_no_byte(machines, place, tmp_path):
     assert one == other
 
     with cluster.connected(address, "the test") as ray, pytest.raises(ElmoFastError, match="task 1 is refused"):
-        list(cluster.in_turn(ray, refuse, [1, 2]))
+        list(cluster.results_in_order(ray, refuse, [1, 2]))
 
 
 def test_a_cluster_that_is_lost_is_an_error(monkeypatch):
