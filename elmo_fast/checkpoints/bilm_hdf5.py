@@ -25,12 +25,6 @@ _BILM = (*_ROOTS, "char_embed", "embedding", "softmax")
 # The attribute of a softmax's own file: the digest of the weights that it was written with.
 _DIGEST = "weights_sha256"
 _DEEPEST = 5
-# First bytes of files that are given as weights by mistake: what they are, and what to do.
-_INSTEAD = {
-    b"<": "it is a page of HTML or XML, such as a server's error; download the weights again",
-    b"{": "it is JSON; did you swap options_file and weight_file?",
-    b"version https://git-lfs": "it is a pointer of Git LFS; fetch the weights with `git lfs pull`",
-}
 
 
 def read_bilm_hdf5(weight_file: PathLike, options: ElmoOptions, *, softmax_file: PathLike | None = None) -> State:
@@ -113,16 +107,15 @@ def _opened(path: PathLike) -> Iterator[Any]:
     """Yield an open HDF5 file; any exception on a damaged file becomes a CheckpointError that names the file."""
     import h5py
 
-    with read_failures_named(path), open(path, "rb") as plain:
-        head = plain.read(64).lstrip()
+    with read_failures_named(path), open(path, "rb"):
+        pass
     try:
         with h5py.File(path, "r") as file:
             yield file
     except CheckpointError:
         raise
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, UnicodeError) as error:
-        known = (what for begin, what in _INSTEAD.items() if head.startswith(begin))
-        reason = next(known, " ".join(str(error).split()))
+        reason = " ".join(str(error).split())
         raise CheckpointError(f"{path}: not an HDF5 file of weights, or damaged ({reason})") from error
 
 

@@ -161,7 +161,7 @@ def _embed_parts(options: _EmbedOptions, source: Source, process: Rank) -> None:
                 "writes a file does",
                 stacklevel=1,
             )
-    from elmo_fast.embed.parts import Settings, embed_parts
+    from elmo_fast.embed.parts import embed_parts
 
     options.quiet |= process.rank > 0
     with _common.Progress(options) as progress:
@@ -170,7 +170,8 @@ def _embed_parts(options: _EmbedOptions, source: Source, process: Rank) -> None:
             source,
             options.output_file,
             (process.rank, process.world_size),
-            Settings(**_settings(options), part_sentences=options.part_lines),
+            **_settings(options),
+            part_sentences=options.part_lines,
             progress=progress.reach,
             say=_common.logger().info,
         )

@@ -99,7 +99,7 @@ def run_eval(options: _EvalOptions) -> None:
 
 def load_language_model(options: Predicting) -> tuple[Any, Any]:
     """Check the options; return the language model, which knows its vocabulary, and its device."""
-    from elmo_fast.checkpoints import VOCABULARY, file_beside
+    from elmo_fast.checkpoints import VOCABULARY
     from elmo_fast.pretrain.checkpoint import find_vocabulary_file
     from elmo_fast.pretrain.language_model import LanguageModel
     from elmo_fast.text import Vocabulary
@@ -111,17 +111,11 @@ def load_language_model(options: Predicting) -> tuple[Any, Any]:
     device = _common.set_up(options, trained=True)
     state, architecture = _common.load_state(options)
     model = LanguageModel.from_checkpoint(architecture, state, precision=options.precision).to(device)
-    named, folder = options.vocab_file, options.folder
+    named = options.vocab_file
     if named is None and options.model is None:
         raise ElmoFastError("--vocab_file must name the vocabulary the model was trained with; got nothing")
-    vocabulary = Vocabulary.read(find_vocabulary_file(folder) if named is None else named)
+    vocabulary = Vocabulary.read(find_vocabulary_file(options.folder) if named is None else named)
     model.check_vocabulary(vocabulary, f"the model's {VOCABULARY}" if named is None else f"--vocab_file {named}")
-    if (
-        named is not None
-        and (own := file_beside(folder)) is not None
-        and Vocabulary.read(own).words != vocabulary.words
-    ):
-        raise ElmoFastError(f"--vocab_file {named} is not the vocabulary of the model, {own}; leave --vocab_file out")
     model.vocabulary = vocabulary
     return model, device
 

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import math
 import os
 import pathlib
 import shutil
@@ -16,8 +15,6 @@ from elmo_fast._runtime.progress import METRICS_FILE
 from elmo_fast.errors import ElmoFastError
 
 Row = dict[str, Any]
-# What a kind of row is read for. Reports on training have no event.
-_NEEDED = {None: ("step", "words"), "heldout": ("step", "words"), "resume": ("step",), "checkpoint": ("step",)}
 
 
 class MetricsFile:
@@ -76,24 +73,15 @@ def read_rows(path: pathlib.Path) -> Iterator[tuple[int, bytes, Row | None]]:
 
 
 def _whole_row(line: bytes) -> Row | None:
-    """Return the row of a line; None if it is not JSON, lacks a number that readers need, or has another type."""
+    """Return the row of a line; None if it is not JSON, or lacks a number that readers need."""
     try:
-        row = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError):
+        row: Row = json.loads(line.decode("utf-8"))
+        event = row.get("event")
+        numbers = [row[name] for name in ("step", "words")[: 1 if event in ("resume", "checkpoint") else 2]]
+    except (ValueError, RecursionError, AttributeError, KeyError):
         return None
-    if not isinstance(row, dict):
-        return None
-    event, numbers = row.get("event"), {name: value for name, value in row.items() if name not in ("event", "path")}
-    if not isinstance(event, str | None) or not all(_is_number(value) or value is None for value in numbers.values()):
-        return None
-    first = 1 if event is None else 0
-    whole = isinstance(row.get("step"), int) and row["step"] >= first
-    whole = whole and all(_is_number(row.get(name)) and math.isfinite(row[name]) for name in _NEEDED.get(event, ()))
+    whole = isinstance(event, str | None) and all(isinstance(each, int | float) for each in numbers)
     return row if whole else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _keep_until(path: pathlib.Path, step: int, last: dict[str | None, int]) -> pathlib.Path | None:

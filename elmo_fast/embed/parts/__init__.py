@@ -4,7 +4,7 @@ from elmo_fast._lazy import lazy
 
 _MODULES = {
     "vectors": ("ElmoVectors", "merge_parts"),
-    "embedding": ("Settings", "embed_parts"),
+    "embedding": ("embed_parts",),
 }
 __getattr__, __dir__ = lazy("elmo_fast.embed.parts", _MODULES)
 __all__ = __dir__()

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from elmo_fast._io.atomic_folder import has_files, write_folder
 from elmo_fast._io.fields import changes
@@ -21,42 +20,11 @@ from elmo_fast._runtime.threads import prefetch
 from elmo_fast.embed.embedder import ElmoEmbedder, check_formats, file_layout
 from elmo_fast.embed.parts.plan import PLAN, EmbedSettings, Plan, name_of, plan_parts, read_parts, read_plan
 from elmo_fast.embed.parts.vectors import MARK, NAMES, VECTORS, done_parts, read_part
-from elmo_fast.embed.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, MOST_TOKENS, WINDOW
+from elmo_fast.embed.sentence_vectors import BATCH_SIZE, GPU_BATCH_SIZE, MOST_TOKENS
 from elmo_fast.embed.token_files import FORMATS, FileLayout, check_room
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules.bilm import model_digest
 from elmo_fast.text import Source
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """How a text is embedded; names and values as in ElmoEmbedder.embed_file.
-
-    part_sentences: the most of one part, a multiple of 16 times batch_size; None chooses. batch_size: None chooses by
-        the device.
-    """
-
-    output_format: str = "all"
-    batch_size: int | None = None
-    forget_sentences: bool = False
-    use_sentence_keys: bool = False
-    file_format: str = "hdf5"
-    dtype: str = "float32"
-    max_tokens: int | None = None
-    part_sentences: int | None = None
-
-    @property
-    def window(self) -> int:
-        """Number of sentences that are sorted by length together."""
-        return WINDOW * (self.batch_size or BATCH_SIZE)
-
-    def on(self, device: torch.device) -> "Settings":
-        """Return these settings with the size of batches that embed_file takes on the device."""
-        if self.batch_size is not None:
-            return self
-        if device.type == "cpu":
-            return dataclasses.replace(self, batch_size=BATCH_SIZE)
-        return dataclasses.replace(self, batch_size=GPU_BATCH_SIZE, max_tokens=self.max_tokens or MOST_TOKENS)
 
 
 class Written(NamedTuple):
@@ -72,7 +40,15 @@ def embed_parts(
     source: Source,
     folder: str | os.PathLike[str],
     share: tuple[int, int] = (0, 1),
-    settings: Settings | None = None,
+    *,
+    output_format: str = "all",
+    batch_size: int | None = None,
+    forget_sentences: bool = False,
+    use_sentence_keys: bool = False,
+    file_format: str = "hdf5",
+    dtype: str = "float32",
+    max_tokens: int | None = None,
+    part_sentences: int | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Written:
@@ -86,31 +62,46 @@ def embed_parts(
         source: the text, the same for all processes.
         folder: on a disk that all processes share; created if it does not exist.
         share: the number of this process, from 0, and of all.
+        part_sentences: the most of one part, a multiple of 16 times batch_size; None chooses.
         progress: called with the tokens done, and those of all parts that this process is to write.
         say: takes a line about what this process found.
+        output_format, batch_size, forget_sentences, use_sentence_keys, file_format, dtype, max_tokens: as in
+            ElmoEmbedder.embed_file.
 
     Raises: ElmoFastError: carried state; another text, model or setting than the folder's; a damaged part; as
         ElmoEmbedder.embed_file. OSError: a full disk.
     """
-    place, settings = pathlib.Path(folder), (settings or Settings()).on(next(embedder.elmo_bilm.parameters()).device)
-    check_formats(settings.output_format, settings.file_format, settings.dtype, settings.use_sentence_keys)
-    if embedder.elmo_bilm.stateful:
+    place, bilm = pathlib.Path(folder), embedder.elmo_bilm
+    check_formats(output_format, file_format, dtype, use_sentence_keys)
+    if bilm.stateful:
         raise ElmoFastError(
             f"{source.name}: a text cannot be embedded in parts with carried state, as each sentence's vectors depend "
             "on all sentences before it; leave out --stateful (stateful=True)"
         )
     _check_folder(place)
-    plan = _agreed_plan(place, embedder, source, settings, share[1])
+    on_cpu = next(bilm.parameters()).device.type == "cpu"
+    making = EmbedSettings(
+        model_sha256=model_digest(bilm),
+        layers=output_format,
+        precision=bilm.arithmetic,
+        stateful=bilm.stateful,
+        dtype=dtype,  # type: ignore[arg-type]
+        batch_size=batch_size or (BATCH_SIZE if on_cpu else GPU_BATCH_SIZE),
+        max_tokens=max_tokens if on_cpu or batch_size is not None else max_tokens or MOST_TOKENS,
+        file_format=file_format,
+        names="keys" if use_sentence_keys or source.keyed else "none" if forget_sentences else "lines",
+    )
+    plan = _agreed_plan(place, embedder, source, making, part_sentences, share[1])
     names, done = [name_of(number) for number in range(len(plan.parts))], done_parts(place)
     if done:
         if say is not None:
             say(f"{place}: {len(done)} of {len(names)} parts are there")
-        for number, _ in enumerate(read_parts(source, plan, settings.window, range(len(names)))):
+        for number, _ in enumerate(read_parts(source, plan, range(len(names)))):
             if names[number] in done:
                 read_part(place, plan, number)
     own_parts = [number for number in range(share[0], len(names), share[1]) if names[number] not in done]
     with ThreadPoolExecutor(1, "elmo_fast part") as background:
-        written = _embedded(embedder, source, place, plan, own_parts, settings, progress)
+        written = _embedded(embedder, source, place, plan, own_parts, progress)
         # While a part is embedded, the one before is digested, flushed and renamed.
         for _ in prefetch(background, contextlib.ExitStack.close, written):
             pass
@@ -131,28 +122,21 @@ def _check_folder(folder: pathlib.Path) -> None:
 
 
 def _agreed_plan(
-    folder: pathlib.Path, embedder: ElmoEmbedder, source: Source, settings: Settings, processes: int
+    folder: pathlib.Path,
+    embedder: ElmoEmbedder,
+    source: Source,
+    making: EmbedSettings,
+    part_sentences: int | None,
+    processes: int,
 ) -> Plan:
     """Return the folder's plan, of whichever process was first.
 
     Raises ElmoFastError if it differs in model or settings.
     """
-    names = "keys" if settings.use_sentence_keys or source.keyed else "none" if settings.forget_sentences else "lines"
-    making = EmbedSettings(
-        model_sha256=model_digest(embedder.elmo_bilm),
-        layers=settings.output_format,
-        precision=embedder.elmo_bilm.arithmetic,
-        stateful=embedder.elmo_bilm.stateful,
-        dtype=settings.dtype,  # type: ignore[arg-type]
-        batch_size=settings.batch_size or BATCH_SIZE,
-        max_tokens=settings.max_tokens,
-        file_format=settings.file_format,
-        names=names,  # type: ignore[arg-type]
-    )
     if not (folder / PLAN).exists():
-        as_keys = names == "keys" and settings.file_format == "hdf5"
-        each, parts = plan_parts(source, settings.window, processes, settings.part_sentences, as_keys)
-        layout = file_layout(embedder, np.zeros(0, np.int64), settings.output_format, settings.dtype)
+        as_keys = making.names == "keys" and making.file_format == "hdf5"
+        each, parts = plan_parts(source, making.window, processes, part_sentences, as_keys)
+        layout = file_layout(embedder, np.zeros(0, np.int64), making.layers, making.dtype)
         new = Plan(
             "elmo_fast parts", 1, source.name, source.unit, embedder.model_name, making, each,
             layout.layers, layout.width, layout.metadata, parts,
@@ -162,8 +146,8 @@ def _agreed_plan(
             (written / PLAN).write_text(json.dumps(dataclasses.asdict(new), indent=1) + "\n", encoding="utf-8")
     plan = read_plan(folder)
     before, now = (dataclasses.asdict(each) for each in (plan.making, making))
-    if settings.part_sentences is not None:
-        before["part_lines"], now["part_lines"] = plan.part_sentences, settings.part_sentences
+    if part_sentences is not None:
+        before["part_lines"], now["part_lines"] = plan.part_sentences, part_sentences
     if changed := changes(before, now):
         raise ElmoFastError(
             f"{folder / PLAN}: the vectors of this folder were begun with another model or other options "
@@ -178,12 +162,11 @@ def _embedded(
     folder: pathlib.Path,
     plan: Plan,
     numbers: list[int],
-    settings: Settings,
     progress: Progress | None,
 ) -> Iterator[contextlib.ExitStack]:
     """Embed the parts of these numbers; yield, for each, what puts it in its place when it is closed."""
-    before, total = 0, sum(plan.parts[number].tokens for number in numbers)
-    for number, text in zip(numbers, read_parts(source, plan, settings.window, numbers), strict=True):
+    before, total, making = 0, sum(plan.parts[number].tokens for number in numbers), plan.making
+    for number, text in zip(numbers, read_parts(source, plan, numbers), strict=True):
         metadata = {**plan.metadata, MARK: plan.mark(number)}
         layout = FileLayout(text.lengths, plan.depth, plan.width, np.dtype(plan.making.dtype), metadata)
         check_room(folder / name_of(number), layout.nbytes)
@@ -193,9 +176,7 @@ def _embedded(
             if plan.making.names != "none":
                 (new / NAMES).write_text(json.dumps(text.lines), encoding="utf-8")
             write = stack.enter_context(FORMATS["safetensors"](new / VECTORS, layout))
-            embedder.write_text(
-                text, write, layout.dtype, settings.output_format, settings.batch_size, settings.max_tokens, reached
-            )
+            embedder.write_text(text, write, layout.dtype, making.layers, making.batch_size, making.max_tokens, reached)
             yield stack.pop_all()
         before += plan.parts[number].tokens
 

@@ -58,6 +58,13 @@ class EmbedSettings:
     file_format: str
     names: Literal["lines", "keys", "none"]
 
+    @property
+    def window(self) -> int:
+        """Number of sentences that are sorted by length together."""
+        from elmo_fast.embed.sentence_vectors import WINDOW  # needs torch, which those who read vectors do without
+
+        return WINDOW * self.batch_size
+
 
 @dataclasses.dataclass
 class Plan:
@@ -164,7 +171,7 @@ class _PartOfText(Source):
         return self._whole.place(self._first + index)
 
 
-def read_parts(source: Source, plan: Plan, window: int, numbers: Sequence[int]) -> Iterator[ScannedText]:
+def read_parts(source: Source, plan: Plan, numbers: Sequence[int]) -> Iterator[ScannedText]:
     """Yield the parts of these numbers, which rise, each as a text of its own in memory.
 
     Raises ElmoFastError if the text differs from the plan's.
@@ -181,7 +188,7 @@ def read_parts(source: Source, plan: Plan, window: int, numbers: Sequence[int]) 
             sentences, at = islice(source.sentences(), part.first, None), part.first
         own: list[Any] = list(islice(sentences, part.first - at, part.end - at))
         at = part.end
-        if len(own) != part.sentences or digest(own, window) != part.sha256:
+        if len(own) != part.sentences or digest(own, plan.making.window) != part.sha256:
             raise ElmoFastError(f"{source.name}: {plan.range_of(number)} differ from those {other}")
         if part.end == plan.sentences and next(sentences, None) is not None:
             raise ElmoFastError(f"{source.name}: there are more {plan.unit}s than the {plan.sentences} {other}")

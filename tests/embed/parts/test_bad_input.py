@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from elmo_fast.embed.parts import ElmoVectors, Settings, embed_parts, plan
+from elmo_fast.embed.parts import ElmoVectors, embed_parts, plan
 from elmo_fast.embed.parts.plan import digest
 from elmo_fast.errors import CheckpointError
 from elmo_fast.text.sources import Lines
@@ -144,10 +144,10 @@ def test_what_cannot_be_shared_is_refused(place, tmp_path):
 def test_swapped_parts_are_named_without_the_manifest_of_the_folder(embedder, tmp_path):
     """Parts of as many tokens and sentences."""
     lines, folder = [f"a{n} b" for n in range(64)], tmp_path / "out"
-    settings = Settings("average", batch_size=1, part_sentences=16)
+    settings = {"output_format": "average", "batch_size": 1, "part_sentences": 16}
 
     def run():
-        return embed_parts(embedder, Lines("x", lines), folder, settings=settings)
+        return embed_parts(embedder, Lines("x", lines), folder, **settings)
 
     assert run().parts == 4
     (folder / "manifest.json").unlink()

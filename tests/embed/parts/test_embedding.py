@@ -13,7 +13,7 @@ import pytest
 
 from elmo_fast._io import atomic_folder
 from elmo_fast.cli.embed import Rank, rank_of
-from elmo_fast.embed.parts import Settings, embed_parts, embedding
+from elmo_fast.embed.parts import embed_parts, embedding
 from elmo_fast.embed.parts.plan import plan_parts
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.text.sources import Lines
@@ -87,12 +87,12 @@ def test_processes_share_the_parts(place, tmp_path):
 
 def test_each_process_writes_its_own_parts_alone(embedder, source, tmp_path):
     """And returns; with another number of processes the rest is written."""
-    folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
-    assert embed_parts(embedder, source, folder, (1, 3), settings).parts == 2
+    folder, settings = tmp_path / "out", {"output_format": "average", "batch_size": 1, "part_sentences": PART}
+    assert embed_parts(embedder, source, folder, (1, 3), **settings).parts == 2
     assert sorted(os.listdir(folder)) == ["manifest.json", "part-00001", "part-00004", "parts.json"]
-    assert embed_parts(embedder, source, folder, (1, 3), settings).parts == 0
-    assert embed_parts(embedder, source, folder, (0, 2), settings).parts == 3
-    assert embed_parts(embedder, source, folder, (1, 2), settings).parts == 2
+    assert embed_parts(embedder, source, folder, (1, 3), **settings).parts == 0
+    assert embed_parts(embedder, source, folder, (0, 2), **settings).parts == 3
+    assert embed_parts(embedder, source, folder, (1, 2), **settings).parts == 2
     assert sorted(os.listdir(folder)) == ["manifest.json", *PARTS, "parts.json"]
 
 
@@ -132,7 +132,7 @@ def test_a_killed_process_resumes(place, tmp_path):
 
 def test_a_part_that_two_processes_wrote_is_that_of_the_first(embedder, source, tmp_path, monkeypatch):
     """A share that two processes embed costs time alone: the second writer leaves what is there."""
-    folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
+    folder, settings = tmp_path / "out", {"output_format": "average", "batch_size": 1, "part_sentences": PART}
     first_writer = embedder.write_text
 
     def overtaken(text, *arguments):
@@ -141,9 +141,9 @@ def test_a_part_that_two_processes_wrote_is_that_of_the_first(embedder, source, 
             shutil.copytree(tmp_path / "theirs" / "part-00000", folder / "part-00000")
             (folder / "part-00000" / "theirs").touch()
 
-    embed_parts(embedder, source, tmp_path / "theirs", settings=settings)
+    embed_parts(embedder, source, tmp_path / "theirs", **settings)
     monkeypatch.setattr(embedder, "write_text", overtaken)
-    embed_parts(embedder, source, folder, settings=settings)
+    embed_parts(embedder, source, folder, **settings)
     assert (folder / "part-00000" / "theirs").exists()
     assert not [name for name in os.listdir(folder) if name.startswith(".")]
 
@@ -168,8 +168,8 @@ def test_a_full_disk_in_one_process_names_the_part_and_the_others_go_on(place, t
 
 
 def test_progress_counts_the_tokens_of_this_process(embedder, source, tmp_path):
-    lines, settings = [], Settings("average", batch_size=1, part_sentences=PART)
-    embed_parts(embedder, source, tmp_path / "out", (0, 2), settings, lambda *both: lines.append(both))
+    lines, settings = [], {"output_format": "average", "batch_size": 1, "part_sentences": PART}
+    embed_parts(embedder, source, tmp_path / "out", (0, 2), **settings, progress=lambda *both: lines.append(both))
     parts = json.loads((tmp_path / "out" / "parts.json").read_text())["parts"]
     total = sum(part["tokens"] for part in parts[::2])
     assert lines[-1] == (total, total)
@@ -191,7 +191,7 @@ def test_sizes_of_parts(embedder, tmp_path):
     assert parts(16 * 16, 1) == (32, [32] * 8)
     assert parts(40, 4) == (16, [16, 16, 8])
     assert parts(16 * 400, 2)[0] == 16 * 16
-    embed_parts(embedder, Lines("x", ["a b"] * 16), tmp_path / "one", (0, 4), Settings(batch_size=1))
+    embed_parts(embedder, Lines("x", ["a b"] * 16), tmp_path / "one", (0, 4), batch_size=1)
     assert sorted(os.listdir(tmp_path / "one")) == ["manifest.json", "part-00000", "parts.json"]
 
 
@@ -211,7 +211,7 @@ def test_a_part_is_put_in_its_place_while_the_next_one_is_embedded(embedder, sou
 
     monkeypatch.setattr(embedder, "write_text", write)
     monkeypatch.setattr(atomic_folder, "mark_of", mark)
-    embed_parts(embedder, source, tmp_path / "out", settings=Settings("average", batch_size=1, part_sentences=PART))
+    embed_parts(embedder, source, tmp_path / "out", output_format="average", batch_size=1, part_sentences=PART)
     assert all(waited)
     assert len(waited) == 14  # names and vectors of seven parts
 
@@ -219,7 +219,7 @@ def test_a_part_is_put_in_its_place_while_the_next_one_is_embedded(embedder, sou
 def test_a_process_that_is_killed_after_the_rename_leaves_nothing(embedder, source, tmp_path, monkeypatch):
     """What it wrote is there, so nobody begins it again: files next to a part, or to the folder, are removed when all
     parts exist."""
-    folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
+    folder, settings = tmp_path / "out", {"output_format": "average", "batch_size": 1, "part_sentences": PART}
 
     def dies():
         flush = atomic_folder.flush
@@ -230,18 +230,18 @@ def test_a_process_that_is_killed_after_the_rename_leaves_nothing(embedder, sour
             flush(path)
 
         atomic_folder.flush = killed
-        embed_parts(embedder, source, folder, settings=settings)
+        embed_parts(embedder, source, folder, **settings)
 
     assert os.waitstatus_to_exitcode(os.waitpid(fork(dies), 0)[1]) == -signal.SIGKILL
     assert [name for name in os.listdir(folder) if name.startswith(".part-00002.")]
     (tmp_path / ".out.dead_one.partial").mkdir()
-    assert embed_parts(embedder, source, folder, settings=settings).parts == 4
+    assert embed_parts(embedder, source, folder, **settings).parts == 4
     assert not [name for name in (*os.listdir(folder), *os.listdir(tmp_path)) if name.startswith(".")]
 
 
 def test_what_fails_while_a_part_is_put_in_its_place_ends_the_process(embedder, source, tmp_path, monkeypatch):
     """The part that is embedded then is still put in its place, no other is begun; a rerun makes the rest."""
-    folder, settings = tmp_path / "out", Settings("average", batch_size=1, part_sentences=PART)
+    folder, settings = tmp_path / "out", {"output_format": "average", "batch_size": 1, "part_sentences": PART}
     flush = atomic_folder.flush
 
     def full(path):
@@ -251,10 +251,10 @@ def test_what_fails_while_a_part_is_put_in_its_place_ends_the_process(embedder, 
 
     monkeypatch.setattr(atomic_folder, "flush", full)
     with pytest.raises(OSError, match=r"No space left on device: '.*part-00002'"):
-        embed_parts(embedder, source, folder, settings=settings)
+        embed_parts(embedder, source, folder, **settings)
     assert sorted(os.listdir(folder)) == ["manifest.json", "part-00000", "part-00001", "part-00003", "parts.json"]
     monkeypatch.undo()
-    assert embed_parts(embedder, source, folder, settings=settings).parts == 4
+    assert embed_parts(embedder, source, folder, **settings).parts == 4
 
 
 def test_the_place_of_a_process():
