@@ -44,12 +44,6 @@ def connected(address: str, purpose: str) -> Iterator[Any]:
         ray.shutdown()
 
 
-def parallel_tasks(ray: Any, cpus: int, gpu: bool) -> int:
-    """Return how many tasks of so many CPUs, or of one GPU, run on the cluster at a time; at least 1."""
-    resources = ray.cluster_resources()
-    return max(1, int(resources.get("GPU", 0) if gpu else resources.get("CPU", 0) // cpus))
-
-
 def results_in_order(
     ray: Any, function: Callable[[In], Out], tasks: Sequence[In], cpus: int = 1, gpu: bool = False
 ) -> Generator[Out, None, None]:

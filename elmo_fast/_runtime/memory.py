@@ -3,10 +3,8 @@
 Needs no torch.
 """
 
-import contextlib
 import ctypes
 import errno
-import os
 import pathlib
 import re
 from collections.abc import Mapping
@@ -74,16 +72,6 @@ def shortage_error(error: BaseException, options: Mapping[str, Any]) -> Shortage
     lower = " or ".join(f"--{name}" for name in _LESS if name in options)
     sentence = str(error).partition("\n")[0] or type(error).__name__
     return ShortageError(f"memory ran out: {sentence}; {f'lower {lower}, or ' if lower else ''}end other programs")
-
-
-def stored_bytes(path: str | os.PathLike[str]) -> int:
-    """Return the bytes of a file, or of all files of a folder, of which others may be removed meanwhile."""
-    total = 0
-    in_folder = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
-    for file in [path] if os.path.isfile(path) else in_folder:
-        with contextlib.suppress(FileNotFoundError):
-            total += os.stat(file).st_size
-    return total
 
 
 def bytes_of(tensor: "Tensor") -> memoryview:

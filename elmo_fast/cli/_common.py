@@ -258,8 +258,3 @@ class Progress(tqdm):
     def seconds(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self.began
-
-    @property
-    def rate(self) -> float:
-        """Units per second since the start."""
-        return self.done / max(self.seconds, 1e-9)

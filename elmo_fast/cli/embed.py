@@ -139,9 +139,7 @@ def _embed_alone(options: _EmbedOptions, source: Source, tokenizer: str | None) 
             pool=options.pool,
             progress=progress.reach,
         )
-    summary = (
-        f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({int(progress.rate)} tok/s)"
-    )
+    summary = f"{len(text)} sentences, {progress.done} tokens in {duration(progress.seconds)} ({int(progress.done / max(progress.seconds, 1e-9))} tok/s)"
     name = "standard output" if options.output_file == STANDARD_OUTPUT else options.output_file
     _common.logger().info("%s: %s", name, summary)
 
@@ -185,7 +183,8 @@ def _embed_on_cluster(options: _EmbedOptions, address: str) -> None:
         raise ElmoFastError("--ray divides the work itself; leave out --shard")
     threads, gpu = options.threads or 1, options.device.startswith("cuda")
     with cluster.connected(address, "embed --ray") as ray:
-        count = cluster.parallel_tasks(ray, threads, gpu)
+        resources = ray.cluster_resources()  # tasks that run at a time, each on a GPU or on so many CPUs
+        count = max(1, int(resources.get("GPU", 0) if gpu else resources.get("CPU", 0) // threads))
         common = dataclasses.replace(options, ray=None, threads=threads, quiet=True)
         tasks = [dataclasses.replace(common, shard=f"{number}/{count}") for number in range(count)]
         for number, _ in enumerate(cluster.results_in_order(ray, run_embed, tasks, threads, gpu), 1):

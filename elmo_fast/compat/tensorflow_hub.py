@@ -94,11 +94,8 @@ class Module(nn.Module):
 
 
 def _split(inputs: Any) -> list[list[str]]:
-    return list(map(list, checked_sentences(inputs, "inputs", _words_of, texts_only=True)))
-
-
-def _words_of(text: str) -> list[str]:
-    return [word for word in text.split(" ") if word]
+    sentences = checked_sentences(inputs, "inputs", lambda text: text.split(" "), texts_only=True)
+    return [list(filter(None, words)) for words in sentences]
 
 
 def _cut(inputs: Any) -> list[list[str]]:

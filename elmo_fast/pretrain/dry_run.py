@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from elmo_fast._io.atomic_file import free_bytes
-from elmo_fast._runtime.memory import available, resident, size, stored_bytes
+from elmo_fast._runtime.memory import available, resident, size
 from elmo_fast._runtime.progress import duration
 from elmo_fast.corpus import is_prepared
 from elmo_fast.errors import ElmoFastError
@@ -120,7 +120,7 @@ def _disk(trainer: Trainer, save_dir: pathlib.Path) -> str:
     sums = (each for state in trainer.optimizer.state.values() for each in state.values() if torch.is_tensor(each))
     weights, rows = sum(each.nbytes for each in model), sum(each.nbytes for each in trainer.state or ())
     checkpoint = weights + sum(each.nbytes for each in sums) + rows * trainer.processes.size
-    text = stored_bytes(trainer.record.folder / CORPUS_FOLDER)
+    text = sum(file.stat().st_size for file in (trainer.record.folder / CORPUS_FOLDER).glob("*"))
     # While the newest is written, none has been removed; the model lies in the folder itself, too.
     needed = (run.keep_checkpoints + 1 + run.keep_best) * checkpoint + weights + text
     free = free_bytes(save_dir)

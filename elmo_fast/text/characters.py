@@ -266,15 +266,10 @@ class LexiconSpelling(Spelling):
         ids = np.zeros((len(cut), self.slots), np.int64)
         if self._characters:
             ids[:, :-1] = self._characters[PADDING]
+            known, unknown = self._characters, self._characters[UNKNOWN]
             for row, word in zip(ids, cut, strict=True):
-                spelled = self._spelled(word)
-                row[: len(spelled)] = spelled
+                letters = [known[word]] if word in (BEGIN, END) else [known.get(letter, unknown) for letter in word]
+                row[: len(letters) + 2] = [known[WORD_BEGIN], *letters, known[WORD_END]]
         if self._words:
-            unknown = self._words[UNKNOWN]
-            ids[:, -1] = [self._words.get(word, unknown) for word in cut]
+            ids[:, -1] = [self._words.get(word, self._words[UNKNOWN]) for word in cut]
         return ids
-
-    def _spelled(self, word: str) -> list[int]:
-        known, unknown = self._characters, self._characters[UNKNOWN]
-        letters = [known[word]] if word in (BEGIN, END) else [known.get(letter, unknown) for letter in word]
-        return [known[WORD_BEGIN], *letters, known[WORD_END]]

@@ -1,13 +1,11 @@
 """Available memory, and the sentence that reports a shortage."""
 
-import os
-
 import numpy as np
 import pytest
 import torch
 
 from elmo_fast._runtime import memory
-from elmo_fast._runtime.memory import available, is_shortage, shortage_error, stored_bytes
+from elmo_fast._runtime.memory import available, is_shortage, shortage_error
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError
 from elmo_fast.pretrain.run import pretrain
@@ -71,20 +69,3 @@ def test_a_whole_checkpoint_is_not_passed_over_for_an_older_one(tmp_path, monkey
     monkeypatch.setattr("safetensors.safe_open", short)
     with pytest.raises(MemoryError):
         pretrain(config, report=lambda line: None)
-
-
-def test_files_that_are_removed_meanwhile_are_not_counted(tmp_path, monkeypatch):
-    """Such as those that another process of a run writes."""
-    (tmp_path / "folder").mkdir()
-    for name in ("stays", "goes"):
-        (tmp_path / "folder" / name).write_bytes(b"12345")
-    plain = os.stat
-
-    def gone(path, *arguments, **named):
-        if str(path).endswith("goes"):
-            raise FileNotFoundError(path)
-        return plain(path, *arguments, **named)
-
-    monkeypatch.setattr(os, "stat", gone)
-    assert stored_bytes(tmp_path) == 5
-    assert stored_bytes(tmp_path / "folder" / "stays") == 5

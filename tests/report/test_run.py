@@ -210,7 +210,7 @@ def test_the_table_of_neighbours_names_each_word_once(written, folder, tmp_path)
     assert {row[1] for row in rows if row[0].lstrip("| ")} == {"static vectors"}
     (tmp_path / "v.txt").write_text("1 2\nelsewhere 1 0\n")
     page = write_report(settings(folder, **changes), report=lambda line: None).read_text()
-    assert "| static vectors, the neighbour's most common tag | none |" in page
+    assert "| static vectors | not among them |" in page
 
 
 def test_the_nearest_tokens_of_other_sentences_equal_a_plain_search(folder):
