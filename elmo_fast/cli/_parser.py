@@ -249,12 +249,7 @@ class Parser(jsonargparse.ArgumentParser):
 
     def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of those options that are fields of a configuration."""
-        settings = {name: values[name] for name in self._settings}
-        if names := [name for name, value in settings.items() if value == "-"]:
-            raise ElmoFastError(
-                f"--{names[0]} cannot be the standard input (-), as the run reads it again when it resumes: name a file"
-            )
-        return settings
+        return {name: values[name] for name in self._settings}
 
     def check_outputs(self, values: Mapping[str, Any]) -> None:
         """Raise ElmoFastError if an output would replace an input or another output, or is in a missing folder."""

@@ -7,11 +7,9 @@ from typing import Any
 from elmo_fast._io.atomic_file import write_json, writing
 from elmo_fast.cli import _common
 from elmo_fast.cli._parser import Model, flag, option
-from elmo_fast.errors import ElmoFastError, printable
+from elmo_fast.errors import ElmoFastError, check_counts, printable
 from elmo_fast.op_choices import Tokenizer
 
-# No text has more rows or steps than this, and the arrays of positions could not hold them.
-MOST = 1 << 24
 # Of the table of sentences; and the largest argument of exp without overflow.
 COLUMNS = ("line", "words", "nats_forward", "nats_backward", "perplexity_forward", "perplexity_backward", "perplexity")
 MOST_NATS = 700.0
@@ -58,9 +56,8 @@ def run_eval(options: _EvalOptions) -> None:
 
     if not options.test_prefix:
         raise ElmoFastError("--test_prefix must name the text to evaluate, as in 'corpus/heldout-*'; got nothing")
-    for name in ("batch_size", "unroll_steps", "worst"):
-        if (value := getattr(options, name)) is not None and not 1 <= value <= MOST:
-            raise ElmoFastError(f"--{name} must be {'1 or more' if value < 1 else f'at most {MOST}'}; got {value}")
+    counts = _common.arguments(options, "batch_size", "unroll_steps", "worst")
+    check_counts(**{f"--{name}": value for name, value in counts.items()})
     model, device = load_language_model(options)
     vocabulary = model.vocabulary
     source = options.test_prefix
