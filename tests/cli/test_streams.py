@@ -26,7 +26,6 @@ def place(tmp_path, monkeypatch):
         ("embed in.txt - --format npz", "the standard output (-) takes the format jsonl; got npz: name a file"),
         ("embed in.txt - --shard 0/2", "several processes write a folder; OUTPUT cannot be the standard output (-)"),
         ("static convert vectors.txt --output -", "--output cannot be the standard output (-): name a file"),
-        ("pretrain --train_prefix - --save_dir run", "train_prefix must match at least one file; '-' matches none"),
     ],
 )
 def test_where_a_standard_stream_cannot_serve(place, words, message):
