@@ -56,9 +56,10 @@ def dry_run(
                 trainer = run.build(*run.open_text())
                 warm_up, _, _ = _timed(trainer, WARM_UP_STEPS, WARM_UP_SECONDS)
                 steps, seconds, words = _timed(trainer, MEASURED_STEPS, MEASURED_SECONDS)
-                for line in [_steps(trainer), _memory(trainer), _disk(trainer, save_dir)]:
-                    run.say(line)
-                run.say(_speed(trainer, warm_up, steps, seconds, words))
+                if processes.leads:  # the folder is there until the leader has said all
+                    for line in (_steps(trainer), _memory(trainer), _disk(trainer, save_dir)):
+                        run.say(line)
+                    run.say(_speed(trainer, warm_up, steps, seconds, words))
         finally:
             if processes.leads:
                 shutil.rmtree(folder)

@@ -13,7 +13,7 @@ import torch
 from elmo_fast import Elmo, ElmoEmbedder
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.embed import sentence_vectors
-from elmo_fast.embed.embedder import finite
+from elmo_fast.embed.embedder import cast_finite
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import BiLM, CharacterEncoder
 from elmo_fast.text import scan
@@ -99,7 +99,7 @@ def test_a_failure_in_the_middle_names_its_line_and_leaves_nothing(files, tmp_pa
         tmp_path / "in.txt",
         ElmoEmbedder(*files(), stateful=stateful),
         CharacterEncoder.distinct,
-        finite,
+        cast_finite,
     )
 
     def write(numbers):
@@ -116,7 +116,10 @@ def test_a_failure_in_the_middle_names_its_line_and_leaves_nothing(files, tmp_pa
     write(99)
     text = scan(source, keep_lines=True)
     for change, message in (
-        (lambda patch: patch.setattr("elmo_fast.embed.embedder.finite", spoilt), "line 51 of .*in.txt gave vectors"),
+        (
+            lambda patch: patch.setattr("elmo_fast.embed.embedder.cast_finite", spoilt),
+            "line 51 of .*in.txt gave vectors",
+        ),
         (lambda patch: patch.setattr(CharacterEncoder, "distinct", refusing), "no ids for word 51"),
         (lambda patch: write(70), "it had 99 lines and now has 70"),
     ):
