@@ -123,3 +123,10 @@ def test_a_perplexity_beyond_all_numbers_is_the_largest(text, tmp_path):
     corpus = read_corpus(text, Vocabulary(WORDS))
     eval_command._write_table(tmp_path / "out.tsv", text, corpus, np.full((2, 3), 1e5))
     assert table(tmp_path / "out.tsv")[0] == pytest.approx([2, 4, 1e5, 1e5, *[math.exp(700)] * 3])
+
+
+def test_another_vocabulary_of_equal_size_is_refused(model, text, tmp_path):
+    """By the words beside the model: one of another program stores no digest of them."""
+    Vocabulary([*WORDS[:-2], "bird", "."]).write(tmp_path / "other.txt")
+    words = ["eval", "--model", model, "--test_prefix", text, "--vocab_file", tmp_path / "other.txt"]
+    refused(elmo_fast(*words), "other.txt is not the vocabulary of the model", "leave --vocab_file out")
