@@ -2,10 +2,9 @@
 
 import errno
 import os
+import shutil
 import signal
-import subprocess
-import sys
-import time
+import types
 
 import h5py
 import numpy as np
@@ -14,7 +13,8 @@ import pytest
 from elmo_fast.cli.main import main
 from elmo_fast.text import survey
 from tests.cli.conftest import pair, refused
-from tests.support.command_line import elmo_fast
+from tests.corpus.test_processes import until
+from tests.support.command_line import elmo_fast, forked
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_options_that_do_not_fit_together_are_refused(toy, tmp_path, monkeypatch
 
 def test_too_little_room_is_said_before_anything_is_embedded(text, toy, tmp_path, monkeypatch):
     messages = ["the vectors take 1.", "KiB and 100 bytes are free; one layer (average or top) and float16 take less"]
-    monkeypatch.setattr("elmo_fast.embed.token_files.free_bytes", lambda path: 100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=100))
     refused(elmo_fast("embed", text, tmp_path / "out", "--top", "--device", "cpu", *pair(toy)), *messages)
     assert os.listdir(tmp_path) == ["in.txt"]
 
@@ -162,43 +162,33 @@ def test_a_full_disk_leaves_the_old_file(limited, toy, tmp_path, name):
     text, old = tmp_path / "in.txt", tmp_path / "old"
     text.write_text("a b c d e f g h\n" * 1000)
     old.write_text("old")
-    refused(limited("embed", text, old, "--top", "--format", name, *pair(toy), limit=200_000), "File too large", "old")
+    words = ["embed", text, old, "--top", "--format", name, "--device", "cpu", *pair(toy)]
+    refused(limited(*words, limit=200_000), "File too large", "old")
     assert (old.read_text(), sorted(os.listdir(tmp_path))) == ("old", ["in.txt", "old"])
 
 
-def begun(folder, toy, text, threads):
+def begun(folder, toy, text, error):
     """An `embed` process that has begun to write: its temporary file is there and has grown."""
-    words = ["embed", text, str(folder / "out"), "--all", "--batch-size", "1", "--threads", threads, *pair(toy)]
-    process = subprocess.Popen([sys.executable, "-m", "elmo_fast", *words], stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 120
-    while time.monotonic() < until and process.poll() is None:
-        if any(path.stat().st_size > 100_000 for path in folder.glob(".out.*.partial/out")):
-            return process
-        time.sleep(0.01)
-    process.kill()
-    raise AssertionError(f"embed ended or never wrote: {os.listdir(folder)} {process.communicate()}")
+    words = ["--all", "--batch-size", "1", "--threads", "2", "--device", "cpu", *pair(toy)]
+    child = forked("embed", text, folder / "out", *words, error=error)
+    until(lambda: any(path.stat().st_size > 100_000 for path in folder.glob(".out.*.partial/out")))
+    return child
 
 
 @pytest.mark.parametrize(
-    ("number", "threads", "status"),
-    [
-        (signal.SIGINT, "2", 130),
-        (signal.SIGTERM, "2", 143),
-        (signal.SIGKILL, "2", -signal.SIGKILL),
-    ],
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
 )
-def test_a_signal_in_the_middle_leaves_nothing_corrupt(toy, tmp_path, number, threads, status):
+def test_a_signal_in_the_middle_leaves_nothing_corrupt(toy, tmp_path, said, number, status):
     """The old file is still whole under its name; but for kill -9, which nothing can tidy up after, nothing else is."""
     text = tmp_path / "in.txt"
     text.write_text("a b c d e f g h\n" * 20_000)
     with h5py.File(tmp_path / "out", "w") as file:
         file["old"] = np.ones(3)
-    process = begun(tmp_path, toy, str(text), threads)
-    process.send_signal(number)
-    _, error = process.communicate(timeout=120)
-    assert process.returncode == status, error
-    assert "Traceback" not in error
-    assert number != signal.SIGINT or "interrupted" in error
+    child = begun(tmp_path, toy, text, said)
+    os.kill(child, number)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == status, said.read_text()
+    assert "Traceback" not in said.read_text()
+    assert number != signal.SIGINT or "interrupted" in said.read_text()
     with h5py.File(tmp_path / "out") as file:
         assert list(file) == ["old"]
     if number != signal.SIGKILL:

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
@@ -139,7 +140,7 @@ def test_an_error_while_computing_leaves_nothing(tmp_path, bilm):
 def test_size_and_folder_are_said_and_the_room_is_checked_for_all_splits(tmp_path, bilm, monkeypatch):
     """Once, before the first of several splits is computed; not for what is there."""
     splits, lines = {"train": (EXAMPLES, None), "dev": (EXAMPLES[:2], None)}, []
-    monkeypatch.setattr("elmo_fast.embed.token_files.free_bytes", lambda path: 4 * 3 * 24 * 16)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=4 * 3 * 24 * 16))
     with pytest.raises(
         ElmoFastError, match=r"no space left .* take 4\.7 KiB and 4\.5 KiB are free; give another cache"
     ):
@@ -171,6 +172,7 @@ def test_nothing_to_compute(tmp_path, bilm):
 
 PROGRAM = """
 import sys
+import types
 from elmo_fast.tasks import Example, cached_layers, load_bilm
 examples = [Example(line.split(), []) for line in {text!r}]
 def progress(done, total):
