@@ -16,23 +16,6 @@ from tests.cli.conftest import pair, refused
 from tests.corpus.test_processes import until
 from tests.support.command_line import elmo_fast, forked
 
-
-@pytest.fixture
-def run(toy, tmp_path):
-    """embed of a file of the given bytes to `out`, which must be absent afterwards where that fails."""
-
-    def start(data, out=None):
-        source = tmp_path / "in.txt"
-        source.write_bytes(data)
-        done = elmo_fast("embed", source, out or tmp_path / "out", "--top", "--device", "cpu", *pair(toy))
-        if done.returncode:
-            assert not (tmp_path / "out").exists()
-            assert not [name for name in os.listdir(tmp_path) if name.endswith(".partial")]
-        return done
-
-    return start
-
-
 # Command -> words that the library refuses, and the error: one line on stderr that names the option, and status 2.
 REFUSED = {
     "vocab": ("--train_prefix absent-* --vocab_file v", "--train_prefix absent-*: no file matches"),
@@ -119,17 +102,6 @@ def test_too_little_room_is_said_before_anything_is_embedded(text, toy, tmp_path
     monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=100))
     refused(elmo_fast("embed", text, tmp_path / "out", "--top", "--device", "cpu", *pair(toy)), *messages)
     assert os.listdir(tmp_path) == ["in.txt"]
-
-
-def test_a_folder_that_cannot_be_written(run, tmp_path):
-    """A folder without the right to write; /sys where the tests run as root, whom no such right holds back."""
-    folder = tmp_path / "locked"
-    folder.mkdir()
-    folder.chmod(0o555)
-    target = os.path.join(folder if os.geteuid() else "/sys", "out")
-    done = run(b"a b\n", out=target)
-    refused(done, "out")
-    assert not os.path.exists(target)
 
 
 @pytest.mark.parametrize(("name", "words"), [("hdf5", "1 --stateful"), ("hdf5", "2"), ("safetensors", "2")])
