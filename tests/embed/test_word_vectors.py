@@ -222,7 +222,7 @@ def text(tmp_path, monkeypatch, vectors):
     return tmp_path / "a.txt"
 
 
-def test_the_cache_is_read_in_place_of_the_text(text, vectors, monkeypatch):
+def test_the_cache_is_read_in_place_of_the_text(text, vectors):
     """The second time no text is parsed; with a limit neither."""
     assert same(load_vectors(text), vectors)
     about, (*whole, last) = text.stat(), text.read_bytes().splitlines(keepends=True)
