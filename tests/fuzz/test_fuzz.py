@@ -113,5 +113,5 @@ def test_fixed_cases_find_nothing(target):
     """In this process: the findings of longer runs (`make fuzz`) are tests of their own, next to the parts they hit."""
     module = importlib.import_module(f"tests.fuzz.targets.{target}")
     with torch_threads(1):
-        for seed in range(20 if target in FILES_OF_MODELS else 4):
+        for seed in range(60 if target in FILES_OF_MODELS else 4):
             module.case(random.Random(seed))
