@@ -10,18 +10,6 @@ from benchmarks import machine, table
 from tests.fuzz.__main__ import add
 
 
-@pytest.mark.parametrize(
-    ("value", "words"), [(12345.0, "12,300"), (141.6, "142"), (1.638, "1.64"), (0.01234, "0.0123"), (999.6, "1,000")]
-)
-def test_numbers_have_three_digits(value, words):
-    assert table.number(value) == words
-
-
-@pytest.mark.parametrize(("value", "words"), [(3.14e-6, "3.1e-6"), (0.0, "0"), (0.012, "1.2e-2")])
-def test_errors_are_short(value, words):
-    assert table.small(value) == words
-
-
 def results_of(folder, *, ratio):
     """Write a result of `embed` in which elmo_fast is `ratio` times as fast as AllenNLP."""
 
@@ -105,27 +93,6 @@ def test_a_limit_is_named(tmp_path, monkeypatch):
     assert limited.replace("A CPU (", "A CPU, model not recorded (") in table.chart(tmp_path)
 
 
-def test_cpus_of_one_instruction_set_have_results_of_their_own(tmp_path, monkeypatch):
-    """Two generations: both are plotted, with different names; a CPU without family and model has the set alone."""
-    for generation, ratio in (
-        ({"cpu family": "25", "model": "17"}, 5),
-        ({"cpu family": "26", "model": "2"}, 6),
-        ({}, 7),
-    ):
-        monkeypatch.setattr(machine, "cpuinfo", lambda generation=generation: {"model name": "A CPU"} | generation)
-        results_of(tmp_path, ratio=ratio)
-    used = machine.instruction_set()
-    assert sorted(each.name for each in tmp_path.iterdir()) == [used, f"{used}-25-17", f"{used}-26-2"]
-    chart = table.chart(tmp_path)
-    for name, ratio in (
-        ("A CPU, model not recorded", 7),
-        ("A CPU family 25 model 17", 5),
-        ("A CPU family 26 model 2", 6),
-    ):
-        assert f">{name} ({used})<" in chart
-        assert f">{ratio}00 ({ratio}x)<" in chart
-
-
 def test_a_run_adds_the_rows_of_its_machine_and_leaves_those_of_others(tmp_path, monkeypatch):
     for model, speed in (("17", 5), ("2", 6)):
         monkeypatch.setattr(
@@ -174,15 +141,6 @@ def test_a_kernel_that_hardly_beats_the_fastest_rival_is_deleted_next():
         "| slow | elmo_fast, graph | torch.compile | 1.1x |",
     ]
     assert table.deleted_next({"rows": rows[4:6]}) == ""
-
-
-def test_the_kernels_of_a_step_are_a_table():
-    row = {"kernel": "projected_lstm_forward_cells_kernel", "count": 40, "us": 1100.0, "registers": 250, "spills": 8}
-    kernels = [row, {"kernel": "gemm", "count": 2, "us": 100.0, "registers": 168, "spills": None}]
-    lines = table.kernel_table({"notes": {"kernels of a training step": kernels}}).splitlines()
-    assert lines[2] == "| projected_lstm_forward_cells_kernel | 40 | 1,100 | 92% | 250 | 8 |"
-    assert lines[3:] == ["| gemm | 2 | 100 | 8% | 168 |  |", "2 kernels, 1,200 us"]
-    assert table.kernel_table({"notes": {}}) == ""
 
 
 def test_reasons_of_all_runs_are_kept(tmp_path, capsys):

@@ -6,12 +6,11 @@ import pathlib
 import pickle
 import shutil
 
-import numpy as np
 import pytest
 import torch
 
 from elmo_fast import Elmo, ElmoEmbedder
-from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_bilm_hdf5, read_options
+from elmo_fast.checkpoints import load_checkpoint, read_allennlp_state, read_bilm_hdf5, read_options, save_folder
 from elmo_fast.cli.main import main
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from tests.support.snippets import ORIGINAL_FILTERS
@@ -139,7 +138,7 @@ def test_other_options_are_asked_for_and_may_be_given(pair, state, tmp_path, cap
         load_checkpoint(tmp_path / "serialized")
 
 
-def test_of_several_elmos_one_is_chosen_by_its_prefix(pair, state, tmp_path, capsys):
+def test_of_several_elmos_one_is_chosen_by_its_prefix(pair, state, tmp_path):
     """Its options are those of the embedder of its name."""
     other = {name: tensor + 1 if name.endswith("projection.bias") else tensor for name, tensor in state.items()}
     wiki = PREFIX.replace("elmo.", "wiki.", 1)
@@ -158,22 +157,13 @@ def test_of_several_elmos_one_is_chosen_by_its_prefix(pair, state, tmp_path, cap
         CheckpointError, match=r"token_embedders\.wiki\.options_file is b/other\.json, which is neither"
     ):
         load_checkpoint(path, prefix=f"{wiki}_elmo_lstm.")
-    words = ["convert", "--to", "safetensors", "--out_dir", str(tmp_path / "own"), "--model", str(path)]
-    assert main(words) == 2
-    assert "choose one with prefix= or --prefix, or make a model of one: elmo-fast convert" in capsys.readouterr().err
-    chosen = ["--prefix", f"{PREFIX}_elmo_lstm."]
-    assert main([*words, *chosen]) == 0
-    assert load_checkpoint(tmp_path / "own")[0].keys() >= state.keys()
-    assert main(["info", "--model", str(path), *chosen]) == 0
-    (tmp_path / "in.txt").write_text("a cat\n")
-    assert main(["embed", str(tmp_path / "in.txt"), str(tmp_path / "v.npz"), "--format", "npz", "--all",
-                 "--model", str(path), *chosen]) == 0  # fmt: skip
-    elmo = Elmo.from_pretrained(path, prefix=chosen[1])
-    assert elmo._settings["do_layer_norm"]
-    vectors = ElmoEmbedder.from_pretrained(path, prefix=chosen[1]).embed_sentence(["a", "cat"])
-    assert (np.load(tmp_path / "v.npz")["embeddings"].swapaxes(0, 1) == vectors).all()
+    chosen = f"{PREFIX}_elmo_lstm."
+    assert Elmo.from_pretrained(path, prefix=chosen)._settings["do_layer_norm"]
+    vectors = ElmoEmbedder.from_pretrained(path, prefix=chosen).embed_sentence(["a", "cat"])
+    save_folder(tmp_path / "own", *load_checkpoint(path, prefix=chosen))
+    assert (ElmoEmbedder.from_pretrained(tmp_path / "own").embed_sentence(["a", "cat"]) == vectors).all()
     with pytest.raises(CheckpointError, match=r"prefix chooses one of several biLMs in an AllenNLP model; .*own.* is"):
-        ElmoEmbedder.from_pretrained(tmp_path / "own", prefix=chosen[1])
+        ElmoEmbedder.from_pretrained(tmp_path / "own", prefix=chosen)
     with pytest.raises(ElmoFastError, match="prefix chooses a biLM in the file of an AllenNLP model; got 'a' and no"):
         ElmoEmbedder(read_options(pair[0]), None, prefix="a")
 
@@ -260,12 +250,6 @@ def test_a_number_that_a_small_file_spreads_over_terabytes_is_not_copied(model, 
     ("edit", "message"),
     [
         (lambda s: s.pop("_token_embedder.char_conv_1.bias"), r"char_conv_1.bias: wanted shape \[8\], found no such"),
-        (lambda s: s.update({"_token_embedder.char_conv_1.bias": torch.zeros(9)}), r"wanted shape \[8\], found \[9\]"),
-        (
-            lambda s: s.update({"_elmo_lstm.forward_layer_2.x": torch.zeros(9)}),
-            "forward_layer_2.x: the options require no",
-        ),
-        (lambda s: s["_token_embedder._projection.bias"].fill_(torch.nan), "8 NaN or infinite of 8"),
         (lambda s: s.pop("_elmo_lstm.forward_layer_0.input_linearity.weight"), "wanted an ELMo's tensors .*found none"),
         (lambda s: s.clear(), "wanted an ELMo's tensors .*found none"),
     ],

@@ -144,14 +144,8 @@ def test_what_is_wrong_is_said_in_one_sentence_with_the_file(trained):
     refused(r"data-00001-of-00002: lm/\S+: wanted [\d,]+ numbers at byte [\d,]+, found the end of the file")
     write_checkpoint(folder, arrays | {"CNN/b_cnn_0": np.zeros(5, "f4")})
     refused(r"1250\.index: CNN/b_cnn_0: wanted shape \[4\], found \[5\]")
-    write_checkpoint(folder, arrays | {"CNN/b_cnn_9": np.zeros(5, "f4")})
-    refused(r"index: CNN/b_cnn_9: shape \[5\], but the options require no such tensor")
-    write_checkpoint(folder, {name: array for name, array in arrays.items() if name != "CNN_proj/b_proj"})
-    refused(r"CNN_proj/b_proj: wanted shape \[8\], found no such tensor")
     write_checkpoint(folder, arrays | {"softmax/b": np.zeros(7, "i4")})
     refused(r"lm/softmax/b: wanted floating-point numbers in one piece, found others")
-    write_checkpoint(folder, arrays | {"softmax/b": np.full(7, np.nan, "f4")})
-    refused(r"softmax\.bias: wanted finite numbers, found 7 NaN or infinite of 7")
     write_checkpoint(folder, arrays, kind=1)
     refused(
         r"1250\.index: not the index of a TensorFlow checkpoint, or damaged \(a compressed block, as TensorFlow writes"

@@ -1,21 +1,15 @@
 """A toy model on the disk, and the command line as a user starts it."""
 
+import os
+import resource
 import subprocess
-import sys
 
 import pytest
 
-from tests.support.command_line import elmo_fast
+from tests.support.command_line import elmo_fast, forked
 from tests.support.weights import make_weights
 
 SENTENCES = ["The cat sat .", "A dog ran up the hill and back .", "<S> odd", "Résumé •", "The cat sat .", "x" * 60]
-
-LIMITED = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
-from elmo_fast.cli.main import main
-sys.exit(main(sys.argv[2:]))
-"""
 
 
 @pytest.fixture(scope="session")
@@ -53,12 +47,19 @@ def text(tmp_path):
     return str(path)
 
 
-@pytest.fixture(scope="session")
-def limited():
+@pytest.fixture
+def said(tmp_path_factory):
+    """A file for the standard error of a process of its own."""
+    return tmp_path_factory.mktemp("said") / "error"
+
+
+@pytest.fixture
+def limited(said):
     """Runs `elmo-fast ...` in a process of its own, whose files may be `limit` bytes long."""
 
     def run(*words, limit):
-        command = [sys.executable, "-c", LIMITED, str(limit), *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+        child = forked(*words, error=said, first=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return subprocess.CompletedProcess(words, status, "", said.read_text())
 
     return run

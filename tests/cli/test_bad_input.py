@@ -4,9 +4,6 @@ import errno
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 
 import h5py
 import numpy as np
@@ -15,24 +12,8 @@ import pytest
 from elmo_fast.cli.main import main
 from elmo_fast.text import scan
 from tests.cli.conftest import pair, refused
-from tests.support.command_line import elmo_fast
-
-
-@pytest.fixture
-def run(toy, tmp_path):
-    """embed of a file of the given bytes to `out`, which must be absent afterwards where that fails."""
-
-    def start(data, out=None):
-        source = tmp_path / "in.txt"
-        source.write_bytes(data)
-        done = elmo_fast("embed", source, out or tmp_path / "out", "--top", "--device", "cpu", *pair(toy))
-        if done.returncode:
-            assert not (tmp_path / "out").exists()
-            assert not [name for name in os.listdir(tmp_path) if name.endswith(".partial")]
-        return done
-
-    return start
-
+from tests.corpus.test_processes import until
+from tests.support.command_line import elmo_fast, forked
 
 # Command -> words that the library refuses, and the error: one line on stderr that names the option, and status 2.
 REFUSED = {
@@ -122,17 +103,6 @@ def test_too_little_room_is_said_before_anything_is_embedded(text, toy, tmp_path
     assert os.listdir(tmp_path) == ["in.txt"]
 
 
-def test_a_folder_that_cannot_be_written(run, tmp_path):
-    """A folder without the right to write; /sys where the tests run as root, whom no such right holds back."""
-    folder = tmp_path / "locked"
-    folder.mkdir()
-    folder.chmod(0o555)
-    target = os.path.join(folder if os.geteuid() else "/sys", "out")
-    done = run(b"a b\n", out=target)
-    refused(done, "out")
-    assert not os.path.exists(target)
-
-
 @pytest.mark.parametrize(("name", "words"), [("hdf5", "1 --stateful"), ("hdf5", "2"), ("safetensors", "2")])
 def test_a_disk_that_fills_up_in_the_middle_leaves_the_old_file_alone(toy, tmp_path, capsys, monkeypatch, name, words):
     """The disk has room for whole sentences, and then for a part of one."""
@@ -163,43 +133,33 @@ def test_a_full_disk_leaves_the_old_file(limited, toy, tmp_path, name):
     text, old = tmp_path / "in.txt", tmp_path / "old"
     text.write_text("a b c d e f g h\n" * 1000)
     old.write_text("old")
-    refused(limited("embed", text, old, "--top", "--format", name, *pair(toy), limit=200_000), "File too large", "old")
+    words = ["embed", text, old, "--top", "--format", name, "--device", "cpu", *pair(toy)]
+    refused(limited(*words, limit=200_000), "File too large", "old")
     assert (old.read_text(), sorted(os.listdir(tmp_path))) == ("old", ["in.txt", "old"])
 
 
-def begun(folder, toy, text, threads):
+def begun(folder, toy, text, error):
     """An `embed` process that has begun to write: its temporary file is there and has grown."""
-    words = ["embed", text, str(folder / "out"), "--all", "--batch-size", "1", "--threads", threads, *pair(toy)]
-    process = subprocess.Popen([sys.executable, "-m", "elmo_fast", *words], stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 120
-    while time.monotonic() < until and process.poll() is None:
-        if any(path.stat().st_size > 100_000 for path in folder.glob(".out.*.partial/out")):
-            return process
-        time.sleep(0.01)
-    process.kill()
-    raise AssertionError(f"embed ended or never wrote: {os.listdir(folder)} {process.communicate()}")
+    words = ["--all", "--batch-size", "1", "--threads", "2", "--device", "cpu", *pair(toy)]
+    child = forked("embed", text, folder / "out", *words, error=error)
+    until(lambda: any(path.stat().st_size > 100_000 for path in folder.glob(".out.*.partial/out")))
+    return child
 
 
 @pytest.mark.parametrize(
-    ("number", "threads", "status"),
-    [
-        (signal.SIGINT, "2", 130),
-        (signal.SIGTERM, "2", 143),
-        (signal.SIGKILL, "2", -signal.SIGKILL),
-    ],
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
 )
-def test_a_signal_in_the_middle_leaves_nothing_corrupt(toy, tmp_path, number, threads, status):
+def test_a_signal_in_the_middle_leaves_nothing_corrupt(toy, tmp_path, said, number, status):
     """The old file is still whole under its name; but for kill -9, which nothing can tidy up after, nothing else is."""
     text = tmp_path / "in.txt"
     text.write_text("a b c d e f g h\n" * 20_000)
     with h5py.File(tmp_path / "out", "w") as file:
         file["old"] = np.ones(3)
-    process = begun(tmp_path, toy, str(text), threads)
-    process.send_signal(number)
-    _, error = process.communicate(timeout=120)
-    assert process.returncode == status, error
-    assert "Traceback" not in error
-    assert number != signal.SIGINT or "interrupted" in error
+    child = begun(tmp_path, toy, text, said)
+    os.kill(child, number)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == status, said.read_text()
+    assert "Traceback" not in said.read_text()
+    assert number != signal.SIGINT or "interrupted" in said.read_text()
     with h5py.File(tmp_path / "out") as file:
         assert list(file) == ["old"]
     if number != signal.SIGKILL:

@@ -189,7 +189,8 @@ def test_an_unknown_command_is_answered_with_the_nearest(words, message):
 
 def test_a_reader_that_leaves_gets_no_traceback():
     """Help of all kinds and a command's own output into a pipe whose other end is closed: the status of SIGPIPE."""
-    for words in (["--help"], ["pretrain", "--help"], ["static", "--help"], ["--version"], ["info", "--device", "cpu"]):
+    own = ["embed", "in", "out", "--print_config"]
+    for words in (["--help"], ["pretrain", "--help"], ["static", "--help"], ["--version"], own):
         there, here = os.pipe()
         os.close(there)
         with open(here, "wb") as closed:

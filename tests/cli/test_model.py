@@ -12,28 +12,14 @@ from tests.cli.conftest import ran, refused
 from tests.support.command_line import elmo_fast
 from tests.support.weights import make_weights
 
-# Commands that find a model in their own way, and `embed` for those that share one.
-COMMANDS = {
-    "embed": "embed in.txt out --top --model {}",
-    "pretrain": "pretrain --train_prefix in.txt --vocab_file run/vocab.txt --max_steps 1 --save_dir s --init_from {}",
-    "plot layers": "plot layers {}",
-    "upload": "upload {} me/mini --licence mit",
-    "task train": "task train --train_path in.conll --dev_path in.conll --elmo input --save_dir s --model {}",
-    "report": "report --train_path in.conll --dev_path in.conll --test_path in.conll --save_dir out --model {}",
-}
 
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_misspelt_name_of_a_model_is_answered_with_the_nearest(tmp_path, monkeypatch, command):
+def test_a_misspelt_name_of_a_model_is_answered_with_the_nearest(tmp_path, monkeypatch):
+    """By the one function that finds models for all commands (test_formats.py: for each)."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("the cat sat\n")
-    (tmp_path / "in.conll").write_text("the\tX\ncat\tY\n\n")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "vocab.txt").write_text("<S>\n</S>\n<UNK>\ncat\ndog\n")
     said = "mnii: wanted a folder or archive, ", "a name that `elmo-fast models` lists (mini,", "did you mean mini?)"
-    refused(elmo_fast(*COMMANDS[command].format("mnii").split()), *said)
-    if command == "embed":
-        ran(*COMMANDS[command].format("mini").split())
+    refused(elmo_fast("embed", "in.txt", "out", "--top", "--model", "mnii"), *said)
+    ran("embed", "in.txt", "out", "--top", "--model", "mini")
 
 
 @pytest.fixture

@@ -5,15 +5,13 @@ import io
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
 from elmo_fast import ElmoEmbedder
 from elmo_fast.errors import ElmoFastError
 from tests.cli.conftest import ran, refused
-from tests.support.command_line import elmo_fast
+from tests.support.command_line import elmo_fast, forked
 
 # What each would write over; {m} is a folder with a model, IN a file that is read, OUT the output.
 CASES = {
@@ -70,13 +68,14 @@ def test_an_input_is_not_written_over(place, case):
     check_input_is_unchanged(place, CASES[case].replace("IN", "in.txt").replace("OUT", "./in.txt"))
 
 
-def test_the_standard_input_is_not_written_over(place):
+def test_the_standard_input_is_not_written_over(place, said):
     before = contents(place)
-    words = [sys.executable, "-m", "elmo_fast", "embed", "-", "in.txt", "--top", "--model", "model"]
     with open("in.txt", "rb") as stream:
-        done = subprocess.run(words, stdin=stream, capture_output=True, text=True)
-    assert (done.returncode, contents(place)) == (2, before)
-    assert "output_file 'in.txt' is the same file as input_file '-', which is read" in done.stderr
+        words = ["embed", "-", "in.txt", "--top", "--model", "model", "--device", "cpu"]
+        child = forked(*words, error=said, first=lambda: os.dup2(stream.fileno(), 0))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    assert contents(place) == before
+    assert "output_file 'in.txt' is the same file as input_file '-', which is read" in said.read_text()
 
 
 def test_embed_file_does_not_write_over_its_input(place, toy):

@@ -2,6 +2,7 @@
 
 import argparse
 import gzip
+import io
 import os
 import pathlib
 import re
@@ -13,11 +14,12 @@ import pytest
 
 from elmo_fast._io.fields import MIN_COUNT
 from elmo_fast.cli._common import Progress
-from elmo_fast.corpus import open_corpus, prepare
+from elmo_fast.corpus import open_corpus, pieces, prepare, word_counts
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import DataConfig, load_preset, presets
 from tests.cli.conftest import ran, refused
 from tests.corpus.test_processes import alive, until
+from tests.support.command_line import forked
 
 
 @pytest.fixture
@@ -82,29 +84,30 @@ def test_a_mark_of_unknown_words_in_the_text_is_hinted_at(texts):
     assert [output.count("HINT   the text contains <unk> 2 times (33.3%)") for output in outputs] == [1, 1, 1]
 
 
-def test_prepare_reads_the_standard_input(tmp_path):
-    command = [sys.executable, "-m", "elmo_fast", "prepare", "--train-prefix", "-", "--out-dir", tmp_path / "out"]
-    subprocess.run(command, input=b"a a\n\na\n", check=True, capture_output=True)
+def test_prepare_reads_the_standard_input(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a a\n\na\n")))
+    prepared(text="-", out=tmp_path / "out")
     assert open_corpus(tmp_path / "out").tokens == 3
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_full_disk_leaves_nothing(limited, tmp_path, processes):
+def test_a_full_disk_leaves_nothing(limited, tmp_path, monkeypatch, processes):
     """The largest size of a file (EFBIG) stands for the disk's end (ENOSPC), here or in another process."""
-    (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 2_500_000)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 160_000)
+    monkeypatch.setattr(word_counts, "BYTES_PER_PROCESS", 1)
+    (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 20_000)
     words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--processes", processes]
-    refused(limited("prepare", *words, limit=200_000), "File too large", "out")
+    refused(limited("prepare", *words, limit=50_000), "File too large", "out")
     assert os.listdir(tmp_path) == ["in.txt"]
 
 
-def start_run(folder):
+def start_run(folder, error):
     """A `prepare` process in the middle of its work, and the processes it has started."""
-    command = [sys.executable, "-m", "elmo_fast", "prepare", "--train-prefix", folder / "in.txt"]
-    command += ["--out-dir", folder / "out", "--processes", "2", "--overwrite"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    words = ["prepare", "--train-prefix", folder / "in.txt", "--out-dir", folder / "out"]
+    process = forked(*words, "--processes", 2, "--overwrite", error=error)
     until(lambda: len(list(folder.glob(".out.*.partial/*.ids"))) == 2)
     until(lambda: all(path.stat().st_size > 0 for path in folder.glob(".out.*.partial/*.ids")))
-    children = [int(number) for number in os.listdir("/proc") if number.isdigit() and parent_of(number) == process.pid]
+    children = [int(number) for number in os.listdir("/proc") if number.isdigit() and parent_of(number) == process]
     assert len(children) >= 2
     return process, children
 
@@ -120,18 +123,17 @@ def parent_of(number):
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
 )
-def test_a_signal_in_the_middle_leaves_the_old_folder_and_no_process(tmp_path, number, status):
+def test_a_signal_in_the_middle_leaves_the_old_folder_and_no_process(tmp_path, said, number, status):
     """The next run removes files that kill -9 left behind."""
     (tmp_path / "in.txt").write_text("a a a\n")
     words = ["--train-prefix", tmp_path / "in.txt", "--out-dir", tmp_path / "out", "--overwrite", "-q"]
     ran("prepare", *words)
     before = open_corpus(tmp_path / "out").fingerprint
     (tmp_path / "in.txt").write_text("a b c d e f g h\n" * 3_000_000)
-    process, children = start_run(tmp_path)
-    process.send_signal(number)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == status, error
-    assert "Traceback" not in error
+    process, children = start_run(tmp_path, said)
+    os.kill(process, number)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == status, said.read_text()
+    assert "Traceback" not in said.read_text()
     until(lambda: not any(map(alive, children)))
     assert open_corpus(tmp_path / "out").fingerprint == before
     if number != signal.SIGKILL:
@@ -142,9 +144,9 @@ def test_a_signal_in_the_middle_leaves_the_old_folder_and_no_process(tmp_path, n
 
 
 def test_memory_does_not_grow_with_the_text(tmp_path):
-    """Peak of a process after text of 4 MB, and after 40 MB of the same words."""
+    """Peak of a process after text of 2 MB, and after 20 MB of the same words."""
     words = ["prepare", "--out-dir", str(tmp_path / "out"), "--processes", "1", "--overwrite", "--train-prefix"]
-    for name, lines in (("small", 250_000), ("large", 2_500_000)):
+    for name, lines in (("small", 125_000), ("large", 1_250_000)):
         (tmp_path / name).write_text("a b c d e f g h\n" * lines)
     code = (
         "import resource, sys; from elmo_fast.cli.main import main\n"

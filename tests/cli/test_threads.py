@@ -1,5 +1,6 @@
 """Number of threads of a command: a bound on what the user asks for, and room for other programs otherwise."""
 
+import io
 import os
 import subprocess
 import sys
@@ -15,13 +16,22 @@ from tests.cli.conftest import pair, ran
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Pretends that so many processors are there, and that other programs keep so many of them busy."""
+    """Pretends that so many processors are there, and that other programs have kept so many busy for 100 seconds."""
     for name in threads.VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    began, before = threads.STARTED
+    later = began + 100 - time.monotonic()
 
     def pretend(there, busy):
-        monkeypatch.setattr(threads, "processors", lambda: set(range(there)))
-        monkeypatch.setattr(threads, "busy_processors", lambda: busy)
+        def read(*words, **named):
+            if busy is None:
+                raise FileNotFoundError("/proc/stat")
+            seconds = (before or 0) + (time.monotonic() - began) * busy + sum(os.times()[:4])
+            return io.StringIO(f"cpu0 {seconds * os.sysconf('SC_CLK_TCK'):.0f} 0 0 0 0 0 0 0\n")
+
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(there)))
+        monkeypatch.setattr(threads, "open", read, raising=False)
+        monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + later)
 
     return pretend
 

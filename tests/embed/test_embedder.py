@@ -12,13 +12,14 @@ import torch
 
 from elmo_fast import Elmo, ElmoEmbedder
 from elmo_fast._runtime.threads import torch_threads
-from elmo_fast.embed import sentence_vectors
-from elmo_fast.embed.embedder import cast_finite
+from elmo_fast.embed.sentence_vectors import run_batches
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules import BiLM, CharacterEncoder
+from elmo_fast.modules import BiLM
+from elmo_fast.modules.elmo_lstm import ElmoLstm
 from elmo_fast.text import scan
 from tests.modules.conftest import BATCHES
 from tests.support.bilm_numpy import BilmNumpy
+from tests.support.hooks import called
 
 LINES = ["Michael went to the store to buy some eggs .", "Joel rolled down the street .", "test / this", "a b"]
 
@@ -48,22 +49,15 @@ def test_empty_sentences(files):
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("file_format", ["hdf5", "safetensors"])
-def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monkeypatch, file_format, count):
+def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, file_format, count):
     """The vectors of one batch at a time are in memory; on two threads also those that are being written."""
-    references, alive, sent, batch = [], [], sentence_vectors.to_device_together, sentence_vectors.LayerBatch
+    outputs, alive = [], []
 
-    def beginning(*arguments):
-        alive.append(sum(reference() is not None for reference in references))
-        return sent(*arguments)
+    def beginning(inputs):
+        alive.append(sum(reference() is not None for reference in outputs))
 
-    def ran(indices, sentences, layers, skips_empty):
-        references.append(weakref.ref(layers))  # which alone holds them, or what they are made of
-        return batch(indices, sentences, layers, skips_empty)
-
-    monkeypatch.setattr(sentence_vectors, "to_device_together", beginning)
-    monkeypatch.setattr(sentence_vectors, "LayerBatch", ran)
     (tmp_path / "in.txt").write_text("\n".join(3 * LINES) + "\n")
-    with torch_threads(count):
+    with torch_threads(count), called(ElmoLstm, beginning, lambda output: outputs.append(weakref.ref(output))):
         ElmoEmbedder(*files()).embed_file(tmp_path / "in.txt", tmp_path / "out", batch_size=2, file_format=file_format)
     assert len(alive) == 6
     assert max(alive) <= (0 if count == 1 else 1)
@@ -71,20 +65,14 @@ def test_a_written_batch_is_freed_before_the_next_one_runs(files, tmp_path, monk
 
 @pytest.mark.parametrize("stateful", [True, False])
 @pytest.mark.parametrize("file_format", ["hdf5", "hdf5-flat", "safetensors", "npz"])
-def test_a_file_is_the_same_on_any_number_of_threads(files, tmp_path, monkeypatch, file_format, stateful):
+def test_a_file_is_the_same_on_any_number_of_threads(files, tmp_path, file_format, stateful):
     """Byte by byte: on one thread, on two that overlap and, without carried state, in two groups of two."""
-    pair, ran, sent = files(), [], sentence_vectors.to_device_together
-
-    def beginning(*arguments):
-        ran.append(threading.current_thread().name)
-        return sent(*arguments)
-
-    monkeypatch.setattr(sentence_vectors, "to_device_together", beginning)
+    pair, ran = files(), []
     (tmp_path / "in.txt").write_text("".join(f"{line} {number}\n" for number in range(40) for line in LINES))
     actual = {}
     for count in (1, 2, 4):
         ran.clear()
-        with torch_threads(count):
+        with torch_threads(count), called(ElmoLstm, lambda inputs: ran.append(threading.current_thread().name)):
             settings = {"file_format": file_format, "batch_size": 8, "max_tokens": 60}
             ElmoEmbedder(*pair, stateful=stateful).embed_file(tmp_path / "in.txt", tmp_path / "out", **settings)
         actual[count] = (tmp_path / "out").read_bytes()
@@ -95,38 +83,35 @@ def test_a_file_is_the_same_on_any_number_of_threads(files, tmp_path, monkeypatc
 @pytest.mark.parametrize(("count", "stateful"), [(1, True), (2, True), (2, False), (4, False)])
 def test_a_failure_in_the_middle_names_its_line_and_leaves_nothing(files, tmp_path, monkeypatch, count, stateful):
     """Of vectors, of the words' ids and of the text, on whichever thread it happens."""
-    source, embedder, ids, check = (
-        tmp_path / "in.txt",
-        ElmoEmbedder(*files(), stateful=stateful),
-        CharacterEncoder.distinct,
-        cast_finite,
+    source, embedder = tmp_path / "in.txt", ElmoEmbedder(*files(), stateful=stateful)
+    letter, calls, from_numpy = (
+        embedder.elmo_bilm._token_embedder._char_embedding_weights[1 + ord("q")],
+        [],
+        torch.from_numpy,
     )
 
     def write(numbers):
-        source.write_text("".join(f"word {number}\n" for number in range(numbers)))
+        source.write_text("".join("word q\n" if number == 50 else f"word {number}\n" for number in range(numbers)))
 
-    def spoilt(vectors, dtype, text, number):
-        return check(vectors * np.nan if number == 50 else vectors, dtype, text, number)
-
-    def refusing(encoder, batch):
-        if ["word", "51"] in batch:
-            raise ElmoFastError("no ids for word 51")
-        return ids(encoder, batch)
+    def refusing(array):
+        calls.append(array)
+        if len(calls) > 12:  # two of each batch
+            raise MemoryError("no ids of the seventh batch")
+        return from_numpy(array)
 
     write(99)
     text = scan(source, keep_lines=True)
-    for change, message in (
-        (
-            lambda patch: patch.setattr("elmo_fast.embed.embedder.cast_finite", spoilt),
-            "line 51 of .*in.txt gave vectors",
-        ),
-        (lambda patch: patch.setattr(CharacterEncoder, "distinct", refusing), "no ids for word 51"),
-        (lambda patch: write(70), "it had 99 lines and now has 70"),
+    for change, error, message in (
+        (lambda patch: letter.data.fill_(np.nan), ElmoFastError, "line 51 of .*in.txt gave vectors"),
+        (lambda patch: patch.setattr(torch, "from_numpy", refusing), MemoryError, "no ids of the seventh batch"),
+        (lambda patch: write(70), ElmoFastError, "it had 99 lines and now has 70"),
     ):
         with monkeypatch.context() as patch, torch_threads(count):
             change(patch)
-            with pytest.raises(ElmoFastError, match=message):
+            with pytest.raises(error, match=message):
                 embedder.embed_file(text, tmp_path / "out", batch_size=8)
+        letter.data.fill_(0.5)
+        embedder.elmo_bilm.reset_states()
         assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "model0"]
     gc.collect()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("elmo_fast")]
@@ -168,28 +153,17 @@ def test_a_call_with_too_few_or_misplaced_arguments_names_the_way(files):
         ("meta", {"max_tokens": 400}, [100, 100]),
     ],
 )
-def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, monkeypatch, device, settings, counts):
+def test_a_device_other_than_the_cpu_takes_batches_by_tokens(files, device, settings, counts):
     """Unless a batch's size is named, or decides which sentence continues which."""
-    ran = []
-    # Nothing runs.
-    monkeypatch.setattr(
-        sentence_vectors, "to_device_together", lambda ids, device: ran.append(len(ids[-1])) or [ids[-1][:0]]
-    )
-    bilm = BiLM(*files()).to(device)
-    list(sentence_vectors.run_batches(bilm, [["a", "b", "c", "d"]] * 200, **settings))
-    assert ran == counts
+    ran = run_batches(BiLM(*files()).to(device), [["a", "b", "c", "d"]] * 200, **settings)
+    assert [len(batch.sentences) for batch in ran] == counts
 
 
 @pytest.mark.parametrize(("stateful", "counts"), [(False, [1, 1, 1]), (True, [3])])
-def test_without_carried_state_a_batch_is_bounded_by_its_tokens(files, monkeypatch, stateful, counts):
+def test_without_carried_state_a_batch_is_bounded_by_its_tokens(files, stateful, counts):
     """Three sentences of 10,000 words do not run together unless the state passes through all of them."""
-    ran = []
-    # Nothing runs.
-    monkeypatch.setattr(
-        sentence_vectors, "to_device_together", lambda ids, device: ran.append(len(ids[-1])) or [ids[-1][:0]]
-    )
-    list(sentence_vectors.run_batches(BiLM(*files()), [["a"] * 10_000] * 3, stateful=stateful))
-    assert ran == counts
+    ran = run_batches(BiLM(*files()), [["a"] * 10_000] * 3, stateful=stateful)
+    assert [len(batch.sentences) for batch in ran] == counts
 
 
 def test_equal_sentences_have_equal_vectors_unless_stateful(files):

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pictures import style, words_picture
+from elmo_fast.pictures import words_picture
 from elmo_fast.pictures.reduction import Plane
 from elmo_fast.pictures.words import picture
 
@@ -90,13 +91,13 @@ def font_of_signs(tmp_path):
 def test_a_font_that_has_the_characters_is_chosen(tmp_path, monkeypatch, font_of_signs):
     """Without a warning; words of other scripts are drawn in the default font alone."""
     words, matrix = random_words(4)
-    families, save = [], style.save
+    families, save = [], Figure.savefig
 
-    def saved(figure, path):
+    def saved(figure, *words, **named):
         families.append(figure.axes[0].texts[0].get_fontfamily())
-        save(figure, path)
+        save(figure, *words, **named)
 
-    monkeypatch.setattr("elmo_fast.pictures.words.save", saved)
+    monkeypatch.setattr(Figure, "savefig", saved)
     for word in (SIGNS, "Ελλάδα"):
         words_picture([word, *words[1:]], matrix, tmp_path / "a.png", "pca")
     assert families == [["sans-serif", font_of_signs], ["sans-serif"]]

@@ -1,6 +1,7 @@
 """Held-out perplexity decides: the best checkpoint stays, patience ends a run, and a dry run says what it takes."""
 
 import math
+import os
 import shutil
 import warnings
 
@@ -21,21 +22,45 @@ from tests.pretrain.toy import quiet, rows, same, toy_config
 CURVE = {2: 9.0, 4: 7.0, 6: 8.0, 8: 6.0, 10: 6.5, 12: 6.0, 14: 7.0, 16: 5.0}
 
 
+class Curve:
+    """The step that a run has taken, the seconds that an evaluation takes, and those that all have taken."""
+
+    step, took, passed = 0, 0.0, 0.0
+
+
 @pytest.fixture
 def curve(monkeypatch):
     """Evaluations give CURVE."""
-    now, call = [], Step.__call__
+    now, call = Curve(), Step.__call__
 
     def step(self, batch, state, number):
-        now.append(number + 1)
+        now.step = number + 1
         return call(self, batch, state, number)
 
     def evaluate(*arguments, **named):
-        loss = math.log(CURVE.get(now[-1], 99.0))
+        now.passed += now.took
+        loss = math.log(CURVE.get(now.step, 99.0))
         return Perplexity(loss, loss, 10)
 
     monkeypatch.setattr(Step, "__call__", step)
     monkeypatch.setattr(trainer_module, "evaluate", evaluate)
+    return now
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """full_disk(when): when(a folder that is to be made) says whether the disk has no room for it."""
+    mkdir = os.mkdir
+
+    def install(when):
+        def made(path, *words, **named):
+            if when(os.fspath(path)):
+                raise OSError(28, "No space left on device", os.fspath(path))
+            return mkdir(path, *words, **named)
+
+        monkeypatch.setattr(os, "mkdir", made)
+
+    return install
 
 
 def trained(folder, name, steps=16, report=quiet, **changes):
@@ -120,22 +145,17 @@ def evaluated(run):
 
 
 @pytest.mark.parametrize("best", [True, False])
-def test_a_last_save_that_fails_is_completed_by_the_resumed_run(tmp_path, curve, monkeypatch, best):
+def test_a_last_save_that_fails_is_completed_by_the_resumed_run(tmp_path, curve, full_disk, best):
     """The save of the best checkpoint fails, and the log does not have the evaluation; or the one after it, and the log
     has it, and the disk not all of it."""
-    save, whole = trainer_module.save_checkpoint, trained(tmp_path, "whole", patience=99)
-
-    def fail(*arguments, **named):
-        if arguments[-1].best.last == 16 and named["best"] is best:
-            raise OSError(28, "No space left on device")
-        return save(*arguments, **named)
-
-    monkeypatch.setattr(trainer_module, "save_checkpoint", fail)
+    whole, last = trained(tmp_path, "whole", patience=99), tmp_path / "pieces" / "checkpoints" / "step-0000016"
+    # The first save of the last step is before its evaluation.
+    full_disk(lambda path: curve.step == 16 and ("/best/" in path if best else path.startswith(f"{last}/")))
     with pytest.raises(OSError, match="No space left"):
         trained(tmp_path, "pieces", patience=99)
     logged = [row["step"] for row in rows(tmp_path / "pieces") if row.get("event") == "heldout"]
     assert (16 in logged) is not best, "a row comes after what it speaks of is on the disk"
-    monkeypatch.setattr(trainer_module, "save_checkpoint", save)
+    full_disk(lambda path: False)
     pieces = trained(tmp_path, "pieces", patience=99)
     assert kept(pieces)[:2] == kept(whole)[:2]
     assert kept(pieces)[0] == 16
@@ -147,16 +167,10 @@ def test_a_last_save_that_fails_is_completed_by_the_resumed_run(tmp_path, curve,
     assert not any(line.startswith(("eval   step", "saved")) for line in lines), "nothing is left to do"
 
 
-def test_a_best_checkpoint_that_was_not_saved_is_not_the_best(tmp_path, curve, monkeypatch):
+def test_a_best_checkpoint_that_was_not_saved_is_not_the_best(tmp_path, curve, full_disk):
     """The best evaluation is after step 8; where its save fails, that after step 10 is the best of those on disk."""
-    save, lines = trainer_module.save_checkpoint, []
-
-    def fail(*arguments, **named):
-        if named["best"] and arguments[-1].step == 8:
-            raise OSError(28, "No space left on device")
-        return save(*arguments, **named)
-
-    monkeypatch.setattr(trainer_module, "save_checkpoint", fail)
+    lines = []
+    full_disk(lambda path: curve.step == 8 and "/best/" in path)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         run = trained(tmp_path, "run", 11, lines.append)
@@ -191,17 +205,10 @@ def test_a_time_limit_does_not_count_as_an_evaluation_without_success(tmp_path, 
 
 @pytest.fixture
 def slow_clock(monkeypatch, curve):
-    """A step takes a second, and an evaluation as many as the list that this returns holds."""
-    took, passed, evaluate = [0.0], [0.0], trainer_module.evaluate
-
-    def slow(*arguments, **named):
-        passed[0] += took[0]
-        return evaluate(*arguments, **named)
-
-    monkeypatch.setattr(trainer_module, "evaluate", slow)
-    sitting = property(lambda progress: float(progress.step - progress._first_step) + passed[0])
+    """A step takes a second, and an evaluation `took` of what this returns."""
+    sitting = property(lambda progress: float(progress.step - progress._first_step) + curve.passed)
     monkeypatch.setattr(TrainingProgress, "sitting", sitting)
-    return took
+    return curve
 
 
 BY_TIME = {"heldout_interval": None, "max_seconds": 20.0, "steps": 1000}
@@ -219,7 +226,7 @@ def test_a_time_limit_alone_evaluates_about_ten_times_and_patience_counts(tmp_pa
 @pytest.mark.parametrize(("took", "changes", "steps"), [(0, {"heldout_interval": 7}, [7, 14, 20]), (3, {}, [2, 14])])
 def test_steps_decide_where_given_and_a_long_evaluation_puts_off_the_next(tmp_path, slow_clock, took, changes, steps):
     """Three seconds of evaluation, twelve of training."""
-    slow_clock[0] = took
+    slow_clock.took = took
     run = trained(tmp_path, "run", **BY_TIME | changes)
     assert [step for step, _ in evaluated(run)] == steps
 

@@ -38,30 +38,9 @@ def test_pretrain_then_eval(toy):
     assert f"perplexity {figures['perplexity']:.2f} (forward {figures['perplexity_forward']:.2f}" in done.stdout
 
 
-def test_print_config_shows_the_preset_with_the_flags_over_it():
-    done = elmo_fast("pretrain", "--config", "tiny", "--dim", 99, "--print_config")
-    shown = yaml.safe_load(done.stdout)
-    assert (shown["dim"], shown["projection_dim"], shown["learning_rate"]) == (99, 64, None)
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["pretrain", "--config", "huge"], "presets: tiny, mini, small, medium, original"),
-        (["pretrain", "--dimm", "3"], "--dimm"),
-        (["pretrain", "--dim", "many"], "many"),
-        (
-            ["pretrain", "--loss", "softmax"],
-            "argument --loss: invalid choice: 'softmax' (choose from",
-        ),
-        (
-            ["pretrain", "--tokenizer", "log"],
-            "argument --tokenizer: invalid choice: 'log' (choose from 'whitespace', 'basic', 'spacy', 'logs')",
-        ),
-        (
-            ["pretrain", "--config", "tiny", "--dropout", "2"],
-            "dropout must be a finite number from 0 to below 1; got 2.0",
-        ),
         (["eval", "--model", "x"], "--test_prefix must name the text"),
         (
             ["pretrain", "--config", "toy.yaml", "--n_gpus", "4"],

@@ -1,22 +1,24 @@
 """Failures during a long run: nothing that was saved is lost, and a sentence says what happened."""
 
+import contextlib
+import itertools
 import os
 import resource
 import signal
+import time
 
 import pytest
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from elmo_fast._io.locks import LOCK_FILE, folder_lock
 from elmo_fast.checkpoints import saved_steps
 from elmo_fast.corpus import prepare
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.pretrain import checkpoint
 from elmo_fast.pretrain.checkpoint import read_training_state
 from elmo_fast.pretrain.language_model import LanguageModel
 from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.pretrain.run import pretrain
-from elmo_fast.pretrain.trainer import Trainer
 from tests.pretrain.toy import quiet, toy_config
 
 
@@ -25,26 +27,28 @@ def long_run(tmp_path, **changes):
     return toy_config(tmp_path, **settings | changes)
 
 
-def at_step(monkeypatch, number, action):
-    """Does something in the middle of a run, just before step `number`."""
-    step = Trainer.step
+@contextlib.contextmanager
+def at_steps(actions):
+    """While open, do something in the middle of a run: {step: what is called with the model, as the step reads it}."""
+    steps = itertools.count(1)
 
-    def watched(self):
-        if self.progress.step == number - 1:
-            action(self)
-        return step(self)
+    def before(module, inputs):
+        if isinstance(module, LanguageModel):
+            actions.get(next(steps), lambda model: None)(module)
 
-    monkeypatch.setattr(Trainer, "step", watched)
+    handle = register_module_forward_pre_hook(before)
+    yield
+    handle.remove()
 
 
-def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, monkeypatch):
+def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path):
     """The system's own limit on a file's size stands for the full disk; it is lifted later, and saving goes on."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    def full(trainer):
+    def full(model):
         resource.setrlimit(resource.RLIMIT_FSIZE, (400, before[1]))
 
-    def room(trainer):
+    def room(model):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         kept = saved_steps(tmp_path / "out")
         assert [step for step, _ in kept] == [4, 8]
@@ -52,10 +56,8 @@ def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, mo
         assert sorted(p.name for p in (tmp_path / "out" / "checkpoints").iterdir()) == [p.name for _, p in kept]
 
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    at_step(monkeypatch, 11, full)
-    at_step(monkeypatch, 22, room)
     try:
-        with pytest.warns(UserWarning, match="^not (saved|written)") as caught:
+        with pytest.warns(UserWarning, match="^not (saved|written)") as caught, at_steps({11: full, 22: room}):
             run = pretrain(long_run(tmp_path), report=quiet)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -68,7 +70,6 @@ def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, mo
     assert any(line.startswith("not written to metrics.jsonl: File too large") for line in lines)
     assert run.steps == 40
     assert [row["step"] for row in read_metrics(run.folder).steps] == [10, 30, 40]
-    monkeypatch.undo()
     expected = pretrain(long_run(tmp_path, save_dir=str(tmp_path / "calm")), report=quiet).model.checkpoint_state()
     assert all(
         torch.equal(tensor, expected[name])
@@ -77,19 +78,22 @@ def test_a_full_disk_during_a_save_stops_nothing_and_spoils_nothing(tmp_path, mo
 
 
 def test_a_full_disk_at_the_end_is_an_error_and_keeps_the_last_checkpoint(tmp_path, monkeypatch):
-    def refuse(*arguments, **settings):
+    def refuse(handle):
         raise OSError(28, "No space left on device")
 
-    at_step(monkeypatch, 40, lambda trainer: monkeypatch.setattr(checkpoint, "write_tensors", refuse))
-    with pytest.raises(OSError, match="No space left on device"):
+    full = {40: lambda model: monkeypatch.setattr(os, "fsync", refuse)}
+    with at_steps(full), pytest.raises(OSError, match="No space left on device"):
         pretrain(long_run(tmp_path), report=quiet)
     kept = saved_steps(tmp_path / "out")
     assert [read_training_state(path).position.step for _, path in kept] == [32, 36]
 
 
-def test_a_loss_that_is_no_number_stops_the_run_at_a_named_step_and_batch(tmp_path, monkeypatch):
-    at_step(monkeypatch, 11, lambda trainer: trainer.model.softmax_bias.data.fill_(float("inf")))
-    with pytest.raises(ElmoFastError, match=r"step 11 \(batch 2 of epoch 4\): the loss \((nan|inf).*no longer finite"):
+def test_a_loss_that_is_no_number_stops_the_run_at_a_named_step_and_batch(tmp_path):
+    spoilt = {11: lambda model: model.softmax_bias.data.fill_(float("inf"))}
+    with (
+        at_steps(spoilt),
+        pytest.raises(ElmoFastError, match=r"step 11 \(batch 2 of epoch 4\): the loss \((nan|inf).*no longer finite"),
+    ):
         pretrain(long_run(tmp_path), report=quiet)
     newest = saved_steps(tmp_path / "out")[-1][1]
     assert newest.name == "step-0000008"
@@ -103,9 +107,8 @@ def test_a_shard_that_changes_under_a_running_job_stops_it_by_name(tmp_path, mon
     prepare(config.data.train_prefix, folder, min_count=1, max_vocab_size=None)
     config.data.train_prefix = str(folder)
 
-    def harmed(trainer):
-        # Whatever is held in memory of the text is let go, as in a corpus too large to be held.
-        trainer.stream._slab = trainer.stream._epoch = None
+    def harmed(model):
+        time.sleep(0.2)  # until the next step's words are read
         shard = next(folder.glob("ids-*.npy"))
         if harm == "truncated":
             os.truncate(shard, 140)
@@ -114,8 +117,8 @@ def test_a_shard_that_changes_under_a_running_job_stops_it_by_name(tmp_path, mon
             shard.unlink()
             shard.write_bytes(content[:-4] + b"\2\0\0\0")
 
-    at_step(monkeypatch, 11, harmed)
-    with pytest.raises(ElmoFastError, match=r"ids-00000\.npy"):
+    monkeypatch.setattr("elmo_fast.corpus.streams.SLAB", 1)  # as of a corpus too large to be held
+    with at_steps({10: harmed}), pytest.raises(ElmoFastError, match=r"ids-00000\.npy"):
         pretrain(config, report=quiet)
     assert saved_steps(tmp_path / "out")[-1][0] == 8
 

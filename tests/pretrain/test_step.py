@@ -1,25 +1,27 @@
 """One training step against the formulas, written out here on the whole table in float64; dropout and resets by row,
 which do not depend on who holds a row."""
 
+import copy
 import random
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from elmo_fast import ops
 from elmo_fast._runtime.threads import torch_threads
 from elmo_fast.corpus import encode
 from elmo_fast.ops import _dropout, _triton, log_uniform_sample
 from elmo_fast.pretrain import dropout
 from elmo_fast.pretrain.corpora import target_counts
 from elmo_fast.pretrain.dropout import BLOCK, RowDropout
-from elmo_fast.pretrain.language_model import make_input_reader, make_language_model
+from elmo_fast.pretrain.language_model import LanguageModel, make_input_reader, make_language_model
 from elmo_fast.pretrain.optimizer import AdaGrad, make_optimizer
 from elmo_fast.pretrain.run import pretrain
 from elmo_fast.pretrain.step import Step, rows_to_reset
 from elmo_fast.text import Vocabulary, count_words
 from tests.pretrain.toy import quiet, toy_batches, toy_config, toy_corpus, toy_model, toy_reader, toy_step
+from tests.support.hooks import called
 
 SAMPLES, SEED = 6, 11
 
@@ -115,18 +117,21 @@ def test_rows_without_words_add_nothing():
     assert (alone.forward, alone.backward, alone.gradient_norm) == (0, 0, 0)
 
 
-def test_every_direction_and_step_draws_a_sample_of_its_own(monkeypatch):
+def test_every_direction_and_step_draws_a_sample_of_its_own():
     drawn = []
 
-    def recording(*args, **kwargs):
-        drawn.append((kwargs["seed"], kwargs["offset"]))
-        return log_uniform_sample(*args, **kwargs)
+    class Drawn(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **kwargs or {})
+            if "log_uniform_sample" in function.name():
+                drawn.append(tuple(result[0].tolist()))
+            return result
 
-    monkeypatch.setattr(ops, "log_uniform_sample", recording)
     model, batches = setting()
     step = toy_step(model, micro_batches=3)
-    for number, batch in enumerate(batches):
-        step(batch, None, number)
+    with Drawn():
+        for number, batch in enumerate(batches):
+            step(batch, None, number)
     assert len(drawn) == 6
     assert len(set(drawn)) == 6
 
@@ -255,25 +260,15 @@ def test_the_chance_is_that_of_every_row_and_step():
     assert not np.array_equal(rows_to_reset(0.1, 3, 0, 100), rows_to_reset(0.1, 4, 0, 100))
 
 
-def test_a_step_reads_with_the_rows_that_begin_anew(tmp_path, monkeypatch):
+def test_a_step_reads_with_the_rows_that_begin_anew(tmp_path):
     """The network's state in each step is the one that the step before left, less the sampled rows; without resets,
     all."""
     starts, ends = [], []
-    streams, call = Step.__call__, Step._losses
-
-    def recording(self, inputs, state, *more):
-        starts.append(state)
-        return call(self, inputs, state, *more)
-
-    def step(self, words, state, number):
-        ends.append(state)
-        return streams(self, words, state, number)
-
-    monkeypatch.setattr(Step, "_losses", recording)
-    monkeypatch.setattr(Step, "__call__", step)
-    pretrain(toy_config(tmp_path, state_reset=0.5, max_steps=9), report=quiet)
+    before = lambda inputs: starts.append(copy.deepcopy(inputs[2]))  # noqa: E731
+    with called(LanguageModel, before, lambda output: ends.append([each.clone() for each in output[1]])):
+        pretrain(toy_config(tmp_path, state_reset=0.5, max_steps=9), report=quiet)
     zeros = 0
-    for number, (before, after) in enumerate(zip(ends[1:], starts[1:], strict=True), 1):
+    for number, (before, after) in enumerate(zip(ends, starts[1:], strict=False), 1):
         fresh = torch.from_numpy(rows_to_reset(0.5, 0, number, 3))
         zeros += int(fresh.sum())
         assert all(torch.equal(a, b.masked_fill(fresh[:, None], 0)) for a, b in zip(after, before, strict=True))

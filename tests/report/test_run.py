@@ -14,6 +14,7 @@ from elmo_fast.report.plan import SPLITS, ReportSettings
 from elmo_fast.report.run import write_report
 from elmo_fast.tasks import read_examples
 from elmo_fast.tokens import TextTokens
+from tests.support.fake_hub import FakeHub
 from tests.support.weights import make_weights
 
 NOUNS, VERBS = ("dog", "play", "cat", "work"), ("sees", "play", "eats", "work")
@@ -149,11 +150,12 @@ def test_the_settings_beside_the_page_run_it_again_from_any_folder(written, fold
 
 def test_a_model_of_the_hub_is_run_from_its_fetched_folder(folder, tmp_path, monkeypatch):
     """A name is no path: every run with ELMo gets the folder that the name stands for."""
-    monkeypatch.setattr("elmo_fast.report.run.pretrained_folder", lambda name: folder / "model")
+    hub = FakeHub(tmp_path / "cache").install(monkeypatch)
+    hub.repos["user/name"] = {path.name: path.read_bytes() for path in (folder / "model").iterdir()}
     changes = {"save_dir": str(tmp_path), "experiments": ("help",), "seeds": 1, "epochs": 1}
     page = write_report(settings(folder, model="user/name", **changes), report=lambda line: None)
     results = [json.loads(path.read_text()) for path in page.parent.glob("runs/*/results.json")]
-    assert {result["config"]["model"] for result in results} == {None, str(folder / "model")}
+    assert {result["config"]["model"] for result in results} == {None, str(tmp_path / "cache" / "user/name" / "main")}
 
 
 def test_processes_give_the_numbers_of_one(written, folder):

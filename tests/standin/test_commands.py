@@ -2,12 +2,14 @@
 
 import json
 import random
+import re
 
 import h5py
 import numpy as np
 import pytest
 import torch
 
+from elmo_fast.ops import cases
 from tests.support.command_line import elmo_fast
 from tests.support.weights import make_weights
 from tests.tasks.toy import write_columns
@@ -16,25 +18,7 @@ if not torch.cuda.is_available():
     pytest.skip("needs a GPU, or `python -m tests.standin python -m pytest ...`", allow_module_level=True)
 
 pytestmark = pytest.mark.filterwarnings("default")  # a GPU is unchecked until `elmo-fast check` has run there
-WORDS = [
-    "the",
-    "of",
-    "and",
-    "to",
-    "in",
-    "a",
-    "was",
-    "that",
-    "he",
-    "for",
-    "it",
-    "with",
-    "his",
-    "on",
-    "had",
-    "not",
-    "are",
-]
+WORDS = ["the", "of", "and", "to", "in", "a", "was", "that", "he", "for", "it", "with", "his", "on", "had", "not"]
 CPU, *GPUS = "cpu", "cuda", "cuda:1"
 
 
@@ -108,6 +92,23 @@ def test_check_finds_all_kernels_right_and_remembers_it(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert " right, 0 wrong on cuda" in ran("check")
     assert len(list((tmp_path / "elmo_fast" / "gpu").iterdir())) == 1
+
+
+@pytest.mark.filterwarnings("always:.*unchecked")
+def test_a_gpu_is_unchecked_until_the_check_has_passed(folder, tmp_path, monkeypatch):
+    """Graphs, dropout, a captured step, a second GPU and one op, each in a process of its own; commands warn before."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cases, "CASES", {"scalar_mix": cases.CASES["scalar_mix"]})
+    text = folder / "text.txt"
+    embed = ["embed", text, tmp_path / "out.hdf5", "--model", folder / "elmo", "--device", "cuda"]
+    train = ["pretrain", "--train_prefix", text, "--save_dir", tmp_path / "run", "--config", "tiny", "--device", "cuda"]
+    train += ["--max_steps", 1, "--min_count", 1, "--batch_size", 2, "--n_negative_samples_batch", 8, "--dim", 16]
+    train += ["--unroll_steps", 3, "--filters", "[[1,8]]", "--projection_dim", 8, "--char_embedding_dim", 4]
+    said = [elmo_fast(*embed).stderr, elmo_fast(*train).stderr]
+    assert re.search("^[45] right, 0 wrong on cuda$", ran("check"), re.MULTILINE)
+    said.append(elmo_fast(*embed).stderr)
+    message = f"kernels are unchecked on this {torch.cuda.get_device_name()}"
+    assert [message in each for each in said] == [True, True, False], said
 
 
 @pytest.mark.parametrize("graphs", [True, False], ids=["graphs", "eager"])

@@ -3,6 +3,7 @@
 import fractions
 import functools
 import itertools
+import tempfile
 import unittest.mock
 from collections import Counter
 
@@ -87,8 +88,8 @@ def long_text(symmetric):
 def test_neither_threads_nor_memory_change_a_bit(monkeypatch, tmp_path, symmetric, threads, chunk, record):
     """In few chunks or many, whose runs are in memory or, where records are larger, in files."""
     numbers, words, truth = long_text(symmetric)
-    sizes, in_file = [], module._in_file
-    monkeypatch.setattr(module, "_in_file", lambda run, folder: sizes.append(len(run)) or in_file(run, folder))
+    files, mkstemp = [], tempfile.mkstemp
+    monkeypatch.setattr(tempfile, "mkstemp", lambda **named: files.append(named) or mkstemp(**named))
     monkeypatch.setattr(module, "LONGEST_CHUNK", chunk)
     monkeypatch.setattr(module, "_BYTES", record)
     before = torch.get_num_threads()
@@ -98,7 +99,7 @@ def test_neither_threads_nor_memory_change_a_bit(monkeypatch, tmp_path, symmetri
     finally:
         torch.set_num_threads(before)
     assert entries(actual) == truth
-    assert bool(sizes) == (record > 8)
+    assert bool(files) == (record > 8)
     assert list(tmp_path.iterdir()) == []
 
 

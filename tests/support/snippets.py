@@ -1,10 +1,12 @@
 """Runs what a page shows: its Python and shell blocks, in order, in one folder; what they print is compared."""
 
+import functools
 import io
 import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -39,9 +41,16 @@ def snippets(text):
     return actual, left_out
 
 
+@functools.cache
+def model_of_pages(folder):
+    """options.json and weights.hdf5 of the published small size, random, in the server's folder."""
+    return make_weights(folder, cell=1024, proj=128, filters=ORIGINAL_FILTERS, char_dim=16, n_highway=1, scale=0.5)
+
+
 def make_folder(path, server):
-    """Fills an empty folder: options.json and weights.hdf5 of the published small size, random, and bin/elmo-fast."""
-    make_weights(path, cell=1024, proj=128, filters=ORIGINAL_FILTERS, char_dim=16, n_highway=1, scale=0.5)
+    """Fills an empty folder: the two files of a model, and bin/elmo-fast."""
+    for file in model_of_pages(server.parent):
+        shutil.copy(file, path)
     (path / "bin").mkdir()
     ask = shlex.join(["-P", "-S", fork_server.__file__, str(server)])
     for name, words in (("elmo-fast", ask), ("python", "")):

@@ -3,8 +3,7 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
+import signal
 
 import pytest
 import torch
@@ -14,8 +13,10 @@ from elmo_fast.embed.token_files import VECTORS
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.tasks import Example, cached_layers, load_bilm, model_digest
 from elmo_fast.tasks.cache import cached_splits
+from tests.corpus.test_processes import until
 from tests.support.manylangs import write_model
 from tests.support.tolerances import assert_close
+from tests.torture.children import fork
 
 TEXT = ["the quick brown fox", "one", "it was the age of foolishness , it was", "the quick brown fox", "Größe zählt"]
 EXAMPLES = [Example(line.split(), []) for line in TEXT]
@@ -169,42 +170,46 @@ def test_nothing_to_compute(tmp_path, bilm):
             cached_layers(bilm, examples, tmp_path)
 
 
-PROGRAM = """
-import sys
-from elmo_fast.tasks import Example, cached_layers, load_bilm
-examples = [Example(line.split(), []) for line in {text!r}]
-def progress(done, total):
-    print("computes", flush=True)
-    sys.stdin.readline()
-cache = cached_layers(load_bilm(sys.argv[1]), examples, sys.argv[2], progress=progress)
-print(f"{{float(cache.batch(range(5))[0].double().sum()):.6f}}", flush=True)
-"""
+def sum_of(cache):
+    return f"{float(cache.batch(range(5))[0].double().sum()):.6f}"
 
 
-def test_other_processes_that_share_the_folder(tmp_path, files, bilm):
+def computing(bilm, folder, place):
+    """Fork a process that says when it computes, and goes on when it is told; its id."""
+
+    def progress(done, total):
+        (place / f"{folder.name} computes").touch()
+        until((place / f"{folder.name} goes on").exists)
+
+    def work():
+        (place / f"{folder.name} sum").write_text(sum_of(cached_layers(bilm, EXAMPLES, folder, progress=progress)))
+
+    child = fork(work)
+    until((place / f"{folder.name} computes").exists)
+    return child
+
+
+def test_other_processes_that_share_the_folder(tmp_path, bilm):
     """While one computes another waits, says so, and computes nothing. Where one was killed as it computed, what it
     left is not believed, and goes."""
-    shared, left = tmp_path / "shared", tmp_path / "left"
-    command = [sys.executable, "-c", PROGRAM.format(text=TEXT), files[0].parent]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([*command, shared], **pipes) as first, subprocess.Popen([*command, left], **pipes) as killed:
-        assert first.stdout.readline() == killed.stdout.readline() == "computes\n"
-        killed.kill()
-        lines = []
+    shared, left, lines = tmp_path / "shared", tmp_path / "left", []
+    first, killed = (computing(bilm, folder, tmp_path) for folder in (shared, left))
+    os.kill(killed, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(killed, 0)[1]) == -signal.SIGKILL
 
-        def go_on(sentence):
-            lines.append(sentence)
-            first.stdin.write("\n")
-            first.stdin.flush()
+    def report(line):
+        if "waits" in line:
+            lines.append(line)
+            (tmp_path / "shared goes on").touch()
 
-        cache, ran = computed(bilm, shared, report=lambda line: go_on(line) if "waits" in line else None)
-        assert not ran
-        assert "waits for another process that computes it" in lines[0]
-        number = f"{float(cache.batch(range(5))[0].double().sum()):.6f}\n"
-        assert first.stdout.read() == number
+    cache, ran = computed(bilm, shared, report=report)
+    assert not ran
+    assert "waits for another process that computes it" in lines[0]
+    assert os.waitpid(first, 0)[1] == 0
+    assert (tmp_path / "shared sum").read_text() == sum_of(cache)
     the_file(shared)
     assert len(list(left.iterdir())) == 2  # the lock, which nobody holds, and a part of a file
-    cache, ran = computed(bilm, left)
+    again, ran = computed(bilm, left)
     assert ran
-    assert f"{float(cache.batch(range(5))[0].double().sum()):.6f}\n" == number
+    assert sum_of(again) == sum_of(cache)
     assert the_file(left).parent.name == the_file(shared).parent.name

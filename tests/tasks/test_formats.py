@@ -311,14 +311,3 @@ def test_what_cannot_be_written_leaves_the_file_alone(tmp_path, name, example, w
     with pytest.raises(ElmoFastError, match=words):
         write_examples(path, [example])
     assert path.read_text() == "as it was\n"
-
-
-def test_the_treebank_is_read_whole(shared):
-    """UD English EWT: as many sentences as its authors say, and the lines numbered by one whole number."""
-    path = shared / "data" / "ewt" / "test.conllu"
-    if not path.is_file():
-        pytest.skip("the treebank is absent")
-    examples = read_examples(path)
-    words = sum(line.split("\t")[0].isdigit() for line in path.read_text(encoding="utf-8").splitlines())
-    assert (len(examples), sum(len(example.words) for example in examples)) == (2077, words)
-    assert len({label for example in examples for label in example.labels}) == 17

@@ -36,17 +36,17 @@ def test_another_bilm_of_the_same_shape_is_refused(tmp_path):
     assert evaluate_task(config.save_dir, config.test_path) == result.test
 
 
-@pytest.mark.parametrize("changed", ["cat 1 2\nAnn 2 1\n", "cat 1 2 3\nAnn 2 1 3\n", "Ann 1 2\ncat 2 1\nsees 1 1\n"])
 @pytest.mark.parametrize("train_vectors", [False, True])
-def test_other_vectors_are_refused(tmp_path, changed, train_vectors):
+def test_other_vectors_are_refused(tmp_path, train_vectors):
     """Vectors of the same width, of another one, and with other words."""
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("cat 2 1\nAnn 1 2\n")
     config = toy_config(tmp_path, epochs=1, vectors=str(vectors), train_vectors=train_vectors)
     train_task(config, silent)
-    vectors.write_text(changed)
-    with pytest.raises(ElmoFastError, match=r"was trained with other vectors: what '.*vectors.txt' holds has changed"):
-        evaluate_task(config.save_dir, config.test_path)
+    for changed in ("cat 1 2\nAnn 2 1\n", "cat 1 2 3\nAnn 2 1 3\n", "Ann 1 2\ncat 2 1\nsees 1 1\n"):
+        vectors.write_text(changed)
+        with pytest.raises(ElmoFastError, match=r"with other vectors: what '.*vectors.txt' holds has changed"):
+            evaluate_task(config.save_dir, config.test_path)
 
 
 def test_a_bilm_that_was_fine_tuned_is_in_the_task(tmp_path):

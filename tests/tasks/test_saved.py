@@ -4,17 +4,17 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import pathlib
 import shutil
 import signal
 
 import pytest
 import torch
 
-from elmo_fast._io import atomic_folder
 from elmo_fast._io.locks import folder_lock
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.tasks.run import load_task, train_task
-from elmo_fast.tasks.trainer import STATE, TaskTrainer
+from elmo_fast.tasks.trainer import STATE
 from tests.tasks.toy import silent, toy_config, weights_of
 
 
@@ -70,16 +70,12 @@ def test_wrong_types_in_a_folder_without_a_manifest_are_named(folder, name, cont
 
 def train_and_die(config):
     """Train, and be killed by the third writing of the state."""
-    write, calls = TaskTrainer._write, []
 
-    def write_and_die(self):
-        calls.append(self)
-        if len(calls) == 3:
-            atomic_folder.flush = lambda path: os.kill(os.getpid(), signal.SIGKILL)
-        write(self)
+    def report(line):
+        if line.startswith("epoch   2 "):
+            os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
 
-    TaskTrainer._write = write_and_die
-    train_task(config, silent)
+    train_task(config, report)
 
 
 def test_a_run_that_is_killed_goes_on_bit_for_bit(tmp_path, monkeypatch):
@@ -103,15 +99,16 @@ def test_a_run_that_is_killed_goes_on_bit_for_bit(tmp_path, monkeypatch):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_more_epochs_go_on_and_other_settings_are_refused(tmp_path, monkeypatch):
+def test_more_epochs_go_on_and_other_settings_are_refused(tmp_path):
     config = toy_config(tmp_path, epochs=2, patience=0)
     train_task(config, silent)
     longer = train_task(dataclasses.replace(config, epochs=3), silent)
     assert [row["epoch"] for row in longer.epochs] == [1, 2, 3]
-    monkeypatch.setattr("elmo_fast.tasks.run.read_data", None)  # other settings are refused before anything is read
+    text = pathlib.Path(config.train_path).read_bytes()
+    pathlib.Path(config.train_path).write_bytes(b"\xff")  # other settings are refused before anything is read
     with pytest.raises(ElmoFastError, match=r"holds a run of other settings \(hidden was 16, now 8\).*--resume false"):
         train_task(dataclasses.replace(config, hidden=8), silent)
-    monkeypatch.undo()
+    pathlib.Path(config.train_path).write_bytes(text)
     retrained = train_task(dataclasses.replace(config, hidden=8, resume=False), silent)
     assert len(retrained.epochs) == 2
     with open(config.train_path, "a") as file:

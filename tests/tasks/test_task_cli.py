@@ -82,20 +82,6 @@ def test_layers_and_columns_are_numbers_or_names():
     assert parsed("--epochs", "2").epochs == 2
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["eval", "nowhere", "x.conll"], "nowhere holds no trained task"),
-        (["train", "--elmo", "input"], "--elmo input needs --model, a pretrained biLM"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_status_2(words, message, capsys):
-    assert main(["task", *words]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert "Traceback" not in error
-
-
 def test_a_bilm_in_place_of_a_trained_task_is_named(tmp_path, capsys):
     """Both kinds of folder have a config.json; the wrong one gets no list of keys."""
     (tmp_path / "config.json").write_text('{"format_version": 1, "options": {}}')

@@ -45,8 +45,7 @@ def spelled_batch(batch):
     ids = torch.zeros(len(batch), longest, 50, dtype=torch.int64)
     for i, sentence in enumerate(batch):
         for j, word in enumerate(sentence):
-            for k, character in enumerate(spelled(word)):
-                ids[i, j, k] = character + 1
+            ids[i, j] = torch.tensor(spelled(word)) + 1
     return ids
 
 
