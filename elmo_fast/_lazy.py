@@ -23,15 +23,17 @@ def lazy(
         if name in homes:
             home = homes[name] if homes[name].startswith("elmo_fast.") else f"{package}.{homes[name]}"
             value = getattr(importlib.import_module(home), name)
-            document_fields(value)
+            document(value)
             return value
         raise AttributeError(f"module {package!r} has no attribute {name!r}; it has: {', '.join(public)}")
 
     return load, lambda: public
 
 
-def document_fields(kind: Any) -> None:
-    """Give each field of a NamedTuple the string below it in the source, for help(); leave anything else alone."""
+def document(kind: Any) -> None:
+    """Give what help() shows: a constructor its class's docstring, a NamedTuple's field the string below it."""
+    if isinstance(kind, type) and "__init__" in vars(kind):
+        kind.__init__.__doc__ = kind.__doc__  # type: ignore[misc]
     if not hasattr(kind, "_fields"):
         return
     try:

@@ -3,7 +3,7 @@
 Parameters have AllenNLP's names, so state_dicts are exchangeable with AllenNLP.
 """
 
-from elmo_fast._lazy import lazy
+from elmo_fast._lazy import document, lazy
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids, remove_sentence_boundaries
 from elmo_fast.modules.char_cnn import CharCNN, Highway
@@ -44,5 +44,7 @@ __all__ = [
     "clip_grad_norm_",
     "remove_sentence_boundaries",
 ]
+for _name in __all__:
+    document(globals()[_name])
 # ElmoEmbedder lives in elmo_fast.embed, which imports this package; it is also found here, where it was.
 __getattr__, _ = lazy("elmo_fast.embed", {"embedder": ("ElmoEmbedder",)})

@@ -32,6 +32,16 @@ def skip_init(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Mo
     return nn.utils.skip_init(kind, *sizes, device=torch.get_default_device(), **settings)
 
 
+def repr_of(*names: str) -> Callable[[nn.Module], str]:
+    """Return an `extra_repr` that shows these attributes of a module."""
+
+    def extra_repr(module: nn.Module) -> str:
+        """Return the module's settings, as repr shows them."""
+        return ", ".join(f"{name}={getattr(module, name)!r}" for name in names)
+
+    return extra_repr
+
+
 def complete_call(constructor: _Function) -> _Function:
     """Let a constructor that is called with too few arguments raise ElmoFastError: which are missing, and what to do.
 
@@ -162,6 +172,11 @@ def read_bilm(
         if weight_file is None or isinstance(weight_file, Mapping):
             return options_file, weight_file
         raise ElmoFastError(f"an ElmoOptions takes no weight_file (give the options' file); got {weight_file!r}")
+    if not isinstance(options_file, str | os.PathLike | None):
+        raise ElmoFastError(
+            f"options_file must be a path or an ElmoOptions; got {type(options_file).__name__} (of a dictionary with "
+            "the content of options.json, write ElmoOptions.from_dict(...))"
+        )
     if isinstance(weight_file, Mapping):
         raise ElmoFastError(f"a state wants an ElmoOptions as options_file; got {options_file!r}")
     if weight_file is None and options_file is not None and not os.path.exists(options_file):

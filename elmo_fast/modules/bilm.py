@@ -26,6 +26,7 @@ from elmo_fast.modules._loading import (
     has_hooks,
     load_state,
     read_bilm,
+    repr_of,
     section,
     vocabulary_of,
 )
@@ -134,6 +135,8 @@ class BiLM(nn.Module):
                     stacklevel=2,
                 )
             self.create_cached_cnn_embeddings(vocab_to_cache)
+
+    extra_repr = repr_of("num_layers", "stateful", "precision", "cuda_graphs")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BiLM":
         if "int8" in self.precision:  # asked first, for a module must not be moved by half

@@ -19,6 +19,7 @@ from elmo_fast.modules._loading import (
     load_state,
     never_called,
     read_bilm,
+    repr_of,
     section,
     skip_init,
     weights_ready,
@@ -173,6 +174,8 @@ class CharacterEncoder(nn.Module):
         else:
             load_state(self, state, str(weight_file or "state"))
         self.requires_grad_(requires_grad)
+
+    extra_repr = repr_of("output_dim", "unique_words", "cache_size", "precision", "backend")
 
     @property
     def _convolutions(self) -> list[nn.Conv1d]:

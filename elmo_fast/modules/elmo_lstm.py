@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import loses_values, never_called, skip_init
+from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.modules._loading import loses_values, never_called, repr_of, skip_init
 from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_beside
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import check_tensor
@@ -93,6 +93,7 @@ class ElmoLstm(nn.Module):
         backend: Backend = "auto",
     ) -> None:
         super().__init__()
+        check_counts(num_layers=num_layers)
         self.stateful = stateful
         self._states: tuple[Tensor, ...] | None = None
         self._turn = _Turn()
@@ -119,6 +120,8 @@ class ElmoLstm(nn.Module):
                 )
                 self.add_module(f"{direction}_layer_{layer}", lstm)
         self.requires_grad_(requires_grad)
+
+    extra_repr = repr_of("num_layers", "stateful", "use_skip_connections")
 
     @property
     def precision(self) -> InferencePrecision:
@@ -322,6 +325,8 @@ class JoinedLstm(nn.Module):
         self.encoder = nn.LSTM(width, cell_size, num_layers=layers, bidirectional=True, batch_first=True)
         self.projection = skip_init(nn.Linear, cell_size, width)
         self.requires_grad_(requires_grad)
+
+    extra_repr = repr_of("hidden_size", "cell_size")
 
     def reset_parameters(self) -> None:
         """Initialize as torch does."""

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast import ops
-from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.modules._loading import check_settings
+from elmo_fast.errors import ElmoFastError, check_choice, check_counts
+from elmo_fast.modules._loading import check_settings, repr_of
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.op_choices import Backend
 from elmo_fast.ops._checks import check_tensor
@@ -44,6 +44,7 @@ class ScalarMix(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("statistics", statistics, STATISTICS)
+        check_counts(mixture_size=mixture_size)
         initial = [0.0] * mixture_size if initial_scalar_parameters is None else list(initial_scalar_parameters)
         if len(initial) != mixture_size:
             raise ElmoFastError(
@@ -56,6 +57,8 @@ class ScalarMix(nn.Module):
             nn.Parameter(torch.tensor([float(w)]), requires_grad=trainable) for w in initial
         )
         self.gamma = nn.Parameter(torch.tensor([1.0]), requires_grad=trainable)
+
+    extra_repr = repr_of("mixture_size", "do_layer_norm", "statistics", "backend")
 
     def forward(self, tensors: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
         """Return the mix of L tensors of one shape [..., D].
