@@ -64,17 +64,6 @@ def test_no_lazy_name_is_that_of_a_module(package):
     assert not set(module.__all__) & {inner.name for inner in pkgutil.iter_modules(module.__path__)}
 
 
-def test_names_that_have_moved_are_found_where_they_were():
-    """Those that the documentation named; looking there loads nothing of `embed` before the name is used."""
-    from elmo_fast import embed
-    from elmo_fast.modules.token_vectors import TokenVectors
-
-    assert TokenVectors is embed.TokenVectors
-    assert elmo_fast.modules.ElmoEmbedder is embed.ElmoEmbedder is ElmoEmbedder
-    with pytest.raises(AttributeError, match="'ElmoEmbeder'; it has: ElmoEmbedder"):
-        _ = elmo_fast.modules.ElmoEmbeder
-
-
 def test_the_ops_promise_what_users_call_and_no_more():
     """These names stay until 2.0.0 (docs/install.md); a new one is a promise."""
     functions = (

@@ -437,19 +437,19 @@ def read_flat(path: pathlib.Path) -> FlatFile:
 
     try:
         with read_failures_named(path), safe_open(path, framework="numpy") as file:
-            if not {"offsets", "embeddings"} <= set(file.keys()):
-                raise CheckpointError(f"{path}: no file of vectors that `elmo-fast embed --format safetensors` wrote")
+            if not {"offsets", "embeddings"} <= (names := set(file.keys())):
+                raise CheckpointError(
+                    f"{path}: one vector per sentence (--pool), which safetensors.numpy.load_file reads"
+                    if "embeddings" in names
+                    else f"{path}: no file of vectors that `elmo-fast embed --format safetensors` wrote"
+                )
             offsets, metadata, rows = file.get_tensor("offsets"), file.metadata() or {}, file.get_slice("embeddings")
             shape, dtype = tuple(rows.get_shape()), {"F32": "<f4", "F16": "<f2"}.get(rows.get_dtype())
     except SafetensorError as error:
-        import h5py
-
-        if h5py.is_hdf5(path):
-            raise ElmoFastError(
-                f"{path}: an HDF5 file, which h5py opens; ElmoVectors opens a folder of parts, or a file that "
-                "`elmo-fast embed` or `merge` wrote with --format safetensors"
-            ) from error
-        raise CheckpointError(f"{path}: damaged, or no safetensors file: {error}") from error
+        raise CheckpointError(
+            f"{path}: damaged, or no safetensors file ({error}); of other formats of `elmo-fast embed`, h5py opens "
+            ".hdf5, numpy.load .npz and pandas .parquet"
+        ) from error
     if dtype is None or len(shape) != 3 or offsets[-1:].tolist() != [shape[0]]:
         raise CheckpointError(f"{path}: damaged: its header is not what was written")
     if not (numbers := math.prod(shape)):

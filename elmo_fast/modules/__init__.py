@@ -3,11 +3,11 @@
 Parameters have AllenNLP's names, so state_dicts are exchangeable with AllenNLP.
 """
 
-from elmo_fast._lazy import document, lazy
+from elmo_fast._lazy import document
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids, remove_sentence_boundaries
 from elmo_fast.modules.char_cnn import CharCNN, Highway
-from elmo_fast.modules.character_encoder import CharacterEncoder, LexiconEncoder
+from elmo_fast.modules.character_encoder import CharacterEncoder
 from elmo_fast.modules.elmo import Elmo, ElmoTokenEmbedder
 from elmo_fast.modules.elmo_lstm import ElmoLstm, JoinedLstm
 from elmo_fast.modules.losses import (
@@ -34,7 +34,6 @@ __all__ = [
     "HierarchicalSoftmaxLoss",
     "Highway",
     "JoinedLstm",
-    "LexiconEncoder",
     "NegativeSamplingLoss",
     "ProjectedLSTM",
     "SampledSoftmaxLoss",
@@ -46,5 +45,3 @@ __all__ = [
 ]
 for _name in __all__:
     document(globals()[_name])
-# ElmoEmbedder lives in elmo_fast.embed, which imports this package; it is also found here, where it was.
-__getattr__, _ = lazy("elmo_fast.embed", {"embedder": ("ElmoEmbedder",)})

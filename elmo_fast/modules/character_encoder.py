@@ -378,9 +378,6 @@ class CharacterEncoder(nn.Module):
         )
 
 
-LexiconEncoder = CharacterEncoder  # the name of one for a model of lexicons in older code
-
-
 def _spelling_of(options: ElmoOptions) -> Spelling:
     cnn, lexicon = options.char_cnn, options.lexicon
     if lexicon is not None:

@@ -12,7 +12,6 @@ import torch
 
 from elmo_fast._lazy import document
 from elmo_fast.ops import _flops
-from elmo_fast.ops._cpu_products import is_faster_on_cpu, products_on_cpu
 from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, op_names
 from elmo_fast.ops._packed import PackedWeights
 from elmo_fast.ops._precision import PRECISIONS, rounded
@@ -30,7 +29,7 @@ from elmo_fast.ops.negative_sampling import negative_sampling
 from elmo_fast.ops.projected_lstm import LSTMWeights, projected_lstm
 from elmo_fast.ops.sampled_softmax import sampled_softmax
 from elmo_fast.ops.scalar_mix import scalar_mix
-from elmo_fast.ops.unique_rows import gather_rows, ordered_unique_rows, padded_unique_rows, unique_rows
+from elmo_fast.ops.unique_rows import gather_rows, ordered_unique_rows, unique_rows
 
 # What users call: these keep their meaning until 2.0.0, the other names imported here may go.
 __all__ = [

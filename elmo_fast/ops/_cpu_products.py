@@ -66,12 +66,6 @@ def why_slower_on_cpu(precision: str) -> str | None:
     )
 
 
-def is_faster_on_cpu(precision: str) -> bool:
-    """Return whether this CPU multiplies many rows faster in a 16-bit precision than in float32."""
-    used = _in_use()
-    return precision == "bfloat16" and used is not None and used.bfloat16 != _WIDENED
-
-
 def products_on_cpu(precision: str) -> str:
     """Describe how this CPU computes the matrix products of a precision."""
     if _native.C is not None:

@@ -46,7 +46,7 @@ class TrainingProgress:
 
     def start(self) -> None:
         """Set the clock of this process to zero."""
-        self._started = self._reported = self._said = time.monotonic()
+        self._started = self._reported = time.monotonic()
 
     @property
     def sitting(self) -> float:
@@ -62,11 +62,6 @@ class TrainingProgress:
     def since_report(self) -> float:
         """Seconds since the last report, or since the start, without pauses."""
         return time.monotonic() - self._reported
-
-    @property
-    def since_line(self) -> float:
-        """Seconds since the last report or line, or since the start, without pauses."""
-        return time.monotonic() - self._said
 
     @property
     def has_news(self) -> bool:
@@ -99,9 +94,7 @@ class TrainingProgress:
         try:
             yield
         finally:
-            pause = time.monotonic() - began
-            self._reported += pause
-            self._said += pause
+            self._reported += time.monotonic() - began
 
     def seconds_left(self) -> float:
         """To the last step, at the mean speed of this process, or to the end of the time, whichever comes first."""
@@ -129,9 +122,8 @@ class TrainingProgress:
             "gradient_norm": norm,
             "data_wait": self._waited / span,
         }
-        self._said = time.monotonic()
         if not come_again:
-            self._results, self._reported = [], self._said
+            self._results, self._reported = [], time.monotonic()
             self._words, self._waited = 0, 0.0
         return row
 
@@ -195,10 +187,9 @@ class RunLog:
         if not self._silent:
             self._report(line)
 
-    def step(self, row: dict[str, Any], line: str) -> None:
-        """Write a row of averages, and the line that shows them to people."""
+    def step(self, row: dict[str, Any]) -> None:
+        """Write a row of averages."""
         self._write(**row)
-        self.say(line)
 
     def saved(self, path: pathlib.Path, step: int, seconds: float, took: float) -> None:
         """Write a row for a checkpoint; seconds: of training; took: seconds that training waited for it."""

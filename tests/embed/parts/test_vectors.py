@@ -70,10 +70,15 @@ def test_other_files_are_refused(whole, place, tmp_path):
 
     with pytest.raises(ElmoFastError, match=r"model: no folder of parts, as there is no parts\.json"):
         ElmoVectors(place / "model")
-    with pytest.raises(CheckpointError, match=r"in\.txt: damaged, or no safetensors file"):
-        ElmoVectors(place / "in.txt")
-    with pytest.raises(ElmoFastError, match=r"alone\.hdf5: an HDF5 file, which h5py opens; .* --format safetensors"):
-        ElmoVectors(place / "alone.hdf5")
+    for name, reader in (("in.txt", ""), ("alone.hdf5", "h5py"), ("x.npz", "numpy.load")):
+        np.savez(tmp_path / "x.npz", a=np.eye(2))
+        file = (tmp_path if name == "x.npz" else place) / name
+        with pytest.raises(CheckpointError, match=rf"{name}: damaged, or no safetensors file \(.*\); .*{reader}"):
+            ElmoVectors(file)
+    (tmp_path / "x.npz").unlink()
+    save_file({"embeddings": np.zeros((3, 2), np.float32)}, tmp_path / "pooled.safetensors")
+    with pytest.raises(ElmoFastError, match=r"pooled\.safetensors: one vector per sentence \(--pool\), which safetens"):
+        ElmoVectors(tmp_path / "pooled.safetensors")
     with pytest.raises(ElmoFastError, match=r"x\.npz: the name says the format npz, but hdf5 was chosen"):
         merge_parts(whole, tmp_path / "x.npz", "hdf5")
     merge_parts(whole, tmp_path / "x.npz")
