@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast._docstrings import document
 from elmo_fast._io.fields import parsed
-from elmo_fast._lazy import document
 from elmo_fast._runtime.progress import Progress
 from elmo_fast.embed.embedder import ElmoEmbedder
 from elmo_fast.embed.layers import Layers, layer_numbers, unit_rows

@@ -437,11 +437,10 @@ def read_flat(path: pathlib.Path) -> FlatFile:
 
     try:
         with read_failures_named(path), safe_open(path, framework="numpy") as file:
-            if not {"offsets", "embeddings"} <= (names := set(file.keys())):
+            if not {"offsets", "embeddings"} <= set(file.keys()):
                 raise CheckpointError(
-                    f"{path}: one vector per sentence (--pool), which safetensors.numpy.load_file reads"
-                    if "embeddings" in names
-                    else f"{path}: no file of vectors that `elmo-fast embed --format safetensors` wrote"
+                    f"{path}: no file of token vectors that `elmo-fast embed --format safetensors` wrote; one of a "
+                    "vector per sentence (--pool) is read by safetensors.numpy.load_file"
                 )
             offsets, metadata, rows = file.get_tensor("offsets"), file.metadata() or {}, file.get_slice("embeddings")
             shape, dtype = tuple(rows.get_shape()), {"F32": "<f4", "F16": "<f2"}.get(rows.get_dtype())

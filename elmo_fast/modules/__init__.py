@@ -3,7 +3,7 @@
 Parameters have AllenNLP's names, so state_dicts are exchangeable with AllenNLP.
 """
 
-from elmo_fast._lazy import document
+from elmo_fast._docstrings import document
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids, remove_sentence_boundaries
 from elmo_fast.modules.char_cnn import CharCNN, Highway

@@ -32,14 +32,15 @@ def skip_init(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Mo
     return nn.utils.skip_init(kind, *sizes, device=torch.get_default_device(), **settings)
 
 
-def repr_of(*names: str) -> Callable[[nn.Module], str]:
-    """Return an `extra_repr` that shows these attributes of a module."""
+class Module(nn.Module):
+    """A module whose repr shows its settings: what constructors take and it keeps under the same name."""
 
-    def extra_repr(module: nn.Module) -> str:
-        """Return the module's settings, as repr shows them."""
-        return ", ".join(f"{name}={getattr(module, name)!r}" for name in names)
-
-    return extra_repr
+    def extra_repr(self) -> str:
+        """Return name=value of each setting."""
+        kinds = [kind for kind in type(self).__mro__ if issubclass(kind, Module)]
+        names = [*(name for kind in kinds for name in inspect.signature(kind).parameters), "output_dim"]
+        settings = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return ", ".join(f"{n}={v!r}" for n, v in settings.items() if isinstance(v, str | int | float | None))
 
 
 def complete_call(constructor: _Function) -> _Function:

@@ -15,11 +15,11 @@ from elmo_fast import ops
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import (
+    Module,
     check_settings,
     load_state,
     never_called,
     read_bilm,
-    repr_of,
     section,
     skip_init,
     weights_ready,
@@ -98,7 +98,7 @@ class WordCache:
             self._vectors[slots] = fresh
 
 
-class CharacterEncoder(nn.Module):
+class CharacterEncoder(Module):
     """Context-free word vectors from character ids: convolutions, maximum, highways, projection; BOS and EOS added.
 
     Of a model of ELMoForManyLangs: a projection of a word's own vector and of its characters'; either may be absent.
@@ -174,8 +174,6 @@ class CharacterEncoder(nn.Module):
         else:
             load_state(self, state, str(weight_file or "state"))
         self.requires_grad_(requires_grad)
-
-    extra_repr = repr_of("output_dim", "unique_words", "cache_size", "precision", "backend")
 
     @property
     def _convolutions(self) -> list[nn.Conv1d]:

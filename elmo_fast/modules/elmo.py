@@ -22,7 +22,7 @@ from elmo_fast.checkpoints import (
     task_settings,
 )
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.modules._loading import complete_call, load_state, never_called, repr_of, section, vocabulary_of
+from elmo_fast.modules._loading import Module, complete_call, load_state, never_called, section, vocabulary_of
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.elmo_lstm import separate
@@ -311,7 +311,7 @@ def save_bilm(
         encoder.vocabulary.write(os.path.join(folder, VOCABULARY))
 
 
-class ElmoTokenEmbedder(nn.Module):
+class ElmoTokenEmbedder(Module):
     """Elmo with one output representation, and a linear layer on it if projection_dim is given.
 
     Args:
@@ -355,8 +355,6 @@ class ElmoTokenEmbedder(nn.Module):
         )
         self.output_dim = projection_dim or self._elmo.get_output_dim()
         self._projection = nn.Linear(self._elmo.get_output_dim(), projection_dim) if projection_dim else None
-
-    extra_repr = repr_of("output_dim")
 
     def get_output_dim(self) -> int:
         """Width of a representation."""

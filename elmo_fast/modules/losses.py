@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from elmo_fast import ops
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts
-from elmo_fast.modules._loading import check_settings, never_called, repr_of
+from elmo_fast.modules._loading import Module, check_settings, never_called
 from elmo_fast.op_choices import LOSS_KINDS, Backend, LossKind, Precision
 from elmo_fast.ops.log_uniform_sample import CORRECTIONS
 
@@ -33,7 +33,7 @@ class LossOptions(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
-class VocabularyLoss(nn.Module):
+class VocabularyLoss(Module):
     """A loss over V words; its table is drawn from N(0, 1/D), its bias starts at `initial_bias`.
 
     Args:
@@ -91,9 +91,6 @@ class VocabularyLoss(nn.Module):
             self.softmax_b = nn.Embedding.from_pretrained(bias[:, None], freeze=False, sparse=True)
         else:
             self.softmax_w, self.softmax_b = nn.Parameter(table), nn.Parameter(bias)
-
-    _shown = "num_words", "embedding_dim", "sparse", "precision", "backend"
-    extra_repr = repr_of(*_shown)
 
     @classmethod
     def from_options(
@@ -311,8 +308,6 @@ class SampledSoftmaxLoss(VocabularyLoss):
         self.semantics, self.num_samples = semantics, num_samples
         self.choice_func: Callable[[int, int], tuple[Any, Any]] = log_uniform_choice
 
-    extra_repr = repr_of(*VocabularyLoss._shown, "num_samples", "semantics")
-
     @classmethod
     def _arguments(cls, samples: int, words: int, counts: Tensor | None, negatives: float | None) -> dict[str, Any]:
         return {"num_samples": min(samples, words), "semantics": "tensorflow"}
@@ -412,8 +407,6 @@ class NegativeSamplingLoss(VocabularyLoss):
         self.register_buffer("counts", copied.to(options.get("device") or "cpu"))
         with torch.no_grad():
             self.table()[1].fill_(self.initial_bias)
-
-    extra_repr = repr_of(*VocabularyLoss._shown, "num_samples", "negatives", "power")
 
     @classmethod
     def _arguments(cls, samples: int, words: int, counts: Tensor | None, negatives: float | None) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError, check_counts
-from elmo_fast.modules._loading import check_settings, repr_of, skip_init, weights_ready
+from elmo_fast.modules._loading import Module, check_settings, skip_init, weights_ready
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops import LSTMWeights, PackedWeights
 from elmo_fast.ops._checks import check_clips, check_tensor
 
 
-class ProjectedLSTM(nn.Module):
+class ProjectedLSTM(Module):
     """An LSTM whose hidden state is projected, with clips on the cell and on the projection.
 
     See elmo_fast.ops.projected_lstm.
@@ -76,11 +76,6 @@ class ProjectedLSTM(nn.Module):
         self.state_projection = skip_init(nn.Linear, cell_size, hidden_size, bias=False) if project else None
         if initialise:
             self.reset_parameters()
-
-    extra_repr = repr_of(
-        "input_size", "hidden_size", "cell_size", "go_forward", "recurrent_dropout_probability",
-        "memory_cell_clip_value", "state_projection_clip_value", "precision", "backend",
-    )  # fmt: skip
 
     @classmethod
     @torch.no_grad()

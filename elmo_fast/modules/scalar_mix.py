@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from elmo_fast import ops
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts
-from elmo_fast.modules._loading import check_settings, repr_of
+from elmo_fast.modules._loading import Module, check_settings
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.op_choices import Backend
 from elmo_fast.ops._checks import check_tensor
@@ -15,7 +15,7 @@ from elmo_fast.ops._checks import check_tensor
 STATISTICS = ("allennlp", "bilm")
 
 
-class ScalarMix(nn.Module):
+class ScalarMix(Module):
     """gamma * sum_k softmax(w)_k * h_k, optionally with layer normalization of the h_k over the whole batch.
 
     Args:
@@ -57,8 +57,6 @@ class ScalarMix(nn.Module):
             nn.Parameter(torch.tensor([float(w)]), requires_grad=trainable) for w in initial
         )
         self.gamma = nn.Parameter(torch.tensor([1.0]), requires_grad=trainable)
-
-    extra_repr = repr_of("mixture_size", "do_layer_norm", "statistics", "backend")
 
     def forward(self, tensors: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
         """Return the mix of L tensors of one shape [..., D].

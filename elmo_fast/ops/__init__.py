@@ -10,7 +10,7 @@ import os
 
 import torch
 
-from elmo_fast._lazy import document
+from elmo_fast._docstrings import document
 from elmo_fast.ops import _flops
 from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, op_names
 from elmo_fast.ops._packed import PackedWeights

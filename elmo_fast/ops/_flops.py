@@ -45,11 +45,10 @@ def _register(op: str, products: Callable[[Any], int]) -> None:
 
 # Where Triton is missing, torch's module warns as it is imported, of kernels that nobody has there.
 _log = logging.getLogger("torch.utils.flop_counter")
-_level = _log.level
-_log.setLevel(logging.ERROR)
+_log.disabled = True
 from torch.utils.flop_counter import register_flop_formula  # noqa: E402
 
-_log.setLevel(_level)
+_log.disabled = False
 for _op, _products in _PRODUCTS.items():
     _register(_op, _products)
     if _op != "matmul":

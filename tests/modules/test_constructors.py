@@ -12,6 +12,7 @@ from elmo_fast import Elmo, ElmoTokenEmbedder, modules
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules import (
+    LSTM,
     BiLM,
     CharacterEncoder,
     ElmoLstm,
@@ -42,32 +43,34 @@ OPTIONS = ElmoOptions.from_dict(
 )
 WORDS = ElmoOptions.from_dict({"lstm": OPTIONS.to_dict()["lstm"], "n_tokens_vocab": 5})
 COUNTS = torch.ones(5)
+LOSS = "num_words=5, embedding_dim=4, "
+LOSS_OPTIONS = "reduction='sum', ignore_index=-100, precision='float32', backend='auto'"
 # A module, and what its repr says besides its children.
 SHOWN = {
     ProjectedLSTM: (lambda: ProjectedLSTM(3, 4, 5, False, memory_cell_clip_value=3.0),
         "input_size=3, hidden_size=4, cell_size=5, go_forward=False, recurrent_dropout_probability=0.0, "
         "memory_cell_clip_value=3.0, state_projection_clip_value=None, precision='float32', backend='auto'"),
-    ElmoLstm: (lambda: ElmoLstm(3, 4, 5, 1), "num_layers=1, stateful=True, use_skip_connections=True"),
-    JoinedLstm: (lambda: JoinedLstm(4, 5, 1), "hidden_size=4, cell_size=5"),
+    LSTM: (lambda: LSTM(3, 4, num_layers=2, precision="bfloat16"), "3, 4, num_layers=2, precision='bfloat16'"),
+    ElmoLstm: (lambda: ElmoLstm(3, 4, 5, 1, memory_cell_clip_value=3.0),
+        "input_size=3, hidden_size=4, cell_size=5, num_layers=1, requires_grad=False, memory_cell_clip_value=3.0, "
+        "state_projection_clip_value=None, stateful=True, use_skip_connections=True, precision='float32', "
+        "backend='auto'"),
+    JoinedLstm: (lambda: JoinedLstm(4, 5, 1), "cell_size=5, precision='float32'"),
     ScalarMix: (lambda: ScalarMix(3), "mixture_size=3, do_layer_norm=False, statistics='allennlp', backend='auto'"),
     CharacterEncoder: (lambda: CharacterEncoder(OPTIONS),
-        "output_dim=4, unique_words=True, cache_size=16384, precision='float32', backend='auto'"),
-    WordEncoder: (lambda: WordEncoder(WORDS), "output_dim=4, sparse=False"),
-    BiLM: (lambda: BiLM(OPTIONS), "num_layers=2, stateful=True, precision='float32', cuda_graphs=False"),
+        "requires_grad=False, unique_words=True, cache_size=16384, precision='float32', backend='auto', output_dim=4"),
+    WordEncoder: (lambda: WordEncoder(WORDS), "vocabulary=None, output_dim=4"),
+    BiLM: (lambda: BiLM(OPTIONS), "stateful=True, precision='float32', cuda_graphs=False"),
     Elmo: (lambda: Elmo(OPTIONS, None, 1),
         "num_output_representations=1, do_layer_norm=False, dropout=0.5, keep_sentence_boundaries=False, "
         "statistics='allennlp'"),
     ElmoTokenEmbedder: (lambda: ElmoTokenEmbedder(OPTIONS, None), "output_dim=8"),
-    FullSoftmaxLoss: (lambda: FullSoftmaxLoss(5, 4),
-        "num_words=5, embedding_dim=4, sparse=False, precision='float32', backend='auto'"),
-    SampledSoftmaxLoss: (lambda: SampledSoftmaxLoss(5, 4, 2),
-        "num_words=5, embedding_dim=4, sparse=False, precision='float32', backend='auto', num_samples=2, "
-        "semantics='allennlp'"),
+    FullSoftmaxLoss: (lambda: FullSoftmaxLoss(5, 4), f"{LOSS}sparse=False, {LOSS_OPTIONS}"),
+    SampledSoftmaxLoss: (lambda: SampledSoftmaxLoss(5, 4, 2, True),
+        f"{LOSS}num_samples=2, sparse=True, semantics='allennlp', {LOSS_OPTIONS}"),
     NegativeSamplingLoss: (lambda: NegativeSamplingLoss(5, 4, 2, COUNTS),
-        "num_words=5, embedding_dim=4, sparse=False, precision='float32', backend='auto', num_samples=2, "
-        "negatives=None, power=0.75"),
-    HierarchicalSoftmaxLoss: (lambda: HierarchicalSoftmaxLoss(5, 4, COUNTS),
-        "num_words=5, embedding_dim=4, sparse=False, precision='float32', backend='auto'"),
+        f"{LOSS}num_samples=2, sparse=False, negatives=None, power=0.75, {LOSS_OPTIONS}"),
+    HierarchicalSoftmaxLoss: (lambda: HierarchicalSoftmaxLoss(5, 4, COUNTS), f"{LOSS}sparse=False, {LOSS_OPTIONS}"),
 }  # fmt: skip
 PUBLIC = {getattr(elmo_fast, name) for name in elmo_fast.__all__} | {getattr(modules, name) for name in modules.__all__}
 KINDS = {kind for kind in PUBLIC if inspect.isclass(kind)}

@@ -1,4 +1,4 @@
-"""unique_rows, ordered_unique_rows and gather_rows: their contracts on every backend, collisions, strides, gradients."""
+"""unique_rows, ordered_unique_rows and gather_rows: their contracts on every backend, collisions, gradients."""
 
 import pytest
 import torch

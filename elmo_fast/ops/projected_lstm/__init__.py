@@ -72,10 +72,8 @@ def projected_lstm(
     inputs, recurrent_masks = [cast(x) for x in inputs], recurrent_masks and [cast(m.detach()) for m in recurrent_masks]
     if state is not None:
         if not isinstance(state, tuple | list) or len(state) != 2:
-            raise ElmoFastError(
-                "projected_lstm: state must be a pair (h [R, B, D], c [R, B, H]), or None; got "
-                f"{_checks.described(state) if isinstance(state, Tensor) else quoted(state)}"
-            )
+            got = _checks.described(state) if isinstance(state, Tensor) else quoted(state)
+            raise ElmoFastError(f"projected_lstm: state must be a pair (h [R, B, D], c [R, B, H]), or None; got {got}")
         state = cast(state[0]), cast(state[1])
     batch, time, _ = inputs[0].shape
     for x, w in zip(inputs, weights, strict=True):
