@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PREPARED := $(VENV)/.prepared
 STAMP := $(VENV)/.installed
-EXTRAS ?= dev,plots,hub,tb,static,spacy,docs,zst,parquet,pandas,datasets,ray,sbert
+EXTRAS ?= dev,plots,hub,tb,static,spacy,docs,zst,parquet,pandas,datasets,ray,sbert,onnx
 TORCH ?= 2.11.0
 OUTSIDE := $(PATH)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -37,15 +37,15 @@ PIP = $(BIN)/python -m pip install -q -c constraints.txt
 BUILD = ELMO_FAST_REQUIRE_NATIVE=1 $(BIN)/python setup.py -q build_ext --inplace
 
 $(PREPARED): pyproject.toml constraints.txt
-	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11, 4) and 'elmo_fast needs Python 3.11.4 or newer: make PYTHON=python3.12 ...')"
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11, 4) and 'elmo_fast needs Python 3.11.4 or newer: make PYTHON=python3.12 ...')"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing torch, matplotlib and the tools of the build"
-	$(PIP) torch matplotlib "setuptools>=77" "cmake>=3.24" ninja "pybind11>=2.13"
-	@echo "compiling and installing elmo_fast"
-	ELMO_FAST_REQUIRE_NATIVE=1 $(PIP) --no-build-isolation -e .
-	touch $@
+	@$(subst -q,,$(PIP)) torch matplotlib "setuptools>=77" "cmake>=3.24" ninja "pybind11>=2.13"
+	@echo "compiling elmo_fast, a line for each file: one to six minutes"
+	@$(BUILD)
+	@ELMO_FAST_REQUIRE_NATIVE=1 $(PIP) --no-build-isolation -e .
+	@touch $@
 
-# Not by another `pip install -e`, which would link the extension again.
 $(STAMP): $(PREPARED)
 	@echo "installing the extras $(EXTRAS)"
 	$(BIN)/python -c "import tomllib; extras = tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']; \
@@ -113,8 +113,8 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix . || { echo "formatted; what is listed above is for you to mend, such as comments and texts over 120 columns"; exit 1; }
 
 demo: $(PREPARED)
-	$(BUILD)
-	$(BIN)/python examples/demo.py
+	@$(BUILD)
+	@$(BIN)/python examples/demo.py
 
 docs: build
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs

@@ -116,11 +116,13 @@ class CMakeBuild(build_ext):
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
             "-DCMAKE_BUILD_TYPE=Release",
             f"-DTORCH_INSTALL_PREFIX={pathlib.Path(torch.__file__).parent}",
-            f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={target.parent}",
+            f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={build / 'linked'}",  # one for all targets: another would link again
             *shlex.split(os.environ.get("CMAKE_ARGS", "")),
             log=LOG,
         )
         run(tool("cmake"), "--build", str(build), log=LOG)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(build / "linked" / target.name, target)
 
     def copy_extensions_to_source(self) -> None:
         """An in-place build puts the extension among the package's files, or the note in place of it."""

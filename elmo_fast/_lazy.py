@@ -1,6 +1,5 @@
 """Names of a package that are loaded on first use, so that importing the package costs almost nothing."""
 
-import contextlib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,19 +19,11 @@ def lazy(
     def load(name: str) -> Any:
         if name in homes:
             home = homes[name] if homes[name].startswith("elmo_fast.") else f"{package}.{homes[name]}"
+            from elmo_fast._docstrings import document
+
             value = getattr(importlib.import_module(home), name)
-            document_fields(value)
+            document(value)
             return value
         raise AttributeError(f"module {package!r} has no attribute {name!r}; it has: {', '.join(public)}")
 
     return load, lambda: public
-
-
-def document_fields(kind: Any) -> None:
-    """Give each field of a NamedTuple the string below it in the source, for help(); leave anything else alone."""
-    if hasattr(kind, "_fields"):
-        from elmo_fast._io.fields import docstrings
-
-        with contextlib.suppress(OSError):  # installed without its sources
-            for name, sentence in docstrings(kind).items():
-                getattr(kind, name).__doc__ = sentence

@@ -117,10 +117,11 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raise ElmoFastError unless each argument is 1 or more, or None."""
+    """Raise ElmoFastError unless each argument is a whole number from 1 on, or None."""
     for name, count in counts.items():
-        if count is not None and count < 1:
-            raise ElmoFastError(f"{name} must be 1 or more; got {count}")
+        if count is not None and not (hasattr(count, "__index__") and count >= 1):
+            whole = "" if hasattr(count, "__index__") else "a whole number, "
+            raise ElmoFastError(f"{name} must be {whole}1 or more; got {count!r}")
 
 
 def install_command(extra: str) -> str:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from elmo_fast._docstrings import document
 from elmo_fast._io.fields import parsed
-from elmo_fast._lazy import document_fields
 from elmo_fast._runtime.progress import Progress
 from elmo_fast.embed.embedder import ElmoEmbedder
 from elmo_fast.embed.layers import Layers, layer_numbers, unit_rows
@@ -128,7 +128,7 @@ class NearestToken(NamedTuple):
     """all tokens of the sentence"""
 
 
-document_fields(NearestToken)
+document(NearestToken)
 
 
 def nearest_tokens(
@@ -209,7 +209,7 @@ class NearestSentence(NamedTuple):
     """the line; of a table, the value; of FASTA, the name"""
 
 
-document_fields(NearestSentence)
+document(NearestSentence)
 
 
 def nearest_sentences(

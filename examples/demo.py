@@ -40,7 +40,6 @@ from elmo_fast.tokens import in_context
 PARTS = ("train.txt", "heldout.txt", "corpus", "model", "loss.png", "layers.png")
 # Perplexity must fall to this share of its initial value, or the demonstration has failed.
 WANTED_SHARE = 0.25
-EVALUATION_ROWS = 16
 SENTENCES = 1500
 # The top layer, whose vectors depend most on context.
 LAYER = -1
@@ -221,12 +220,12 @@ def train(folder: pathlib.Path, seconds: float) -> tuple[RunResult, Perplexity, 
     config = configuration(folder, seconds)
     corpus = prepare(str(folder / "train.txt"), folder / "corpus", min_count=config.data.min_count)
     heldout = read_corpus(str(folder / "heldout.txt"), corpus.vocabulary)
-    before = evaluate(make_language_model(config, len(corpus.vocabulary)), heldout, batch_size=EVALUATION_ROWS)
+    before = evaluate(make_language_model(config, len(corpus.vocabulary)), heldout)
     print(f"before training: held-out perplexity {before}")
+    config.data.heldout_prefix = str(folder / "heldout.txt")
     run = pretrain(config)
-    if run.stopped_by == "interrupt":
+    if run.stopped_by == "interrupt" or (after := run.heldout) is None:
         raise KeyboardInterrupt
-    after = evaluate(run.model, heldout, batch_size=EVALUATION_ROWS)
     print(f"\nafter training:  held-out perplexity {after}")
     by_frequency = perplexity_by_frequency(corpus, heldout)
     print(f"                 {before.mean / after.mean:.1f} times lower, word frequencies alone: {by_frequency:.1f}\n")

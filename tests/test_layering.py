@@ -15,18 +15,19 @@ ROOT = PACKAGE.parent
 HOMES = {name: module for module, names in elmo_fast._MODULES.items() for name in names}
 # The core imports nothing of what is around it; a command of `cli` does, inside its functions, when it is run.
 AROUND = {"compat", "integrations", "pictures", "report", "static", "tasks", "tokens"}
-SUPPORT = {"_lazy", "_runtime", "errors", "_io", "op_choices"}
+SUPPORT = {"_docstrings", "_lazy", "_runtime", "errors", "_io", "op_choices"}
 BELOW_MODULES = SUPPORT | {"_runtime", "ops", "checkpoints", "text"}
 BELOW_COMMANDS = BELOW_MODULES | {"corpus", "modules", "embed", "pretrain"}
 # Layer -> the layers it may import besides itself. A layer that is not named here has no place yet: an error too.
 MAY_IMPORT = {
     "_C": set(),
-    "_lazy": {"_io"},
+    "_docstrings": set(),
+    "_lazy": {"_docstrings"},
     "errors": set(),
     "_runtime": {"errors"},
     "_io": {"errors", "_runtime"},
     "op_choices": set(),
-    "ops": {"_lazy", "_runtime", "errors", "_io", "op_choices"},
+    "ops": {"_docstrings", "_runtime", "errors", "_io", "op_choices"},
     "checkpoints": {"errors", "_io", "_runtime", "op_choices"},
     "text": {"errors", "_io", "op_choices"},
     "corpus": {"_lazy", "_runtime", "errors", "_io", "op_choices", "text", "ops"},

@@ -1,10 +1,12 @@
 """Output of setup.py during a build, what it keeps of one that failed, and the sources that it builds."""
 
+import contextlib
 import pathlib
 import runpy
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -113,6 +115,24 @@ def test_all_lines_of_a_failed_build_are_kept(run, tmp_path):
     assert log.read_text() == "one\ntwo\n"
 
 
+def test_an_extension_is_linked_once_for_whoever_builds_it(tmp_path, monkeypatch):
+    """Once for pip and once in place, into other folders each, from one that ninja finds up to date."""
+    setup, linked = runpy.run_path(str(SETUP)), []
+    monkeypatch.setitem(setup["CMakeBuild"].compile.__globals__, "HERE", tmp_path)
+
+    def popen(command, **settings):
+        linked.extend(each.partition("=")[2] for each in command if "LIBRARY_OUTPUT_DIRECTORY" in each)
+        pathlib.Path(linked[-1]).mkdir(parents=True, exist_ok=True)
+        (pathlib.Path(linked[-1]) / "_C.so").write_text("linked")
+        return contextlib.nullcontext(SimpleNamespace(stdout=[], returncode=0))
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    for folder in ("pip", "place"):
+        setup["CMakeBuild"].compile(None, tmp_path / folder / "_C.so")
+        assert (tmp_path / folder / "_C.so").read_text() == "linked"
+    assert linked[0] == linked[1]
+
+
 def test_the_demo_installs_what_it_needs_alone_and_the_tests_the_rest(tmp_path):
     """In an environment that does not exist yet; torch and the package are installed once."""
     lines = {
@@ -126,6 +146,9 @@ def test_the_demo_installs_what_it_needs_alone_and_the_tests_the_rest(tmp_path):
         for target in ("demo", "lint", "test")
     }
     installed = [line for line in lines["demo"] if "pip install" in line]
+    compiles = next(number for number, line in enumerate(lines["demo"]) if "build_ext --inplace" in line)
+    assert compiles < lines["demo"].index(installed[1]), "compiled first where its lines are seen: pip hides them"
+    assert ["-q" in line.split() for line in installed] == [False, True], "a download shows that it is alive"
     assert [line.split(" constraints.txt ")[1] for line in installed] == [
         'torch matplotlib "setuptools>=77" "cmake>=3.24" ninja "pybind11>=2.13"',
         "--no-build-isolation -e .",

@@ -4,16 +4,12 @@ A field may say more than its type: the range of its values and, in a docstring 
 errors come at once, with the key, what was wanted and what was found.
 """
 
-import ast
 import dataclasses
 import difflib
 import functools
-import inspect
-import itertools
 import json
 import os
 import pathlib
-import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -58,28 +54,6 @@ MIN_COUNT = 3
 def within(default: Any, words: str) -> Any:
     """Return a dataclass field with the range of its number, as an error message words it."""
     return dataclasses.field(default=default, metadata={"within": words})
-
-
-def docstrings(kind: type) -> dict[str, str]:
-    """Return the docstring below each field of a class that has one, in one line: its help on the command line."""
-    return _docstrings_in(kind.__module__).get(kind.__name__, {})
-
-
-@functools.cache
-def _docstrings_in(module: str) -> dict[str, dict[str, str]]:
-    """Return class -> field -> docstring below it, of the classes of an imported module."""
-    definitions = ast.parse(inspect.getsource(sys.modules[module])).body
-    return {
-        definition.name: {
-            field.target.id: " ".join(below.value.value.split())
-            for field, below in itertools.pairwise(definition.body)
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-            if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-            if isinstance(below.value.value, str)
-        }
-        for definition in definitions
-        if isinstance(definition, ast.ClassDef)
-    }
 
 
 def field_complaints(config: Any) -> list[str]:

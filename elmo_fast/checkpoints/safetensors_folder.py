@@ -81,8 +81,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
     from safetensors.torch import save_file
 
     assert metadata is None or len(metadata) == 1
+    written, memory = {name: each.detach().cpu().contiguous() for name, each in tensors.items()}, set[int]()
+    for name, each in written.items():  # tied weights: the format has no two names for one
+        if (begin := each.untyped_storage().data_ptr()) in memory:
+            written[name] = each.clone()
+        memory.add(begin)
     try:
-        save_file({name: each.detach().cpu().contiguous() for name, each in tensors.items()}, path, metadata)
+        save_file(written, path, metadata)
     except SafetensorError as error:
         raise CheckpointError(f"{path.name}: cannot be written ({error})") from error
 

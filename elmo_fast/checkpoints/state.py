@@ -179,11 +179,13 @@ def check_state(state: Mapping[str, Tensor], options: ElmoOptions, source: objec
     """Raise CheckpointError, naming `source`, unless the state has what the options require, in finite float32."""
     shapes = state_shapes(options, state.keys())
     complaints = shape_complaints({name: tuple(tensor.shape) for name, tensor in state.items()}, shapes)
-    for name, tensor in state.items():
-        if name not in shapes:
-            complaints.append(f"{name}: the options require no such tensor (see n_layers, n_highway, filters)")
-        elif tensor.dtype != torch.float32:
-            complaints.append(f"{name}: wanted float32, found {str(tensor.dtype).removeprefix('torch.')}")
+    for name in state.keys() - shapes.keys():
+        complaints.append(f"{name}: the options require no such tensor (see n_layers, n_highway, filters)")
+    if others := [name for name, tensor in state.items() if name in shapes and tensor.dtype != torch.float32]:
+        complaints.append(
+            f"wanted float32, found {str(state[others[0]].dtype).removeprefix('torch.')} ({len(others)} tensors, such "
+            f"as {others[0]}); call .float() on the model before it is saved"
+        )
     if not complaints and SOFTMAX_WEIGHT in state and len(state[SOFTMAX_WEIGHT]) != len(state[SOFTMAX_BIAS]):
         rows = len(state[SOFTMAX_WEIGHT])
         complaints.append(

@@ -17,8 +17,8 @@ from typing import Any, Literal, NoReturn
 import jsonargparse
 import yaml
 
+from elmo_fast._docstrings import docstrings
 from elmo_fast._io.atomic_file import replaces
-from elmo_fast._io.fields import docstrings
 from elmo_fast.errors import ElmoFastError, did_you_mean, printable, sentence_of
 from elmo_fast.op_choices import FormatIn, InferencePrecision, Tokenizer
 

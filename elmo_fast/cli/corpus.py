@@ -4,7 +4,8 @@ import pathlib
 import shlex
 from dataclasses import dataclass
 
-from elmo_fast._io.fields import MIN_COUNT, docstrings
+from elmo_fast._docstrings import docstrings
+from elmo_fast._io.fields import MIN_COUNT
 from elmo_fast._runtime.memory import size
 from elmo_fast._runtime.progress import duration
 from elmo_fast.cli import _common

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from elmo_fast._docstrings import docstrings
 from elmo_fast._io.atomic_file import write_json
-from elmo_fast._io.fields import docstrings
 from elmo_fast.cli._common import Progress, arguments, logger, printed_text, set_up
 from elmo_fast.cli._parser import Command, Computing, Parser, flag, option
 from elmo_fast.op_choices import Tokenizer

@@ -18,9 +18,9 @@ from elmo_fast._io.locks import temporary_folder
 from elmo_fast.corpus.encoding import Corpus, FileStamp, TypeTable, fingerprint_begun, ranked
 from elmo_fast.corpus.pieces import FORMAT, META, Ids, is_prepared, pieces_matching
 from elmo_fast.corpus.word_counts import TextProgress, read_pieces
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_choice
+from elmo_fast.op_choices import TOKENIZERS
 from elmo_fast.text import Vocabulary
-from elmo_fast.text import tokenizer as tokenizer_of
 from elmo_fast.text.vocabulary import built_vocabulary
 
 VERSION = 2
@@ -229,7 +229,7 @@ def prepare(
     """
     target = pathlib.Path(os.path.realpath(folder))
     _check(vocabulary, min_count, max_vocab_size, shard_tokens)
-    tokenizer_of(tokenizer)  # reports an unknown one before the text is read
+    check_choice("tokenizer", tokenizer or "whitespace", TOKENIZERS)  # a name: it is stored
     with pieces_matching(pattern) as pieces:
         made_from: dict[str, Any] = {
             "bytes of text": sum(piece.end - piece.begin for piece in pieces),

@@ -28,7 +28,7 @@ from elmo_fast.modules.elmo import save_bilm
 from elmo_fast.op_choices import POOLS, Pool, Tokenizer
 from elmo_fast.text import ScannedText, check_sentences, check_words, checked_sentences, scan
 from elmo_fast.text import tokenizer as tokenizer_of
-from elmo_fast.text.tokenizers import RAW_TEXT
+from elmo_fast.text.tokenizers import RAW_TEXT, Tokenize
 
 OUTPUTS = ("numpy", "torch", "pandas")
 
@@ -177,7 +177,7 @@ class ElmoEmbedder:
         *,
         layers: Layers = "average",
         batch_size: int | None = None,
-        tokenizer: Tokenizer | None = None,
+        tokenizer: Tokenizer | Tokenize | None = None,
         show_progress_bar: bool = False,
         normalize_embeddings: bool = False,
         convert_to_numpy: bool = True,
@@ -196,7 +196,8 @@ class ElmoEmbedder:
                 repeated index gives a warning, because `join` then pairs each vector with several rows.
             layers: "average", "top", "all" side by side, a number from 0, or several.
             batch_size: maximum number of sentences in a batch.
-            tokenizer: "whitespace", "basic", "spacy" or "logs"; None: the model's, or "basic" if it stores none.
+            tokenizer: "whitespace", "basic", "spacy", "logs", or a function from a text to its tokens; None: the
+                model's, or "basic" if it stores none.
             show_progress_bar: whether to show how many sentences are done, on the standard error.
             normalize_embeddings: whether to divide each vector by its length, so that products are cosines.
             convert_to_numpy, convert_to_tensor: sentence-transformers' names for output="numpy" and "torch"; as there,

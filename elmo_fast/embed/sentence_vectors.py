@@ -15,7 +15,7 @@ from elmo_fast._runtime.devices import to_device_together, to_host
 from elmo_fast._runtime.progress import Progress
 from elmo_fast._runtime.threads import BackgroundThreads, SerialExecutor, background_thread, prefetch
 from elmo_fast.embed.layers import Layers, chosen_layers, layer_numbers
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.modules._graph_replay import padded_words
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.character_encoder import CharacterEncoder
@@ -56,9 +56,7 @@ def batches(
     window: how many batches of sentences are sorted by length, longest first, before they are split; 0 keeps the order
         of the text, which a model that carries its state from batch to batch needs
     """
-    for name, value in (("batch_size", batch_size), ("max_tokens", max_tokens)):
-        if value is not None and value < 1:
-            raise ElmoFastError(f"batches: {name} must be 1 or more; got {value}")
+    check_counts(batch_size=batch_size, max_tokens=max_tokens)
     if window < 0:
         raise ElmoFastError(f"batches: window must be 0 or more; got {window}")
     check_sentences(sentences)

@@ -431,12 +431,16 @@ def read_flat(path: pathlib.Path) -> FlatFile:
     try:
         with read_failures_named(path), safe_open(path, framework="numpy") as file:
             if not {"offsets", "embeddings"} <= set(file.keys()):
-                raise CheckpointError(f"{path}: no file of vectors that `elmo-fast embed --format safetensors` wrote")
+                raise CheckpointError(
+                    f"{path}: no file of token vectors that `elmo-fast embed --format safetensors` wrote; one of a "
+                    "vector per sentence (--pool) is read by safetensors.numpy.load_file"
+                )
             offsets, metadata, rows = file.get_tensor("offsets"), file.metadata() or {}, file.get_slice("embeddings")
             shape, dtype = tuple(rows.get_shape()), {"F32": "<f4", "F16": "<f2"}.get(rows.get_dtype())
     except SafetensorError as error:
         raise CheckpointError(
-            f"{path}: damaged, or no file that `elmo-fast embed` wrote with --format safetensors: {error}"
+            f"{path}: damaged, or no safetensors file ({error}); of other formats of `elmo-fast embed`, h5py opens "
+            ".hdf5, numpy.load .npz and pandas .parquet"
         ) from error
     if dtype is None or len(shape) != 3 or offsets[-1:].tolist() != [shape[0]]:
         raise CheckpointError(f"{path}: damaged: its header is not what was written")

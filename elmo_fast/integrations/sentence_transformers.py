@@ -9,10 +9,10 @@ import torch
 from elmo_fast.checkpoints import pretrained_folder, stored_tokenizer
 from elmo_fast.embed.layers import Layers, combined_layers, combined_width
 from elmo_fast.embed.sentence_vectors import long_activations
-from elmo_fast.errors import ElmoFastError, require
+from elmo_fast.errors import ElmoFastError, check_choice, require
 from elmo_fast.modules import BiLM
 from elmo_fast.modules.elmo import save_bilm
-from elmo_fast.op_choices import Backend, InferencePrecision, Tokenizer
+from elmo_fast.op_choices import TOKENIZERS, Backend, InferencePrecision, Tokenizer
 from elmo_fast.text import checked_sentences, tokenizer
 from elmo_fast.text.tokenizers import RAW_TEXT
 
@@ -67,6 +67,7 @@ class ElmoTokens(_InputModule):
             )
         self.bilm = model
         self.text_tokenizer: str = text_tokenizer or model.options.tokenizer or RAW_TEXT
+        check_choice("text_tokenizer", self.text_tokenizer, TOKENIZERS)  # a name: it is stored
         self._split = tokenizer(self.text_tokenizer)
         self._width = combined_width(layers, model.num_layers, model.get_output_dim())
 

@@ -1,7 +1,7 @@
 """scikit-learn: a transformer from texts to vectors."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,10 @@ import numpy as np
 from elmo_fast.embed.layers import Layers, column_names
 from elmo_fast.embed.token_vectors import TokenVectors
 from elmo_fast.errors import ElmoFastError, check_choice, require
-from elmo_fast.op_choices import POOLS, InferencePrecision, Pool
+from elmo_fast.op_choices import POOLS, InferencePrecision, Pool, Tokenizer
 from elmo_fast.text import checked_sentences
 from elmo_fast.text import tokenizer as tokenizer_of
-from elmo_fast.text.tokenizers import RAW_TEXT
+from elmo_fast.text.tokenizers import RAW_TEXT, Tokenize
 
 _base = require("sklearn.base", "tasks", "elmo_fast.integrations.sklearn")
 _Transformer: Any = _base.TransformerMixin
@@ -31,8 +31,8 @@ class ElmoVectorizer(_Transformer, _Estimator):
         model: a model's folder or archive, or a name on the hub ("user/name@revision").
         layers: "average" of all, the "top", "all" side by side, a number from 0 (the word encoder), or several.
         pool: how the vectors of a text's tokens become one: "mean", "max" or "first_last", as in `encode`.
-        tokenizer: a function from a text to its tokens, such as str.split; None: the model's, or "basic" if it stores
-            none.
+        tokenizer: "whitespace", "basic", "spacy", "logs", or a function from a text to its tokens; None: the model's,
+            or "basic" if it stores none.
         precision: "float32" | "bfloat16" | "float16" | "int8", of the operands of matrix products.
         device: "cpu", "cuda", "cuda:1".
         batch_size, max_tokens: as in TokenVectors.
@@ -47,7 +47,7 @@ class ElmoVectorizer(_Transformer, _Estimator):
         *,
         layers: Layers = "average",
         pool: Pool = "mean",
-        tokenizer: Callable[[str], Sequence[str]] | None = None,
+        tokenizer: Tokenizer | Tokenize | None = None,
         precision: InferencePrecision = "float32",
         device: str = "cpu",
         batch_size: int = 64,
@@ -105,7 +105,7 @@ class ElmoVectorizer(_Transformer, _Estimator):
         )
 
     def _sentences(self, texts: Any, vectors: TokenVectors) -> Iterable[Sequence[str]]:
-        split = self.tokenizer or tokenizer_of(vectors.bilm.options.tokenizer or RAW_TEXT)
+        split = tokenizer_of(self.tokenizer or vectors.bilm.options.tokenizer or RAW_TEXT)
         return checked_sentences(texts, "X", split)
 
     def __sklearn_tags__(self) -> Any:

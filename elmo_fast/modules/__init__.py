@@ -3,11 +3,11 @@
 Parameters have AllenNLP's names, so state_dicts are exchangeable with AllenNLP.
 """
 
-from elmo_fast._lazy import lazy
+from elmo_fast._docstrings import document
 from elmo_fast.modules.bilm import BiLM
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids, remove_sentence_boundaries
 from elmo_fast.modules.char_cnn import CharCNN, Highway
-from elmo_fast.modules.character_encoder import CharacterEncoder, LexiconEncoder
+from elmo_fast.modules.character_encoder import CharacterEncoder
 from elmo_fast.modules.elmo import Elmo, ElmoTokenEmbedder
 from elmo_fast.modules.elmo_lstm import ElmoLstm, JoinedLstm
 from elmo_fast.modules.losses import (
@@ -34,7 +34,6 @@ __all__ = [
     "HierarchicalSoftmaxLoss",
     "Highway",
     "JoinedLstm",
-    "LexiconEncoder",
     "NegativeSamplingLoss",
     "ProjectedLSTM",
     "SampledSoftmaxLoss",
@@ -44,5 +43,5 @@ __all__ = [
     "clip_grad_norm_",
     "remove_sentence_boundaries",
 ]
-# ElmoEmbedder lives in elmo_fast.embed, which imports this package; it is also found here, where it was.
-__getattr__, _ = lazy("elmo_fast.embed", {"embedder": ("ElmoEmbedder",)})
+for _name in __all__:
+    document(globals()[_name])

@@ -32,6 +32,17 @@ def skip_init(kind: Callable[..., _Module], *sizes: int, **settings: Any) -> _Mo
     return nn.utils.skip_init(kind, *sizes, device=torch.get_default_device(), **settings)
 
 
+class Module(nn.Module):
+    """A module whose repr shows its settings: what constructors take and it keeps under the same name."""
+
+    def extra_repr(self) -> str:
+        """Return name=value of each setting."""
+        kinds = [kind for kind in type(self).__mro__ if issubclass(kind, Module)]
+        names = [*(name for kind in kinds for name in inspect.signature(kind).parameters), "output_dim"]
+        settings = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return ", ".join(f"{n}={v!r}" for n, v in settings.items() if isinstance(v, str | int | float | None))
+
+
 def complete_call(constructor: _Function) -> _Function:
     """Let a constructor that is called with too few arguments raise ElmoFastError: which are missing, and what to do.
 
@@ -162,6 +173,11 @@ def read_bilm(
         if weight_file is None or isinstance(weight_file, Mapping):
             return options_file, weight_file
         raise ElmoFastError(f"an ElmoOptions takes no weight_file (give the options' file); got {weight_file!r}")
+    if not isinstance(options_file, str | os.PathLike | None):
+        raise ElmoFastError(
+            f"options_file must be a path or an ElmoOptions; got {type(options_file).__name__} (of a dictionary with "
+            "the content of options.json, write ElmoOptions.from_dict(...))"
+        )
     if isinstance(weight_file, Mapping):
         raise ElmoFastError(f"a state wants an ElmoOptions as options_file; got {options_file!r}")
     if weight_file is None and options_file is not None and not os.path.exists(options_file):

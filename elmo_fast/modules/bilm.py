@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.parametrize import is_parametrized
 
@@ -19,6 +19,7 @@ from elmo_fast.checkpoints import ElmoOptions, LstmOptions
 from elmo_fast.errors import ElmoFastError, not_a_string
 from elmo_fast.modules._graph_replay import GraphReplay
 from elmo_fast.modules._loading import (
+    Module,
     Weights,
     check_no_hooks,
     check_settings,
@@ -52,7 +53,7 @@ class BiLMSettings(TypedDict, total=False):
     cuda_graphs: bool
 
 
-class BiLM(nn.Module):
+class BiLM(Module):
     """ELMo's bidirectional language model: the activations of all its layers.
 
     Args:

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from elmo_fast import ops
 from elmo_fast.errors import check_choice, check_counts
-from elmo_fast.modules._loading import check_settings, never_called, skip_init, weights_ready
+from elmo_fast.modules._loading import Module, check_settings, never_called, skip_init, weights_ready
 from elmo_fast.op_choices import ACTIVATIONS, Activation, Backend, InferencePrecision
 
 
-class Highway(nn.Module):
+class Highway(Module):
     """Highway layers, whose gates carry their input on, and a projection if one is asked for.
 
         p = W x + b,   g = σ(p[W:]),   x <- g · x + (1 - g) · relu(p[:W])        for each layer;   y = W_p x + b_p
@@ -80,7 +80,7 @@ class Highway(nn.Module):
         return y.reshape(*x.shape[:-1], y.shape[-1])
 
 
-class CharCNN(nn.Module):
+class CharCNN(Module):
     """Vectors of words from their characters: convolutions of several widths, maximum, highway layers, projection.
 
         x = embedding[ids];   f = activation(max over positions of conv_k(x)), all widths k joined;   y = Highway(f)

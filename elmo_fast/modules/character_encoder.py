@@ -15,6 +15,7 @@ from elmo_fast import ops
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.modules._loading import (
+    Module,
     check_settings,
     load_state,
     never_called,
@@ -97,7 +98,7 @@ class WordCache:
             self._vectors[slots] = fresh
 
 
-class CharacterEncoder(nn.Module):
+class CharacterEncoder(Module):
     """Context-free word vectors from character ids: convolutions, maximum, highways, projection; BOS and EOS added.
 
     Of a model of ELMoForManyLangs: a projection of a word's own vector and of its characters'; either may be absent.
@@ -373,9 +374,6 @@ class CharacterEncoder(nn.Module):
             packed=packed,
             backend=ops.backend_for("highway", self.backend),
         )
-
-
-LexiconEncoder = CharacterEncoder  # the name of one for a model of lexicons in older code
 
 
 def _spelling_of(options: ElmoOptions) -> Spelling:

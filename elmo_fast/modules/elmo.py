@@ -21,8 +21,8 @@ from elmo_fast.checkpoints import (
     save_folder,
     task_settings,
 )
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import complete_call, load_state, never_called, section, vocabulary_of
+from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.modules._loading import Module, complete_call, load_state, never_called, section, vocabulary_of
 from elmo_fast.modules.bilm import BiLM, BiLMSettings, spelled_out
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.modules.elmo_lstm import separate
@@ -106,7 +106,7 @@ class Elmo(nn.Module):
         elif options_file is None:
             raise ElmoFastError("options_file and weight_file are needed unless a module is given")
         else:
-            path = options_file if weight_file is None and not isinstance(options_file, ElmoOptions) else None
+            path = options_file if weight_file is None and isinstance(options_file, str | os.PathLike) else None
             if path is not None and os.path.isfile(path) and not is_model(path):
                 options_file = read_options(path)
                 if options_file.reads_word_ids and settings.get("vocabulary") is None:
@@ -135,6 +135,10 @@ class Elmo(nn.Module):
                 backend=backend,
             )
             self.add_module(f"scalar_mix_{k}", mix)
+
+    def extra_repr(self) -> str:
+        """Return the arguments that save_pretrained writes."""
+        return ", ".join(f"{name}={value!r}" for name, value in self._settings.items())
 
     @classmethod
     @spelled_out
@@ -307,7 +311,7 @@ def save_bilm(
         encoder.vocabulary.write(os.path.join(folder, VOCABULARY))
 
 
-class ElmoTokenEmbedder(nn.Module):
+class ElmoTokenEmbedder(Module):
     """Elmo with one output representation, and a linear layer on it if projection_dim is given.
 
     Args:
@@ -337,6 +341,7 @@ class ElmoTokenEmbedder(nn.Module):
         **settings: Any,
     ) -> None:
         super().__init__()
+        check_counts(projection_dim=projection_dim or None)
         self._elmo = Elmo(
             options_file,
             weight_file,

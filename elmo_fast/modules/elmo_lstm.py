@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import loses_values, never_called, skip_init
+from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.modules._loading import Module, loses_values, never_called, skip_init
 from elmo_fast.modules.projected_lstm import ProjectedLSTM, run_beside
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops._checks import check_tensor
@@ -52,7 +52,7 @@ def separate(stacked: Tensor) -> list[Tensor]:
     return [stacked[k] for k in range(len(stacked))]
 
 
-class ElmoLstm(nn.Module):
+class ElmoLstm(Module):
     """L layers of two independent projected LSTMs, one per direction, with a residual from the second layer on.
 
     The states between calls, [L, B, 2D] and [L, B, 2H], are in the tuple `_states`, which .to() moves and state_dict
@@ -93,6 +93,7 @@ class ElmoLstm(nn.Module):
         backend: Backend = "auto",
     ) -> None:
         super().__init__()
+        check_counts(num_layers=num_layers)
         self.stateful = stateful
         self._states: tuple[Tensor, ...] | None = None
         self._turn = _Turn()
@@ -287,7 +288,7 @@ class ElmoLstm(nn.Module):
         return self
 
 
-class JoinedLstm(nn.Module):
+class JoinedLstm(Module):
     """torch.nn.LSTM in both directions, and one projection with a bias of either direction of its last layer.
 
         h = LSTM(x),  y = [h_forward P^T + b, h_backward P^T + b]

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from elmo_fast import ops
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError, check_choice, check_counts
-from elmo_fast.modules._loading import check_settings, never_called
+from elmo_fast.modules._loading import Module, check_settings, never_called
 from elmo_fast.op_choices import LOSS_KINDS, Backend, LossKind, Precision
 from elmo_fast.ops.log_uniform_sample import CORRECTIONS
 
@@ -33,7 +33,7 @@ class LossOptions(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
-class VocabularyLoss(nn.Module):
+class VocabularyLoss(Module):
     """A loss over V words; its table is drawn from N(0, 1/D), its bias starts at `initial_bias`.
 
     Args:
@@ -78,6 +78,8 @@ class VocabularyLoss(nn.Module):
         super().__init__()
         check_choice("reduction", reduction, ("sum", "mean", "none"))
         check_settings(precision, backend, *self.ops_used, int8=False)
+        check_counts(num_words=num_words, embedding_dim=embedding_dim)
+        self.num_words, self.embedding_dim = num_words, embedding_dim
         self.sparse, self.precision, self.backend = sparse, precision, backend
         self.reduction, self.ignore_index = reduction, ignore_index
         self._made: tuple[Tensor, object, Any] | None = None
@@ -298,11 +300,12 @@ class SampledSoftmaxLoss(VocabularyLoss):
         semantics: str = "allennlp",
         **options: Unpack[LossOptions],
     ) -> None:
-        if not 0 < num_samples <= num_words:
+        check_counts(num_samples=num_samples)
+        if num_samples > num_words:
             raise ElmoFastError(f"num_samples must be from 1 to num_words={num_words}; got {num_samples}")
         check_choice("semantics", semantics, sorted(CORRECTIONS))
         super().__init__(num_words, embedding_dim, sparse, **options)
-        self.semantics, self.num_words, self.num_samples = semantics, num_words, num_samples
+        self.semantics, self.num_samples = semantics, num_samples
         self.choice_func: Callable[[int, int], tuple[Any, Any]] = log_uniform_choice
 
     @classmethod

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast import ops
-from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import check_settings, skip_init, weights_ready
+from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.modules._loading import Module, check_settings, skip_init, weights_ready
 from elmo_fast.op_choices import Backend, InferencePrecision
 from elmo_fast.ops import LSTMWeights, PackedWeights
-from elmo_fast.ops._checks import check_tensor
+from elmo_fast.ops._checks import check_clips, check_tensor
 
 
-class ProjectedLSTM(nn.Module):
+class ProjectedLSTM(Module):
     """An LSTM whose hidden state is projected, with clips on the cell and on the projection.
 
     See elmo_fast.ops.projected_lstm.
@@ -53,6 +53,9 @@ class ProjectedLSTM(nn.Module):
     ) -> None:
         super().__init__()
         check_settings(precision, backend, "projected_lstm")
+        check_counts(input_size=input_size, hidden_size=hidden_size, cell_size=cell_size)
+        cell, projection = memory_cell_clip_value or None, state_projection_clip_value or None
+        check_clips("ProjectedLSTM", memory_cell_clip_value=cell, state_projection_clip_value=projection)
         if not project and hidden_size != cell_size:
             raise ElmoFastError(
                 f"without a projection hidden_size must equal cell_size; got {hidden_size} and {cell_size}"

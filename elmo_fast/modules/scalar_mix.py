@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast import ops
-from elmo_fast.errors import ElmoFastError, check_choice
-from elmo_fast.modules._loading import check_settings
+from elmo_fast.errors import ElmoFastError, check_choice, check_counts
+from elmo_fast.modules._loading import Module, check_settings
 from elmo_fast.modules.boundaries import mask_without_boundaries
 from elmo_fast.op_choices import Backend
 from elmo_fast.ops._checks import check_tensor
@@ -15,7 +15,7 @@ from elmo_fast.ops._checks import check_tensor
 STATISTICS = ("allennlp", "bilm")
 
 
-class ScalarMix(nn.Module):
+class ScalarMix(Module):
     """gamma * sum_k softmax(w)_k * h_k, optionally with layer normalization of the h_k over the whole batch.
 
     Args:
@@ -44,6 +44,7 @@ class ScalarMix(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("statistics", statistics, STATISTICS)
+        check_counts(mixture_size=mixture_size)
         initial = [0.0] * mixture_size if initial_scalar_parameters is None else list(initial_scalar_parameters)
         if len(initial) != mixture_size:
             raise ElmoFastError(

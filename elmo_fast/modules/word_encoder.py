@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from elmo_fast.checkpoints import ElmoOptions
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.modules._loading import load_state, loses_values
+from elmo_fast.modules._loading import Module, load_state, loses_values
 from elmo_fast.modules.boundaries import add_sentence_boundary_token_ids
 from elmo_fast.modules.character_encoder import WordCache
 from elmo_fast.ops._checks import IDS, check_tensor, described
@@ -17,7 +17,7 @@ from elmo_fast.ops._table_rows import table_rows
 from elmo_fast.text import Vocabulary, checked_sentences
 
 
-class WordTable(nn.Module):
+class WordTable(Module):
     """A table whose rows are vectors of words.
 
     Attributes:

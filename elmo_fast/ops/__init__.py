@@ -5,12 +5,13 @@ character embedding, F filters, N rows (words), V vocabulary, S samples, L layer
 side.
 """
 
+# ruff: noqa: F401 - other rooms of the package call what is not in __all__
 import os
 
 import torch
 
-from elmo_fast._lazy import document_fields
-from elmo_fast.ops._cpu_products import is_faster_on_cpu, products_on_cpu
+from elmo_fast._docstrings import document
+from elmo_fast.ops import _flops
 from elmo_fast.ops._dispatch import BACKENDS, Choice, backend_for, explain, op_names
 from elmo_fast.ops._packed import PackedWeights
 from elmo_fast.ops._precision import PRECISIONS, rounded
@@ -28,8 +29,9 @@ from elmo_fast.ops.negative_sampling import negative_sampling
 from elmo_fast.ops.projected_lstm import LSTMWeights, projected_lstm
 from elmo_fast.ops.sampled_softmax import sampled_softmax
 from elmo_fast.ops.scalar_mix import scalar_mix
-from elmo_fast.ops.unique_rows import gather_rows, ordered_unique_rows, padded_unique_rows, unique_rows
+from elmo_fast.ops.unique_rows import gather_rows, ordered_unique_rows, unique_rows
 
+# What users call: these keep their meaning until 2.0.0, the other names imported here may go.
 __all__ = [
     "BACKENDS",
     "PRECISIONS",
@@ -38,39 +40,26 @@ __all__ = [
     "HuffmanTree",
     "LSTMWeights",
     "PackedWeights",
-    "RowOrder",
     "adagrad_",
     "adagrad_rows_",
     "alias_sample",
     "alias_table",
-    "backend_for",
     "char_cnn",
-    "clip_scale",
-    "coalesced",
     "expected_counts",
     "explain",
     "full_softmax",
     "gather_rows",
-    "gather_runs",
     "hierarchical_softmax",
     "highway",
     "huffman_tree",
-    "is_faster_on_cpu",
     "log_expected_counts",
     "log_uniform_sample",
-    "merged_square_norm",
     "negative_sampling",
     "op_names",
-    "ordered_unique_rows",
-    "padded_unique_rows",
-    "products_on_cpu",
     "projected_lstm",
     "refresh_weights",
-    "rounded",
-    "row_order",
     "sampled_softmax",
     "scalar_mix",
-    "square_norm",
     "unique_rows",
 ]
 
@@ -79,4 +68,4 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 for _name in __all__:
-    document_fields(globals()[_name])
+    document(globals()[_name])

@@ -87,6 +87,13 @@ def check_device(op: str, names: str, tensor: Tensor, other: Tensor) -> None:
         raise ElmoFastError(f"{op}: {names} must be on one device; got {described(tensor)} and {described(other)}")
 
 
+def check_clips(op: str, **clips: float | None) -> None:
+    """Raise ElmoFastError unless each clip is a number above 0, or None."""
+    for name, clip in clips.items():
+        if clip is not None and not (isinstance(clip, int | float | np.floating) and clip > 0):
+            raise ElmoFastError(f"{op}: {name} must be a number > 0, or None for no clip; got {clip!r}")
+
+
 def check_count(op: str, name: str, count: Tensor | None, rows: Tensor) -> None:
     """Raise ElmoFastError unless `count` is None or a whole number, [] int64, on the device of `rows`.
 

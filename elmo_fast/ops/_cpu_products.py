@@ -51,25 +51,14 @@ def on_arm() -> bool:
     return platform.machine() in ("aarch64", "arm64")
 
 
-def _in_use() -> InstructionSet | None:
-    return None if _native.C is None else INSTRUCTION_SETS[_native.C.isa()]
-
-
 def why_slower_on_cpu(precision: str) -> str | None:
     """Return one sentence if many rows were measured to be slower than in float32, else None."""
-    used = _in_use()
-    if used is None or precision not in used.slower or on_arm():
+    if _native.C is None or precision not in INSTRUCTION_SETS[_native.C.isa()].slower or on_arm():
         return None
     return (
         f"precision={precision!r} is slower than float32 with the instruction set in use "
         f'({products_on_cpu(precision)}); use precision="float32"'
     )
-
-
-def is_faster_on_cpu(precision: str) -> bool:
-    """Return whether this CPU multiplies many rows faster in a 16-bit precision than in float32."""
-    used = _in_use()
-    return precision == "bfloat16" and used is not None and used.bfloat16 != _WIDENED
 
 
 def products_on_cpu(precision: str) -> str:

@@ -144,7 +144,7 @@ class RunConfig:
     max_seconds: float | None = None
     """save and stop after this many seconds; null: no limit"""
     checkpoint_interval: int = 1250
-    """steps between checkpoints; one is also written at the end"""
+    """steps between checkpoints; one is also written after ten minutes without one, and at the end"""
     keep_checkpoints: int = 2
     """number of checkpoints to keep; older ones are removed"""
     heldout_interval: int | None = None
@@ -156,7 +156,7 @@ class RunConfig:
     """stop after this many evaluations of heldout_prefix without a better perplexity than before; null: never
     stop"""
     log_interval: int = 100
-    """steps between progress lines and rows of metrics.jsonl"""
+    """steps between rows of metrics.jsonl; a line for people comes every ten seconds"""
     tensorboard: bool = False
     """also write the figures for TensorBoard, to save_dir/tensorboard"""
     seed: int = within(0, "0 or more")

@@ -19,7 +19,7 @@ from elmo_fast.pretrain.config import PretrainConfig, validate
 from elmo_fast.pretrain.corpora import CORPUS_FOLDER
 from elmo_fast.pretrain.processes import join_processes, local_device
 from elmo_fast.pretrain.run import Run
-from elmo_fast.pretrain.trainer import Trainer
+from elmo_fast.pretrain.trainer import LONGEST_UNSAVED, TRAINED_PER_EVALUATED, Trainer
 from elmo_fast.text import files_matching
 
 # Steps of a dry run that warm up, and steps that it measures; fewer if they take so many seconds, but one at least.
@@ -88,13 +88,11 @@ def _steps(trainer: Trainer) -> str:
     rows = trainer.processes.assign_rows(optimizer.batch_size)[1]
     if rows < optimizer.batch_size:
         parts.append(f"{rows} rows in each of {trainer.processes.size} processes")
-    if run.checkpoint_interval < total:
-        parts.append(f"a checkpoint every {run.checkpoint_interval:,} steps")
-    else:
-        parts.append("a checkpoint at the end only: if the run is killed before, it starts over")
+    parts.append(f"a checkpoint every {run.checkpoint_interval:,} steps or {duration(LONGEST_UNSAVED)}")
     if data.heldout_prefix is not None:
         seconds = trainer.evaluation_seconds
-        whichever = f" or {duration(seconds)}, whichever comes first," if seconds else ""
+        longer = f"{TRAINED_PER_EVALUATED} times what an evaluation takes, if that is longer"
+        whichever = f" or {duration(seconds)} ({longer}), whichever comes first," if seconds else ""
         ends = f", at most {run.patience:,} times without a better perplexity" if run.patience else ""
         parts.append(f"held-out text every {trainer.evaluation_steps:,} steps{whichever} and at the end{ends}")
     return f"plan   {' | '.join(parts)}"

@@ -46,7 +46,7 @@ class TrainingProgress:
 
     def start(self) -> None:
         """Set the clock of this process to zero."""
-        self._started = self._reported = self._said = time.monotonic()
+        self._started = self._reported = time.monotonic()
 
     @property
     def session_seconds(self) -> float:
@@ -57,11 +57,6 @@ class TrainingProgress:
     def seconds(self) -> float:
         """Seconds of training in all processes of the run."""
         return self._before + self.session_seconds
-
-    @property
-    def since_line(self) -> float:
-        """Seconds since the last report or line, or since the start, without pauses."""
-        return time.monotonic() - self._said
 
     def add(self, result: StepResult, words: int, waited: float = 0.0) -> None:
         """Count one step. words: read in it; waited: seconds that it waited for its data."""
@@ -89,9 +84,7 @@ class TrainingProgress:
         try:
             yield
         finally:
-            pause = time.monotonic() - began
-            self._reported += pause
-            self._said += pause
+            self._reported += time.monotonic() - began
 
     def report(self, *, partial: bool = False) -> dict[str, Any]:
         """Return the averages over the steps since the last report, as a row of metrics.jsonl.
@@ -114,9 +107,8 @@ class TrainingProgress:
             "gradient_norm": norm,
             "data_wait": self._waited / span,
         }
-        self._said = time.monotonic()
         if not partial:
-            self._results, self._reported = [], self._said
+            self._results, self._reported = [], time.monotonic()
             self._words, self._waited = 0, 0.0
         return row
 
@@ -184,10 +176,9 @@ class RunLog:
         if not self._silent:
             self._report(line)
 
-    def step(self, row: dict[str, Any], line: str) -> None:
-        """Write a row of averages, and the line that shows them to people."""
+    def step(self, row: dict[str, Any]) -> None:
+        """Write a row of averages."""
         self._write(**row)
-        self.say(line)
 
     def saved(self, path: pathlib.Path, step: int, seconds: float, took: float) -> None:
         """Write a row for a checkpoint; seconds: of training; took: seconds that training waited for it."""

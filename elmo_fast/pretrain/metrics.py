@@ -120,8 +120,11 @@ class Metrics:
     restarts: list[float]
 
     def column(self, name: str) -> tuple[list[float], list[float]]:
-        """(words, values) of the reports that have `name`."""
+        """(words, values) of the reports that have `name`, but for a last one on few steps, which scatters."""
         rows = [row for row in self.steps if row.get(name) is not None]
+        if len(rows) > 1:
+            begin, end, last = [0, *(row["step"] for row in rows)][-3:]
+            rows = rows[:-1] if 2 * (last - end) < end - begin else rows
         return [row["words"] for row in rows], [row[name] for row in rows]
 
     def until(self, step: int) -> "Metrics":

@@ -41,8 +41,8 @@ from elmo_fast.pretrain.step import Step, StepResult
 # Evaluations of held-out text in a run whose configuration does not say after how many steps; and, where time decides,
 # how many times as long as an evaluation training goes on before the next one.
 EVALUATIONS, TRAINED_PER_EVALUATED = 10, 4
-# Seconds between lines about training or an evaluation, at most, however slow the steps are.
-LONGEST_SILENCE = 10.0
+# Seconds between lines about training or an evaluation, and seconds of training without a checkpoint, at most.
+LONGEST_SILENCE, LONGEST_UNSAVED = 10.0, 600.0
 # Exchanged between the processes like the numbers of signals, which are higher.
 _TIME_IS_UP = 1
 
@@ -126,6 +126,7 @@ class Trainer:
         self.state: LayerStates | None = None
         self.perplexity: Perplexity | None = None
         self.best = BestEvaluation()
+        self._line, self._said = "", 0.0
         if resumed is not None:
             model.load(resumed.weights)
             load_optimizer(model, self.optimizer, resumed.optimizer)
@@ -342,24 +343,26 @@ class Trainer:
 
         return add
 
-    def report(self, *, partial: bool = False, row: bool = True) -> None:
-        """Report the steps since the last report, if there were any; row: also in metrics.jsonl.
+    def report(self, *, row: bool = True, line: bool = True, partial: bool = False) -> None:
+        """Report the steps since the last row, if there were any: as a row of metrics.jsonl, and as a line for people.
 
-        partial: of a run that stops between two reports, and may resume: the checkpoint still counts these steps as
-        unreported, so that the resumed run replaces the row by that of an undisturbed run.
+        A row that no line has shown is shown by the next one. partial: of a run that stops between two reports, and
+        may resume: the checkpoint still counts these steps as unreported, so that the resumed run replaces the row by
+        that of an undisturbed run.
         """
         if self.progress.unreported:
             self.check_unreported()
-            numbers = self.progress.report(partial=partial)
+            numbers = self.progress.report(partial=partial or not row)
             numbers["learning_rate"] = self.rate(max(self.progress.step - 1, 0))
             # The most a GPU has held, or the memory of this process; None where it is not known.
             on_gpu = self.device.type == "cuda"
             numbers["memory_bytes"] = torch.cuda.max_memory_allocated(self.device) if on_gpu else resident()
-            line = self.progress.line(numbers)
+            self._line = self.progress.line(numbers)
             if row:
-                self.record.step(numbers, line)
-            else:
-                self.record.say(line)
+                self.record.step(numbers)
+        if line and self._line:
+            self.record.say(self._line)
+            self._line, self._said = "", time.monotonic()
 
     def train(self) -> tuple[str, int]:
         """Run to the last step, the end of the time, or Ctrl-C; save at intervals and, in every case, at the end.
@@ -369,21 +372,23 @@ class Trainer:
         """
         run, progress = self.config.run, self.progress
         progress.start()
-        saved = progress.step
+        self._said, saved, saved_at = time.monotonic(), progress.step, progress.seconds
         with StopRequest() as request:
             while not (stop := self.reason_to_stop(request)):
                 self.step()
-                if progress.step % run.log_interval == 0:
-                    self.report()
-                elif progress.since_line > LONGEST_SILENCE:
-                    self.report(partial=True, row=False)
+                row, line = progress.step % run.log_interval == 0, time.monotonic() - self._said > LONGEST_SILENCE
+                if row or line:
+                    self.report(row=row, line=line)
                 if progress.step >= progress.total_steps:
                     continue
                 with progress.paused():
                     if self.evaluation_is_due():
                         self.evaluate()
-                    if progress.step % run.checkpoint_interval == 0 and self.try_to_save():
-                        saved = progress.step
+                    due = progress.step % run.checkpoint_interval == 0
+                    if row and not due:  # by the clock too, but not at each step: several processes have to agree
+                        due = bool(self.processes.max_(int(progress.seconds - saved_at > LONGEST_UNSAVED)))
+                    if due:
+                        saved, saved_at = progress.step if self.try_to_save() else saved, progress.seconds
             self.report(partial=stop in ("interrupt", "time"))
             if saved != progress.step:
                 self.save()  # the evaluation may take long

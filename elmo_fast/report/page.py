@@ -218,11 +218,12 @@ def rows_by_target(cells: Cells, experiment: str, first: str) -> str:
     """Return one row per setting, one column per column of labels, the best in bold."""
     targets = targets_of(cells)
     columns = [scores(cells, experiment, target) for target in targets]
-    best = [max(column, key=lambda label: column[label].mean) for column in columns]
+    best = [max(f"{each.mean:.4f}" for each in column.values()) for column in columns]  # equal as printed
     rows = []
     for label in columns[0]:
-        row = [str(column[label]) for column in columns]
-        rows.append([label, *(f"**{s}**" if label == top else s for s, top in zip(row, best, strict=True))])
+        row = [column[label] for column in columns]
+        marks = ["**" if f"{each.mean:.4f}" == top else "" for each, top in zip(row, best, strict=True)]
+        rows.append([label, *(f"{mark}{each}{mark}" for mark, each in zip(marks, row, strict=True))])
     return table([first, *map(column_name, targets)], rows)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import yaml
 
-from elmo_fast._io.fields import docstrings
+from elmo_fast._docstrings import docstrings
 from elmo_fast.errors import ElmoFastError, check_counts
 from elmo_fast.pictures.layers import layer_name
 from elmo_fast.tasks import TaskConfig

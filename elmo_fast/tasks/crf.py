@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo_fast.errors import ElmoFastError, check_counts
+from elmo_fast.ops._checks import check_dtype, check_shapes, check_values
 
 
 class CRF(nn.Module):
@@ -40,8 +41,11 @@ class CRF(nn.Module):
 
     def path_score(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
         """s(x, y) of each row, [B]; arguments as `log_likelihood`'s."""
-        within = _within(scores, lengths)
+        within = self._within(scores, lengths)
+        check_shapes("CRF", ("labels", labels, "B T"), B=scores.shape[0], T=scores.shape[1])
+        check_dtype("CRF", "labels", labels, torch.int64)
         labels = torch.where(within, labels, 0)
+        check_values("CRF", "labels", labels, len(self.start) - 1, "lie in 0..K-1={} within each length")
         words = scores.gather(2, labels[..., None])[..., 0]
         steps = self.transitions[labels[:, :-1], labels[:, 1:]]
         last = labels.gather(1, lengths[:, None] - 1)[:, 0]
@@ -50,7 +54,7 @@ class CRF(nn.Module):
 
     def log_partition(self, scores: Tensor, lengths: Tensor) -> Tensor:
         """Return log Σ_y exp s(x, y) of each row, [B], by the forward algorithm; arguments as `log_likelihood`'s."""
-        within = _within(scores, lengths)
+        within = self._within(scores, lengths)
         alpha = self.start + scores[:, 0]
         for t in range(1, scores.shape[1]):
             step = torch.logsumexp(alpha[:, :, None] + self.transitions, dim=1) + scores[:, t]
@@ -72,7 +76,7 @@ class CRF(nn.Module):
 
         labels [B, T] int64 are 0 past each length; their scores s(x, y) are [B]; arguments as `log_likelihood`'s.
         """
-        within = _within(scores, lengths)
+        within = self._within(scores, lengths)
         best = self.start + scores[:, 0]
         stay = torch.arange(scores.shape[2], device=scores.device).expand_as(best)
         origins = []
@@ -86,12 +90,12 @@ class CRF(nn.Module):
             path.append(origin.gather(1, path[-1][:, None])[:, 0])
         return torch.where(within, torch.stack(path[::-1], dim=1), 0), total
 
-
-def _within(scores: Tensor, lengths: Tensor) -> Tensor:
-    """Which positions lie within each row's length, [B, T]; ElmoFastError where a length does not fit."""
-    time = scores.shape[1]
-    if lengths.numel() and (int(lengths.min()) < 1 or int(lengths.max()) > time):
-        raise ElmoFastError(
-            f"lengths must lie in 1..T={time}; got values from {int(lengths.min())} to {int(lengths.max())}"
-        )
-    return torch.arange(time, device=scores.device) < lengths[:, None]
+    def _within(self, scores: Tensor, lengths: Tensor) -> Tensor:
+        """Which positions lie within each row's length, [B, T]; ElmoFastError where an argument does not fit."""
+        check_shapes("CRF", ("scores", scores, "B T K"), ("lengths", lengths, "B"), K=len(self.start))
+        time = scores.shape[1]
+        if lengths.numel() and (int(lengths.min()) < 1 or int(lengths.max()) > time):
+            raise ElmoFastError(
+                f"lengths must lie in 1..T={time}; got values from {int(lengths.min())} to {int(lengths.max())}"
+            )
+        return torch.arange(time, device=scores.device) < lengths[:, None]

@@ -38,7 +38,8 @@ def files_matching(pattern: str) -> list[str]:
         if not paths:
             raise ElmoFastError(f"{pattern}: the folder contains no file")
     else:
-        paths = [pattern] if os.path.exists(pattern) or pattern == "-" else sorted(glob.glob(pattern))
+        names = [pattern] if os.path.exists(pattern) or pattern == "-" else sorted(glob.glob(pattern))
+        paths = [name for name in names if not os.path.isdir(name)]
         if not paths:
             raise ElmoFastError(f"{pattern}: no file matches")
     for path in (path for path in paths if ending(path) in (".csv", ".tsv", ".jsonl")):

@@ -45,11 +45,10 @@ PLACEHOLDERS = {
 }
 
 
-@cache
-def tokenizer(name: str | None) -> Tokenize:
+def tokenizer(name: str | Tokenize | None) -> Tokenize:
     """Return the function that splits text into tokens.
 
-    name: one of TOKENIZERS; None is "whitespace", the tokenizer of models that store none:
+    name: such a function; one of TOKENIZERS; None is "whitespace", the tokenizer of models that store none:
         "whitespace": str.split
         "basic": words, numbers and punctuation marks; English contractions as in the Penn Treebank ("do n't"); each
             Chinese character is a word
@@ -59,8 +58,14 @@ def tokenizer(name: str | None) -> Tokenize:
 
     Raises ElmoFastError, MissingExtraError.
     """
-    name = name or "whitespace"
-    check_choice("tokenizer", name, TOKENIZERS)
+    if callable(name):
+        return name
+    check_choice("tokenizer", name := name or "whitespace", TOKENIZERS)
+    return _tokenizer(name)
+
+
+@cache
+def _tokenizer(name: str) -> Tokenize:
     if name == "whitespace":
         return str.split
     if name == "spacy":

@@ -6,7 +6,8 @@ from typing import Any, Literal, TypedDict
 
 import pytest
 
-from elmo_fast._io.fields import docstrings, parsed, read_json
+from elmo_fast._docstrings import docstrings
+from elmo_fast._io.fields import parsed, read_json
 from elmo_fast.errors import CheckpointError
 
 

@@ -161,6 +161,7 @@ def test_meta_json_tells_what_there_is(tmp_path):
         ({"max_vocab_size": 2}, "max_vocab_size must be 3 or more; got 2"),
         ({"shard_tokens": 2}, "shard_tokens must be 3 or more; got 2"),
         ({"processes": 0}, "processes must be 1 or more; got 0"),
+        ({"tokenizer": str.split}, "tokenizer must be one of whitespace, .*; got <method 'split'"),
         (
             {"vocabulary": Vocabulary(["<S>", "a", "</S>", "<UNK>", "a"])},
             "the word 'a' on line 2 and again on line 5",

@@ -6,6 +6,7 @@ import torch
 
 from elmo_fast.corpus import encode
 from elmo_fast.pretrain.config import PretrainConfig
+from elmo_fast.pretrain.metrics import read_metrics
 from elmo_fast.text import Vocabulary
 from examples import demo
 from examples.demo import QUERIES, sentences
@@ -78,6 +79,7 @@ def test_the_whole_demonstration_succeeds_only_when_perplexity_fell(monkeypatch,
     assert "did not fall" in capsys.readouterr().err
     assert toy_demo(monkeypatch, tmp_path, 300) == 0
     assert {path.name for path in tmp_path.iterdir()} == {*demo.PARTS, "mine.txt"}
+    assert read_metrics(tmp_path / "model").heldout, "the picture has no held-out curve"
     assert all((tmp_path / name).read_bytes().startswith(PNG) for name in ("loss.png", "layers.png"))
     output = capsys.readouterr().out
     assert all(str(tmp_path / part) in output for part in demo.PARTS)

@@ -33,7 +33,8 @@ def test_sentences_of_a_topic_lie_together(tmp_path):
     pytest.importorskip("matplotlib")
     text = printed("sentence_vectors", tmp_path)
     assert float(re.search(r"Rand index ([\d.]+)", text)[1]) > 0.25
-    assert float(re.search(r"accuracy ([\d.]+)", text)[1]) > 0.6
+    accuracy = {name: float(number) for name, number in re.findall(r"(\S+): accuracy ([\d.]+)", text)}
+    assert accuracy["mini"] > 0.6 > accuracy["TF-IDF"] > 0.4, "docs/which_model.md has these figures"
 
 
 @pytest.mark.slow

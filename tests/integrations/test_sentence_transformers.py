@@ -55,6 +55,8 @@ def test_raw_text_is_split_as_encode_does_and_older_folders_at_white_space(model
     raw, tokens = ["So do I."], ["So do I ."]
     new = encoder(model)
     np.testing.assert_array_equal(new.encode(raw), new.encode(tokens))
+    with pytest.raises(ElmoFastError, match=r"text_tokenizer must be one of whitespace, .*; got <method 'split'"):
+        encoder(model, text_tokenizer=str.split)
     by_space = encoder(model, text_tokenizer="whitespace")
     assert np.abs(by_space.encode(raw) - by_space.encode(tokens)).max() > 1e-3
     new.save(str(tmp_path / "saved"))

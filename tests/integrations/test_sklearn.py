@@ -79,8 +79,11 @@ def test_texts_token_lists_and_arrays_are_the_same(model):
     for same in ([t.split() for t in TEXTS], tuple(TEXTS), np.array(TEXTS), np.array(TEXTS, object), iter(TEXTS)):
         np.testing.assert_array_equal(vectorizer.transform(same), expected)
     np.testing.assert_array_equal(vectorizer.transform(["So do I."]), expected[1:2])
-    by_space = ElmoVectorizer(model, tokenizer=str.split)
-    np.testing.assert_array_equal(by_space.transform(["So do I."]), by_space.transform([["So", "do", "I."]]))
+    for tokenizer in (str.split, "whitespace"):
+        by_space = ElmoVectorizer(model, tokenizer=tokenizer)
+        np.testing.assert_array_equal(by_space.transform(["So do I."]), by_space.transform([["So", "do", "I."]]))
+    with pytest.raises(ElmoFastError, match=r"tokenizer must be one of .*; got 'white'"):
+        ElmoVectorizer(model, tokenizer="white").fit(TEXTS)
     by_letter = ElmoVectorizer(model, tokenizer=list).transform(["abc"])
     np.testing.assert_array_equal(by_letter, vectorizer.transform([["a", "b", "c"]]))
     assert vectorizer.transform([]).shape == (0, 16)

@@ -69,5 +69,5 @@ def test_shapes_come_out_of_tensors_without_values(name):
 
 
 def test_how_many_rows_are_distinct_is_not_told_of_tensors_without_values():
-    with pytest.raises(ElmoFastError, match="meta tensors do not have; use padded_unique_rows"):
+    with pytest.raises(ElmoFastError, match="meta tensors do not have; use ordered_unique_rows"):
         ops.unique_rows(torch.empty(3, 2, dtype=torch.int64, device="meta"))

@@ -1,4 +1,4 @@
-"""unique_rows, padded_unique_rows and gather_rows: their contracts on every backend, collisions, strides, gradients."""
+"""unique_rows, ordered_unique_rows and gather_rows: their contracts on every backend, collisions, gradients."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmo_fast.errors import ElmoFastError
-from elmo_fast.ops import RowOrder, _triton, gather_rows, ordered_unique_rows, padded_unique_rows, unique_rows
+from elmo_fast.ops import RowOrder, _triton, gather_rows, ordered_unique_rows, unique_rows
 from elmo_fast.ops._table_rows import table_rows
 from tests.support.backends import backends, device_of
 from tests.support.tolerances import assert_no_worse
@@ -31,7 +31,7 @@ def assert_contract(ids: torch.Tensor, backend: str) -> torch.Tensor:
 
 
 def assert_padded_contract(ids: torch.Tensor, backend: str) -> None:
-    unique, inverse, count = padded_unique_rows(ids, backend=backend)
+    unique, inverse, count, _ = ordered_unique_rows(ids, backend=backend)
     assert unique.shape == ids.shape
     assert unique.dtype == ids.dtype
     assert inverse.dtype == count.dtype == torch.int64
@@ -97,7 +97,7 @@ def test_a_hash_of_full_width_does_not_collide(backend: str) -> None:
 def test_the_longest_words_come_first(backend: str) -> None:
     ids = torch.where(torch.arange(150) < torch.randint(1, 150, (50, 1)), torch.randint(1, 9, (50, 150)), 0)
     ids[:, 0] = torch.arange(50)
-    unique, _, _ = padded_unique_rows(ids, backend=backend)
+    unique, *_ = ordered_unique_rows(ids, backend=backend)
     changes = (unique != unique[:, -1:]).int() * torch.arange(1, 151)
     tails = changes.amax(1).clamp(max=127).tolist()
     assert tails == sorted(tails, reverse=True)
@@ -199,7 +199,7 @@ def test_an_order_of_another_shape_is_refused() -> None:
 @pytest.mark.parametrize("backend", TRITON)
 def test_the_static_path_compiles_to_one_graph(backend: str) -> None:
     def there_and_back(ids: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        unique, inverse, _ = padded_unique_rows(ids, backend=backend)
+        unique, inverse, *_ = ordered_unique_rows(ids, backend=backend)
         return gather_rows(unique.float() * scale, inverse, backend=backend)
 
     ids, scale = words(30, 10), torch.full((), 2.0, requires_grad=True)
@@ -225,7 +225,7 @@ def test_compiles_when_output_shapes_may_depend_on_values() -> None:
     ],
 )
 def test_errors_name_the_argument(ids: torch.Tensor, message: str) -> None:
-    for op in (unique_rows, padded_unique_rows):
+    for op in (unique_rows, ordered_unique_rows):
         with pytest.raises(ElmoFastError, match=message):
             op(ids)
 

@@ -61,6 +61,14 @@ def test_what_lies_beyond_a_resumed_step_is_taken_back(tmp_path):
     assert metrics.restarts == [200, 300]
 
 
+@pytest.mark.parametrize(("last", "points"), [(17, [8, 16]), (19, [8, 16]), (20, [8, 16, 20]), (24, [8, 16, 24])])
+def test_a_last_report_on_few_steps_does_not_bend_the_curve(tmp_path, last, points):
+    """A run that time ends reports on what is left: fewer than half as many steps as before scatter too much."""
+    metrics = read_metrics(written(tmp_path, report(8), report(16), report(last)))
+    assert metrics.column("sampled_perplexity")[0] == [step * WORDS for step in points]
+    assert metrics.steps[-1]["step"] == last
+
+
 NOT_WHOLE = [
     '{"step": 6, "wor', "[1]", '{"step": 6}', '{"event": "heldout", "step": 6}', "\0\0", '{"step": "6", "words": 300}',
     '{"event": {}, "step": 6, "words": 300}', "[" * 10_000,

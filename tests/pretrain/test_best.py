@@ -119,6 +119,7 @@ def test_patience_ends_a_run_and_more_of_it_goes_on(tmp_path, curve, patience):
 @pytest.mark.parametrize("stops", [(3, 6, 7), (8, 9, 10, 11)])
 def test_a_run_in_pieces_has_the_same_best_and_ends_at_the_same_step(tmp_path, curve, monkeypatch, stops):
     """Killed before a save, at an evaluation or after it."""
+    monkeypatch.setattr(trainer_module, "LONGEST_SILENCE", -1.0)  # a line at each step
     whole = trained(tmp_path, "whole", patience=3)
     for stop in stops:
 
@@ -231,8 +232,9 @@ def test_steps_decide_where_given_and_a_long_evaluation_puts_off_the_next(tmp_pa
     assert [step for step, _ in evaluated(run)] == steps
 
 
-def test_a_resumed_run_evaluates_by_the_same_clock(tmp_path, slow_clock):
+def test_a_resumed_run_evaluates_by_the_same_clock(tmp_path, slow_clock, monkeypatch):
     """Killed between two evaluations and right after one; the weights are those of the undisturbed run."""
+    monkeypatch.setattr(trainer_module, "LONGEST_SILENCE", -1.0)  # a line at each step
     whole = trained(tmp_path, "whole", patience=3, log_interval=1, checkpoint_interval=1, **BY_TIME)
     for stop in (3, 6, 7):
 

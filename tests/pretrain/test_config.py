@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from elmo_fast._io.fields import docstrings
+from elmo_fast._docstrings import docstrings
 from elmo_fast.cli._parser import SHARED
 from elmo_fast.errors import ElmoFastError
 from elmo_fast.pretrain.config import (

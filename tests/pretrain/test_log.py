@@ -30,7 +30,7 @@ def test_losses_that_are_tensors_are_reported_alike():
 
 
 def test_no_silence_is_long_and_lines_for_people_leave_the_rows(tmp_path, monkeypatch):
-    """Slow steps and evaluations have lines between reports; rows are of whole intervals."""
+    """Lines come by time, at each step if that is so long; rows are of whole intervals."""
     monkeypatch.setattr(trainer_module, "LONGEST_SILENCE", -1.0)
     config = toy_config(tmp_path, max_steps=4, heldout_prefix=str(tmp_path / "train-1*"), heldout_interval=4)
     lines = []
@@ -38,6 +38,15 @@ def test_no_silence_is_long_and_lines_for_people_leave_the_rows(tmp_path, monkey
     assert [line.split()[1] for line in lines if line.startswith("step ")] == ["1", "2", "3", "4"]
     assert [row["step"] for row in read_metrics(run.folder).steps] == [2, 4]
     assert any(line.startswith("eval   step 4 | ") and "of the held-out text are read" in line for line in lines)
+
+
+@pytest.mark.parametrize("steps", [5, 6])
+def test_a_short_run_says_one_line_at_its_end(tmp_path, steps):
+    """Rows come every second step; what the last line shows are the newest averages, of a row or not."""
+    lines = []
+    run = pretrain(toy_config(tmp_path, max_steps=steps), report=lines.append)
+    assert [line.split()[1] for line in lines if line.startswith("step ")] == [str(steps)]
+    assert [row["step"] for row in read_metrics(run.folder).steps] == [2, 4, steps]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +105,7 @@ def logged(folder, steps, resumed=None, loss=4.0):
     """Write reports on some steps, and one evaluation, as a run does."""
     with RunLog(folder, lambda line: None, step=resumed, tensorboard=True) as log:
         for step in steps:
-            log.step({"step": step, **REPORT, "loss": loss}, "")
+            log.step({"step": step, **REPORT, "loss": loss})
         log.saved(folder, steps[0], 1.0, 1.0)
         log.heldout(Perplexity(0.0, 0.0, 10), steps[0], 100)
 

@@ -14,6 +14,7 @@ from elmo_fast.checkpoints import model_folder, saved_steps
 from elmo_fast.cli.main import main
 from elmo_fast.corpus import read_corpus
 from elmo_fast.errors import ElmoFastError
+from elmo_fast.pretrain import trainer as trainer_module
 from elmo_fast.pretrain.checkpoint import find_vocabulary_file
 from elmo_fast.pretrain.corpora import target_counts
 from elmo_fast.pretrain.dry_run import dry_run
@@ -80,6 +81,13 @@ def test_checkpoints_come_at_intervals_and_only_the_newest_stay(tmp_path):
     assert LanguageModel.from_pretrained(kept[0][1]).options == run.model.options
     assert find_vocabulary_file(kept[0][1]) == run.folder / "vocab.txt"
     assert model_folder(run.folder) == run.folder, "no checkpoint is newer than the run's own model"
+
+
+def test_ten_minutes_of_training_are_saved(tmp_path, monkeypatch):
+    """Whatever checkpoint_interval says, so that a killed run resumes."""
+    monkeypatch.setattr(trainer_module, "LONGEST_UNSAVED", -1.0)
+    run = pretrain(toy_config(tmp_path, max_steps=3, checkpoint_interval=10**6), report=quiet)
+    assert [row["step"] for row in rows(run.folder) if row.get("event") == "checkpoint"] == [1, 2, 3]
 
 
 def test_the_time_budget_ends_a_run_that_then_saves(tmp_path):

@@ -97,6 +97,11 @@ def test_the_best_of_a_column_is_bold(tmp_path):
         "| input and output | **93.00** |",
         "| output only | 86.00 |",
     ]
+    equal = scored(
+        some, LAYERS, lambda cell, seed: 0.86 if cell.changes["elmo"] == "output" else 0.9 + 1e-9 * len(cell.label)
+    )
+    text = report_page.rows_by_target(equal, "placement", "setting")
+    assert [row.count("**90.00**") for row in text.splitlines()[2:]] == [1, 1, 0], "equal as printed"
 
 
 def test_columns_of_numbers_stand_to_the_right_and_prose_to_the_left():

@@ -166,10 +166,11 @@ def test_rereadable_copies_the_standard_input(monkeypatch):
 def test_files_matching_a_glob_are_sorted(tmp_path):
     for name in ("b.txt", "a.txt", "c.dat"):
         (tmp_path / name).write_text("")
+    (tmp_path / "d.txt").mkdir()
     assert files_matching(f"{tmp_path}/*.txt") == [f"{tmp_path}/a.txt", f"{tmp_path}/b.txt"]
     assert files_matching(f"{tmp_path}/c.dat") == [f"{tmp_path}/c.dat"]
     with pytest.raises(ElmoFastError, match="no file matches"):
-        files_matching(f"{tmp_path}/*.gz")
+        files_matching(f"{tmp_path}/d*")
 
 
 @pytest.mark.parametrize("name", ["a.CSV", "a.jsonl.gz"])

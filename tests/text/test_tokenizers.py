@@ -104,3 +104,16 @@ def test_a_sentence_splitter_that_is_not_installed_is_named(monkeypatch):
     _sentence_rules.cache_clear()
     with pytest.raises(MissingExtraError, match=r"^splitting text into sentences needs spacy.*\[spacy\]"):
         split_sentences("A. B.")
+
+
+def test_python_takes_a_function_where_it_takes_a_name(tmp_path):
+    """Of any kind, hashable or not, wherever text is split in this process."""
+
+    class Split(list):
+        def __call__(self, text):
+            return text.split("|")
+
+    split = Split()
+    (tmp_path / "text").write_text("a|b\n")
+    assert tokenizer(split) is split
+    assert [words for _, words in read_sentences(tmp_path / "text", split)] == [["a", "b"]]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import ElmoFastError, quoted
 from elmo_fast.ops import _checks
 from elmo_fast.ops._autograd import Backward, describe, requires_grad
 from elmo_fast.ops._dispatch import checked, kernel, register, select
@@ -70,13 +70,15 @@ def projected_lstm(
     _checks.check_shapes("projected_lstm", ("inputs", inputs[0], "B T I"))
     precision, cast, no_autocast = under_autocast(precision, inputs[0].device, int8=True)
     inputs, recurrent_masks = [cast(x) for x in inputs], recurrent_masks and [cast(m.detach()) for m in recurrent_masks]
-    state = None if state is None else (cast(state[0]), cast(state[1]))
+    if state is not None:
+        if not isinstance(state, tuple | list) or len(state) != 2:
+            got = _checks.described(state) if isinstance(state, Tensor) else quoted(state)
+            raise ElmoFastError(f"projected_lstm: state must be a pair (h [R, B, D], c [R, B, H]), or None; got {got}")
+        state = cast(state[0]), cast(state[1])
     batch, time, _ = inputs[0].shape
     for x, w in zip(inputs, weights, strict=True):
         _check_direction(x, w, batch, time, residual)
-    for name, clip in (("cell_clip", cell_clip), ("projection_clip", projection_clip)):
-        if clip is not None and not clip > 0:
-            raise ElmoFastError(f"projected_lstm: {name} must be a number > 0, or None for no clip; got {clip!r}")
+    _checks.check_clips("projected_lstm", cell_clip=cell_clip, projection_clip=projection_clip)
     size, cells = weights[0].weight_hh.shape[1], weights[0].weight_hh.shape[0] // 4
     if lengths is not None:
         _check_lengths(lengths, inputs[0])

@@ -1,4 +1,4 @@
-"""unique_rows, padded_unique_rows, gather_rows: each distinct word of a batch once, and back to the batch."""
+"""unique_rows, ordered_unique_rows, gather_rows: each distinct word of a batch once, and back to the batch."""
 
 import functools
 from typing import Any
@@ -21,7 +21,7 @@ def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
 
     The order of `unique` is the backend's: "reference" keeps the order of first occurrence, "triton" puts rows with the
     shortest trailing run of equal ids (the longest words) first. On a GPU the host waits for U; it does not with
-    `padded_unique_rows`.
+    `ordered_unique_rows`.
 
     Args:
         ids: rows of whole numbers, such as the character ids of words, [N, C] int64|int32, C >= 1, any strides.
@@ -43,7 +43,7 @@ def unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor]:
     return reference.unique_rows(ids)
 
 
-def padded_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor, Tensor]:
+def ordered_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor, Tensor, RowOrder | None]:
     """Return the results of `unique_rows` in shapes that depend on no value, so that nothing waits for the device.
 
         unique[inverse] == ids, and unique[count:] == 0
@@ -52,38 +52,19 @@ def padded_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, T
     share all 63 bits of their key, one of them may occur in `unique` more than once, which costs only time.
 
     Args:
-        ids: rows of whole numbers, such as the character ids of words, [N, C] int64|int32, C >= 1, any strides.
-        backend: "auto", "triton" or "reference".
+        ids, backend: as for `unique_rows`.
 
     Returns:
         unique: the distinct rows in the backend's order, then rows of zeros, [N, C], dtype of `ids`.
         inverse: row of `unique` equal to each row of `ids`, [N] int64.
         count: number of distinct rows, [] int64, on the device of `ids`.
+        order: `inverse` sorted, equal ones in their order, and their positions, [N] int64 both, with which the gradient
+            of `gather_rows` need not sort again; None if the backend has not sorted ("reference").
 
     Raises:
         ElmoFastError: wrong shape or dtype, or an unknown backend.
     """
-    unique, inverse, count, _ = ordered_unique_rows(ids, backend=backend)
-    return unique, inverse, count
-
-
-def ordered_unique_rows(ids: Tensor, *, backend: str = "auto") -> tuple[Tensor, Tensor, Tensor, RowOrder | None]:
-    """Return the results of `padded_unique_rows`, and the order of `inverse`.
-
-    With it the gradient of `gather_rows` need not sort again.
-
-    Args:
-        ids, backend: as for `padded_unique_rows`.
-
-    Returns:
-        unique, inverse, count: as from `padded_unique_rows`.
-        order: `inverse` sorted, equal ones in their order, and their positions, [N] int64 both; None if the backend has
-            not sorted ("reference").
-
-    Raises:
-        ElmoFastError: wrong shape or dtype, or an unknown backend.
-    """
-    _check("padded_unique_rows", ids)
+    _check("ordered_unique_rows", ids)
     backend = select("unique_rows", backend, ids.device, torch.float32)
     if backend == "triton":
         unique, inverse, count, *order = kernel("padded_unique_rows", backend)(ids)

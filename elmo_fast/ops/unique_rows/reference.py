@@ -13,7 +13,7 @@ def unique_rows(ids: Tensor) -> tuple[Tensor, Tensor]:
     if ids.is_meta:
         raise ElmoFastError(
             "unique_rows: the number of distinct rows depends on values, which meta tensors do not have; use "
-            "padded_unique_rows"
+            "ordered_unique_rows"
         )
     if ids.device.type == "cpu" and not torch.compiler.is_compiling():
         # torch.unique compares rows as tensors: it takes 90 ms for 2,560 words, and this 1 ms.

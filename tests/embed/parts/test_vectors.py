@@ -70,15 +70,22 @@ def test_other_files_are_refused(whole, place, tmp_path):
 
     with pytest.raises(ElmoFastError, match=r"model: no folder of parts, as there is no parts\.json"):
         ElmoVectors(place / "model")
-    with pytest.raises(CheckpointError, match=r"in\.txt: damaged, or no file that .* wrote with --format safetensors"):
-        ElmoVectors(place / "in.txt")
+    for name, reader in (("in.txt", ""), ("alone.hdf5", "h5py"), ("x.npz", "numpy.load")):
+        np.savez(tmp_path / "x.npz", a=np.eye(2))
+        file = (tmp_path if name == "x.npz" else place) / name
+        with pytest.raises(CheckpointError, match=rf"{name}: damaged, or no safetensors file \(.*\); .*{reader}"):
+            ElmoVectors(file)
+    (tmp_path / "x.npz").unlink()
+    save_file({"embeddings": np.zeros((3, 2), np.float32)}, tmp_path / "pooled.safetensors")
+    with pytest.raises(ElmoFastError, match=r"pooled\.safetensors: no file of token .*--pool\) is read by safet"):
+        ElmoVectors(tmp_path / "pooled.safetensors")
     with pytest.raises(ElmoFastError, match=r"x\.npz: the name says the format npz, but hdf5 was chosen"):
         merge_parts(whole, tmp_path / "x.npz", "hdf5")
     merge_parts(whole, tmp_path / "x.npz")
     with pytest.raises(CheckpointError, match=r"nothing: cannot be read"):
         ElmoVectors(tmp_path / "nothing")
     save_file({"x": np.zeros(3)}, tmp_path / "other")
-    with pytest.raises(ElmoFastError, match=r"other: no file of vectors that `elmo-fast embed"):
+    with pytest.raises(ElmoFastError, match=r"other: no file of token vectors that `elmo-fast embed"):
         ElmoVectors(tmp_path / "other")
     save_file({"embeddings": np.zeros((3, 1, 2), np.float32), "offsets": np.zeros(2, np.int64)}, tmp_path / "odd")
     with pytest.raises(CheckpointError, match=r"odd: damaged: its header is not what was written"):

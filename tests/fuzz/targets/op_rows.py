@@ -1,10 +1,10 @@
-"""unique_rows, padded_unique_rows, gather_rows, gather_runs: any ids, indices and runs, some of them out of range."""
+"""unique_rows, ordered_unique_rows, gather_rows, gather_runs: any ids, indices and runs, some of them out of range."""
 
 import random
 
 import torch
 
-from elmo_fast.ops import gather_rows, gather_runs, padded_unique_rows, unique_rows
+from elmo_fast.ops import gather_rows, gather_runs, ordered_unique_rows, unique_rows
 from tests.fuzz.judge import Wrong, may_refuse
 from tests.fuzz.tensors import kind, numbers, size, threads, whole
 
@@ -19,7 +19,7 @@ def _unique(rng):
     ids = whole(rng, (rows, slots), rng.choice((2, 3, 300, 2**31 - 1)), dtype=rng.choice((torch.int64, torch.int32)))
     with may_refuse():
         unique, inverse = unique_rows(ids)
-        padded, again, count = padded_unique_rows(ids)
+        padded, again, count, _ = ordered_unique_rows(ids)
         if not torch.equal(unique[inverse], ids) or not torch.equal(padded[again], ids):
             raise Wrong("unique_rows: unique[inverse] is not ids")
         distinct = list(dict.fromkeys(map(tuple, ids.tolist())))
