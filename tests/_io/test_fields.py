@@ -15,6 +15,10 @@ class Inner:
     name: str
     size: float = 1.0
 
+    def __post_init__(self):
+        if self.name == str(self.size):
+            raise CheckpointError("name and size must differ")
+
 
 @dataclasses.dataclass
 class Outer:
@@ -80,6 +84,7 @@ def test_what_fits_is_taken_as_it_is(tmp_path):
         ({"inner": 3}, "inner: wanted an object, found 3"),
         ({"inner": {}}, "inner.name: wanted a string, found nothing"),
         ({"inner": {"name": None}}, "inner.name: wanted a string, found null"),
+        ({"inner": {"name": "2", "size": 2}}, "name and size must differ"),
         ({"inner": {"name": "a", "width": 1}}, "inner.width: unknown key; known: name, size"),
         ({"rows": {}}, "rows: wanted a list, found an object"),
         ({"rows": [[], [1, "x"]]}, r'rows\[1\]\[1\]: wanted a number, found "x"'),
