@@ -29,16 +29,6 @@ const char* read_digits(const char* at, const char* end, uint64_t& mantissa, int
   return at;
 }
 
-// A mantissa below 2^53 and a power of ten up to 19 are exact doubles, so that their quotient is rounded once. To float32 it is then
-// rounded again, which is wrong at most where the double lies in the middle of two floats. It is 0 or a normal float, from 1e-19 on.
-bool quotient(uint64_t mantissa, int decimals, float& value) {
-  if (mantissa >> 53) return false;
-  const double exact = static_cast<double>(mantissa) / kPowersOfTen[decimals];
-  if ((std::bit_cast<uint64_t>(exact) & 0x1fffffffu) == 0x10000000u) return false;
-  value = static_cast<float>(exact);
-  return true;
-}
-
 // The number that begins at `at`; returns where it ends, or nullptr where there is no finite number of float32 up to a blank or `end`.
 const char* read_number(const char* at, const char* end, float& value) {
   const bool minus = at < end && *at == '-';
@@ -51,9 +41,14 @@ const char* read_number(const char* at, const char* end, float& value) {
   if (at < end && *at == '.') at = read_digits(at + 1, end, mantissa, digits);
   if (digits == 0) return nullptr;
   if (at == end || is_blank(*at)) {
-    if (digits <= 19 && quotient(mantissa, digits - whole, value)) {
-      value = minus ? -value : value;
-      return at;
+    // A mantissa below 2^53 and a power of ten up to 19 are exact doubles, so that their quotient is rounded once. To float32 it is
+    // rounded again, which is wrong at most where the double lies in the middle of two floats (all are 0 or normal: 1e-19 or more).
+    if (digits <= 19 && mantissa >> 53 == 0) {
+      const double exact = static_cast<double>(mantissa) / kPowersOfTen[digits - whole];
+      if ((std::bit_cast<uint64_t>(exact) & 0x1fffffffu) != 0x10000000u) {
+        value = static_cast<float>(minus ? -exact : exact);
+        return at;
+      }
     }
   } else if (*at != 'e' && *at != 'E') {
     return nullptr;

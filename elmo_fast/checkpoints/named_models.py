@@ -177,7 +177,14 @@ def _download(name: str, url: str, file: Path) -> None:
     socket.setdefaulttimeout(waits or _TIMEOUT)  # torch names none, and a silent server would be waited for for ever
     try:
         torch.hub.download_url_to_file(url, str(file), progress=sys.stderr.isatty())
-    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ValueError) as error:
+    except (
+        urllib.error.URLError,
+        http.client.HTTPException,
+        ConnectionError,
+        TimeoutError,
+        ValueError,
+        OverflowError,
+    ) as error:
         reason = shortened(" ".join(str(error).split()) or type(error).__name__)
         if isinstance(error, urllib.error.HTTPError):
             error.close()

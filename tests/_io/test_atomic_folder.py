@@ -213,8 +213,8 @@ def test_a_reader_during_writes_gets_one_of_the_models(tmp_path, reader):
 
 
 @pytest.mark.parametrize("call", ["replace", "link", "fsync"])
-def test_what_fails_after_readers_see_the_new_files_is_completed_by_the_next_save(saved, tmp_path, monkeypatch, call):
-    """Such as a disk that is full for a moment."""
+def test_what_fails_after_readers_see_the_new_files_is_a_warning(saved, tmp_path, monkeypatch, call):
+    """Such as a disk that is full for a moment: the save has taken effect, and the next one completes it."""
     plain, new, failed = getattr(os, call), model(tmp_path, 1), []
 
     def once(*arguments, **named):
@@ -227,7 +227,7 @@ def test_what_fails_after_readers_see_the_new_files_is_completed_by_the_next_sav
     if call == "link":  # of which copies take the place
         save_folder(saved, *new)
     else:
-        with pytest.raises(CheckpointError, match=r"own: cannot be written .*No space left"):
+        with pytest.warns(UserWarning, match="own is saved, and readers find its new files, but .*No space left"):
             save_folder(saved, *new)
         failed += failed * 3
     assert failed

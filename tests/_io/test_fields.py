@@ -114,6 +114,11 @@ def test_what_is_not_json_is_named(tmp_path, text):
         read_json(tmp_path / "a.json", Outer)
 
 
+def test_an_endless_file_is_refused():
+    with pytest.raises(CheckpointError, match=r"^/dev/zero: more than 67,108,864 bytes, which is no JSON file"):
+        read_json("/dev/zero", Outer)
+
+
 def test_what_is_not_there_is_named(tmp_path):
     for path in (tmp_path / "absent.json", tmp_path):
         with pytest.raises(CheckpointError, match=rf"{path.name}: cannot be read"):
