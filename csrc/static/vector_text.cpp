@@ -1,4 +1,4 @@
-// Reading: each thread parses a share of the lines; about 10 ns a number. Writing: each thread writes a share of the rows, the shortest decimals
+// Reading: each thread parses a share of the lines. Writing: each thread writes a share of the rows, the shortest decimals
 // that are read back as the same float32.
 #include "static/vector_text.h"
 
