@@ -153,24 +153,25 @@ def test_defaults_are_those_of_the_table():
 
 DEFAULTS = """
 about='' activation='relu' algorithm='sg' all_clip_norm_val=None OptimizerConfig.all_clip_norm_val=10.0
-allow_other_corpus=False alpha=0.75 as_dict=False at_output=None backend='auto' batch_lengths=None batch_size=None
-ElmoEmbedder.embed_sentences.batch_size=64 OptimizerConfig.batch_size=128 TaskConfig.batch_size=32
-context_free_vectors.batch_size=1024 occurrence_vectors.batch_size=64 write_word_vectors.batch_size=1024
-bidirectional=True cache=None load_vectors.cache=True cache_dir=None cache_size=16384 case_insensitive=True
-cell_clip=3.0 LstmOptions.cell_clip=None chance=None char_cnn=None char_embedding_dim=16 characters=False
-LexiconOptions.characters=() checkpoint_interval=1250 chunk_bytes=33554432 clustering='kmeans' clusters='auto'
-column=None columns=None copy_model=False correction='tensorflow' count=None crf=False cuda_graph=True
-cuda_graphs=False data=<factory> delimiter='\\t' dev_path='' device='cpu' alias_sample.device=None
+allow_other_corpus=False alpha=0.75 as_dict=False at_output=None backend='auto' batch_first=False batch_lengths=None
+batch_size=None ElmoEmbedder.embed_sentences.batch_size=64 OptimizerConfig.batch_size=128 TaskConfig.batch_size=32
+context_free_vectors.batch_size=1024 occurrence_vectors.batch_size=64 write_word_vectors.batch_size=1024 bias=True
+bidirectional=True LSTM.bidirectional=False cache=None load_vectors.cache=True cache_dir=None cache_size=16384
+case_insensitive=True cell_clip=3.0 LstmOptions.cell_clip=None chance=None char_cnn=None char_embedding_dim=16
+characters=False LexiconOptions.characters=() checkpoint_interval=1250 chunk_bytes=33554432 clustering='kmeans'
+clusters='auto' column=None columns=None copy_model=False correction='tensorflow' count=None crf=False cuda_graph=True
+cuda_graphs=False data=<factory> delimiter='\\t' dev_path='' device='cpu' LSTM.device=None alias_sample.device=None
 log_uniform_sample.device=None dim=4096 dimension=100 do_layer_norm=False drop=None dropout=0.5 BiLSTM.dropout=0.0
-ElmoOptions.dropout=0.1 ModelConfig.dropout=0.1 scalar_mix.dropout=0.0 dtype=torch.float32 ellipsis='' elmo='none'
-elmo_dropout=0.5 elmo_learning_rate=0.0001 embedding_dim=30 CharCnnOptions.embedding_dim=16 embedding_file=None
-epochs=5 TaskConfig.epochs=100 train_glove.epochs=25 eps=1e-12 extra=None filters=<factory>
-CharacterFeatures.filters=((3,30),) final_share=0.0 fine_tune=False folder=None format='auto'
-evaluate_task.format=None predict_task.format=None from_hub=True go_forward=True grad_clip=5.0 heldout_interval=None
-heldout_prefix=None hidden=128 index_name='elmo_tokens' init_from=None initial_accumulator_value=1.0
-initial_scalar_parameters=None initial_state=None initialise=True input='characters' joined=None keep_best=False
-keep_checkpoints=2 keep_sentence_boundaries=False l2=0.001 label_column=None labelled=True language='en' layer='top'
-ElmoFeatures.layer='mix' TaskConfig.layer='mix' TextTokens.layer=-1 layer_norm=False layers=None
+ElmoOptions.dropout=0.1 LSTM.dropout=0.0 ModelConfig.dropout=0.1 scalar_mix.dropout=0.0 dtype=torch.float32
+LSTM.dtype=None ellipsis='' elmo='none' elmo_dropout=0.5 elmo_learning_rate=0.0001 embedding_dim=30
+CharCnnOptions.embedding_dim=16 embedding_file=None epochs=5 TaskConfig.epochs=100 train_glove.epochs=25 eps=1e-12
+error_if_nonfinite=False extra=None filters=<factory> CharacterFeatures.filters=((3,30),) final_share=0.0
+fine_tune=False folder=None format='auto' evaluate_task.format=None predict_task.format=None from_hub=True
+go_forward=True grad_clip=5.0 heldout_interval=None heldout_prefix=None hidden=128 hx=None index_name='elmo_tokens'
+init_from=None initial_accumulator_value=1.0 initial_scalar_parameters=None initial_state=None initialise=True
+input='characters' joined=None keep_best=False keep_checkpoints=2 keep_sentence_boundaries=False l2=0.001
+label_column=None labelled=True language='en' layer=0 ElmoFeatures.layer='mix' TaskConfig.layer='mix'
+TextTokens.layer=-1 averaged_vectors.layer='top' occurrence_vectors.layer='top' layer_norm=False layers=None
 nearest_sentences.layers='average' nearest_tokens.layers='top' learning_rate=None TaskConfig.learning_rate=0.001
 train_glove.learning_rate=0.05 train_word2vec.learning_rate=0.025 lengths=None lexicon=None limit=None
 log_interval=100 log_noise=None longest_word=None loss=None OptimizerConfig.loss='sampled_softmax' lstm_layers=1
@@ -183,14 +184,15 @@ most_labels=300 n_characters=262 n_epochs=None OptimizerConfig.n_epochs=10 n_hig
 n_layers=2 LstmOptions.n_layers=1 n_negative_samples_batch=None OptimizerConfig.n_negative_samples_batch=8192
 n_tokens_vocab=None n_train_tokens=None name='words' Vocabulary.check.name='vocabulary'
 names=('vocab.txt','vocab.txt.gz') namespace='elmo_characters' negative=None train_word2vec.negative=5 negatives=None
-objective='ns' offset=0 only=None optimiser='adagrad' optimizer=<factory> options_file=None order=None out=None
-packed=None padding_lengths=None params=None part=None path=None patience=None TaskConfig.patience=5 places=None
-pool='mean' pooling='both' positive=None power=1.0 NegativeSamplingLoss.power=0.75 precision='float32' prefix=None
-probabilities=False progress=None occurrence_vectors.progress=<lambda> proj_clip=None ModelConfig.proj_clip=3.0
-project=True projection_bias=None projection_clip=3.0 projection_dim=None ModelConfig.projection_dim=512
-projection_weight=None ranks=None recurrent_dropout_probability=0.0 recurrent_masks=None replaced=() report=None
-train_task.report=print requires_grad=False residual=False restrict_vocab=300000 resume=True RunConfig.resume='auto'
-reverse=(False,True) run=<factory> sample=0.001 sample_softmax=None samples=None save_dir=''
+norm_type=2.0 num_layers=1 objective='ns' offset=0 only=None optimiser='adagrad' optimizer=<factory> options_file=None
+order=None out=None packed=None padding_lengths=None params=None part=None path=None patience=None
+TaskConfig.patience=5 places=None pool='mean' pooling='both' positive=None power=1.0 NegativeSamplingLoss.power=0.75
+precision='float32' prefix=None probabilities=False progress=None occurrence_vectors.progress=<lambda> proj_clip=None
+ModelConfig.proj_clip=3.0 proj_size=0 project=True projection_bias=None projection_clip=3.0 projection_dim=None
+ModelConfig.projection_dim=512 projection_weight=None ranks=None recurrent_dropout_probability=0.0
+recurrent_masks=None replaced=() report=None train_task.report=print requires_grad=False residual=False
+restrict_vocab=300000 resume=True RunConfig.resume='auto' reverse=False ElmoLstm.run_layers.reverse=(False,True)
+projected_lstm.reverse=(False,True) run=<factory> sample=0.001 sample_softmax=None samples=None save_dir=''
 scalar_mix_parameters=None scale=None schedule='constant' seed=0 scalar_mix.seed=None semantics='allennlp'
 share_embedding_softmax=None shuffle=True signature='default' softmax_file=None source='thevocabulary'
 ElmoOptions.from_dict.source='options' Vectors.source='' check_state.source='state' spans='auto' sparse=False

@@ -196,7 +196,7 @@ def reader(
     """
 
     @functools.wraps(function)
-    def reading(path: Place, *arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
+    def reading(path: Place, /, *arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
         try:
             return function(path, *arguments, **named)
         except Exception as error:
