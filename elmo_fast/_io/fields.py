@@ -12,6 +12,7 @@ import inspect
 import itertools
 import json
 import os
+import stat
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -106,8 +107,11 @@ def read_json(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
 
     See `parsed`. Raises CheckpointError if it cannot be read.
     """
-    with read_failures_named(path), open(path, "rb") as file:
-        text = file.read(MOST_BYTES + 1)
+    with read_failures_named(path):
+        if stat.S_ISFIFO(os.stat(path).st_mode):
+            refuse(path, ["wanted a regular file, found a pipe"])  # which might never end
+        with open(path, "rb") as file:
+            text = file.read(MOST_BYTES + 1)
     if len(text) > MOST_BYTES:
         refuse(path, [f"more than {MOST_BYTES:,} bytes, which is no JSON file of a model, run or task"])
     return parsed(text, kind, os.fspath(path))

@@ -30,9 +30,10 @@ def test_nothing_else_stays_on_nfs_nor_of_a_dead_process(tmp_path, monkeypatch):
     dead = tmp_path / ".out.dead_one.partial"
     dead.mkdir()
     (dead / ".lock").touch()
+    (tmp_path / ".out.mine.partial").mkdir()  # a user's
     with atomic_file(tmp_path / "out"):
         assert not dead.exists()
-    assert os.listdir(tmp_path) == ["out"]
+    assert sorted(os.listdir(tmp_path)) == [".out.mine.partial", "out"]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])

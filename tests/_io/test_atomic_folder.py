@@ -19,6 +19,7 @@ from elmo_fast.checkpoints import (
     read_options,
     save_folder,
 )
+from elmo_fast.corpus import is_prepared
 from elmo_fast.errors import CheckpointError, ElmoFastError
 from tests.support.weights import make_weights
 
@@ -235,6 +236,16 @@ def test_what_fails_after_readers_see_the_new_files_is_a_warning(saved, tmp_path
     save_folder(saved, *(last := model(tmp_path, 2)))
     assert same(load_folder(saved), last)
     assert sorted(os.listdir(saved)) == ["README.md", "config.json", MANIFEST, "model.safetensors"]
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_read(saved, tmp_path):
+    """Reading it would wait for ever: the manifest of a model, and what says that a folder is a corpus."""
+    (saved / MANIFEST).unlink()
+    os.mkfifo(saved / MANIFEST)
+    with pytest.raises(CheckpointError, match="wanted a regular file, found a pipe"):
+        load_folder(saved)
+    os.mkfifo(tmp_path / "meta.json")
+    assert not is_prepared(tmp_path)
 
 
 def test_many_writers_at_once_leave_one_of_their_models(tmp_path):

@@ -80,7 +80,7 @@ class Plan:
     parts: list[Part]
 
     def __post_init__(self) -> None:
-        if not self.parts or [part.first for part in self.parts] != [0, *(part.end for part in self.parts[:-1])]:
+        if [part.first for part in self.parts] != [0, *(part.end for part in self.parts[:-1])]:
             raise CheckpointError("parts: wanted one or more, each from where the one before it ends")
 
     @property
