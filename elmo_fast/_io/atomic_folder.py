@@ -116,10 +116,7 @@ def _published(target: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        sentence = (
-            f"{target} is saved, and readers find its new files, but {sentence_of(error)}; the next save tidies up"
-        )
-        warnings.warn(sentence, stacklevel=5)
+        warnings.warn(f"{target} is saved, but {sentence_of(error)}; the next save there tidies up", stacklevel=5)
 
 
 def _name_files(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path) -> None:

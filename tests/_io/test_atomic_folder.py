@@ -228,7 +228,7 @@ def test_what_fails_after_readers_see_the_new_files_is_a_warning(saved, tmp_path
     if call == "link":  # of which copies take the place
         save_folder(saved, *new)
     else:
-        with pytest.warns(UserWarning, match="own is saved, and readers find its new files, but .*No space left"):
+        with pytest.warns(UserWarning, match="own is saved, but .*No space left"):
             save_folder(saved, *new)
         failed += failed * 3
     assert failed

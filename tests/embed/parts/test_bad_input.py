@@ -119,8 +119,8 @@ def test_a_changed_plan_is_named(whole, tmp_path):
     for change, words in (
         ({"width": 0}, "width: wanted a whole number above 0, found 0"),
         ({"depth": -1}, "depth: wanted a whole number 0 or more, found -1"),
-        ({"parts": []}, "parts: wanted one or more, each from where the one before it ends"),
-        ({"parts": content["parts"][1:]}, "parts: wanted one or more, each from where the one before it ends"),
+        ({"parts": []}, "parts: wanted one or more, each from where"),
+        ({"parts": content["parts"][1:]}, "parts: wanted one or more, each from where"),
     ):
         plan.write_text(json.dumps(content | change))
         assert f"{plan}: {words}" in error_of(elmo_fast("merge", whole, tmp_path / "x"))
