@@ -60,8 +60,8 @@ def embed(folder, jobs, threads):
     tokens = sum(int(count) for count in re.findall(r"(\d+) tokens in", output))
     rates = re.findall(r"\((\d+) tok/s\)", output)  # absent for parts: from the first file to the last
     files = sorted(path.stat().st_mtime for path in folder.glob("out*/*"))
-    peak = int(re.search(r"VmHWM:\s+(\d+) kB", output)[1]) / 1024
-    return sum(map(float, rates)) or tokens / (files[-1] - files[0]), peak
+    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", output)
+    return sum(map(float, rates)) or tokens / (files[-1] - files[0]), int(peak) / 1024
 
 
 @pytest.mark.turns(3)

@@ -50,6 +50,7 @@ def sessions(files, ids, folder, optimize):
             verbose=False,
             optimize=optimize,
         )
+        assert program is not None
         program.save(str(exact), external_data=True)
         quantize_dynamic(exact, rounded, use_external_data_format=True)
     options = onnxruntime.SessionOptions()
@@ -73,7 +74,8 @@ def ours(tmp_path_factory, text, quick):
 
 @pytest.fixture(scope="module")
 def theirs(ours, tmp_path_factory, quick):
-    return sessions(*ours[:2], tmp_path_factory.mktemp("graphs"), optimize=not quick)
+    files, ids, *_ = ours
+    return sessions(files, ids, tmp_path_factory.mktemp("graphs"), optimize=not quick)
 
 
 @pytest.mark.turns(12)

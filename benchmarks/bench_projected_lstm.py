@@ -37,9 +37,8 @@ def layer(variant, quick):
 def weights_of(lstm, suffix, train):
     """Return one direction's parameters as the op takes them: one bias, the sum of torch's two."""
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", "weight_hr_l0")
-    w_ih, w_hh, b_ih, b_hh, w_hr = (getattr(lstm, name + suffix, None) for name in names)
-    tensors = (w_ih, w_hh, b_ih + b_hh, w_hr)
-    return LSTMWeights(*(None if t is None else t.detach().clone().requires_grad_(train) for t in tensors))
+    w_ih, w_hh, b_ih, b_hh, *w_hr = (getattr(lstm, name + suffix) for name in names if hasattr(lstm, name + suffix))
+    return LSTMWeights(*(t.detach().clone().requires_grad_(train) for t in (w_ih, w_hh, b_ih + b_hh, *w_hr)))
 
 
 def one_way(lstm):

@@ -62,11 +62,11 @@ def bench_glove(timed, counts, side):
     _, _, num_words, _, entries = counts
     amount = 200 if side == LOOP else min(10_000 if timed.quick else 2_000_000, len(entries.rows))
     order = torch.randperm(len(entries.rows), generator=torch.Generator().manual_seed(0))[:amount]
-    columns = [column[order] for column in entries]
+    rows, columns, values = (column[order] for column in entries)
     weights, squares = glove_weights(num_words, DIMENSION, 0.5 / DIMENSION)
     torch.set_num_threads(THREADS.get(side, 1))
     backend = "reference" if side == LOOP else "native"
-    call = lambda: glove_(*columns, weights, squares, backend=backend)  # noqa: E731
+    call = lambda: glove_(rows, columns, values, weights, squares, backend=backend)  # noqa: E731
     timed("training", call, amount=amount, unit="entries/s", threads=THREADS.get(side, 1), against=LOOP)
 
 

@@ -6,6 +6,7 @@ every word: its gradient ends at the BiLSTM. The layers come from a biLM with ra
 """
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def trainers(text, quick, tmp_path_factory):
     @functools.cache
     def trainer(width, side):
         size = WIDTHS[width]
-        features = {"vectors": str(folder / f"{side} {size}.safetensors")}
+        features: dict[str, Any] = {"vectors": str(folder / f"{side} {size}.safetensors")}
         if side == ELMO:
             features = {"elmo": "input", "model": str(folder / f"bilm{size}"), "word_dim": 0}
         config = TaskConfig(

@@ -116,6 +116,7 @@ def bench_pretrain_beside(timed, beside, side, tmp_path):
 
     with pretraining(tmp_path, "other", 10**6, side) if beside else contextlib.nullcontext() as other:
         while beside and not reports(tmp_path, "other"):
+            assert other is not None
             assert other.poll() is None, "the other process has ended"
             time.sleep(0.1)
         variant = f"pretrain --config tiny{', beside another process' if beside else ''}"

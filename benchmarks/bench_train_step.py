@@ -45,6 +45,7 @@ class Stepper:
         torch.manual_seed(0)
         self.model = LanguageModel(options_of(model, words, n_negative_samples_batch=negatives), **how)
         weights = self.model.parameters()
+        optimizer: torch.optim.Optimizer
         if how["backend"] == "native":
             optimizer = AdaGrad(weights, 0.2)
         else:

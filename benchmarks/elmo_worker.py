@@ -18,6 +18,7 @@ import sys
 import tempfile
 import types
 import warnings
+from typing import Any
 
 
 class Worker:
@@ -25,7 +26,7 @@ class Worker:
 
     def __init__(self, python, arguments, script=__file__, **environment):
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
-        self._child = subprocess.Popen(
+        self._child: Any = subprocess.Popen(
             [python, str(script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
             text=True, env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **environment},
         )  # fmt: skip
@@ -54,7 +55,7 @@ class Worker:
 class Absent(types.ModuleType):
     """A module of which any name is an empty class: enough for an import that is never used."""
 
-    __path__ = ()
+    __path__ = ()  # type: ignore[assignment]
 
     def __getattr__(self, name):
         if name.startswith("__"):
@@ -112,8 +113,9 @@ def main():
     if library == "allennlp":
         Elmo, batch_to_ids, version = import_allennlp()
     else:
-        from elmo_fast import Elmo, batch_to_ids
-        from elmo_fast import __version__ as version
+        import elmo_fast
+
+        Elmo, batch_to_ids, version = elmo_fast.Elmo, elmo_fast.batch_to_ids, elmo_fast.__version__
     with open(options["text"], encoding="utf-8") as file:
         sentences = [json.loads(line) for line in file]
     model = Elmo(options["options_file"], options["weight_file"], 1, dropout=0.0, **options["keywords"]).eval()

@@ -169,8 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plan = sections(options.device, options.out, options.quick)
     chosen = {name for each in options.section for name in GROUPS.get(each, (each,))}
     if unknown := chosen - plan.keys():
-        names = ", ".join([*GROUPS, *plan])
-        parser.error(f"--section: {', '.join(sorted(unknown))} is unknown; the sections are {names}")
+        known = ", ".join([*GROUPS, *plan])
+        parser.error(f"--section: {', '.join(sorted(unknown))} is unknown; the sections are {known}")
     names = [name for name in plan if name in chosen]
     total = sum(plan[name].seconds for name in names) if options.seconds is None else options.seconds
     end, states, saved = time.monotonic() + total, [], ""

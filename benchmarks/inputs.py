@@ -73,9 +73,9 @@ def words_of_step(
     streams = (forward, backward)
     numbers = {word: i for i, word in enumerate(dict.fromkeys([*forward, *backward]))}
     spelled = batch_to_ids([list(numbers)])[0].to(device)
-    types, targets = (
+    types, expected = (
         torch.tensor([[ids[word] for word in stream] for stream in streams]).view(2, rows, -1)
         for ids in (numbers, targets)
     )
     steps = types.shape[2]
-    return StreamBatch(types, targets, np.full(rows, steps), rows * steps, []), lambda chosen: spelled[chosen]
+    return StreamBatch(types, expected, np.full(rows, steps), rows * steps, []), lambda chosen: spelled[chosen]

@@ -95,7 +95,7 @@ class OpCalls:
     def projected_lstm(self, how: How) -> Call:
         """Both directions over sentences of several lengths."""
         batch, steps, _ = self.lstm
-        weights = [self.lstm_weights() for _ in range(2)]
+        weights: list[Any] = [self.lstm_weights() for _ in range(2)]
         x = self.tensor(batch, steps, self.projection)
         lengths = torch.arange(batch) % (steps - 8) + 9  # at least 9 steps
         packed = ops.PackedWeights()
@@ -143,7 +143,7 @@ class OpCalls:
 
     def adagrad(self, how: How) -> Call:
         """One update of an LSTM direction's weights, and of the table's rows that a batch used; it has no gradient."""
-        weights, gradients = (list(self.lstm_weights()) for _ in range(2))
+        weights, gradients = ([each for each in self.lstm_weights() if each is not None] for _ in range(2))
         sums = [torch.ones_like(weight) for weight in weights]
         count = min(self.table, self.samples + self.rows // 4)
         table, rows = self.tensor(self.table, self.projection), self.tensor(count, self.projection)

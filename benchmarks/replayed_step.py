@@ -5,6 +5,7 @@ replayed does nothing; copies are those of the CPU.
 """
 
 import sys
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from elmo_fast.pretrain.optimizer import AdaGrad
 from tests.pretrain.toy import toy_config, toy_corpus, toy_step
 
 BATCH, STEPS, WORDS = 128, 20, 500
-SMALL = {
+SMALL: dict[str, Any] = {
     "filters": [[width, 2] for width in range(1, 8)], "n_highway": 2, "n_layers": 2, "dim": 4, "projection_dim": 4,
     "batch_size": BATCH, "unroll_steps": STEPS, "dropout": 0.1, "backend": "reference", "state_reset": 0.01,
 }  # fmt: skip
@@ -79,6 +80,7 @@ def replayed_step(monkeypatch):
 
     for _ in range(3):
         once()
+    assert step.captured is not None
     assert len(step.captured.graphs) == 1
     return once
 

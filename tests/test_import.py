@@ -3,7 +3,6 @@
 import os
 import pathlib
 import shutil
-import statistics
 import subprocess
 import sys
 
@@ -38,18 +37,14 @@ def python(code, *words, **environment):
     return done.stdout.strip()
 
 
-def test_import_costs_less_than_50_ms_beyond_torch():
-    """Processor time, which does not depend on other programs: the median of three new interpreters."""
-    code = "import torch, time; s = time.process_time(); import elmo_fast; print(time.process_time() - s)"
-    assert statistics.median(float(python(code)) for _ in range(3)) < 0.05
-
-
 def test_import_loads_no_torch_and_no_library():
-    """`import elmo_fast` loads nothing but itself."""
+    """`import elmo_fast` loads nothing but itself, in two modules."""
     code = "import sys, elmo_fast; print(sorted({m.partition('.')[0] for m in sys.modules} & set(sys.argv[1:])))"
     heavy = ["torch", "numpy", "h5py", "safetensors", "jsonargparse", "tqdm", "matplotlib", "yaml"]
     assert python(code, *heavy) == "[]"
     assert python("import h5py\n" + code, *heavy) != "[]"  # the question can be answered otherwise
+    own = "import sys, elmo_fast; print(*sorted(name for name in sys.modules if name.startswith('elmo_fast')))"
+    assert python(own) == "elmo_fast elmo_fast._lazy"
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], []])

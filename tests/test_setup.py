@@ -6,6 +6,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 from types import SimpleNamespace
 
 import pytest
@@ -164,3 +165,9 @@ def test_an_old_setuptools_is_named(monkeypatch):
     monkeypatch.setattr("setuptools.__version__", "65.5.0")
     with pytest.raises(SystemExit, match=r'setuptools 77 or newer, and this is 65\.5\.0: pip install "setuptools>=77"'):
         runpy.run_path(str(SETUP))
+
+
+def test_an_editable_install_comes_before_a_folder_of_that_name():
+    """With an import hook, a folder that contains the clone would hide the package: a plain path comes first."""
+    settings = tomllib.loads(SETUP.with_name("pyproject.toml").read_text())["tool"]["setuptools"]
+    assert settings["package-dir"] == {"": "."}

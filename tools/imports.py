@@ -18,7 +18,7 @@ def imported(path: pathlib.Path, root: pathlib.Path) -> list[tuple[int, str]]:
             base = ".".join([*above, *filter(None, [node.module])])
             names = [f"{base}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
-            names = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+            names = [str(arg.value) for arg in node.args if isinstance(arg, ast.Constant)]
         else:
             continue
         result += [(node.lineno, name) for name in names]
@@ -43,7 +43,7 @@ def file_of(name: str, root: pathlib.Path) -> pathlib.Path | None:
 def lazily(path: pathlib.Path, root: pathlib.Path) -> dict[str, str]:
     """Return the names that a package's __init__ loads on first use (`_MODULES`), with the modules they are in."""
     package = ".".join(path.relative_to(root).parts[:-1])
-    homes = {}
+    homes = dict[str, str]()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
             for module, names in eval(ast.unparse(node.value)).items():

@@ -101,7 +101,7 @@ def hdf5_written(path: os.PathLike[str], shown: str | os.PathLike[str]) -> Itera
 
 
 class WrittenBytes(io.FileIO):
-    """A file for HDF5 that keeps its first error for `check()` and drops everything written after it.
+    """A file for HDF5 that keeps an error for `check()`, so that HDF5 does not see it.
 
     request: Ctrl-C and SIGTERM wait for `check()` too: an exception in HDF5's callbacks into Python is lost.
     """
@@ -123,7 +123,7 @@ class WrittenBytes(io.FileIO):
         view = memoryview(data).cast("B")
         size = len(view)
         try:
-            while view and self._error is None:
+            while view:
                 view = view[super().write(view) or 0 :]
         except OSError as error:
             self._error = error
@@ -132,7 +132,7 @@ class WrittenBytes(io.FileIO):
     def truncate(self, size: int | None = None) -> int:
         size = self.tell() if size is None else size
         try:
-            return super().truncate(size) if self._error is None else size
+            return super().truncate(size)
         except OSError as error:
             self._error = error
             return size

@@ -19,7 +19,7 @@ from typing import Literal, TypeVar
 from elmo_fast._io.atomic_file import flush, refuse_other_kinds, sha256_of, usual_mode
 from elmo_fast._io.fields import read_json
 from elmo_fast._io.locks import LOCK_FILE, file_lock, temporary_folder
-from elmo_fast.errors import CheckpointError, read_failures_named
+from elmo_fast.errors import CheckpointError, read_failures_named, sentence_of
 
 MANIFEST = "manifest.json"
 # A complete folder within the folder whose files it replaces.
@@ -80,7 +80,8 @@ def write_folder(path: str | os.PathLike[str], *, replace: bool = True) -> Itera
                     raise
                 in_place = True  # another process has written one meanwhile
             else:
-                flush(target.parent)
+                with _published(target):
+                    flush(target.parent)
         if in_place:
             _replace_files(new, target, work, replace=replace)
 
@@ -104,8 +105,18 @@ def _replace_files(new: pathlib.Path | None, target: pathlib.Path, work: pathlib
             _name_files(left, target, work)
         if new is not None and (replace or not (target / MANIFEST).exists()):
             new.rename(target / _NEW)
-            flush(target)
-            _name_files(target / _NEW, target, work)
+            with _published(target):
+                flush(target)
+                _name_files(target / _NEW, target, work)
+
+
+@contextlib.contextmanager
+def _published(target: pathlib.Path) -> Iterator[None]:
+    """Warn of an OSError after the rename that readers see: the save has taken effect."""
+    try:
+        yield
+    except OSError as error:
+        warnings.warn(f"{target} is saved, but {sentence_of(error)}; the next save there tidies up", stacklevel=5)
 
 
 def _name_files(new: pathlib.Path, target: pathlib.Path, work: pathlib.Path) -> None:

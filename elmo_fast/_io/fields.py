@@ -9,7 +9,7 @@ import difflib
 import functools
 import json
 import os
-import pathlib
+import stat
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -47,6 +47,7 @@ _RANGES: dict[str, Callable[[Any], bool]] = {
     "of pairs [width, number], whole numbers above 0": _are_pairs,
     "of strings, none twice and none empty": _are_entries,
 }
+MOST_BYTES = 1 << 26  # of a JSON file; what a server sends as one, or /dev/zero, may have no end
 # Words that occur less often are left out of a vocabulary that `prepare`, `vocab` or `pretrain` builds from a text.
 MIN_COUNT = 3
 
@@ -81,7 +82,12 @@ def read_json(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
     See `parsed`. Raises CheckpointError if it cannot be read.
     """
     with read_failures_named(path):
-        text = pathlib.Path(path).read_bytes()
+        if stat.S_ISFIFO(os.stat(path).st_mode):
+            refuse(path, ["wanted a regular file, found a pipe"])  # which might never end
+        with open(path, "rb") as file:
+            text = file.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        refuse(path, [f"more than {MOST_BYTES:,} bytes, which is no JSON file of a model, run or task"])
     return parsed(text, kind, os.fspath(path))
 
 

@@ -2,16 +2,16 @@
 
 import contextlib
 import functools
-import http.client
 import os
 import re
 import socket
 import sys
 import tempfile
-import urllib.error
 from collections.abc import Iterable, Iterator
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.error import HTTPError, URLError
 
 from .._io.atomic_folder import MANIFEST, has_files, write_folder
 from .._runtime.memory import size
@@ -177,9 +177,9 @@ def _download(name: str, url: str, file: Path) -> None:
     socket.setdefaulttimeout(waits or _TIMEOUT)  # torch names none, and a silent server would be waited for for ever
     try:
         torch.hub.download_url_to_file(url, str(file), progress=sys.stderr.isatty())
-    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ValueError) as error:
+    except (URLError, HTTPException, ConnectionError, TimeoutError, ValueError, OverflowError) as error:
         reason = shortened(" ".join(str(error).split()) or type(error).__name__)
-        if isinstance(error, urllib.error.HTTPError):
+        if isinstance(error, HTTPError):
             error.close()
         raise CheckpointError(
             f"{name}: {url} cannot be downloaded ({reason}); if you have the files, give their folder"

@@ -172,6 +172,8 @@ class ConfigFile(jsonargparse.ActionConfigFile):
                 import tomllib
 
                 text = json.dumps(tomllib.loads(text), default=str)
+            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+                raise ValueError("an alias (*NAME) is not read; write out the value")  # a few lines may hold millions
             options = jsonargparse.get_loader("yaml")(text)
             if not isinstance(options, dict):
                 raise ValueError("it must hold options, each as in `seed: 1`")

@@ -16,6 +16,10 @@ class Inner:
     name: str
     size: float = 1.0
 
+    def __post_init__(self):
+        if self.name == str(self.size):
+            raise CheckpointError("name and size must differ")
+
 
 @dataclasses.dataclass
 class Outer:
@@ -81,6 +85,7 @@ def test_what_fits_is_taken_as_it_is(tmp_path):
         ({"inner": 3}, "inner: wanted an object, found 3"),
         ({"inner": {}}, "inner.name: wanted a string, found nothing"),
         ({"inner": {"name": None}}, "inner.name: wanted a string, found null"),
+        ({"inner": {"name": "2", "size": 2}}, "name and size must differ"),
         ({"inner": {"name": "a", "width": 1}}, "inner.width: unknown key; known: name, size"),
         ({"rows": {}}, "rows: wanted a list, found an object"),
         ({"rows": [[], [1, "x"]]}, r'rows\[1\]\[1\]: wanted a number, found "x"'),
@@ -105,6 +110,11 @@ def test_what_is_not_json_is_named(tmp_path, text):
     assert read_json(tmp_path / "b.json", dict[str, int]) == {}  # as JSON allows
     with pytest.raises(CheckpointError, match=r"a\.json: not JSON text, or damaged \("):
         read_json(tmp_path / "a.json", Outer)
+
+
+def test_an_endless_file_is_refused():
+    with pytest.raises(CheckpointError, match=r"^/dev/zero: more than 67,108,864 bytes, which is no JSON file"):
+        read_json("/dev/zero", Outer)
 
 
 def test_what_is_not_there_is_named(tmp_path):

@@ -136,6 +136,9 @@ def test_other_options_are_asked_for_and_may_be_given(pair, state, tmp_path, cap
         CheckpointError, match=r"config\.json: wanted a part with options_file, as of an ELMo, found none"
     ):
         load_checkpoint(tmp_path / "serialized")
+    parts = {"a": embedder("a/options.json"), "b": embedder("b/options.json")}  # neither has the name of the weights
+    with pytest.raises(CheckpointError, match=r"as of an ELMo, found several: .*\.a, .*\.b; give options_file"):
+        load_checkpoint(serialized(tmp_path, parts, in_task(state, PREFIX)))
 
 
 def test_of_several_elmos_one_is_chosen_by_its_prefix(pair, state, tmp_path):

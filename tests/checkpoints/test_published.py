@@ -145,6 +145,10 @@ def answers(data: bytes):
             answers(b"HTTP/1.0 503 \x1b[31mno\x1b[0m\r\n\r\n"),
             r"small: http://\S+ cannot be downloaded \(HTTP Error 503: \\x1b\[31mno\\x1b\[0m\)",
         ),
+        (
+            answers(b"HTTP/1.0 302 Found\r\nLocation: http://a:99999999999999999999/\r\n\r\n"),
+            r"small: http://\S+ cannot",
+        ),
         (answers(b"HTTP/1.0 200 OK\r\nContent-Length: abc\r\n\r\nabc"), r"small: http://\S+ cannot be downloaded"),
         (
             answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nxyz"),

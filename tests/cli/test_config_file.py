@@ -23,7 +23,7 @@ from tests.support.command_line import elmo_fast
             """Parser key "dim": Expected a <class 'int'>. Got value: sixteen""",
         ),
         ("broken.yaml", "dim: 1\nfilters: [1,\n", "--config broken.yaml: while parsing a flow node"),
-        ("alias.yaml", "dim: *a\n", "--config alias.yaml: found undefined alias"),
+        ("alias.yaml", "dim: &a [1]\nfilters: [*a, *a]\n", "--config alias.yaml: an alias (*NAME) is not read; write"),
         ("broken.toml", "dim = \n", "--config broken.toml: Invalid value (at line 1, column 7)"),
         ("list.yaml", "- a\n", "--config list.yaml: it must hold options, each as in `seed: 1`"),
         ("empty.yaml", "", "--config empty.yaml: it must hold options"),

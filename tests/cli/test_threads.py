@@ -64,16 +64,18 @@ def test_what_the_user_chose_or_nobody_knows_is_left(machine, monkeypatch):
     assert threads.unhindered_threads(2) == (2, "OMP_NUM_THREADS is set")
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="needs /proc/stat")
 def test_work_of_others_is_seen_and_own_work_is_not(monkeypatch):
-    """Processor seconds of this process and of its ended children are subtracted."""
-    now, others = time.monotonic(), threads.seconds_of_others()
-    assert threads.busy_processors((now, others)) is None, "too short a time to say"
-    assert threads.busy_processors((now - 10, others - 11)) == pytest.approx(1.1, abs=0.3)
-    assert threads.busy_processors((now - 10, others + 5)) == 0
-    own = sum(os.times()[:4])
+    """Processor seconds of this process and of its ended children are subtracted, those of idle time do not count."""
+    tick, numbers = os.sysconf("SC_CLK_TCK"), threads.processors()
+    stat = "cpu 9 9 9 9\n" + "".join(f"cpu{each} {2 * tick} 0 {tick} 999 99 0 0 0 7\n" for each in numbers)
+    monkeypatch.setattr("builtins.open", lambda *_, **__: io.StringIO(stat))
     monkeypatch.setattr(os, "times", lambda: (3.0, 1.0, 2.0, 1.0, 0.0))
-    assert threads.seconds_of_others() == pytest.approx(others + own - 7, abs=1)
+    monkeypatch.setattr(time, "monotonic", lambda: 50.0)
+    others = 3 * len(numbers) - 7
+    assert threads.seconds_of_others() == others
+    assert threads.busy_processors((50.0, others)) is None, "too short a time to say"
+    assert threads.busy_processors((40.0, others - 11)) == pytest.approx(1.1)
+    assert threads.busy_processors((40.0, others + 5)) == 0
 
 
 @pytest.mark.parametrize(("arguments", "used"), [([], 1), (["--threads", 2], 2)])

@@ -190,6 +190,16 @@ def test_neighbours_takes_mini_if_no_model_is_named(text):
     assert done.stdout == ran("neighbours", text, "--query", "The cat sat .", "--topn", 1, "--model", "mini").stdout
 
 
+def test_neighbours_splits_a_file_at_white_space(toy, tmp_path):
+    """A tokenized one is not tokenized again."""
+    (tmp_path / "a.txt").write_text("It 's the co-op ( v2.0 ) .\n")
+
+    def near(*tokenizer):
+        return ran("neighbours", tmp_path / "a.txt", "--query", "We 're co-op", *pair(toy), *tokenizer, "-q").stdout
+
+    assert near() == near("--tokenizer", "whitespace") != near("--tokenizer", "basic")
+
+
 def test_neighbours_of_every_layer(toy, text):
     asked = ["--corpus", text, "--query", "The cat", "--index", 1, "--topn", 2, "--layer", "all", "-q"]
     out = ran("neighbours", *pair(toy), *asked).stdout

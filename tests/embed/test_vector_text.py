@@ -108,6 +108,10 @@ def test_every_number_is_the_nearest_float32():
         "3.4028235677e38",
         "16777217",
         "9007199254740993",
+        "18446744073709551616.5",  # 2^64, where 64 bits of digits would begin at 0 again
+        "184467440737095516170",
+        "0." + "0" * 20 + "111",
+        "0." + "0" * 37 + "12345678",  # below the normal floats
         "0" * 40 + "1.5",
         "0e999",
     ]

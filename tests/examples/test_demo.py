@@ -84,5 +84,6 @@ def test_the_whole_demonstration_succeeds_only_when_perplexity_fell(monkeypatch,
     output = capsys.readouterr().out
     assert all(str(tmp_path / part) in output for part in demo.PARTS)
     assert "times lower, word frequencies alone: " in output
+    assert "activate`, then elmo-fast --help and the commands of README.md" in output
     assert all(f"'{word}' occurs " in output for word, *_ in QUERIES)
     assert all(f"  {word} " in output for word in demo.UNSEEN)

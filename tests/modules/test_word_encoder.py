@@ -86,6 +86,7 @@ def test_gradients_of_the_table_are_of_the_words_read_as_rows_where_asked(model)
     torch.testing.assert_close(rows.to_dense(), dense)
     assert not dense[0].any()
     assert dense[1:].any(1).all()
+    assert not any(parameter.requires_grad for parameter in BiLM(model).parameters())  # frozen unless asked
 
 
 def test_a_new_table_is_bilm_tfs_and_its_padding_zero(model):

@@ -190,14 +190,6 @@ def test_equals_torch_lstm_without_clips():
     torch.testing.assert_close((actual[0], *last), (reference, h, c), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "reference"])
-def test_published_clips_are_the_default(backend):
-    case = make(4, 6, 12, 12, 16, scale=6.0)
-    actual = projected_lstm(*case, backend=backend)
-    assert torch.equal(actual[0], projected_lstm(*case, cell_clip=3.0, projection_clip=3.0, backend=backend)[0])
-    assert actual[1][1].abs().max() == 3
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

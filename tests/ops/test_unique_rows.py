@@ -36,6 +36,10 @@ def assert_padded_contract(ids: torch.Tensor, backend: str) -> None:
     assert unique.dtype == ids.dtype
     assert inverse.dtype == count.dtype == torch.int64
     assert count.shape == ()
+    described = ordered_unique_rows(ids.to("meta"), backend="reference")[:3]
+    assert [(each.shape, each.dtype) for each in described] == [
+        (each.shape, each.dtype) for each in (unique, inverse, count)
+    ]
     number = int(count)
     assert torch.equal(unique[inverse], ids)
     assert not unique[number:].any()

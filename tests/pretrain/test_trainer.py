@@ -95,7 +95,7 @@ def test_the_time_budget_ends_a_run_that_then_saves(tmp_path):
     config = toy_config(tmp_path, max_seconds=0.3, max_steps=None, n_epochs=10**6)
     run = pretrain(config, report=lines.append)
     assert run.stopped_by == "time"
-    assert 0.3 <= run.seconds < 5
+    assert run.seconds >= 0.3
     assert f"in all; max_seconds is reached; model in {run.folder}" in lines[-1]
     LanguageModel.from_pretrained(run.folder)
     progress = next(line for line in lines if line.startswith("step "))

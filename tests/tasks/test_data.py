@@ -74,6 +74,13 @@ def test_every_sentence_once_in_batches_of_like_lengths(batches):
     assert cells < 1.15 * sum(LENGTHS)
 
 
+def test_sentences_of_one_length_keep_their_order():
+    """Whatever instructions numpy sorts with, so that a run is the same on every machine."""
+    assert fixed_batches([1, 2] * 2500, 2500) == [list(range(1, 5000, 2)), list(range(0, 5000, 2))]
+    order = np.random.default_rng([1, 2]).permutation(5000).tolist()
+    assert epoch_batches([1, 2] * 2500, 5000, 1, 2) == [sorted(order, key=lambda index: index % 2)]
+
+
 def test_an_epoch_is_a_function_of_seed_and_number():
     first, again, later, other = (epoch_batches(LENGTHS, 16, *pair) for pair in [(0, 0), (0, 0), (0, 1), (1, 0)])
     assert first == again

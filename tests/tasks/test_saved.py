@@ -54,6 +54,7 @@ def test_changed_content_is_an_error_unless_the_manifest_is_removed(folder):
     ("name", "content", "sentence"),
     [
         ("labels.json", "[]", "labels must be one or more, all different; got none"),
+        ("labels.json", '["DET"]', r"task\.safetensors: is not of this configuration; .* of another shape: \S"),
         ("labels.json", "[1]", r"labels\.json: \[0\]: wanted a string, found 1"),
         ("words.json", "{}", r"words\.json: wanted a list, found an object"),
         ("task.json", '{"task": 3}', r"task\.json: task: wanted one of tag, classify, found 3"),

@@ -230,7 +230,7 @@ class Writing(Work):
 
 
 class Preparing(Writing):
-    """`prepare`, which replaces a corpus."""
+    """`prepare`, which replaces the corpus of a shorter text."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         super().__init__(folder)
@@ -239,10 +239,20 @@ class Preparing(Writing):
         for part in range(3):
             lines = (" ".join(chance.choices(words, k=chance.randint(1, 30))) for _ in range(3000))
             (folder / f"text-{part}.txt").write_text("\n".join(lines) + "\n")
+        self.run("before", 1, "text-0.txt")
 
-    def run(self, name: str, count: int) -> None:
-        text = str(self.folder / "text-*")
+    def run(self, name: str, count: int, text: str = "text-*") -> None:
+        text = str(self.folder / text)
         prepare(text, self.folder / name, processes=1, min_count=2, shard_tokens=1 << 16, overwrite=True)
+
+    def start(self, name: str, count: int, *more: int) -> list[int]:
+        if name != UNDISTURBED and not (self.folder / name).exists():
+            shutil.copytree(self.folder / "before", self.folder / name)
+        return super().start(name, count, *more)
+
+    def expected(self, name: str) -> dict[pathlib.Path, bytes]:
+        before = self.files("before")
+        return before if self.files(name) == before else super().expected(name)
 
     def whole(self, name: str) -> str:
         if (self.folder / name).exists():
@@ -304,7 +314,9 @@ class Task(Work):
 
     def results(self, name: str) -> tuple[object, ...]:
         saved = json.loads((self.folder / name / "results.json").read_text())
-        rows = [{key: row[key] for key in ("epoch", "loss", "score", "best")} for row in saved["epochs"]]
+        noted = map(json.loads, (self.folder / name / "metrics.jsonl").read_text().splitlines())
+        keys = ("epoch", "loss", "score", "best")
+        rows = [[{key: row[key] for key in keys} for row in rows] for rows in (saved["epochs"], noted)]
         return rows, saved["dev"], saved["test"]
 
     def differences(self, name: str, sittings: Sequence[tuple[int, int]]) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from elmo_fast._io.atomic_folder import has_files, read_folder
 from elmo_fast._io.fields import read_json
-from elmo_fast.errors import ElmoFastError
+from elmo_fast.errors import CheckpointError, ElmoFastError
 from elmo_fast.text import ScannedText, Source
 from elmo_fast.text.sources import Sentence, valid_sentences
 
@@ -30,7 +30,7 @@ class Part:
     """
 
     first: int
-    sentences: int
+    sentences: int = dataclasses.field(metadata={"within": "above 0"})
     tokens: int
     sha256: str
 
@@ -80,11 +80,15 @@ class Plan:
     unit: str
     model: str
     making: EmbedSettings
-    part_sentences: int
-    depth: int
-    width: int
+    part_sentences: int = dataclasses.field(metadata={"within": "above 0"})
+    depth: int = dataclasses.field(metadata={"within": "0 or more"})
+    width: int = dataclasses.field(metadata={"within": "above 0"})
     metadata: dict[str, str]
     parts: list[Part]
+
+    def __post_init__(self) -> None:
+        if [part.first for part in self.parts] != [0, *(part.end for part in self.parts[:-1])]:
+            raise CheckpointError("parts: wanted one or more, each from where the one before it ends")
 
     @property
     def sentences(self) -> int:

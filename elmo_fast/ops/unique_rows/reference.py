@@ -16,7 +16,7 @@ def unique_rows(ids: Tensor) -> tuple[Tensor, Tensor]:
             "ordered_unique_rows"
         )
     if ids.device.type == "cpu" and not torch.compiler.is_compiling():
-        # torch.unique compares rows as tensors: it takes 90 ms for 2,560 words, and this 1 ms.
+        # torch.unique(dim=0) sorts rows as tensors; a dictionary of their bytes is many times faster.
         table = np.ascontiguousarray(ids.numpy())
         of_rows: Any = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel().tolist()
         numbers = dict[bytes, int]()

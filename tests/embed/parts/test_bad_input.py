@@ -1,5 +1,6 @@
 """Parts that do not belong together, or are damaged: one sentence that names the file, and nothing half written."""
 
+import json
 import os
 import shutil
 
@@ -113,8 +114,17 @@ def test_a_changed_plan_is_named(whole, tmp_path):
     plan = whole / "parts.json"
     plan.write_text(plan.read_text().replace('"width": 16', '"width": 17'))
     assert f"{plan}: damaged, or changed after it was written" in error_of(elmo_fast("merge", whole, tmp_path / "x"))
-    plan.write_text("{")
     (whole / "manifest.json").unlink()
+    content = json.loads(plan.read_text())
+    for change, words in (
+        ({"width": 0}, "width: wanted a whole number above 0, found 0"),
+        ({"depth": -1}, "depth: wanted a whole number 0 or more, found -1"),
+        ({"parts": []}, "parts: wanted one or more, each from where"),
+        ({"parts": content["parts"][1:]}, "parts: wanted one or more, each from where"),
+    ):
+        plan.write_text(json.dumps(content | change))
+        assert f"{plan}: {words}" in error_of(elmo_fast("merge", whole, tmp_path / "x"))
+    plan.write_text("{")
     assert f"{plan}: not JSON text" in error_of(elmo_fast("merge", whole, tmp_path / "x"))
 
 
