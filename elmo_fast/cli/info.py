@@ -47,7 +47,7 @@ def machine() -> list[str]:
 
     from elmo_fast.errors import reinstall_command
     from elmo_fast.ops import _native, _sources
-    from elmo_fast.ops._cpu_products import on_arm
+    from elmo_fast.ops._native import on_arm
 
     versions = []
     for name in LIBRARIES:
@@ -83,7 +83,7 @@ def precisions() -> list[str]:
     """Return what runs each precision's matrix products on this CPU."""
     from elmo_fast.op_choices import INFERENCE_PRECISIONS
     from elmo_fast.ops import _native
-    from elmo_fast.ops._cpu_products import products_on_cpu
+    from elmo_fast.ops._native import products_on_cpu
 
     used = f" (instruction set {_native.C.isa()})" if _native.C is not None else ""
     return [

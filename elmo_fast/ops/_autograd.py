@@ -59,7 +59,7 @@ def _holds_tensors(argument: Any) -> bool:
     return isinstance(kind, torch.TensorType)
 
 
-def describe(
+def register_op(
     name: str,
     fake: Callable[[Any], Any],
     backward: Backward | None = None,

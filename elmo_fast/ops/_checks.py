@@ -61,23 +61,21 @@ def check_dtype(op: str, name: str, tensor: Tensor, *allowed: torch.dtype) -> No
         raise ElmoFastError(f"{op}: {name} must be {expected}; got {described(tensor)}")
 
 
-def check_floating(op: str, name: str, tensor: Tensor) -> None:
-    """Raise ElmoFastError unless `tensor` holds floating-point numbers."""
-    if not isinstance(tensor, Tensor):
-        check_tensor(op, name, tensor)
-    if not tensor.is_floating_point():
-        raise ElmoFastError(f"{op}: {name} must hold floating-point numbers; got {described(tensor)}")
+def check_same(op: str, names: str, tensors: Sequence[Tensor], *, floating: bool = False) -> None:
+    """Raise ElmoFastError unless all tensors share the device and dtype of the first, a floating one if asked for.
 
-
-def check_same(op: str, names: str, tensors: Sequence[Tensor]) -> None:
-    """Raise ElmoFastError unless all tensors share the device and dtype of the first."""
+    names: of the tensors, as in "x, weights and biases", the first one alone.
+    """
+    first = tensors[0]
+    if floating and isinstance(first, Tensor) and not first.is_floating_point():
+        name = names.split(",")[0].split(" and ")[0]
+        raise ElmoFastError(f"{op}: {name} must hold floating-point numbers; got {described(first)}")
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             check_tensor(op, names, tensor)
-    for tensor in tensors[1:]:
-        if tensor.device != tensors[0].device or tensor.dtype != tensors[0].dtype:
+        if tensor.device != first.device or tensor.dtype != first.dtype:
             raise ElmoFastError(
-                f"{op}: {names} must share one device and dtype; got {described(tensors[0])} and {described(tensor)}"
+                f"{op}: {names} must share one device and dtype; got {described(first)} and {described(tensor)}"
             )
 
 
@@ -87,15 +85,11 @@ def check_device(op: str, names: str, tensor: Tensor, other: Tensor) -> None:
         raise ElmoFastError(f"{op}: {names} must be on one device; got {described(tensor)} and {described(other)}")
 
 
-def check_count(op: str, name: str, count: Tensor | None, rows: Tensor) -> None:
-    """Raise ElmoFastError unless `count` is None or a whole number, [] int64, on the device of `rows`.
-
-    name: name of `rows` in the message.
-    """
-    if count is not None:
-        check_shapes(op, ("count", count, ""))
-        check_dtype(op, "count", count, torch.int64)
-        check_device(op, f"{name} and count", rows, count)
+def check_count(op: str, name: str, count: Tensor, rows: Tensor) -> None:
+    """Raise ElmoFastError unless `count` is a whole number, [] int64, on the device of `rows`, called `name`."""
+    check_shapes(op, ("count", count, ""))
+    check_dtype(op, "count", count, torch.int64)
+    check_device(op, f"{name} and count", rows, count)
 
 
 def check_output_layer(
@@ -112,8 +106,7 @@ def check_output_layer(
     check_shapes(
         op, ("hidden", hidden, "N D"), ("weight", weight, "V D"), ("bias", bias, "V"), ("targets", targets, "N")
     )
-    check_floating(op, "hidden", hidden)
-    check_same(op, "hidden, weight and bias", [hidden, weight, bias])
+    check_same(op, "hidden, weight and bias", [hidden, weight, bias], floating=True)
     check_dtype(op, "targets", targets, torch.int64)
     check_device(op, "targets and hidden", targets, hidden)
     if weight.shape[0] == 0:

@@ -34,7 +34,7 @@ except ImportError as _error:
 NAMESPACE = "elmo_fast_interpreted" if INTERPRETED else _schemas.NAMESPACE
 LIBRARY = _schemas.define(NAMESPACE) if INTERPRETED else _schemas.LIBRARY
 
-_undispatched: dict[str, Callable[..., Any]] = {}
+_python_functions: dict[str, Callable[..., Any]] = {}
 _saved: dict[str, Callable[[Any], list[Tensor]]] = {}
 
 
@@ -205,7 +205,7 @@ def multiprocessors(device: torch.device) -> int:
 
 
 @contextlib.contextmanager
-def explained(op: str, what: str, needed: int, per_row: int, rows: int, device: torch.device) -> Iterator[None]:
+def oom_explained(op: str, what: str, needed: int, per_row: int, rows: int, device: torch.device) -> Iterator[None]:
     """Turn a torch.OutOfMemoryError within the block into a ShortageError that also says what would fit.
 
     what: the rows' name in the user's words ("rows of the batch"); needed: bytes requested in all; per_row: bytes of
@@ -230,15 +230,15 @@ def operand_dtype(precision: str) -> torch.dtype:
 
 def implements(name: str) -> bool:
     """Return whether Triton implements the op of this name."""
-    return name in _undispatched
+    return name in _python_functions
 
 
-def undispatched(name: str) -> Callable[..., Any]:
+def python_function_of(name: str) -> Callable[..., Any]:
     """Return the function that the op of this name runs on a GPU.
 
     For tests: dispatched tensors of FakeTensorMode would reach its fake.
     """
-    return _undispatched[name]
+    return _python_functions[name]
 
 
 def implement(name: str, run: Callable[[Any], Any], saved: Callable[[Any], list[Tensor]] | None = None) -> None:
@@ -249,8 +249,8 @@ def implement(name: str, run: Callable[[Any], Any], saved: Callable[[Any], list[
     the same arguments, where the schema has `saved`.
     """
     arguments = _schemas.arguments_of(name)
-    _undispatched[name] = lambda *args, **kwargs: run(arguments(*args, **kwargs))
-    LIBRARY.impl(name, _undispatched[name], "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
+    _python_functions[name] = lambda *args, **kwargs: run(arguments(*args, **kwargs))
+    LIBRARY.impl(name, _python_functions[name], "CompositeExplicitAutograd" if INTERPRETED else "CUDA")
     if saved is not None:
         _saved[name] = saved
 

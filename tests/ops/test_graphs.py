@@ -212,7 +212,7 @@ def refusing(entry):
 
 def short(*arguments):
     """Raises what an op does when its memory runs out."""
-    with _triton.explained("projected_lstm", "rows", 100, 10, 10, DEVICE):
+    with _triton.oom_explained("projected_lstm", "rows", 100, 10, 10, DEVICE):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 

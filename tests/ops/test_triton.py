@@ -153,10 +153,10 @@ def names_read(function, seen):
     return names.union(*(names_read(f, seen) for f in called if f.__module__.startswith("elmo_fast.ops")))
 
 
-@pytest.mark.parametrize("op", sorted(_triton._undispatched))
+@pytest.mark.parametrize("op", sorted(_triton._python_functions))
 def test_every_argument_of_the_schema_is_read(op):
     """Kernels take arguments by name: one that they ignore fails nowhere else, where its value is the usual one."""
-    run = inspect.getclosurevars(_triton.undispatched(op)).nonlocals["run"]
+    run = inspect.getclosurevars(_triton.python_function_of(op)).nonlocals["run"]
     arguments = set(_schemas.arguments_of(op)._fields) - FOR_CPP
     assert arguments - names_read(run, set()) == NOT_READ.get(op, set())
 
@@ -220,11 +220,11 @@ def test_a_grid_longer_than_a_gpu_takes_is_refused(grid):
 
 @pytest.mark.parametrize(("words", "samples"), [(2**31, 1), (10, 4194241), (10, 2**24)])
 def test_losses_refuse_more_samples_than_a_grid_has_tiles(words, samples):
-    from elmo_fast.ops import _vocabulary_loss_kernels
+    from elmo_fast.ops.vocabulary_losses import kernels
 
-    _vocabulary_loss_kernels.check_sizes("sampled_softmax", 2**31 - 1, 4194240)
+    kernels.check_sizes("sampled_softmax", 2**31 - 1, 4194240)
     with pytest.raises(ElmoFastError, match=rf"at most 4194240 samples; got {words} and {samples}"):
-        _vocabulary_loss_kernels.check_sizes("sampled_softmax", words, samples)
+        kernels.check_sizes("sampled_softmax", words, samples)
 
 
 @pytest.mark.parametrize("backend", ["triton"])
@@ -291,7 +291,7 @@ def test_it_says_what_was_asked_for_and_what_would_fit():
         pytest.raises(
             ElmoFastError, match=r"op: out of memory on cpu: 10 rows need 20\.0 GiB and about 0 bytes are free"
         ),
-        _triton.explained("op", "rows", 20 * 2**30, 2 * 2**30, 10, CPU),
+        _triton.oom_explained("op", "rows", 20 * 2**30, 2 * 2**30, 10, CPU),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -303,13 +303,13 @@ def test_what_would_fit_is_counted_from_free_memory(monkeypatch):
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2**30)
     with (
         pytest.raises(ElmoFastError, match=r"20\.0 GiB and about 4\.0 GiB are free; about 2 would fit"),
-        _triton.explained("op", "rows", 20 * 2**30, 2 * 2**30, 10, CUDA),
+        _triton.oom_explained("op", "rows", 20 * 2**30, 2 * 2**30, 10, CUDA),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 def test_other_errors_pass():
-    with pytest.raises(ValueError, match="other"), _triton.explained("op", "rows", 1, 1, 1, CPU):
+    with pytest.raises(ValueError, match="other"), _triton.oom_explained("op", "rows", 1, 1, 1, CPU):
         raise ValueError("other")
 
 

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from elmo_fast.ops._kernels import logistic, softplus
-from elmo_fast.ops._triton import cdiv, ceil_power_of_two, explained, implement, launch, operand_dtype
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch, oom_explained, operand_dtype
 
 
 @triton.jit
@@ -107,7 +107,7 @@ def _forward(a: Any) -> tuple[Tensor, list[Tensor]]:
     """Return losses [N]; for backward: slopes of steps [N, longest], operands of hidden [N, D], nodes [N longest]."""
     (count, width), device, dtype = a.hidden.shape, a.hidden.device, operand_dtype(a.precision)
     per_row = width * dtype.itemsize + 12 * a.longest + 4
-    with explained("hierarchical_softmax", "rows", count * per_row, per_row, count, device):
+    with oom_explained("hierarchical_softmax", "rows", count * per_row, per_row, count, device):
         losses = torch.empty(count, dtype=torch.float32, device=device)
         slopes = torch.empty(count, a.longest, dtype=torch.float32, device=device)
         operands = torch.empty(count, width, dtype=dtype, device=device)
@@ -127,7 +127,7 @@ def _backward(a: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     slopes, operands, ids = a.saved
     (count, longest), width, device = slopes.shape, operands.shape[1], a.grad.device
     per_row = 4 * width + 4 * longest * (width + 1)
-    with explained("hierarchical_softmax", "rows", count * per_row, per_row, count, device):
+    with oom_explained("hierarchical_softmax", "rows", count * per_row, per_row, count, device):
         d_hidden = torch.empty(count, width, dtype=torch.float32, device=device)
         d_rows = torch.empty(count * longest, width, dtype=torch.float32, device=device)
         d_offsets = torch.empty(count * longest, dtype=torch.float32, device=device)

@@ -225,7 +225,7 @@ def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
     a = _contiguous(a)
     first, mixes, n = a.layers[0], a.coefficients.shape[0], a.layers[0].numel()
     rows, size = first.shape[0] if first.dim() > 1 else 1, mixes * n * first.itemsize
-    with _triton.explained("scalar_mix", "sentences", size, size // max(1, rows), rows, first.device):
+    with _triton.oom_explained("scalar_mix", "sentences", size, size // max(1, rows), rows, first.device):
         y = first.new_empty(mixes, *first.shape)
     stats = statistics(a) if a.layer_norm else None
     for first_mix in range(0, mixes, MIXES):

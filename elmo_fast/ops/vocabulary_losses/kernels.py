@@ -29,11 +29,11 @@ from elmo_fast.ops._triton import (
     Tiles,
     cdiv,
     ceil_power_of_two,
-    explained,
     implement,
     input_precision,
     is_small,
     launch,
+    oom_explained,
     operand_dtype,
 )
 
@@ -426,7 +426,7 @@ def losses(
     row_bytes, logistic = width * dtype.itemsize, share is not None
     step = extra or min(size, chunk_length(size, a.chunk_bytes // max(1, row_bytes), tile.columns))
     per_row = row_bytes + 44 + 8 * cdiv(step, tile.columns)
-    with explained(op, "rows", count * per_row + step * (row_bytes + 12), per_row, count, device):
+    with oom_explained(op, "rows", count * per_row + step * (row_bytes + 12), per_row, count, device):
         empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
         operands, ids = empty(count, width, dtype=dtype), empty(count + extra, dtype=torch.int64)
         true, results, kept = empty(count), empty(count), empty(count, 1 if logistic else 3)
@@ -482,7 +482,7 @@ def gradients(
     wide = min(size, chunk_length(size, room // high, tile.columns)) if full else size
     row_tiles, per_row = cdiv(count, tile.rows), 4 * ((1 if full else 2) * width + 1 + wide // tile.rows)
     needed = high * wide * dtype.itemsize + 4 * size * (width + 1) + count * per_row
-    with explained(op, "rows", needed, per_row, count, device):
+    with oom_explained(op, "rows", needed, per_row, count, device):
         empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
         chunk, column_sums = empty(high * wide, dtype=dtype), empty(row_tiles * wide)
         d_hidden, d_rows, d_offsets = empty(count, width), empty(extra + size, width), empty(extra + size)
