@@ -3,21 +3,19 @@
 Triton is optional.
 """
 
-import contextlib
 import functools
 import os
 import pathlib
 import shutil
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from elmo_fast._runtime.memory import size
-from elmo_fast.errors import ElmoFastError, ShortageError, install_command
+from elmo_fast.errors import ElmoFastError, install_command
 from elmo_fast.ops import _schemas
 from elmo_fast.ops._native import capability, no_gpu_for, of_amd, only_float32
 
@@ -202,25 +200,6 @@ def multiprocessors(device: torch.device) -> int:
     if not torch.cuda.is_available():
         return MULTIPROCESSORS
     return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-@contextlib.contextmanager
-def oom_explained(op: str, what: str, needed: int, per_row: int, rows: int, device: torch.device) -> Iterator[None]:
-    """Turn a torch.OutOfMemoryError within the block into a ShortageError that also says what would fit.
-
-    what: the rows' name in the user's words ("rows of the batch"); needed: bytes requested in all; per_row: bytes of
-    one row. Allocate within the block and write after it, so that nothing is half updated.
-    """
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-        fits = max(0, min(rows - 1, free // max(1, per_row)))
-        raise ShortageError(
-            f"{op}: out of memory on {device}: {rows} {what} need {size(needed)} and about {size(free)} are free; "
-            f"about {fits} would fit: {error}"
-        ) from error
 
 
 def operand_dtype(precision: str) -> torch.dtype:

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch, oom_explained
+from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch
 
 # Tensors per launch. An ELMo has 37 dense ones, more than half of them cheaper than a launch; a table of
 # their addresses on the device would take any number, but would have to be copied there for every new gradient.
@@ -280,9 +280,7 @@ def _groups(block: int, *lists: Sequence[Tensor]) -> list[tuple[int, list[int], 
 
 
 def _update(a: Any) -> None:
-    largest = max((g.nbytes for g in a.gradients), default=0)
-    with oom_explained("adagrad_", "gradients", largest, largest, len(a.gradients), a.parameters[0].device):
-        gradients = [gradient.contiguous() for gradient in a.gradients]
+    gradients = [gradient.contiguous() for gradient in a.gradients]
     for blocks, firsts, sizes, tensors in _groups(UPDATE_BLOCK, a.parameters, a.accumulators, gradients):
         launch(
             adagrad_update_kernel, (blocks,), a.scale, a.learning_rate, *firsts, *sizes, *tensors,
@@ -326,9 +324,7 @@ def _pieces(ids: Tensor, positions: Tensor, rows: Tensor) -> tuple[tuple[Tensor,
     columns, heads = tiles(width)
     tile = {"D": width, "PIECE": PIECE, "ROWS": ROWS, "COLUMNS": columns, "HEADS": heads}
     count, chunks = cdiv(n, PIECE), cdiv(width, columns)
-    needed = 4 * width
-    with oom_explained("adagrad", "pieces of rows", count * needed, needed, count, rows.device):
-        pieces = rows.new_empty(count, width)
+    pieces = rows.new_empty(count, width)
     launch(adagrad_rows_sum_pieces_kernel, (cdiv(count, heads), chunks), ids, positions, rows, pieces, n, **tile)
     return (ids, positions, rows, pieces), tile, (cdiv(n, heads), chunks)
 

@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import counted_rows, segment_sum, tanh
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, implement, launch
 
@@ -315,9 +314,8 @@ def pack(embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor],
 def allocate(a: Any) -> tuple[Tensor, Tensor]:
     """Allocate features [N, F] float32 and, if `save`, the windows that won, [N, F] int16 (else [0, F])."""
     rows, total = a.ids.shape[0], sum(weight.shape[0] for weight in a.weights)
-    with _triton.oom_explained("char_cnn", "words", rows * total * 6, total * 6, rows, a.ids.device):
-        features = a.embedding.new_empty(rows, total)
-        return features, a.embedding.new_empty(rows if a.save else 0, total, dtype=torch.int16)
+    features = a.embedding.new_empty(rows, total)
+    return features, a.embedding.new_empty(rows if a.save else 0, total, dtype=torch.int16)
 
 
 def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
@@ -380,10 +378,8 @@ def embedding_gradient(a: Any, filters: Tensor, f: Filters) -> Tensor:
     high, wide = 4 if scaled else 2, 16
     # Radix sort passes over 8 bits of the keys at a time: two passes for the characters of any published model.
     narrow = torch.int16 if characters < 2**15 - 1 else torch.int32
-    needed = rows * slots * f.size * 4
-    with _triton.oom_explained("char_cnn_backward", "words", needed, slots * f.size * 4, rows, a.ids.device):
-        d_inputs = a.embedding.new_empty(rows * slots, f.size)
-        keys = a.embedding.new_empty(rows * slots, dtype=narrow)
+    d_inputs = a.embedding.new_empty(rows * slots, f.size)
+    keys = a.embedding.new_empty(rows * slots, dtype=narrow)
     launch(
         char_cnn_backward_inputs_kernel, (cdiv(rows, high), cdiv(slots, wide)), *_read(a), filters, d_inputs, keys,
         rows, slots, characters, total, f.tiles(f.block), **f.constants, TANH=a.tanh, WIDEST=max(f.widths),

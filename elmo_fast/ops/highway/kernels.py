@@ -10,7 +10,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo_fast.ops import _triton
 from elmo_fast.ops._kernels import counted_rows, strips
 from elmo_fast.ops._table_rows import first_rows
 from elmo_fast.ops._triton import cdiv, implement, launch, matmul, operand_dtype
@@ -187,45 +186,43 @@ def copied(x: Tensor, count: Tensor | None) -> Tensor:
 
 
 def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
-    """Return the result, and with `save` what backward needs. Raises ElmoFastError if memory runs out."""
+    """Return the result, and with `save` what backward needs."""
     (rows, width), same, layers = a.x.shape, a.precision == "float32", len(a.weights)
     products = layers + (a.projection_weight is not None)
-    per_row = width * ((4 if same else 2) * (products + 2 * layers * a.save) + 16)
-    with _triton.oom_explained("highway", "rows", rows * per_row, per_row, rows, a.x.device):
-        (operands, pre), y = allocate(a), a.x
-        if products == 0:
-            return copied(y, a.count), [operands, pre] if a.save else []
-        copies = copies_of(a)
-        inputs, weights = factors_of(a, operands, copies)
-        grid, constants = strips(rows, width)
-        high, wide = constants["BR"], constants["BC"]
-        if inputs[0] is not a.x:
-            launch(
-                highway_convert_kernel, grid,
-                y, None, a.count, inputs[0], None, rows, width, *y.stride(), **constants,
-            )  # fmt: skip
-        for i, bias in enumerate(a.biases):
-            to_pre = pre[i] if a.save else None
-            if same and to_pre is not None:
-                product = torch.mm(inputs[i], weights[i].t(), out=to_pre)
-            else:
-                product = matmul(inputs[i], weights[i].t(), torch.float32)
-            # The next input in float32 is y itself; in 16 bit, y is needed if a layer carries it, or if it is the last.
-            x, to = y, inputs[i + 1] if i + 1 < products else None
-            if same and to is not None:
-                y, to = to, None
-            elif to is None or i + 1 < layers:
-                y = y.new_empty(rows, width)
-            launch(
-                highway_forward_gate_kernel, (cdiv(rows, high), grid[1]), product, x, bias.contiguous(), a.count,
-                None if y is x else y, to, to_pre, rows, width, *x.stride(), BR=high, BC=wide,
-            )  # fmt: skip
-        if a.projection_weight is not None:
-            y = matmul(inputs[-1], weights[-1].t(), torch.float32)
-            if a.projection_bias is not None or a.count is not None:
-                bias = None if a.projection_bias is None else a.projection_bias.contiguous()
-                grid, constants = strips(*y.shape)
-                launch(highway_convert_kernel, grid, y, bias, a.count, y, None, *y.shape, *y.stride(), **constants)
+    (operands, pre), y = allocate(a), a.x
+    if products == 0:
+        return copied(y, a.count), [operands, pre] if a.save else []
+    copies = copies_of(a)
+    inputs, weights = factors_of(a, operands, copies)
+    grid, constants = strips(rows, width)
+    high, wide = constants["BR"], constants["BC"]
+    if inputs[0] is not a.x:
+        launch(
+            highway_convert_kernel, grid,
+            y, None, a.count, inputs[0], None, rows, width, *y.stride(), **constants,
+        )  # fmt: skip
+    for i, bias in enumerate(a.biases):
+        to_pre = pre[i] if a.save else None
+        if same and to_pre is not None:
+            product = torch.mm(inputs[i], weights[i].t(), out=to_pre)
+        else:
+            product = matmul(inputs[i], weights[i].t(), torch.float32)
+        # The next input in float32 is y itself; in 16 bit, y is needed if a layer carries it, or if it is the last.
+        x, to = y, inputs[i + 1] if i + 1 < products else None
+        if same and to is not None:
+            y, to = to, None
+        elif to is None or i + 1 < layers:
+            y = y.new_empty(rows, width)
+        launch(
+            highway_forward_gate_kernel, (cdiv(rows, high), grid[1]), product, x, bias.contiguous(), a.count,
+            None if y is x else y, to, to_pre, rows, width, *x.stride(), BR=high, BC=wide,
+        )  # fmt: skip
+    if a.projection_weight is not None:
+        y = matmul(inputs[-1], weights[-1].t(), torch.float32)
+        if a.projection_bias is not None or a.count is not None:
+            bias = None if a.projection_bias is None else a.projection_bias.contiguous()
+            grid, constants = strips(*y.shape)
+            launch(highway_convert_kernel, grid, y, bias, a.count, y, None, *y.shape, *y.stride(), **constants)
     return y, [operands, pre, *copies] if a.save else []
 
 

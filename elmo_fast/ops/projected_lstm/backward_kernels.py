@@ -225,18 +225,15 @@ class Gradients(NamedTuple):
 
 
 def allocate(layer: Layer, like: Tensor, project: bool) -> Gradients:
-    """Allocate memory for a backward pass. Raises ElmoFastError if the device has too little."""
+    """Allocate memory for a backward pass."""
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
-    item = layer.dtype.itemsize
-    per_row = r * (t * (4 * d + item * d + 5 * item * h) + 4 * (d + h))
-    with _triton.oom_explained("projected_lstm, backward", "rows of the batch", b * per_row, per_row, b, like.device):
-        return Gradients(
-            like.new_empty(r, t, b, d),
-            like.new_empty(r, t, b, d, dtype=layer.dtype if project else like.dtype),
-            like.new_empty(r, t, b, 4 * h, dtype=layer.dtype),
-            like.new_empty((r, t, b, h) if project else 0, dtype=layer.dtype),
-            *(zeros.view(r, b, -1) for zeros in like.new_zeros(r * b * (d + h)).split([r * b * d, r * b * h])),
-        )
+    return Gradients(
+        like.new_empty(r, t, b, d),
+        like.new_empty(r, t, b, d, dtype=layer.dtype if project else like.dtype),
+        like.new_empty(r, t, b, 4 * h, dtype=layer.dtype),
+        like.new_empty((r, t, b, h) if project else 0, dtype=layer.dtype),
+        *(zeros.view(r, b, -1) for zeros in like.new_zeros(r * b * (d + h)).split([r * b * d, r * b * h])),
+    )
 
 
 def scan(

@@ -694,21 +694,19 @@ def inputs_half(layer: Layer, x: Tensor, weight_ih: Tensor) -> Tensor:
 
 
 def allocate(layer: Layer, x: Tensor, save: bool, ragged: bool) -> Steps:
-    """Allocate memory for a pass; without `save` cells have two slots. Raises ElmoFastError if memory runs out.
+    """Allocate memory for a pass; without `save` cells have two slots.
 
     ragged: rows may end before T; what is saved for their missing steps is then 0.
     """
     r, b, t, d, h = layer.directions, layer.batch, layer.time, layer.size, layer.cells
     slots = t + 1 if save else 2
-    per_row = r * (t * (layer.width * layer.dtype.itemsize + 4 * h * layer.wide.itemsize + 6 * d) + slots * h * 4)
-    with _triton.oom_explained("projected_lstm", "rows of the batch", b * per_row, per_row, b, x.device):
-        return Steps(
-            x.new_empty(r, t, b, layer.width, dtype=layer.dtype),
-            x.new_empty(0, dtype=layer.wide),
-            (x.new_zeros if ragged and save else x.new_empty)(r, slots, b, h),
-            (x.new_zeros if ragged and save else x.new_empty)(r, t, b, d),
-            x.new_empty(r, t + 1, b, d, dtype=layer.dtype),
-        )
+    return Steps(
+        x.new_empty(r, t, b, layer.width, dtype=layer.dtype),
+        x.new_empty(0, dtype=layer.wide),
+        (x.new_zeros if ragged and save else x.new_empty)(r, slots, b, h),
+        (x.new_zeros if ragged and save else x.new_empty)(r, t, b, d),
+        x.new_empty(r, t + 1, b, d, dtype=layer.dtype),
+    )
 
 
 def sorted_rows(x: Tensor, order: Tensor | None) -> Tensor:
