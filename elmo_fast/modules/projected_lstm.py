@@ -172,7 +172,9 @@ def run_beside(
     residual: bool = False,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """elmo_fast.ops.projected_lstm of R modules of the same settings, each over its own inputs [B, T, I]."""
-    first, weights, masks = lstms[0], list[LSTMWeights](), list[Tensor]()
+    first = lstms[0]
+    weights: list[LSTMWeights] = []
+    masks: list[Tensor] = []
     for lstm in lstms:
         of_input, of_state, projection = lstm.input_linearity, lstm.state_linearity, lstm.state_projection
         weights_ready(of_input, of_state, *([] if projection is None else [projection]))

@@ -23,23 +23,23 @@ pytestmark = pytest.mark.skipif(_native.C is None, reason="packs in C++")
 PLACE = 1234  # of one edit; the sample of [80, 64] is at i * 5119 // 255
 SHAPE = (80, 64)
 X = torch.linspace(-1, 1, 5 * SHAPE[1]).view(5, -1)
+LETTERS = torch.linspace(-1, 1, 320).view(20, 16)
+OFFSETS = torch.zeros(64), torch.linspace(-1, 1, 128), torch.zeros(160), torch.ones(160)
 
 
 def of_highway(weights, precision, **packed):
     layer, projection = weights
-    return ops.highway(X, [layer], [torch.linspace(-1, 1, 128)], projection, None, precision=precision, **packed)
+    return ops.highway(X, [layer], [OFFSETS[1]], projection, None, precision=precision, **packed)
 
 
 def of_char_cnn(weights, precision, **packed):
     ids = torch.arange(54).view(6, 9) % 20
-    return ops.char_cnn(
-        ids, torch.linspace(-1, 1, 320).view(20, 16), weights, [torch.zeros(64)], precision=precision, **packed
-    )
+    return ops.char_cnn(ids, LETTERS, weights, [OFFSETS[0]], precision=precision, **packed)
 
 
 def of_projected_lstm(weights, precision, **packed):
     ih, hh, hr = weights
-    both = [LSTMWeights(ih, hh, bias, hr) for bias in (torch.zeros(160), torch.ones(160))]
+    both = [LSTMWeights(ih, hh, bias, hr) for bias in OFFSETS[2:]]
     x = X[:, :24].expand(3, 5, 24)
     return ops.projected_lstm([x, x], both, precision=precision, **packed)[0]
 
@@ -60,9 +60,9 @@ def test_an_op_gives_the_bits_that_it_gives_without_copies(op, backend, precisio
     before = op(weights, precision)
     assert torch.equal(op(weights, precision, packed=packed), before)
     for weight in weights:
-        kept = packed._copies[precision]
+        (kept,) = packed._copies.values()
         assert torch.equal(op(weights, precision, packed=packed), op(weights, precision))
-        assert packed._copies[precision] is kept
+        assert next(iter(packed._copies.values())) is kept
         one(weight)
         assert torch.equal(op(weights, precision, packed=packed), op(weights, precision))
     assert not torch.equal(op(weights, precision), before)

@@ -95,14 +95,14 @@ def _fused_on_cpu(
         if not (weight.is_contiguous() and accumulator.is_contiguous()):  # the kernel goes through memory
             reference.adagrad_([weight], [accumulator], [gradient], learning_rate, scale)
             continue
-        # Scaled numbers stay in the cache.
-        parts = (each.view(-1).split(_CACHED) for each in (weight, accumulator, gradient.contiguous()))
-        for part, sums, slope in zip(*parts, strict=True):
+        parts, sums_of_parts = weight.view(-1).split(_CACHED), accumulator.view(-1).split(_CACHED)
+        slopes = gradient.contiguous().view(-1).split(_CACHED)
+        for part, sums, slope in zip(parts, sums_of_parts, slopes, strict=True):  # scaled numbers stay in the cache
             torch._fused_adagrad_(
                 [part], [slope if scale is None else slope * scale], [sums], first_step,
                 lr=rate, lr_decay=0.0, weight_decay=0.0, eps=0.0, maximize=False,
             )  # fmt: skip
-        torch.autograd.graph.increment_version([t for t in (weight, accumulator) if not t.is_inference()])
+    torch.autograd.graph.increment_version([t for t in (*parameters, *accumulators) if not t.is_inference()])
 
 
 @torch.no_grad()

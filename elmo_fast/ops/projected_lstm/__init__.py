@@ -145,7 +145,8 @@ def _check(
     state: tuple[Tensor, Tensor] | None,
     masks: Sequence[Tensor],
 ) -> None:
-    op, shaped = "projected_lstm", list[tuple[str, Tensor, str]]()
+    op = "projected_lstm"
+    shaped: list[tuple[str, Tensor, str]] = []
     for x, of_input, of_state, offset in zip(inputs, weight_ih, weight_hh, bias, strict=True):
         shaped += [("inputs", x, "B T I"), ("weight_hh", of_state, "4H D")]
         shaped += [("weight_ih", of_input, "4H I"), ("bias", offset, "4H")]
