@@ -63,6 +63,10 @@ def pack(precision: str, **weights: Sequence[Tensor]) -> list[Tensor]:
     return [copy for layout, each in weights.items() for weight in each for copy in _pack(weight, layout, precision)]
 
 
+def _layout(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, tensor.device
+
+
 class _Copies(NamedTuple):
     state: list[Any]
     owners: list[Tensor]
@@ -113,8 +117,9 @@ class PackedWeights:
             address, size = weight.data_ptr(), weight.element_size()
             state += (weight.shape, weight.dtype)
             # Memory of other libraries cannot be resized, nor what was handed to NumPy.
-            owns = storage.nbytes() == count * size and storage.resizable() and not storage.is_shared()
-            if weight.is_cuda or _native.C is None:
+            owns, on_gpu = storage.nbytes() == count * size and storage.resizable(), weight.is_cuda
+            owns = owns and (on_gpu or not storage.is_shared())  # torch calls every GPU's memory shared
+            if on_gpu or _native.C is None:
                 if not owns or weight.is_inference():
                     return None
                 state += (id(weight), address, weight._version)
@@ -142,7 +147,7 @@ class PackedWeights:
                 return None
             with torch.inference_mode(False):  # so that they can be written again outside of it
                 tensors = copied()
-                if copies is not None and [each.shape for each in tensors] == [each.shape for each in copies.tensors]:
+                if copies is not None and list(map(_layout, tensors)) == list(map(_layout, copies.tensors)):
                     torch.cuda.synchronize(stream.device)  # any stream may read them
                     for old, new in zip(copies.tensors, tensors, strict=True):
                         old.copy_(new)
