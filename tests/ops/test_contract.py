@@ -253,8 +253,10 @@ def test_opcheck(name, backend):
             arguments,
         )
         # Dynamic shapes once for each op, as they take long. What highway saves of rows that do not count is never
-        # written, and so not compared.
-        few = name not in WHOLE or (backend == "triton" and name in ("highway counted", "scalar_mix dropout"))
+        # written, and so not compared; char_cnn's table of characters has a row of NaN.
+        few = name not in WHOLE or (
+            backend == "triton" and name in ("char_cnn counted", "highway counted", "scalar_mix dropout")
+        )
         some = {"test_utils": ("test_autograd_registration", "test_faketensor")} if few else {}
         torch.library.opcheck(op, copies, **some)
 
