@@ -1,5 +1,6 @@
 """Argument checks, run once, in the public function; a message names the argument, what it must be and what it is."""
 
+import string
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -36,7 +37,8 @@ def check_tensor(op: str, name: str, value: object, expected: str = "a tensor") 
 def check_shapes(op: str, *tensors: tuple[str, Tensor, str], **sizes: int) -> None:
     """Raise ElmoFastError unless each tensor, a (name, tensor, "B T D"), has one dimension per letter.
 
-    A letter is one size in all of them: its own in `sizes`, or that of the first tensor which has the letter.
+    A letter is one size in all of them: its own in `sizes`, or that of the first tensor which has the letter. It may be
+    a word, and a number after it, as in "width1", is not shown.
     """
     for name, tensor, letters in tensors:
         if not isinstance(tensor, Tensor):
@@ -48,7 +50,8 @@ def check_shapes(op: str, *tensors: tuple[str, Tensor, str], **sizes: int) -> No
                 fits = False
         if not fits:
             before = list(sizes)[:known]  # without the letters that this tensor has first
-            expected = ", ".join(f"{n}={sizes[n]}" if n in before else n for n in names)
+            shown = [name.rstrip(string.digits) for name in names]
+            expected = ", ".join(f"{s}={sizes[n]}" if n in before else s for n, s in zip(names, shown, strict=True))
             raise ElmoFastError(f"{op}: {name} must have shape [{expected}]; got {described(tensor)}")
 
 

@@ -189,10 +189,9 @@ def test_versions_count_up(backend):
 def test_opcheck(backend):
     ops = getattr(torch.ops, _triton.NAMESPACE)
     weights, sums, gradients = tensors(shapes=[(30, 7), (5,)])
-    scale, kept = torch.tensor(0.5), [torch.zeros(30, 7), torch.zeros(5)]
-    rate = torch.tensor(0.3)
-    torch.library.opcheck(ops.adagrad_.default, (weights, sums, gradients, [], rate, None))
-    torch.library.opcheck(ops.adagrad_.default, (weights, sums, gradients, kept, rate, scale))
+    scale, rate = torch.tensor(0.5), torch.tensor(0.3)
+    for each in (None, scale):
+        torch.library.opcheck(ops.adagrad_.default, (weights, sums, gradients, rate, each))
     ids = torch.randint(0, 30, (40,))
     rows, order = torch.randn(40, 7), row_order(ids, 30)
     torch.library.opcheck(ops.adagrad_rows_.default, (weights[0], sums[0], *order, rows, rate, scale))

@@ -123,8 +123,8 @@ def test_the_interpreter_is_given_no_bfloat16():
         _triton.launch(forward_kernels.projected_lstm_to_step_order_kernel, (1,), x)
 
 
-# For C++ alone: packed weights; whether gradients of a table are sparse, as a GPU's always are of saved rows.
-FOR_CPP = {"packed", "sparse"}
+# For C++ alone: whether gradients of a table are sparse, as a GPU's always are of saved rows.
+FOR_CPP = {"sparse"}
 # For the other pass; in a backward pass, what `saved` has in the form that the kernels take.
 NOT_READ = {
     "gather_rows": {"entries", "sorted_inverse", "order"},
@@ -132,7 +132,9 @@ NOT_READ = {
     "sampled_softmax_backward": {"hidden", "losses", "precision"},
     "negative_sampling_backward": {"hidden", "precision"},
     "hierarchical_softmax_backward": {"hidden", "targets", "first", "nodes", "precision"},
-    "projected_lstm_backward": {"lengths", "h0", "c0"},
+    "char_cnn_backward": {"biases"},
+    "highway_backward": {"precision"},
+    "projected_lstm_backward": {"lengths", "h0", "c0", "weight_ih"},
 }
 
 

@@ -113,7 +113,7 @@ def _check(
         )
     shaped = [("ids", ids, "N C"), ("embedding", embedding, "characters E")]
     for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        shaped += [(f"weights[{i}]", weight, f"n{i} E k{i}"), (f"biases[{i}]", bias, f"n{i}")]
+        shaped += [(f"weights[{i}]", weight, f"filters{i} E width{i}"), (f"biases[{i}]", bias, f"filters{i}")]
     check_shapes(op, *shaped)
     check_same(op, "embedding, weights and biases", [embedding, *weights, *biases], floating=True)
     check_device(op, "ids and embedding", ids, embedding)
