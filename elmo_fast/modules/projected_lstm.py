@@ -130,6 +130,14 @@ class ProjectedLSTM(nn.Module):
         self.state_linearity.bias.zero_()
         self.state_linearity.bias[self.cell_size : 2 * self.cell_size] = 1
 
+    @property
+    def weights(self) -> LSTMWeights:
+        """The parameters in the form of the op."""
+        of_input, of_state, projection = self.input_linearity, self.state_linearity, self.state_projection
+        weights_ready(of_input, of_state, *([] if projection is None else [projection]))
+        of_hidden = None if projection is None else projection.weight
+        return LSTMWeights(of_input.weight, of_state.weight, of_state.bias, of_hidden)
+
     def recurrent_mask(self, batch: int, like: Tensor) -> Tensor | None:
         """Return a dropout mask [B, D], scaled by 1/(1-p), for one pass; None when not training or p = 0."""
         p = self.recurrent_dropout_probability
@@ -176,10 +184,7 @@ def run_beside(
     weights: list[LSTMWeights] = []
     masks: list[Tensor] = []
     for lstm in lstms:
-        of_input, of_state, projection = lstm.input_linearity, lstm.state_linearity, lstm.state_projection
-        weights_ready(of_input, of_state, *([] if projection is None else [projection]))
-        of_hidden = None if projection is None else projection.weight
-        weights.append(LSTMWeights(of_input.weight, of_state.weight, of_state.bias, of_hidden))
+        weights.append(lstm.weights)
         if lstm.training and (mask := lstm.recurrent_mask(inputs[0].shape[0], inputs[0])) is not None:
             masks.append(mask)
     return ops.projected_lstm(

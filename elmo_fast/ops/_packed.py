@@ -72,8 +72,8 @@ class _Copies(NamedTuple):
     owners: list[Tensor]
     """keeps the ids in `state` from being used again; not weak, because swap_tensors refuses tensors with weak ones"""
     tensors: list[Tensor]
-    stream: torch.cuda.Stream | None
-    """that wrote them, on a GPU"""
+    streams: list[torch.cuda.Stream]
+    """on a GPU: the one that wrote them, and those that read them"""
     written: torch.cuda.Event | None
 
 
@@ -133,7 +133,7 @@ class PackedWeights:
             return self._of_gpu(precision, state, owners, copied)
         copies = self._copies.get(precision)
         if copies is None or copies.state != state:
-            copies = self._copies[precision] = _Copies(state, owners, copied(), None, None)
+            copies = self._copies[precision] = _Copies(state, owners, copied(), [], None)
         return copies.tensors
 
     def _of_gpu(
@@ -148,14 +148,17 @@ class PackedWeights:
             with torch.inference_mode(False):  # so that they can be written again outside of it
                 tensors = copied()
                 if copies is not None and list(map(_layout, tensors)) == list(map(_layout, copies.tensors)):
-                    torch.cuda.synchronize(stream.device)  # any stream may read them
+                    for other in copies.streams:
+                        if other != stream:
+                            stream.wait_stream(other)
                     for old, new in zip(copies.tensors, tensors, strict=True):
                         old.copy_(new)
                     tensors = copies.tensors
-            copies = self._copies[precision] = _Copies(state, owners, tensors, stream, stream.record_event())
-        elif copies.stream != stream and not capturing:
+            copies = self._copies[precision] = _Copies(state, owners, tensors, [stream], stream.record_event())
+        elif stream not in copies.streams and not capturing:
             assert copies.written is not None
             stream.wait_event(copies.written)
+            copies.streams.append(stream)
             for copy in copies.tensors:
                 copy.record_stream(stream)
         return copies.tensors

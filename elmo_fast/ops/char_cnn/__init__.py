@@ -96,8 +96,8 @@ def char_cnn(
         if packed is not None and not save:
             from elmo_fast.ops.char_cnn import kernels
 
-            copied = functools.partial(kernels.pack, embedding, weights, biases, precision)
-            copies = packed.of(precision, [embedding, *weights, *biases], copied)
+            copied = functools.partial(kernels.pack, embedding, weights, precision)
+            copies = packed.of(precision, [embedding, *weights], copied)
         return run(ids, embedding, weights, biases, count, tanh, precision, save, copies)[0]
 
 

@@ -295,8 +295,8 @@ def filters_of(weights: Sequence[Tensor], precision: str) -> Filters:
     )
 
 
-def pack(embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], precision: str) -> list[Tensor]:
-    """Return characters (plus a row of NaN and one of zeros), packed filters and, in float32, biases."""
+def pack(embedding: Tensor, weights: Sequence[Tensor], precision: str) -> list[Tensor]:
+    """Return characters (plus a row of NaN and one of zeros) and packed filters."""
     f, dtype = filters_of(weights, precision), getattr(torch, precision)
     characters, size = embedding.shape
     table = embedding.new_zeros(characters + 2, f.size, dtype=dtype)
@@ -308,7 +308,7 @@ def pack(embedding: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor],
         part = filters[start : start + number, : width * f.size].view(number, width, f.size)
         part[:, :, :size].copy_(weight.detach().transpose(1, 2))
         start += cdiv(number, f.block) * f.block
-    return [table, filters, torch.cat([bias.detach() for bias in biases])]
+    return [table, filters]
 
 
 def allocate(a: Any) -> tuple[Tensor, Tensor]:
@@ -325,8 +325,8 @@ def forward(a: Any) -> tuple[Tensor, list[Tensor]]:
     f = filters_of(a.weights, a.precision)
     (rows, slots), (features, winners) = a.ids.shape, allocate(a)
     total = features.shape[1]
-    copies = a.packed if a.packed and not a.save else pack(a.embedding, a.weights, a.biases, a.precision)
-    table, filters, bias = copies
+    copies = a.packed if a.packed and not a.save else pack(a.embedding, a.weights, a.precision)
+    (table, filters), bias = copies, torch.cat([each.detach() for each in a.biases])
     # One stage: the table is 8 KiB that every SM wants at once. Loads into registers find it in L1; the asynchronous
     # copies of more stages would read the same few lines of L2.
     tiles, high = f.tiles(f.block), 64
@@ -401,5 +401,5 @@ def backward(a: Any) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     return d_embedding, d_weights, d_biases
 
 
-implement("char_cnn", forward, lambda a: [allocate(a)[1], *pack(a.embedding, a.weights, a.biases, a.precision)[:2]])
+implement("char_cnn", forward, lambda a: [allocate(a)[1], *pack(a.embedding, a.weights, a.precision)])
 implement("char_cnn_backward", backward)

@@ -116,9 +116,8 @@ def projected_lstm(
         elif packed is not None and not save:
             from elmo_fast.ops.projected_lstm import forward_kernels
 
-            columns = weight_ih, weight_hh, bias, projections
-            copied = functools.partial(forward_kernels.pack, *columns, precision)
-            copies = packed.of(precision, [weight for column in columns for weight in column], copied)
+            copied = functools.partial(forward_kernels.pack, weight_ih, weight_hh, projections, precision)
+            copies = packed.of(precision, [*weight_ih, *weight_hh, *projections], copied)
         arguments = (inputs, weight_ih, weight_hh, bias, projections, lengths, *h0_c0, masks, *options, save, copies)
         outputs, h, c, _ = run(*arguments)
     return outputs, (h, c)

@@ -621,18 +621,19 @@ class Steps(NamedTuple):
     hidden: Tensor
 
 
+def stacked(weights: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Return the weights of all directions one behind the other, [R, ...], in `dtype`."""
+    stack = weights[0].new_empty(len(weights), *weights[0].shape, dtype=dtype)
+    torch._foreach_copy_(list(stack.unbind(0)), [weight.detach() for weight in weights])
+    return stack
+
+
 def pack(
-    weight_ih: Sequence[Tensor], weight_hh: Sequence[Tensor], bias: Sequence[Tensor], weight_hr: Sequence[Tensor],
-    precision: str,
-) -> list[Tensor]:  # fmt: skip
-    """Return the bias in float32, W_ih, W_hh and W_hr if there is one, rounded, each of all directions, [R, ...]."""
-    copies, dtype = list[Tensor](), _triton.operand_dtype(precision)
-    for weights in (bias, weight_ih, weight_hh, weight_hr):
-        if weights:
-            shape = (len(weights), *weights[0].shape)
-            copies.append(weights[0].new_empty(shape, dtype=torch.float32 if weights is bias else dtype))
-            torch._foreach_copy_(list(copies[-1].unbind(0)), [weight.detach() for weight in weights])
-    return copies
+    weight_ih: Sequence[Tensor], weight_hh: Sequence[Tensor], weight_hr: Sequence[Tensor], precision: str
+) -> list[Tensor]:
+    """Return W_ih, W_hh and W_hr if there is one, rounded, each of all directions."""
+    dtype = _triton.operand_dtype(precision)
+    return [stacked(weights, dtype) for weights in (weight_ih, weight_hh, weight_hr) if weights]
 
 
 def copies_of(a: Any) -> list[Tensor]:
@@ -640,7 +641,7 @@ def copies_of(a: Any) -> list[Tensor]:
     if a.packed and not a.save:
         copies: list[Tensor] = a.packed
         return copies
-    return pack(a.weight_ih, a.weight_hh, a.bias, a.weight_hr, a.precision)
+    return pack(a.weight_ih, a.weight_hh, a.weight_hr, a.precision)
 
 
 def alike(inputs: Iterable[Tensor]) -> tuple[Tensor, ...]:
@@ -782,7 +783,7 @@ def saved(a: Any) -> list[Tensor]:
     kinds = layer.dtype, layer.wide, torch.float32, torch.float32, layer.dtype
     rows = new(0 if a.lengths is None else b, dtype=torch.int64), new(b, dtype=torch.int64)
     tensors = [new(shape, dtype=kind) for shape, kind in zip(steps, kinds, strict=True)]
-    return [*tensors, *rows, *copies_of(a)[1:]]
+    return [*tensors, *rows, *copies_of(a)]
 
 
 def forward(a: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
@@ -794,7 +795,8 @@ def forward(a: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
         falling, order = torch.sort(a.lengths.clamp(0, layer.time), descending=True, stable=True)
     steps = allocate(layer, a.inputs[0], a.save, a.lengths is not None)
     launch_to_step_order(layer, a.inputs, order, falling, steps.inputs)
-    bias, weight_ih, weight_hh, *rest = copies_of(a)
+    weight_ih, weight_hh, *rest = copies_of(a)
+    bias = stacked(a.bias, torch.float32)
     steps = steps._replace(gates=inputs_half(layer, steps.inputs, weight_ih))
     masks = sorted_rows(torch.stack(a.masks), order) if a.masks else None
     for state, slots in ((a.h0, steps.hidden), (a.c0, steps.cells)):
