@@ -11,7 +11,7 @@ import torch
 
 from elmo_fast import ops
 from elmo_fast.corpus import DistinctWords, StreamBatch, streams
-from elmo_fast.ops import _graphs, _table_rows
+from elmo_fast.ops import _graphs, _sampling, _table_rows
 from elmo_fast.ops._checks import check_values
 from elmo_fast.pretrain import dropout, exchange
 from elmo_fast.pretrain.language_model import make_language_model
