@@ -270,7 +270,7 @@ class Formula:
         skipped = {each for name, covered in self.flags.items() if not named[name] for each in covered}
         tensors: list[Any] = []
         for name, is_list in self.results.items():
-            value = [] if is_list else 0
+            value: Any = [] if is_list else 0
             if name not in skipped and named[name] is not None:
                 value = named[name]
             like = [_like(each, arguments[0]) for each in (value if is_list else [value])]

@@ -7,10 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo_fast.ops._sampling import DROPOUT
 from elmo_fast.ops._triton import cdiv, ceil_power_of_two, launch
 
-_DROPOUT = tl.constexpr(DROPOUT)
+_DROPOUT = tl.constexpr(0x80000000)  # _sampling.DROPOUT
 
 
 @triton.jit

@@ -147,9 +147,10 @@ def _check(
     op = "projected_lstm"
     shaped: list[tuple[str, Tensor, str]] = []
     for x, of_input, of_state, offset in zip(inputs, weight_ih, weight_hh, bias, strict=True):
-        shaped += [("inputs", x, "B T I"), ("weight_hh", of_state, "4H D")]
-        shaped += [("weight_ih", of_input, "4H I"), ("bias", offset, "4H")]
-    check_shapes(op, *shaped)
+        shaped += [("weight_hh", of_state, "4H D"), ("weight_ih", of_input, "4H I")]
+        shaped += [("inputs", x, "B T I"), ("bias", offset, "4H")]
+    first = inputs[0].shape
+    check_shapes(op, *shaped, **({"B": first[0], "T": first[1]} if len(first) == 3 else {}))
     (batch, time, _), (gates, size) = inputs[0].shape, weight_hh[0].shape
     if gates % 4:
         raise ElmoFastError(f"{op}: weight_hh must have shape [4H, D]; got {described(weight_hh[0])}")
